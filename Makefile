@@ -1,0 +1,39 @@
+# Every target sets up .venv first; `make demo` and `make test` need only
+# Python 3.11 (or PYTHON=...), pip and make.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test test-slow lint bench clean
+
+$(VENV)/requirements: requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+$(VENV)/requirements-bench: requirements-bench.txt $(VENV)/requirements
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+demo: $(VENV)/requirements
+	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output
+
+test: $(VENV)/requirements-dev
+	$(RUN) -m pytest
+
+test-slow: $(VENV)/requirements-dev
+	$(RUN) -m pytest -m slow
+
+lint: $(VENV)/requirements-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+bench: $(VENV)/requirements-bench
+	for script in benchmarks/*.py; do $(RUN) $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) demo_output

@@ -1,0 +1,90 @@
+"""The house rules that a machine can check: floors, flags and sizes."""
+
+import ast
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# A file may import the floors below its own. Floor 0 imports no sibling; a
+# program (floor 3) is never imported by another file.
+FLOORS = {
+  "files.py": 0,
+  "modeling.py": 0,
+  "optimization.py": 0,
+  "records.py": 0,
+  "tokenization.py": 0,
+  "checkpoints.py": 1,
+  "pretraining_data.py": 1,
+  "training.py": 1,
+  "common_flags.py": 2,
+  "create_pretraining_data.py": 3,
+  "create_vocab.py": 3,
+  "run_pretraining.py": 3,
+}
+PROGRAM = 3
+SOURCES = sorted(path.name for path in ROOT.glob("*.py"))
+
+
+def parse(name: str) -> ast.Module:
+  return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
+def imports(name: str) -> set[str]:
+  found = set()
+  for node in ast.walk(parse(name)):
+    if isinstance(node, ast.Import):
+      found.update(alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      found.add(node.module or "")
+  return found
+
+
+def functions(name: str) -> list[tuple[str, int]]:
+  return [
+    (node.name, node.end_lineno - node.lineno + 1)
+    for node in ast.walk(parse(name))
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+  ]
+
+
+def test_every_source_file_has_a_floor():
+  assert SOURCES == sorted(FLOORS)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_imports_go_down_the_floors(name):
+  siblings = {f"{found}.py" for found in imports(name)} & set(FLOORS)
+  assert not [s for s in siblings if FLOORS[s] >= FLOORS[name]]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_libraries_see_no_flags(name):
+  if FLOORS[name] < FLOORS["common_flags.py"]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert "FLAGS" not in text
+    assert not {"absl", "absl.flags", "argparse"} & imports(name)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_files_and_functions_stay_small(name):
+  lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
+  assert lines <= (200 if FLOORS[name] == PROGRAM else 700)
+  for function, length in functions(name):
+    assert length <= (40 if function == "main" else 60), function
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_readme_names_every_source_file(name):
+  assert name in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_large_file_is_tracked():
+  listing = subprocess.run(
+    ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+  )
+  tracked = listing.stdout.decode().split("\0")[:-1]
+  large = [n for n in tracked if (ROOT / n).stat().st_size > 200_000]
+  assert not large
