@@ -1,0 +1,198 @@
+"""Paths, text and output files: globs, lines of UTF-8, all-or-nothing writing.
+
+TensorFlow is imported only for a path such as `gs://...`, inside the function
+that meets one: importing it takes seconds and hundreds of megabytes.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import errno
+import glob
+import gzip
+import lzma
+import os
+from typing import BinaryIO
+import zlib
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+
+
+def is_remote(path: str) -> bool:
+  """Returns whether only TensorFlow's file systems can open the path."""
+  return "://" in path
+
+
+def expand_patterns(patterns: str, flag: str) -> list[str]:
+  """Returns the files that comma-separated glob patterns match.
+
+  Args:
+    patterns: globs or plain names, for example `news/*.txt,books.txt.gz`.
+    flag: the flag that holds them, for the error message.
+
+  Returns:
+    The patterns' files in the order of the patterns; sorted by name within one.
+
+  Raises:
+    ValueError: a pattern matches no file.
+  """
+  found = []
+  for pattern in filter(None, map(str.strip, patterns.split(","))):
+    matches = _glob(pattern)
+    if not matches:
+      raise ValueError(f"--{flag}: no file matches {pattern!r}")
+    found.extend(matches)
+  if not found:
+    raise ValueError(f"--{flag}: expected a file, a glob or a list of them")
+  return found
+
+
+def _glob(pattern: str) -> list[str]:
+  if is_remote(pattern):
+    import tensorflow as tf  # Slow; only remote paths need it.
+
+    with _os_errors(pattern):
+      return sorted(tf.io.gfile.glob(pattern))
+  # A file may have a name that reads as a glob: `notes[1].txt`.
+  matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
+  return sorted(match for match in matches if not os.path.isdir(match))
+
+
+def read_lines(path: str) -> Iterator[str]:
+  r"""Yields the lines of a UTF-8 text without their "\n".
+
+  Only "\n" ends a line: U+2028, "\f" or "\r" within one are text. A name that
+  ends in `.gz` or `.xz` is decompressed on the way; no more than a line and the
+  buffers are in memory.
+
+  Args:
+    path: a local file, or a remote one that TensorFlow can open.
+
+  Raises:
+    ValueError: the bytes are not UTF-8, with the offset (after decompression)
+      of the first bad one, or the compressed file is damaged.
+    OSError: the file cannot be read.
+  """
+  offset = 0
+  with _os_errors(path), _open_for_reading(path) as source:
+    lines = iter(source)
+    while line := _next_line(lines, path):
+      try:
+        text = line.decode("utf-8")
+      except UnicodeDecodeError as error:
+        raise ValueError(
+          f"{path}: byte offset {offset + error.start}: not UTF-8 "
+          f"({error.reason})"
+        ) from None
+      offset += len(line)
+      yield text.removesuffix("\n")
+
+
+def _next_line(lines: Iterator[bytes], path: str) -> bytes:
+  """Returns the next line with its newline; nothing at the end."""
+  try:
+    return next(lines, b"")
+  except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+    raise ValueError(f"{path}: damaged compressed file ({error})") from None
+
+
+@contextlib.contextmanager
+def _open_for_reading(path: str) -> Iterator[BinaryIO]:
+  with contextlib.ExitStack() as stack:
+    if is_remote(path):
+      import tensorflow as tf  # Slow; only remote paths need it.
+
+      source = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
+    else:
+      source = stack.enter_context(open(path, "rb"))
+    if path.endswith(".gz"):
+      source = stack.enter_context(gzip.open(source))
+    elif path.endswith(".xz"):
+      source = stack.enter_context(lzma.open(source))
+    yield source
+
+
+@contextlib.contextmanager
+def replace_on_success(path: str) -> Iterator[str]:
+  """Gives a temporary name that becomes `path` if the body succeeds.
+
+  Whatever stops the body, `path` is either complete or as it was before. The
+  temporary file is hidden, so no glob takes it for an output, and its name is
+  always the same, so the next run overwrites what a killed one left behind.
+
+  Args:
+    path: the file to write; missing folders are made.
+
+  Yields:
+    The path to write to, in the folder of `path`. Close the file in the body.
+
+  Raises:
+    OSError: `path` is a folder or a device, or the disk is full.
+  """
+  if is_remote(path):
+    with _replace_remote(path) as temporary:
+      yield temporary
+    return
+  target = os.path.realpath(path)  # Keeps a symbolic link a link.
+  if os.path.exists(target) and not os.path.isfile(target):
+    raise OSError(f"{path}: cannot write, it is not a regular file")
+  folder, name = os.path.split(target)
+  os.makedirs(folder, exist_ok=True)
+  temporary = os.path.join(folder, f".{name}.tmp")
+  try:
+    _remove_if_exists(temporary)
+    yield temporary
+    os.replace(temporary, target)
+  except OSError as error:
+    if error.errno in _NO_ROOM and error.filename is None:
+      raise OSError(f"{path}: {error.strerror}") from None
+    raise
+  finally:
+    _remove_if_exists(temporary)
+
+
+def _remove_if_exists(path: str) -> None:
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(path)
+
+
+@contextlib.contextmanager
+def _replace_remote(path: str) -> Iterator[str]:
+  import tensorflow as tf  # Slow; only remote paths need it.
+
+  temporary = f"{path}.tmp"
+  with _os_errors(path):
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    try:
+      yield temporary
+      tf.io.gfile.rename(temporary, path, overwrite=True)
+    finally:
+      if tf.io.gfile.exists(temporary):
+        tf.io.gfile.remove(temporary)
+
+
+@contextlib.contextmanager
+def _os_errors(path: str) -> Iterator[None]:
+  """Turns TensorFlow's errors about a remote path into `OSError`."""
+  if not is_remote(path):
+    yield
+    return
+  import tensorflow as tf  # Slow; only remote paths need it.
+
+  try:
+    yield
+  except tf.errors.OpError as error:
+    raise OSError(f"{path}: {error.message}") from None
+
+
+@contextlib.contextmanager
+def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
+  """Gives temporary names for several files that appear together.
+
+  Args:
+    paths: the files to write, see `replace_on_success`.
+
+  Yields:
+    The paths to write to, in the same order.
+  """
+  with contextlib.ExitStack() as stack:
+    yield [stack.enter_context(replace_on_success(path)) for path in paths]

@@ -1,0 +1,158 @@
+"""Tests of files.py."""
+
+import errno
+import gzip
+import lzma
+import os
+import subprocess
+import sys
+
+import pytest
+
+import files
+
+
+def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
+  for name in ["b2.txt", "b1.txt", "a.txt"]:
+    (tmp_path / name).touch()
+  found = files.expand_patterns(f"{tmp_path}/b*.txt, {tmp_path}/a.txt", "in")
+  assert [os.path.basename(path) for path in found] == [
+    "b1.txt",
+    "b2.txt",
+    "a.txt",
+  ]
+
+
+def test_a_name_that_reads_as_a_glob_is_found(tmp_path):
+  path = tmp_path / "notes[1].txt"
+  path.touch()
+  assert files.expand_patterns(str(path), "in") == [str(path)]
+
+
+@pytest.mark.parametrize("patterns", ["", ",", "nowhere/*.txt", "."])
+def test_patterns_that_match_nothing_name_the_flag(patterns):
+  with pytest.raises(ValueError, match="--input_file"):
+    files.expand_patterns(patterns, "input_file")
+
+
+@pytest.mark.parametrize(
+  ("name", "opener"), [("t", open), ("t.gz", gzip.open), ("t.xz", lzma.open)]
+)
+def test_lines_end_at_newlines_only(tmp_path, name, opener):
+  path = str(tmp_path / name)
+  with opener(path, "wb") as file:
+    file.write("a\r\n\nb\u2028c\x0cd\x00\né".encode())
+  assert list(files.read_lines(path)) == ["a\r", "", "b\u2028c\x0cd\x00", "é"]
+
+
+def test_an_empty_file_has_no_lines(tmp_path):
+  (tmp_path / "t").touch()
+  assert list(files.read_lines(str(tmp_path / "t"))) == []
+
+
+@pytest.mark.parametrize(("name", "opener"), [("t", open), ("t.gz", gzip.open)])
+def test_bad_bytes_are_found_by_their_offset(tmp_path, name, opener):
+  path = str(tmp_path / name)
+  with opener(path, "wb") as file:
+    file.write(b"caf\xc3\xa9\nabc\xff\n")
+  with pytest.raises(ValueError, match=f"{name}: byte offset 9: not UTF-8"):
+    list(files.read_lines(path))
+
+
+@pytest.mark.parametrize(("name", "module"), [("t.gz", gzip), ("t.xz", lzma)])
+@pytest.mark.parametrize("damage", ["cut", "foreign"])
+def test_damaged_compressed_files_are_named(tmp_path, name, module, damage):
+  path = tmp_path / name
+  whole = module.compress(bytes(range(127)) * 99)
+  path.write_bytes(whole[:-20] if damage == "cut" else b"plain text\n")
+  with pytest.raises(ValueError, match=f"{name}: damaged compressed file"):
+    list(files.read_lines(str(path)))
+
+
+def test_success_replaces_the_file_and_makes_its_folder(tmp_path):
+  path = tmp_path / "new" / "out"
+  for content in ["first", "second"]:
+    with files.replace_on_success(str(path)) as temporary:
+      assert os.path.dirname(temporary) == str(path.parent)
+      with open(temporary, "w") as file:
+        file.write(content)
+    assert path.read_text() == content
+  assert os.listdir(path.parent) == ["out"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failure_leaves_the_old_file(tmp_path, error):
+  path = tmp_path / "out"
+  path.write_text("old")
+  with pytest.raises(error), files.replace_on_success(str(path)) as temporary:
+    with open(temporary, "w") as file:
+      file.write("half")
+    raise error()
+  assert path.read_text() == "old"
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_a_killed_run_left_behind_is_removed(tmp_path):
+  path = str(tmp_path / "out")
+  killed = (
+    "import os, files\n"
+    f"with files.replace_on_success({path!r}) as temporary:\n"
+    "  open(temporary, 'w').write('half')\n"
+    "  os.kill(os.getpid(), 9)\n"
+  )
+  subprocess.run([sys.executable, "-c", killed], cwd=os.getcwd(), check=False)
+  assert len(os.listdir(tmp_path)) == 1
+  assert not os.path.exists(path)
+  with files.replace_on_success(path) as temporary:
+    assert not os.path.exists(temporary)
+    open(temporary, "w").close()
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+  path = str(tmp_path / "out")
+  with (
+    pytest.raises(OSError, match=f"^{path}: No space left on device$"),
+    files.replace_on_success(path) as temporary,
+  ):
+    open(temporary, "w").close()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+  assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/tmp"])
+def test_devices_and_folders_are_not_replaced(path):
+  with (
+    pytest.raises(OSError, match="not a regular file"),
+    files.replace_on_success(path),
+  ):
+    pass
+
+
+def test_several_files_appear_together(tmp_path):
+  paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+  with files.replace_all_on_success(paths) as temporaries:
+    for temporary in temporaries:
+      open(temporary, "w").close()
+    assert not set(os.listdir(tmp_path)) & {"a", "b"}
+  assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_remote_paths_go_through_tensorflow():
+  import tensorflow as tf  # Slow; only this test needs it.
+
+  path = "ram://folder/t.gz"
+  with (
+    files.replace_on_success(path) as temporary,
+    tf.io.gfile.GFile(temporary, "wb") as file,
+  ):
+    file.write(gzip.compress(b"one\ntwo"))
+  assert files.expand_patterns("ram://folder/*.gz", "in") == [path]
+  assert list(files.read_lines(path)) == ["one", "two"]
+  with pytest.raises(OSError, match="ram://nowhere"):
+    list(files.read_lines("ram://nowhere"))
+
+
+def test_importing_files_does_not_import_tensorflow():
+  code = "import sys, files; assert 'tensorflow' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], check=True)
