@@ -1,0 +1,586 @@
+"""WordPiece tokenization, equal to the original BERT's on every string.
+
+Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
+(`WordpieceTokenizer`); `FullTokenizer` does both. It needs only Python's standard
+library. `pack` and `truncate_pair` make a model's input out of the ids.
+"""
+
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import itertools
+import re
+from typing import Any
+from typing import NamedTuple
+import unicodedata
+
+# Blocks of Chinese characters, each of which becomes a word. Hangul, Hiragana
+# and Katakana are written with spaces or in runs and are left alone.
+_CJK_RANGES = (
+  (0x3400, 0x4DBF),
+  (0x4E00, 0x9FFF),
+  (0xF900, 0xFAFF),
+  (0x20000, 0x2A6DF),
+  (0x2A700, 0x2B73F),
+  (0x2B740, 0x2B81F),
+  (0x2B820, 0x2CEAF),
+  (0x2F800, 0x2FA1F),
+)
+_ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
+# str.split() separates words at these controls; the original deletes them.
+_DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
+# Characters that are words, and one id, wherever they stand: Chinese ones and
+# the punctuation usual among them. Punctuation may be missing from this list.
+_LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in _CJK_RANGES) + (
+  "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
+  "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
+)
+_LONE_RUNS = re.compile(f"([{_LONE}]+)|[^{_LONE}]+")
+# Caches are emptied when they reach this many entries (some tens of megabytes):
+# the words of a huge corpus never end, but the frequent ones soon come back.
+_CACHE_ENTRIES = 1 << 17
+_LONGEST_CACHED = 64
+
+# The released models, by folder name, say in it which case they want.
+_RELEASED_MODEL = re.compile(
+  r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
+  r"_L-\d+_H-\d+_A-\d+)/bert_model\.ckpt"
+)
+
+
+class SourceToken(NamedTuple):
+  """A token and the characters of the source text it was made from."""
+
+  token: str
+  start: int
+  end: int  # text[start:end] is the source.
+
+
+class PackedIds(NamedTuple):
+  """One input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""
+
+  input_ids: list[int]
+  input_mask: list[int]  # 1 for a token, 0 for padding.
+  segment_ids: list[int]  # 0 up to the first [SEP], then 1; 0 for padding.
+
+
+class _Char(NamedTuple):
+  """A character of a normalized word; text[start:end] is its source."""
+
+  char: str
+  start: int
+  end: int
+
+
+class _Filled(dict):
+  """A dict that computes what it is asked for and remembers it."""
+
+  def __init__(
+    self, compute: Callable[[Any], Any], max_entries: int = _CACHE_ENTRIES
+  ):
+    super().__init__()
+    self._compute = compute
+    self._max_entries = max_entries
+
+  def __missing__(self, key: Hashable) -> Any:
+    value = self._compute(key)
+    if len(self) >= self._max_entries:
+      self.clear()
+    self[key] = value
+    return value
+
+
+def validate_case_matches_checkpoint(
+  do_lower_case: bool, init_checkpoint: str | None
+) -> None:
+  """Checks the casing flag against the name of a released checkpoint.
+
+  Nothing but the name tells: the casing is stored in no file of a checkpoint, so
+  a folder of any other name passes.
+
+  Raises:
+    ValueError: the checkpoint is one of Google's, of the other casing.
+  """
+  match = _RELEASED_MODEL.match(init_checkpoint or "")
+  if not match:
+    return
+  wants_lower_case = not match[2].endswith("cased") or match[2] == "uncased"
+  if bool(do_lower_case) != wants_lower_case:
+    raise ValueError(
+      f"--do_lower_case={bool(do_lower_case)} does not fit"
+      f" --init_checkpoint={init_checkpoint}: {match[1]} was trained on"
+      f" {'lower-cased' if wants_lower_case else 'cased'} text; pass"
+      f" --do_lower_case={wants_lower_case}"
+    )
+
+
+def convert_to_unicode(text: str | bytes) -> str:
+  """Decodes UTF-8, without the bytes that are none; text stays as it is.
+
+  >>> convert_to_unicode(b"caf\\xc3\\xa9\\xff")
+  'caf\xe9'
+  """
+  if isinstance(text, str):
+    return text
+  if isinstance(text, bytes):
+    return text.decode("utf-8", "ignore")
+  raise ValueError(
+    f"expected str or bytes, not {type(text).__name__}: {text!r}"
+  )
+
+
+def printable_text(text: str | bytes) -> str:
+  """Returns text for printing or logging, whether str or UTF-8 bytes."""
+  return convert_to_unicode(text)
+
+
+def load_vocab(vocab_file: str) -> dict[str, int]:
+  """Reads a vocabulary: one token a line, the line number being its id.
+
+  Lines end in `\\n` alone: U+2028 and its like are tokens of the Chinese
+  vocabulary. Each line is stripped, as in the original, which makes such a token
+  the empty string; of equal tokens the last one gets the id.
+
+  Raises:
+    ValueError: the file is empty or not UTF-8.
+  """
+  with open(vocab_file, "rb") as file:
+    content = file.read()
+  try:
+    lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
+  except UnicodeDecodeError as error:
+    line = content.count(b"\n", 0, error.start) + 1
+    raise ValueError(
+      f"{vocab_file}:{line}: byte offset {error.start}: not UTF-8"
+    ) from None
+  if not lines[-1]:
+    del lines[-1]  # What follows the last newline is no line.
+  vocab = {line.strip(): index for index, line in enumerate(lines)}
+  if not any(vocab):
+    raise ValueError(f"{vocab_file}: empty; expected one token a line")
+  return vocab
+
+
+def convert_by_vocab(
+  vocab: Mapping[Hashable, Any], items: Iterable[Hashable]
+) -> list[Any]:
+  """Looks up tokens or ids.
+
+  >>> convert_by_vocab({"a": 0, "##b": 1}, ["##b", "a"])
+  [1, 0]
+
+  Raises:
+    ValueError: an item is missing.
+  """
+  try:
+    return [vocab[item] for item in items]
+  except KeyError as error:
+    raise ValueError(
+      f"{error.args[0]!r} is not in the vocabulary of {len(vocab)} tokens"
+    ) from None
+
+
+def convert_tokens_to_ids(
+  vocab: Mapping[str, int], tokens: Iterable[str]
+) -> list[int]:
+  """Looks up the ids of tokens; a ValueError names one that has none."""
+  return convert_by_vocab(vocab, tokens)
+
+
+def convert_ids_to_tokens(
+  inv_vocab: Mapping[int, str], ids: Iterable[int]
+) -> list[str]:
+  """Looks up the tokens of ids; a ValueError names an id that has none."""
+  return convert_by_vocab(inv_vocab, ids)
+
+
+def whitespace_tokenize(text: str) -> list[str]:
+  """Splits at runs of whitespace.
+
+  >>> whitespace_tokenize("  two\\u2028words ")
+  ['two', 'words']
+  """
+  return text.split()
+
+
+def truncate_pair(
+  tokens_a: list[Any], tokens_b: list[Any], max_num_tokens: int
+) -> None:
+  """Shortens the longer list at its end, in place, until both fit together.
+
+  One token at a time: a short sequence's tokens carry more than a long one's.
+  Of lists equally long the second one loses.
+
+  >>> a, b = [1, 2, 3, 4, 5], [6, 7]
+  >>> truncate_pair(a, b, 3)
+  >>> a, b
+  ([1, 2], [6])
+  """
+  total = max(max_num_tokens, 0)
+  # The longer list comes down to the other's length, then both share the rest.
+  keep_b = min(len(tokens_b), max(total // 2, total - len(tokens_a)))
+  del tokens_b[keep_b:]
+  del tokens_a[total - keep_b :]
+
+
+def pack(
+  ids_a: Sequence[int],
+  ids_b: Sequence[int] | None = None,
+  *,
+  cls_id: int,
+  sep_id: int,
+  max_seq_length: int | None = None,
+) -> PackedIds:
+  """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] when b holds anything.
+
+  Args:
+    ids_a: the first sequence.
+    ids_b: the second sequence. An empty one is as good as none, as in the
+      original: no second [SEP].
+    cls_id: the id of [CLS].
+    sep_id: the id of [SEP].
+    max_seq_length: pads to this length, with zeros whatever the vocabulary says
+      of [PAD], as in the original. None: no padding.
+
+  Returns:
+    Three lists of the same length.
+
+  Raises:
+    ValueError: the sequences do not fit; see `truncate_pair`.
+
+  >>> pack([7, 8], [9], cls_id=1, sep_id=2, max_seq_length=7)
+  ... # doctest: +NORMALIZE_WHITESPACE
+  PackedIds(input_ids=[1, 7, 8, 2, 9, 2, 0], input_mask=[1, 1, 1, 1, 1, 1, 0],
+            segment_ids=[0, 0, 0, 0, 1, 1, 0])
+  """
+  input_ids = [cls_id, *ids_a, sep_id]
+  segment_ids = [0] * len(input_ids)
+  if ids_b:
+    input_ids += [*ids_b, sep_id]
+    segment_ids += [1] * (len(ids_b) + 1)
+  length = len(input_ids)
+  padding = (length if max_seq_length is None else max_seq_length) - length
+  if padding < 0:
+    raise ValueError(
+      f"{length} tokens with [CLS] and [SEP] do not fit into"
+      f" max_seq_length {max_seq_length}; truncate them first"
+    )
+  zeros = [0] * padding
+  return PackedIds(input_ids + zeros, [1] * length + zeros, segment_ids + zeros)
+
+
+class FullTokenizer:
+  """Turns text into the tokens and ids of a vocabulary file.
+
+  `tokenize` is the definition; `encode` gives the ids of the same tokens several
+  times faster, and `tokenize_with_offsets` their places in the text.
+
+  Attributes:
+    vocab: token -> id.
+    inv_vocab: id -> token.
+    basic_tokenizer: splits text into words.
+    wordpiece_tokenizer: splits words into tokens.
+  """
+
+  def __init__(
+    self,
+    vocab_file: str,
+    do_lower_case: bool = True,
+    never_split: Iterable[str] = (),
+  ):
+    """Reads the vocabulary.
+
+    Args:
+      vocab_file: one token a line.
+      do_lower_case: lower-cases and strips accents; a property of the model.
+      never_split: tokens of the vocabulary, such as "[MASK]", which are kept
+        whole wherever the text holds them.
+
+    Raises:
+      ValueError: the file is no vocabulary, or lacks a token of `never_split`.
+    """
+    self.vocab = load_vocab(vocab_file)
+    for token in ("[UNK]", *never_split):
+      if token not in self.vocab:
+        raise ValueError(
+          f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
+        )
+    self.inv_vocab = {index: token for token, index in self.vocab.items()}
+    self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
+    self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+    self._never_split = frozenset(never_split)
+    self._chunk_ids = _Filled(self._encode_chunk)
+    self._word_ids = _Filled(self._encode_word)
+    self._lone_ids = _Filled(self._encode_lone)
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """Splits text into tokens of the vocabulary."""
+    tokens = []
+    for word in self.basic_tokenizer.tokenize(text):
+      tokens += self._tokenize_word(word)
+    return tokens
+
+  def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
+    """Splits text into tokens and says where in it each of them comes from.
+
+    `text[start:end]` holds what lower-casing and the stripping of accents made
+    the token from. Tokens made from one character (the letters of a Hangul
+    syllable, say) share it; an unknown word is one token.
+    """
+    tokens = []
+    for chars in self.basic_tokenizer.aligned_words(text):
+      end = 0
+      for token in self._tokenize_word("".join(char.char for char in chars)):
+        start = end
+        end += len(token) - (2 if start else 0)  # No character made the "##".
+        if token == self.wordpiece_tokenizer.unk_token:
+          end = len(chars)
+        source = chars[start:end]
+        tokens.append(
+          SourceToken(
+            token,
+            min(char.start for char in source),
+            max(char.end for char in source),
+          )
+        )
+    return tokens
+
+  def encode(self, text: str | bytes) -> list[int]:
+    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
+    text = convert_to_unicode(text)
+    if self._never_split:
+      words = self.basic_tokenizer.tokenize(text)
+      return [index for word in words for index in self._word_ids[word]]
+    if not text.isprintable():
+      text = _DELETED_SEPARATORS.sub("", text)
+    # Nothing reaches over whitespace, so what stands between can be remembered
+    # as it is, before lower-casing and the rest: most of it returns often.
+    chunks = map(self._chunk_ids.__getitem__, text.split())
+    return list(itertools.chain.from_iterable(chunks))
+
+  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+    """Looks up the ids of tokens; a ValueError names one that has none."""
+    return convert_by_vocab(self.vocab, tokens)
+
+  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+    """Looks up the tokens of ids; a ValueError names an id that has none."""
+    return convert_by_vocab(self.inv_vocab, ids)
+
+  def _tokenize_word(self, word: str) -> list[str]:
+    if word in self._never_split:
+      return [word]
+    return self.wordpiece_tokenizer.tokenize(word)
+
+  def _encode_word(self, word: str) -> tuple[int, ...]:
+    return tuple(self.convert_tokens_to_ids(self._tokenize_word(word)))
+
+  def _encode_lone(self, char: str) -> int:
+    (index,) = self._word_ids[self.basic_tokenizer.tokenize(char)[0]]
+    return index
+
+  def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+    words = self.basic_tokenizer.tokenize(chunk)
+    return tuple(
+      itertools.chain.from_iterable(map(self._word_ids.__getitem__, words))
+    )
+
+
+class BasicTokenizer:
+  """Splits text into words at whitespace, punctuation and Chinese characters.
+
+  >>> BasicTokenizer().tokenize("Caf\xe9 (20%), \u4e2d\u6587!")
+  ['cafe', '(', '20', '%', ')', ',', '\u4e2d', '\u6587', '!']
+  >>> BasicTokenizer(do_lower_case=False).tokenize("Caf\xe9")
+  ['Caf\xe9']
+  >>> BasicTokenizer(never_split=["[MASK]"]).tokenize("A [MASK].")
+  ['a', '[MASK]', '.']
+  """
+
+  def __init__(
+    self, do_lower_case: bool = True, never_split: Iterable[str] = ()
+  ):
+    """Stores the casing and the strings to be kept whole, wherever they are."""
+    self.do_lower_case = do_lower_case
+    longest_first = sorted(set(never_split) - {""}, key=lambda s: (-len(s), s))
+    self._kept = None
+    if longest_first:
+      self._kept = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """Splits text into words: the definition of a word for the whole project."""
+    text = convert_to_unicode(text)
+    if self._kept is None:
+      return self._split(text)
+    words = []
+    for index, part in enumerate(self._kept.split(text)):
+      words += [part] if index % 2 else self._split(part)
+    return words
+
+  def aligned_words(self, text: str) -> Iterator[list[_Char]]:
+    """Yields the words of `tokenize` as characters with their sources."""
+    parts = [text] if self._kept is None else self._kept.split(text)
+    position = 0
+    for index, part in enumerate(parts):
+      if index % 2:
+        yield [
+          _Char(c, position + i, position + i + 1) for i, c in enumerate(part)
+        ]
+      else:
+        yield from self._split_aligned(part, position)
+      position += len(part)
+
+  def _split(self, text: str) -> list[str]:
+    if text.isascii() and text.isprintable():
+      return _ASCII_WORDS.findall(text.lower() if self.do_lower_case else text)
+    text = text.translate(_CLEAN)
+    if not self.do_lower_case:
+      return text.translate(_SPACED_PUNCTUATION).split()
+    # The original lower-cases and decomposes word by word. Whitespace keeps
+    # apart what is cased (final sigma) and what combines, so once will do.
+    text = unicodedata.normalize("NFD", text.lower())
+    return text.translate(_STRIPPED_AND_SPACED).split()
+
+  def _split_aligned(self, text: str, position: int) -> Iterator[list[_Char]]:
+    cleaned = [
+      _Char(char, index, index + 1)
+      for index, source in enumerate(text, position)
+      for char in _CLEAN[ord(source)]
+    ]
+    for word in _split_where(cleaned, str.isspace):
+      if self.do_lower_case:
+        word = _lower_and_strip_accents(word)
+      spaced = [
+        char._replace(char=spaced_char)
+        for char in word
+        for spaced_char in _SPACED_PUNCTUATION[ord(char.char)]
+      ]
+      yield from _split_where(spaced, str.isspace)
+
+
+class WordpieceTokenizer:
+  """Splits words into the longest pieces of the vocabulary, from the left.
+
+  >>> vocab = {"[UNK]": 0, "un": 1, "##aff": 2, "##able": 3}
+  >>> WordpieceTokenizer(vocab).tokenize("unaffable unhappy")
+  ['un', '##aff', '##able', '[UNK]']
+  """
+
+  def __init__(
+    self,
+    vocab: Mapping[str, int],
+    unk_token: str = "[UNK]",
+    max_input_chars_per_word: int = 200,
+  ):
+    """Stores the tokens; a word of more characters than the limit is unknown."""
+    self.vocab = vocab
+    self.unk_token = unk_token
+    self.max_input_chars_per_word = max_input_chars_per_word
+    self._longest = max(map(len, vocab), default=0)
+    self._continuations = {
+      token[2:]: token for token in vocab if token.startswith("##")
+    }
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """Splits words, separated by whitespace, into tokens."""
+    tokens = []
+    for word in whitespace_tokenize(convert_to_unicode(text)):
+      tokens += self._pieces(word) or [self.unk_token]
+    return tokens
+
+  def _pieces(self, word: str) -> list[str] | None:
+    length = len(word)
+    if length > self.max_input_chars_per_word:
+      return None
+    if word in self.vocab:
+      return [word]
+    end = min(length, self._longest)
+    while end and word[:end] not in self.vocab:
+      end -= 1
+    pieces = [word[:end]]
+    while 0 < end < length:
+      start = end
+      end = min(length, start + self._longest)
+      while end > start and word[start:end] not in self._continuations:
+        end -= 1
+      if end == start:
+        return None
+      pieces.append(self._continuations[word[start:end]])
+    return pieces if end else None
+
+
+def _is_cjk(code_point: int) -> bool:
+  return any(first <= code_point <= last for first, last in _CJK_RANGES)
+
+
+def _is_punctuation(char: str) -> bool:
+  # All of ASCII's symbols count: $, +, <, =, >, ^, `, | and ~ too, which
+  # Unicode does not call punctuation.
+  if char.isascii():
+    return char.isprintable() and not char.isalnum() and char != " "
+  return unicodedata.category(char).startswith("P")
+
+
+def _clean(code_point: int) -> str:
+  char = chr(code_point)
+  category = unicodedata.category(char)
+  if char in "\t\n\r" or category == "Zs":
+    return " "
+  if char in "\0\ufffd" or category in ("Cc", "Cf"):
+    return ""
+  return f" {char} " if _is_cjk(code_point) else char
+
+
+def _space_punctuation(code_point: int) -> str:
+  char = chr(code_point)
+  return f" {char} " if _is_punctuation(char) else char
+
+
+def _strip_accent_or_space(code_point: int) -> str:
+  if unicodedata.category(chr(code_point)) == "Mn":
+    return ""
+  return _space_punctuation(code_point)
+
+
+# For str.translate, filled as characters turn up.
+_CLEAN = _Filled(_clean)
+_SPACED_PUNCTUATION = _Filled(_space_punctuation)
+_STRIPPED_AND_SPACED = _Filled(_strip_accent_or_space)
+
+
+def _split_where(
+  chars: Iterable[_Char], is_separator: Callable[[str], bool]
+) -> Iterator[list[_Char]]:
+  groups = itertools.groupby(chars, lambda char: is_separator(char.char))
+  return (list(group) for separates, group in groups if not separates)
+
+
+def _lower_and_strip_accents(word: list[_Char]) -> list[_Char]:
+  # Lower-casing one character may give two (U+0130), but which of the two small
+  # sigmas a large one becomes is for the word to say.
+  lowered = iter("".join(char.char for char in word).lower())
+  lower = [
+    char._replace(char=next(lowered))
+    for char in word
+    for _ in char.char.lower()
+  ]
+  ordered = []
+  starters = 0
+  for char in lower:
+    for part in unicodedata.normalize("NFD", char.char):
+      combining = unicodedata.combining(part)
+      starters += not combining
+      ordered.append((starters, combining, char._replace(char=part)))
+  # Unicode's canonical ordering: marks after their letter by combining class.
+  ordered.sort(key=lambda item: item[:2])
+  stripped = []
+  for _, _, char in ordered:
+    if unicodedata.category(char.char) != "Mn":
+      stripped.append(char)
+    elif stripped:
+      # A mark that stands by itself in the text belongs to its letter's source.
+      end = max(stripped[-1].end, char.end)
+      stripped[-1] = stripped[-1]._replace(end=end)
+  return stripped
