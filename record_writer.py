@@ -1,0 +1,200 @@
+"""Writes tf.train.Example records to TFRecord files, without TensorFlow.
+
+Importing TensorFlow costs seconds and hundreds of megabytes, and building
+protocol buffers object by object most of the time a record takes. The bytes are
+those of protobuf's wire format, so every reader of TFRecord files reads them.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import functools
+import gzip
+import io
+import struct
+from typing import BinaryIO
+
+import google_crc32c
+
+_BUFFER_BYTES = 1 << 18
+_LARGEST_CACHED = 1 << 20  # More than any vocabulary has tokens.
+# Records hardly get smaller at higher levels, which take several times longer.
+_COMPRESSION_LEVEL = 3
+
+
+def int64_feature(values: Sequence[int]) -> bytes:
+  """Encodes integers as a tf.train.Feature.
+
+  Args:
+    values: integers of 64 bits. A bytes object does as well, and faster.
+  """
+  if isinstance(values, bytes) and values.isascii():
+    return _feature(3, values)  # A number below 128 is its own encoding.
+  return _feature(3, b"".join(map(_VARINTS.__getitem__, values)))
+
+
+def float_feature(values: Sequence[float]) -> bytes:
+  """Encodes floats as a tf.train.Feature, in 32 bits each."""
+  return _feature(2, struct.pack(f"<{len(values)}f", *values))
+
+
+def bytes_feature(values: Iterable[bytes]) -> bytes:
+  """Encodes byte strings as a tf.train.Feature."""
+  items = b"".join(_length_header(b"\x0a", len(v)) + v for v in values)
+  return _length_header(b"\x0a", len(items)) + items
+
+
+def encode_example(features: Mapping[str, bytes]) -> bytes:
+  """Encodes a tf.train.Example; equal features give equal bytes.
+
+  Args:
+    features: the outcome of `int64_feature` and its like, by name.
+
+  Returns:
+    The serialized protocol buffer, its features in the order of their names.
+  """
+  parts = []
+  for name in sorted(features):
+    feature = features[name]
+    parts.append(_entry_header(name, len(feature)))
+    parts.append(feature)
+  body = b"".join(parts)
+  return _length_header(b"\x0a", len(body)) + body
+
+
+def frame_record(record: bytes) -> bytes:
+  """Adds what a TFRecord file holds around a record: length and checksums."""
+  checksum = _CHECKSUM.pack(_masked_crc(record))
+  return b"".join((_frame_header(len(record)), record, checksum))
+
+
+class ShardedWriter:
+  """Writes records to several TFRecord files in turn.
+
+  Record i goes to file i modulo their number. As a context manager, it closes
+  the files. It writes where it is told; `files.replace_all_on_success` gives
+  names under which nobody sees an unfinished file.
+
+  Attributes:
+    count: the number of records written so far.
+  """
+
+  def __init__(self, paths: Sequence[str], compress: bool = False):
+    """Opens the files.
+
+    Args:
+      paths: the files to write; those with `://` need TensorFlow.
+      compress: writes GZIP files, see `tf.data.TFRecordDataset`.
+    """
+    self.count = 0
+    self._stack = contextlib.ExitStack()
+    with self._stack:
+      self._files = [self._open(path, compress) for path in paths]
+      self._stack = self._stack.pop_all()  # Opened all: keep them open.
+
+  def write(self, record: bytes) -> None:
+    """Appends a record to the file whose turn it is."""
+    self._files[self.count % len(self._files)].write(frame_record(record))
+    self.count += 1
+
+  def __enter__(self) -> "ShardedWriter":
+    """Returns the writer itself."""
+    return self
+
+  def __exit__(self, error_type, error, traceback) -> None:
+    """Closes the files; after an error, without raising a second one."""
+    try:
+      self._stack.close()
+    except OSError:
+      if error_type is None:
+        raise
+
+  def _open(self, path: str, compress: bool) -> BinaryIO:
+    if "://" in path:
+      import tensorflow as tf  # Slow; only remote paths need it.
+
+      file = tf.io.gfile.GFile(path, "wb")
+    else:
+      file = open(path, "wb", buffering=_BUFFER_BYTES)
+    self._stack.callback(file.close)
+    if compress:
+      file = io.BufferedWriter(
+        # Without name and time, equal records give equal files.
+        gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0),
+        _BUFFER_BYTES,
+      )
+      self._stack.callback(file.close)
+    return file
+
+
+def _varint(value: int) -> bytes:
+  """Encodes an integer in groups of 7 bits, the lowest first.
+
+  >>> _varint(300).hex()
+  'ac02'
+  """
+  if not -(1 << 63) <= value < 1 << 63:
+    raise ValueError(f"{value} does not fit into 64 bits")
+  value &= (1 << 64) - 1
+  groups = []
+  while value > 127:
+    groups.append(value & 127 | 128)
+    value >>= 7
+  return bytes([*groups, value])
+
+
+class _Varints(dict):
+  """Integers and their encodings; the small ones are remembered."""
+
+  def __missing__(self, value: int) -> bytes:
+    encoded = _varint(value)
+    if 0 <= value < _LARGEST_CACHED:
+      self[value] = encoded
+    return encoded
+
+
+_VARINTS = _Varints()
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+
+
+def _feature(kind: int, packed: bytes) -> bytes:
+  return _feature_header(kind, len(packed)) + packed
+
+
+# A message within a message is preceded by its tag and its length. The lengths
+# that occur are few, so headers are computed once.
+
+
+@functools.lru_cache(1 << 12)
+def _length_header(tag: bytes, length: int) -> bytes:
+  return tag + _varint(length)
+
+
+@functools.lru_cache(1 << 12)
+def _feature_header(kind: int, length: int) -> bytes:
+  """Returns what precedes the packed numbers: Feature, then list, then them."""
+  values = _length_header(b"\x0a", length) if length else b""
+  return _length_header(bytes([kind << 3 | 2]), len(values) + length) + values
+
+
+@functools.lru_cache(1 << 12)
+def _entry_header(name: str, length: int) -> bytes:
+  """Returns what precedes a feature: the map's entry with its name."""
+  key = name.encode("utf-8")
+  key = _length_header(b"\x0a", len(key)) + key
+  key += _length_header(b"\x12", length)
+  return _length_header(b"\x0a", len(key) + length) + key
+
+
+@functools.lru_cache(1 << 12)
+def _frame_header(length: int) -> bytes:
+  packed = _LENGTH.pack(length)
+  return packed + _CHECKSUM.pack(_masked_crc(packed))
+
+
+def _masked_crc(data: bytes) -> int:
+  """Returns TFRecord's checksum: CRC-32C, rotated and shifted."""
+  crc = google_crc32c.value(data)
+  return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

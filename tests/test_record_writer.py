@@ -1,0 +1,125 @@
+"""Tests of record_writer.py: TensorFlow must read what it writes."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import record_writer
+
+
+def test_docstring_examples():
+  assert doctest.testmod(record_writer).failed == 0
+
+
+def test_importing_does_not_import_tensorflow():
+  code = "import sys, record_writer; assert 'tensorflow' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def parse(features):
+  record = record_writer.encode_example(features)
+  return tf.train.Example.FromString(record).features.feature
+
+
+@pytest.mark.parametrize(
+  "values",
+  [
+    [],
+    [0],
+    [1, 127, 128, 300, 16383, 16384, 30521, (1 << 20) + 5],
+    [-1, -(1 << 63), (1 << 63) - 1],
+    list(range(512)),
+    b"\x00\x01\x7f",
+    b"\x01\x80\xff",
+  ],
+)
+def test_integers(values):
+  feature = parse({"a": record_writer.int64_feature(values)})["a"]
+  assert feature.WhichOneof("kind") == "int64_list"
+  assert list(feature.int64_list.value) == list(values)
+
+
+def test_integers_beyond_64_bits_are_refused():
+  with pytest.raises(ValueError, match="64 bits"):
+    record_writer.int64_feature([1 << 63])
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 0.0, -0.5]])
+def test_floats(values):
+  feature = parse({"a": record_writer.float_feature(values)})["a"]
+  assert feature.WhichOneof("kind") == "float_list"
+  assert list(feature.float_list.value) == values
+
+
+@pytest.mark.parametrize("values", [[], [b"", b"x" * 200]])
+def test_byte_strings(values):
+  feature = parse({"a": record_writer.bytes_feature(values)})["a"]
+  assert feature.WhichOneof("kind") == "bytes_list"
+  assert list(feature.bytes_list.value) == values
+
+
+def test_bytes_are_those_of_protobuf():
+  record = record_writer.encode_example(
+    {
+      "b": record_writer.float_feature([1.0]),
+      "a": record_writer.int64_feature([300, 1]),
+    }
+  )
+  example = tf.train.Example()
+  example.features.feature["a"].int64_list.value.extend([300, 1])
+  example.features.feature["b"].float_list.value.append(1.0)
+  assert record == example.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_records_go_to_the_files_in_turn(tmp_path, compress):
+  paths = [str(tmp_path / name) for name in "ab"]
+  with record_writer.ShardedWriter(paths, compress) as writer:
+    for record in [b"0", b"1" * 100_000, b"", b"3", b"4"]:
+      writer.write(record)
+  assert writer.count == 5
+  read = [
+    list(
+      tf.data.TFRecordDataset(
+        path, compression_type="GZIP" if compress else None
+      ).as_numpy_iterator()
+    )
+    for path in paths
+  ]
+  assert read == [[b"0", b"", b"4"], [b"1" * 100_000, b"3"]]
+
+
+def test_compressed_files_are_equal_whenever_they_are_written(tmp_path):
+  for name in "ab":
+    with record_writer.ShardedWriter([str(tmp_path / name)], True) as writer:
+      writer.write(b"record")
+  assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_remote_files():
+  with record_writer.ShardedWriter(["ram://record_writer"]) as writer:
+    writer.write(b"record")
+  dataset = tf.data.TFRecordDataset("ram://record_writer")
+  assert list(dataset.as_numpy_iterator()) == [b"record"]
+
+
+def test_a_file_that_cannot_be_opened(tmp_path):
+  with pytest.raises(OSError, match="nowhere"):
+    record_writer.ShardedWriter([str(tmp_path / "a"), f"{tmp_path}/nowhere/b"])
+
+
+def test_an_error_is_not_hidden_by_a_full_disk():
+  with (
+    pytest.raises(KeyError),
+    record_writer.ShardedWriter(["/dev/full"]) as writer,
+  ):
+    writer.write(b"record")
+    raise KeyError
+  with (
+    pytest.raises(OSError, match="No space"),
+    record_writer.ShardedWriter(["/dev/full"]) as writer,
+  ):
+    writer.write(b"record")
