@@ -5,13 +5,19 @@ read and write text and records start in a fraction of a second without it.
 """
 
 from collections.abc import Callable
+import dataclasses
 import os
 import sys
 
 from absl import app
 from absl import flags
 
+import files
+
 FLAGS = flags.FLAGS
+
+# TensorFlow's informational messages; its errors reach Python as exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def run_program(
@@ -46,3 +52,238 @@ def run_program(
 def _fail(program: str, message: str, status: int = 1) -> int:
   print(f"{program}: error: {message}", file=sys.stderr)
   return status
+
+
+def define_model_flags() -> None:
+  """Declares what every program with a model takes."""
+  flags.DEFINE_string(
+    "bert_config_file",
+    None,
+    "The bert_config.json of the model: its architecture.",
+    required=True,
+  )
+  flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "Weights to start from: the prefix of a TF1 checkpoint or a folder with "
+    "one in it, such as an unpacked release. Unused once --output_dir has its "
+    "own.",
+  )
+  flags.DEFINE_string(
+    "output_dir",
+    None,
+    "The folder for checkpoints, TensorBoard events and results.",
+    required=True,
+  )
+
+
+def define_training_flags(learning_rate: float) -> None:
+  """Declares what every program that trains takes."""
+  flags.DEFINE_float(
+    "learning_rate",
+    learning_rate,
+    "The rate that warm-up aims at; it decays linearly to zero.",
+    lower_bound=0.0,
+  )
+  flags.DEFINE_integer(
+    "train_batch_size",
+    32,
+    "Examples per update, over all devices and accumulation steps.",
+    lower_bound=1,
+  )
+  flags.DEFINE_integer(
+    "gradient_accumulation_steps",
+    1,
+    "Parts that a batch is computed in, one after the other; more parts take "
+    "less memory and make the same update.",
+    lower_bound=1,
+  )
+  flags.DEFINE_integer(
+    "save_checkpoints_steps",
+    1000,
+    "Steps from one checkpoint to the next.",
+    lower_bound=1,
+  )
+  flags.DEFINE_integer(
+    "keep_checkpoint_max",
+    5,
+    "How many of the newest checkpoints to keep; 0 keeps all.",
+    lower_bound=0,
+  )
+  flags.DEFINE_integer(
+    "eval_every_steps",
+    0,
+    "Steps from one evaluation during training to the next; 0 for none.",
+    lower_bound=0,
+  )
+  flags.DEFINE_integer(
+    "seed",
+    12345,
+    "Decides the initial weights, the order of the examples and the dropout.",
+  )
+
+
+def define_device_flags() -> None:
+  """Declares where and in what precision to compute."""
+  flags.DEFINE_enum(
+    "distribution",
+    "default",
+    ["default", "mirrored", "multi_worker", "tpu"],
+    "default: one device. mirrored: all devices of this host. multi_worker: "
+    "all hosts of TF_CONFIG. tpu: the TPU that --tpu_name names.",
+  )
+  flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "bfloat16"],
+    "What matrix products compute in; weights, softmax, normalisation and "
+    "losses are float32 in both.",
+  )
+  flags.DEFINE_bool("use_tpu", False, "Same as --distribution=tpu.")
+  flags.DEFINE_string(
+    "tpu_name", None, "The name or grpc:// address of the TPU."
+  )
+  flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
+  flags.DEFINE_string("gcp_project", None, "The project of the TPU.")
+  flags.DEFINE_string(
+    "master",
+    None,
+    "The grpc:// address of the TPU, if --tpu_name is not given.",
+  )
+  flags.DEFINE_integer(
+    "num_tpu_cores", 8, "Accepted and not used: a TPU tells its cores."
+  )
+  flags.DEFINE_integer(
+    "iterations_per_loop",
+    1000,
+    "The most steps per call of the compiled loop; calls also end every few "
+    "seconds, and where a checkpoint is due.",
+    lower_bound=1,
+  )
+
+
+def make_strategy():
+  """Makes the distribution strategy of the flags; call it before any tensor.
+
+  Raises:
+    ValueError: if the TPU cannot be found.
+  """
+  import tensorflow as tf
+
+  distribution = "tpu" if FLAGS.use_tpu else FLAGS.distribution
+  if distribution == "mirrored":
+    kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
+    devices = kinds[0] or kinds[1]
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+  if distribution == "multi_worker":
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  if distribution == "tpu":
+    try:
+      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+        FLAGS.tpu_name or FLAGS.master, FLAGS.tpu_zone, FLAGS.gcp_project
+      )
+      tf.config.experimental_connect_to_cluster(resolver)
+      tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, ValueError) as error:
+      raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
+    return tf.distribute.TPUStrategy(resolver)
+  return tf.distribute.get_strategy()
+
+
+def compute_dtype() -> str:
+  """Returns the Keras dtype policy of --precision."""
+  return "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
+
+
+def claim_output_dir(config) -> None:
+  """Makes --output_dir and leaves the config in it.
+
+  Raises:
+    ValueError: if the folder belongs to a model of another config, or cannot be
+      written.
+  """
+  path = os.path.join(FLAGS.output_dir, "bert_config.json")
+  if files.exists(path):
+    fields = dataclasses.asdict(config)
+    other = dataclasses.asdict(type(config).from_json_file(path))
+    differing = [k for k in fields if fields[k] != other[k]]
+    if differing:
+      listing = ", ".join(
+        f"{k}: {other[k]}, not {fields[k]}" for k in differing
+      )
+      raise ValueError(
+        f"--output_dir={FLAGS.output_dir} belongs to another model ({listing})"
+      )
+  else:
+    files.write_text(path, config.to_json_string())
+
+
+def load_weights(variables) -> int:
+  """Loads the newest checkpoint of --output_dir, or else --init_checkpoint.
+
+  What only a head has may be missing from --init_checkpoint, and what only
+  another head has is passed over; both are printed.
+
+  Returns:
+    The number of updates behind the weights; 0 for --init_checkpoint.
+
+  Raises:
+    ValueError: if there is neither and no training, or one does not fit.
+  """
+  import checkpoints
+
+  newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
+  if newest:
+    checkpoints.load(newest, variables)
+    return checkpoints.read_step(newest)
+  if not FLAGS.init_checkpoint:
+    if FLAGS.do_train:
+      print("no --init_checkpoint: the weights start at random")
+      return 0
+    raise ValueError(
+      f"no checkpoint in --output_dir={FLAGS.output_dir}, no --init_checkpoint"
+    )
+  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  loaded = checkpoints.load(
+    prefix, variables, optional=lambda name: not name.startswith("bert/")
+  )
+  print(f"weights from {prefix}")
+  for title, names in (
+    ("not in it, start at random", loaded.missing),
+    ("in it, not used", loaded.unused),
+  ):
+    if names:
+      print(f"  {title}: {', '.join(names)}")
+  return 0
+
+
+def training_plan(num_train_steps: int):
+  """Makes the `training.TrainingPlan` of the flags."""
+  import training
+
+  return training.TrainingPlan(
+    output_dir=FLAGS.output_dir,
+    num_train_steps=num_train_steps,
+    train_batch_size=FLAGS.train_batch_size,
+    gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
+    save_checkpoints_steps=FLAGS.save_checkpoints_steps,
+    keep_checkpoint_max=FLAGS.keep_checkpoint_max,
+    eval_every_steps=FLAGS.eval_every_steps,
+    iterations_per_loop=FLAGS.iterations_per_loop,
+    seed=FLAGS.seed,
+  )
+
+
+def write_eval_results(step: int, results) -> None:
+  """Prints scores and writes them to eval_results.txt, sorted by name."""
+  import numpy as np
+
+  # float32, whose digits the original printed.
+  scores = {name: np.float32(value) for name, value in results.items()}
+  lines = [
+    f"{name} = {value!s}"
+    for name, value in sorted({**scores, "global_step": step}.items())
+  ]
+  path = os.path.join(FLAGS.output_dir, "eval_results.txt")
+  files.write_text(path, "\n".join(lines) + "\n")
+  print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))

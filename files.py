@@ -196,3 +196,30 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   """
   with contextlib.ExitStack() as stack:
     yield [stack.enter_context(replace_on_success(path)) for path in paths]
+
+
+def exists(path: str) -> bool:
+  """Returns whether a file or folder is there, local or remote."""
+  if not is_remote(path):
+    return os.path.exists(path)
+  import tensorflow as tf  # Slow; only remote paths need it.
+
+  with _os_errors(path):
+    return tf.io.gfile.exists(path)
+
+
+def write_text(path: str, text: str) -> None:
+  """Writes a small UTF-8 file whole or not at all; makes missing folders.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  with replace_on_success(path) as temporary:
+    if is_remote(path):
+      import tensorflow as tf  # Slow; only remote paths need it.
+
+      with _os_errors(path), tf.io.gfile.GFile(temporary, "wb") as output:
+        output.write(text.encode("utf-8"))
+    else:
+      with open(temporary, "w", encoding="utf-8", newline="\n") as output:
+        output.write(text)

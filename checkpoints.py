@@ -1,0 +1,298 @@
+"""Reads and writes checkpoints in Google's TF1 format, under Google's names.
+
+A checkpoint is a prefix (`out/model.ckpt-1000`) with an index file and data
+files behind it. `variables` is, here and in the training loop, a dict from a
+name in the checkpoint to the variable that holds its value.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import re
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import files
+
+# What a checkpoint may hold beyond a model: the state of its training.
+_TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
+_TEMPORARY = ".writing"
+_SAVED = re.compile(r"model\.ckpt-(\d+)$")
+
+
+def find_checkpoint(path: str) -> str:
+  """Finds the checkpoint that a user means by a path.
+
+  Args:
+    path: a prefix, one of its files, or a folder: the output of a training run
+      (its newest checkpoint) or an unpacked release (its only one).
+
+  Returns:
+    The prefix, as `tf.train.load_checkpoint` takes it.
+
+  Raises:
+    ValueError: if there is no checkpoint, or a choice of several.
+  """
+  prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
+  if _exists(prefix):
+    return prefix
+  if path.endswith(".zip"):
+    raise ValueError(f"{path}: unzip it and give the folder")
+  if not tf.io.gfile.isdir(path):
+    raise ValueError(
+      f"{path}: no checkpoint there (no {path}.index, no folder)"
+    )
+  newest = latest_checkpoint(path)
+  if newest:
+    return newest
+  found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
+  found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
+  if len(found) == 1:
+    return found[0].removesuffix(".index")
+  if found:
+    raise ValueError(f"{path}: several checkpoints, name one: {sorted(found)}")
+  entries = sorted(tf.io.gfile.listdir(path))[:10]
+  raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
+
+
+def _exists(prefix: str) -> bool:
+  # A V1 checkpoint is one file, or shards, without an index.
+  return tf.io.gfile.exists(prefix + ".index") or (
+    bool(tf.io.gfile.glob(prefix)) and not tf.io.gfile.isdir(prefix)
+  )
+
+
+def saved_steps(folder: str) -> list[int]:
+  """Lists the steps of the whole checkpoints in an output folder, ascending."""
+  steps = []
+  for path in tf.io.gfile.glob(tf.io.gfile.join(folder, "model.ckpt-*.index")):
+    match = _SAVED.search(path.removesuffix(".index"))
+    if match:
+      steps.append(int(match[1]))
+  return sorted(steps)
+
+
+def checkpoint_prefix(folder: str, step: int) -> str:
+  """Returns the prefix under which `save` writes a step."""
+  return tf.io.gfile.join(folder, f"model.ckpt-{step}")
+
+
+def latest_checkpoint(folder: str) -> str | None:
+  """Returns the newest checkpoint of an output folder, or None.
+
+  The `checkpoint` file that names it is rewritten after the checkpoint itself,
+  so a run killed between the two has a newer one: the higher step wins.
+  """
+  steps = saved_steps(folder)
+  if steps:
+    return checkpoint_prefix(folder, steps[-1])
+  named = tf.train.latest_checkpoint(folder)
+  return named if named and _exists(named) else None
+
+
+def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
+  """Reads the names and shapes of a checkpoint's variables.
+
+  Raises:
+    ValueError: if it cannot be read.
+  """
+  return {k: tuple(v) for k, v in _open(prefix)[1].items()}
+
+
+def read_step(prefix: str) -> int:
+  """Returns the `global_step` of a checkpoint, 0 if it has none."""
+  reader, shapes = _open(prefix)
+  if "global_step" not in shapes:
+    return 0
+  return int(_value(reader, prefix, "global_step"))
+
+
+def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
+  """Reads a checkpoint, one variable at a time, in order of name.
+
+  V1 and V2 formats and partitioned variables (read whole) are all accepted.
+
+  Yields:
+    Name and value, in the dtype that was stored.
+
+  Raises:
+    ValueError: if it cannot be read; a damaged variable is named.
+  """
+  reader, shapes = _open(prefix)
+  for name in sorted(shapes):
+    yield name, _value(reader, prefix, name)
+
+
+class DamagedCheckpointError(ValueError):
+  """A checkpoint that cannot be read, wholly or in part."""
+
+
+class Loaded(NamedTuple):
+  """The names that `load` passed over."""
+
+  missing: list[str]  # In the model only; they kept their values.
+  unused: list[str]  # In the checkpoint only.
+
+
+def load(
+  prefix: str,
+  variables: Mapping[str, tf.Variable],
+  optional: Callable[[str], bool] = lambda name: False,
+) -> Loaded:
+  """Assigns a checkpoint's values to variables, all of them or none.
+
+  The state of training that a checkpoint carries (Adam's slots, global_step) is
+  passed over where `variables` does not ask for it. float16 is widened.
+
+  Args:
+    prefix: as `find_checkpoint` returns it.
+    variables: what to assign, by name in the checkpoint.
+    optional: tells the names that only one of the two sides need have.
+
+  Returns:
+    What was passed over as optional.
+
+  Raises:
+    ValueError: if a variable is missing (-), the checkpoint holds one that is
+      not used (+), or shapes differ; or if it cannot be read. No variable has
+      been changed then.
+  """
+  reader, shapes = _open(prefix)
+  missing = sorted(set(variables) - set(shapes))
+  unused = sorted(set(shapes) - set(variables))
+  unused = [name for name in unused if not _TRAINING_STATE.search(name)]
+  shared = sorted(set(variables) & set(shapes))
+  faults = [f"- {name}" for name in missing if not optional(name)]
+  faults += [f"+ {name}" for name in unused if not optional(name)]
+  for name in shared:
+    expected, found = tuple(variables[name].shape), tuple(shapes[name])
+    if found != expected:
+      faults.append(f"{name}: shape {found}, the model's is {expected}")
+  if faults:
+    raise ValueError(f"{prefix} does not fit the model: {'; '.join(faults)}")
+  # Everything is read, and its checksum proved, before anything is assigned.
+  values = {name: _value(reader, prefix, name) for name in shared}
+  for name, value in values.items():
+    variables[name].assign(tf.cast(value, variables[name].dtype))
+  return Loaded(missing, unused)
+
+
+def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
+  """Loads the newest whole checkpoint of an output folder.
+
+  A damaged one is reported on standard error and the one before it is tried.
+
+  Returns:
+    Its step, or None if the folder has no checkpoint.
+
+  Raises:
+    ValueError: if the newest is of another model, or all are damaged.
+  """
+  steps = saved_steps(folder)
+  for step in reversed(steps):
+    prefix = checkpoint_prefix(folder, step)
+    try:
+      load(prefix, variables)
+      return step
+    except DamagedCheckpointError as error:
+      if step == steps[0]:
+        raise
+      print(f"{error}; trying the one before it", file=sys.stderr)
+    except ValueError as error:
+      raise ValueError(
+        f"{folder} belongs to another model; choose another --output_dir: "
+        f"{error}"
+      ) from error
+  return None
+
+
+def save(
+  folder: str, step: int, variables: Mapping[str, tf.Variable], keep: int
+) -> str:
+  """Writes `folder/model.ckpt-<step>` so that it is there whole or not at all.
+
+  The data goes under its final name first, the index last: without an index a
+  checkpoint does not exist. Then the `checkpoint` file is rewritten and old
+  checkpoints are deleted.
+
+  Args:
+    folder: must exist.
+    step: the number of updates made.
+    variables: what to write, by name.
+    keep: how many of the newest checkpoints to keep; 0 for all.
+
+  Returns:
+    The prefix.
+
+  Raises:
+    ValueError: if it cannot be written (a full disk); older ones are untouched.
+  """
+  prefix = checkpoint_prefix(folder, step)
+  temporary = prefix + _TEMPORARY
+  names = sorted(variables)
+  try:
+    tf.raw_ops.SaveV2(
+      prefix=temporary,
+      tensor_names=names,
+      shape_and_slices=[""] * len(names),
+      tensors=[variables[name].read_value() for name in names],
+    )
+    for suffix in (".data-00000-of-00001", ".index"):
+      tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
+    steps = saved_steps(folder)
+    kept = steps[-keep:] if keep else steps
+    _write_state(folder, step, kept)
+  except (tf.errors.OpError, OSError) as error:
+    remove_temporary_files(folder)
+    message = getattr(error, "message", str(error))
+    raise ValueError(f"{prefix}: cannot be written: {message}") from error
+  for old in set(steps) - set(kept):
+    _delete(checkpoint_prefix(folder, old))
+  return prefix
+
+
+def _write_state(folder: str, step: int, kept: list[int]) -> None:
+  """Writes the `checkpoint` file that TensorFlow's own tools look for."""
+  lines = [f'model_checkpoint_path: "model.ckpt-{step}"']
+  lines += [f'all_model_checkpoint_paths: "model.ckpt-{s}"' for s in kept]
+  text = "\n".join(lines) + "\n"
+  files.write_text(tf.io.gfile.join(folder, "checkpoint"), text)
+
+
+def remove_temporary_files(folder: str) -> None:
+  """Deletes what an interrupted `save` left behind."""
+  for path in tf.io.gfile.glob(tf.io.gfile.join(folder, f"*{_TEMPORARY}.*")):
+    tf.io.gfile.remove(path)
+
+
+def _delete(prefix: str) -> None:
+  # The index first: what is left of an interrupted deletion is no checkpoint.
+  paths = tf.io.gfile.glob(prefix + ".data-*") + tf.io.gfile.glob(
+    prefix + ".meta"
+  )
+  for path in [prefix + ".index", *paths]:
+    tf.io.gfile.remove(path)
+
+
+def _open(prefix: str):
+  try:
+    reader = tf.train.load_checkpoint(prefix)
+    return reader, reader.get_variable_to_shape_map()
+  except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    message = getattr(error, "message", str(error))
+    raise DamagedCheckpointError(
+      f"{prefix}: not a readable checkpoint: {message}"
+    ) from error
+
+
+def _value(reader, prefix: str, name: str) -> np.ndarray:
+  try:
+    return reader.get_tensor(name)
+  except (tf.errors.OpError, RuntimeError, ValueError) as error:
+    message = getattr(error, "message", str(error))
+    raise DamagedCheckpointError(
+      f"{prefix}: {name} is damaged: {message}"
+    ) from error

@@ -1,0 +1,678 @@
+"""BERT as Keras layers, named like the variables of Google's checkpoints.
+
+Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for
+Language Understanding", https://arxiv.org/abs/1810.04805.
+
+Shapes are written with one letter per axis:
+  B batch, S sequence, H hidden, N heads, D head size (H / N), I intermediate,
+  P masked positions per sequence, V vocabulary.
+
+A layer's name and its place in its parent spell the path of its variables:
+`bert/encoder/layer_0/attention/self/query/kernel` is the kernel of `query` in
+`self` in `attention` ... in Google's checkpoint and here. Nothing is renamed on
+loading or saving.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import json
+import math
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+if keras.backend.backend() != "tensorflow":
+  raise ImportError(
+    f"Keras runs on {keras.backend.backend()!r}; this BERT needs TensorFlow: "
+    "unset KERAS_BACKEND or set it to 'tensorflow'"
+  )
+
+# Added to the scores of padding before the softmax. Large enough to vanish,
+# small enough to stay finite in bfloat16; the original's value.
+_MASKED_SCORE = -10000.0
+_LAYER_NORM_EPSILON = 1e-12
+
+# Keys that released bert_config.json files carry and nothing reads.
+_IGNORED_CONFIG_KEYS = frozenset(
+  {
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+  }
+)
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+  """Computes the Gaussian error linear unit in its tanh form.
+
+  Hendrycks & Gimpel, https://arxiv.org/abs/1606.08415, section 2. This is what
+  `hidden_act: "gelu"` means in every checkpoint Google trained with this code.
+  """
+  # x * x * x rather than tf.pow(x, 3), which is many times slower on a CPU.
+  inner = math.sqrt(2.0 / math.pi) * x * (1.0 + 0.044715 * x * x)
+  return 0.5 * x * (1.0 + tf.tanh(inner))
+
+
+def gelu_erf(x: tf.Tensor) -> tf.Tensor:
+  """Computes the Gaussian error linear unit exactly, with the error function.
+
+  Section 2 of https://arxiv.org/abs/1606.08415; Hugging Face's "gelu".
+  """
+  return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+
+
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+  "gelu": gelu,
+  "gelu_erf": gelu_erf,
+  "gelu_exact": gelu_erf,
+  "linear": tf.identity,
+  "relu": tf.nn.relu,
+  "tanh": tf.tanh,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+  """The architecture of a BERT; the fields of a bert_config.json."""
+
+  vocab_size: int  # Rows of the word embedding table.
+  hidden_size: int = 768  # Width of every layer's output, H.
+  num_hidden_layers: int = 12
+  num_attention_heads: int = 12  # N; must divide hidden_size.
+  intermediate_size: int = 3072  # Width between the two dense layers, I.
+  hidden_act: str = "gelu"  # A key of ACTIVATIONS.
+  hidden_dropout_prob: float = 0.1  # After embeddings and dense layers.
+  attention_probs_dropout_prob: float = 0.1
+  max_position_embeddings: int = 512  # The longest sequence possible.
+  type_vocab_size: int = 16  # Segments; every released model has 2.
+  initializer_range: float = 0.02  # Standard deviation of new weights.
+
+  def __post_init__(self) -> None:
+    for field in dataclasses.fields(self):
+      self._check_range(field.name, getattr(self, field.name), field.type)
+    if self.hidden_act not in ACTIVATIONS:
+      raise ValueError(
+        f"hidden_act is {self.hidden_act!r}; known: {', '.join(ACTIVATIONS)}"
+      )
+    if self.hidden_size % self.num_attention_heads:
+      raise ValueError(
+        f"num_attention_heads ({self.num_attention_heads}) does not divide "
+        f"hidden_size ({self.hidden_size})"
+      )
+
+  @staticmethod
+  def _check_range(name: str, value: Any, kind: type) -> None:
+    if kind is int:
+      # bool is an int to Python, not to a reader of the file.
+      if type(value) is not int or value < 1:
+        raise ValueError(f"{name} is {value!r}; expected an integer above 0")
+    elif kind is float:
+      number = type(value) in (int, float)
+      if not number or not 0 <= value < (1 if "dropout" in name else math.inf):
+        raise ValueError(
+          f"{name} is {value!r}; expected a number in [0, "
+          f"{'1)' if 'dropout' in name else 'infinity)'}"
+        )
+
+  @classmethod
+  def from_dict(cls, fields: dict[str, Any]) -> "BertConfig":
+    """Makes a config from the contents of a bert_config.json.
+
+    Raises:
+      ValueError: for an unknown or missing key, or a value out of range.
+    """
+    known = {field.name for field in dataclasses.fields(cls)}
+    unknown = sorted(set(fields) - known - _IGNORED_CONFIG_KEYS)
+    if unknown:
+      raise ValueError(f"unknown keys: {', '.join(unknown)}")
+    if "vocab_size" not in fields:
+      raise ValueError("vocab_size is missing")
+    return cls(**{k: v for k, v in fields.items() if k in known})
+
+  @classmethod
+  def from_json_file(cls, path: str) -> "BertConfig":
+    """Reads a bert_config.json.
+
+    Raises:
+      ValueError: with the path and the fault, if it is not a valid config.
+    """
+    try:
+      with tf.io.gfile.GFile(path, "rb") as file:
+        fields = json.loads(file.read().decode("utf-8"))
+    except tf.errors.OpError as error:
+      raise ValueError(f"{path}: cannot be read: {error.message}") from error
+    except ValueError as error:
+      raise ValueError(f"{path}: not a JSON file: {error}") from error
+    if not isinstance(fields, dict):
+      raise ValueError(f"{path}: expected a JSON object of the config's fields")
+    try:
+      return cls.from_dict(fields)
+    except ValueError as error:
+      raise ValueError(f"{path}: {error}") from error
+
+  def to_json_string(self) -> str:
+    """Returns the config as the text of a bert_config.json."""
+    fields = dataclasses.asdict(self)
+    return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+
+class BertOutput(NamedTuple):
+  """What `BertModel` returns, in the model's compute dtype."""
+
+  sequence_output: tf.Tensor  # [B, S, H], the last layer.
+  pooled_output: tf.Tensor  # [B, H], from the first token.
+  hidden_states: (
+    tuple[tf.Tensor, ...] | None
+  )  # L + 1 of [B, S, H], embedding first.
+  attention_probs: tuple[tf.Tensor, ...] | None  # L of [B, N, S, S], float32.
+
+
+def _fold_in(seed: tf.Tensor | None, data: int) -> tf.Tensor | None:
+  """Derives an independent seed for each part of a model; None stays None."""
+  if seed is None:
+    return None
+  return tf.random.experimental.stateless_fold_in(seed, data)
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+  """Zeroes elements with probability `rate` and scales up the others.
+
+  The mask is a pure function of the seed, so that a resumed run draws what the
+  interrupted one would have drawn, with and without XLA. Each 32-bit draw
+  decides two elements: random bits are a visible cost on a CPU. The rate is
+  thereby a multiple of 2**-16.
+
+  Args:
+    x: a float tensor.
+    rate: the share of elements to zero, in [0, 1).
+    seed: int32 [2]; None to return `x` unchanged.
+  """
+  if seed is None or rate == 0.0:
+    return x
+  size = tf.size(x)
+  bits = tf.random.stateless_uniform(
+    [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
+  )
+  bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
+  threshold = tf.constant(round(rate * 2**16), tf.uint16)
+  keep = tf.reshape(bits >= threshold, tf.shape(x))
+  return tf.where(keep, x * tf.cast(1.0 / (1.0 - rate), x.dtype), 0)
+
+
+def _initializer(config: BertConfig) -> keras.initializers.Initializer:
+  return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+class LayerNorm(keras.layers.Layer):
+  """Normalises the last axis to mean 0 and variance 1, then scales and shifts.
+
+  Ba et al., https://arxiv.org/abs/1607.06450. Statistics are in float32.
+  """
+
+  def build(self, input_shape):
+    size = [input_shape[-1]]
+    self.gamma = self.add_weight(
+      name="gamma", shape=size, initializer="ones", autocast=False
+    )
+    self.beta = self.add_weight(
+      name="beta", shape=size, initializer="zeros", autocast=False
+    )
+
+  def call(self, x):
+    x = tf.cast(x, tf.float32)
+    mean = tf.reduce_mean(x, -1, keepdims=True)
+    centered = x - mean
+    variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
+    scale = tf.math.rsqrt(variance + _LAYER_NORM_EPSILON) * self.gamma
+    return tf.cast(centered * scale + self.beta, self.compute_dtype)
+
+
+class Embeddings(keras.layers.Layer):
+  """Sums word, position and segment embeddings, normalises, drops out.
+
+  Call with input_ids and segment_ids, int [B, S]; returns [B, S, H].
+  """
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
+
+  def build(self, input_shape=None):
+    self.word_embeddings = self._add_table("word", self.config.vocab_size)
+    self.token_type_embeddings = self._add_table(
+      "token_type", self.config.type_vocab_size
+    )
+    self.position_embeddings = self._add_table(
+      "position", self.config.max_position_embeddings
+    )
+    self.layer_norm.build([None, self.config.hidden_size])
+
+  def _add_table(self, kind, rows):
+    return self.add_weight(
+      name=f"{kind}_embeddings",
+      shape=[rows, self.config.hidden_size],
+      initializer=_initializer(self.config),
+    )
+
+  def call(self, input_ids, segment_ids, seed=None):
+    length = tf.shape(input_ids)[1]
+    # Rows are gathered before they are cast: 2,048 rows, not 30,522.
+    words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, H]
+    segments = tf.gather(self.token_type_embeddings.value, segment_ids)
+    positions = self.position_embeddings.value[:length]  # [S, H]
+    return dropout(
+      self.layer_norm(words + segments + positions),
+      self.config.hidden_dropout_prob,
+      seed,
+    )
+
+
+class SelfAttention(keras.layers.Layer):
+  """Scaled dot-product attention of a sequence to itself, with N heads.
+
+  Vaswani et al., https://arxiv.org/abs/1706.03762, section 3.2. Call with
+  hidden [B, S, H] and scores_mask, float32 [B, 1, 1, S], which is added to the
+  scores; returns the context [B, S, H] and the attention [B, N, S, S].
+  """
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    for name in ("query", "key", "value"):
+      dense = keras.layers.Dense(
+        config.hidden_size,
+        kernel_initializer=_initializer(config),
+        dtype=self.dtype_policy,
+        name=name,
+      )
+      setattr(self, name, dense)
+
+  def build(self, input_shape=None):
+    for dense in (self.query, self.key, self.value):
+      dense.build([None, self.config.hidden_size])
+
+  def call(self, hidden, scores_mask, seed=None):
+    batch, length = tf.shape(hidden)[0], tf.shape(hidden)[1]
+    size = self.config.hidden_size
+    heads = self.config.num_attention_heads
+
+    # One plain matrix product per projection is what CPUs and TPUs do best.
+    rows = tf.reshape(hidden, [-1, size])  # [B*S, H]
+
+    def split_heads(x):
+      x = tf.reshape(x, [batch, length, heads, size // heads])
+      return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
+
+    query = split_heads(self.query(rows))
+    key = split_heads(self.key(rows))
+    value = split_heads(self.value(rows))
+    scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
+    scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
+    probs = tf.nn.softmax(scores + scores_mask)
+    dropped = dropout(
+      tf.cast(probs, self.compute_dtype),
+      self.config.attention_probs_dropout_prob,
+      seed,
+    )
+    context = tf.transpose(tf.matmul(dropped, value), [0, 2, 1, 3])
+    return tf.reshape(context, [batch, length, size]), probs  # [B, S, H]
+
+
+class ResidualOutput(keras.layers.Layer):
+  """Dense, dropout, add the block's input, normalise ("Add & Norm").
+
+  Call with x [B, S, I or H] and residual [B, S, H]; returns [B, S, H].
+  """
+
+  def __init__(self, config: BertConfig, input_size: int, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.input_size = input_size
+    self.dense = keras.layers.Dense(
+      config.hidden_size,
+      kernel_initializer=_initializer(config),
+      dtype=self.dtype_policy,
+      name="dense",
+    )
+    self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
+
+  def build(self, input_shape=None):
+    self.dense.build([None, self.input_size])
+    self.layer_norm.build([None, self.config.hidden_size])
+
+  def call(self, x, residual, seed=None):
+    rows = self.dense(tf.reshape(x, [-1, self.input_size]))
+    rows = dropout(rows, self.config.hidden_dropout_prob, seed)
+    return self.layer_norm(tf.reshape(rows, tf.shape(residual)) + residual)
+
+
+class Attention(keras.layers.Layer):
+  """Self-attention and its output block; arguments as `SelfAttention`."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.self_attention = SelfAttention(
+      config, name="self", dtype=self.dtype_policy
+    )
+    self.output_block = ResidualOutput(
+      config, config.hidden_size, name="output", dtype=self.dtype_policy
+    )
+
+  def build(self, input_shape=None):
+    self.self_attention.build()
+    self.output_block.build()
+
+  def call(self, hidden, scores_mask, seed=None):
+    context, probs = self.self_attention(hidden, scores_mask, _fold_in(seed, 0))
+    return self.output_block(context, hidden, _fold_in(seed, 1)), probs
+
+
+class Intermediate(keras.layers.Layer):
+  """Dense to the intermediate size and the activation: [B*S, H] to [B*S, I]."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.dense = keras.layers.Dense(
+      config.intermediate_size,
+      kernel_initializer=_initializer(config),
+      dtype=self.dtype_policy,
+      name="dense",
+    )
+
+  def build(self, input_shape=None):
+    self.dense.build([None, self.config.hidden_size])
+
+  def call(self, rows):
+    return ACTIVATIONS[self.config.hidden_act](self.dense(rows))
+
+
+class EncoderLayer(keras.layers.Layer):
+  """One Transformer block: attention, then the two dense layers."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    policy = self.dtype_policy
+    self.attention = Attention(config, name="attention", dtype=policy)
+    self.intermediate = Intermediate(config, name="intermediate", dtype=policy)
+    self.output_block = ResidualOutput(
+      config, config.intermediate_size, name="output", dtype=policy
+    )
+
+  def build(self, input_shape=None):
+    self.attention.build()
+    self.intermediate.build()
+    self.output_block.build()
+
+  def call(self, hidden, scores_mask, seed=None):
+    attended, probs = self.attention(hidden, scores_mask, _fold_in(seed, 0))
+    rows = tf.reshape(attended, [-1, self.config.hidden_size])
+    wide = self.intermediate(rows)  # [B*S, I]
+    return self.output_block(wide, attended, _fold_in(seed, 1)), probs
+
+
+class Encoder(keras.layers.Layer):
+  """The stack of Transformer blocks.
+
+  Call with hidden [B, S, H] and scores_mask [B, 1, 1, S]; returns the output of
+  every block, a list of [B, S, H], and its attention, a list of [B, N, S, S].
+  """
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.blocks = [
+      EncoderLayer(config, name=f"layer_{i}", dtype=self.dtype_policy)
+      for i in range(config.num_hidden_layers)
+    ]
+
+  def build(self, input_shape=None):
+    for block in self.blocks:
+      block.build()
+
+  def call(self, hidden, scores_mask, seed=None):
+    states, attention = [], []
+    for i, block in enumerate(self.blocks):
+      hidden, probs = block(hidden, scores_mask, _fold_in(seed, i))
+      states.append(hidden)
+      attention.append(probs)
+    return states, attention
+
+
+class Pooler(keras.layers.Layer):
+  """Dense and tanh on the first token: [B, S, H] to [B, H]."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.dense = keras.layers.Dense(
+      config.hidden_size,
+      activation="tanh",
+      kernel_initializer=_initializer(config),
+      dtype=self.dtype_policy,
+      name="dense",
+    )
+
+  def build(self, input_shape=None):
+    self.dense.build([None, self.config.hidden_size])
+
+  def call(self, hidden):
+    return self.dense(hidden[:, 0])
+
+
+class BertModel(keras.layers.Layer):
+  """BERT's encoder; its variables exist as soon as it is made.
+
+  Call arguments:
+    input_ids: int [B, S], S at most max_position_embeddings.
+    input_mask: int [B, S], 1 for tokens and 0 for padding; default all 1.
+    segment_ids: int [B, S] below type_vocab_size; default all 0.
+    seed: int32 [2], draws the dropout; default None, no dropout.
+    return_hidden_states, return_attention_probs: whether to keep them.
+
+  Returns a `BertOutput`.
+
+  Example:
+    bert = modeling.BertModel(modeling.BertConfig.from_json_file(path))
+    pooled = bert(input_ids, input_mask, segment_ids).pooled_output
+
+  Args:
+    config: the architecture.
+    dtype: "float32" or "mixed_bfloat16": the dtype of matrix products and of
+      what flows between layers. Variables, softmax and layer normalisation are
+      float32 in both.
+    name: the first part of every variable's path.
+  """
+
+  def __init__(
+    self, config: BertConfig, dtype: str = "float32", name: str = "bert"
+  ):
+    super().__init__(dtype=dtype, name=name)
+    self.config = config
+    policy = self.dtype_policy
+    self.embeddings = Embeddings(config, name="embeddings", dtype=policy)
+    self.encoder = Encoder(config, name="encoder", dtype=policy)
+    self.pooler = Pooler(config, name="pooler", dtype=policy)
+    self.build()
+
+  def build(self, input_shape=None):
+    self.embeddings.build()
+    self.encoder.build()
+    self.pooler.build()
+
+  @property
+  def embedding_table(self) -> keras.Variable:
+    """The word embeddings, float32 [V, H]; the masked-LM head shares them."""
+    return self.embeddings.word_embeddings
+
+  def call(
+    self,
+    input_ids,
+    input_mask=None,
+    segment_ids=None,
+    seed=None,
+    return_hidden_states=False,
+    return_attention_probs=False,
+  ):
+    self._check_length(input_ids.shape[1])
+    if input_mask is None:
+      input_mask = tf.ones_like(input_ids)
+    if segment_ids is None:
+      segment_ids = tf.zeros_like(input_ids)
+    padding = 1.0 - tf.cast(input_mask, tf.float32)
+    scores_mask = _MASKED_SCORE * padding[:, None, None, :]  # [B, 1, 1, S]
+    embedded = self.embeddings(input_ids, segment_ids, _fold_in(seed, 0))
+    states, attention = self.encoder(embedded, scores_mask, _fold_in(seed, 1))
+    return BertOutput(
+      sequence_output=states[-1],
+      pooled_output=self.pooler(states[-1]),
+      hidden_states=(embedded, *states) if return_hidden_states else None,
+      attention_probs=tuple(attention) if return_attention_probs else None,
+    )
+
+  def _check_length(self, length: int | None) -> None:
+    limit = self.config.max_position_embeddings
+    if length is not None and length > limit:
+      raise ValueError(
+        f"a sequence of {length} tokens is longer than max_position_embeddings "
+        f"({limit}) of the config"
+      )
+
+
+class MaskedLmTransform(keras.layers.Layer):
+  """Dense, activation and layer normalisation before the output: [B*P, H]."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.dense = keras.layers.Dense(
+      config.hidden_size,
+      kernel_initializer=_initializer(config),
+      dtype=self.dtype_policy,
+      name="dense",
+    )
+    self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
+
+  def build(self, input_shape=None):
+    self.dense.build([None, self.config.hidden_size])
+    self.layer_norm.build([None, self.config.hidden_size])
+
+  def call(self, rows):
+    activation = ACTIVATIONS[self.config.hidden_act]
+    return self.layer_norm(activation(self.dense(rows)))
+
+
+class MaskedLmHead(keras.layers.Layer):
+  """Scores every word of the vocabulary at the masked positions only.
+
+  The output matrix is the word embedding table (section A.2 of the paper).
+  Call with sequence_output [B, S, H], positions int [B, P] and embedding_table
+  [V, H]; returns logits, float32 [B, P, V].
+  """
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.transform = MaskedLmTransform(
+      config, name="transform", dtype=self.dtype_policy
+    )
+
+  def build(self, input_shape=None):
+    self.transform.build()
+    self.output_bias = self.add_weight(
+      name="output_bias",
+      shape=[self.config.vocab_size],
+      initializer="zeros",
+      autocast=False,
+    )
+
+  def call(self, sequence_output, positions, embedding_table):
+    batch, predictions = tf.shape(positions)[0], tf.shape(positions)[1]
+    masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
+    rows = tf.reshape(masked, [-1, self.config.hidden_size])  # [B*P, H]
+    table = tf.cast(embedding_table, self.compute_dtype)
+    logits = tf.matmul(self.transform(rows), table, transpose_b=True)
+    logits = tf.cast(logits, tf.float32) + self.output_bias
+    shape = [batch, predictions, self.config.vocab_size]
+    return tf.reshape(logits, shape)  # [B, P, V]
+
+
+class NextSentenceHead(keras.layers.Layer):
+  """Scores whether b follows a (0) or is a random sentence (1).
+
+  Call with pooled_output [B, H]; returns logits, float32 [B, 2].
+  """
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+
+  def build(self, input_shape=None):
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=[2, self.config.hidden_size],
+      initializer=_initializer(self.config),
+    )
+    self.output_bias = self.add_weight(
+      name="output_bias", shape=[2], initializer="zeros", autocast=False
+    )
+
+  def call(self, pooled_output):
+    weights = tf.convert_to_tensor(self.output_weights)
+    logits = tf.matmul(pooled_output, weights, transpose_b=True)
+    return tf.cast(logits, tf.float32) + self.output_bias
+
+
+class PretrainingHeads(keras.layers.Layer):
+  """The masked-LM and next-sentence heads, under one name (`cls`)."""
+
+  def __init__(self, config: BertConfig, **kwargs):
+    super().__init__(**kwargs)
+    policy = self.dtype_policy
+    self.predictions = MaskedLmHead(config, name="predictions", dtype=policy)
+    self.seq_relationship = NextSentenceHead(
+      config, name="seq_relationship", dtype=policy
+    )
+    self.build()
+
+  def build(self, input_shape=None):
+    self.predictions.build()
+    self.seq_relationship.build()
+
+
+class PretrainingOutput(NamedTuple):
+  """What `PretrainingModel` returns, float32."""
+
+  masked_lm_logits: tf.Tensor  # [B, P, V]
+  next_sentence_logits: tf.Tensor  # [B, 2]
+
+
+class PretrainingModel(keras.Model):
+  """BERT with the two heads it is pre-trained with (section 3.1).
+
+  Call with the tensors `BertModel` takes and masked_lm_positions, int [B, P];
+  returns a `PretrainingOutput`.
+  """
+
+  def __init__(self, config: BertConfig, dtype: str = "float32"):
+    super().__init__(dtype=dtype, name="pretraining")
+    self.bert = BertModel(config, dtype=dtype)
+    self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
+
+  def call(
+    self, input_ids, input_mask, segment_ids, masked_lm_positions, seed=None
+  ):
+    bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    return PretrainingOutput(
+      self.heads.predictions(
+        bert.sequence_output,
+        masked_lm_positions,
+        self.bert.embedding_table.value,
+      ),
+      self.heads.seq_relationship(bert.pooled_output),
+    )

@@ -1,0 +1,204 @@
+"""Pre-trains BERT on masked words and next sentences.
+
+  python run_pretraining.py --input_file=examples.tfrecord --do_train=true \
+    --bert_config_file=configs/bert_tiny.json --output_dir=/tmp/pretrained \
+    --train_batch_size=32 --num_train_steps=20 --num_warmup_steps=10
+"""
+
+from collections.abc import Callable
+import functools
+from typing import NamedTuple
+
+from absl import flags
+import keras
+import tensorflow as tf
+
+import common_flags
+import files
+import metrics
+import modeling
+import optimization
+import records
+import training
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  common_flags.define_model_flags()
+  common_flags.define_training_flags(learning_rate=5e-5)
+  common_flags.define_device_flags()
+  flags.DEFINE_string(
+    "input_file",
+    None,
+    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
+    required=True,
+  )
+  flags.DEFINE_string(
+    "eval_input_file",
+    None,
+    "TFRecord files to evaluate on; default --input_file.",
+  )
+  flags.DEFINE_bool("do_train", False, "Whether to train.")
+  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
+  flags.DEFINE_integer(
+    "max_seq_length", 128, "Tokens per record, as the records were made."
+  )
+  flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "Masked tokens per record at most, as the records were made.",
+  )
+  flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.")
+  flags.DEFINE_integer("num_train_steps", 100000, "Updates in all.")
+  flags.DEFINE_integer(
+    "num_warmup_steps", 10000, "Updates with a rising learning rate."
+  )
+  flags.DEFINE_integer(
+    "max_eval_steps",
+    100,
+    "Batches to evaluate, starting over where the records end; 0 evaluates "
+    "every record once.",
+  )
+
+
+def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
+  """Compares a model's guesses with the truth, per masked token and example.
+
+  Returns:
+    masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
+    next_sentence_loss and next_sentence_correct, float32 [B].
+  """
+  output = model(
+    features["input_ids"],
+    features["input_mask"],
+    features["segment_ids"],
+    features["masked_lm_positions"],
+    seed,
+  )
+  masked_lm_loss, masked_lm_correct = _compare_guesses(
+    output.masked_lm_logits, features["masked_lm_ids"]
+  )
+  next_sentence_loss, next_sentence_correct = _compare_guesses(
+    output.next_sentence_logits, features["next_sentence_labels"][:, 0]
+  )
+  return {
+    "masked_lm_loss": masked_lm_loss,
+    "masked_lm_correct": masked_lm_correct,
+    "masked_lm_weights": features["masked_lm_weights"],
+    "next_sentence_loss": next_sentence_loss,
+    "next_sentence_correct": next_sentence_correct,
+  }
+
+
+def _compare_guesses(logits, labels):
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+  guesses = tf.argmax(logits, -1, output_type=labels.dtype)
+  return losses, tf.cast(guesses == labels, tf.float32)
+
+
+def loss_fn(model, features, seed):
+  """Sums the losses of section 3.1 over a batch; see `training.LossFn`."""
+  rows = compare(model, features, seed)
+  weights = rows["masked_lm_weights"]
+  tokens = tf.reduce_sum(weights)
+  examples = tf.cast(tf.shape(weights)[0], tf.float32)
+  correct = tf.reduce_sum(rows["masked_lm_correct"] * weights)
+  return {
+    "masked_lm_loss": (tf.reduce_sum(rows["masked_lm_loss"] * weights), tokens),
+    "masked_lm_accuracy": (correct, tokens),
+    "next_sentence_loss": (tf.reduce_sum(rows["next_sentence_loss"]), examples),
+    "next_sentence_accuracy": (
+      tf.reduce_sum(rows["next_sentence_correct"]),
+      examples,
+    ),
+  }
+
+
+def evaluate(strategy, predict_fn, data) -> dict[str, float]:
+  """Scores the model on --max_eval_steps batches."""
+  rows = records.sequential_dataset(data.eval_files)
+  rows = rows.map(lambda row_id, row: row)
+  if FLAGS.max_eval_steps:
+    # The original starts over where the records end; its scores depend on it.
+    rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
+  batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
+  results = training.predict(strategy, predict_fn, batches)
+  return metrics.pretraining_metrics(results, FLAGS.eval_batch_size)
+
+
+class Data(NamedTuple):
+  """The records of a run."""
+
+  train_files: list[str]
+  eval_files: list[str]
+  parse: Callable[[tf.Tensor], training.Features]
+  source: training.TrainingInput
+
+
+def read_data(config: modeling.BertConfig) -> Data:
+  """Finds and checks the input files."""
+  if FLAGS.max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} is above the config's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  train_files = files.expand_patterns(FLAGS.input_file, "input_file")
+  eval_files = train_files
+  if FLAGS.eval_input_file:
+    eval_files = files.expand_patterns(FLAGS.eval_input_file, "eval_input_file")
+  spec = records.pretraining_spec(
+    FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+  )
+  paths = list(dict.fromkeys(train_files + eval_files))
+  records.check_files(paths, spec, config.vocab_size)
+  parse = functools.partial(
+    records.parse_batch, spec=spec, vocab_size=config.vocab_size
+  )
+  source = training.TrainingInput(
+    rows=functools.partial(records.training_dataset, train_files, FLAGS.seed),
+    parse=parse,
+    describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
+    find_fault=lambda: records.find_fault(paths, spec, config.vocab_size),
+  )
+  return Data(train_files, eval_files, parse, source)
+
+
+def main() -> int | None:
+  if not FLAGS.do_train and not FLAGS.do_eval:
+    raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
+  strategy = common_flags.make_strategy()
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  data = read_data(config)
+  common_flags.claim_output_dir(config)
+  keras.utils.set_random_seed(FLAGS.seed)
+  with strategy.scope():
+    model = modeling.PretrainingModel(config, common_flags.compute_dtype())
+  step = common_flags.load_weights(training.model_variables(model))
+  predict_fn = functools.partial(compare, model)
+
+  @functools.lru_cache(maxsize=1)  # The last step may be asked for twice.
+  def evaluate_at(step):
+    return evaluate(strategy, predict_fn, data)
+
+  if FLAGS.do_train:
+    with strategy.scope():
+      optimizer = optimization.create_optimizer(
+        model.trainable_variables,
+        FLAGS.learning_rate,
+        FLAGS.num_train_steps,
+        FLAGS.num_warmup_steps,
+      )
+    plan = common_flags.training_plan(FLAGS.num_train_steps)
+    step, interrupted_by = training.train(
+      strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
+    )
+    if interrupted_by:
+      return 128 + interrupted_by
+  if FLAGS.do_eval:
+    common_flags.write_eval_results(step, evaluate_at(step))
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, define_flags)

@@ -1,0 +1,546 @@
+"""The training loop of every program: any strategy, exact resume, prediction.
+
+The step itself is `_make_train_steps`. What a program brings is a model, an
+optimizer, its input and a loss function
+
+  loss_fn(model, features, seed) -> {name: (sum, weight)}
+
+which returns sums over the rows it is given, never means. Only this loop
+divides, by the weight of the whole batch: over all replicas and all accumulated
+micro-batches. One device with 32 rows, two with 16 and four accumulated
+micro-batches of 8 therefore make the same update. Entries named `..._loss` are
+added up and minimised; the others are only reported.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import dataclasses
+import functools
+import signal
+import sys
+import time
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import checkpoints
+import optimization
+import progress
+
+Features = dict[str, tf.Tensor]
+LossFn = Callable[
+  [keras.Model, Features, tf.Tensor | None],
+  dict[str, tuple[tf.Tensor, tf.Tensor]],
+]
+
+# A call of the compiled loop aims at this many seconds: often enough to print,
+# to hear a signal; seldom enough to cost nothing.
+_SECONDS_PER_CALL = 2.0
+
+
+class TrainingInput(NamedTuple):
+  """What a model is trained on."""
+
+  # Takes a number of rows to skip; yields (row id, serialized row) for ever, in
+  # an order that does not depend on the skip.
+  rows: Callable[[int], tf.data.Dataset]
+  parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
+  describe_row: Callable[[Any], str]  # A row id, of numpy scalars, in words.
+  find_fault: Callable[[], str | None]  # Explains a failure to read.
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+  """How long to train, on how much at a time, and when to save."""
+
+  output_dir: str
+  num_train_steps: int
+  train_batch_size: int  # Rows per update, over replicas and accumulation.
+  gradient_accumulation_steps: int = 1
+  save_checkpoints_steps: int = 1000
+  keep_checkpoint_max: int = 5  # 0 keeps all.
+  eval_every_steps: int = 0  # 0: never while training.
+  iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
+  seed: int = 12345  # Decides the dropout.
+
+  def next_stop(self, step: int) -> int:
+    """Returns the first step after `step` at which to save or evaluate."""
+    periods = filter(None, [self.save_checkpoints_steps, self.eval_every_steps])
+    multiples = [step - step % period + period for period in periods]
+    return min([self.num_train_steps, *multiples])
+
+  def is_due(self, step: int, period: int) -> bool:
+    """Tells whether what happens every `period` steps, and last, is due."""
+    return step == self.num_train_steps or (period > 0 and step % period == 0)
+
+
+class TrainingResult(NamedTuple):
+  """How training ended."""
+
+  step: int
+  signal: int | None  # The signal that ended it early.
+
+
+def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
+  """Returns a model's variables under their names in a checkpoint."""
+  return {variable.path: variable.value for variable in model.variables}
+
+
+def fold_in(seed: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+  """Derives an independent seed, int32 [2], from a seed and an integer."""
+  return tf.random.experimental.stateless_fold_in(seed, data)
+
+
+def train(
+  strategy: tf.distribute.Strategy,
+  model: keras.Model,
+  optimizer: optimization.AdamWeightDecayOptimizer,
+  loss_fn: LossFn,
+  source: TrainingInput,
+  plan: TrainingPlan,
+  evaluate: Callable[[int], Mapping[str, float]] | None = None,
+) -> TrainingResult:
+  """Trains until `plan.num_train_steps`, resuming what the folder holds.
+
+  SIGINT and SIGTERM end it early, after saving. The same command then goes on
+  as if it had not been interrupted, bit for bit.
+
+  Args:
+    strategy: in whose scope model and optimizer were made.
+    model, optimizer, loss_fn, source, plan: see their types.
+    evaluate: called with the step every `plan.eval_every_steps`, and last; what
+      it returns is reported by name.
+
+  Raises:
+    ValueError: if the batch cannot be split, the folder is of another model, a
+      loss is not finite, the input is damaged, a checkpoint cannot be written.
+  """
+  _check_split(plan, strategy)
+  with strategy.scope():
+    global_step = _make_global_step()
+  saved = {**model_variables(model), **optimizer.slots}
+  saved["global_step"] = global_step
+  step = _resume(plan, saved)
+  if step >= plan.num_train_steps:
+    return TrainingResult(step, None)
+  make_batches = functools.partial(
+    _replica_batches, source, plan, strategy.num_replicas_in_sync
+  )
+  signature = make_batches(tf.distribute.InputContext(), 0).element_spec
+  train_steps = _make_train_steps(
+    strategy, model, optimizer, loss_fn, plan, global_step, signature
+  )
+  iterator = iter(
+    strategy.distribute_datasets_from_function(
+      functools.partial(make_batches, skip=step)
+    )
+  )
+  reporter = _Reporter(plan, step, strategy)
+  with _caught_signals() as caught:
+    while step < plan.num_train_steps:
+      stop = plan.next_stop(step)
+      wanted = reporter.choose_count(stop - step)
+      count, stopping = _agree(strategy, wanted, bool(caught))
+      if stopping:
+        break
+      with _explained_errors(source):
+        sums = train_steps(iterator, count)
+      _check_finite(sums, int(global_step), source, plan)
+      step += count
+      reporter.add(step, count, sums)
+      if plan.is_due(step, plan.save_checkpoints_steps):
+        _save(strategy, plan, step, saved)
+      if evaluate and plan.is_due(step, plan.eval_every_steps):
+        reporter.add_evaluation(step, evaluate(step))
+  _save(strategy, plan, step, saved)
+  reporter.close(step)
+  interrupted = step < plan.num_train_steps
+  return TrainingResult(
+    step, (caught or [signal.SIGTERM])[0] if interrupted else None
+  )
+
+
+def predict(
+  strategy: tf.distribute.Strategy,
+  predict_fn: Callable[[Features], dict[str, tf.Tensor]],
+  batches: tf.data.Dataset,
+) -> dict[str, np.ndarray]:
+  """Applies a function to batches of features; returns its rows in order.
+
+  Args:
+    strategy: each of its replicas gets an equal share of every batch.
+    predict_fn: takes features [B, ...], returns tensors [B, ...].
+    batches: yields features; batches need not be equally long.
+
+  Returns:
+    One array per result, [rows, ...], in the order of the input.
+  """
+
+  @tf.function(reduce_retracing=True)
+  def run(features):
+    return strategy.run(predict_fn, args=(features,))
+
+  results: dict[str, list[np.ndarray]] = {}
+  for features in batches:
+    rows = int(next(iter(features.values())).shape[0])
+    if strategy.num_replicas_in_sync > 1:
+      features = _split(strategy, features, rows)
+    for name, value in run(features).items():
+      shares = strategy.experimental_local_results(value)
+      whole = np.concatenate([share.numpy() for share in shares])[:rows]
+      results.setdefault(name, []).append(whole)
+  return {name: np.concatenate(parts) for name, parts in results.items()}
+
+
+def _split(strategy, features, rows):
+  """Gives each replica a share; the last row is repeated to fill it up."""
+  replicas = len(strategy.extended.worker_devices)
+  share = -(-rows // replicas)
+
+  def take(context):
+    first = context.replica_id_in_sync_group % replicas * share
+    indices = np.minimum(np.arange(first, first + share), rows - 1)
+    return {name: tf.gather(value, indices) for name, value in features.items()}
+
+  return strategy.experimental_distribute_values_from_function(take)
+
+
+def _make_train_steps(
+  strategy, model, optimizer, loss_fn, plan, global_step, signature
+):
+  """Builds the function that makes n updates: (iterator, n) -> means by name.
+
+  `signature` is the type of the features that one replica gets.
+  """
+  weights_of = _make_weights_of(model, loss_fn, signature)
+  names = sorted(weights_of.structured_outputs)
+  gradients_of = _make_gradients_of(model, optimizer, loss_fn, plan)
+
+  def replica_step(features):
+    context = tf.distribute.get_replica_context()
+    seed = fold_in(tf.constant([plan.seed, 0]), global_step)
+    seed = fold_in(seed, context.replica_id_in_sync_group)
+    weights = context.all_reduce("SUM", weights_of(features))
+    sums, gradients = gradients_of(features, seed, weights)
+    sums = context.all_reduce("SUM", sums)
+    gradients = context.all_reduce("SUM", gradients)
+    # Clipped after the sum: the norm is that of the whole batch.
+    gradients, norm = tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)
+    rate = optimizer.learning_rate(global_step)
+    optimizer.apply(gradients, rate)
+    sums = tf.stack([[sums[name], weights[name]] for name in names])
+    return sums, norm, rate
+
+  @tf.function
+  def train_steps(iterator, count):
+    totals = tf.zeros([len(names), 2])
+    norm, rate = tf.constant(0.0), tf.constant(0.0)
+    for _ in tf.range(count):
+      results = strategy.run(replica_step, args=(next(iterator),))
+      sums, norm, rate = [
+        strategy.experimental_local_results(result)[0] for result in results
+      ]
+      global_step.assign_add(1)
+      totals += sums
+      if not tf.math.is_finite(norm):
+        break
+    return totals, norm, rate
+
+  def train_and_fetch(iterator, count):
+    totals, norm, rate = train_steps(iterator, tf.constant(count))
+    means = {
+      name: float(total / weight) if weight else 0.0
+      for name, (total, weight) in zip(names, totals.numpy(), strict=True)
+    }
+    losses = [means[name] for name in names if name.endswith("_loss")]
+    return {
+      "loss": sum(losses),
+      **means,
+      "learning_rate": float(rate),
+      "gradient_norm": float(norm),
+    }
+
+  return train_and_fetch
+
+
+def _make_weights_of(model, loss_fn, signature):
+  """Builds the function of features that returns the weights of the losses.
+
+  The weight of the whole batch must be known before the first backward pass.
+  The forward pass is not needed for it: no weight depends on it, so TensorFlow
+  prunes it from this function.
+  """
+
+  @tf.function
+  def weights_of(features):
+    losses = loss_fn(model, features, None)
+    return {
+      name: tf.cast(weight, tf.float32) for name, (_, weight) in losses.items()
+    }
+
+  return weights_of.get_concrete_function(signature)
+
+
+def _make_gradients_of(model, optimizer, loss_fn, plan):
+  """Builds (features, seed, weights) -> (sums of losses, gradients)."""
+
+  @tf.function
+  def forward_backward(features, seed, weights):
+    with tf.GradientTape() as tape:
+      losses = loss_fn(model, features, seed)
+      objective = tf.add_n(
+        [
+          tf.math.divide_no_nan(total, weights[name])
+          for name, (total, _) in losses.items()
+          if name.endswith("_loss")
+        ]
+      )
+    gradients = tape.gradient(
+      objective,
+      optimizer.variables,
+      unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    # Densified: the rows of a repeated word must be added up before squaring.
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return {name: total for name, (total, _) in losses.items()}, gradients
+
+  parts = plan.gradient_accumulation_steps
+  if parts == 1:
+    return forward_backward
+
+  def accumulate(features, seed, weights):
+    features = {
+      name: tf.reshape(value, [parts, -1, *value.shape[1:]])
+      for name, value in features.items()
+    }
+
+    def add_part(i, *so_far):
+      part = {name: value[i] for name, value in features.items()}
+      more = forward_backward(part, fold_in(seed, i), weights)
+      return i + 1, *tf.nest.map_structure(tf.add, so_far, more)
+
+    zeros = (
+      {name: tf.constant(0.0) for name in weights},
+      [tf.zeros(variable.shape) for variable in optimizer.variables],
+    )
+    return tf.while_loop(
+      lambda i, *_: i < parts, add_part, (tf.constant(0), *zeros)
+    )[1:]
+
+  return accumulate
+
+
+def _replica_batches(source, plan, replicas, context, skip):
+  """Makes the batches of one worker's replicas, each of one replica's rows."""
+  workers = context.num_input_pipelines
+  rows = source.rows(skip * plan.train_batch_size)
+  if workers > 1:
+    # Every worker reads all rows and takes its share of every batch.
+    rows = rows.batch(plan.train_batch_size // workers, drop_remainder=True)
+    rows = rows.shard(workers, context.input_pipeline_id).unbatch()
+  batch_size = plan.train_batch_size // replicas
+  batches = rows.map(lambda row_id, row: row).batch(batch_size, True)
+  batches = batches.map(source.parse, num_parallel_calls=tf.data.AUTOTUNE)
+  options = tf.data.Options()
+  options.deterministic = True
+  options.experimental_distribute.auto_shard_policy = (
+    tf.data.experimental.AutoShardPolicy.OFF
+  )
+  return batches.with_options(options).prefetch(2)
+
+
+def _check_split(plan, strategy):
+  replicas = strategy.num_replicas_in_sync
+  parts = plan.gradient_accumulation_steps
+  if plan.train_batch_size % (replicas * parts):
+    raise ValueError(
+      f"--train_batch_size={plan.train_batch_size} cannot be split evenly over "
+      f"{replicas} replicas and {parts} accumulation steps"
+    )
+
+
+def _make_global_step():
+  return tf.Variable(
+    0,
+    dtype=tf.int64,
+    trainable=False,
+    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+  )
+
+
+def _resume(plan, saved):
+  """Restores the newest whole checkpoint and says so; returns its step."""
+  checkpoints.remove_temporary_files(plan.output_dir)
+  step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
+  if step is None:
+    print(f"training from step 0 to {last}")
+    return 0
+  if step < last:
+    print(f"resuming at step {step} of {last}")
+  else:
+    print(
+      f"step {step} of {last}: nothing to do; raise --num_train_steps or "
+      "choose another --output_dir"
+    )
+  return step
+
+
+def _save(strategy, plan, step, saved):
+  """Saves a step that is not saved yet; one worker of all writes."""
+  if step in checkpoints.saved_steps(plan.output_dir):
+    return  # Rewriting a good checkpoint could only damage it.
+  if strategy.extended.should_checkpoint:
+    checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
+
+
+def _agree(strategy, count, stopping):
+  """Makes all workers run as many steps per call, and stop together."""
+  if not strategy.extended._in_multi_worker_mode():  # noqa: SLF001
+    return count, stopping
+  values = strategy.run(lambda: tf.constant([float(count), float(stopping)]))
+  total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
+  return int(total_count) // strategy.num_replicas_in_sync, stops > 0
+
+
+@contextlib.contextmanager
+def _caught_signals() -> Iterator[list[int]]:
+  """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+  caught: list[int] = []
+  previous = {}
+
+  def catch(signum, frame):
+    caught.append(signum)
+    _restore_handlers(previous)
+    name = signal.Signals(signum).name
+    print(f"{name}: saving a checkpoint, then leaving", file=sys.stderr)
+
+  for signum in (signal.SIGINT, signal.SIGTERM):
+    previous[signum] = signal.signal(signum, catch)
+  try:
+    yield caught
+  finally:
+    _restore_handlers(previous)
+
+
+def _restore_handlers(handlers):
+  for signum, handler in handlers.items():
+    signal.signal(signum, handler)
+
+
+@contextlib.contextmanager
+def _explained_errors(source):
+  """Turns a failure to read the input into one line that names the record."""
+  try:
+    yield
+  except tf.errors.OpError as error:
+    fault = source.find_fault()
+    if fault:
+      raise ValueError(fault) from error
+    raise
+
+
+def _check_finite(means, step, source, plan):
+  if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
+    return
+  # The loop stops at the step that fails, so the counter is one past it.
+  failed = step - 1
+  size = plan.train_batch_size
+  rows = [
+    source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
+    for row_id, _ in source.rows(failed * size).take(size)
+  ]
+  last = checkpoints.latest_checkpoint(plan.output_dir)
+  raise ValueError(
+    f"step {failed}: loss is {means['loss']}, gradient norm "
+    f"{means['gradient_norm']}; the batch was {', '.join(rows)}; the last good "
+    f"checkpoint is {last or 'the initial one, none was saved'}"
+  )
+
+
+class _Reporter:
+  """Prints and records the means of what the loop returns; paces its calls."""
+
+  def __init__(self, plan, step, strategy):
+    self._plan = plan
+    self._progress = progress.Progress(plan.num_train_steps, step)
+    self._is_chief = strategy.extended.should_checkpoint
+    self._writer = (
+      tf.summary.create_file_writer(plan.output_dir)
+      if self._is_chief
+      else tf.summary.create_noop_writer()
+    )
+    self._called = None  # When the call that runs now began.
+    self._seconds_per_step = None
+    self._pending: list[tuple[int, dict[str, float]]] = []
+
+  def choose_count(self, most):
+    """Returns how many steps the next call should make, at most `most`."""
+    self._called = time.monotonic()
+    if self._seconds_per_step is None:
+      return 1
+    count = int(_SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6))
+    return max(1, min(count, most, self._plan.iterations_per_loop))
+
+  def add(self, step, count, means):
+    """Takes the means of a call; prints them when a line is due."""
+    seconds = (time.monotonic() - self._called) / count
+    first_call = self._seconds_per_step is None
+    self._pending.append((count, means))
+    if first_call:  # It compiled the loop: no measure of speed.
+      self._seconds_per_step = seconds
+      self._progress.restart(step)
+    else:
+      self._seconds_per_step = seconds
+    last = step == self._plan.num_train_steps
+    if first_call or last or self._progress.is_due():
+      self._flush(step)
+
+  def _flush(self, step):
+    if not self._pending:
+      return
+    counts, means = zip(*self._pending, strict=True)
+    self._pending = []
+    values = {
+      name: np.average([m[name] for m in means], weights=counts)
+      for name in means[0]
+    }
+    # A rate and a norm belong to a step; the last one's are shown.
+    for name in ("learning_rate", "gradient_norm"):
+      values[name] = means[-1][name]
+    speed = self._progress.units_per_second(step) * self._plan.train_batch_size
+    if speed:
+      values["examples_per_second"] = speed
+    self._write(step, values)
+    self._print(
+      f"step {step}/{self._plan.num_train_steps}  {_format(values)}  "
+      f"ETA {self._progress.eta(step)}"
+    )
+
+  def add_evaluation(self, step, results):
+    """Takes what an evaluation returned."""
+    self._flush(step)
+    self._write(step, {f"eval/{k}": v for k, v in results.items()})
+    self._print(f"evaluation at step {step}:  {_format(results)}")
+
+  def close(self, step):
+    """Prints what is pending."""
+    self._flush(step)
+    self._writer.close()
+
+  def _write(self, step, values):
+    with self._writer.as_default(step=step):
+      for name, value in values.items():
+        tf.summary.scalar(name, value)
+    self._writer.flush()
+
+  def _print(self, line):
+    if self._is_chief:
+      self._progress.print_line(line)
+
+
+def _format(values: Mapping[str, float]) -> str:
+  return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
