@@ -10,6 +10,7 @@ import errno
 import glob
 import gzip
 import lzma
+import math
 import os
 from typing import BinaryIO
 import zlib
@@ -109,6 +110,49 @@ def _open_for_reading(path: str) -> Iterator[BinaryIO]:
     elif path.endswith(".xz"):
       source = stack.enter_context(lzma.open(source))
     yield source
+
+
+class Text:
+  """The lines of several files, counted as they pass.
+
+  The number of different lines is estimated in a few megabytes, however many
+  there are: each line sets the bit of its hash, and the bits still unset tell
+  (linear counting: Whang et al., 1990). The error is below 0.1 % up to a
+  hundred million different lines.
+  """
+
+  _HASH_BITS = 1 << 25
+
+  def __init__(self, paths: list[str]):
+    """Takes files that `read_lines` can read."""
+    self._paths = paths
+    self._lines = self._bytes = 0
+    self._seen = bytearray(self._HASH_BITS // 8)
+    # How much text a compressed file holds shows only at its end.
+    known = not any(p.endswith((".gz", ".xz")) or is_remote(p) for p in paths)
+    self._total_bytes = sum(map(os.path.getsize, paths)) if known else None
+
+  def lines(self) -> Iterator[str]:
+    """Yields the lines of all files in turn."""
+    for path in self._paths:
+      for line in read_lines(path):
+        encoded = line.encode("utf-8")
+        self._bytes += len(encoded) + 1
+        if encoded := encoded.strip():
+          self._lines += 1
+          bit = zlib.crc32(encoded) % self._HASH_BITS
+          self._seen[bit >> 3] |= 1 << (bit & 7)
+        yield line
+
+  def part_read(self) -> float | None:
+    """Returns the part that has passed, 0 to 1; None if that is unknown."""
+    return self._total_bytes and min(self._bytes / self._total_bytes, 1)
+
+  def part_repeated(self) -> float:
+    """Returns the part of the lines with text that equal an earlier one."""
+    unset = self._HASH_BITS - int.from_bytes(self._seen, "little").bit_count()
+    different = -self._HASH_BITS * math.log(max(unset, 1) / self._HASH_BITS)
+    return max(0, 1 - different / max(self._lines, 1))
 
 
 @contextlib.contextmanager

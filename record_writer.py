@@ -18,20 +18,42 @@ from typing import BinaryIO
 import google_crc32c
 
 _BUFFER_BYTES = 1 << 18
-_LARGEST_CACHED = 1 << 20  # More than any vocabulary has tokens.
 # Records hardly get smaller at higher levels, which take several times longer.
 _COMPRESSION_LEVEL = 3
 
 
-def int64_feature(values: Sequence[int]) -> bytes:
-  """Encodes integers as a tf.train.Feature.
+def int64_feature(values: Iterable[int]) -> bytes:
+  """Encodes integers of 64 bits as a tf.train.Feature."""
+  return packed_feature(b"".join(map(encode_integer, values)))
+
+
+def packed_feature(packed: bytes) -> bytes:
+  """Makes a tf.train.Feature of integers that are encoded already.
 
   Args:
-    values: integers of 64 bits. A bytes object does as well, and faster.
+    packed: the outcomes of `encode_integer`, joined. A number from 0 to 127 is
+      the byte of this value.
   """
-  if isinstance(values, bytes) and values.isascii():
-    return _feature(3, values)  # A number below 128 is its own encoding.
-  return _feature(3, b"".join(map(_VARINTS.__getitem__, values)))
+  return _feature(3, packed)
+
+
+def encode_integer(value: int) -> bytes:
+  """Encodes an integer in groups of 7 bits, the lowest first.
+
+  >>> encode_integer(300).hex()
+  'ac02'
+
+  Raises:
+    ValueError: the integer has more than 64 bits.
+  """
+  if not -(1 << 63) <= value < 1 << 63:
+    raise ValueError(f"{value} does not fit into 64 bits")
+  value &= (1 << 64) - 1
+  groups = []
+  while value > 127:
+    groups.append(value & 127 | 128)
+    value >>= 7
+  return bytes([*groups, value])
 
 
 def float_feature(values: Sequence[float]) -> bytes:
@@ -128,33 +150,6 @@ class ShardedWriter:
     return file
 
 
-def _varint(value: int) -> bytes:
-  """Encodes an integer in groups of 7 bits, the lowest first.
-
-  >>> _varint(300).hex()
-  'ac02'
-  """
-  if not -(1 << 63) <= value < 1 << 63:
-    raise ValueError(f"{value} does not fit into 64 bits")
-  value &= (1 << 64) - 1
-  groups = []
-  while value > 127:
-    groups.append(value & 127 | 128)
-    value >>= 7
-  return bytes([*groups, value])
-
-
-class _Varints(dict):
-  """Integers and their encodings; the small ones are remembered."""
-
-  def __missing__(self, value: int) -> bytes:
-    encoded = _varint(value)
-    if 0 <= value < _LARGEST_CACHED:
-      self[value] = encoded
-    return encoded
-
-
-_VARINTS = _Varints()
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
@@ -169,7 +164,7 @@ def _feature(kind: int, packed: bytes) -> bytes:
 
 @functools.lru_cache(1 << 12)
 def _length_header(tag: bytes, length: int) -> bytes:
-  return tag + _varint(length)
+  return tag + encode_integer(length)
 
 
 @functools.lru_cache(1 << 12)

@@ -32,14 +32,18 @@ def parse(features):
     [1, 127, 128, 300, 16383, 16384, 30521, (1 << 20) + 5],
     [-1, -(1 << 63), (1 << 63) - 1],
     list(range(512)),
-    b"\x00\x01\x7f",
-    b"\x01\x80\xff",
   ],
 )
 def test_integers(values):
   feature = parse({"a": record_writer.int64_feature(values)})["a"]
   assert feature.WhichOneof("kind") == "int64_list"
   assert list(feature.int64_list.value) == list(values)
+
+
+def test_packed_integers():
+  packed = b"\x00\x7f" + record_writer.encode_integer(300)
+  feature = parse({"a": record_writer.packed_feature(packed)})["a"]
+  assert list(feature.int64_list.value) == [0, 127, 300]
 
 
 def test_integers_beyond_64_bits_are_refused():

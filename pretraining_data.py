@@ -1,0 +1,624 @@
+"""Makes BERT's pre-training records: documents, sentence pairs, masked tokens.
+
+A block of documents becomes records by itself, whoever makes it. One block of
+the whole corpus (the default) gives the records of the original program; blocks
+of N documents bound the memory and can be made in several processes at once.
+
+Speed matters here, TensorFlow does not. A token is represented by its id as a
+record holds it, a few bytes that need only be joined in the end; and the draws
+of `random.Random` are made without its layers of checks.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import functools
+import itertools
+import multiprocessing
+from multiprocessing import connection as connections
+import random
+import signal
+from typing import NamedTuple
+
+import record_writer
+
+_LONGEST_CACHED_SHUFFLE = 1024
+_MIN_SEQ_LENGTH = 5  # [CLS] a [SEP] b [SEP]
+
+_concatenate = itertools.chain.from_iterable
+
+Token = bytes  # The encoded id of a token.
+Document = list[list[Token]]  # The sentences' tokens.
+Progress = Callable[[float], None]  # Takes the part done, 0 to 1.
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What decides the records, apart from text and vocabulary."""
+
+  max_seq_length: int = 128  # Tokens with [CLS] and twice [SEP].
+  max_predictions_per_seq: int = 20
+  masked_lm_prob: float = 0.15  # Part of the tokens to be predicted.
+  short_seq_prob: float = 0.1  # Part of the documents cut into shorter pairs.
+  dupe_factor: int = 10  # Times each document is used, masked differently.
+  do_whole_word_mask: bool = False
+  documents_per_block: int = 0  # 0: the whole corpus is one block.
+  random_seed: int = 12345
+
+  def __post_init__(self):
+    """Raises a ValueError that names the setting no records can come of."""
+    if self.max_seq_length < _MIN_SEQ_LENGTH:
+      self._refuse("max_seq_length", f"at least {_MIN_SEQ_LENGTH} tokens")
+    if self.max_predictions_per_seq < 1:
+      self._refuse("max_predictions_per_seq", "at least 1")
+    if not 0 < self.masked_lm_prob <= 1:
+      self._refuse("masked_lm_prob", "more than 0, at most 1")
+    if not 0 <= self.short_seq_prob <= 1:
+      self._refuse("short_seq_prob", "0 to 1")
+    if self.dupe_factor < 1:
+      self._refuse("dupe_factor", "at least 1")
+    if self.documents_per_block < 0 or self.documents_per_block == 1:
+      self._refuse(
+        "documents_per_block",
+        "0 (no blocks) or at least 2: random next sentences come from another "
+        "document of the block",
+      )
+
+  def _refuse(self, name: str, expected: str) -> None:
+    raise ValueError(f"--{name}={getattr(self, name)}: expected {expected}")
+
+
+class Vocabulary(NamedTuple):
+  """A tokenizer and the tokens that masking needs."""
+
+  tokenize: Callable[[str], list[Token]]
+  cls: Token
+  sep: Token
+  mask: Token
+  unknown: Token
+  tokens: list[Token]  # The different ones, in the order of the file.
+  inner: frozenset[Token]  # Pieces that continue a word ("##ing").
+
+
+class Pair(NamedTuple):
+  """Two spans of text, short enough together."""
+
+  tokens_a: list[Token]
+  tokens_b: list[Token]
+  is_random_next: bool  # The second one comes from somewhere else.
+  is_truncated: bool
+
+
+class MaskedTokens(NamedTuple):
+  """A sequence some of whose tokens are to be predicted."""
+
+  tokens: list[Token]
+  positions: list[int]  # Increasing.
+  labels: list[Token]  # The original tokens at the positions.
+
+
+class Statistics(NamedTuple):
+  """Counts that tell whether text, vocabulary and settings fit together."""
+
+  documents: int
+  sentences: int
+  tokens: int
+  unknown_tokens: int
+  truncated_pairs: int
+
+  def plus(self, other: "Statistics") -> "Statistics":
+    """Returns the counts of both."""
+    return Statistics(*map(sum, zip(self, other, strict=True)))
+
+
+class Block(NamedTuple):
+  """The outcome of a block of documents."""
+
+  records: list[bytes]  # Serialized tf.train.Example.
+  statistics: Statistics
+
+
+def make_vocabulary(
+  encode: Callable[[str], list[int]], vocab: Mapping[str, int], name: str
+) -> Vocabulary:
+  """Encodes the vocabulary's ids and looks up its special tokens.
+
+  Args:
+    encode: turns text into ids.
+    vocab: token -> id.
+    name: the vocabulary's file, for the error message.
+
+  Raises:
+    ValueError: the vocabulary lacks a special token.
+  """
+  special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+  missing = [token for token in special if token not in vocab]
+  if missing:
+    raise ValueError(
+      f"{name}: no {', '.join(missing)} among its {len(vocab)} tokens; expected"
+      " the vocabulary of a BERT, one token a line"
+    )
+  encoded = {i: record_writer.encode_integer(i) for i in vocab.values()}
+  return Vocabulary(
+    _Tokenize(encode, encoded),
+    *(encoded[vocab[token]] for token in special),
+    list(encoded.values()),
+    frozenset(encoded[i] for t, i in vocab.items() if t.startswith("##")),
+  )
+
+
+class _Tokenize(NamedTuple):
+  """Turns text into tokens; a closure could not be sent to a process."""
+
+  encode: Callable[[str], list[int]]
+  encoded: dict[int, Token]
+
+  def __call__(self, text: str) -> list[Token]:
+    return list(map(self.encoded.__getitem__, self.encode(text)))
+
+
+def read_documents(lines: Iterable[str]) -> Iterator[list[str]]:
+  """Groups sentences into documents.
+
+  Args:
+    lines: a sentence each; a blank one ends a document. The end of a file does
+      not: with several files, pass the lines of all.
+
+  Yields:
+    The sentences of a document, at least one.
+  """
+  document = []
+  for line in map(str.strip, lines):
+    if line:
+      document.append(line)
+    elif document:
+      yield document
+      document = []
+  if document:
+    yield document
+
+
+def cut_blocks(
+  documents: Iterable[list[str]], documents_per_block: int
+) -> Iterator[Iterable[list[str]]]:
+  """Cuts a corpus into blocks that are made independently.
+
+  Args:
+    documents: the sentences of each document.
+    documents_per_block: 0 makes one block, which is not held in memory here.
+
+  Yields:
+    Blocks of so many documents; the last one has from two documents, as random
+    next sentences need, to one more than the others.
+  """
+  documents = iter(documents)
+  if not documents_per_block:
+    yield documents
+    return
+  block = list(itertools.islice(documents, documents_per_block))
+  while ahead := list(itertools.islice(documents, 2)):
+    if len(ahead) == 1:
+      block += ahead
+      break
+    yield block
+    block = ahead + list(itertools.islice(documents, documents_per_block - 2))
+  yield block
+
+
+def make_blocks(
+  documents: Iterable[list[str]],
+  vocabulary: Vocabulary,
+  settings: Settings,
+  num_processes: int = 1,
+  progress: Progress | None = None,
+) -> Iterator[Block]:
+  """Makes the records of a corpus, block by block.
+
+  Args:
+    documents: the sentences of each document, read no faster than needed.
+    vocabulary: see `make_vocabulary`.
+    settings: decide the records.
+    num_processes: blocks made at once. It changes nothing in the records.
+    progress: told of the advance within a block; for a single block only.
+
+  Yields:
+    The blocks in the order of their documents.
+
+  Raises:
+    ValueError: the text does not allow sentence pairs.
+    OSError: a process died.
+  """
+  numbered = enumerate(cut_blocks(documents, settings.documents_per_block))
+  if num_processes > 1 and settings.documents_per_block:
+    yield from _make_in_processes(numbered, vocabulary, settings, num_processes)
+  else:
+    for number, block in numbered:
+      yield make_block(block, number, vocabulary, settings, progress)
+
+
+def make_block(
+  documents: Iterable[list[str]],
+  number: int,
+  vocabulary: Vocabulary,
+  settings: Settings,
+  progress: Progress | None = None,
+) -> Block:
+  """Makes the records of one block, from nothing but these arguments.
+
+  Args:
+    documents: the sentences of each document.
+    number: the block's place in the corpus, which decides its random draws.
+    vocabulary: see `make_vocabulary`.
+    settings: decide the records.
+    progress: told of the advance.
+
+  Returns:
+    The records, shuffled, and what was counted on the way.
+
+  Raises:
+    ValueError: there are fewer than two documents with text.
+  """
+  tokenized = _tokenize(documents, vocabulary.tokenize)
+  _check_documents(len(tokenized), number)
+  rng = Generator(_block_seed(settings.random_seed, number))
+  rng.shuffle(tokenized)
+  records, truncated = [], 0
+  for done in range(settings.dupe_factor * len(tokenized)):
+    # The draws of pairs and masks take turns: no pair is made in advance.
+    for pair in make_pairs(tokenized, done % len(tokenized), settings, rng):
+      records.append(_make_record(pair, vocabulary, settings, rng))
+      truncated += pair.is_truncated
+    if progress:
+      progress((done + 1) / (settings.dupe_factor * len(tokenized)))
+  rng.shuffle(records)
+  return Block(records, _count(tokenized, vocabulary.unknown, truncated))
+
+
+def _tokenize(
+  documents: Iterable[list[str]], tokenize: Callable[[str], list[Token]]
+) -> list[Document]:
+  """Returns tokens without the sentences and documents that have none."""
+  tokenized = (list(filter(None, map(tokenize, text))) for text in documents)
+  return [document for document in tokenized if document]
+
+
+def _check_documents(count: int, number: int) -> None:
+  where = f"block {number} of the input" if number else "the input"
+  if not count:
+    raise ValueError(f"{where} holds no text")
+  if count == 1:
+    raise ValueError(
+      f"{where} is one document, so no random next sentence can come from "
+      "another one: put a blank line between documents"
+    )
+
+
+def _block_seed(random_seed: int, number: int) -> int | str:
+  """Returns the seed of a block; the first one's is the original's."""
+  return f"{random_seed}, block {number}" if number else random_seed
+
+
+def _count(
+  documents: list[Document], unknown: Token, truncated_pairs: int
+) -> Statistics:
+  sentences = list(_concatenate(documents))
+  return Statistics(
+    documents=len(documents),
+    sentences=len(sentences),
+    tokens=sum(map(len, sentences)),
+    unknown_tokens=sum(sentence.count(unknown) for sentence in sentences),
+    truncated_pairs=truncated_pairs,
+  )
+
+
+class Generator(random.Random):
+  """Draws the same numbers as `random.Random`, several times faster.
+
+  Its integers are `getrandbits` until one is small enough, since Python 3.2.
+  """
+
+  def below(self, limit: int) -> int:
+    """Returns randint(0, limit - 1)."""
+    bits = limit.bit_length()
+    drawn = self.getrandbits(bits)
+    while drawn >= limit:
+      drawn = self.getrandbits(bits)
+    return drawn
+
+  def shuffle(self, items: list) -> None:
+    """Shuffles a list in place."""
+    getrandbits = self.getrandbits
+    for last, bits in _shuffle_steps(len(items)):
+      drawn = getrandbits(bits)
+      while drawn > last:
+        drawn = getrandbits(bits)
+      items[last], items[drawn] = items[drawn], items[last]
+
+
+def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
+  """Returns the index to be filled and the bits to draw for it, last first."""
+  if length <= _LONGEST_CACHED_SHUFFLE:
+    return _CACHED_SHUFFLE[_LONGEST_CACHED_SHUFFLE - length :]
+  return ((last, (last + 1).bit_length()) for last in range(length - 1, 0, -1))
+
+
+_CACHED_SHUFFLE = [
+  (last, (last + 1).bit_length())
+  for last in range(_LONGEST_CACHED_SHUFFLE - 1, 0, -1)
+]
+
+
+def make_pairs(
+  documents: list[Document], index: int, settings: Settings, rng: Generator
+) -> Iterator[Pair]:
+  """Makes sentence pairs from one document, in half of them a random second.
+
+  Whole sentences are collected until the pair is full, then split somewhere: an
+  arbitrary length would make it too easy to tell whether two spans belong
+  together. Part of the documents get a shorter target, so that fine-tuning on
+  short texts finds no stranger.
+
+  Args:
+    documents: where random second spans come from.
+    index: the document to use.
+    settings: decide the lengths.
+    rng: drawn from whenever the next pair is asked for.
+  """
+  document = documents[index]
+  max_tokens = settings.max_seq_length - 3
+  target = max_tokens
+  if rng.random() < settings.short_seq_prob:
+    target = 2 + rng.below(max_tokens - 1)
+  start = end = length = 0
+  while end < len(document):
+    length += len(document[end])
+    end += 1
+    if length < target and end < len(document):
+      continue
+    split = end
+    if end - start > 1:
+      split = start + 1 + rng.below(end - start - 1)
+    tokens_a = list(_concatenate(document[start:split]))
+    is_random_next = end - start == 1 or rng.random() < 0.5
+    if is_random_next:
+      target_b = target - len(tokens_a)
+      tokens_b = _draw_other_text(documents, index, target_b, rng)
+      end = split  # What the first span left over starts the next pair.
+    else:
+      tokens_b = list(_concatenate(document[split:end]))
+    short_a, short_b = truncate_pair(tokens_a, tokens_b, max_tokens, rng)
+    is_truncated = short_a is not tokens_a
+    yield Pair(short_a, short_b, is_random_next, is_truncated)
+    start, length = end, 0
+
+
+def _draw_other_text(
+  documents: list[Document], index: int, target: int, rng: Generator
+) -> list[Token]:
+  """Returns whole sentences from a random place in another document."""
+  # Ten tries, as in the original: it may end in the same document after all.
+  for _ in range(10):
+    other = rng.below(len(documents))
+    if other != index:
+      break
+  document = documents[other]
+  tokens = []
+  for place in range(rng.below(len(document)), len(document)):
+    tokens += document[place]
+    if len(tokens) >= target:
+      break
+  return tokens
+
+
+def truncate_pair(
+  tokens_a: list[Token],
+  tokens_b: list[Token],
+  max_tokens: int,
+  rng: random.Random,
+) -> tuple[list[Token], list[Token]]:
+  """Takes tokens off the longer span, at its front or back by chance.
+
+  Returns:
+    The spans, themselves if they fit.
+  """
+  excess = len(tokens_a) + len(tokens_b) - max_tokens
+  if excess <= 0:
+    return tokens_a, tokens_b
+  start_a, end_a, start_b, end_b = 0, len(tokens_a), 0, len(tokens_b)
+  for _ in range(excess):
+    at_front = rng.random() < 0.5
+    if end_a - start_a > end_b - start_b:
+      start_a += at_front
+      end_a -= not at_front
+    else:
+      start_b += at_front
+      end_b -= not at_front
+  return tokens_a[start_a:end_a], tokens_b[start_b:end_b]
+
+
+def mask_tokens(
+  tokens: list[Token],
+  length_a: int,
+  vocabulary: Vocabulary,
+  settings: Settings,
+  rng: Generator,
+) -> MaskedTokens:
+  """Replaces random tokens: 80 % by [MASK], 10 % by others, 10 % by themselves.
+
+  Args:
+    tokens: [CLS] a [SEP] b [SEP].
+    length_a: the number of tokens up to and including the first [SEP].
+    vocabulary: what random tokens are drawn from.
+    settings: decide how many tokens, and whether whole words.
+    rng: the source of chance.
+  """
+  wanted = max(1, round(len(tokens) * settings.masked_lm_prob))
+  wanted = min(wanted, settings.max_predictions_per_seq)
+  positions = [*range(1, length_a - 1), *range(length_a, len(tokens) - 1)]
+  if settings.do_whole_word_mask:
+    words = _group_words(positions, tokens, vocabulary.inner)
+    rng.shuffle(words)
+    positions = _take_words(words, wanted)
+  else:
+    rng.shuffle(positions)
+    del positions[wanted:]
+  masked = tokens.copy()
+  for position in positions:
+    if rng.random() < 0.8:
+      masked[position] = vocabulary.mask
+    elif rng.random() >= 0.5:
+      masked[position] = vocabulary.tokens[rng.below(len(vocabulary.tokens))]
+  positions.sort()
+  labels = [tokens[position] for position in positions]
+  return MaskedTokens(masked, positions, labels)
+
+
+def _group_words(
+  positions: list[int], tokens: list[Token], inner: frozenset[Token]
+) -> list[list[int]]:
+  """Returns the positions of each word.
+
+  A truncated second span may start within a word; as in the original, that
+  piece then counts to the last word of the first one.
+  """
+  words = []
+  for position in positions:
+    if words and tokens[position] in inner:
+      words[-1].append(position)
+    else:
+      words.append([position])
+  return words
+
+
+def _take_words(words: list[list[int]], wanted: int) -> list[int]:
+  """Returns the positions of the first words that fit."""
+  taken = []
+  for word in words:
+    if len(taken) + len(word) <= wanted:
+      taken += word
+      if len(taken) == wanted:
+        break
+  return taken
+
+
+def _make_record(
+  pair: Pair, vocabulary: Vocabulary, settings: Settings, rng: Generator
+) -> bytes:
+  """Masks a pair and serializes it."""
+  cls, sep = vocabulary.cls, vocabulary.sep
+  tokens = [cls, *pair.tokens_a, sep, *pair.tokens_b, sep]
+  length_a, length_b = len(pair.tokens_a) + 2, len(pair.tokens_b) + 1
+  masked = mask_tokens(tokens, length_a, vocabulary, settings, rng)
+  padding = bytes(settings.max_seq_length - len(tokens))
+  unused = bytes(settings.max_predictions_per_seq - len(masked.positions))
+  features = {
+    "input_ids": b"".join(masked.tokens) + padding,
+    "input_mask": b"\1" * len(tokens) + padding,
+    "segment_ids": b"\0" * length_a + b"\1" * length_b + padding,
+    "masked_lm_positions": (
+      b"".join(map(_encode_position, masked.positions)) + unused
+    ),
+    "masked_lm_ids": b"".join(masked.labels) + unused,
+    "next_sentence_labels": b"\1" if pair.is_random_next else b"\0",
+  }
+  for name, packed in features.items():
+    features[name] = record_writer.packed_feature(packed)
+  features["masked_lm_weights"] = _encode_weights(
+    len(masked.positions), len(unused)
+  )
+  return record_writer.encode_example(features)
+
+
+_encode_position = functools.cache(record_writer.encode_integer)
+
+
+@functools.cache
+def _encode_weights(predictions: int, unused: int) -> bytes:
+  return record_writer.float_feature([1.0] * predictions + [0.0] * unused)
+
+
+def _make_in_processes(
+  numbered: Iterator[tuple[int, list[list[str]]]],
+  vocabulary: Vocabulary,
+  settings: Settings,
+  num_processes: int,
+) -> Iterator[Block]:
+  """Makes blocks in other processes and returns them in order."""
+  ours, processes = [], []
+  try:
+    for _ in range(num_processes):
+      our_end, their_end = multiprocessing.Pipe()
+      ours.append(our_end)
+      process = multiprocessing.Process(
+        target=_work, args=(their_end, our_end, vocabulary, settings)
+      )
+      process.start()
+      processes.append(process)
+      their_end.close()  # So that we notice when the process dies.
+    yield from _hand_out(numbered, ours)
+  finally:
+    for process in processes:
+      process.kill()
+      process.join()
+    for our_end in ours:
+      our_end.close()
+
+
+def _work(connection, other_end, vocabulary, settings) -> None:
+  """Makes blocks until the connection ends, as it does when we are orphaned."""
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Our parent deals with Ctrl-C.
+  other_end.close()
+  try:
+    while True:
+      number, documents = connection.recv()
+      try:
+        outcome = make_block(documents, number, vocabulary, settings)
+      except Exception as error:  # Raised again where it can be reported.
+        outcome = error
+      connection.send((number, outcome))
+  except (EOFError, OSError):
+    return
+
+
+def _hand_out(
+  numbered: Iterator[tuple[int, list[list[str]]]],
+  idle: list[connections.Connection],
+) -> Iterator[Block]:
+  """Keeps the processes busy, but no more than a few blocks ahead."""
+  idle, busy, done = list(idle), [], {}
+  max_ahead = 2 * len(idle)
+  handed_out = returned = 0
+  while True:
+    while idle and handed_out < returned + max_ahead:
+      task = next(numbered, None)
+      if task is None:
+        max_ahead = 0
+        break
+      idle[-1].send(task)
+      busy.append(idle.pop())
+      handed_out += 1
+    if not busy:
+      return
+    for connection in connections.wait(busy):
+      number, done_block = _receive(connection)
+      done[number] = done_block
+      busy.remove(connection)
+      idle.append(connection)
+    while returned in done:
+      yield done.pop(returned)
+      returned += 1
+
+
+def _receive(connection: connections.Connection) -> tuple[int, Block]:
+  try:
+    number, outcome = connection.recv()
+  except (EOFError, OSError):
+    raise OSError(
+      "a worker process died, probably for want of memory: lower "
+      "--documents_per_block or --num_processes"
+    ) from None
+  if isinstance(outcome, Exception):
+    raise outcome
+  return number, outcome
