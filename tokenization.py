@@ -1,7 +1,7 @@
 """WordPiece tokenization, equal to the original BERT's on every string.
 
 Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
-(`WordpieceTokenizer`); `FullTokenizer` does both. It needs only Python's standard
+(`WordpieceTokenizer`); `FullTokenizer` does both, with nothing but Python's own
 library. `pack` and `truncate_pair` make a model's input out of the ids.
 """
 
@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
 import re
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import unicodedata
 
 # Blocks of Chinese characters, each of which becomes a word. Hangul, Hiragana
@@ -38,11 +37,14 @@ _LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in _CJK_RANGES) + (
   "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
   "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
 )
-_LONE_RUNS = re.compile(f"([{_LONE}]+)|[^{_LONE}]+")
-# Caches are emptied when they reach this many entries (some tens of megabytes):
-# the words of a huge corpus never end, but the frequent ones soon come back.
+_LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
+# A cache is emptied when it holds so many entries, some tens of megabytes: the
+# words of a huge corpus never end, and the frequent ones are soon back. Long
+# strings (a Chinese clause has no spaces) rarely return and are not kept.
 _CACHE_ENTRIES = 1 << 17
-_LONGEST_CACHED = 64
+_CACHE_KEY_LENGTH = 20
+
+_chain = itertools.chain.from_iterable
 
 # The released models, by folder name, say in it which case they want.
 _RELEASED_MODEL = re.compile(
@@ -75,21 +77,27 @@ class _Char(NamedTuple):
   end: int
 
 
-class _Filled(dict):
-  """A dict that computes what it is asked for and remembers it."""
+class _Table(dict):
+  """Maps characters, each computed when it first turns up."""
 
-  def __init__(
-    self, compute: Callable[[Any], Any], max_entries: int = _CACHE_ENTRIES
-  ):
+  def __init__(self, compute: Callable[[Any], Any]):
     super().__init__()
     self._compute = compute
-    self._max_entries = max_entries
 
-  def __missing__(self, key: Hashable) -> Any:
+  def __missing__(self, key: Any) -> Any:
+    value = self[key] = self._compute(key)
+    return value
+
+
+class _Cache(_Table):
+  """Maps strings; bounded, for there is no end of strings."""
+
+  def __missing__(self, key: str) -> Any:
     value = self._compute(key)
-    if len(self) >= self._max_entries:
-      self.clear()
-    self[key] = value
+    if len(key) <= _CACHE_KEY_LENGTH:
+      if len(self) >= _CACHE_ENTRIES:
+        self.clear()
+      self[key] = value
     return value
 
 
@@ -98,8 +106,8 @@ def validate_case_matches_checkpoint(
 ) -> None:
   """Checks the casing flag against the name of a released checkpoint.
 
-  Nothing but the name tells: the casing is stored in no file of a checkpoint, so
-  a folder of any other name passes.
+  Nothing but the name tells: no file of a checkpoint holds the casing. A folder
+  of any other name passes.
 
   Raises:
     ValueError: the checkpoint is one of Google's, of the other casing.
@@ -107,7 +115,7 @@ def validate_case_matches_checkpoint(
   match = _RELEASED_MODEL.match(init_checkpoint or "")
   if not match:
     return
-  wants_lower_case = not match[2].endswith("cased") or match[2] == "uncased"
+  wants_lower_case = match[2] not in ("cased", "multi_cased")
   if bool(do_lower_case) != wants_lower_case:
     raise ValueError(
       f"--do_lower_case={bool(do_lower_case)} does not fit"
@@ -141,8 +149,8 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads a vocabulary: one token a line, the line number being its id.
 
   Lines end in `\\n` alone: U+2028 and its like are tokens of the Chinese
-  vocabulary. Each line is stripped, as in the original, which makes such a token
-  the empty string; of equal tokens the last one gets the id.
+  vocabulary. Each line is stripped, as in the original, which makes such a
+  token the empty string; of equal tokens the last one gets the id.
 
   Raises:
     ValueError: the file is empty or not UTF-8.
@@ -275,7 +283,7 @@ def pack(
 class FullTokenizer:
   """Turns text into the tokens and ids of a vocabulary file.
 
-  `tokenize` is the definition; `encode` gives the ids of the same tokens several
+  `tokenize` is the definition; `encode` gives the ids of the same tokens many
   times faster, and `tokenize_with_offsets` their places in the text.
 
   Attributes:
@@ -312,16 +320,15 @@ class FullTokenizer:
     self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
     self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
     self._never_split = frozenset(never_split)
-    self._chunk_ids = _Filled(self._encode_chunk)
-    self._word_ids = _Filled(self._encode_word)
-    self._lone_ids = _Filled(self._encode_lone)
+    self._get_chunk_ids = _Cache(self._encode_chunk).__getitem__
+    self._get_word_ids = _Cache(self._encode_word).__getitem__
+    self._get_lone_id = _Table(self._encode_lone).__getitem__
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into tokens of the vocabulary."""
-    tokens = []
-    for word in self.basic_tokenizer.tokenize(text):
-      tokens += self._tokenize_word(word)
-    return tokens
+    return list(
+      _chain(map(self._split_word, self.basic_tokenizer.tokenize(text)))
+    )
 
   def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
     """Splits text into tokens and says where in it each of them comes from.
@@ -333,7 +340,7 @@ class FullTokenizer:
     tokens = []
     for chars in self.basic_tokenizer.aligned_words(text):
       end = 0
-      for token in self._tokenize_word("".join(char.char for char in chars)):
+      for token in self._split_word("".join(char.char for char in chars)):
         start = end
         end += len(token) - (2 if start else 0)  # No character made the "##".
         if token == self.wordpiece_tokenizer.unk_token:
@@ -352,14 +359,14 @@ class FullTokenizer:
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""
     text = convert_to_unicode(text)
     if self._never_split:
+      # Such a token may hold whitespace, so look at the text as a whole.
       words = self.basic_tokenizer.tokenize(text)
-      return [index for word in words for index in self._word_ids[word]]
+      return list(_chain(map(self._get_word_ids, words)))
     if not text.isprintable():
       text = _DELETED_SEPARATORS.sub("", text)
     # Nothing reaches over whitespace, so what stands between can be remembered
     # as it is, before lower-casing and the rest: most of it returns often.
-    chunks = map(self._chunk_ids.__getitem__, text.split())
-    return list(itertools.chain.from_iterable(chunks))
+    return list(_chain(map(self._get_chunk_ids, text.split())))
 
   def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
     """Looks up the ids of tokens; a ValueError names one that has none."""
@@ -369,23 +376,32 @@ class FullTokenizer:
     """Looks up the tokens of ids; a ValueError names an id that has none."""
     return convert_by_vocab(self.inv_vocab, ids)
 
-  def _tokenize_word(self, word: str) -> list[str]:
+  def _split_word(self, word: str) -> list[str]:
     if word in self._never_split:
       return [word]
-    return self.wordpiece_tokenizer.tokenize(word)
-
-  def _encode_word(self, word: str) -> tuple[int, ...]:
-    return tuple(self.convert_tokens_to_ids(self._tokenize_word(word)))
-
-  def _encode_lone(self, char: str) -> int:
-    (index,) = self._word_ids[self.basic_tokenizer.tokenize(char)[0]]
-    return index
+    return self.wordpiece_tokenizer.split_word(word)
 
   def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
-    words = self.basic_tokenizer.tokenize(chunk)
-    return tuple(
-      itertools.chain.from_iterable(map(self._word_ids.__getitem__, words))
-    )
+    # The case of a capital sigma depends on what is around it.
+    if chunk.isascii() or "\u03a3" in chunk:
+      words = self.basic_tokenizer.tokenize(chunk)
+      return tuple(_chain(map(self._get_word_ids, words)))
+    ids = []
+    for lone, other in _LONE_RUNS.findall(chunk):
+      if lone:
+        ids += map(self._get_lone_id, lone)
+      else:
+        words = self.basic_tokenizer.tokenize(other)
+        ids += _chain(map(self._get_word_ids, words))
+    return tuple(ids)
+
+  def _encode_lone(self, char: str) -> int:
+    (word,) = self.basic_tokenizer.tokenize(char)
+    (index,) = self._get_word_ids(word)
+    return index
+
+  def _encode_word(self, word: str) -> tuple[int, ...]:
+    return tuple(map(self.vocab.__getitem__, self._split_word(word)))
 
 
 class BasicTokenizer:
@@ -410,7 +426,7 @@ class BasicTokenizer:
       self._kept = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
   def tokenize(self, text: str | bytes) -> list[str]:
-    """Splits text into words: the definition of a word for the whole project."""
+    """Splits text into words."""
     text = convert_to_unicode(text)
     if self._kept is None:
       return self._split(text)
@@ -474,7 +490,7 @@ class WordpieceTokenizer:
     unk_token: str = "[UNK]",
     max_input_chars_per_word: int = 200,
   ):
-    """Stores the tokens; a word of more characters than the limit is unknown."""
+    """Stores the tokens; a word of more characters than this is unknown."""
     self.vocab = vocab
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
@@ -485,30 +501,27 @@ class WordpieceTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits words, separated by whitespace, into tokens."""
-    tokens = []
-    for word in whitespace_tokenize(convert_to_unicode(text)):
-      tokens += self._pieces(word) or [self.unk_token]
-    return tokens
+    words = whitespace_tokenize(convert_to_unicode(text))
+    return list(_chain(map(self.split_word, words)))
 
-  def _pieces(self, word: str) -> list[str] | None:
-    length = len(word)
-    if length > self.max_input_chars_per_word:
-      return None
+  def split_word(self, word: str) -> list[str]:
+    """Splits one word; if any of it is in no token, all of it is unknown."""
+    if len(word) > self.max_input_chars_per_word:
+      return [self.unk_token]
     if word in self.vocab:
       return [word]
-    end = min(length, self._longest)
+    # The first piece is looked up as it is, the others behind "##".
+    start, end = 0, min(len(word), self._longest)
     while end and word[:end] not in self.vocab:
       end -= 1
     pieces = [word[:end]]
-    while 0 < end < length:
-      start = end
-      end = min(length, start + self._longest)
+    while start < end < len(word):
+      start, end = end, min(len(word), end + self._longest)
       while end > start and word[start:end] not in self._continuations:
         end -= 1
-      if end == start:
-        return None
-      pieces.append(self._continuations[word[start:end]])
-    return pieces if end else None
+      if start < end:
+        pieces.append(self._continuations[word[start:end]])
+    return pieces if start < end else [self.unk_token]
 
 
 def _is_cjk(code_point: int) -> bool:
@@ -545,9 +558,9 @@ def _strip_accent_or_space(code_point: int) -> str:
 
 
 # For str.translate, filled as characters turn up.
-_CLEAN = _Filled(_clean)
-_SPACED_PUNCTUATION = _Filled(_space_punctuation)
-_STRIPPED_AND_SPACED = _Filled(_strip_accent_or_space)
+_CLEAN = _Table(_clean)
+_SPACED_PUNCTUATION = _Table(_space_punctuation)
+_STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
 
 
 def _split_where(

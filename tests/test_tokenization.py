@@ -1,0 +1,311 @@
+"""Tests of tokenization.py."""
+
+import doctest
+import json
+import pathlib
+import pickle
+import random
+import unicodedata
+
+import pytest
+
+import tokenization
+
+SHARED = pathlib.Path(__file__).resolve().parent.parent.parent / "shared"
+GOLDEN = SHARED / "golden" / "tokenization"
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "want", "##want"]
+VOCAB += ["##ed", "wa", "un", "runn", "##ing", ",", ".", "e", "##e", "\u4e2d"]
+# Where the hard cases of Unicode are: cased and case-ignorable characters
+# around a capital sigma, marks that change places, controls, odd spaces.
+ODD = list(
+  " \u03a3\u03c3.'\u2019\xb7\u0301\u0345aB1\u4e2d\uff0c\u3099\u302e\uac01\u200d"
+  "\x85\x0b\u2028\u3000\u0130\ufb01\u0315\u0327\u1ebf\xad\u01c5\U0001d165\0\ufffd"
+)
+
+
+def write_vocab(folder, tokens=VOCAB):
+  path = folder / "vocab.txt"
+  path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
+  return str(path)
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  return tokenization.FullTokenizer(write_vocab(tmp_path))
+
+
+def random_strings(count, seed=1):
+  rng = random.Random(seed)
+  for _ in range(count):
+    yield "".join(
+      rng.choice(ODD) if rng.random() < 0.8 else chr(rng.randrange(0x110000))
+      for _ in range(rng.randrange(12))
+    )
+
+
+def test_doctests():
+  failed, attempted = doctest.testmod(tokenization)
+  assert failed == 0 and attempted > 0
+
+
+def test_words_and_pieces(tokenizer):
+  tokens = tokenizer.tokenize("UNwant\xe9d, running")
+  assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing"]
+  assert tokenizer.convert_tokens_to_ids(tokens) == [10, 7, 8, 13, 11, 12]
+  assert tokenizer.convert_ids_to_tokens([10, 7]) == ["un", "##want"]
+  assert tokenizer.encode("UNwant\xe9d, running") == [10, 7, 8, 13, 11, 12]
+  assert tokenizer.encode(b"the\xff") == [5]
+
+
+@pytest.mark.parametrize(
+  ("text", "lower", "kept"),
+  [
+    ("H\xe9llo", ["hello"], ["H\xe9llo"]),
+    ("e\u0301x", ["ex"], ["e\u0301x"]),
+    ("a\0b\ufffdc\x07d\x0be\x85f\u200dg", ["abcdefg"], ["abcdefg"]),
+    ("a\tb\r\nc\xa0d\u3000e\u2028f", list("abcdef"), list("abcdef")),
+    ("a\u4e2d\u6587b", ["a", "\u4e2d", "\u6587", "b"], None),
+    ("\u3042\u30a2\uac00", None, ["\u3042\u30a2\uac00"]),
+    ("\uff26\uff0c", ["\uff46", "\uff0c"], ["\uff26", "\uff0c"]),
+    ("a$b^c`d~e", list("a$b^c`d~e"), list("a$b^c`d~e")),
+    ("\xa3\xd75", ["\xa3\xd75"], ["\xa3\xd75"]),
+    ("\u2260", ["="], ["\u2260"]),
+    ("\u0301", [], ["\u0301"]),
+    ("", [], []),
+  ],
+)
+def test_basic_words(text, lower, kept):
+  if lower is not None:
+    assert tokenization.BasicTokenizer().tokenize(text) == lower
+  if kept is not None:
+    assert tokenization.BasicTokenizer(False).tokenize(text) == kept
+
+
+def test_final_sigma_depends_on_its_word():
+  # Its punctuation included: the full stop does not end the word.
+  words = tokenization.BasicTokenizer().tokenize(
+    "\u0391\u03a3.\u0391 \u0391\u03a3"
+  )
+  assert words == ["\u03b1\u03c3", ".", "\u03b1", "\u03b1\u03c2"]
+
+
+def test_words_over_the_limit_are_unknown():
+  tokenizer = tokenization.WordpieceTokenizer({"[UNK]": 0, "a": 1, "##a": 2})
+  assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
+  assert tokenizer.tokenize("a" * 201 + " a") == ["[UNK]", "a"]
+  limited = tokenization.WordpieceTokenizer({"a": 1}, "?", 1)
+  assert limited.tokenize("a aa b") == ["a", "?", "?"]
+
+
+def test_never_split_tokens_survive_whole(tmp_path):
+  tokenizer = tokenization.FullTokenizer(
+    write_vocab(tmp_path), never_split=["[MASK]"]
+  )
+  text = "The[MASK]. the [MASK], [mask]"
+  tokens = ["the", "[MASK]", ".", "the", "[MASK]", ","] + ["[UNK]"] * 3
+  assert tokenizer.tokenize(text) == tokens
+  assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokens)
+  offsets = tokenizer.tokenize_with_offsets(text)
+  assert [token.token for token in offsets] == tokens
+  assert text[offsets[4].start : offsets[4].end] == "[MASK]"
+
+
+@pytest.mark.parametrize(
+  ("text", "sources"),
+  [
+    ("UNwant\xe9d", ["UN", "want", "\xe9d"]),
+    ("wante\u0301d ", ["want", "e\u0301d"]),
+    ("the\0\u4e2de.\u0301", ["the", "\u4e2d", "e", ".\u0301"]),
+    (" w\xada\x07 nothing", ["w\xada", "nothing"]),
+  ],
+)
+def test_offsets_slice_the_source(tokenizer, text, sources):
+  tokens = tokenizer.tokenize_with_offsets(text)
+  assert [text[t.start : t.end] for t in tokens] == sources
+  assert [t.token for t in tokens] == tokenizer.tokenize(text)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_encode_and_offsets_agree_with_tokenize(tmp_path, do_lower_case):
+  letters = sorted(set("".join(ODD).lower()) - set(" \u2028\u3000\x85"))
+  vocab = write_vocab(tmp_path, VOCAB + letters + ["##" + c for c in letters])
+  tokenizer = tokenization.FullTokenizer(vocab, do_lower_case)
+  for text in random_strings(5000):
+    tokens = tokenizer.tokenize(text)
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    assert tokenizer.encode(text) == ids, ascii(text)
+    offsets = tokenizer.tokenize_with_offsets(text)
+    assert [token.token for token in offsets] == tokens, ascii(text)
+    for token in offsets:
+      source = text[token.start : token.end]
+      assert len(tokenizer.tokenize(source)) >= 1, ascii(text)
+
+
+def test_lone_characters_are_one_word():
+  # `encode` takes them out of their words: allowed if all that this changes is
+  # the case of a sigma, which it looks for.
+  basic = tokenization.BasicTokenizer()
+  for first, last in [(0x2000, 0x30FF), (0x3400, 0x3500), (0xF900, 0xFFFF)]:
+    for char in map(chr, range(first, last)):
+      if tokenization._LONE_RUNS.match(char)[1]:
+        assert len(basic.tokenize(f"x{char}y")) == 3
+        assert len(basic.tokenize(char)) == 1
+        assert unicodedata.combining(char) == 0
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
+@pytest.mark.parametrize("case", ["lower", "keep"])
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
+def test_golden(name, case):
+  tokenizer = tokenization.FullTokenizer(
+    str(SHARED / "data" / "vocab" / f"{name}_vocab.txt"), case == "lower"
+  )
+  lines = (GOLDEN / f"golden.{name}.{case}.jsonl").read_text(encoding="utf-8")
+  for line in lines.rstrip("\n").split("\n"):
+    text, ids = json.loads(line).values()
+    tokens = tokenizer.tokenize(text)
+    assert tokenizer.convert_tokens_to_ids(tokens) == ids, ascii(text)
+    assert tokenizer.encode(text) == ids, ascii(text)
+    offsets = tokenizer.tokenize_with_offsets(text)
+    assert [token.token for token in offsets] == tokens, ascii(text)
+
+
+def test_the_caches_are_bounded(tokenizer, monkeypatch):
+  monkeypatch.setattr(tokenization, "_CACHE_ENTRIES", 3)
+  for number in range(10):
+    assert tokenizer.encode(f"the {number} \u4e2d{'e' * 100}")[0] == 5
+  for get in (tokenizer._get_chunk_ids, tokenizer._get_word_ids):
+    assert 0 < len(get.__self__) <= 3
+    assert max(map(len, get.__self__)) <= tokenization._CACHE_KEY_LENGTH
+
+
+def test_a_tokenizer_can_be_sent_to_another_process(tokenizer):
+  tokenizer.encode("the")
+  copy = pickle.loads(pickle.dumps(tokenizer))
+  assert copy.encode("unwanted the") == [10, 7, 8, 5]
+
+
+def test_vocabulary_lines(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_bytes(b"\xef\xbb\xbf[UNK]\r\n a \r\n\xe2\x80\xa8\r\nb\r\na")
+  assert tokenization.load_vocab(str(path)) == {
+    "[UNK]": 0,
+    "a": 4,  # The last of equal tokens gets the id.
+    "": 2,  # U+2028 is no end of a line, and is stripped.
+    "b": 3,
+  }
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"", "vocab.txt: empty; expected one token a line"),
+    (b"\n\n", "vocab.txt: empty"),
+    (b"a\nb\n", r"vocab.txt: no line '\[UNK\]' among 2 tokens"),
+    (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: byte offset 9: not UTF-8"),
+  ],
+)
+def test_bad_vocabularies_are_named(tmp_path, content, message):
+  path = tmp_path / "vocab.txt"
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    tokenization.FullTokenizer(str(path))
+
+
+def test_never_split_tokens_are_in_the_vocabulary(tmp_path):
+  with pytest.raises(ValueError, match=r"vocab.txt: no line '\[X\]'"):
+    tokenization.FullTokenizer(write_vocab(tmp_path), never_split=["[X]"])
+
+
+def test_missing_tokens_and_ids_are_named(tokenizer):
+  with pytest.raises(ValueError, match="'nope' is not in the vocabulary"):
+    tokenizer.convert_tokens_to_ids(["the", "nope"])
+  with pytest.raises(ValueError, match="99 is not in the vocabulary"):
+    tokenizer.convert_ids_to_tokens([99])
+  with pytest.raises(ValueError, match="'b' is not in"):
+    tokenization.convert_tokens_to_ids({"a": 0}, ["b"])
+  assert tokenization.convert_ids_to_tokens({0: "a"}, [0]) == ["a"]
+
+
+def test_text_of_another_type_is_named(tokenizer):
+  assert tokenization.printable_text(b"caf\xc3\xa9") == "caf\xe9"
+  with pytest.raises(ValueError, match="expected str or bytes, not int: 5"):
+    tokenizer.encode(5)
+
+
+@pytest.mark.parametrize(
+  ("folder", "lower", "fits"),
+  [
+    ("uncased_L-12_H-768_A-12", True, True),
+    ("uncased_L-2_H-128_A-2", False, False),
+    ("gs://models/cased_L-24_H-1024_A-16", True, False),
+    ("wwm_cased_L-24_H-1024_A-16", False, True),
+    ("a/multi_cased_L-12_H-768_A-12", True, False),
+    ("multilingual_L-12_H-768_A-12", True, True),
+    ("chinese_L-12_H-768_A-12", False, False),
+    ("my_cased_model", True, True),
+  ],
+)
+def test_casing_fits_the_released_checkpoint(folder, lower, fits):
+  def check():
+    path = f"{folder}/bert_model.ckpt"
+    tokenization.validate_case_matches_checkpoint(lower, path)
+
+  if fits:
+    check()
+  else:
+    with pytest.raises(ValueError, match=f"pass --do_lower_case={not lower}$"):
+      check()
+
+
+def test_no_checkpoint_has_no_casing():
+  tokenization.validate_case_matches_checkpoint(True, None)
+
+
+@pytest.mark.parametrize(
+  ("a", "b", "limit", "left"),
+  [
+    ([1, 2], [3], 3, ([1, 2], [3])),
+    ([1, 2], [3, 4], 3, ([1, 2], [3])),
+    ([1, 2], [3, 4, 5, 6], 4, ([1, 2], [3, 4])),
+    ([1, 2, 3, 4, 5], [6, 7], 3, ([1, 2], [6])),
+    ([1, 2], [], 1, ([1], [])),
+    ([1], [2], 0, ([], [])),
+  ],
+)
+def test_truncate_pair(a, b, limit, left):
+  tokenization.truncate_pair(a, b, limit)
+  assert (a, b) == left
+
+
+def test_truncate_pair_pops_from_the_longer():
+  for length_a in range(8):
+    for length_b in range(8):
+      for limit in range(18):
+        a, b = list(range(length_a)), list(range(length_b))
+        expected_a, expected_b = a[:], b[:]
+        while len(expected_a) + len(expected_b) > limit:
+          longer = expected_a
+          if len(expected_a) <= len(expected_b):
+            longer = expected_b
+          longer.pop()
+        tokenization.truncate_pair(a, b, limit)
+        assert (a, b) == (expected_a, expected_b)
+
+
+@pytest.mark.parametrize("second", [None, []])
+def test_pack_one_sequence(second):
+  packed = tokenization.pack([7], second, cls_id=1, sep_id=2)
+  assert packed == ([1, 7, 2], [1, 1, 1], [0, 0, 0])
+
+
+def test_pack_two_sequences_and_pad():
+  packed = tokenization.pack([7], [8, 9], cls_id=1, sep_id=2, max_seq_length=8)
+  assert packed.input_ids == [1, 7, 2, 8, 9, 2, 0, 0]
+  assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]
+  assert packed.segment_ids == [0, 0, 0, 1, 1, 1, 0, 0]
+
+
+def test_pack_refuses_what_does_not_fit():
+  with pytest.raises(ValueError, match="4 tokens .* max_seq_length 3"):
+    tokenization.pack([7, 8], cls_id=1, sep_id=2, max_seq_length=3)
