@@ -25,7 +25,6 @@ import tokenization
 FLAGS = flags.FLAGS
 
 _MANY_REPEATED_LINES = 0.05
-_SECONDS_BETWEEN_REPORTS = 30  # A terminal's line is rewritten more often.
 
 
 def define_flags() -> None:
@@ -46,14 +45,12 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     "do_lower_case", True, "Lower-cases and strips accents. False if cased."
   )
-  flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens of a record; run_pretraining.py needs it."
-  )
+  flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, padded.")
   flags.DEFINE_integer(
     "max_predictions_per_seq",
     20,
-    "At most so many masked tokens; run_pretraining.py needs it. Choose about "
-    "--max_seq_length times --masked_lm_prob.",
+    "At most so many tokens of a record are masked; choose --max_seq_length "
+    "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
   )
   flags.DEFINE_float("masked_lm_prob", 0.15, "Part of tokens to be masked.")
   flags.DEFINE_float(
@@ -102,6 +99,7 @@ def main() -> None:
   with (
     files.replace_all_on_success(outputs) as temporaries,
     record_writer.ShardedWriter(temporaries, FLAGS.compress) as writer,
+    contextlib.closing(progress),
     contextlib.closing(blocks),
   ):
     for block in blocks:
@@ -112,7 +110,7 @@ def main() -> None:
       del block  # Else it would stay while the next one is made.
   total = pretraining_data.Statistics(*map(sum, zip(*statistics, strict=True)))
   _print_summary(total, writer.count, text)
-  print(f"{', '.join(outputs)} written in {progress.end():.1f} s")
+  print(f"{', '.join(outputs)} written in {progress.seconds():.1f} s")
 
 
 def _output_files(inputs: list[str]) -> list[str]:
@@ -152,25 +150,26 @@ class _Progress:
     self._start = self._last = time.monotonic()
     self._is_terminal = sys.stderr.isatty()
 
+  def seconds(self) -> float:
+    return time.monotonic() - self._start
+
   def show(self, part: float | None) -> None:
-    """Shows the part done, unless it has just been shown."""
+    """Shows the part done (None if unknown), but not too often."""
     now = time.monotonic()
-    pause = 0.2 if self._is_terminal else _SECONDS_BETWEEN_REPORTS
+    pause = 0.2 if self._is_terminal else 30  # A log keeps every line.
     if now < self._last + pause:
       return
-    self._last, seconds = now, now - self._start
+    self._last = now
+    seconds = self.seconds()
     line = f"{seconds:.0f} s"
     if part:
       line = f"{part:.0%} in {line}, {seconds * (1 / part - 1):.0f} s to go"
-    if self._is_terminal:
-      line = f"\r{line}\033[K"
-    print(line, end="" if self._is_terminal else "\n", file=sys.stderr)
+    start, end = ("\r", "\033[K") if self._is_terminal else ("", "\n")
+    print(start + line, end=end, file=sys.stderr, flush=True)
 
-  def end(self) -> float:
-    """Clears the line and returns the seconds since the start."""
+  def close(self) -> None:
     if self._is_terminal:
-      print("\r\033[K", end="", file=sys.stderr)
-    return time.monotonic() - self._start
+      print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _print_summary(
@@ -183,9 +182,8 @@ def _print_summary(
     f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
     f" {total.tokens / total.sentences:.1f} a sentence)"
   )
-  print(
-    f"{records:,} records ({total.truncated_pairs / records:.1%} truncated)"
-  )
+  truncated = total.truncated_pairs / records
+  print(f"{records:,} records ({truncated:.1%} of them truncated)")
   if repeated > _MANY_REPEATED_LINES:
     _warn(
       f"{repeated:.1%} of the lines repeat an earlier one. This is the usual"

@@ -291,7 +291,8 @@ def _check_documents(count: int, number: int) -> None:
   if count == 1:
     raise ValueError(
       f"{where} is one document, so no random next sentence can come from "
-      "another one: put a blank line between documents"
+      "another one: put a blank line between documents (the end of a file does "
+      "not end one)"
     )
 
 

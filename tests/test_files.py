@@ -156,3 +156,23 @@ def test_remote_paths_go_through_tensorflow():
 def test_importing_files_does_not_import_tensorflow():
   code = "import sys, files; assert 'tensorflow' not in sys.modules"
   subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_text_counts_its_lines(tmp_path):
+  path = tmp_path / "t"
+  lines = [f"line {i % 750}" for i in range(1000)] + ["", " "]
+  path.write_text("\n".join(lines))
+  text = files.Text([str(path), str(path)])
+  assert text.part_read() == 0
+  assert list(text.lines()) == lines + lines
+  assert text.part_read() == 1
+  assert text.part_repeated() == pytest.approx(1 - 750 / 2000, abs=0.002)
+
+
+def test_the_size_of_compressed_text_is_unknown(tmp_path):
+  with gzip.open(tmp_path / "t.gz", "wb") as file:
+    file.write(b"line\n")
+  text = files.Text([str(tmp_path / "t.gz")])
+  assert list(text.lines()) == ["line"]
+  assert text.part_read() is None
+  assert text.part_repeated() == pytest.approx(0, abs=1e-6)

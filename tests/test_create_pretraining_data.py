@@ -1,0 +1,207 @@
+"""Tests of create_pretraining_data.py as its users run it."""
+
+import gzip
+import os
+import pathlib
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h ##i".split()
+
+
+def corpus(documents, seed=0):
+  rng = random.Random(seed)
+  return "\n\n".join(
+    "\n".join(" ".join(rng.choices("abcdefgh", k=12)) for _ in range(5))
+    for _ in range(documents)
+  )
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+  (tmp_path / "text.txt").write_text(corpus(20))
+  return tmp_path
+
+
+def command(**flags):
+  flags = {
+    "input_file": "text.txt",
+    "output_file": "out",
+    "vocab_file": "vocab.txt",
+    "max_seq_length": 32,
+    "max_predictions_per_seq": 5,
+    **flags,
+  }
+  program = str(ROOT / "create_pretraining_data.py")
+  return [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())]
+
+
+def run(folder, **flags):
+  return subprocess.run(
+    command(**flags), cwd=folder, capture_output=True, text=True
+  )
+
+
+def records_in(path, compression=None):
+  import tensorflow as tf  # Slow; only the tests of the records need it.
+
+  dataset = tf.data.TFRecordDataset(str(path), compression_type=compression)
+  return list(dataset.as_numpy_iterator())
+
+
+def test_records_summary_and_files(folder):
+  (folder / "more.txt.gz").write_bytes(gzip.compress(corpus(9, 1).encode()))
+  done = run(folder, input_file="text.txt,*.gz", output_file="new/a,new/b")
+  assert (done.returncode, done.stderr) == (0, "")
+  # The end of a file ends no document.
+  assert "28 documents, 145 sentences (0.0% repeated)" in done.stdout
+  assert "1,740 tokens (0.00% [UNK], 12.0 a sentence)" in done.stdout
+  assert "new/a, new/b written in" in done.stdout
+  assert sorted(os.listdir(folder / "new")) == ["a", "b"]
+  a, b = records_in(folder / "new/a"), records_in(folder / "new/b")
+  assert f"{len(a) + len(b):,} records" in done.stdout
+  assert len(a) - len(b) in (0, 1)
+
+
+def test_blocks_processes_and_compression(folder):
+  for processes in (1, 2):
+    done = run(
+      folder,
+      output_file=f"out{processes}",
+      documents_per_block=3,
+      num_processes=processes,
+      compress=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+  assert (folder / "out1").read_bytes() == (folder / "out2").read_bytes()
+  assert records_in(folder / "out1", "GZIP")
+
+
+def test_warnings(folder):
+  (folder / "text.txt").write_text("a b c\n\n" * 9 + "d e\n\nf z\n")
+  done = run(folder, max_predictions_per_seq=3)
+  assert done.returncode == 0
+  assert "(72.7% repeated)" in done.stdout
+  assert "3.23% [UNK]" in done.stdout
+  few, repeated = done.stderr.splitlines()
+  assert few.startswith("warning: --max_predictions_per_seq=3 masks fewer")
+  assert repeated.startswith("warning: 72.7% of the lines repeat")
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"input_file": "none*.txt"}, "--input_file: no file matches 'none*.txt'"),
+    ({"input_file": "empty.txt"}, "the input holds no text"),
+    ({"input_file": "one.txt"}, "the input is one document"),
+    ({"input_file": "latin.txt"}, "latin.txt: byte offset 5: not UTF-8"),
+    ({"input_file": "cut.txt.gz"}, "cut.txt.gz: damaged compressed file"),
+    ({"vocab_file": "none.txt"}, "none.txt"),
+    ({"vocab_file": "empty.txt"}, "empty.txt"),
+    ({"vocab_file": "words.txt"}, "words.txt"),
+    ({"output_file": ","}, "--output_file: expected a file"),
+    ({"output_file": "./text.txt"}, "--output_file: ./text.txt is an input"),
+    ({"output_file": "vocab.txt"}, "--output_file: vocab.txt is an input"),
+    (
+      {"output_file": "out,./out"},
+      "--output_file: ./out is an input, or named",
+    ),
+    ({"output_file": "folder"}, "folder: cannot write"),
+    ({"output_file": "text.txt/out"}, "text.txt"),
+    ({"max_seq_length": 4}, "--max_seq_length=4: expected at least 5"),
+    ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0: expected"),
+    ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5: expected"),
+    ({"short_seq_prob": -1}, "--short_seq_prob=-1.0: expected"),
+    ({"dupe_factor": 0}, "--dupe_factor=0: expected"),
+    ({"documents_per_block": 1}, "--documents_per_block=1: expected"),
+    ({"num_processes": 0}, "--num_processes=0: expected"),
+    ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
+  ],
+)
+def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
+  (folder / "empty.txt").write_text("\n \n")
+  (folder / "one.txt").write_text("a b\nc d\n")
+  (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
+  (folder / "cut.txt.gz").write_bytes(gzip.compress(corpus(9).encode())[:-9])
+  (folder / "words.txt").write_text("a\nb\n")
+  (folder / "folder").mkdir()
+  (folder / "out").write_text("old")
+  before = {p: p.is_file() and p.read_bytes() for p in folder.iterdir()}
+  done = run(folder, **flags)
+  assert done.returncode == 1
+  assert done.stdout == ""
+  (line,) = done.stderr.splitlines()
+  assert line.startswith("create_pretraining_data.py: error: ")
+  assert message in line
+  after = {p: p.is_file() and p.read_bytes() for p in folder.iterdir()}
+  assert after == before
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
+  (folder / "out").write_text("old")
+  with open(folder / "text.txt", "ab") as file:
+    file.write(b"\n\nbad \xff")
+  done = run(folder, documents_per_block=2, num_processes=processes)
+  assert done.returncode == 1
+  assert "text.txt: byte offset" in done.stderr
+  assert (folder / "out").read_text() == "old"
+  assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]
+
+
+@pytest.mark.parametrize("documents_per_block", [0, 2])
+def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
+  limit = (1 << 15, 1 << 15)
+  done = subprocess.run(
+    command(documents_per_block=documents_per_block, dupe_factor=99),
+    cwd=folder,
+    capture_output=True,
+    text=True,
+    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+  )
+  assert done.returncode == 1
+  error = "create_pretraining_data.py: error: out: File too large\n"
+  assert done.stderr == error
+  assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
+
+
+def children(pid):
+  listing = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+  return listing.read_text().split() if listing.exists() else []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_can_be_repeated(folder, stop):
+  (folder / "text.txt").write_text(corpus(400))
+  flags = {"documents_per_block": 20, "num_processes": 2}
+  process = subprocess.Popen(
+    command(dupe_factor=1000, **flags),
+    cwd=folder,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  deadline = time.monotonic() + 30
+  while len(workers := children(process.pid)) < 2:
+    assert time.monotonic() < deadline and process.poll() is None
+    time.sleep(0.01)
+  process.send_signal(stop)
+  stderr = process.communicate(timeout=30)[1]
+  assert not (folder / "out").exists()
+  if stop == signal.SIGINT:
+    assert process.returncode == 130
+    assert stderr == "create_pretraining_data.py: error: interrupted\n"
+    assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
+  while any(os.path.exists(f"/proc/{worker}") for worker in workers):
+    assert time.monotonic() < deadline, "a worker outlived the program"
+    time.sleep(0.01)
+  assert run(folder, dupe_factor=1, **flags).returncode == 0
+  assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]

@@ -1,0 +1,411 @@
+"""Tests of pretraining_data.py."""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+
+import pytest
+
+import files
+import pretraining_data
+from pretraining_data import Generator
+from pretraining_data import Settings
+import record_writer
+import tokenization
+
+SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
+VOCAB = {
+  token: index
+  for index, token in enumerate(
+    "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h ##i ##j k l m n o".split()
+  )
+}
+
+
+def encode(text):
+  return [VOCAB.get(word, 1) for word in text.split()]
+
+
+def fail(text):
+  raise ValueError(f"cannot encode {text}")
+
+
+def die(text):
+  os._exit(1)
+
+
+VOCABULARY = pretraining_data.make_vocabulary(encode, VOCAB, "vocab.txt")
+CORPUS = [
+  [
+    " ".join(rng.choices("abcdefghklmno", k=rng.randint(1, 9)))
+    for _ in range(5)
+  ]
+  for rng in map(random.Random, range(23))
+]
+SMALL = Settings(
+  max_seq_length=16, max_predictions_per_seq=4, dupe_factor=2, random_seed=5
+)
+
+
+def tokens(text):
+  return [bytes([VOCAB[word]]) for word in text.split()]
+
+
+def text(tokens):
+  words = list(VOCAB)
+  return " ".join(words[token[0]] for token in tokens)
+
+
+class Scripted(Generator):
+  """Draws from a list, so that a test can say what chance does."""
+
+  def __new__(cls, **unused_draws):
+    return super().__new__(cls)
+
+  def __init__(self, randoms=(), belows=()):
+    super().__init__(0)
+    self.randoms, self.belows = list(randoms), list(belows)
+
+  def random(self):
+    return self.randoms.pop(0)
+
+  def below(self, limit):
+    drawn = self.belows.pop(0)
+    assert drawn < limit
+    return drawn
+
+  def shuffle(self, items):
+    pass
+
+
+def test_importing_does_not_import_tensorflow():
+  code = "import sys, pretraining_data; assert 'tensorflow' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+  "length", [0, 1, 2, 63, 64, 65, 1023, 1024, 1025, 3000]
+)
+def test_the_generator_shuffles_like_random(length):
+  ours, reference = Generator(3), random.Random(3)
+  for _ in range(3):
+    items, expected = list(range(length)), list(range(length))
+    ours.shuffle(items)
+    reference.shuffle(expected)
+    assert items == expected
+  assert ours.getstate() == reference.getstate()
+
+
+def test_the_generator_draws_integers_like_random():
+  ours, reference = Generator(4), random.Random(4)
+  for limit in [*range(1, 70), 30522, 1 << 31, 1 << 33]:
+    assert ours.below(limit) == reference.randint(0, limit - 1)
+  assert ours.random() == reference.random()
+
+
+def test_blank_lines_end_documents():
+  lines = ["", "a", " b\r", "\t", "\u3000", "c", "", ""]
+  assert list(pretraining_data.read_documents(lines)) == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+  ("count", "sizes"),
+  [(1, [1]), (2, [2]), (3, [3]), (4, [4]), (5, [5]), (6, [4, 2]), (8, [4, 4])],
+)
+def test_no_block_has_a_document_alone(count, sizes):
+  documents = [[str(number)] for number in range(count)]
+  blocks = list(pretraining_data.cut_blocks(documents, 4))
+  assert [len(block) for block in blocks] == sizes
+  assert sum(blocks, []) == documents
+
+
+def make_pairs(documents, settings, **draws):
+  documents = [[tokens(sentence) for sentence in d] for d in documents]
+  rng = Scripted(**draws)
+  pairs = list(pretraining_data.make_pairs(documents, 0, settings, rng))
+  assert not rng.randoms and not rng.belows
+  return [(text(p.tokens_a), text(p.tokens_b), *p[2:]) for p in pairs]
+
+
+def test_a_pair_of_adjoining_sentences():
+  pairs = make_pairs(
+    [["a b", "c", "d e"], ["k"]],
+    Settings(max_seq_length=8),
+    randoms=[0.1, 0.5],  # No short sequences; the actual next sentence.
+    belows=[1],  # Splits after the second sentence.
+  )
+  assert pairs == [("a b c", "d e", False, False)]
+
+
+def test_what_a_random_next_sentence_replaces_is_used_again():
+  pairs = make_pairs(
+    [["a b", "c d e"], ["k", "l m", "n"]],
+    Settings(max_seq_length=8),
+    randoms=[0.1, 0.4],
+    # The first pair splits after "a b", draws document 0, its own, then 1 from
+    # its second sentence on. "c d e", left over, is alone: no split, no choice.
+    belows=[0, 0, 1, 1, 1, 1],
+  )
+  assert pairs == [
+    ("a b", "l m n", True, False),
+    ("c d e", "l m", True, False),
+  ]
+
+
+def test_a_short_target_makes_short_pairs():
+  pairs = make_pairs(
+    [["a", "b", "c", "d"], ["k"]],
+    Settings(max_seq_length=8),
+    randoms=[0.09, 0.5, 0.5],
+    belows=[0, 0, 0],  # Two tokens; then each pair splits after its first.
+  )
+  assert pairs == [("a", "b", False, False), ("c", "d", False, False)]
+
+
+def test_truncation_takes_from_the_longer_span_at_either_end():
+  # Of equal lengths, the second one is truncated.
+  rng = Scripted(randoms=[0.4, 0.6, 0.4])
+  pair = pretraining_data.truncate_pair(
+    tokens("a b c d e"), tokens("f g h"), 5, rng
+  )
+  assert [text(span) for span in pair] == ["b c d", "g h"]
+
+
+def mask(text_before, settings, **draws):
+  before = tokens(text_before)
+  rng = Scripted(**draws)
+  length_a = before.index(tokens("[SEP]")[0]) + 1
+  masked = pretraining_data.mask_tokens(
+    before, length_a, VOCABULARY, settings, rng
+  )
+  assert not rng.randoms and not rng.belows
+  return text(masked.tokens), masked.positions, text(masked.labels)
+
+
+def test_masking_replaces_keeps_and_randomizes():
+  masked = mask(
+    "[CLS] a b [SEP] c d [SEP]",
+    Settings(masked_lm_prob=0.5),  # Of 7 tokens: rounds 3.5 to the even 4.
+    randoms=[0.79, 0.8, 0.49, 0.8, 0.5, 0.0],
+    belows=[17],
+  )
+  assert masked == (
+    "[CLS] [MASK] b [SEP] m [MASK] [SEP]",
+    [1, 2, 4, 5],
+    "a b c d",
+  )
+
+
+def test_at_least_one_and_at_most_so_many_tokens_are_masked():
+  few = Settings(masked_lm_prob=0.01)
+  assert mask("[CLS] a [SEP] b [SEP]", few, randoms=[0])[1] == [1]
+  many = Settings(masked_lm_prob=1, max_predictions_per_seq=2)
+  assert mask("[CLS] a [SEP] b c [SEP]", many, randoms=[0, 0])[1] == [1, 3]
+
+
+def test_words_are_masked_whole_or_not_at_all():
+  settings = Settings(masked_lm_prob=0.25, do_whole_word_mask=True)
+  masked = mask(
+    # "a ##i ##j" does not fit into two tokens; "##i" counts to "b", before it.
+    "[CLS] a ##i ##j b [SEP] ##i c [SEP]",
+    settings,
+    randoms=[0, 0],
+  )
+  assert masked == (
+    "[CLS] a ##i ##j [MASK] [SEP] [MASK] c [SEP]",
+    [4, 6],
+    "b ##i",
+  )
+
+
+def test_a_record_is_packed_and_padded():
+  import tensorflow as tf  # Slow; only the parity tests need it.
+
+  block = pretraining_data.make_block(
+    [["a b c"], ["d e"]],
+    0,
+    VOCABULARY,
+    Settings(max_seq_length=10, max_predictions_per_seq=2, dupe_factor=1),
+  )
+  assert len(block.records) == 2
+  for record in block.records:
+    features = tf.train.Example.FromString(record).features.feature
+    values = {
+      name: list(f.int64_list.value or f.float_list.value)
+      for name, f in features.items()
+    }
+    assert values["input_mask"] == [1] * 8 + [0] * 2
+    assert values["segment_ids"] in (
+      [0] * 5 + [1] * 3 + [0] * 2,
+      [0] * 4 + [1] * 4 + [0] * 2,
+    )
+    assert values["next_sentence_labels"] == [1]
+    assert values["masked_lm_weights"] == [1.0, 0.0]
+    position, unused = values["masked_lm_positions"]
+    values["input_ids"][position] = values["masked_lm_ids"][0]
+    assert unused == values["masked_lm_ids"][1] == 0
+    a, b = encode("a b c"), encode("d e")
+    assert values["input_ids"] in (
+      [2, *a, 3, *b, 3, 0, 0],
+      [2, *b, 3, *a, 3, 0, 0],
+    )
+  assert block.statistics == (2, 2, 5, 0, 0)
+
+
+def blocks_of(settings, num_processes=1):
+  return list(
+    pretraining_data.make_blocks(CORPUS, VOCABULARY, settings, num_processes)
+  )
+
+
+def test_processes_change_no_record():
+  settings = Settings(**{**vars(SMALL), "documents_per_block": 4})
+  expected = [
+    pretraining_data.make_block(
+      CORPUS[4 * n : 4 * n + 4], n, VOCABULARY, settings
+    )
+    for n in range(6)
+  ]
+  assert blocks_of(settings) == expected
+  for num_processes in (2, 3, 9):
+    assert blocks_of(settings, num_processes) == expected
+  assert not multiprocessing.active_children()
+
+
+def test_one_large_block_is_the_whole_corpus():
+  settings = Settings(**{**vars(SMALL), "documents_per_block": 1000})
+  assert blocks_of(settings) == blocks_of(SMALL)
+
+
+def test_seeds_change_the_records():
+  other = Settings(**{**vars(SMALL), "random_seed": 6})
+  assert blocks_of(other) != blocks_of(SMALL)
+
+
+def test_blocks_are_read_when_they_are_needed():
+  read = []
+
+  def documents():
+    for document in CORPUS * 10:
+      read.append(document)
+      yield document
+
+  settings = Settings(**{**vars(SMALL), "documents_per_block": 2})
+  for num_processes in (1, 2):
+    read.clear()
+    blocks = pretraining_data.make_blocks(
+      documents(), VOCABULARY, settings, num_processes
+    )
+    next(blocks)
+    assert len(read) <= 2 + 2 * 2 * num_processes
+    blocks.close()
+  assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+  ("function", "error", "message"),
+  [(fail, ValueError, "cannot encode"), (die, OSError, "worker process died")],
+)
+def test_errors_in_processes_surface(function, error, message):
+  vocabulary = pretraining_data.make_vocabulary(function, VOCAB, "vocab.txt")
+  settings = Settings(documents_per_block=2)
+  with pytest.raises(error, match=message):
+    list(pretraining_data.make_blocks(CORPUS, vocabulary, settings, 2))
+  assert not multiprocessing.active_children()
+
+
+def test_a_vocabulary_can_be_sent_to_a_process():
+  vocabulary = pickle.loads(pickle.dumps(VOCABULARY))
+  assert vocabulary.tokenize("a x") == tokens("a [UNK]")
+
+
+def test_documents_without_tokens_are_left_out():
+  corpus = [["a"], ["\x00"], ["b"]]
+  vocabulary = VOCABULARY._replace(tokenize=lambda t: tokens(t.strip("\x00")))
+  block = pretraining_data.make_block(corpus, 0, vocabulary, SMALL)
+  assert block.statistics.documents == 2
+
+
+@pytest.mark.parametrize(
+  ("documents", "message"),
+  [([], "holds no text"), ([["a"]], "one document.*blank line")],
+)
+def test_text_that_makes_no_pairs(documents, message):
+  for documents_per_block in (0, 4):
+    settings = Settings(documents_per_block=documents_per_block)
+    with pytest.raises(ValueError, match=message):
+      list(pretraining_data.make_blocks(documents, VOCABULARY, settings))
+
+
+def test_a_vocabulary_without_special_tokens():
+  with pytest.raises(ValueError, match=r"v.txt: no \[CLS\], \[MASK\]"):
+    pretraining_data.make_vocabulary(encode, {"[SEP]": 0, "[UNK]": 1}, "v.txt")
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("max_seq_length", 4),
+    ("max_predictions_per_seq", 0),
+    ("masked_lm_prob", 0.0),
+    ("masked_lm_prob", 1.01),
+    ("short_seq_prob", -0.1),
+    ("short_seq_prob", float("nan")),
+    ("dupe_factor", 0),
+    ("documents_per_block", 1),
+    ("documents_per_block", -1),
+  ],
+)
+def test_settings_that_make_no_records(name, value):
+  with pytest.raises(ValueError, match=f"--{name}={value}: expected"):
+    Settings(**{name: value})
+
+
+def test_the_shortest_sequences_work():
+  settings = Settings(max_seq_length=5, short_seq_prob=1, dupe_factor=1)
+  assert blocks_of(settings)[0].records
+
+
+def check_golden(number, tmp_path):
+  golden = SHARED / "golden/pretraining_data/digests.json"
+  if not golden.exists():
+    pytest.skip(f"{golden} is absent")
+  spec = importlib.util.spec_from_file_location(
+    "record_digest", SHARED / "tools/record_digest.py"
+  )
+  record_digest = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(record_digest)
+  case = json.loads(golden.read_text())[number]
+  lower = case["flags"].pop("do_lower_case", "true") == "true"
+  whole = case["flags"].pop("do_whole_word_mask", "false") == "true"
+  settings = Settings(do_whole_word_mask=whole, **case["flags"])
+  vocab_file = str(SHARED / "data" / case["vocab_file"])
+  tokenizer = tokenization.FullTokenizer(vocab_file, lower)
+  vocabulary = pretraining_data.make_vocabulary(
+    tokenizer.encode, tokenizer.vocab, vocab_file
+  )
+  inputs = [str(SHARED / "data" / path) for path in case["input_files"]]
+  documents = pretraining_data.read_documents(files.Text(inputs).lines())
+  outputs = [str(tmp_path / str(i)) for i in range(case["num_output_files"])]
+  with record_writer.ShardedWriter(outputs) as writer:
+    for block in pretraining_data.make_blocks(documents, vocabulary, settings):
+      for record in block.records:
+        writer.write(record)
+  assert record_digest.digest(outputs) == (case["records"], case["digest"])
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_records_equal_the_originals(number, tmp_path):
+  check_golden(number, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 2])
+def test_more_records_equal_the_originals(number, tmp_path):
+  check_golden(number, tmp_path)
