@@ -13,6 +13,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -549,15 +550,16 @@ def _make_in_processes(
   """Makes blocks in other processes and returns them in order."""
   ours, processes = [], []
   try:
-    for _ in range(num_processes):
-      our_end, their_end = multiprocessing.Pipe()
-      ours.append(our_end)
-      process = multiprocessing.Process(
-        target=_work, args=(their_end, our_end, vocabulary, settings)
-      )
-      process.start()
-      processes.append(process)
-      their_end.close()  # So that we notice when the process dies.
+    with _sigint_blocked():
+      for _ in range(num_processes):
+        our_end, their_end = multiprocessing.Pipe()
+        ours.append(our_end)
+        process = multiprocessing.Process(
+          target=_work, args=(their_end, our_end, vocabulary, settings)
+        )
+        process.start()
+        processes.append(process)
+        their_end.close()  # So that we notice when the process dies.
     yield from _hand_out(numbered, ours)
   finally:
     for process in processes:
@@ -567,9 +569,21 @@ def _make_in_processes(
       our_end.close()
 
 
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+  """Lets Ctrl-C wait; processes that start meanwhile leave it to their parent.
+
+  While a process forks, Python may swallow the exception of a signal.
+  """
+  mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _work(connection, other_end, vocabulary, settings) -> None:
   """Makes blocks until the connection ends, as it does when we are orphaned."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Our parent deals with Ctrl-C.
   other_end.close()
   try:
     while True:
