@@ -587,14 +587,17 @@ def _work(connection, other_end, vocabulary, settings) -> None:
   other_end.close()
   try:
     while True:
-      number, documents = connection.recv()
-      try:
-        outcome = make_block(documents, number, vocabulary, settings)
-      except Exception as error:  # Raised again where it can be reported.
-        outcome = error
-      connection.send((number, outcome))
+      # No variable keeps a block alive while the next one is made.
+      connection.send(_try_block(*connection.recv(), vocabulary, settings))
   except (EOFError, OSError):
     return
+
+
+def _try_block(number, documents, vocabulary, settings):
+  try:
+    return number, make_block(documents, number, vocabulary, settings)
+  except Exception as error:  # Raised again where it can be reported.
+    return number, error
 
 
 def _hand_out(
@@ -605,25 +608,20 @@ def _hand_out(
   idle, busy, done = list(idle), [], {}
   max_ahead = 2 * len(idle)
   handed_out = returned = 0
-  while True:
-    while idle and handed_out < returned + max_ahead:
-      task = next(numbered, None)
-      if task is None:
-        max_ahead = 0
-        break
+  task = next(numbered, None)
+  while task or busy or done:
+    while task and idle and handed_out < returned + max_ahead:
       idle[-1].send(task)
       busy.append(idle.pop())
       handed_out += 1
-    if not busy:
-      return
-    for connection in connections.wait(busy):
-      number, done_block = _receive(connection)
-      done[number] = done_block
-      busy.remove(connection)
-      idle.append(connection)
+      task = next(numbered, None)
     while returned in done:
       yield done.pop(returned)
       returned += 1
+    for connection in connections.wait(busy) if busy else []:
+      done.update([_receive(connection)])
+      busy.remove(connection)
+      idle.append(connection)
 
 
 def _receive(connection: connections.Connection) -> tuple[int, Block]:
