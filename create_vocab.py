@@ -1,0 +1,200 @@
+"""Learns a WordPiece vocabulary from text.
+
+  python create_vocab.py --input_file=corpus.txt --output_file=vocab.txt \\
+      --vocab_size=8000
+
+It learns from 7.3 MB of novels (36,499 different words) in 16 s on one core.
+The words are the tokenizer's own, so the vocabulary fits it.
+"""
+
+import collections
+from collections.abc import Mapping
+import itertools
+import os
+import time
+
+from absl import flags
+
+import common_flags
+import files
+import progress
+import tokenization
+
+FLAGS = flags.FLAGS
+
+_SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Part of the text that the characters of the vocabulary cover. The rarest are
+# many in a Chinese text, and their words become [UNK].
+_CHARACTER_COVERAGE = 0.9999
+# The table of words is cut back to the most frequent so many when it has twice
+# as many, about 200 MB. No vocabulary depends on a text's rarest words.
+_MAX_WORDS = 500_000
+
+
+def define_flags() -> None:
+  """Declares the flags."""
+  flags.DEFINE_string(
+    "input_file", None, "Files or globs, .gz, .xz, by commas.", required=True
+  )
+  flags.DEFINE_string(
+    "output_file", None, "The vocabulary, a token a line.", required=True
+  )
+  flags.DEFINE_integer(
+    "vocab_size", 30522, "Tokens in all; a small text may give fewer."
+  )
+  flags.DEFINE_bool(
+    "do_lower_case", True, "Lower-cases and strips accents. False if cased."
+  )
+  flags.DEFINE_list(
+    "reserved_tokens", _SPECIAL_TOKENS, "The vocabulary's first tokens."
+  )
+
+
+def main() -> None:
+  """Counts words, learns and writes the vocabulary, and sums up."""
+  start = time.monotonic()
+  paths = files.expand_patterns(FLAGS.input_file, "input_file")
+  _check_flags(paths)
+  lines, words = count_words(paths, FLAGS.do_lower_case)
+  if not words:
+    raise ValueError(f"--input_file={FLAGS.input_file}: it holds no words")
+  print(f"{lines:,} lines, {words.total():,} words, {len(words):,} different")
+  vocab = learn_vocab(words, FLAGS.reserved_tokens, FLAGS.vocab_size)
+  files.write_text(FLAGS.output_file, "".join(f"{token}\n" for token in vocab))
+  print(f"{len(vocab):,} tokens of the {FLAGS.vocab_size:,} asked for")
+  _print_coverage(words, vocab)
+  print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")
+
+
+def _check_flags(inputs: list[str]) -> None:
+  reserved = FLAGS.reserved_tokens
+  missing = set(_SPECIAL_TOKENS) - set(reserved)
+  if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):
+    raise ValueError(
+      f"--reserved_tokens={','.join(reserved)}: expected [PAD] first (its id is"
+      f" 0), {', '.join(_SPECIAL_TOKENS[1:])}, and no token twice"
+    )
+  if os.path.realpath(FLAGS.output_file) in map(os.path.realpath, inputs):
+    raise ValueError(f"--output_file={FLAGS.output_file} is an input")
+
+
+def count_words(
+  paths: list[str], do_lower_case: bool
+) -> tuple[int, collections.Counter]:
+  """Returns the number of lines, and how often each word occurs."""
+  split = tokenization.BasicTokenizer(do_lower_case).tokenize
+  text, report = files.Text(paths), progress.Progress(1)
+  words, number = collections.Counter(), 0
+  for number, line in enumerate(text.lines(), 1):
+    words.update(split(line))
+    if len(words) > 2 * _MAX_WORDS:
+      words = collections.Counter(dict(_by_frequency(words)[:_MAX_WORDS]))
+    if report.is_due():
+      part = text.part_read()
+      left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
+      report.print_line(f"counting words: {number:,} lines{left}")
+  return number, words
+
+
+def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+  # Equal counts in alphabetical order: the same text, the same vocabulary.
+  return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
+  """Returns the frequent letters, and the other frequent characters.
+
+  The others (punctuation, Chinese characters) are words by themselves: they
+  never stand behind ##.
+  """
+  counts = collections.Counter()
+  for word, count in words.items():
+    for char in word:
+      counts[char] += count
+  split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
+  letters, others, covered = [], [], 0
+  for char, count in _by_frequency(counts):
+    if covered < _CHARACTER_COVERAGE * counts.total():
+      (letters if len(split(f"x{char}x")) == 1 else others).append(char)
+    covered += count
+  return sorted(letters), sorted(others)
+
+
+def learn_vocab(
+  words: Mapping[str, int], reserved_tokens: list[str], vocab_size: int
+) -> dict[str, None]:
+  """Returns reserved tokens, characters and the most frequent pieces."""
+  letters, others = choose_characters(words)
+  continuations = [f"##{letter}" for letter in letters]
+  vocab = dict.fromkeys(reserved_tokens + others + letters + continuations)
+  room = vocab_size - len(vocab)
+  if room < 0:
+    raise ValueError(
+      f"--vocab_size={vocab_size}: expected at least {len(vocab)}, for"
+      f" {len(reserved_tokens)} reserved tokens, {len(letters)} letters (each"
+      f" with and without ##) and {len(others)} other characters"
+    )
+  alphabet = set(letters)
+  learnable = [
+    (word, count)
+    for word, count in _by_frequency(words)[:_MAX_WORDS]
+    if alphabet.issuperset(word)
+  ]
+  if room and learnable:
+    vocab |= learn_pieces(learnable, vocab, room)
+  return vocab
+
+
+def learn_pieces(
+  words: list[tuple[str, int]], known: Mapping[str, None], room: int
+) -> dict[str, None]:
+  """Returns `room` new pieces, or all there are, the frequent ones first.
+
+  The learner is asked for the pieces of one frequency at a time: its own search
+  for the frequency may end far below or above the size asked for.
+  """
+  # It brings all of TensorFlow along, 3 seconds: not before the text is read.
+  from tensorflow_text.tools.wordpiece_vocab import (
+    wordpiece_tokenizer_learner_lib as learner,
+  )
+
+  report = progress.Progress(1)
+
+  def learn(frequency: int) -> dict[str, None]:
+    if report.is_due():
+      report.print_line(f"learning pieces that occur {frequency:,} times")
+    limits = {"upper_thresh": frequency, "lower_thresh": frequency}
+    found = learner.learn(words, room, [], **limits, max_unique_chars=10**7)
+    return {piece: None for piece in found if piece not in known}
+
+  # The first guess: as if there were as many pieces as words so frequent.
+  low, high = 1, 2 * words[min(room, len(words)) - 1][1]
+  found, enough = {}, {}
+  while low <= high and not room <= len(found) <= 1.05 * room:
+    frequency = (low + high) // 2
+    found = learn(frequency)
+    if len(found) >= room:
+      low, enough = frequency + 1, found
+    else:
+      high = frequency - 1
+  # When a small text is at its end with its words, parts of them fill up.
+  found, frequency = enough or found, 2
+  while len(found) < room and frequency <= words[0][1]:
+    found |= learn(frequency)
+    frequency *= 2
+  return dict(itertools.islice(found.items(), room))
+
+
+def _print_coverage(words: collections.Counter, vocab: Mapping) -> None:
+  split = tokenization.WordpieceTokenizer(vocab).split_word
+  unknown = {w: n for w, n in words.items() if split(w) == ["[UNK]"]}
+  characters = sum(len(word) * count for word, count in words.items())
+  lost = sum(len(word) * count for word, count in unknown.items())
+  print(
+    f"[UNK] for {sum(unknown.values()) / words.total():.2%} of the words,"
+    f" {lost / characters:.2%} of the characters"
+  )
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, define_flags)

@@ -1,0 +1,115 @@
+"""Tests of create_vocab.py."""
+
+import gzip
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import create_vocab
+import tokenization
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9
+
+
+def run(folder, *arguments):
+  command = [sys.executable, str(ROOT / "create_vocab.py"), *arguments]
+  return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+  path = tmp_path / "corpus.txt"
+  path.write_text(TEXT, encoding="utf-8")
+  return str(path)
+
+
+def test_the_program_writes_what_the_tokenizer_reads(tmp_path, corpus):
+  chinese = "\u4e2d\u6587\uff0c\u4e2d\n" * 3
+  (tmp_path / "zh.txt.gz").write_bytes(gzip.compress(chinese.encode()))
+  result = run(
+    tmp_path,
+    "--input_file=corpus.txt,*.gz",
+    "--output_file=new/vocab.txt",
+    "--vocab_size=44",
+    "--reserved_tokens=[PAD],[unused0],[UNK],[CLS],[SEP],[MASK]",
+  )
+  assert result.returncode == 0, result.stderr
+  assert result.stdout.startswith(
+    "12 lines, 129 words, 15 different\n"
+    "44 tokens of the 44 asked for\n"
+    "[UNK] for 0.00% of the words, 0.00% of the characters\n"
+    "new/vocab.txt written in "
+  )
+  tokenizer = tokenization.FullTokenizer(str(tmp_path / "new" / "vocab.txt"))
+  assert list(tokenizer.vocab)[:3] == ["[PAD]", "[unused0]", "[UNK]"]
+  assert len(tokenizer.vocab) == 44
+  assert tokenizer.tokenize("The \u4e2d,") == ["the", "\u4e2d", ","]
+  # Unknown words are made of known letters.
+  assert "[UNK]" not in tokenizer.tokenize("lend a wand")
+  assert not {"##\u4e2d", "##,"} & set(tokenizer.vocab)
+
+
+def test_no_more_pieces_than_asked_for_and_the_same_each_time():
+  words = {"walking": 9, "talking": 8, "walked": 7, "talked": 6, "wand": 2}
+  first = create_vocab.learn_vocab(words, SPECIAL, 40)
+  again = create_vocab.learn_vocab(dict(reversed(words.items())), SPECIAL, 40)
+  assert list(first) == list(again)
+  assert len(first) <= 40
+  assert set(words) <= set(first)
+
+
+@pytest.mark.parametrize(
+  ("content", "flag", "message"),
+  [
+    (b" \n\n", "do_lower_case=False", "--input_file=text: it holds no words"),
+    (b"caf\xe9\n", "vocab_size=99", "text: byte offset 3: not UTF-8"),
+    (b"ab!\n", "vocab_size=9", "--vocab_size=9: expected at least 10, for 5"),
+    (
+      b"ab\n",
+      "reserved_tokens=[UNK]",
+      "--reserved_tokens=[UNK]: expected [PAD] first",
+    ),
+    (b"ab\n", "output_file=./text", "--output_file=./text is an input"),
+    (b"ab\n", "input_file=t*s", "--input_file: no file matches 't*s'"),
+  ],
+)
+def test_errors_are_one_line(tmp_path, content, flag, message):
+  (tmp_path / "text").write_bytes(content)
+  result = run(tmp_path, "--input_file=text", "--output_file=v", f"--{flag}")
+  assert result.returncode == 1
+  assert result.stderr.startswith(f"create_vocab.py: error: {message}")
+  assert result.stderr.count("\n") == 1
+  assert not (tmp_path / "v").exists()
+
+
+def test_words_are_the_tokenizers(corpus):
+  lines, words = create_vocab.count_words([corpus], do_lower_case=True)
+  assert lines == 9
+  assert words["the"] == 18
+  assert words["we"] == words[","] == words["!"] == 9
+  _, words = create_vocab.count_words([corpus], do_lower_case=False)
+  assert words["The"] == words["the"] == words["W\xe9"] == 9
+
+
+def test_the_table_of_words_is_bounded(tmp_path, monkeypatch):
+  monkeypatch.setattr(create_vocab, "_MAX_WORDS", 2)
+  path = tmp_path / "corpus.txt"
+  path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
+  _, words = create_vocab.count_words([str(path)], do_lower_case=True)
+  assert words == {"b": 3, "a": 2}
+
+
+def test_characters_cover_the_text(monkeypatch):
+  words = {"ab": 6, ",": 5, "\u4e2d": 2, "z": 1}
+  assert create_vocab.choose_characters(words) == (
+    ["a", "b", "z"],
+    [",", "\u4e2d"],
+  )
+  monkeypatch.setattr(create_vocab, "_CHARACTER_COVERAGE", 0.9)
+  assert create_vocab.choose_characters(words) == (["a", "b"], [",", "\u4e2d"])
+  monkeypatch.setattr(create_vocab, "_CHARACTER_COVERAGE", 0.8)
+  assert create_vocab.choose_characters(words) == (["a", "b"], [","])
