@@ -19,6 +19,7 @@ from absl import flags
 import common_flags
 import files
 import pretraining_data
+import progress
 import record_writer
 import tokenization
 
@@ -87,30 +88,29 @@ def main() -> None:
   vocabulary = pretraining_data.make_vocabulary(
     tokenizer.encode, tokenizer.vocab, FLAGS.vocab_file
   )
-  text, progress = files.Text(inputs), _Progress()
+  text, work = files.Text(inputs), _Work()
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
     vocabulary,
     settings,
     FLAGS.num_processes,
-    None if FLAGS.documents_per_block else progress.show,
+    None if FLAGS.documents_per_block else work.show,
   )
   statistics = []
   with (
     files.replace_all_on_success(outputs) as temporaries,
     record_writer.ShardedWriter(temporaries, FLAGS.compress) as writer,
-    contextlib.closing(progress),
     contextlib.closing(blocks),
   ):
     for block in blocks:
       for record in block.records:
         writer.write(record)
       statistics.append(block.statistics)
-      progress.show(text.part_read())
+      work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
   total = pretraining_data.Statistics(*map(sum, zip(*statistics, strict=True)))
   _print_summary(total, writer.count, text)
-  print(f"{', '.join(outputs)} written in {progress.seconds():.1f} s")
+  print(f"{', '.join(outputs)} written in {work.seconds():.1f} s")
 
 
 def _output_files(inputs: list[str]) -> list[str]:
@@ -143,33 +143,24 @@ def _check_flags() -> None:
     )
 
 
-class _Progress:
-  """Shows on standard error how far the work is and how long it will take."""
+class _Work:
+  """Says from time to time how much of the work is done."""
 
   def __init__(self):
-    self._start = self._last = time.monotonic()
-    self._is_terminal = sys.stderr.isatty()
+    self._start = time.monotonic()
+    self._progress = progress.Progress(total=1)
 
   def seconds(self) -> float:
     return time.monotonic() - self._start
 
   def show(self, part: float | None) -> None:
-    """Shows the part done (None if unknown), but not too often."""
-    now = time.monotonic()
-    pause = 0.2 if self._is_terminal else 30  # A log keeps every line.
-    if now < self._last + pause:
+    """Shows the part done, from 0 to 1; None if it is unknown."""
+    if not self._progress.is_due():
       return
-    self._last = now
-    seconds = self.seconds()
-    line = f"{seconds:.0f} s"
+    line = f"{self.seconds():.0f} s"
     if part:
-      line = f"{part:.0%} in {line}, {seconds * (1 / part - 1):.0f} s to go"
-    start, end = ("\r", "\033[K") if self._is_terminal else ("", "\n")
-    print(start + line, end=end, file=sys.stderr, flush=True)
-
-  def close(self) -> None:
-    if self._is_terminal:
-      print("\r\033[K", end="", file=sys.stderr, flush=True)
+      line = f"{part:.0%} in {line}, {self._progress.eta(part)} to go"
+    self._progress.print_line(line)
 
 
 def _print_summary(
