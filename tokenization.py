@@ -382,8 +382,10 @@ class FullTokenizer:
     return self.wordpiece_tokenizer.split_word(word)
 
   def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+    if chunk.isascii():
+      return self._encode_ascii_chunk(chunk)
     # The case of a capital sigma depends on what is around it.
-    if chunk.isascii() or "\u03a3" in chunk:
+    if "\u03a3" in chunk:
       words = self.basic_tokenizer.tokenize(chunk)
       return tuple(_chain(map(self._get_word_ids, words)))
     ids = []
@@ -394,6 +396,16 @@ class FullTokenizer:
         words = self.basic_tokenizer.tokenize(other)
         ids += _chain(map(self._get_word_ids, words))
     return tuple(ids)
+
+  def _encode_ascii_chunk(self, chunk: str) -> tuple[int, ...]:
+    # Most are a word, or a word and a mark behind it: look no closer at those.
+    word = chunk.lower() if self.basic_tokenizer.do_lower_case else chunk
+    if word.isalnum():
+      return self._get_word_ids(word)
+    if word[:-1].isalnum() and word.isprintable():
+      return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
+    words = self.basic_tokenizer.tokenize(chunk)
+    return tuple(_chain(map(self._get_word_ids, words)))
 
   def _encode_lone(self, char: str) -> int:
     (word,) = self.basic_tokenizer.tokenize(char)
