@@ -20,6 +20,8 @@ import files
 # What a checkpoint may hold beyond a model: the state of its training.
 _TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
 _TEMPORARY = ".writing"
+# What TensorFlow's reader raises on a file that is damaged or cut short.
+_READ_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
 _SAVED = re.compile(r"model\.ckpt-(\d+)$")
 
 
@@ -281,7 +283,7 @@ def _open(prefix: str):
   try:
     reader = tf.train.load_checkpoint(prefix)
     return reader, reader.get_variable_to_shape_map()
-  except (tf.errors.OpError, RuntimeError, ValueError) as error:
+  except _READ_ERRORS as error:
     message = getattr(error, "message", str(error))
     raise DamagedCheckpointError(
       f"{prefix}: not a readable checkpoint: {message}"
@@ -291,7 +293,13 @@ def _open(prefix: str):
 def _value(reader, prefix: str, name: str) -> np.ndarray:
   try:
     return reader.get_tensor(name)
-  except (tf.errors.OpError, RuntimeError, ValueError) as error:
+  except tf.errors.UnimplementedError:
+    # The reader cannot put a partitioned variable of the V1 format together.
+    dtype = reader.get_variable_to_dtype_map()[name]
+    return tf.raw_ops.Restore(
+      file_pattern=prefix, tensor_name=name, dt=dtype
+    ).numpy()
+  except _READ_ERRORS as error:
     message = getattr(error, "message", str(error))
     raise DamagedCheckpointError(
       f"{prefix}: {name} is damaged: {message}"

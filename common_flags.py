@@ -228,7 +228,7 @@ def load_weights(variables) -> int:
     The number of updates behind the weights; 0 for --init_checkpoint.
 
   Raises:
-    ValueError: if there is neither and no training, or one does not fit.
+    ValueError: if the checkpoint does not fit the model.
   """
   import checkpoints
 
@@ -237,12 +237,8 @@ def load_weights(variables) -> int:
     checkpoints.load(newest, variables)
     return checkpoints.read_step(newest)
   if not FLAGS.init_checkpoint:
-    if FLAGS.do_train:
-      print("no --init_checkpoint: the weights start at random")
-      return 0
-    raise ValueError(
-      f"no checkpoint in --output_dir={FLAGS.output_dir}, no --init_checkpoint"
-    )
+    print("no checkpoint given: the weights are random")
+    return 0
   prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
   loaded = checkpoints.load(
     prefix, variables, optional=lambda name: not name.startswith("bert/")

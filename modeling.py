@@ -171,8 +171,8 @@ class BertOutput(NamedTuple):
   attention_probs: tuple[tf.Tensor, ...] | None  # L of [B, N, S, S], float32.
 
 
-def _fold_in(seed: tf.Tensor | None, data: int) -> tf.Tensor | None:
-  """Derives an independent seed for each part of a model; None stays None."""
+def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
+  """Derives an independent seed, int32 [2], for a part; None stays None."""
   if seed is None:
     return None
   return tf.random.experimental.stateless_fold_in(seed, data)
@@ -276,8 +276,8 @@ class SelfAttention(keras.layers.Layer):
   """Scaled dot-product attention of a sequence to itself, with N heads.
 
   Vaswani et al., https://arxiv.org/abs/1706.03762, section 3.2. Call with
-  hidden [B, S, H] and scores_mask, float32 [B, 1, 1, S], which is added to the
-  scores; returns the context [B, S, H] and the attention [B, N, S, S].
+  hidden [B, S, H] and input_mask, int [B, S]; returns the context [B, S, H] and
+  the attention, float32 [B, N, S, S].
   """
 
   def __init__(self, config: BertConfig, **kwargs):
@@ -296,7 +296,7 @@ class SelfAttention(keras.layers.Layer):
     for dense in (self.query, self.key, self.value):
       dense.build([None, self.config.hidden_size])
 
-  def call(self, hidden, scores_mask, seed=None):
+  def call(self, hidden, input_mask, seed=None):
     batch, length = tf.shape(hidden)[0], tf.shape(hidden)[1]
     size = self.config.hidden_size
     heads = self.config.num_attention_heads
@@ -313,7 +313,8 @@ class SelfAttention(keras.layers.Layer):
     value = split_heads(self.value(rows))
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
     scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
-    probs = tf.nn.softmax(scores + scores_mask)
+    padding = 1.0 - tf.cast(input_mask[:, None, None, :], tf.float32)
+    probs = tf.nn.softmax(scores + _MASKED_SCORE * padding)
     dropped = dropout(
       tf.cast(probs, self.compute_dtype),
       self.config.attention_probs_dropout_prob,
@@ -367,9 +368,9 @@ class Attention(keras.layers.Layer):
     self.self_attention.build()
     self.output_block.build()
 
-  def call(self, hidden, scores_mask, seed=None):
-    context, probs = self.self_attention(hidden, scores_mask, _fold_in(seed, 0))
-    return self.output_block(context, hidden, _fold_in(seed, 1)), probs
+  def call(self, hidden, input_mask, seed=None):
+    context, probs = self.self_attention(hidden, input_mask, fold_in(seed, 0))
+    return self.output_block(context, hidden, fold_in(seed, 1)), probs
 
 
 class Intermediate(keras.layers.Layer):
@@ -410,17 +411,17 @@ class EncoderLayer(keras.layers.Layer):
     self.intermediate.build()
     self.output_block.build()
 
-  def call(self, hidden, scores_mask, seed=None):
-    attended, probs = self.attention(hidden, scores_mask, _fold_in(seed, 0))
+  def call(self, hidden, input_mask, seed=None):
+    attended, probs = self.attention(hidden, input_mask, fold_in(seed, 0))
     rows = tf.reshape(attended, [-1, self.config.hidden_size])
     wide = self.intermediate(rows)  # [B*S, I]
-    return self.output_block(wide, attended, _fold_in(seed, 1)), probs
+    return self.output_block(wide, attended, fold_in(seed, 1)), probs
 
 
 class Encoder(keras.layers.Layer):
   """The stack of Transformer blocks.
 
-  Call with hidden [B, S, H] and scores_mask [B, 1, 1, S]; returns the output of
+  Call with hidden [B, S, H] and input_mask int [B, S]; returns the output of
   every block, a list of [B, S, H], and its attention, a list of [B, N, S, S].
   """
 
@@ -435,10 +436,10 @@ class Encoder(keras.layers.Layer):
     for block in self.blocks:
       block.build()
 
-  def call(self, hidden, scores_mask, seed=None):
+  def call(self, hidden, input_mask, seed=None):
     states, attention = [], []
     for i, block in enumerate(self.blocks):
-      hidden, probs = block(hidden, scores_mask, _fold_in(seed, i))
+      hidden, probs = block(hidden, input_mask, fold_in(seed, i))
       states.append(hidden)
       attention.append(probs)
     return states, attention
@@ -524,10 +525,8 @@ class BertModel(keras.layers.Layer):
       input_mask = tf.ones_like(input_ids)
     if segment_ids is None:
       segment_ids = tf.zeros_like(input_ids)
-    padding = 1.0 - tf.cast(input_mask, tf.float32)
-    scores_mask = _MASKED_SCORE * padding[:, None, None, :]  # [B, 1, 1, S]
-    embedded = self.embeddings(input_ids, segment_ids, _fold_in(seed, 0))
-    states, attention = self.encoder(embedded, scores_mask, _fold_in(seed, 1))
+    embedded = self.embeddings(input_ids, segment_ids, fold_in(seed, 0))
+    states, attention = self.encoder(embedded, input_mask, fold_in(seed, 1))
     return BertOutput(
       sequence_output=states[-1],
       pooled_output=self.pooler(states[-1]),

@@ -70,13 +70,8 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
     masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
     next_sentence_loss and next_sentence_correct, float32 [B].
   """
-  output = model(
-    features["input_ids"],
-    features["input_mask"],
-    features["segment_ids"],
-    features["masked_lm_positions"],
-    seed,
-  )
+  names = ["input_ids", "input_mask", "segment_ids", "masked_lm_positions"]
+  output = model(*(features[name] for name in names), seed)
   masked_lm_loss, masked_lm_correct = _compare_guesses(
     output.masked_lm_logits, features["masked_lm_ids"]
   )

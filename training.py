@@ -41,6 +41,8 @@ LossFn = Callable[
 # to hear a signal; seldom enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 
+_fold_in = tf.random.experimental.stateless_fold_in  # Seed, integer -> seed.
+
 
 class TrainingInput(NamedTuple):
   """What a model is trained on."""
@@ -88,11 +90,6 @@ class TrainingResult(NamedTuple):
 def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
   """Returns a model's variables under their names in a checkpoint."""
   return {variable.path: variable.value for variable in model.variables}
-
-
-def fold_in(seed: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
-  """Derives an independent seed, int32 [2], from a seed and an integer."""
-  return tf.random.experimental.stateless_fold_in(seed, data)
 
 
 def train(
@@ -149,19 +146,19 @@ def train(
         break
       with _explained_errors(source):
         sums = train_steps(iterator, count)
-      _check_finite(sums, int(global_step), source, plan)
+      _check_finite(sums, int(global_step.read_value()), source, plan)
       step += count
       reporter.add(step, count, sums)
       if plan.is_due(step, plan.save_checkpoints_steps):
         _save(strategy, plan, step, saved)
-      if evaluate and plan.is_due(step, plan.eval_every_steps):
+      if plan.eval_every_steps and step % plan.eval_every_steps == 0:
         reporter.add_evaluation(step, evaluate(step))
   _save(strategy, plan, step, saved)
   reporter.close(step)
-  interrupted = step < plan.num_train_steps
-  return TrainingResult(
-    step, (caught or [signal.SIGTERM])[0] if interrupted else None
-  )
+  if step < plan.num_train_steps:
+    # Another worker may have caught it.
+    return TrainingResult(step, caught[0] if caught else signal.SIGTERM)
+  return TrainingResult(step, None)
 
 
 def predict(
@@ -222,8 +219,8 @@ def _make_train_steps(
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
-    seed = fold_in(tf.constant([plan.seed, 0]), global_step)
-    seed = fold_in(seed, context.replica_id_in_sync_group)
+    seed = _fold_in(tf.constant([plan.seed, 0]), global_step)
+    seed = _fold_in(seed, context.replica_id_in_sync_group)
     weights = context.all_reduce("SUM", weights_of(features))
     sums, gradients = gradients_of(features, seed, weights)
     sums = context.all_reduce("SUM", sums)
@@ -275,7 +272,7 @@ def _make_weights_of(model, loss_fn, signature):
   prunes it from this function.
   """
 
-  @tf.function
+  @tf.function(autograph=False)
   def weights_of(features):
     losses = loss_fn(model, features, None)
     return {
@@ -288,7 +285,7 @@ def _make_weights_of(model, loss_fn, signature):
 def _make_gradients_of(model, optimizer, loss_fn, plan):
   """Builds (features, seed, weights) -> (sums of losses, gradients)."""
 
-  @tf.function
+  @tf.function(autograph=False)
   def forward_backward(features, seed, weights):
     with tf.GradientTape() as tape:
       losses = loss_fn(model, features, seed)
@@ -320,7 +317,7 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
 
     def add_part(i, *so_far):
       part = {name: value[i] for name, value in features.items()}
-      more = forward_backward(part, fold_in(seed, i), weights)
+      more = forward_backward(part, _fold_in(seed, i), weights)
       return i + 1, *tf.nest.map_structure(tf.add, so_far, more)
 
     zeros = (
@@ -527,9 +524,17 @@ class _Reporter:
     self._print(f"evaluation at step {step}:  {_format(results)}")
 
   def close(self, step):
-    """Prints what is pending."""
+    """Prints what is pending and what was written where."""
     self._flush(step)
     self._writer.close()
+    if self._is_chief:
+      folder, last = self._plan.output_dir, self._plan.num_train_steps
+      if step < last:
+        print(
+          f"stopped at step {step} of {last}; the same command goes on there"
+        )
+      print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
+      print(f"curves: tensorboard --logdir={folder}", flush=True)
 
   def _write(self, step, values):
     with self._writer.as_default(step=step):

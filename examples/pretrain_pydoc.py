@@ -1,0 +1,180 @@
+"""Pre-trains a tiny BERT on the manual that every Python carries.
+
+  python examples/pretrain_pydoc.py --output_dir=demo_output
+
+runs the commands of a pre-training, from plain text to a checkpoint, prints each
+of them, and ends with a table: how well masked words are guessed before and
+after, on topics of the manual that were not trained on.
+"""
+
+import argparse
+import collections
+import dataclasses
+import math
+import os
+import pathlib
+import pydoc_data.topics
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import modeling  # noqa: E402
+import records  # noqa: E402
+import tokenization  # noqa: E402
+
+VOCAB_SIZE = 4000
+SEQUENCE = 64
+PREDICTIONS = 10
+TRAIN_STEPS = 3000
+
+
+def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
+  """Writes the topics, one sentence a line; every tenth for evaluation."""
+  seen = set()
+  documents = []
+  for _, text in sorted(pydoc_data.topics.topics.items()):
+    sentences = []
+    for paragraph in re.split(r"\n\s*\n", text):
+      # Topics quote each other: a paragraph counts once, so that nothing of the
+      # evaluation is in the training. Grammars and examples are left out.
+      prose = " ".join(paragraph.split())
+      if prose in seen or not is_prose(prose):
+        continue
+      seen.add(prose)
+      sentences += re.split(r"(?<=[.!?:]) +(?=[A-Z\"(])", prose)
+    if len(sentences) > 1:
+      documents.append("\n".join(sentences) + "\n")
+  train = [d for i, d in enumerate(documents) if i % 10 != 5]
+  train_path.write_text("\n".join(train), encoding="utf-8")
+  eval_path.write_text("\n".join(documents[5::10]), encoding="utf-8")
+
+
+def is_prose(text: str) -> bool:
+  """Tells sentences from code by their share of letters and spaces."""
+  letters = sum(c.isalpha() or c == " " for c in text)
+  return len(text) >= 40 and letters >= 0.85 * len(text)
+
+
+def run(program: str, **flags) -> None:
+  """Prints a command as one would type it, then runs it."""
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  print("\n$ " + shlex.join(["python", program, *arguments]), flush=True)
+  subprocess.run([sys.executable, ROOT / program, *arguments], check=True)
+
+
+def make_records(folder, name, **flags):
+  run(
+    "create_pretraining_data.py",
+    input_file=folder / f"{name}.txt",
+    output_file=folder / f"{name}.tfrecord",
+    vocab_file=folder / "vocab.txt",
+    max_seq_length=SEQUENCE,
+    max_predictions_per_seq=PREDICTIONS,
+    **flags,
+  )
+
+
+def pretrain(folder, output_dir, **flags):
+  """Runs run_pretraining.py; returns its scores on the evaluation records."""
+  run(
+    "run_pretraining.py",
+    bert_config_file=folder / "bert_config.json",
+    input_file=folder / "train.tfrecord",
+    eval_input_file=folder / "eval.tfrecord",
+    output_dir=output_dir,
+    max_seq_length=SEQUENCE,
+    max_predictions_per_seq=PREDICTIONS,
+    do_eval="true",
+    eval_batch_size=32,
+    max_eval_steps=0,
+    **flags,
+  )
+  lines = (output_dir / "eval_results.txt").read_text().splitlines()
+  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
+
+
+def masked_words(path: pathlib.Path) -> collections.Counter:
+  """Counts the masked tokens of a file of records."""
+  spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
+  counts = collections.Counter()
+  for _, serialized in records.sequential_dataset([str(path)]).batch(256):
+    features = records.parse_batch(serialized, spec, VOCAB_SIZE)
+    used = features["masked_lm_weights"].numpy() > 0
+    counts.update(features["masked_lm_ids"].numpy()[used].tolist())
+  return counts
+
+
+def frequency_baseline(folder) -> tuple[str, float, float]:
+  """Returns the most frequent word, its accuracy, and the loss of frequencies.
+
+  The loss is that of guessing every word with its share of the training.
+  """
+  train = masked_words(folder / "train.tfrecord")
+  evaluation = masked_words(folder / "eval.tfrecord")
+  (best, _), total = train.most_common(1)[0], sum(evaluation.values())
+  tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+  seen = (
+    train.total() + VOCAB_SIZE
+  )  # One more of each word: none is impossible.
+  loss = -sum(
+    count * math.log((train[word] + 1) / seen)
+    for word, count in evaluation.items()
+  )
+  word = tokenizer.convert_ids_to_tokens([best])[0]
+  return word, evaluation[best] / total, loss / total
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
+  parser.add_argument("--num_train_steps", default=TRAIN_STEPS, type=int)
+  options = parser.parse_args()
+  folder = options.output_dir
+  folder.mkdir(parents=True, exist_ok=True)
+  write_corpus(folder / "train.txt", folder / "eval.txt")
+  run(
+    "create_vocab.py",
+    input_file=folder / "train.txt",
+    output_file=folder / "vocab.txt",
+    vocab_size=VOCAB_SIZE,
+  )
+  make_records(folder, "train", dupe_factor=10)
+  make_records(folder, "eval", dupe_factor=1)
+  words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
+  config = modeling.BertConfig.from_json_file(
+    str(ROOT / "configs" / "bert_tiny.json")
+  )
+  config = dataclasses.replace(config, vocab_size=words)
+  (folder / "bert_config.json").write_text(config.to_json_string())
+
+  before = pretrain(folder, folder / "untrained")
+  after = pretrain(
+    folder,
+    folder / "pretrained",
+    do_train="true",
+    train_batch_size=32,
+    learning_rate=1e-3,
+    num_train_steps=options.num_train_steps,
+    num_warmup_steps=options.num_train_steps // 10,
+  )
+  word, accuracy, loss = frequency_baseline(folder)
+  print("\nMasked words of topics not trained on:\n")
+  print(f"{'':34}{'accuracy':>10}{'loss':>8}")
+  for name, scores in (("before", before), ("after", after)):
+    print(
+      f"{name + ' pre-training':34}{scores['masked_lm_accuracy']:10.1%}"
+      f"{scores['masked_lm_loss']:8.2f}"
+    )
+  print(
+    f"{f'always the most frequent, {word!r}':34}{accuracy:10.1%}{loss:8.2f}"
+  )
+  print(f"\nThe checkpoint is in {folder / 'pretrained'}.")
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,263 @@
+"""Google's checkpoints, read and written; damage and misfits are named."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import checkpoints
+import modeling
+import training
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data/checkpoints"
+needs_data = pytest.mark.skipif(
+  not DATA.is_dir(), reason=f"no checkpoints in {DATA}"
+)
+
+
+def make_variables(**values):
+  return {name: tf.Variable(value) for name, value in values.items()}
+
+
+def write(folder, step=1, keep=5, **values):
+  return checkpoints.save(str(folder), step, make_variables(**values), keep)
+
+
+def test_saves_and_loads(tmp_path):
+  prefix = write(tmp_path, a=[1.0, 2.0], b=3.0)
+  assert prefix == f"{tmp_path}/model.ckpt-1"
+  found = make_variables(a=[0.0, 0.0], b=0.0)
+  assert checkpoints.load(prefix, found) == ([], [])
+  assert found["a"].numpy().tolist() == [1.0, 2.0]
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "checkpoint",
+    "model.ckpt-1.data-00000-of-00001",
+    "model.ckpt-1.index",
+  ]
+  assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+
+
+def test_keeps_the_newest(tmp_path):
+  for step in (1, 2, 3):
+    write(tmp_path, step, keep=2, a=1.0)
+  assert checkpoints.saved_steps(str(tmp_path)) == [2, 3]
+  assert (tmp_path / "checkpoint").read_text() == (
+    'model_checkpoint_path: "model.ckpt-3"\n'
+    'all_model_checkpoint_paths: "model.ckpt-2"\n'
+    'all_model_checkpoint_paths: "model.ckpt-3"\n'
+  )
+
+
+def test_loads_everything_or_lists_what_does_not_fit(tmp_path):
+  prefix = write(tmp_path, a=1.0, b=[2.0], c=3.0)
+  found = make_variables(b=[0.0, 0.0], c=0.0, d=0.0)
+  with pytest.raises(ValueError) as caught:
+    checkpoints.load(prefix, found)
+  assert str(caught.value) == (
+    f"{prefix} does not fit the model: - d; + a; b: shape (1,), the model's is "
+    "(2,)"
+  )
+  assert found["c"].numpy() == 0.0
+
+
+def test_passes_over_what_is_optional_and_the_state_of_training(tmp_path):
+  prefix = checkpoints.save(
+    str(tmp_path),
+    1,
+    {
+      "bert/x": tf.Variable(1.0),
+      "bert/x/adam_m": tf.Variable(1.0),
+      "cls/old": tf.Variable(1.0),
+      "global_step": tf.Variable(9),
+    },
+    keep=1,
+  )
+  found = {"bert/x": tf.Variable(0.0), "cls/new": tf.Variable(5.0)}
+  loaded = checkpoints.load(prefix, found, lambda name: name[:4] == "cls/")
+  assert loaded == (["cls/new"], ["cls/old"])
+  assert found["bert/x"].numpy() == 1.0
+  assert found["cls/new"].numpy() == 5.0
+  assert checkpoints.read_step(prefix) == 9
+
+
+def test_widens_float16(tmp_path):
+  half = {"a": tf.Variable(np.float16([0.5, 2.0]))}
+  prefix = checkpoints.save(str(tmp_path), 1, half, keep=1)
+  found = make_variables(a=[0.0, 0.0])
+  checkpoints.load(prefix, found)
+  assert found["a"].numpy().tolist() == [0.5, 2.0]
+
+
+def save_with_tf1(prefix, version):
+  """Writes a whole and a partitioned variable as TF1 did."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    tf.compat.v1.get_variable("whole", initializer=[1.0, 2.0])
+    tf.compat.v1.get_variable(
+      "parts",
+      initializer=tf.reshape(tf.range(8.0), [4, 2]),
+      partitioner=tf.compat.v1.fixed_size_partitioner(2),
+    )
+    session.run(tf.compat.v1.global_variables_initializer())
+    saver = tf.compat.v1.train.Saver(write_version=version)
+    saver.save(session, prefix, write_meta_graph=False)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_reads_both_formats_and_partitioned_variables(version, tmp_path):
+  prefix = str(tmp_path / "old.ckpt")
+  save_with_tf1(prefix, version)
+  values = dict(checkpoints.read(checkpoints.find_checkpoint(prefix)))
+  assert values["whole"].tolist() == [1.0, 2.0]
+  assert values["parts"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_finds_what_the_user_means(tmp_path):
+  run, release = tmp_path / "run", tmp_path / "unzipped"
+  run.mkdir()
+  write(run, 9, a=1.0)
+  newest = write(run, 10, a=1.0)
+  (release / "uncased").mkdir(parents=True)
+  for path in run.glob("model.ckpt-9.*"):
+    name = path.name.replace("model.ckpt-9", "bert_model.ckpt")
+    (release / "uncased" / name).write_bytes(path.read_bytes())
+  inside = str(release / "uncased" / "bert_model.ckpt")
+  assert checkpoints.find_checkpoint(newest) == newest
+  assert checkpoints.find_checkpoint(newest + ".index") == newest
+  assert checkpoints.find_checkpoint(f"{run}/") == newest
+  assert checkpoints.find_checkpoint(str(release)) == inside
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("nowhere", "nowhere: no checkpoint there"),
+    ("uncased.zip", "uncased.zip: unzip it and give the folder"),
+    ("full", "full: no checkpoint there; the folder holds ['notes.txt']"),
+  ],
+)
+def test_says_what_is_not_a_checkpoint(name, message, tmp_path):
+  (tmp_path / "uncased.zip").write_bytes(b"PK")
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full" / "notes.txt").write_text("no weights")
+  if name == "uncased.zip":
+    (tmp_path / name).unlink()
+  with pytest.raises(ValueError) as caught:
+    checkpoints.find_checkpoint(str(tmp_path / name))
+  assert message in str(caught.value)
+
+
+def test_names_a_damaged_variable(tmp_path):
+  prefix = write(tmp_path, a=[1.0] * 100, b=2.0)
+  data = tmp_path / "model.ckpt-1.data-00000-of-00001"
+  content = bytearray(data.read_bytes())
+  content[8] ^= 1
+  data.write_bytes(bytes(content))
+  found = make_variables(a=[0.0] * 100, b=0.0)
+  with pytest.raises(checkpoints.DamagedCheckpointError, match="a is damaged"):
+    checkpoints.load(prefix, found)
+  assert found["b"].numpy() == 0.0
+
+
+def test_an_index_that_is_cut_short_is_one_line(tmp_path):
+  prefix = write(tmp_path, a=1.0)
+  index = tmp_path / "model.ckpt-1.index"
+  index.write_bytes(index.read_bytes()[:20])
+  with pytest.raises(ValueError, match="not a readable checkpoint"):
+    list(checkpoints.read(prefix))
+
+
+def test_a_failed_write_leaves_the_older_checkpoint(tmp_path):
+  prefix = write(tmp_path, 1, a=1.0)
+  # A folder where the new data file should go makes the rename fail.
+  (tmp_path / "model.ckpt-2.data-00000-of-00001").mkdir()
+  with pytest.raises(ValueError, match="model.ckpt-2: cannot be written"):
+    write(tmp_path, 2, a=2.0)
+  assert checkpoints.latest_checkpoint(str(tmp_path)) == prefix
+  assert not list(tmp_path.glob("*writing*"))
+
+
+@needs_data
+def test_reads_a_run_of_the_original():
+  folder = DATA / "toy_tf1_run"
+  values = dict(checkpoints.read(checkpoints.find_checkpoint(str(folder))))
+  assert len(values) == 139
+  for line in (folder / "VARIABLES.txt").read_text().splitlines():
+    name, shape, dtype = line.split("\t")
+    assert str(list(values[name].shape)) == shape
+    assert values[name].dtype == dtype
+
+
+@needs_data
+@pytest.mark.parametrize(
+  "name",
+  [
+    "toy_tf1_run",
+    "chinese_L-12_H-768_A-12.index_only",
+    "chinese_wwm.index_only",
+    "uncased_L-4_H-256_A-4.index_only",
+    "uncased_L-8_H-512_A-8.index_only",
+  ],
+)
+def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
+  folder = DATA / name
+  config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+  shapes = checkpoints.read_shapes(checkpoints.find_checkpoint(str(folder)))
+  model = modeling.PretrainingModel(config)
+  ours = {
+    key: tuple(value.shape)
+    for key, value in training.model_variables(model).items()
+  }
+  extra = {k for k in shapes if k.endswith(("adam_m", "adam_v", "global_step"))}
+  theirs = {k: v for k, v in shapes.items() if k not in extra}
+  if any(name.startswith("cls/") for name in theirs):
+    assert ours == theirs
+  else:
+    assert {k: v for k, v in ours.items() if k.startswith("bert/")} == theirs
+
+
+@needs_data
+def test_a_real_trained_encoder_gives_its_values():
+  folder = DATA / "bert_tiny_sst2_encoder"
+  weights = {
+    name.replace("|", "/"): value
+    for name, value in np.load(folder / "encoder_float32.npz").items()
+  }
+  bert = modeling.BertModel(
+    modeling.BertConfig(
+      vocab_size=2,
+      hidden_size=128,
+      num_hidden_layers=2,
+      num_attention_heads=2,
+      intermediate_size=512,
+      hidden_act="gelu_erf",
+    )
+  )
+  for part in (bert.encoder, bert.pooler):
+    for variable in part.variables:
+      variable.assign(weights[variable.path])
+  data = np.load(folder / "embedding_outputs_and_expected.npz")
+  tried = 0
+  for key in data:
+    if "expected" not in key and f"{key.split('|')[0]}|expected|logits" in data:
+      sentence = key.split("|")[0]
+      check_sentence(bert, weights, data, sentence)
+      tried += 1
+  assert tried == 5
+
+
+def check_sentence(bert, weights, data, sentence):
+  embedded = data[f"{sentence}|embedding_output"][None]
+  mask = np.ones(embedded.shape[:2], np.int32)
+  states, _ = bert.encoder(embedded, mask)
+  pooled = bert.pooler(states[-1])
+  logits = pooled @ weights["output_weights"].T + weights["output_bias"]
+  expected = {
+    "layer_0|output": states[0][0],
+    "layer_1|output": states[1][0],
+    "pooler": pooled,
+    "logits": logits,
+  }
+  for name, ours in expected.items():
+    theirs = data[f"{sentence}|expected|{name}"]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,240 @@
+"""The architecture: names, shapes, dtypes, what a config may say."""
+
+import dataclasses
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+
+CONFIG = modeling.BertConfig(
+  vocab_size=30,
+  hidden_size=8,
+  num_hidden_layers=1,
+  num_attention_heads=2,
+  intermediate_size=12,
+  max_position_embeddings=10,
+  type_vocab_size=2,
+)
+IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
+
+
+def test_paths_are_the_names_in_googles_checkpoints():
+  paths = sorted(v.path for v in modeling.PretrainingModel(CONFIG).variables)
+  assert paths == [
+    "bert/embeddings/LayerNorm/beta",
+    "bert/embeddings/LayerNorm/gamma",
+    "bert/embeddings/position_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/word_embeddings",
+    "bert/encoder/layer_0/attention/output/LayerNorm/beta",
+    "bert/encoder/layer_0/attention/output/LayerNorm/gamma",
+    "bert/encoder/layer_0/attention/output/dense/bias",
+    "bert/encoder/layer_0/attention/output/dense/kernel",
+    "bert/encoder/layer_0/attention/self/key/bias",
+    "bert/encoder/layer_0/attention/self/key/kernel",
+    "bert/encoder/layer_0/attention/self/query/bias",
+    "bert/encoder/layer_0/attention/self/query/kernel",
+    "bert/encoder/layer_0/attention/self/value/bias",
+    "bert/encoder/layer_0/attention/self/value/kernel",
+    "bert/encoder/layer_0/intermediate/dense/bias",
+    "bert/encoder/layer_0/intermediate/dense/kernel",
+    "bert/encoder/layer_0/output/LayerNorm/beta",
+    "bert/encoder/layer_0/output/LayerNorm/gamma",
+    "bert/encoder/layer_0/output/dense/bias",
+    "bert/encoder/layer_0/output/dense/kernel",
+    "bert/pooler/dense/bias",
+    "bert/pooler/dense/kernel",
+    "cls/predictions/output_bias",
+    "cls/predictions/transform/LayerNorm/beta",
+    "cls/predictions/transform/LayerNorm/gamma",
+    "cls/predictions/transform/dense/bias",
+    "cls/predictions/transform/dense/kernel",
+    "cls/seq_relationship/output_bias",
+    "cls/seq_relationship/output_weights",
+  ]
+
+
+def test_the_second_model_has_the_same_paths():
+  first, second = modeling.BertModel(CONFIG), modeling.BertModel(CONFIG)
+  assert [v.path for v in first.variables] == [v.path for v in second.variables]
+
+
+def test_output_shapes():
+  output = modeling.BertModel(CONFIG)(
+    IDS, return_hidden_states=True, return_attention_probs=True
+  )
+  assert output.sequence_output.shape == (2, 4, 8)
+  assert output.pooled_output.shape == (2, 8)
+  assert [state.shape for state in output.hidden_states] == [(2, 4, 8)] * 2
+  assert [probs.shape for probs in output.attention_probs] == [(2, 2, 4, 4)]
+  assert modeling.BertModel(CONFIG)(IDS).hidden_states is None
+
+
+def test_padding_changes_nothing():
+  bert = modeling.BertModel(CONFIG)
+  mask = np.array([[1, 1, 1, 0]])
+  padded = bert(IDS[1:], mask).sequence_output[:, :3]
+  np.testing.assert_allclose(padded, bert(IDS[1:, :3]).sequence_output, 1e-5)
+
+
+def test_length_is_dynamic_in_a_graph():
+  bert = modeling.BertModel(CONFIG)
+  graph = tf.function(
+    lambda ids: bert(ids).pooled_output
+  ).get_concrete_function(tf.TensorSpec([None, None], tf.int64))
+  for length in (1, 4, 10):
+    ids = tf.ones([3, length], tf.int64)
+    np.testing.assert_allclose(graph(ids), bert(ids).pooled_output, atol=1e-6)
+
+
+def test_a_sequence_beyond_the_position_table_is_an_error():
+  with pytest.raises(ValueError, match="11 tokens is longer than max_position"):
+    modeling.BertModel(CONFIG)(np.ones([1, 11], np.int32))
+
+
+def test_bfloat16_keeps_weights_and_logits_in_float32():
+  keras.utils.set_random_seed(1)
+  exact = modeling.PretrainingModel(CONFIG)
+  keras.utils.set_random_seed(1)
+  half = modeling.PretrainingModel(CONFIG, "mixed_bfloat16")
+  assert {v.dtype for v in half.variables} == {"float32"}
+  inputs = (IDS, np.ones_like(IDS), np.zeros_like(IDS), IDS[:, 2:3] * 0 + 1)
+  assert half.bert(*inputs[:3]).sequence_output.dtype == tf.bfloat16
+  assert half(*inputs).masked_lm_logits.dtype == tf.float32
+  np.testing.assert_allclose(
+    half(*inputs).masked_lm_logits, exact(*inputs).masked_lm_logits, atol=0.02
+  )
+
+
+def test_activations_at_one():
+  one = tf.constant(1.0)
+  values = {
+    name: float(function(one))
+    for name, function in modeling.ACTIVATIONS.items()
+  }
+  exact = 0.5 * (1 + math.erf(1 / math.sqrt(2)))  # 0.841345
+  assert values == pytest.approx(
+    {
+      "gelu": 0.841192,
+      "gelu_erf": exact,
+      "gelu_exact": exact,
+      "linear": 1.0,
+      "relu": 1.0,
+      "tanh": math.tanh(1.0),
+    },
+    abs=1e-6,
+  )
+
+
+class TestDropout:
+  SEED = tf.constant([3, 4])
+
+  def test_none_without_a_seed_or_a_rate(self):
+    x = tf.ones([5])
+    assert modeling.dropout(x, 0.5, None) is x
+    assert modeling.dropout(x, 0.0, self.SEED) is x
+
+  @pytest.mark.parametrize("rate", [0.1, 0.5])
+  def test_rate_and_scale(self, rate):
+    y = modeling.dropout(tf.ones([1000, 1001]), rate, self.SEED).numpy()
+    assert (y == 0).mean() == pytest.approx(rate, abs=1e-3)
+    np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
+
+  def test_is_a_function_of_the_seed_with_and_without_xla(self):
+    x = tf.ones([9, 7])
+    plain = modeling.dropout(x, 0.3, self.SEED).numpy()
+    compiled = tf.function(modeling.dropout, jit_compile=True)
+    assert np.array_equal(plain, compiled(x, 0.3, self.SEED))
+    other = modeling.dropout(x, 0.3, tf.constant([3, 5])).numpy()
+    assert not np.array_equal(plain, other)
+
+  def test_differs_between_layers(self):
+    config = dataclasses.replace(CONFIG, num_hidden_layers=2)
+    bert = modeling.BertModel(config)
+    with_dropout = bert(IDS, seed=self.SEED).sequence_output.numpy()
+    again = bert(IDS, seed=self.SEED).sequence_output.numpy()
+    without = bert(IDS).sequence_output.numpy()
+    assert np.array_equal(with_dropout, again)
+    assert not np.allclose(with_dropout, without)
+    seeds = [modeling.fold_in(self.SEED, i).numpy().tolist() for i in range(9)]
+    assert len(set(map(tuple, seeds))) == 9
+
+
+class TestConfig:
+  def write(self, tmp_path, **fields):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps({"vocab_size": 30, **fields}))
+    return str(path)
+
+  def test_reads_a_released_file(self, tmp_path):
+    path = self.write(tmp_path, directionality="bidi", pooler_fc_size=768)
+    assert modeling.BertConfig.from_json_file(path).vocab_size == 30
+
+  def test_survives_a_round_trip(self, tmp_path):
+    fields = json.loads(CONFIG.to_json_string())
+    assert modeling.BertConfig.from_dict(fields) == CONFIG
+
+  @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+      ({"hiden_size": 8}, "unknown keys: hiden_size"),
+      ({"hidden_size": 10, "num_attention_heads": 4}, "(4) does not divide"),
+      ({"hidden_act": "swish"}, "hidden_act is 'swish'; known: gelu, gelu_erf"),
+      ({"num_hidden_layers": 0}, "num_hidden_layers is 0; expected an integer"),
+      ({"vocab_size": "30"}, "vocab_size is '30'; expected an integer"),
+      (
+        {"hidden_dropout_prob": 1},
+        "hidden_dropout_prob is 1; expected a number",
+      ),
+    ],
+  )
+  def test_refuses(self, fields, message, tmp_path):
+    path = self.write(tmp_path, **fields)
+    with pytest.raises(ValueError) as caught:
+      modeling.BertConfig.from_json_file(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+  @pytest.mark.parametrize(
+    ("content", "message"),
+    [
+      (b"{", "not a JSON file"),
+      (b"\xff", "not a JSON file"),
+      (b"[]", "expected a JSON object"),
+      (b"{}", "vocab_size is missing"),
+      (None, "cannot be read"),
+    ],
+  )
+  def test_refuses_a_file(self, content, message, tmp_path):
+    path = tmp_path / "bert_config.json"
+    if content is not None:
+      path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+      modeling.BertConfig.from_json_file(str(path))
+
+  @pytest.mark.parametrize(
+    ("name", "layers", "hidden"),
+    [
+      ("tiny", 2, 128),
+      ("mini", 4, 256),
+      ("small", 4, 512),
+      ("medium", 8, 512),
+      ("base", 12, 768),
+      ("large", 24, 1024),
+    ],
+  )
+  def test_published_sizes(self, name, layers, hidden):
+    config = modeling.BertConfig.from_json_file(f"configs/bert_{name}.json")
+    assert config == modeling.BertConfig(
+      vocab_size=30522,
+      hidden_size=hidden,
+      num_hidden_layers=layers,
+      num_attention_heads=hidden // 64,
+      intermediate_size=4 * hidden,
+      type_vocab_size=2,
+    )
