@@ -22,7 +22,7 @@ _TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
 _TEMPORARY = ".writing"
 # What TensorFlow's reader raises on a file that is damaged or cut short.
 _READ_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
-_SAVED = re.compile(r"model\.ckpt-(\d+)$")
+_SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 
 
 def find_checkpoint(path: str) -> str:
@@ -69,12 +69,12 @@ def _exists(prefix: str) -> bool:
 
 def saved_steps(folder: str) -> list[int]:
   """Lists the steps of the whole checkpoints in an output folder, ascending."""
-  steps = []
-  for path in tf.io.gfile.glob(tf.io.gfile.join(folder, "model.ckpt-*.index")):
-    match = _SAVED.search(path.removesuffix(".index"))
-    if match:
-      steps.append(int(match[1]))
-  return sorted(steps)
+  found = map(_SAVED.fullmatch, _list(folder))
+  return sorted(int(match[1]) for match in found if match)
+
+
+def _list(folder: str) -> list[str]:
+  return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
 def checkpoint_prefix(folder: str, step: int) -> str:
@@ -249,10 +249,11 @@ def save(
     _write_state(folder, step, kept)
   except (tf.errors.OpError, OSError) as error:
     remove_temporary_files(folder)
-    message = getattr(error, "message", str(error))
-    raise ValueError(f"{prefix}: cannot be written: {message}") from error
+    raise ValueError(
+      f"{prefix}: cannot be written: {_message(error)}"
+    ) from error
   for old in set(steps) - set(kept):
-    _delete(checkpoint_prefix(folder, old))
+    _delete(folder, old)
   return prefix
 
 
@@ -266,17 +267,27 @@ def _write_state(folder: str, step: int, kept: list[int]) -> None:
 
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
-  for path in tf.io.gfile.glob(tf.io.gfile.join(folder, f"*{_TEMPORARY}.*")):
-    tf.io.gfile.remove(path)
+  for name in _list(folder):
+    path = tf.io.gfile.join(folder, name)
+    data = re.fullmatch(r"(model\.ckpt-\d+)\.data-00000-of-00001", name)
+    # Data without an index: killed between two renames, or two deletions.
+    orphan = data and f"{data[1]}.index" not in _list(folder)
+    if (_TEMPORARY in name or orphan) and not tf.io.gfile.isdir(path):
+      tf.io.gfile.remove(path)
 
 
-def _delete(prefix: str) -> None:
+def _delete(folder: str, step: int) -> None:
   # The index first: what is left of an interrupted deletion is no checkpoint.
-  paths = tf.io.gfile.glob(prefix + ".data-*") + tf.io.gfile.glob(
-    prefix + ".meta"
-  )
-  for path in [prefix + ".index", *paths]:
-    tf.io.gfile.remove(path)
+  prefix = f"model.ckpt-{step}."
+  names = [name for name in _list(folder) if name.startswith(prefix)]
+  for name in sorted(names, key=lambda name: not name.endswith(".index")):
+    tf.io.gfile.remove(tf.io.gfile.join(folder, name))
+
+
+def _message(error: Exception) -> str:
+  """Returns an error's message without the names of operations around it."""
+  message = getattr(error, "message", str(error))
+  return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
 def _open(prefix: str):
@@ -284,9 +295,8 @@ def _open(prefix: str):
     reader = tf.train.load_checkpoint(prefix)
     return reader, reader.get_variable_to_shape_map()
   except _READ_ERRORS as error:
-    message = getattr(error, "message", str(error))
     raise DamagedCheckpointError(
-      f"{prefix}: not a readable checkpoint: {message}"
+      f"{prefix}: not a readable checkpoint: {_message(error)}"
     ) from error
 
 
@@ -300,7 +310,6 @@ def _value(reader, prefix: str, name: str) -> np.ndarray:
       file_pattern=prefix, tensor_name=name, dt=dtype
     ).numpy()
   except _READ_ERRORS as error:
-    message = getattr(error, "message", str(error))
     raise DamagedCheckpointError(
-      f"{prefix}: {name} is damaged: {message}"
+      f"{prefix}: {name} is damaged: {_message(error)}"
     ) from error

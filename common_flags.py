@@ -7,7 +7,9 @@ read and write text and records start in a fraction of a second without it.
 from collections.abc import Callable
 import dataclasses
 import os
+import re
 import sys
+import tempfile
 
 from absl import app
 from absl import flags
@@ -16,8 +18,9 @@ import files
 
 FLAGS = flags.FLAGS
 
-# TensorFlow's informational messages; its errors reach Python as exceptions.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Hides TensorFlow's own log, if set before it is imported: what is an error to
+# the user reaches Python as an exception.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def run_program(
@@ -46,7 +49,13 @@ def run_program(
     except KeyboardInterrupt:
       return _fail(program, "interrupted", status=130)
 
-  app.run(call_main)
+  def parse_flags(argv: list[str]) -> list[str]:
+    try:
+      return FLAGS(argv)
+    except flags.Error as error:
+      sys.exit(_fail(os.path.basename(argv[0]), f"{error}; see --help"))
+
+  app.run(call_main, flags_parser=parse_flags)
 
 
 def _fail(program: str, message: str, status: int = 1) -> int:
@@ -196,13 +205,28 @@ def compute_dtype() -> str:
 
 
 def claim_output_dir(config) -> None:
-  """Makes --output_dir and leaves the config in it.
+  """Makes --output_dir, before any work.
 
   Raises:
     ValueError: if the folder belongs to a model of another config, or cannot be
       written.
   """
-  path = os.path.join(FLAGS.output_dir, "bert_config.json")
+  if re.search(r"[*?\[\\]", FLAGS.output_dir):
+    raise ValueError(
+      f"--output_dir={FLAGS.output_dir}: TensorFlow reads no checkpoint from a "
+      "path with *, ?, [ or \\ in it; choose another"
+    )
+  try:
+    if not files.is_remote(FLAGS.output_dir):
+      os.makedirs(FLAGS.output_dir, exist_ok=True)
+      with tempfile.TemporaryFile(dir=FLAGS.output_dir):
+        pass  # It has no name: nothing can be left behind.
+  except OSError as error:
+    raise ValueError(
+      f"--output_dir={FLAGS.output_dir}: not a folder that can be written: "
+      f"{error.strerror}"
+    ) from error
+  path = _config_path()
   if files.exists(path):
     fields = dataclasses.asdict(config)
     other = dataclasses.asdict(type(config).from_json_file(path))
@@ -214,8 +238,16 @@ def claim_output_dir(config) -> None:
       raise ValueError(
         f"--output_dir={FLAGS.output_dir} belongs to another model ({listing})"
       )
-  else:
-    files.write_text(path, config.to_json_string())
+
+
+def write_config(config, strategy) -> None:
+  """Leaves the config in --output_dir, once its checkpoint is known to fit."""
+  if strategy.extended.should_checkpoint and not files.exists(_config_path()):
+    files.write_text(_config_path(), config.to_json_string())
+
+
+def _config_path() -> str:
+  return os.path.join(FLAGS.output_dir, "bert_config.json")
 
 
 def load_weights(variables) -> int:
@@ -232,10 +264,12 @@ def load_weights(variables) -> int:
   """
   import checkpoints
 
-  newest = checkpoints.latest_checkpoint(FLAGS.output_dir)
-  if newest:
-    checkpoints.load(newest, variables)
-    return checkpoints.read_step(newest)
+  step = checkpoints.restore(FLAGS.output_dir, variables)
+  if step is not None:
+    print(
+      f"weights from {checkpoints.checkpoint_prefix(FLAGS.output_dir, step)}"
+    )
+    return step
   if not FLAGS.init_checkpoint:
     print("no checkpoint given: the weights are random")
     return 0
@@ -270,8 +304,10 @@ def training_plan(num_train_steps: int):
   )
 
 
-def write_eval_results(step: int, results) -> None:
+def write_eval_results(step: int, results, strategy) -> None:
   """Prints scores and writes them to eval_results.txt, sorted by name."""
+  if not strategy.extended.should_checkpoint:
+    return  # Several workers have one output folder; the chief writes.
   import numpy as np
 
   # float32, whose digits the original printed.

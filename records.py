@@ -7,6 +7,7 @@ Writing is in record_writer.py, which does without TensorFlow.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
+import re
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,12 +44,36 @@ def pretraining_spec(max_seq_length: int, max_predictions_per_seq: int) -> Spec:
   }
 
 
-def check_files(paths: Sequence[str], spec: Spec, vocab_size: int) -> None:
+class Limit(NamedTuple):
+  """What the integers of a feature must stay below."""
+
+  value: int
+  origin: str  # Where the value comes from, for an error message.
+
+
+Limits = dict[str, Limit]
+
+
+def pretraining_limits(
+  max_seq_length: int, vocab_size: int, type_vocab_size: int
+) -> Limits:
+  """Returns the limits of a pre-training example's integers."""
+  vocabulary = Limit(vocab_size, "the config's vocab_size")
+  return {
+    "input_ids": vocabulary,
+    "segment_ids": Limit(type_vocab_size, "the config's type_vocab_size"),
+    "masked_lm_positions": Limit(max_seq_length, "--max_seq_length"),
+    "masked_lm_ids": vocabulary,
+    "next_sentence_labels": Limit(2, "the number of classes"),
+  }
+
+
+def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
   """Checks the head of every file, and the framing of local ones, before work.
 
   Raises:
     ValueError: naming the file, if it is empty, not a TFRecord file, cut short,
-      of other features or lengths, or holds ids outside the vocabulary.
+      of other features or lengths, or holds ids above their limits.
   """
   for path in paths:
     records = _read_records(path)
@@ -56,11 +81,12 @@ def check_files(paths: Sequence[str], spec: Spec, vocab_size: int) -> None:
     if serialized is None:
       raise ValueError(f"{path}: holds no record")
     _check_features(path, 0, serialized, spec)
-    _check_ids(path, 0, serialized, vocab_size)
-    _check_framing(path)
+    _check_limits(path, 0, serialized, limits)
+    if _is_walkable(path):
+      _count_frames(path)
 
 
-def find_fault(paths: Sequence[str], spec: Spec, vocab_size: int) -> str | None:
+def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
   """Reads all records and describes the first that is damaged or does not fit.
 
   This is slow; it explains a failure that has already happened.
@@ -69,7 +95,7 @@ def find_fault(paths: Sequence[str], spec: Spec, vocab_size: int) -> str | None:
     try:
       for index, serialized in enumerate(_read_records(path)):
         _check_features(path, index, serialized, spec)
-        _check_ids(path, index, serialized, vocab_size)
+        _check_limits(path, index, serialized, limits)
     except ValueError as error:
       return str(error)
   return None
@@ -80,8 +106,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
   """Repeats the records of files for ever, in an order the seed decides.
 
-  Every epoch has an order of its own. The dataset is deterministic: skipping n
-  continues exactly where a run that took n records stopped.
+  Every epoch has each record once, in an order of its own. The dataset is
+  deterministic: skipping n continues exactly where a run that took n records
+  stopped. Whole epochs are skipped without being read.
 
   Args:
     paths: TFRecord files, compressed or not.
@@ -91,33 +118,30 @@ def training_dataset(
   Yields:
     (RecordId, serialized example), scalars.
   """
-  sources = tf.data.Dataset.zip(
-    tf.data.Dataset.range(len(paths)),
-    tf.data.Dataset.from_tensor_slices(list(paths)),
-    tf.data.Dataset.from_tensor_slices([_compression(p) for p in paths]),
-  )
-  files = sources.shuffle(len(paths), seed=seed).repeat()
-  records = files.interleave(
-    _read_file,
-    cycle_length=min(_CYCLE_LENGTH, len(paths)),
-    num_parallel_calls=tf.data.AUTOTUNE,
-    deterministic=True,
-  )
-  return records.shuffle(_SHUFFLE_BUFFER, seed=seed).skip(skip)
+  epoch, skip = divmod(skip, _count_records(paths)) if skip else (0, 0)
+  sources = _sources(paths)
+
+  def shuffle(epoch):
+    files = sources.shuffle(len(paths), seed=seed + epoch)
+    records = files.interleave(
+      _read_file,
+      cycle_length=min(_CYCLE_LENGTH, len(paths)),
+      num_parallel_calls=tf.data.AUTOTUNE,
+      deterministic=True,
+    )
+    return records.shuffle(_SHUFFLE_BUFFER, seed=seed + epoch)
+
+  epochs = tf.data.Dataset.range(epoch, tf.int64.max)
+  return epochs.flat_map(shuffle).skip(skip)
 
 
 def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
   """Yields (RecordId, serialized example), file after file, once."""
-  files = tf.data.Dataset.zip(
-    tf.data.Dataset.range(len(paths)),
-    tf.data.Dataset.from_tensor_slices(list(paths)),
-    tf.data.Dataset.from_tensor_slices([_compression(p) for p in paths]),
-  )
-  return files.flat_map(_read_file)
+  return _sources(paths).flat_map(_read_file)
 
 
 def parse_batch(
-  serialized: tf.Tensor, spec: Spec, vocab_size: int
+  serialized: tf.Tensor, spec: Spec, limits: Limits
 ) -> dict[str, tf.Tensor]:
   """Parses serialized examples, a string [B], to int32 and float32 tensors."""
   features = tf.io.parse_example(serialized, spec)
@@ -125,18 +149,29 @@ def parse_batch(
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
     for name, value in features.items()
   }
-  for name in ("input_ids", "masked_lm_ids"):
+  for name, limit in limits.items():
     # Not every device objects to an id outside the embedding table.
-    tf.debugging.assert_less(features[name], vocab_size)
+    tf.debugging.assert_less(features[name], limit.value)
     tf.debugging.assert_non_negative(features[name])
   return features
 
 
-def _read_file(index, path, compression) -> tf.data.Dataset:
-  records = tf.data.TFRecordDataset(path, compression_type=compression)
-  return records.enumerate().map(
-    lambda record, serialized: (RecordId(index, record), serialized)
+def _sources(paths: Sequence[str]) -> tf.data.Dataset:
+  """Yields index, path and compression of every file."""
+  return tf.data.Dataset.zip(
+    tf.data.Dataset.range(len(paths)),
+    tf.data.Dataset.from_tensor_slices(list(paths)),
+    tf.data.Dataset.from_tensor_slices([_compression(p) for p in paths]),
   )
+
+
+def _read_file(index, path, compression) -> tf.data.Dataset:
+  row_id = RecordId(
+    tf.data.Dataset.from_tensors(index).repeat(),
+    tf.data.Dataset.range(tf.int64.max),
+  )
+  records = tf.data.TFRecordDataset(path, compression_type=compression)
+  return tf.data.Dataset.zip((row_id, records))
 
 
 def _compression(path: str) -> str:
@@ -156,8 +191,13 @@ def _read_records(path: str) -> Iterator[bytes]:
   except tf.errors.OpError as error:
     raise ValueError(
       f"{path}: record {count} is damaged or cut short, or this is not a "
-      f"TFRecord file: {error.message.split(' [Op')[0]}"
+      f"TFRecord file: {_plain_message(error)}"
     ) from error
+
+
+def _plain_message(error: tf.errors.OpError) -> str:
+  """Returns the message without the names of operations around it."""
+  return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", error.message)
 
 
 def _check_features(
@@ -190,25 +230,37 @@ def _check_features(
       )
 
 
-def _check_ids(
-  path: str, index: int, serialized: bytes, vocab_size: int
+def _check_limits(
+  path: str, index: int, serialized: bytes, limits: Limits
 ) -> None:
   found = tf.train.Example.FromString(serialized).features.feature
-  for name in ("input_ids", "masked_lm_ids"):
+  for name, limit in limits.items():
     values = found[name].int64_list.value
-    if max(values) >= vocab_size or min(values) < 0:
+    if min(values) < 0 or max(values) >= limit.value:
+      wrong = min(values) if min(values) < 0 else max(values)
       raise ValueError(
-        f"{path}: record {index}: {name} holds {max(values)}, the config's "
-        f"vocab_size is {vocab_size}: the records were made with another "
-        "vocabulary"
+        f"{path}: record {index}: {name} holds {wrong}, {limit.origin} is "
+        f"{limit.value}: the records were made for another model"
       )
 
 
-def _check_framing(path: str) -> None:
+def _count_records(paths: Sequence[str]) -> int:
+  count = 0
+  for path in paths:
+    if _is_walkable(path):
+      count += _count_frames(path)
+    else:
+      count += sum(1 for _ in _read_records(path))
+  return count
+
+
+def _is_walkable(path: str) -> bool:
+  return "://" not in path and not _compression(path)
+
+
+def _count_frames(path: str) -> int:
   """Walks from record to record of a local, plain file; reads no record."""
-  if "://" in path or _compression(path):
-    return
-  size, offset = os.path.getsize(path), 0
+  size, offset, count = os.path.getsize(path), 0, 0
   with open(path, "rb") as file:
     while offset < size:
       file.seek(offset)
@@ -219,4 +271,5 @@ def _check_framing(path: str) -> None:
           f"{path}: the record at byte {offset} is cut short; the file has "
           f"{size} bytes"
         )
-      offset = following
+      offset, count = following, count + 1
+  return count

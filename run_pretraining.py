@@ -10,10 +10,13 @@ import functools
 from typing import NamedTuple
 
 from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
 import keras
 import tensorflow as tf
 
-import common_flags
 import files
 import metrics
 import modeling
@@ -42,25 +45,21 @@ def define_flags() -> None:
   )
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
-  flags.DEFINE_integer(
-    "max_seq_length", 128, "Tokens per record, as the records were made."
-  )
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Masked tokens per record at most, as the records were made.",
-  )
-  flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.")
-  flags.DEFINE_integer("num_train_steps", 100000, "Updates in all.")
-  flags.DEFINE_integer(
-    "num_warmup_steps", 10000, "Updates with a rising learning rate."
-  )
-  flags.DEFINE_integer(
-    "max_eval_steps",
-    100,
-    "Batches to evaluate, starting over where the records end; 0 evaluates "
-    "every record once.",
-  )
+  for name, default, least, text in (
+    ("max_seq_length", 128, 1, "Tokens per record, as it was made."),
+    ("max_predictions_per_seq", 20, 1, "Masked tokens per record, at most."),
+    ("eval_batch_size", 8, 1, "Examples per evaluation batch."),
+    ("num_train_steps", 100000, 1, "Updates in all."),
+    ("num_warmup_steps", 10000, 0, "Updates with a rising learning rate."),
+    (
+      "max_eval_steps",
+      100,
+      0,
+      "Batches to evaluate, starting over where the records end; 0 evaluates "
+      "every record once.",
+    ),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=least)
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
@@ -119,14 +118,14 @@ def evaluate(strategy, predict_fn, data) -> dict[str, float]:
     # The original starts over where the records end; its scores depend on it.
     rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
   batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
-  results = training.predict(strategy, predict_fn, batches)
-  return metrics.pretraining_metrics(results, FLAGS.eval_batch_size)
+  with training.explained_errors(data.source):
+    rows = training.predict(strategy, predict_fn, batches)
+  return metrics.pretraining_metrics(rows, FLAGS.eval_batch_size)
 
 
 class Data(NamedTuple):
   """The records of a run."""
 
-  train_files: list[str]
   eval_files: list[str]
   parse: Callable[[tf.Tensor], training.Features]
   source: training.TrainingInput
@@ -146,18 +145,19 @@ def read_data(config: modeling.BertConfig) -> Data:
   spec = records.pretraining_spec(
     FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
   )
-  paths = list(dict.fromkeys(train_files + eval_files))
-  records.check_files(paths, spec, config.vocab_size)
-  parse = functools.partial(
-    records.parse_batch, spec=spec, vocab_size=config.vocab_size
+  limits = records.pretraining_limits(
+    FLAGS.max_seq_length, config.vocab_size, config.type_vocab_size
   )
+  paths = list(dict.fromkeys(train_files + eval_files))
+  records.check_files(paths, spec, limits)
+  parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   source = training.TrainingInput(
     rows=functools.partial(records.training_dataset, train_files, FLAGS.seed),
     parse=parse,
     describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
-    find_fault=lambda: records.find_fault(paths, spec, config.vocab_size),
+    find_fault=lambda: records.find_fault(paths, spec, limits),
   )
-  return Data(train_files, eval_files, parse, source)
+  return Data(eval_files, parse, source)
 
 
 def main() -> int | None:
@@ -171,6 +171,7 @@ def main() -> int | None:
   with strategy.scope():
     model = modeling.PretrainingModel(config, common_flags.compute_dtype())
   step = common_flags.load_weights(training.model_variables(model))
+  common_flags.write_config(config, strategy)
   predict_fn = functools.partial(compare, model)
 
   @functools.lru_cache(maxsize=1)  # The last step may be asked for twice.
@@ -192,7 +193,7 @@ def main() -> int | None:
     if interrupted_by:
       return 128 + interrupted_by
   if FLAGS.do_eval:
-    common_flags.write_eval_results(step, evaluate_at(step))
+    common_flags.write_eval_results(step, evaluate_at(step), strategy)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def train(
       count, stopping = _agree(strategy, wanted, bool(caught))
       if stopping:
         break
-      with _explained_errors(source):
+      with explained_errors(source):
         sums = train_steps(iterator, count)
       _check_finite(sums, int(global_step.read_value()), source, plan)
       step += count
@@ -429,8 +429,12 @@ def _restore_handlers(handlers):
 
 
 @contextlib.contextmanager
-def _explained_errors(source):
-  """Turns a failure to read the input into one line that names the record."""
+def explained_errors(source: TrainingInput) -> Iterator[None]:
+  """Turns a failure to read the input into one line that names the record.
+
+  Raises:
+    ValueError: with the fault, if the body met one.
+  """
   try:
     yield
   except tf.errors.OpError as error:

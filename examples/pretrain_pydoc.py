@@ -103,7 +103,7 @@ def masked_words(path: pathlib.Path) -> collections.Counter:
   spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
   counts = collections.Counter()
   for _, serialized in records.sequential_dataset([str(path)]).batch(256):
-    features = records.parse_batch(serialized, spec, VOCAB_SIZE)
+    features = records.parse_batch(serialized, spec, limits={})
     used = features["masked_lm_weights"].numpy() > 0
     counts.update(features["masked_lm_ids"].numpy()[used].tolist())
   return counts
