@@ -10,6 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
+from google.protobuf import message
 import tensorflow as tf
 
 Spec = dict[str, tf.io.FixedLenFeature]
@@ -206,7 +207,7 @@ def _check_features(
   where = f"{path}: record {index}"
   try:
     example = tf.train.Example.FromString(serialized)
-  except ValueError as error:  # protobuf's DecodeError is one.
+  except message.DecodeError as error:
     raise ValueError(f"{where} is not a tf.train.Example") from error
   found = example.features.feature
   if missing := sorted(set(spec) - set(found)):

@@ -1,0 +1,270 @@
+"""Records as batches: their order, and how what does not fit is named."""
+
+import collections
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_pretraining as tiny
+
+import record_writer
+import records
+
+SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
+LIMITS = records.pretraining_limits(tiny.SEQUENCE, tiny.VOCABULARY, 2)
+OVER_AND_OVER = 250
+
+
+@pytest.fixture(name="paths", scope="module")
+def write_three_files(tmp_path_factory):
+  """30, 7 and 20 records; the last file is compressed, whatever its name."""
+  folder = tmp_path_factory.mktemp("records")
+  return [
+    tiny.write_records(folder / "a.tfrecord", range(30)),
+    tiny.write_records(folder / "b.tfrecord", range(30, 37)),
+    tiny.write_records(folder / "c.tfrecord", range(37, 57), compress=True),
+  ]
+
+
+def take(dataset, count):
+  """Returns the (file, record) of the first elements."""
+  return [(int(row.file), int(row.record)) for row, _ in dataset.take(count)]
+
+
+def test_spec():
+  spec = records.pretraining_spec(128, 20)
+  assert {k: (v.shape, v.dtype.name) for k, v in spec.items()} == {
+    "input_ids": ([128], "int64"),
+    "input_mask": ([128], "int64"),
+    "segment_ids": ([128], "int64"),
+    "masked_lm_positions": ([20], "int64"),
+    "masked_lm_ids": ([20], "int64"),
+    "masked_lm_weights": ([20], "float32"),
+    "next_sentence_labels": ([1], "int64"),
+  }
+
+
+def test_sequential_dataset_reads_file_after_file(paths):
+  rows = list(records.sequential_dataset(paths))
+  found = [(int(row.file), int(row.record)) for row, _ in rows]
+  assert found == (
+    [(0, i) for i in range(30)]
+    + [(1, i) for i in range(7)]
+    + [(2, i) for i in range(20)]
+  )
+  expected = [tiny.encode(tiny.make_values(number)) for number in range(57)]
+  assert [serialized.numpy() for _, serialized in rows] == expected
+
+
+def test_a_compressed_file_is_recognised_by_its_bytes(tmp_path):
+  names = ["one.gz", "two.tfrecord"]
+  for name, compress in zip(names, (False, True), strict=True):
+    path = tiny.write_records(tmp_path / name, [5], compress)
+    ((_, serialized),) = records.sequential_dataset([path])
+    assert serialized == tiny.encode(tiny.make_values(5))
+    records.check_files([path], SPEC, LIMITS)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_record_once_an_epoch_in_another_order(count, paths):
+  paths = paths[:count]
+  every = [
+    (file, record)
+    for file, size in enumerate([30, 7, 20][:count])
+    for record in range(size)
+  ]
+  rows = take(records.training_dataset(paths, seed=1), 3 * len(every))
+  epochs = [rows[i : i + len(every)] for i in range(0, len(rows), len(every))]
+  assert [sorted(epoch) for epoch in epochs] == [every] * 3
+  assert len({tuple(epoch) for epoch in [*epochs, every]}) == 4
+
+
+def test_many_files_are_all_read(tmp_path):
+  paths = [
+    tiny.write_records(tmp_path / f"{i}.tfrecord", range(2)) for i in range(9)
+  ]
+  rows = take(records.training_dataset(paths, seed=1), 18)
+  assert set(collections.Counter(file for file, _ in rows).values()) == {2}
+
+
+def test_the_seed_decides_the_order(paths):
+  first = take(records.training_dataset(paths, seed=1), 100)
+  assert take(records.training_dataset(paths, seed=1), 100) == first
+  assert take(records.training_dataset(paths, seed=2), 100) != first
+
+
+@pytest.mark.parametrize("skip", [1, 56, 57, 58, 114, 200])
+def test_skipping_continues_exactly(skip, paths):
+  rows = take(records.training_dataset(paths, seed=1), OVER_AND_OVER)
+  rest = records.training_dataset(paths, seed=1, skip=skip)
+  assert take(rest, OVER_AND_OVER - skip) == rows[skip:]
+
+
+def test_skipping_reads_no_epoch_that_is_over(paths):
+  # A year's worth of records: only an arithmetic skip ends.
+  skip = 57 * 10**12 + 3
+  assert len(take(records.training_dataset(paths, 1, skip), 5)) == 5
+
+
+def test_parse_batch():
+  values = [tiny.make_values(number) for number in (1, 2)]
+  serialized = tf.constant([tiny.encode(value) for value in values])
+  features = records.parse_batch(serialized, SPEC, LIMITS)
+  assert sorted(features) == sorted(SPEC)
+  for name, feature in features.items():
+    weights = name == "masked_lm_weights"
+    assert feature.dtype == (tf.float32 if weights else tf.int32)
+    np.testing.assert_array_equal(feature, [value[name] for value in values])
+
+
+# What each fault is reported as, by a way to make it from a good file.
+
+
+def make_empty(path):
+  path.write_bytes(b"")
+
+
+def make_text(path):
+  path.write_text("a text that is long enough to have a header, and more\n")
+
+
+def make_other_features(path):
+  feature = {"label_ids": record_writer.int64_feature([1])}
+  with record_writer.ShardedWriter([str(path)]) as writer:
+    writer.write(record_writer.encode_example(feature))
+
+
+def make_other_messages(path):
+  with record_writer.ShardedWriter([str(path)]) as writer:
+    writer.write(b"\xff not a message")
+
+
+def make_cut(path):
+  tiny.write_records(path, range(3))
+  path.write_bytes(path.read_bytes()[:-100])
+
+
+def make_cut_header(path):
+  tiny.write_records(path, range(3))
+  with path.open("ab") as file:
+    file.write(b"\x05\x00\x00")
+
+
+def make_longer(path):
+  tiny.write_records(path, range(3), sequence=32)
+
+
+def make_more_predictions(path):
+  tiny.write_records(path, range(3), predictions=20)
+
+
+def make_other_vocabulary(path):
+  values = tiny.make_values(0)
+  values["input_ids"][2] = 40
+  tiny.write_values(path, values)
+
+
+def make_third_segment(path):
+  values = tiny.make_values(0)
+  values["segment_ids"][2] = 2
+  tiny.write_values(path, values)
+
+
+def make_negative(path):
+  values = tiny.make_values(0)
+  values["masked_lm_ids"][0] = -1
+  tiny.write_values(path, values)
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (make_empty, "{path}: holds no record"),
+    (make_text, "{path}: record 0 is damaged or cut short, or this is not a"),
+    (
+      make_other_features,
+      "{path}: record 0 has no feature input_ids, input_mask, masked_lm_ids, "
+      "masked_lm_positions, masked_lm_weights, next_sentence_labels, "
+      "segment_ids; it has label_ids",
+    ),
+    (make_other_messages, "{path}: record 0 is not a tf.train.Example"),
+    (make_cut, "{path}: the record at byte 522 is cut short; the file has "),
+    (make_cut_header, "{path}: the record at byte 783 is cut short; the "),
+    (
+      make_longer,
+      "{path}: record 0: input_ids holds 32 values, expected 16; pass "
+      "--max_seq_length=32, which the records were made with",
+    ),
+    (
+      make_more_predictions,
+      "{path}: record 0: masked_lm_positions holds 20 values, expected 4; pass "
+      "--max_predictions_per_seq=20, which the records were made with",
+    ),
+    (
+      make_other_vocabulary,
+      "{path}: record 0: input_ids holds 40, the config's vocab_size is 40: "
+      "the records were made for another model",
+    ),
+    (
+      make_third_segment,
+      "{path}: record 0: segment_ids holds 2, the config's type_vocab_size is "
+      "2: the records were made for another model",
+    ),
+    (make_negative, "{path}: record 0: masked_lm_ids holds -1, the config's"),
+  ],
+)
+def test_a_file_that_does_not_fit_is_named(make, message, tmp_path):
+  path = tmp_path / "wrong.tfrecord"
+  make(path)
+  good = tiny.write_records(tmp_path / "good.tfrecord", range(3))
+  with pytest.raises(ValueError) as caught:
+    records.check_files([good, str(path)], SPEC, LIMITS)
+  assert str(caught.value).startswith(message.format(path=path))
+  assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+  missing = f"{tmp_path}/gone.tfrecord"
+  with pytest.raises(ValueError, match=re.escape(f"{missing}: record 0")):
+    records.check_files([missing], SPEC, LIMITS)
+
+
+def test_a_fault_in_the_middle_is_found_with_file_and_record(tmp_path):
+  good = tiny.write_records(tmp_path / "good.tfrecord", range(3))
+  hurt = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
+  assert records.find_fault([good, hurt], SPEC, LIMITS) is None
+  tiny.damage(hurt, 300)  # In the second of three.
+  records.check_files([good, hurt], SPEC, LIMITS)  # It reads the first only.
+  fault = records.find_fault([good, hurt], SPEC, LIMITS)
+  assert fault.startswith(f"{hurt}: record 1 is damaged or cut short")
+  assert "{{" not in fault
+
+
+def test_a_wrong_id_in_the_middle_is_found(tmp_path):
+  values = [tiny.make_values(number) for number in range(3)]
+  values[2]["masked_lm_positions"][0] = 16
+  path = tiny.write_values(tmp_path / "wrong.tfrecord", *values)
+  assert records.find_fault([path], SPEC, LIMITS) == (
+    f"{path}: record 2: masked_lm_positions holds 16, --max_seq_length is 16: "
+    "the records were made for another model"
+  )
+  serialized = [
+    serialized
+    for _, serialized in tf.data.Dataset.zip(
+      tf.data.Dataset.range(3), tf.data.TFRecordDataset(path)
+    )
+  ]
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    records.parse_batch(tf.stack(serialized), SPEC, LIMITS)
+
+
+def test_a_compressed_file_that_is_cut_is_found(tmp_path):
+  path = tiny.write_records(tmp_path / "cut.gz", range(200), compress=True)
+  content = pathlib.Path(path).read_bytes()
+  pathlib.Path(path).write_bytes(content[: len(content) // 2])
+  fault = records.find_fault([path], SPEC, LIMITS)
+  assert re.match(
+    re.escape(path) + r": record \d+ is damaged or cut short", fault
+  )
