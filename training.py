@@ -153,7 +153,8 @@ def train(
         _save(strategy, plan, step, saved)
       if plan.eval_every_steps and step % plan.eval_every_steps == 0:
         reporter.add_evaluation(step, evaluate(step))
-  _save(strategy, plan, step, saved)
+  if step not in checkpoints.saved_steps(plan.output_dir):
+    _save(strategy, plan, step, saved)
   reporter.close(step)
   if step < plan.num_train_steps:
     # Another worker may have caught it.
@@ -387,9 +388,7 @@ def _resume(plan, saved):
 
 
 def _save(strategy, plan, step, saved):
-  """Saves a step that is not saved yet; one worker of all writes."""
-  if step in checkpoints.saved_steps(plan.output_dir):
-    return  # Rewriting a good checkpoint could only damage it.
+  """Saves a step, over a damaged one if there is; one worker of all writes."""
   if strategy.extended.should_checkpoint:
     checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
 
