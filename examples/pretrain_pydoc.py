@@ -3,8 +3,8 @@
   python examples/pretrain_pydoc.py --output_dir=demo_output
 
 runs the commands of a pre-training, from plain text to a checkpoint, prints
-each of them, and ends with a table: how well masked words are guessed before and
-after, on parts of the manual that were not trained on.
+each of them, and ends with a table: how well masked words are guessed before
+and after, on text that was not trained on.
 """
 
 import argparse
@@ -102,6 +102,7 @@ def masked_words(path: pathlib.Path) -> collections.Counter:
   """Counts the masked tokens of a file of records."""
   spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
   counts = collections.Counter()
+  limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
   for _, serialized in records.sequential_dataset([str(path)]).batch(256):
     features = records.parse_batch(serialized, spec, limits={})
     used = features["masked_lm_weights"].numpy() > 0
@@ -129,22 +130,8 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   return word, evaluation[best] / total, loss / total
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
-  parser.add_argument("--num_train_steps", default=TRAIN_STEPS, type=int)
-  options = parser.parse_args()
-  folder = options.output_dir
-  folder.mkdir(parents=True, exist_ok=True)
-  write_corpus(folder / "train.txt", folder / "eval.txt")
-  run(
-    "create_vocab.py",
-    input_file=folder / "train.txt",
-    output_file=folder / "vocab.txt",
-    vocab_size=VOCAB_SIZE,
-  )
-  make_records(folder, "train", dupe_factor=20)
-  make_records(folder, "eval", dupe_factor=1)
+def write_config(folder) -> None:
+  """Writes the config of a tiny BERT for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
   config = modeling.BertConfig.from_json_file(
     str(ROOT / "configs" / "bert_tiny.json")
@@ -161,6 +148,38 @@ def main() -> None:
   )
   (folder / "bert_config.json").write_text(config.to_json_string())
 
+
+def print_table(before, after, baseline) -> None:
+  """Prints masked-LM scores before and after, and those of word frequencies."""
+  word, accuracy, loss = baseline
+  rows = [
+    (f"{name} pre-training", s["masked_lm_accuracy"], s["masked_lm_loss"])
+    for name, s in (("before", before), ("after", after))
+  ]
+  rows.append((f"always the most frequent, {word!r}", accuracy, loss))
+  print("\nMasked words, on text not trained on:\n")
+  print(f"{'':34}{'accuracy':>10}{'loss':>8}")
+  for name, accuracy, loss in rows:
+    print(f"{name:34}{accuracy:10.1%}{loss:8.2f}")
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
+  parser.add_argument("--num_train_steps", default=TRAIN_STEPS, type=int)
+  options = parser.parse_args()
+  folder = options.output_dir
+  folder.mkdir(parents=True, exist_ok=True)
+  write_corpus(folder / "train.txt", folder / "eval.txt")
+  run(
+    "create_vocab.py",
+    input_file=folder / "train.txt",
+    output_file=folder / "vocab.txt",
+    vocab_size=VOCAB_SIZE,
+  )
+  make_records(folder, "train", dupe_factor=20)
+  make_records(folder, "eval", dupe_factor=1)
+  write_config(folder)
   before = pretrain(folder, folder / "untrained")
   after = pretrain(
     folder,
@@ -171,17 +190,7 @@ def main() -> None:
     num_train_steps=options.num_train_steps,
     num_warmup_steps=options.num_train_steps // 10,
   )
-  word, accuracy, loss = frequency_baseline(folder)
-  print("\nMasked words, on text not trained on:\n")
-  print(f"{'':34}{'accuracy':>10}{'loss':>8}")
-  for name, scores in (("before", before), ("after", after)):
-    print(
-      f"{name + ' pre-training':34}{scores['masked_lm_accuracy']:10.1%}"
-      f"{scores['masked_lm_loss']:8.2f}"
-    )
-  print(
-    f"{f'always the most frequent, {word!r}':34}{accuracy:10.1%}{loss:8.2f}"
-  )
+  print_table(before, after, frequency_baseline(folder))
   print(f"\nThe checkpoint is in {folder / 'pretrained'}.")
 
 
