@@ -193,7 +193,7 @@ def make_strategy():
       )
       tf.config.experimental_connect_to_cluster(resolver)
       tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, ValueError) as error:
+    except (tf.errors.OpError, ValueError, OSError) as error:
       raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
     return tf.distribute.TPUStrategy(resolver)
   return tf.distribute.get_strategy()

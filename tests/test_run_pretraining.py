@@ -1,0 +1,523 @@
+"""run_pretraining.py as its user meets it: every command is a real process."""
+
+import contextlib
+import functools
+import json
+import re
+import resource
+import signal
+import subprocess
+import time
+
+from absl import flags
+import pytest
+import tensorflow as tf
+import tiny_pretraining as tiny
+
+import checkpoints
+import common_flags
+import run_pretraining
+
+FLAGS_TABLE = tiny.ROOT.parent / "shared" / "FLAGS.md"
+SCALARS = [
+  "gradient_norm",
+  "learning_rate",
+  "loss",
+  "masked_lm_accuracy",
+  "masked_lm_loss",
+  "next_sentence_accuracy",
+  "next_sentence_loss",
+]
+# What TensorFlow prints while it is imported; no setting hides it.
+IMPORT_NOISE = re.compile(
+  r"WARNING: All log messages before|[IWE]0000 |To enable the following"
+)
+
+
+def error_lines(errors):
+  """Returns the lines on standard error that are the program's own."""
+  return [line for line in errors.splitlines() if not IMPORT_NOISE.match(line)]
+
+
+def assert_refused(result, message):
+  """The run ended in one line, with status 1."""
+  lines = error_lines(result.stderr)
+  assert result.returncode == 1, result.stderr
+  assert len(lines) == 1, result.stderr
+  assert lines[0].startswith("run_pretraining.py: error: "), lines
+  assert message in lines[0]
+
+
+def read_scalars(folder):
+  """Returns {tag: {step: value}} of the event files in a folder."""
+  history = {}
+  for path in sorted(folder.glob("events.out.tfevents.*")):
+    for raw in tf.data.TFRecordDataset(str(path)):
+      event = tf.compat.v1.Event.FromString(raw.numpy())
+      for value in event.summary.value:
+        number = float(tf.make_ndarray(value.tensor))
+        history.setdefault(value.tag, {})[event.step] = number
+  return history
+
+
+def read_results(folder):
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
+
+
+def checkpoint_bytes(folder, step):
+  return [
+    (folder / f"model.ckpt-{step}{suffix}").read_bytes()
+    for suffix in (".index", ".data-00000-of-00001")
+  ]
+
+
+def leftovers(folder):
+  """Returns the files that no finished run should leave."""
+  return [
+    path.name
+    for path in folder.iterdir()
+    if not re.fullmatch(
+      r"model\.ckpt-\d+\.(index|data-00000-of-00001)|checkpoint|"
+      r"bert_config\.json|eval_results\.txt|events\.out\.tfevents\..*",
+      path.name,
+    )
+  ]
+
+
+@pytest.fixture(name="data", scope="module")
+def write_data(tmp_path_factory):
+  """Three files, one of them compressed: 60 records."""
+  folder = tmp_path_factory.mktemp("data")
+  tiny.write_records(folder / "1.tfrecord", range(30))
+  tiny.write_records(folder / "2.tfrecord", range(30, 37))
+  tiny.write_records(folder / "3.tfrecord", range(37, 60), compress=True)
+  return f"{folder}/*.tfrecord"
+
+
+@pytest.fixture(name="trained", scope="module")
+def train_once(data, tmp_path_factory):
+  """The folder of a run of 6 steps that evaluates, and what it printed."""
+  folder = tmp_path_factory.mktemp("trained")
+  result = tiny.run(
+    folder,
+    input_file=data,
+    do_train="true",
+    do_eval="True",
+    num_train_steps=6,
+    save_checkpoints_steps=3,
+    eval_every_steps=2,
+    max_eval_steps=0,
+    init_checkpoint="",
+  )
+  assert result.returncode == 0, result.stderr
+  return folder, result
+
+
+def test_trains_evaluates_and_writes_its_files(trained):
+  folder, result = trained
+  out = folder / "out"
+  assert not leftovers(out)
+  assert checkpoints.saved_steps(str(out)) == [3, 6]
+  config = json.loads((out / "bert_config.json").read_text())
+  assert config == {**config, **tiny.CONFIG}
+  results = read_results(out)
+  assert list(results) == [
+    "global_step",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+  ]
+  assert results["global_step"] == 6
+  assert 4.0 < results["loss"] < 4.8  # ln 40 + ln 2 is 4.38.
+  for line in (
+    "training from step 0 to 6",
+    f"wrote {out}/model.ckpt-6",
+    f"curves: tensorboard --logdir={out}",
+    f"wrote {out}/eval_results.txt:",
+  ):
+    assert line in result.stdout.splitlines()
+
+
+def test_the_terminal_shows_how_it_goes(trained):
+  lines = error_lines(trained[1].stderr)
+  assert lines[0].startswith("step 1/6  loss ")
+  assert all(f" {name} " in lines[0] for name in SCALARS)
+  last = [line for line in lines if line.startswith("step 6/6  ")][0]
+  assert " examples_per_second " in last
+  assert last.endswith("  ETA 0:00:00")
+  evaluations = [line for line in lines if line.startswith("evaluation")]
+  assert [line.split(":")[0] for line in evaluations] == [
+    f"evaluation at step {step}" for step in (2, 4, 6)
+  ]
+
+
+def test_tensorboard_gets_the_same_by_name(trained):
+  history = read_scalars(trained[0] / "out")
+  results = read_results(trained[0] / "out")
+  scores = [name for name in results if name != "global_step"]
+  assert sorted(history) == sorted(
+    [*SCALARS, "examples_per_second", *(f"eval/{name}" for name in scores)]
+  )
+  assert sorted(history["loss"]) == [1, 2, 4, 6]
+  # The rate of the last update, the sixth: 5e-5 decayed over five of six steps.
+  assert history["learning_rate"][6] == pytest.approx(5e-5 / 6)
+  for name in scores:
+    assert sorted(history[f"eval/{name}"]) == [2, 4, 6]
+    assert history[f"eval/{name}"][6] == pytest.approx(results[name])
+
+
+def test_evaluation_counts_every_record_once(trained, data):
+  """--max_eval_steps=0, --eval_batch_size and the newest checkpoint."""
+  folder, _ = trained
+  expected = read_results(folder / "out")
+  result = tiny.run(
+    folder,
+    input_file="nothing-trains-here",
+    eval_input_file=data,
+    do_eval=True,
+    eval_batch_size=60,
+    max_eval_steps=0,
+  )
+  assert_refused(result, "--input_file: no file matches 'nothing-trains-here'")
+  result = tiny.run(
+    folder, input_file=data, do_eval=1, eval_batch_size=60, max_eval_steps=0
+  )
+  assert result.returncode == 0, result.stderr
+  assert f"weights from {folder}/out/model.ckpt-6" in result.stdout
+  results = read_results(folder / "out")
+  for name, value in expected.items():
+    if name != "loss":  # A mean of the batches' means.
+      assert results[name] == pytest.approx(value, rel=1e-5)
+  only = tiny.write_records(folder / "only.tfrecord", [7])
+  twice = f"{only},{only}"
+  result = tiny.run(
+    folder,
+    input_file=data,
+    eval_input_file=twice,
+    do_eval=True,
+    max_eval_steps=0,
+  )
+  assert result.returncode == 0, result.stderr
+  masked = tiny.make_values(7)["masked_lm_weights"].count(1.0)
+  accuracy = read_results(folder / "out")["masked_lm_accuracy"]
+  assert accuracy * masked == pytest.approx(round(accuracy * masked))
+
+
+def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
+  """Also: a second run has nothing to do, a wrong config is refused."""
+  whole = trained[0] / "out"
+  options = {"input_file": data, "do_train": True, "num_train_steps": 6}
+  out = tmp_path / "out"
+  out.mkdir()
+  for path in whole.glob("model.ckpt-3.*"):
+    (out / path.name).write_bytes(path.read_bytes())
+  # What a killed run may leave: half a checkpoint, data without an index.
+  (out / "model.ckpt-6.writing.index.tempstate1").write_bytes(b"half")
+  (out / "model.ckpt-4.data-00000-of-00001").write_bytes(b"no index")
+  result = tiny.run(tmp_path, {"hidden_size": 32}, **options)
+  assert_refused(result, f"{out} belongs to another model; choose another --")
+  # The refused config must not have been left there.
+  result = tiny.run(tmp_path, **options)
+  assert result.returncode == 0, result.stderr
+  assert "resuming at step 3 of 6" in result.stdout.splitlines()
+  assert checkpoint_bytes(out, 6) == checkpoint_bytes(whole, 6)
+  assert not leftovers(out)
+  assert checkpoints.saved_steps(str(out)) == [3, 6]
+  result = tiny.run(tmp_path, **options)
+  assert result.returncode == 0, result.stderr
+  assert (
+    "step 6 of 6: nothing to do; raise --num_train_steps or choose another "
+    "--output_dir"
+  ) in result.stdout.splitlines()
+  result = tiny.run(tmp_path, {"num_attention_heads": 4}, **options)
+  assert_refused(
+    result, f"{out} belongs to another model (num_attention_heads: 2, not 4)"
+  )
+
+
+def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
+  result = tiny.run(
+    tmp_path,
+    input_file=data,
+    do_train=True,
+    do_eval=True,
+    num_train_steps=2,
+    precision="bfloat16",
+    distribution="mirrored",
+    gradient_accumulation_steps=2,
+  )
+  assert result.returncode == 0, result.stderr
+  results = read_results(tmp_path / "out")
+  assert 4.0 < results["loss"] < 4.8
+  values = dict(checkpoints.read(f"{tmp_path}/out/model.ckpt-2"))
+  assert {v.dtype.name for v in values.values()} == {"float32", "int64"}
+
+
+@pytest.fixture(name="values")
+def define_flags(monkeypatch):
+  """The program's flags, in a set of their own."""
+  values = flags.FlagValues()
+  for name in dir(flags):
+    if name.startswith("DEFINE_"):
+      function = functools.partial(getattr(flags, name), flag_values=values)
+      monkeypatch.setattr(flags, name, function)
+  run_pretraining.define_flags()
+  for module in (run_pretraining, common_flags):
+    monkeypatch.setattr(module, "FLAGS", values)
+  return values
+
+
+def parse_flags_table(program):
+  """Returns {flag: (type, default)} of a program in FLAGS.md."""
+  section = FLAGS_TABLE.read_text().split(f"## {program}\n")[1].split("##")[0]
+  rows = re.findall(r"\| `--(\w+)` \| (\w+) \| `(.*)` \|", section)
+  return {name: (kind, default) for name, kind, default in rows}
+
+
+@pytest.mark.skipif(not FLAGS_TABLE.exists(), reason=f"no {FLAGS_TABLE}")
+def test_the_flags_of_the_original_keep_their_defaults(values):
+  table = parse_flags_table("run_pretraining.py")
+  assert len(table) == 22
+  for name, (kind, default) in table.items():
+    assert values[name].flag_type() == kind
+    assert str(values[name].default) == default, name
+
+
+@contextlib.contextmanager
+def started(folder, **options):
+  """A run in its own process, ended by the test or killed after it."""
+  process = subprocess.Popen(
+    tiny.command(folder, **options),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  try:
+    yield process
+  finally:
+    process.kill()
+    process.communicate()
+
+
+def wait_for(path, seconds=120):
+  deadline = time.monotonic() + seconds
+  while not path.exists():
+    assert time.monotonic() < deadline, f"no {path}"
+    time.sleep(0.02)
+
+
+def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
+  """Ctrl-C, then SIGTERM; against a run that is left alone."""
+  options = {
+    "input_file": data,
+    "do_train": True,
+    "num_train_steps": 30_000,  # It does not get there.
+    "save_checkpoints_steps": 50,
+    "iterations_per_loop": 10,
+    "keep_checkpoint_max": 0,
+  }
+  out, alone = tmp_path / "out", tmp_path / "alone"
+  last = 0
+  for number in (signal.SIGINT, signal.SIGTERM):
+    common = last - last % 50 + 100  # Saved while nothing is wrong.
+    with started(tmp_path, **options) as process:
+      wait_for(out / f"model.ckpt-{common}.index")
+      process.send_signal(number)
+      output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, errors
+    name = signal.Signals(number).name
+    assert f"{name}: saving a checkpoint, then leaving" in errors
+    assert "Traceback" not in errors
+    last = checkpoints.saved_steps(str(out))[-1]
+    assert last >= common
+    assert (
+      f"stopped at step {last} of 30000; the same command goes on there"
+    ) in output
+    assert f"wrote {out}/model.ckpt-{last}" in output
+  with started(tmp_path, **{**options, "output_dir": alone}) as process:
+    wait_for(alone / f"model.ckpt-{common}.index")
+  assert checkpoint_bytes(alone, common) == checkpoint_bytes(out, common)
+
+
+# What the user can get wrong. Most of it in this process: `run_program` turns
+# these exceptions, and no others, into one line, as the first test shows.
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"do_trian": True}, "Unknown command line flag 'do_trian'"),
+    ({}, "nothing to do: pass --do_train=true or --do_eval=true"),
+  ],
+)
+def test_a_wrong_command_line_is_one_line(options, message, data, tmp_path):
+  result = tiny.run(tmp_path, input_file=data, **options)
+  assert_refused(result, message)
+  assert not result.stdout
+
+
+@pytest.fixture(name="refuse")
+def make_refuse(values, tmp_path, data):
+  """Calls `main` with flags; returns the line in which it ends."""
+
+  def refuse(config=(), **options):
+    options = {"input_file": data, "do_train": True, **options}
+    values(tiny.command(tmp_path, config, **options)[1:])
+    with pytest.raises((ValueError, OSError)) as caught:
+      run_pretraining.main()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+  return refuse
+
+
+@pytest.mark.parametrize(
+  ("config", "options", "message"),
+  [
+    ({}, {"max_seq_length": 8}, "pass --max_seq_length=16"),
+    ({}, {"max_seq_length": 32}, "--max_seq_length=32 is above the config's"),
+    ({}, {"max_predictions_per_seq": 3}, "pass --max_predictions_per_seq=4"),
+    ({"vocab_size": 30}, {}, "the config's vocab_size is 30"),
+    ({"type_vocab_size": 1}, {}, "the config's type_vocab_size is 1"),
+    (
+      {"num_attention_heads": 3},
+      {},
+      "config.json: num_attention_heads (3) does not divide hidden_size (16)",
+    ),
+    ({"hiden_size": 3}, {}, "config.json: unknown keys: hiden_size"),
+    ({"hidden_act": "swish"}, {}, "config.json: hidden_act is 'swish'; known:"),
+    (
+      {},
+      {"bert_config_file": "/nowhere.json"},
+      "/nowhere.json: cannot be read",
+    ),
+    ({}, {"input_file": "/nowhere/*"}, "no file matches '/nowhere/*'"),
+    (
+      {},
+      {"eval_input_file": "/no"},
+      "--eval_input_file: no file matches '/no'",
+    ),
+    ({}, {"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
+    ({}, {"train_batch_size": 9, "gradient_accumulation_steps": 2}, "--train_"),
+    ({}, {"output_dir": "/proc/nowhere"}, "--output_dir=/proc/nowhere: not a "),
+    ({}, {"output_dir": "/dev/null"}, "--output_dir=/dev/null: not a folder"),
+    ({}, {"output_dir": "run[1]"}, "--output_dir=run[1]: TensorFlow reads no "),
+  ],
+)
+def test_what_does_not_fit_is_named(config, options, message, refuse):
+  assert message in refuse(config, **options)
+
+
+@pytest.mark.parametrize(
+  "name", ["train_batch_size", "eval_batch_size", "max_seq_length"]
+)
+def test_a_size_of_zero_is_refused(name, values, tmp_path):
+  with pytest.raises(flags.Error, match=f"--{name}=0: 0 is not a positive"):
+    values(tiny.command(tmp_path, **{name: 0})[1:])
+
+
+def write_checkpoint(folder, step=1, shape=(2,)):
+  folder.mkdir(exist_ok=True)
+  name = "bert/embeddings/word_embeddings"
+  variables = {name: tf.Variable(tf.zeros(shape))}
+  return checkpoints.save(str(folder), step, variables, keep=0)
+
+
+def test_an_initial_checkpoint_of_another_model_lists_the_misfits(
+  refuse, tmp_path
+):
+  prefix = write_checkpoint(tmp_path / "other")
+  line = refuse(init_checkpoint=prefix)
+  assert line.startswith(f"{prefix} does not fit the model: - bert/embeddings/")
+  assert line.endswith("word_embeddings: shape (2,), the model's is (40, 16)")
+
+
+@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_half_written_checkpoint_is_named(
+  suffix, share, refuse, trained, tmp_path
+):
+  init = tmp_path / "init"
+  init.mkdir()
+  for path in (trained[0] / "out").glob("model.ckpt-6.*"):
+    (init / path.name).write_bytes(path.read_bytes())
+  path = init / f"model.ckpt-6{suffix}"
+  path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+  assert refuse(init_checkpoint=init).startswith(f"{init}/model.ckpt-6: ")
+  assert refuse(output_dir=init).startswith(f"{init}/model.ckpt-6: ")
+
+
+def test_a_missing_data_file_is_named(refuse, trained, tmp_path):
+  init = tmp_path / "init"
+  init.mkdir()
+  index = (trained[0] / "out" / "model.ckpt-6.index").read_bytes()
+  (init / "model.ckpt-6.index").write_bytes(index)
+  assert refuse(init_checkpoint=init).startswith(f"{init}/model.ckpt-6: ")
+
+
+def copy_run(trained, out):
+  out.mkdir()
+  for path in (trained[0] / "out").iterdir():
+    (out / path.name).write_bytes(path.read_bytes())
+
+
+def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
+  out = tmp_path / "out"
+  copy_run(trained, out)
+  good = checkpoint_bytes(out, 6)
+  tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 5000)
+  options = {"input_file": data, "do_train": True, "num_train_steps": 6}
+  result = tiny.run(tmp_path, **options)
+  assert result.returncode == 0, result.stderr
+  assert f"{out}/model.ckpt-6: " in result.stderr
+  assert "trying the one before it" in result.stderr
+  assert "resuming at step 3 of 6" in result.stdout
+  assert checkpoint_bytes(out, 6) == good
+
+
+def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
+  """In training and in evaluation; what was saved stays as it was."""
+  out = tmp_path / "out"
+  copy_run(trained, out)
+  hurt = tiny.write_records(tmp_path / "hurt.tfrecord", range(300))
+  tiny.damage(hurt, 200 * 261 + 40)
+  options = {"input_file": hurt, "num_train_steps": 1000}
+  message = f"{hurt}: record 200 is damaged or cut short"
+  result = tiny.run(tmp_path, do_train=True, **options)
+  lines = error_lines(result.stderr)
+  assert result.returncode == 1
+  assert message in lines[-1]
+  assert not [line for line in lines[:-1] if not line.startswith("step ")]
+  before = checkpoint_bytes(trained[0] / "out", 6)
+  assert checkpoint_bytes(out, 6) == before
+  result = tiny.run(tmp_path, do_eval=True, max_eval_steps=0, **options)
+  assert_refused(result, message)
+
+
+def limit_file_size():
+  # Writing past it fails as it does on a full disk, with EFBIG.
+  signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+def test_a_full_disk_loses_nothing(trained, data, tmp_path):
+  out = tmp_path / "out"
+  copy_run(trained, out)
+  before = checkpoint_bytes(out, 6)
+  options = {"input_file": data, "do_train": True, "num_train_steps": 8}
+  result = tiny.run(tmp_path, preexec_fn=limit_file_size, **options)
+  lines = error_lines(result.stderr)
+  assert result.returncode == 1
+  assert lines[-1].startswith(
+    f"run_pretraining.py: error: {out}/model.ckpt-8: cannot be written: "
+  )
+  assert not [line for line in lines[:-1] if not line.startswith("step ")]
+  assert checkpoints.saved_steps(str(out)) == [3, 6]
+  assert checkpoint_bytes(out, 6) == before
+  assert not leftovers(out)
+  result = tiny.run(tmp_path, **options)
+  assert result.returncode == 0, result.stderr
+  assert "resuming at step 6 of 8" in result.stdout
