@@ -179,6 +179,7 @@ def make_strategy():
   """
   import tensorflow as tf
 
+  tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
   distribution = "tpu" if FLAGS.use_tpu else FLAGS.distribution
   if distribution == "mirrored":
     kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
