@@ -120,12 +120,23 @@ class AdamWeightDecayOptimizer:
     context.merge_call(update, args=(list(gradients), rate))
 
   def _update_one(self, variable, gradient, m, v, rate, decay):
-    m.assign(self.beta_1 * m + (1.0 - self.beta_1) * gradient)
-    v.assign(self.beta_2 * v + (1.0 - self.beta_2) * tf.square(gradient))
-    step = m / (tf.sqrt(v) + self.epsilon)
-    if decay:
-      step += decay * variable
-    variable.assign_sub(rate * step)
+    old = [tf.convert_to_tensor(x) for x in (variable, gradient, m, v)]
+    new = _adam(*old, rate, decay, self.beta_1, self.beta_2, self.epsilon)
+    for target, value in zip((variable, m, v), new, strict=True):
+      target.assign(value)
+
+
+# Compiled, this is one pass over the memory instead of fifteen: more than twice
+# as fast on a CPU. The variables stay outside: within a compiled function the
+# replicas would share them.
+@tf.function(autograph=False, jit_compile=True)
+def _adam(p, gradient, m, v, rate, decay, beta_1, beta_2, epsilon):
+  m = beta_1 * m + (1.0 - beta_1) * gradient
+  v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
+  step = m / (tf.sqrt(v) + epsilon)
+  if decay:
+    step += decay * p
+  return p - rate * step, m, v
 
 
 def create_optimizer(
