@@ -104,7 +104,7 @@ def masked_words(path: pathlib.Path) -> collections.Counter:
   counts = collections.Counter()
   limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
   for _, serialized in records.sequential_dataset([str(path)]).batch(256):
-    features = records.parse_batch(serialized, spec, limits={})
+    features = records.parse_batch(serialized, spec, limits)
     used = features["masked_lm_weights"].numpy() > 0
     counts.update(features["masked_lm_ids"].numpy()[used].tolist())
   return counts
