@@ -18,8 +18,8 @@ from collections.abc import Mapping
 import contextlib
 import dataclasses
 import functools
+import os
 import signal
-import sys
 import time
 from typing import Any, NamedTuple
 
@@ -124,17 +124,9 @@ def train(
   step = _resume(plan, saved)
   if step >= plan.num_train_steps:
     return TrainingResult(step, None)
-  make_batches = functools.partial(
-    _replica_batches, source, plan, strategy.num_replicas_in_sync
-  )
-  signature = make_batches(tf.distribute.InputContext(), 0).element_spec
+  iterator, signature = _distribute(strategy, source, plan, step)
   train_steps = _make_train_steps(
     strategy, model, optimizer, loss_fn, plan, global_step, signature
-  )
-  iterator = iter(
-    strategy.distribute_datasets_from_function(
-      functools.partial(make_batches, skip=step)
-    )
   )
   reporter = _Reporter(plan, step, strategy)
   with _caught_signals() as caught:
@@ -332,6 +324,18 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
   return accumulate
 
 
+def _distribute(strategy, source, plan, step):
+  """Returns an iterator over the batches from a step on, and a batch's type."""
+  make_batches = functools.partial(
+    _replica_batches, source, plan, strategy.num_replicas_in_sync
+  )
+  signature = make_batches(tf.distribute.InputContext(), 0).element_spec
+  batches = strategy.distribute_datasets_from_function(
+    functools.partial(make_batches, skip=step)
+  )
+  return iter(batches), signature
+
+
 def _replica_batches(source, plan, replicas, context, skip):
   """Makes the batches of one worker's replicas, each of one replica's rows."""
   workers = context.num_input_pipelines
@@ -395,7 +399,7 @@ def _save(strategy, plan, step, saved):
 
 def _agree(strategy, count, stopping):
   """Makes all workers run as many steps per call, and stop together."""
-  if not strategy.extended._in_multi_worker_mode():  # noqa: SLF001
+  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
     return count, stopping
   values = strategy.run(lambda: tf.constant([float(count), float(stopping)]))
   total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
@@ -412,7 +416,8 @@ def _caught_signals() -> Iterator[list[int]]:
     caught.append(signum)
     _restore_handlers(previous)
     name = signal.Signals(signum).name
-    print(f"{name}: saving a checkpoint, then leaving", file=sys.stderr)
+    # Not print: the signal may have come in the middle of one.
+    os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
 
   for signum in (signal.SIGINT, signal.SIGTERM):
     previous[signum] = signal.signal(signum, catch)
