@@ -38,18 +38,18 @@ def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   seen = set()
   train, evaluation = [], []
   for _, text in sorted(pydoc_data.topics.topics.items()):
-    paragraphs = []
+    sentences = []
     for paragraph in re.split(r"\n\s*\n", text):
-      # Topics quote each other: a paragraph counts once, so that nothing of the
-      # evaluation is in the training. Grammars and examples are left out.
       prose = " ".join(paragraph.split())
-      if prose not in seen and is_prose(prose):
-        seen.add(prose)
-        sentences = re.split(r"(?<=[.!?:]) +(?=[A-Z\"(])", prose)
-        paragraphs.append("\n".join(sentences))
-    cut = len(paragraphs) - len(paragraphs) // 10
-    train.append("\n".join(paragraphs[:cut]) + "\n")
-    evaluation.append("\n".join(paragraphs[cut:]) + "\n")
+      if is_prose(prose):  # Not a grammar, not an example.
+        sentences += re.split(r"(?<=[.!?:]) +(?=[A-Z\"(])", prose)
+    # Topics quote each other: a sentence counts once, so that nothing of the
+    # evaluation is in the training.
+    sentences = [s for s in dict.fromkeys(sentences) if s not in seen]
+    seen.update(sentences)
+    cut = len(sentences) - len(sentences) // 10
+    train.append("\n".join(sentences[:cut]) + "\n")
+    evaluation.append("\n".join(sentences[cut:]) + "\n")
   train_path.write_text("\n".join(train), encoding="utf-8")
   eval_path.write_text("\n".join(evaluation), encoding="utf-8")
 

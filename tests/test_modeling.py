@@ -131,6 +131,17 @@ def test_activations_at_one():
   )
 
 
+def test_gelu_has_the_gradient_of_its_formula():
+  x = tf.constant([-3.0, -1.0, 0.0, 0.5, 2.0])
+  with tf.GradientTape(persistent=True) as tape:
+    tape.watch(x)
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    formula = 0.5 * x * (1 + tf.tanh(inner))
+    ours = modeling.gelu(x)
+  expected = tape.gradient(formula, x)
+  np.testing.assert_allclose(tape.gradient(ours, x), expected, atol=1e-6)
+
+
 class TestDropout:
   SEED = tf.constant([3, 4])
 
