@@ -7,11 +7,10 @@ rounds. All get the same synthetic batch; a step is everything until the weights
 are updated: dropout, backward pass, clipping, AdamW. Between the steps another
 process times one large matrix product: the peak of this machine at that moment.
 
-On two cores it prints after nine minutes that ours reaches 80 % of the peak in
-float32 and 72 % in bfloat16; it is 1.33 and 1.37 times as fast as Hugging Face
-on PyTorch, 1.02 and 1.18 times as fast as KerasHub, and takes the most memory:
-6.5 GB and 5.1 GB, where Hugging Face takes 4.7 and 4.3. It fails if ours is the
-slower one, or below 70 % and 55 % of the peak.
+On two cores it prints after nine minutes that ours reaches 79 % of the peak in
+float32 and 69 % in bfloat16, and is 1.66 and 1.81 times as fast as Hugging Face
+on PyTorch (1.33 and 1.37 in another run), 1.03 and 1.21 times as fast as
+KerasHub. It fails if ours is the slower one, or below 70 % and 55 % of the peak.
 """
 
 import argparse
