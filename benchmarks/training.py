@@ -10,7 +10,7 @@ process times one large matrix product: the peak of this machine at that moment.
 On two cores it prints after nine minutes that ours reaches 79 % of the peak in
 float32 and 69 % in bfloat16, and is 1.66 and 1.81 times as fast as Hugging Face
 on PyTorch (1.33 and 1.37 in another run), 1.03 and 1.21 times as fast as
-KerasHub. It fails if ours is the slower one, or below 70 % and 55 % of the peak.
+KerasHub. It fails if ours is slower, or below 70 % and 55 % of the peak.
 """
 
 import argparse
