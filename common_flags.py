@@ -220,8 +220,8 @@ def claim_output_dir(config) -> None:
   try:
     if not files.is_remote(FLAGS.output_dir):
       os.makedirs(FLAGS.output_dir, exist_ok=True)
-      with tempfile.TemporaryFile(dir=FLAGS.output_dir):
-        pass  # It has no name: nothing can be left behind.
+      # Without a name, so that nothing can be left behind.
+      tempfile.TemporaryFile(dir=FLAGS.output_dir).close()
   except OSError as error:
     raise ValueError(
       f"--output_dir={FLAGS.output_dir}: not a folder that can be written: "

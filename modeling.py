@@ -222,6 +222,22 @@ def _initializer(config: BertConfig) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+def _dense(
+  parent: keras.layers.Layer,
+  size: int,
+  name: str,
+  activation: str | None = None,
+) -> keras.layers.Dense:
+  """Makes a dense layer of a layer that has a config."""
+  return keras.layers.Dense(
+    size,
+    activation=activation,
+    kernel_initializer=_initializer(parent.config),
+    dtype=parent.dtype_policy,
+    name=name,
+  )
+
+
 class LayerNorm(keras.layers.Layer):
   """Normalises the last axis to mean 0 and variance 1, then scales and shifts.
 
@@ -299,13 +315,7 @@ class SelfAttention(keras.layers.Layer):
     super().__init__(**kwargs)
     self.config = config
     for name in ("query", "key", "value"):
-      dense = keras.layers.Dense(
-        config.hidden_size,
-        kernel_initializer=_initializer(config),
-        dtype=self.dtype_policy,
-        name=name,
-      )
-      setattr(self, name, dense)
+      setattr(self, name, _dense(self, config.hidden_size, name))
 
   def build(self, input_shape=None):
     for dense in (self.query, self.key, self.value):
@@ -349,12 +359,7 @@ class ResidualOutput(keras.layers.Layer):
     super().__init__(**kwargs)
     self.config = config
     self.input_size = input_size
-    self.dense = keras.layers.Dense(
-      config.hidden_size,
-      kernel_initializer=_initializer(config),
-      dtype=self.dtype_policy,
-      name="dense",
-    )
+    self.dense = _dense(self, config.hidden_size, "dense")
     self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
 
   def build(self, input_shape=None):
@@ -394,12 +399,7 @@ class Intermediate(keras.layers.Layer):
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = keras.layers.Dense(
-      config.intermediate_size,
-      kernel_initializer=_initializer(config),
-      dtype=self.dtype_policy,
-      name="dense",
-    )
+    self.dense = _dense(self, config.intermediate_size, "dense")
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -466,13 +466,7 @@ class Pooler(keras.layers.Layer):
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = keras.layers.Dense(
-      config.hidden_size,
-      activation="tanh",
-      kernel_initializer=_initializer(config),
-      dtype=self.dtype_policy,
-      name="dense",
-    )
+    self.dense = _dense(self, config.hidden_size, "dense", activation="tanh")
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -564,12 +558,7 @@ class MaskedLmTransform(keras.layers.Layer):
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = keras.layers.Dense(
-      config.hidden_size,
-      kernel_initializer=_initializer(config),
-      dtype=self.dtype_policy,
-      name="dense",
-    )
+    self.dense = _dense(self, config.hidden_size, "dense")
     self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
 
   def build(self, input_shape=None):
