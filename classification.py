@@ -1,0 +1,479 @@
+"""Classification of texts and pairs: examples, their labels, their features.
+
+A `Task` says which files there are, a `Table` which columns of one hold what.
+`read_examples` reads them, `make_features` makes the inputs of the model, and
+`encode_feature` the records of the original program.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import functools
+import math
+import re
+from typing import Any, NamedTuple
+
+import files
+import record_writer
+import tables
+import tokenization
+
+Label = int | list[int] | float
+
+PROBLEMS = ("single_label", "multi_label", "regression")
+_LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+# Labels that no two examples share are a wrong column, if there are so many.
+_TOO_MANY_LONE_LABELS = 20
+
+
+class Example(NamedTuple):
+  """A text, or a pair of texts, and what is known about it."""
+
+  example_id: str  # As in the file, else its number there, from 0.
+  text_a: str
+  text_b: str | None
+  # None if it is not known; a tuple of several for a list in a JSON file.
+  label: str | tuple[str, ...] | None
+  place: str  # "path:line".
+  group: str | None  # XNLI's language.
+
+
+class Table(NamedTuple):
+  """A file of examples and its columns; None: the file has no such column."""
+
+  path: str
+  text: tables.Column
+  text_pair: tables.Column | None = None
+  label: tables.Column | None = None
+  id: tables.Column | None = None
+  header: bool | None = None  # See `tables.read_columns`.
+  format: str | None = None  # See `tables.read_rows`.
+  quoting: bool | None = None  # See `tables.read_rows`.
+  label_required: bool = True  # Else a column of that name may be missing.
+  group: tables.Column | None = None
+  groups: tuple[str, ...] = ()  # If any, only rows of these are read.
+  renamed_labels: tuple[tuple[str, str], ...] = ()  # (in the file, in the task)
+  skips_short_rows: bool = False  # See `tables.read_columns`.
+  allows_long_rows: bool = False  # See `tables.read_columns`.
+
+
+class Task(NamedTuple):
+  """What there is to learn, from which files, and how it is scored."""
+
+  name: str
+  labels: tuple[str, ...]  # (): none (regression), or to be found in the data.
+  problem: str  # One of PROBLEMS.
+  train: tuple[Table, ...]  # Read one after the other.
+  dev: tuple[tuple[str, Table], ...]  # Each with a name, such as "matched".
+  test: tuple[tuple[str, Table], ...]
+  metrics: tuple[str, ...]  # The first one selects the best checkpoint.
+  submissions: tuple[str, ...] = ()  # GLUE's file name for each test set.
+
+
+class Feature(NamedTuple):
+  """An input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""
+
+  input_ids: list[int]  # Not padded.
+  segment_ids: list[int]  # 0 up to the first [SEP], then 1.
+  label: Label  # See `make_label_encoder`.
+  example_index: int  # From 0; the windows of a long text share it.
+  was_cut: bool  # Tokens of the example are in none of its features.
+
+
+# Reading examples.
+
+
+def read_examples(table: Table) -> Iterator[Example]:
+  """Yields the examples of a file, no more than a row being in memory.
+
+  Raises:
+    ValueError: a row or a column is missing or damaged; the message begins with
+      the path and, where there is one, the line.
+    OSError: the file cannot be read.
+  """
+  renamed = dict(table.renamed_labels)
+  groups_seen = set()
+  count = 0
+  for place, (text, text_pair, label, id, group) in _read_columns(table):
+    if table.groups and group not in table.groups:
+      groups_seen.add(group)
+      continue
+    found = _to_label(label, place, table)
+    if text_pair is not None:
+      text_pair = _to_text(text_pair, place, table.text_pair)
+    yield Example(
+      str(count) if id is None else _to_scalar(id, place, table.id),
+      _to_text(text, place, table.text),
+      text_pair,
+      renamed.get(found, found),
+      place,
+      group,
+    )
+    count += 1
+  if groups_seen and not count:
+    raise ValueError(
+      f"{table.path}: holds no example of {', '.join(table.groups)}; it has"
+      f" {tables.list_names(sorted(groups_seen))}"
+    )
+  if not count:
+    raise ValueError(f"{table.path}: holds no example")
+
+
+def _read_columns(table: Table) -> Iterator[tables.Values]:
+  columns = (table.text, table.text_pair, table.label, table.id, table.group)
+  return tables.read_columns(
+    table.path,
+    columns,
+    optional=() if table.label_required else (table.label,),
+    header=table.header,
+    format=table.format,
+    quoting=table.quoting,
+    skips_short_rows=table.skips_short_rows,
+    allows_long_rows=table.allows_long_rows,
+  )
+
+
+def _to_text(value: Any, place: str, column: tables.Column) -> str:
+  if type(value) is str:  # A number of a JSON file is of a subclass.
+    return value
+  raise ValueError(
+    f"{place}: {column!r} must be a string, found {tables.describe(value)}"
+  )
+
+
+def _to_scalar(value: Any, place: str, column: tables.Column) -> str:
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, str):
+    return str(value).strip()
+  raise ValueError(
+    f"{place}: {column!r} must be a string or a number, found"
+    f" {tables.describe(value)}"
+  )
+
+
+def _to_label(
+  value: Any, place: str, table: Table
+) -> str | tuple[str, ...] | None:
+  if value is None:
+    if table.label_required and table.label is not None:
+      raise ValueError(f"{place}: no label")
+    return None
+  if isinstance(value, list):
+    return tuple(_to_scalar(item, place, table.label) for item in value)
+  label = _to_scalar(value, place, table.label)
+  return label if label or table.label_required else None
+
+
+# Labels.
+
+
+def find_labels(
+  examples: Iterable[Example], problem: str, separator: str = ","
+) -> list[str]:
+  """Collects the labels of examples, for their numbers.
+
+  Args:
+    examples: those to learn from.
+    problem: one of PROBLEMS.
+    separator: stands between the labels of an example in multi-label problems.
+
+  Returns:
+    Each label once: in the order of numbers if all of them are integers, else
+    in that of their characters. None for regression.
+
+  Raises:
+    ValueError: an example has no label, there is only one, or each example has
+      one of its own.
+  """
+  if problem == "regression":
+    return []
+  split = _make_splitter(problem, separator)
+  counts = collections.Counter()
+  path = ""
+  for example in examples:
+    path = path or example.place.rpartition(":")[0]
+    counts.update(set(split(example)))
+  found = sorted(counts)
+  if len(found) < (2 if problem == "single_label" else 1):
+    raise ValueError(
+      f"{path}: expected two labels or more, found only"
+      f" {tables.list_names(found) or 'rows without one'}; is it the right"
+      " column?"
+    )
+  if len(found) > _TOO_MANY_LONE_LABELS and counts.total() == len(found):
+    raise ValueError(
+      f"{path}: each of its {len(found)} labels occurs only once"
+      f" ({tables.list_names(found[:3])}, ...); is it the right column?"
+    )
+  if all(map(_INTEGER.fullmatch, found)):
+    found.sort(key=int)
+  return found
+
+
+def write_labels(path: str, labels: Sequence[str]) -> None:
+  """Writes labels for `read_labels`, one a line, whole or not at all.
+
+  Raises:
+    ValueError: a label would not be read as it is, or there are two of it.
+    OSError: the file cannot be written.
+  """
+  written = set()
+  for label in labels:
+    if not label or label != label.strip() or "\n" in label:
+      raise ValueError(
+        f"{path}: cannot hold the label {label[:99]!r}: expected text on one"
+        " line, without space around it"
+      )
+    if label in written:
+      raise ValueError(f"{path}: cannot hold the label {label[:99]!r} twice")
+    written.add(label)
+  files.write_text(path, "".join(f"{label}\n" for label in labels))
+
+
+def read_labels(path: str) -> list[str]:
+  """Reads labels, one a line, in the order of their numbers.
+
+  Raises:
+    ValueError: a line is blank or there twice, or the file is empty.
+    OSError: the file cannot be read.
+  """
+  lines = {}
+  for number, line in enumerate(files.read_lines(path), 1):
+    label = (line.removeprefix("\ufeff") if number == 1 else line).strip()
+    if not label:
+      raise ValueError(f"{path}:{number}: a blank line; expected a label")
+    if label in lines:
+      raise ValueError(
+        f"{path}:{number}: the label {label[:99]!r} is on line {lines[label]}"
+        " too"
+      )
+    lines[label] = number
+  if not lines:
+    raise ValueError(f"{path}: holds no label; expected one a line")
+  return list(lines)
+
+
+def make_label_encoder(
+  labels: Sequence[str], problem: str, separator: str = ","
+) -> Callable[[Example], Label]:
+  """Returns the function that turns an example's label into numbers.
+
+  Args:
+    labels: all labels, in the order of their numbers; none for regression.
+    problem: one of PROBLEMS.
+    separator: see `find_labels`.
+
+  Returns:
+    A function that gives the number of the label (single_label), 1 for each of
+    the labels that the example has and 0 for the others (multi_label), or the
+    number that the label is (regression). An example whose label is None, as in
+    test data, gets zeros. The function raises a ValueError that begins with the
+    place if the label is empty, is none of `labels`, or is no number.
+  """
+  if problem == "regression":
+    return _to_float
+  split = _make_splitter(problem, separator)
+  numbers = {label: number for number, label in enumerate(labels)}
+
+  def find_number(label, place):
+    if label not in numbers:
+      raise ValueError(
+        f"{place}: unknown label {label[:99]!r}; known:"
+        f" {tables.list_names(labels)}"
+      )
+    return numbers[label]
+
+  def encode_one(example):
+    if example.label is None:
+      return 0
+    return find_number(split(example)[0], example.place)
+
+  def encode_several(example):
+    hot = [0] * len(labels)
+    for label in () if example.label is None else split(example):
+      hot[find_number(label, example.place)] = 1
+    return hot
+
+  return encode_one if problem == "single_label" else encode_several
+
+
+def _make_splitter(
+  problem: str, separator: str
+) -> Callable[[Example], Sequence[str]]:
+  """Returns the function that gives the labels of an example."""
+  if not separator:
+    raise ValueError("--label_separator: expected a character, found none")
+
+  def get_one(example):
+    if isinstance(example.label, tuple):
+      raise ValueError(
+        f"{example.place}: a list of labels; expected one (several need"
+        " --problem=multi_label)"
+      )
+    if not example.label:
+      raise ValueError(f"{example.place}: no label")
+    return (example.label,)
+
+  def get_several(example):
+    parts = example.label
+    if parts is None:
+      raise ValueError(f"{example.place}: no label")
+    if isinstance(parts, str):
+      parts = map(str.strip, parts.split(separator))
+    return tuple(filter(None, parts))
+
+  return get_one if problem == "single_label" else get_several
+
+
+def _to_float(example: Example) -> float:
+  if example.label is None:
+    return 0.0
+  try:
+    value = float(example.label)
+  except (TypeError, ValueError):
+    value = math.nan
+  if not abs(value) <= _LARGEST_FLOAT:  # NaN is not, either.
+    shown = repr(example.label)[:99] if example.label else "nothing"
+    raise ValueError(f"{example.place}: expected a number, found {shown}")
+  return value
+
+
+# Features.
+
+
+def make_features(
+  examples: Iterable[Example],
+  tokenizer: tokenization.FullTokenizer,
+  encode_label: Callable[[Example], Label],
+  max_seq_length: int,
+  doc_stride: int | None = None,
+) -> Iterator[Feature]:
+  """Turns examples into inputs of the model.
+
+  Without `doc_stride`, a text is cut at its end, of a pair the longer text
+  token by token, as in the original. With it, the text (of a pair the second
+  one) becomes several windows of as many tokens as fit, each of which begins
+  `doc_stride` tokens after the one before. The first text of a pair is in every
+  window; it is cut only if it leaves less room than `doc_stride` tokens to the
+  second one, and than that has.
+
+  Args:
+    examples: the texts.
+    tokenizer: makes their tokens.
+    encode_label: see `make_label_encoder`.
+    max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
+    doc_stride: tokens between the beginnings of windows; None: no windows.
+
+  Yields:
+    The features in the order of the examples and their windows.
+
+  Raises:
+    ValueError: max_seq_length or doc_stride leaves no room.
+  """
+  if max_seq_length < 3:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length}: expected at least 3: [CLS], a token"
+      " and [SEP]"
+    )
+  if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
+    raise ValueError(
+      f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"
+      f" no token is left out at --max_seq_length={max_seq_length}"
+    )
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  for index, example in enumerate(examples):
+    ids_a = tokenizer.encode(example.text_a)
+    ids_b = tokenizer.encode(example.text_b) if example.text_b else []
+    label = encode_label(example)
+    windows, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
+    for window_a, window_b in windows:
+      packed = tokenization.pack(
+        window_a, window_b, cls_id=cls_id, sep_id=sep_id
+      )
+      yield Feature(packed.input_ids, packed.segment_ids, label, index, was_cut)
+
+
+def _fit(
+  ids_a: list[int],
+  ids_b: list[int],
+  max_seq_length: int,
+  doc_stride: int | None,
+) -> tuple[list[tuple[list[int], list[int]]], bool]:
+  """Returns the windows of a pair, and whether tokens are in none of them."""
+  room = max_seq_length - (3 if ids_b else 2)
+  if len(ids_a) + len(ids_b) <= room:
+    return [(ids_a, ids_b)], False
+  if ids_b and room < 2:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length}: expected at least 5 for a pair:"
+      " [CLS], a token, [SEP], a token and [SEP]"
+    )
+  if doc_stride is None:
+    tokenization.truncate_pair(ids_a, ids_b, room)
+    return [(ids_a, ids_b)], True
+  if not ids_b:
+    return [(part, []) for part in _windows(ids_a, room, doc_stride)], False
+  if doc_stride >= room:
+    raise ValueError(
+      f"--doc_stride={doc_stride}: expected at most {room - 1} for pairs at"
+      f" --max_seq_length={max_seq_length}"
+    )
+  kept_a = ids_a[: room - min(doc_stride, len(ids_b))]
+  parts = _windows(ids_b, room - len(kept_a), doc_stride)
+  return [(kept_a, part) for part in parts], len(kept_a) < len(ids_a)
+
+
+def _windows(ids: list[int], size: int, stride: int) -> list[list[int]]:
+  """Returns the parts of a size, up to the one that reaches the end.
+
+  >>> _windows([1, 2, 3, 4, 5, 6], 3, 2)
+  [[1, 2, 3], [3, 4, 5], [5, 6]]
+  """
+  starts = range(0, max(len(ids) - size, 0) + stride, stride)
+  return [ids[start : start + size] for start in starts]
+
+
+# Few of the numbers of records differ: each is encoded once.
+_encode_id = functools.cache(record_writer.encode_integer)
+_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
+
+
+def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
+  """Encodes a feature as a record of the original's, a tf.train.Example.
+
+  Returns:
+    The serialized input_ids, input_mask and segment_ids, int64
+    [max_seq_length], padded with 0; is_real_example, int64 [1], a 1; label_ids,
+    int64 [1] (single_label), int64 [labels] (multi_label) or float [1]
+    (regression).
+
+  Raises:
+    ValueError: the feature is longer than max_seq_length.
+  """
+  length = len(feature.input_ids)
+  if length > max_seq_length:
+    raise ValueError(f"{length} tokens; expected at most {max_seq_length}")
+  padding = bytes(max_seq_length - length)
+  ids = b"".join(map(_encode_id, feature.input_ids))
+  packed = {
+    "input_ids": ids + padding,
+    "input_mask": b"\1" * length + padding,
+    "segment_ids": bytes(feature.segment_ids) + padding,
+  }
+  encoded = {
+    name: record_writer.packed_feature(value) for name, value in packed.items()
+  }
+  encoded["label_ids"] = _encode_label(feature.label)
+  encoded["is_real_example"] = _IS_REAL_EXAMPLE
+  return record_writer.encode_example(encoded)
+
+
+def _encode_label(label: Label) -> bytes:
+  if isinstance(label, float):
+    return record_writer.float_feature([label])
+  values = label if isinstance(label, list) else [label]
+  return record_writer.int64_feature(values)

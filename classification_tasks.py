@@ -1,0 +1,602 @@
+"""Tasks of classification: GLUE and XNLI as a table, and files of one's own.
+
+The benchmarks' files keep their names. What is in those of CoLA, MRPC, MNLI and
+XNLI is read as the original program read it.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import functools
+import itertools
+import os
+import re
+from typing import NamedTuple
+
+import classification
+import files
+import tables
+
+_ENTAILMENT = ("contradiction", "entailment", "neutral")
+_BINARY = ("0", "1")
+# GLUE's files, XNLI's too: tabs, no quoting, and whatever else is in a row.
+_PLAIN = functools.partial(
+  classification.Table, quoting=False, allows_long_rows=True
+)
+
+
+class _Files(NamedTuple):
+  """The files of a task that has one dev and one test set."""
+
+  train: classification.Table
+  dev: classification.Table
+  test: classification.Table
+
+
+def _named_columns(
+  text: str,
+  text_pair: str | None,
+  label: str,
+  id: str = "index",
+  skips_short_rows: bool = False,
+) -> _Files:
+  """Makes the files of a task whose columns have the same names in each."""
+  dev = _PLAIN("dev.tsv", text, text_pair, label, header=True)
+  return _Files(
+    train=dev._replace(path="train.tsv", skips_short_rows=skips_short_rows),
+    dev=dev,
+    test=dev._replace(path="test.tsv", label=None, id=id),
+  )
+
+
+def _mnli_table(
+  path: str, label: tables.Column | None = -1
+) -> classification.Table:
+  return _PLAIN(path, 8, 9, label, id=0, header=True)
+
+
+def _task(
+  name: str,
+  labels: tuple[str, ...],
+  metrics: tuple[str, ...],
+  paths: _Files,
+  problem: str = "single_label",
+) -> classification.Task:
+  return classification.Task(
+    name=name.lower(),
+    labels=labels,
+    problem=problem,
+    train=(paths.train,),
+    dev=(("dev", paths.dev),),
+    test=(("test", paths.test),),
+    metrics=metrics,
+    submissions=(f"{name}.tsv",),
+  )
+
+
+# The columns of CoLA, MRPC, MNLI and XNLI are the original's, by number. It
+# took no labels from test files, even if there were some, nor do we.
+_GLUE = (
+  _task(
+    "CoLA",
+    _BINARY,
+    ("matthews_correlation", "accuracy"),
+    _Files(
+      train=_PLAIN("train.tsv", 3, label=1, header=False),
+      dev=_PLAIN("dev.tsv", 3, label=1, header=False),
+      test=_PLAIN("test.tsv", 1, id=0, header=True),
+    ),
+  ),
+  _task(
+    "SST-2",
+    _BINARY,
+    ("accuracy",),
+    _named_columns("sentence", None, "label"),
+  ),
+  _task(
+    "MRPC",
+    _BINARY,
+    ("f1", "accuracy"),
+    _Files(
+      train=_PLAIN("train.tsv", 3, 4, 0, header=True),
+      dev=_PLAIN("dev.tsv", 3, 4, 0, header=True),
+      test=_PLAIN("test.tsv", 3, 4, id=0, header=True),
+    ),
+  ),
+  _task(
+    "STS-B",
+    (),
+    ("corr", "pearson", "spearman"),
+    _named_columns("sentence1", "sentence2", "score"),
+    problem="regression",
+  ),
+  _task(
+    "QQP",
+    _BINARY,
+    ("f1", "accuracy"),
+    _named_columns(
+      "question1",
+      "question2",
+      "is_duplicate",
+      id="id",
+      skips_short_rows=True,  # The official train.tsv has a few broken ones.
+    ),
+  ),
+  classification.Task(
+    name="mnli",
+    labels=_ENTAILMENT,
+    problem="single_label",
+    train=(_mnli_table("train.tsv"),),
+    dev=(
+      ("matched", _mnli_table("dev_matched.tsv")),
+      ("mismatched", _mnli_table("dev_mismatched.tsv")),
+    ),
+    test=(
+      ("matched", _mnli_table("test_matched.tsv", label=None)),
+      ("mismatched", _mnli_table("test_mismatched.tsv", label=None)),
+    ),
+    metrics=("accuracy",),
+    submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
+  ),
+  _task(
+    "QNLI",
+    ("entailment", "not_entailment"),
+    ("accuracy",),
+    _named_columns("question", "sentence", "label"),
+  ),
+  _task(
+    "RTE",
+    ("entailment", "not_entailment"),
+    ("accuracy",),
+    _named_columns("sentence1", "sentence2", "label"),
+  ),
+  _task(
+    "WNLI",
+    _BINARY,
+    ("accuracy",),
+    _named_columns("sentence1", "sentence2", "label"),
+  ),
+  classification.Task(
+    name="ax",
+    labels=_ENTAILMENT,
+    problem="single_label",
+    train=(),
+    dev=(),
+    test=(
+      ("test", _PLAIN("diagnostic.tsv", "sentence1", "sentence2", id="index")),
+    ),
+    metrics=("matthews_correlation",),
+    submissions=("AX.tsv",),
+  ),
+)
+
+
+def xnli_task(languages: Sequence[str] = ("zh",)) -> classification.Task:
+  """Makes the XNLI task of some of its languages, by their codes.
+
+  Trains on the translations of MNLI into each of them, one after the other;
+  `Example.group` of the other examples is their language. The labels of
+  the test set are read if it has them.
+
+  Raises:
+    ValueError: no language is given.
+  """
+  languages = tuple(filter(None, map(str.strip, languages)))
+  if not languages:
+    raise ValueError("--xnli_language: expected a code such as zh, or several")
+  train = (
+    _PLAIN(
+      f"multinli/multinli.train.{language}.tsv",
+      0,
+      1,
+      2,
+      header=True,
+      renamed_labels=(("contradictory", "contradiction"),),
+    )
+    for language in languages
+  )
+  dev = _PLAIN("xnli.dev.tsv", 6, 7, 1, header=True, group=0, groups=languages)
+  test = dev._replace(path="xnli.test.tsv", label_required=False)
+  return classification.Task(
+    name="xnli",
+    labels=_ENTAILMENT,
+    problem="single_label",
+    train=tuple(train),
+    dev=(("dev", dev),),
+    test=(("test", test),),
+    metrics=("accuracy",),
+  )
+
+
+TASKS = {task.name: task for task in (*_GLUE, xnli_task())}
+
+
+def find_task(name: str) -> classification.Task:
+  """Returns a row of TASKS, in whatever way its name is written.
+
+  >>> find_task("SST2").name
+  'sst-2'
+
+  Raises:
+    ValueError: there is no such task.
+  """
+  wanted = _normalize_name(name)
+  for task in TASKS.values():
+    if _normalize_name(task.name) == wanted:
+      return task
+  raise ValueError(
+    f"--task_name={name}: expected one of {', '.join(sorted(TASKS))}, or file"
+    " for files of your own"
+  )
+
+
+def _normalize_name(name: str) -> str:
+  return re.sub("[-_ ]", "", name.lower())
+
+
+def task_in_folder(
+  task: classification.Task, data_dir: str
+) -> classification.Task:
+  """Returns the task with the paths of its files in a folder.
+
+  Of several dev or test sets, those behind the first one that are not there
+  are left out (MNLI's mismatched ones).
+  """
+
+  def locate(table):
+    return table._replace(path=os.path.join(data_dir, table.path))
+
+  def locate_all(sets):
+    located = [(name, locate(table)) for name, table in sets]
+    return (*located[:1], *(s for s in located[1:] if files.exists(s[1].path)))
+
+  return task._replace(
+    train=tuple(map(locate, task.train)),
+    dev=locate_all(task.dev),
+    test=locate_all(task.test),
+  )
+
+
+def write_submission(
+  path: str,
+  task: classification.Task,
+  predictions: Iterable[tuple[str, str | float]],
+) -> None:
+  """Writes predictions in the format that the GLUE server reads.
+
+  Args:
+    path: of the file; `Task.submissions` has the names the server expects.
+    task: what was predicted.
+    predictions: the id of each example of the test set, and its label; for
+      STS-B its score, which is brought to the range of 0 to 5.
+
+  Raises:
+    ValueError: a label is none of the task's.
+    OSError: the file cannot be written.
+  """
+  lines = ["index\tprediction"]
+  for example_id, prediction in predictions:
+    if task.problem == "regression":
+      prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
+    elif prediction not in task.labels:
+      raise ValueError(
+        f"{path}: {prediction!r} is no label of {task.name}; expected one of"
+        f" {', '.join(task.labels)}"
+      )
+    lines.append(f"{example_id}\t{prediction}")
+  files.write_text(path, "\n".join(lines) + "\n")
+
+
+# Finding the files of a user and the columns in them.
+
+
+class Columns(NamedTuple):
+  """Which columns of own files hold what; None: to be found out."""
+
+  text: tables.Column | None = None
+  text_pair: tables.Column | None = None
+  label: tables.Column | None = None
+  id: tables.Column | None = None
+
+
+_ANY_COLUMNS = Columns()
+_METRICS = {
+  "single_label": ("accuracy", "macro_f1"),
+  "multi_label": ("micro_f1", "macro_f1"),
+  "regression": ("corr", "pearson", "spearman"),
+}
+# Rows that are looked at to find out what the columns of a file are.
+_ROWS_PEEKED = 100
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?")
+_NAME = re.compile(r"[^\W\d][\w -]*")
+_DEFAULT_NAMES = Columns(
+  text=("text", "text_a", "sentence", "sentence1"),
+  text_pair=("text_b", "text_pair", "sentence2"),
+  label=("label", "labels"),
+  id=("id", "index", "guid"),
+)
+
+
+def parse_column(column: tables.Column | None) -> tables.Column | None:
+  """Returns the column that a flag means: a number if it reads as one.
+
+  >>> parse_column("-1"), parse_column("review"), parse_column("")
+  (-1, 'review', None)
+  """
+  if column == "":
+    return None
+  is_number = isinstance(column, str) and _INTEGER.fullmatch(column)
+  return int(column) if is_number else column
+
+
+def file_task(
+  data_dir: str | None = None,
+  *,
+  train_file: str | None = None,
+  eval_file: str | None = None,
+  predict_file: str | None = None,
+  text_column: tables.Column | None = None,
+  text_pair_column: tables.Column | None = None,
+  label_column: tables.Column | None = None,
+  id_column: tables.Column | None = None,
+  header: bool | None = None,
+  problem: str = "single_label",
+) -> classification.Task:
+  """Makes a task of a user's own files, after a look into each.
+
+  A column that is not given is found by its name in the header: text, text_a,
+  sentence or sentence1; text_b, text_pair or sentence2, unless the column of
+  the text is given; label or labels; id, index or guid. Without a header, two
+  columns are labels and texts if they look like it, and a single one holds the
+  texts to be predicted.
+
+  Args:
+    data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
+      .jsonl, with or without .gz or .xz after it; any of them may be missing.
+    train_file, eval_file, predict_file: used instead of those in the folder.
+      The last one need not have labels.
+    text_column, text_pair_column, label_column, id_column: see `parse_column`.
+    header: whether the first row holds names; None: if one of them is a column
+      that is given, or a text, pair or label by default.
+    problem: one of `classification.PROBLEMS`.
+
+  Returns:
+    A task whose labels are still to be found.
+
+  Raises:
+    ValueError: there is no file, or no telling which column is which.
+    OSError: a file cannot be read.
+  """
+  paths = [
+    given or (data_dir and _find_file(data_dir, name))
+    for given, name in (
+      (train_file, "train"),
+      (eval_file, "dev"),
+      (predict_file, "test"),
+    )
+  ]
+  if not any(paths):
+    raise ValueError(
+      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
+      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}"
+    )
+  given = (text_column, text_pair_column, label_column, id_column)
+  columns = Columns(*map(parse_column, given))
+  found = []
+  for path, label_required in zip(paths, (True, True, False), strict=True):
+    like = next(filter(None, found), None)
+    found.append(
+      path and find_table(path, columns, header, label_required, like)
+    )
+  train, dev, test = found
+  return classification.Task(
+    name="file",
+    labels=(),
+    problem=problem,
+    train=(train,) if train else (),
+    dev=(("dev", dev),) if dev else (),
+    test=(("test", test),) if test else (),
+    metrics=_METRICS[problem],
+  )
+
+
+_ENDINGS = [
+  ending + compression
+  for ending in (".tsv", ".csv", ".jsonl")
+  for compression in ("", ".gz", ".xz")
+]
+
+
+def _find_file(data_dir: str, name: str) -> str | None:
+  paths = [os.path.join(data_dir, name + ending) for ending in _ENDINGS]
+  found = list(filter(files.exists, paths))
+  if len(found) > 1:
+    names = " and ".join(map(os.path.basename, found))
+    raise ValueError(f"--data_dir={data_dir}: holds {names}; keep one of them")
+  return found[0] if found else None
+
+
+def find_table(
+  path: str,
+  columns: Columns = _ANY_COLUMNS,
+  header: bool | None = None,
+  label_required: bool = True,
+  like: classification.Table | None = None,
+) -> classification.Table:
+  """Looks into a file to find out which of its columns hold what.
+
+  Args:
+    path: of the file.
+    columns: see `file_task`.
+    header: see `file_task`.
+    label_required: else a file without labels is fine.
+    like: a table of the same user; a file without header that is as wide has
+      the same columns.
+
+  Raises:
+    ValueError: there is no telling, or a column that is given is missing.
+    OSError: the file cannot be read.
+  """
+  head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
+  if not head:
+    raise ValueError(f"{path}: holds no example")
+  if isinstance(head[0].cells, dict):
+    names = list(dict.fromkeys(key for row in head for key in row.cells))
+    found = _find_names(path, columns, names, label_required)
+    return classification.Table(path, *found, label_required=label_required)
+  names = [cell.strip() for cell in head[0].cells]
+  has_names = _is_header(names, columns) if header is None else header
+  if has_names:
+    found = _find_names(path, columns, names, label_required)
+  else:
+    found = _find_numbers(path, columns, head, label_required, like)
+  found = _settle_label(path, found, names, label_required)
+  if header is None and not has_names and isinstance(found.label, int):
+    _check_is_label(head, found.label)
+  return classification.Table(
+    path, *found, header=has_names, label_required=label_required
+  )
+
+
+def _is_header(names: Sequence[str], columns: Columns) -> bool:
+  """Tells whether the first row holds a name that a header would."""
+  if any(isinstance(column, str) for column in columns):
+    return True  # Even if it is missing there: that will be said.
+  defaults = _DEFAULT_NAMES[:3]  # An "id" alone may be a text.
+  return any(_find_default(names, default) for default in defaults)
+
+
+def _find_default(names: Sequence[str], defaults: Sequence[str]) -> str | None:
+  """Returns the first of the defaults that is a name, as it is written."""
+  by_lower_case = {name.lower(): name for name in names}
+  return next(filter(None, map(by_lower_case.get, defaults)), None)
+
+
+def _find_names(
+  path: str, given: Columns, names: Sequence[str], label_required: bool
+) -> Columns:
+  """Finds the columns of a file whose columns have names."""
+  found = Columns(
+    *(
+      _find_default(names, default) if column is None else column
+      for column, default in zip(given, _DEFAULT_NAMES, strict=True)
+    )
+  )
+  if given.text is not None:
+    found = found._replace(text_pair=given.text_pair)
+  # Only predictions need ids, and only they do without labels.
+  dispensable = "id" if label_required else "label"
+  column = getattr(found, dispensable)
+  if isinstance(column, str) and column not in names:
+    found = found._replace(**{dispensable: None})
+  for role in ("text", "label") if label_required else ("text",):
+    if getattr(found, role) is None:
+      raise ValueError(
+        f"{path}: no column {' or '.join(getattr(_DEFAULT_NAMES, role))}; pass"
+        f" --{role}_column, one of: {tables.list_names(names)}"
+      )
+  for column in found:
+    if isinstance(column, str):
+      tables.find_column(names, column, path)
+  return found
+
+
+def _find_numbers(
+  path: str,
+  given: Columns,
+  head: Sequence[tables.Row],
+  label_required: bool,
+  like: classification.Table | None,
+) -> Columns:
+  """Finds the columns of a file without header."""
+  first = head[0].cells
+  for column in given:
+    if isinstance(column, str):
+      raise ValueError(
+        f"{path}: column {column!r} is given by name, but the file has no"
+        " header; give its number, from 0"
+      )
+  if len(first) == 1 and not label_required:
+    return Columns(text=0)
+  text, label = given.text, given.label
+  if len(first) == 2 and given.text_pair is None:
+    if text is None and label is None:
+      text, label = _guess_text_and_label(head, like)
+    elif text is None:
+      text = 1 - label % 2
+    elif label is None and label_required:
+      label = 1 - text % 2
+  if text is None or (label is None and label_required):
+    raise ValueError(
+      f"{path}: {len(first)} columns, none of them named text or label; pass"
+      " --text_column and --label_column, numbers from 0 or names; the first"
+      f" row is: {tables.list_names(first)}"
+    )
+  return Columns(text, given.text_pair, label, given.id)
+
+
+def _guess_text_and_label(
+  head: Sequence[tables.Row], like: classification.Table | None
+) -> tuple[int | None, int | None]:
+  """Tells which of two columns is which; (None, None) if that is unclear."""
+  if like and like.header is False and {like.text, like.label} == {0, 1}:
+    return like.text, like.label
+  pairs = [row.cells for row in head if len(row.cells) == 2]
+  first, second = zip(*pairs, strict=True)
+  # Labels return, the first one too unless it is a header; texts hardly do.
+  returns = first[0] in first[1:] or _NUMBER.fullmatch(first[0].strip())
+  if returns and len(set(first)) < len(set(second)):
+    return 1, 0
+  return None, None
+
+
+def _settle_label(
+  path: str, found: Columns, names: Sequence[str], label_required: bool
+) -> Columns:
+  """Drops the label's column if it may be missing, and is, or is a text.
+
+  Args:
+    path: of the file, which is not JSON Lines.
+    found: its columns.
+    names: the cells of its first row, one for each column.
+    label_required: else it may be missing.
+
+  Raises:
+    ValueError: it is a text, but may not be missing.
+  """
+  text, text_pair, label, _ = (_find_position(c, names) for c in found)
+  is_text = label is not None and label in (text, text_pair)
+  if is_text and label_required:
+    raise ValueError(
+      f"{path}: column {found.label!r} cannot be a text and the label"
+    )
+  if not label_required and (is_text or label not in range(len(names))):
+    return found._replace(label=None)
+  return found
+
+
+def _find_position(
+  column: tables.Column | None, names: Sequence[str]
+) -> int | None:
+  if isinstance(column, str):
+    return names.index(column)
+  if column is None or column >= 0:
+    return column
+  return column + len(names)
+
+
+def _check_is_label(head: Sequence[tables.Row], label: int) -> None:
+  """Raises a ValueError if the first label looks like the name of the rest."""
+  cells = [row.cells for row in head]
+  labels = [c[label].strip() for c in cells if -len(c) <= label < len(c)]
+  if len(labels) < max(2, len(head)):
+    return  # What is wrong with a row is said when it is read.
+  first, *others = labels
+  are_numbers = all(map(_NUMBER.fullmatch, others))
+  repeat = len(others) >= 2 * len(set(others))
+  if _NAME.fullmatch(first) and (are_numbers or repeat):
+    if first not in others:
+      raise ValueError(
+        f"{head[0].place}: is this a header? {tables.shorten(first)!r} is the"
+        " label of no other row; pass --header=yes or --header=no"
+      )

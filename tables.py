@@ -1,0 +1,388 @@
+"""Rows of TSV, CSV and JSON Lines files, and the line on which each begins.
+
+Files may be compressed and of any size: no more than a row is in memory. What
+is wrong with one is a ValueError that begins with `path:line`.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import csv
+import itertools
+import json
+import re
+import sys
+from typing import Any, NamedTuple
+
+import files
+
+Column = str | int  # By its name, or by its number from 0; -1 is the last.
+
+# A cell may be a book. A quote that is never closed ends here at the latest.
+_LONGEST_CELL = 1 << 24
+_FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+_DELIMITERS = {"tsv": "\t", "csv": ","}
+_DELIMITER_NAMES = {"tsv": "tab", "csv": "comma"}
+_NAMES_SHOWN = 20
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Row(NamedTuple):
+  """A row of a file."""
+
+  place: str  # "path:line", the line on which it begins.
+  cells: list[str] | dict[str, Any]  # A dict if the file is JSON Lines.
+
+
+class Values(NamedTuple):
+  """Some cells of a row."""
+
+  place: str  # As in `Row`.
+  values: list[Any]  # None for a column that is absent.
+
+
+class Number(str):
+  """A number in a JSON file, spelled as it is there."""
+
+
+_DECODER = json.JSONDecoder(
+  parse_float=Number, parse_int=Number, parse_constant=Number
+)
+
+
+def find_format(path: str) -> str:
+  """Returns "tsv", "csv" or "jsonl", by the name of the file.
+
+  >>> find_format("train.csv.gz"), find_format("messages.txt")
+  ('csv', 'tsv')
+
+  Raises:
+    ValueError: the name ends in none that is known.
+  """
+  name = path.removesuffix(".gz").removesuffix(".xz").lower()
+  for ending, format in _FORMATS.items():
+    if name.endswith(ending):
+      return format
+  raise ValueError(
+    f"{path}: expected a name that ends in {', '.join(_FORMATS)}, with or"
+    " without .gz or .xz after it"
+  )
+
+
+def read_rows(
+  path: str, format: str | None = None, quoting: bool | None = None
+) -> Iterator[Row]:
+  r"""Yields the rows of a file, a header like any other.
+
+  Blank rows are left out, and so are a byte-order mark and the "\r" before the
+  end of a line.
+
+  Args:
+    path: a UTF-8 file, plain, `.gz` or `.xz`.
+    format: "tsv" (tabs), "csv" (commas) or "jsonl" (an object a line); None
+      goes by the name.
+    quoting: a cell may stand in double quotes, with line ends in it and its own
+      quotes doubled. None: in CSV but not in TSV, where a quote is a quote.
+
+  Yields:
+    Rows of strings; of JSON values, its numbers as `Number`, by their keys.
+
+  Raises:
+    ValueError: a row is damaged; see the head of this file.
+    OSError: the file cannot be read.
+  """
+  format = format or find_format(path)
+  lines = _numbered_lines(path)
+  if format == "jsonl":
+    rows = _json_rows(path, lines)
+  elif quoting or (quoting is None and format == "csv"):
+    rows = _quoted_rows(path, lines, _DELIMITERS[format])
+  else:
+    rows = _split_rows(lines, _DELIMITERS[format])
+  for number, cells in rows:
+    yield Row(f"{path}:{number}", cells)
+
+
+def _numbered_lines(path: str) -> Iterator[tuple[int, str]]:
+  lines = files.read_lines(path)
+  for number in itertools.count(1):
+    try:
+      line = next(lines, None)
+    except ValueError as error:
+      reason = str(error).removeprefix(f"{path}: ")
+      raise ValueError(f"{path}:{number}: {reason}") from None
+    if line is None:
+      return
+    if "\0" in line:
+      raise ValueError(
+        f"{path}:{number}: a NUL byte; expected text in UTF-8 (is it UTF-16?)"
+      )
+    yield number, line.removeprefix("\ufeff") if number == 1 else line
+
+
+def _split_rows(
+  lines: Iterable[tuple[int, str]], delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
+  for number, line in lines:
+    cells = line.removesuffix("\r").split(delimiter)
+    if _is_filled(cells):
+      yield number, cells
+
+
+def _quoted_rows(
+  path: str, lines: Iterable[tuple[int, str]], delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
+  csv.field_size_limit(_LONGEST_CELL)  # Of the process: nobody needs less.
+  texts = (f"{line}\n" for _, line in lines)
+  reader = csv.reader(texts, delimiter=delimiter, strict=True)
+  while True:
+    number = reader.line_num + 1
+    try:
+      cells = next(reader, None)
+    except csv.Error as error:
+      raise ValueError(f"{path}:{number}: {_explain(str(error))}") from None
+    if cells is None:
+      return
+    if _is_filled(cells):
+      yield number, cells
+
+
+def _is_filled(cells: list[str]) -> bool:
+  return bool("".join(cells).strip())
+
+
+def _explain(csv_error: str) -> str:
+  if csv_error.startswith("unexpected end"):
+    return 'the quote (") that opens a cell is never closed'
+  if csv_error.startswith("field larger"):
+    return (
+      f"a cell of more than {_LONGEST_CELL} characters; is the quote that opens"
+      " it never closed?"
+    )
+  if csv_error.startswith("new-line character"):
+    return "a carriage return in the middle of a line, outside of quotes"
+  return 'text after a closing quote; a quote within a cell is written ""'
+
+
+def _json_rows(
+  path: str, lines: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+  for number, line in lines:
+    if not line.strip():
+      continue
+    try:
+      cells = _decode_object(line)
+    except ValueError as error:
+      raise ValueError(f"{path}:{number}: {error}") from None
+    yield number, cells
+
+
+def _decode_object(line: str) -> dict[str, Any]:
+  try:
+    value = _DECODER.decode(line.strip())
+    if _ESCAPED_SURROGATE.search(line):
+      # Half of a pair is no character and could not be written anywhere.
+      json.dumps(value, ensure_ascii=False).encode("utf-8")
+  except json.JSONDecodeError as error:
+    raise ValueError(
+      f"{error.msg} (column {error.colno}); expected a JSON object on each line"
+    ) from None
+  except RecursionError:
+    raise ValueError("JSON that is nested too deeply") from None
+  except UnicodeEncodeError as error:
+    half = f"\\u{ord(error.object[error.start]):04x}"
+    raise ValueError(f"{half} is half of a surrogate pair") from None
+  if not isinstance(value, dict):
+    raise ValueError(f"expected a JSON object, found {shorten(line)}")
+  return value
+
+
+def read_columns(
+  path: str,
+  columns: Sequence[Column | None],
+  *,
+  optional: Collection[Column] = (),
+  header: bool | None = None,
+  format: str | None = None,
+  quoting: bool | None = None,
+  skips_short_rows: bool = False,
+  allows_long_rows: bool = False,
+) -> Iterator[Values]:
+  """Yields some columns of the rows of a file.
+
+  Args:
+    path: see `read_rows`.
+    columns: what to read; None yields None.
+    optional: names among them which the file may lack; they yield None then.
+    header: whether the first row holds names; None: if a column is a name.
+    format: see `read_rows`. The keys of JSON Lines are the names of columns.
+    quoting: see `read_rows`.
+    skips_short_rows: leaves out rows that lack one of the columns and says how
+      many in the end; else such a row is an error.
+    allows_long_rows: -1 is the last cell of each row, however many it has; else
+      a row with more cells than the first one is an error, for it means that
+      part of a text would be lost.
+
+  Raises:
+    ValueError: a row is damaged or a column missing.
+    OSError: the file cannot be read.
+  """
+  format = format or find_format(path)
+  rows = read_rows(path, format, quoting)
+  first = next(rows, None)
+  if first is None:
+    return
+  both = itertools.chain([first], rows)
+  if isinstance(first.cells, dict):
+    yield from _read_keys(path, columns, optional, both)
+    return
+  if header is None:
+    header = any(isinstance(column, str) for column in columns)
+  names = [cell.strip() for cell in first.cells] if header else None
+  width = None if allows_long_rows else len(first.cells)
+  numbers = [
+    _find_number(path, column, column in optional, names, width)
+    for column in columns
+  ]
+  needed = max((_width_needed(n) for n in numbers if n is not None), default=0)
+  rows = rows if header else both
+  if skips_short_rows:
+    rows = _skip_short_rows(path, rows, needed)
+  delimiter = _DELIMITER_NAMES[format]
+  for row in rows:
+    _check_width(row, needed, width, delimiter)
+    values = [None if n is None else row.cells[n] for n in numbers]
+    yield Values(row.place, values)
+
+
+def _read_keys(
+  path: str,
+  columns: Sequence[Column | None],
+  optional: Collection[Column],
+  rows: Iterable[Row],
+) -> Iterator[Values]:
+  for column in columns:
+    if isinstance(column, int):
+      raise ValueError(
+        f"{path}: column {column} is given by number, but JSON Lines have only"
+        " names"
+      )
+  for row in rows:
+    for column in columns:
+      if not (column is None or column in row.cells or column in optional):
+        raise ValueError(
+          f"{row.place}: no key {column!r}; the keys are"
+          f" {list_names(row.cells)}"
+        )
+    yield Values(row.place, [row.cells.get(column) for column in columns])
+
+
+def _find_number(
+  path: str,
+  column: Column | None,
+  is_optional: bool,
+  names: Sequence[str] | None,
+  width: int | None,
+) -> int | None:
+  """Returns a column's number; from the left if the width is the same."""
+  if isinstance(column, str):
+    if names is None:
+      raise ValueError(
+        f"{path}: column {column!r} is given by name, but the file has no"
+        " header; give its number, from 0"
+      )
+    if is_optional and column not in names:
+      return None
+    return find_column(names, column, path)
+  if column is None or width is None or column >= 0:
+    return column
+  if column < -width:
+    raise ValueError(f"{path}: no column {column} among {width} columns")
+  return width + column
+
+
+def _width_needed(number: int) -> int:
+  return number + 1 if number >= 0 else -number
+
+
+def _skip_short_rows(
+  path: str, rows: Iterable[Row], needed: int
+) -> Iterator[Row]:
+  skipped = 0
+  for row in rows:
+    if len(row.cells) < needed:
+      skipped += 1
+    else:
+      yield row
+  if skipped:
+    print(f"{path}: skipped {skipped} rows of too few columns", file=sys.stderr)
+
+
+def _check_width(
+  row: Row, needed: int, width: int | None, delimiter: str
+) -> None:
+  found = len(row.cells)
+  if found < needed:
+    raise ValueError(
+      f"{row.place}: expected at least {needed} columns, found {found} (is a"
+      f" {delimiter} missing?)"
+    )
+  if width is not None and found > width and _is_filled(row.cells[width:]):
+    quotes = " without quotes" if delimiter == "comma" else ""
+    raise ValueError(
+      f"{row.place}: expected {width} columns, found {found} (is there a"
+      f" {delimiter}{quotes} within a text?)"
+    )
+
+
+def find_column(names: Sequence[str], name: str, path: str) -> int:
+  """Returns the number of a column, from 0.
+
+  Args:
+    names: the header.
+    name: of the column.
+    path: of the file, for the error message.
+
+  Raises:
+    ValueError: there is none, or more than one.
+
+  >>> find_column(["id", "text"], "text", "train.tsv")
+  1
+  """
+  if names.count(name) > 1:
+    raise ValueError(
+      f"{path}: {names.count(name)} columns are called {name!r}; pass a number"
+    )
+  if name not in names:
+    raise ValueError(
+      f"{path}: no column {name!r}; the columns are {list_names(names)}"
+    )
+  return names.index(name)
+
+
+def list_names(names: Iterable[str]) -> str:
+  """Joins names for an error message: the first ones, each on one line."""
+  names = list(names)
+  more = ", ..." if len(names) > _NAMES_SHOWN else ""
+  return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
+
+
+def shorten(text: str, length: int = 40) -> str:
+  """Returns text for an error message: its beginning, on one line.
+
+  >>> shorten(" two\\r\\nlines")
+  'two lines'
+  """
+  text = " ".join(text[: 4 * length].split())
+  return text if len(text) <= length else f"{text[:length]}..."
+
+
+def describe(value: Any) -> str:
+  """Names a JSON value for an error message."""
+  if value is None or isinstance(value, bool):
+    return json.dumps(value)
+  if isinstance(value, Number):
+    return f"the number {shorten(value)}"
+  kinds = {str: "a string", list: "a list", dict: "an object"}
+  return kinds[type(value)]

@@ -1,0 +1,620 @@
+"""Tests of classification.py."""
+
+import csv
+import doctest
+import gzip
+import lzma
+import pathlib
+import random
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import classification
+from classification import Example
+from classification import Table
+import classification_tasks
+import tokenization
+
+SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
+GOLDEN = SHARED / "golden" / "e2e" / "inputs"
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+  """Gives a function that writes a file into the current folder."""
+  monkeypatch.chdir(tmp_path)
+
+  def write_file(name, content):
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    (tmp_path / name).write_bytes(data)
+    return name
+
+  return write_file
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join(WORDS))
+  return tokenization.FullTokenizer(str(path))
+
+
+def read(*args, **options):
+  return list(classification.read_examples(Table(*args, **options)))
+
+
+def example(text_a="a", text_b=None, label="0", place="dev.tsv:17"):
+  return Example("0", text_a, text_b, label, place, None)
+
+
+def labelled(*labels):
+  return [example(label=label) for label in labels]
+
+
+def test_docstring_examples():
+  assert doctest.testmod(classification).failed == 0
+
+
+def test_importing_does_not_import_tensorflow():
+  code = "import sys, classification; assert 'tensorflow' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tsv(write):
+  path = write("t.tsv", '\ufeffpos\t"a\tb\r\n\r\nneg \tc\td')
+  assert read(path, 1, 2, 0) == [
+    Example("0", '"a', "b", "pos", "t.tsv:1", None),
+    Example("1", "c", "d", "neg", "t.tsv:3", None),
+  ]
+
+
+def test_csv(write):
+  path = write("t.csv", 'guid,label,text\n7,1,"two\nlines, ""x"""\n8,0,b\n')
+  assert read(path, "text", None, "label", "guid") == [
+    Example("7", 'two\nlines, "x"', None, "1", "t.csv:2", None),
+    Example("8", "b", None, "0", "t.csv:4", None),
+  ]
+
+
+def test_json_lines(write):
+  path = write(
+    "t.jsonl.gz",
+    gzip.compress(
+      b'{"q": "a", "p": "b", "y": "pos", "n": 7}\n'
+      b'{"q": "", "p": null, "y": 1.50, "n": "x"}\n'
+      b'{"q": "c", "p": "", "y": ["u", 2, true], "n": true, "more": {}}\n'
+    ),
+  )
+  assert read(path, "q", "p", "y", "n") == [
+    Example("7", "a", "b", "pos", "t.jsonl.gz:1", None),
+    Example("x", "", None, "1.50", "t.jsonl.gz:2", None),
+    Example("true", "c", "", ("u", "2", "true"), "t.jsonl.gz:3", None),
+  ]
+
+
+def test_groups_are_filtered_and_labels_renamed(write):
+  path = write("t.tsv", "zh\tno\ta\nen\tno\tb\nar\tyes\tc\nzh\tyes\td\n")
+  table = Table(
+    path,
+    2,
+    label=1,
+    group=0,
+    groups=("zh", "ar"),
+    renamed_labels=(("no", "not"),),
+  )
+  assert list(classification.read_examples(table)) == [
+    Example("0", "a", None, "not", "t.tsv:1", "zh"),
+    Example("1", "c", None, "yes", "t.tsv:3", "ar"),
+    Example("2", "d", None, "yes", "t.tsv:4", "zh"),
+  ]
+  with pytest.raises(ValueError) as error:
+    list(classification.read_examples(table._replace(groups=("de", "fr"))))
+  assert str(error.value) == (
+    "t.tsv: holds no example of de, fr; it has ar, en, zh"
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "label"),
+  [
+    ("t.csv", "text\na\n", None),
+    ("t.csv", "text,label\na,\n", None),
+    ("t.csv", "text,label\na,x\n", "x"),
+    ("t.jsonl", '{"text": "a"}', None),
+    ("t.jsonl", '{"text": "a", "label": null}', None),
+    ("t.jsonl", '{"text": "a", "label": ["x"]}', ("x",)),
+  ],
+)
+def test_labels_need_not_be_there(write, name, content, label):
+  path = write(name, content)
+  (found,) = read(path, "text", None, "label", label_required=False)
+  assert found.label == label
+
+
+def test_a_file_is_read_as_examples_are_asked_for(write):
+  path = write("t.tsv", "a\tb\nc\n")
+  examples = classification.read_examples(Table(path, 1))
+  assert next(examples).text_a == "b"
+  with pytest.raises(ValueError, match="t.tsv:2: expected at least 2 columns"):
+    next(examples)
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("t.tsv", "", "t.tsv: holds no example"),
+    ("t.csv", "text,label\n\n", "t.csv: holds no example"),
+    ("t.tsv", "text\nx\n", "t.tsv: no column 'label'; the columns are text"),
+    (
+      "t.jsonl",
+      '{"text": 1, "label": 1}',
+      "t.jsonl:1: 'text' must be a string, found the number 1",
+    ),
+    (
+      "t.jsonl",
+      '{"text": null, "label": 1}',
+      "t.jsonl:1: 'text' must be a string, found null",
+    ),
+    (
+      "t.jsonl",
+      '{"text": "a", "label": {}}',
+      "t.jsonl:1: 'label' must be a string or a number, found an object",
+    ),
+    (
+      "t.jsonl",
+      '{"text": "a", "label": [["b"]]}',
+      "t.jsonl:1: 'label' must be a string or a number, found a list",
+    ),
+    ("t.jsonl", '{"text": "a", "label": null}', "t.jsonl:1: no label"),
+    (
+      "t.jsonl",
+      '{"text": "a"}',
+      "t.jsonl:1: no key 'label'; the keys are text",
+    ),
+  ],
+)
+def test_faulty_files(write, name, content, message):
+  with pytest.raises(ValueError) as error:
+    read(write(name, content), "text", None, "label")
+  assert str(error.value) == message
+
+
+def test_a_pair_must_be_text(write):
+  for value in ("false", "[]", "0"):
+    path = write("t.jsonl", f'{{"a": "x", "b": {value}}}')
+    with pytest.raises(ValueError, match="t.jsonl:1: 'b' must be a string"):
+      read(path, "a", "b")
+
+
+ANY_PIECES = [
+  *(b"a", b"1", b"\t", b",", b'"', b"\n", b"\r\n", b"\r", b"\0", b"\xff"),
+  *(b"\xef\xbb\xbf", b"\xe6\x96\x87", b"\xed\xa0\x80", b"text", b"label"),
+]
+TABLE_PIECES = [b"text\tlabel\n", b"text,label\n", b"a\tb\n", b"a,b\n"]
+JSON_PIECES = [
+  *(b'{"text": "b", "label": 1}\n', b'{"text": "b"}\n', b'{"text": 5}\n'),
+  *(b'{"text": "\\ud800"}\n', b'{"label": [NaN, null]}\n', b"[", b"}\n"),
+]
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "tsv.gz", "csv.xz"])
+def test_any_bytes_give_examples_or_a_value_error(write, ending):
+  rng = random.Random(ending)
+  read_count = 0
+  for _ in range(500):
+    good = JSON_PIECES if ending == "jsonl" else TABLE_PIECES
+    pieces = rng.choices(good, k=3) + rng.choices(
+      ANY_PIECES, k=rng.choice([0, 4])
+    )
+    content = b"".join(rng.sample(pieces, rng.randrange(4)))
+    content += rng.randbytes(rng.choice([0, 0, 0, 5]))
+    if rng.random() < 0.9:
+      content = COMPRESS.get(ending[-2:], bytes)(content)
+    path = write(f"t.{ending}", content[: rng.choice([None, None, -1])])
+    required = rng.random() < 0.5
+    try:
+      table = classification_tasks.find_table(path, label_required=required)
+    except ValueError as error:
+      assert str(error).startswith(path)
+      table = Table(path, *rng.choice([("text", None, "label"), (0, -1, 1)]))
+    try:
+      examples = list(classification.read_examples(table))
+    except ValueError as error:
+      assert str(error).startswith(path)
+      assert "\n" not in str(error)
+    else:
+      assert examples
+      for text in (str(part) for example in examples for part in example):
+        text.encode("utf-8")
+      read_count += 1
+  assert 10 < read_count < 490
+
+
+@pytest.mark.parametrize(
+  ("labels", "problem", "found"),
+  [
+    (["pos", "neg", "Neg"], "single_label", ["Neg", "neg", "pos"]),
+    (["10", "9", "-1", "9"], "single_label", ["-1", "9", "10"]),
+    (["10", "9", "x"], "single_label", ["10", "9", "x"]),
+    (["1.5", "1"], "single_label", ["1", "1.5"]),
+    (["b, a", "", "a,,c "], "multi_label", ["a", "b", "c"]),
+    ([("b", "a,b"), ()], "multi_label", ["a,b", "b"]),
+    (["1.5"], "regression", []),
+  ],
+)
+def test_labels_are_found_and_sorted(labels, problem, found):
+  assert classification.find_labels(labelled(*labels), problem) == found
+
+
+def test_labels_are_found_at_another_separator():
+  examples = labelled("a|b", "c, d")
+  assert classification.find_labels(examples, "multi_label", "|") == [
+    "a",
+    "b",
+    "c, d",
+  ]
+
+
+@pytest.mark.parametrize(
+  ("labels", "problem", "message"),
+  [
+    (
+      ["x", "x"],
+      "single_label",
+      "dev.tsv: expected two labels or more, found only x; is it the right"
+      " column?",
+    ),
+    (
+      ["", ","],
+      "multi_label",
+      "dev.tsv: expected two labels or more, found only rows without one; is it"
+      " the right column?",
+    ),
+    (["a", ""], "single_label", "dev.tsv:17: no label"),
+    (["a", None], "multi_label", "dev.tsv:17: no label"),
+    (
+      ["a", ("b", "c")],
+      "single_label",
+      "dev.tsv:17: a list of labels; expected one (several need"
+      " --problem=multi_label)",
+    ),
+    (
+      [f"text {number}" for number in range(21)],
+      "single_label",
+      "dev.tsv: each of its 21 labels occurs only once (text 0, text 1,"
+      " text 10, ...); is it the right column?",
+    ),
+  ],
+)
+def test_labels_that_cannot_be_right(labels, problem, message):
+  with pytest.raises(ValueError) as error:
+    classification.find_labels(labelled(*labels), problem)
+  assert str(error.value) == message
+
+
+def test_labels_are_written_and_read(tmp_path):
+  path = str(tmp_path / "new" / "labels.txt")
+  labels = ["b", "a c", "\u6587", "x\u2028y"]
+  classification.write_labels(path, labels)
+  assert classification.read_labels(path) == labels
+  with open(path, "rb") as file:
+    assert file.read() == "b\na c\n\u6587\nx\u2028y\n".encode()
+
+
+@pytest.mark.parametrize("labels", [["a", "a"], ["a\nb"], [""], [" a"]])
+def test_labels_that_cannot_be_written(tmp_path, labels):
+  path = tmp_path / "labels.txt"
+  with pytest.raises(ValueError, match=r"labels.txt: cannot hold the label '"):
+    classification.write_labels(str(path), labels)
+  assert not path.exists()
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("\ufeffa\r\nb\n\n", "l.txt:3: a blank line; expected a label"),
+    ("\ufeffa\r\nb\na\n", "l.txt:3: the label 'a' is on line 1 too"),
+    ("", "l.txt: holds no label; expected one a line"),
+  ],
+)
+def test_faulty_label_files(write, content, message):
+  with pytest.raises(ValueError) as error:
+    classification.read_labels(write("l.txt", content))
+  assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+  ("problem", "label", "encoded"),
+  [
+    ("single_label", "b", 1),
+    ("single_label", None, 0),
+    ("multi_label", "c;a; c", [1, 0, 1]),
+    ("multi_label", "", [0, 0, 0]),
+    ("multi_label", ("b",), [0, 1, 0]),
+    ("multi_label", None, [0, 0, 0]),
+    ("regression", "-2.50", -2.5),
+    ("regression", None, 0.0),
+  ],
+)
+def test_labels_become_numbers(problem, label, encoded):
+  encode = classification.make_label_encoder("abc", problem, ";")
+  value = encode(example(label=label))
+  assert value == encoded
+  assert type(value) is type(encoded)
+
+
+@pytest.mark.parametrize(
+  ("problem", "label", "message"),
+  [
+    ("single_label", "x", "dev.tsv:17: unknown label 'x'; known: a, b, c"),
+    ("single_label", "a,b", "dev.tsv:17: unknown label 'a,b'; known: a, b, c"),
+    ("single_label", "", "dev.tsv:17: no label"),
+    ("multi_label", "a,x", "dev.tsv:17: unknown label 'x'; known: a, b, c"),
+    ("regression", "", "dev.tsv:17: expected a number, found nothing"),
+    ("regression", "x", "dev.tsv:17: expected a number, found 'x'"),
+    ("regression", "nan", "dev.tsv:17: expected a number, found 'nan'"),
+    ("regression", "-inf", "dev.tsv:17: expected a number, found '-inf'"),
+    ("regression", "1e39", "dev.tsv:17: expected a number, found '1e39'"),
+    ("regression", ("1",), "dev.tsv:17: expected a number, found ('1',)"),
+  ],
+)
+def test_wrong_labels_name_their_place(problem, label, message):
+  encode = classification.make_label_encoder("abc", problem)
+  with pytest.raises(ValueError) as error:
+    encode(example(label=label))
+  assert str(error.value) == message
+
+
+def test_no_more_than_twenty_labels_are_listed():
+  labels = [f"l{number}" for number in range(30)]
+  encode = classification.make_label_encoder(labels, "single_label")
+  with pytest.raises(ValueError, match=r"known: l0, .*, l19, \.\.\.$"):
+    encode(example(label="x"))
+
+
+def test_a_separator_is_needed():
+  with pytest.raises(ValueError, match="--label_separator"):
+    classification.make_label_encoder("abc", "multi_label", "")
+
+
+def features(tokenizer, examples, *args):
+  """Returns (text, segment ids, index, was cut) of each feature."""
+  encode_label = classification.make_label_encoder("01", "single_label")
+  found = classification.make_features(examples, tokenizer, encode_label, *args)
+  return [
+    (
+      " ".join(WORDS[i].strip("[]") for i in feature.input_ids),
+      "".join(map(str, feature.segment_ids)),
+      feature.example_index,
+      feature.was_cut,
+    )
+    for feature in found
+  ]
+
+
+def test_texts_and_pairs(tokenizer):
+  examples = [
+    example("a B", "c"),
+    example("a", ""),
+    example("", " \t"),
+    example("", "a"),
+    example("a b c d e f"),
+    example("a b c d e", "f g"),
+    example("a b", "c d e f g"),
+    example("a b c d", "e f g h"),
+  ]
+  assert features(tokenizer, examples, 7) == [
+    ("CLS a b SEP c SEP", "000011", 0, False),
+    ("CLS a SEP", "000", 1, False),
+    ("CLS SEP", "00", 2, False),
+    ("CLS SEP a SEP", "0011", 3, False),
+    ("CLS a b c d e SEP", "0000000", 4, True),
+    ("CLS a b SEP f g SEP", "0000111", 5, True),
+    ("CLS a b SEP c d SEP", "0000111", 6, True),
+    ("CLS a b SEP e f SEP", "0000111", 7, True),
+  ]
+
+
+def test_labels_are_in_the_features(tokenizer):
+  encode_label = classification.make_label_encoder("01", "single_label")
+  (feature,) = classification.make_features(
+    [example(label="1")], tokenizer, encode_label, 8
+  )
+  assert feature == ([2, 5, 3], [0, 0, 0], 1, 0, False)
+
+
+def test_long_texts_become_windows(tokenizer):
+  examples = [example("a b c d"), example("a b c d e f g h")]
+  assert features(tokenizer, examples, 6, 2) == [
+    ("CLS a b c d SEP", "000000", 0, False),
+    ("CLS a b c d SEP", "000000", 1, False),
+    ("CLS c d e f SEP", "000000", 1, False),
+    ("CLS e f g h SEP", "000000", 1, False),
+  ]
+  assert features(tokenizer, [example("a b c d e")], 6, 4) == [
+    ("CLS a b c d SEP", "000000", 0, False),
+    ("CLS e SEP", "000", 0, False),
+  ]
+
+
+def test_the_second_text_of_a_pair_becomes_windows(tokenizer):
+  assert features(tokenizer, [example("a b", "c d e f g")], 8, 2) == [
+    ("CLS a b SEP c d e SEP", "00001111", 0, False),
+    ("CLS a b SEP e f g SEP", "00001111", 0, False),
+  ]
+
+
+def test_a_long_first_text_leaves_room_for_the_stride(tokenizer):
+  examples = [example("a b c d e", "f g h"), example("a b c d e f", "g")]
+  assert features(tokenizer, examples, 8, 2) == [
+    ("CLS a b c SEP f g SEP", "00000111", 0, True),
+    ("CLS a b c SEP h SEP", "0000011", 0, True),
+    ("CLS a b c d SEP g SEP", "00000011", 1, True),
+  ]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("length_a", [1, 5, 12, 20])
+@pytest.mark.parametrize("length_b", [0, 1, 4, 13])
+def test_windows_leave_out_no_token_of_the_long_text(
+  tokenizer, stride, length_a, length_b
+):
+  pair = [
+    " ".join("abcdefgh"[i % 8] for i in range(n)) for n in (length_a, length_b)
+  ]
+  found = features(tokenizer, [example(*pair)], 13, stride)
+  assert all(len(segments) <= 13 for _, segments, _, _ in found)
+  segment = int(length_b > 0)
+  parts = [
+    [
+      word
+      for word, number in zip(text.split(), segments, strict=True)
+      if len(word) == 1 and number == str(segment)
+    ]
+    for text, segments, _, _ in found
+  ]
+  rebuilt = parts[-1]
+  for part in reversed(parts[:-1]):
+    rebuilt = part[:stride] + rebuilt
+  assert " ".join(rebuilt) == pair[segment]
+
+
+@pytest.mark.parametrize(
+  ("args", "message"),
+  [
+    ((2,), "--max_seq_length=2: expected at least 3"),
+    ((4,), "--max_seq_length=4: expected at least 5 for a pair"),
+    ((8, 0), "--doc_stride=0: expected 1 to 6"),
+    ((8, 7), "--doc_stride=7: expected 1 to 6"),
+    ((8, 5), "--doc_stride=5: expected at most 4 for pairs"),
+  ],
+)
+def test_too_little_room(tokenizer, args, message):
+  with pytest.raises(ValueError) as error:
+    features(tokenizer, [example("a b c", "d e f")], *args)
+  assert str(error.value).startswith(message)
+
+
+def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
+  (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
+  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+  with pytest.raises(ValueError, match=r"'\[CLS\]' is not in the vocabulary"):
+    features(tokenizer, [example()], 8)
+
+
+def parse(record):
+  """Returns the features of a record, lists by name."""
+  found = tf.train.Example.FromString(record).features.feature
+  return {
+    name: (
+      value.WhichOneof("kind"),
+      *getattr(value, value.WhichOneof("kind")).value,
+    )
+    for name, value in found.items()
+  }
+
+
+@pytest.mark.parametrize(
+  ("label", "encoded"),
+  [
+    (2, ("int64_list", 2)),
+    ([0, 1, 1], ("int64_list", 0, 1, 1)),
+    (2.5, ("float_list", 2.5)),
+  ],
+)
+def test_records(label, encoded):
+  feature = classification.Feature(
+    [2, 300, 3, 7, 3], [0, 0, 0, 1, 1], label, 0, 0
+  )
+  assert parse(classification.encode_feature(feature, 6)) == {
+    "input_ids": ("int64_list", 2, 300, 3, 7, 3, 0),
+    "input_mask": ("int64_list", 1, 1, 1, 1, 1, 0),
+    "segment_ids": ("int64_list", 0, 0, 0, 1, 1, 0),
+    "label_ids": encoded,
+    "is_real_example": ("int64_list", 1),
+  }
+
+
+def test_a_feature_that_is_too_long_is_refused():
+  feature = classification.Feature([2, 5, 3], [0, 0, 0], 0, 0, False)
+  with pytest.raises(ValueError, match="3 tokens; expected at most 2"):
+    classification.encode_feature(feature, 2)
+
+
+def original_features(lines, text, text_pair, label, labels, tokenizer, length):
+  """Makes records the way the original did, step by step."""
+  for line in csv.reader(lines, delimiter="\t", quotechar=None):
+    tokens_a = tokenizer.tokenize(line[text])
+    tokens_b = tokenizer.tokenize(line[text_pair]) if text_pair else []
+    if tokens_b:
+      while len(tokens_a) + len(tokens_b) > length - 3:
+        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
+        longer.pop()
+    else:
+      tokens_a = tokens_a[: length - 2]
+    tokens = ["[CLS]", *tokens_a, "[SEP]"]
+    segment_ids = [0] * len(tokens)
+    if tokens_b:
+      tokens += [*tokens_b, "[SEP]"]
+      segment_ids += [1] * (len(tokens_b) + 1)
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    padding = [0] * (length - len(ids))
+    number = 0 if label is None else labels.index(line[label])
+    yield {
+      "input_ids": ("int64_list", *ids, *padding),
+      "input_mask": ("int64_list", *[1] * len(ids), *padding),
+      "segment_ids": ("int64_list", *segment_ids, *padding),
+      "label_ids": ("int64_list", number),
+      "is_real_example": ("int64_list", 1),
+    }
+
+
+@pytest.mark.parametrize("length", [16, 128])
+@pytest.mark.parametrize(
+  ("name", "file", "has_header", "columns"),
+  [
+    ("CoLA", "train", False, (3, None, 1)),
+    ("CoLA", "dev", False, (3, None, 1)),
+    ("CoLA", "test", True, (1, None, None)),
+    ("MRPC", "train", True, (3, 4, 0)),
+    ("MRPC", "dev", True, (3, 4, 0)),
+    ("MRPC", "test", True, (3, 4, None)),
+    ("MNLI", "train", True, (8, 9, -1)),
+    ("MNLI", "dev_matched", True, (8, 9, -1)),
+    ("MNLI", "test_matched", True, (8, 9, None)),
+  ],
+)
+def test_records_are_those_of_the_original(
+  name, file, has_header, columns, length
+):
+  folder = GOLDEN / name
+  if not folder.is_dir():
+    pytest.skip(f"{folder} is absent")
+  vocab_file = SHARED / "data" / "vocab" / "uncased_vocab.txt"
+  tokenizer = tokenization.FullTokenizer(str(vocab_file))
+  task = classification_tasks.task_in_folder(
+    classification_tasks.find_task(name), str(folder)
+  )
+  everything = [*task.train, *(table for _, table in (*task.dev, *task.test))]
+  (table,) = (t for t in everything if t.path.endswith(f"/{file}.tsv"))
+  found = classification.make_features(
+    classification.read_examples(table),
+    tokenizer,
+    classification.make_label_encoder(task.labels, task.problem),
+    length,
+  )
+  records = [classification.encode_feature(f, length) for f in found]
+  text = (folder / f"{file}.tsv").read_text(encoding="utf-8")
+  lines = text.split("\n")[has_header:]
+  expected = list(
+    original_features(
+      filter(None, lines), *columns, task.labels, tokenizer, length
+    )
+  )
+  assert len(records) == len(expected)
+  assert list(map(parse, records)) == expected

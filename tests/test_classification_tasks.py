@@ -1,0 +1,654 @@
+"""Tests of classification_tasks.py."""
+
+import doctest
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import classification
+import classification_tasks
+from classification_tasks import Columns
+
+DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+ENTAILMENT = ("contradiction", "entailment", "neutral")
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+  """Gives a function that writes a file into the current folder."""
+  monkeypatch.chdir(tmp_path)
+
+  def write_file(name, content):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content, encoding="utf-8", newline="")
+    return name
+
+  return write_file
+
+
+def texts(table):
+  """Returns (id, text, second text, label) of each example."""
+  return [tuple(e[:4]) for e in classification.read_examples(table)]
+
+
+def test_docstring_examples():
+  assert doctest.testmod(classification_tasks).failed == 0
+
+
+def test_importing_does_not_import_tensorflow():
+  code = (
+    "import sys, classification_tasks; assert 'tensorflow' not in sys.modules"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# GLUE and XNLI.
+
+
+@pytest.mark.parametrize(
+  ("name", "found"),
+  [
+    ("MRPC", "mrpc"),
+    ("CoLA", "cola"),
+    ("sst2", "sst-2"),
+    ("SST-2", "sst-2"),
+    ("stsb", "sts-b"),
+    ("STS_B", "sts-b"),
+    ("XNLI", "xnli"),
+  ],
+)
+def test_tasks_are_found_by_any_spelling(name, found):
+  assert classification_tasks.find_task(name).name == found
+
+
+def test_an_unknown_task_is_refused():
+  with pytest.raises(ValueError) as error:
+    classification_tasks.find_task("snli")
+  assert str(error.value) == (
+    "--task_name=snli: expected one of ax, cola, mnli, mrpc, qnli, qqp, rte,"
+    " sst-2, sts-b, wnli, xnli, or file for files of your own"
+  )
+
+
+def test_every_task_is_whole():
+  assert {name: task.metrics[0] for name, task in tasks().items()} == {
+    "ax": "matthews_correlation",
+    "cola": "matthews_correlation",
+    "mnli": "accuracy",
+    "mrpc": "f1",
+    "qnli": "accuracy",
+    "qqp": "f1",
+    "rte": "accuracy",
+    "sst-2": "accuracy",
+    "sts-b": "corr",
+    "wnli": "accuracy",
+    "xnli": "accuracy",
+  }
+  for name, task in tasks().items():
+    assert task.name == name
+    assert task.problem in classification.PROBLEMS
+    assert bool(task.labels) == (task.problem != "regression")
+    assert name == "xnli" or len(task.submissions) == len(task.test)
+
+
+def tasks():
+  return classification_tasks.TASKS
+
+
+def read_glue(write, name, file, content):
+  """Reads a file of a task that was written for the test."""
+  write(f"data/{file}", content)
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, "data")
+  everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
+  (table,) = (t for t in everything if t.path == f"data/{file}")
+  return texts(table)
+
+
+@pytest.mark.parametrize(
+  ("name", "file", "content", "expected"),
+  [
+    ("cola", "train.tsv", 'x\t0\t*\t"a\n', ("0", '"a', None, "0")),
+    ("cola", "dev.tsv", "x\t1\t\ta\tb\n", ("0", "a", None, "1")),
+    ("cola", "test.tsv", "index\tsentence\n7\ta\n", ("7", "a", None, None)),
+    ("sst-2", "train.tsv", "sentence\tlabel\na \t1\n", ("0", "a ", None, "1")),
+    ("sst-2", "test.tsv", "index\tsentence\n7\ta\n", ("7", "a", None, None)),
+    (
+      "mrpc",
+      "train.tsv",
+      "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t7\t8\ta\tb\r\n",
+      ("0", "a", "b", "1"),
+    ),
+    (
+      "mrpc",
+      "test.tsv",
+      "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n5\t7\t8\ta\tb\n",
+      ("5", "a", "b", None),
+    ),
+    (
+      "mnli",
+      "dev_matched.tsv",
+      "header\n" + "\t".join("0123456789") + "\tneutral\tentailment\n",
+      ("0", "8", "9", "entailment"),
+    ),
+    (
+      "mnli",
+      "test_mismatched.tsv",
+      "header\n" + "\t".join("7123456789") + "\tneutral\tentailment\n",
+      ("7", "8", "9", None),
+    ),
+    (
+      "stsb",
+      "dev.tsv",
+      "index\tgenre\tsentence1\tsentence2\tscore\n3\tx\ta\tb\t2.50\n",
+      ("0", "a", "b", "2.50"),
+    ),
+    (
+      "qqp",
+      "test.tsv",
+      "id\tquestion1\tquestion2\n3\ta\tb\n",
+      ("3", "a", "b", None),
+    ),
+    (
+      "qnli",
+      "dev.tsv",
+      "index\tquestion\tsentence\tlabel\n3\ta\tb\tentailment\n",
+      ("0", "a", "b", "entailment"),
+    ),
+    (
+      "ax",
+      "diagnostic.tsv",
+      "index\tsentence1\tsentence2\n3\ta\tb\n",
+      ("3", "a", "b", None),
+    ),
+  ],
+)
+def test_glue_columns(write, name, file, content, expected):
+  assert read_glue(write, name, file, content) == [expected]
+
+
+def test_broken_rows_are_skipped_in_the_training_file_of_qqp_only(
+  write, capsys
+):
+  content = (
+    "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    "1\t2\t3\ta\n4\t5\t6\tb\tc\t1\n"
+  )
+  assert read_glue(write, "qqp", "train.tsv", content) == [("0", "b", "c", "1")]
+  assert capsys.readouterr().err == (
+    "data/train.tsv: skipped 1 rows of too few columns\n"
+  )
+  with pytest.raises(ValueError) as error:
+    read_glue(write, "qqp", "dev.tsv", content)
+  assert str(error.value) == (
+    "data/dev.tsv:2: expected at least 6 columns, found 4 (is a tab missing?)"
+  )
+
+
+def test_mismatched_files_may_be_absent(write):
+  write("data/dev_matched.tsv", "")
+  write("data/test_mismatched.tsv", "")
+  task = classification_tasks.task_in_folder(tasks()["mnli"], "data")
+  assert [name for name, _ in task.dev] == ["matched"]
+  assert [name for name, _ in task.test] == ["matched", "mismatched"]
+  assert task.test[1][1].path == "data/test_mismatched.tsv"
+
+
+def test_xnli_languages(write):
+  row = "{}\t{}\t\t\t\t\t{}\t{}\t1\t2\n"
+  dev = "header\n" + "".join(
+    row.format(*cells)
+    for cells in [
+      ("ar", "neutral", "a", "b"),
+      ("zh", "neutral", "c", "d"),
+      ("de", "entailment", "e", "f"),
+    ]
+  )
+  write("xnli.dev.tsv", dev)
+  write("xnli.test.tsv", dev)
+  train = (
+    "premise\thypo\tlabel\n{0}1\t{0}2\tcontradictory\n{0}3\t{0}4\tneutral\n"
+  )
+  for language in ("zh", "de"):
+    write(f"multinli/multinli.train.{language}.tsv", train.format(language))
+  task = classification_tasks.xnli_task([" zh", "de"])
+  task = classification_tasks.task_in_folder(task, ".")
+  assert [texts(table) for table in task.train] == [
+    [("0", "zh1", "zh2", "contradiction"), ("1", "zh3", "zh4", "neutral")],
+    [("0", "de1", "de2", "contradiction"), ("1", "de3", "de4", "neutral")],
+  ]
+  for _, table in (*task.dev, *task.test):
+    assert [e[1:] for e in classification.read_examples(table)] == [
+      ("c", "d", "neutral", f"{table.path}:3", "zh"),
+      ("e", "f", "entailment", f"{table.path}:4", "de"),
+    ]
+
+
+def test_xnli_is_chinese_by_default():
+  task = tasks()["xnli"]
+  assert [t.path for t in task.train] == ["multinli/multinli.train.zh.tsv"]
+  assert task.dev[0][1].groups == ("zh",)
+  with pytest.raises(ValueError, match="--xnli_language: expected a code"):
+    classification_tasks.xnli_task([" "])
+
+
+REAL_FILES = [
+  ("CoLA", "train.tsv", 8551, "Our friends won't buy", None, "1"),
+  ("CoLA", "dev.tsv", 1043, "The sailors rode the", None, "1"),
+  ("CoLA", "test.tsv", 1063, "Bill whistled past", None, None),
+  ("SST-2", "train.tsv", 67349, "hide new secretions", None, "0"),
+  ("SST-2", "dev.tsv", 872, "it 's a charming", None, "1"),
+  ("SST-2", "test.tsv", 1821, "uneasy mishmash", None, None),
+  ("MRPC", "train.tsv", 3667, "Amrozi accused", "Referring to him", "1"),
+  ("MRPC", "dev.tsv", 408, "He said the food", '" The foodservice', "1"),
+  ("MRPC", "test.tsv", 1725, "PCCW 's chief", "Current Chief", None),
+  ("STS-B", "train.tsv", 5749, "A plane is", "An air plane", "5.000"),
+  ("STS-B", "dev.tsv", 1500, "A man with", "A man wearing", "5.000"),
+  ("STS-B", "test.tsv", 1379, "A girl is", "A girl is", None),
+  ("QQP", "train.tsv", 8999, "How do I get", "Which is better", "0"),
+  ("QQP", "dev.tsv", 1000, "Who is the", "Who is the", "0"),
+  ("MNLI", "train.tsv", 8999, "Our hearts", "We are", "entailment"),
+  ("MNLI", "dev_matched.tsv", 1000, "Salt", "Salt", "entailment"),
+  ("QNLI", "dev.tsv", 5463, "What came", "As of that", "entailment"),
+  ("QNLI", "test.tsv", 5463, "What organ", "For some", None),
+  ("RTE", "train.tsv", 2490, "No Weapons", "Weapons", "not_entailment"),
+  ("RTE", "dev.tsv", 277, "Dana Reeve", "Christopher", "not_entailment"),
+  ("RTE", "test.tsv", 3000, "Mangla was", "Shukla is", None),
+  ("WNLI", "train.tsv", 635, "I stuck a pin", "The carrot", "1"),
+  ("WNLI", "dev.tsv", 71, "The drain is", "The hair", "0"),
+  ("WNLI", "test.tsv", 146, "Maude and Dora", "Horses ran", None),
+  ("AX", "diagnostic.tsv", 1104, "The cat sat", "The cat did", None),
+]
+
+
+@pytest.mark.parametrize(
+  ("name", "file", "count", "text_a", "text_b", "label"), REAL_FILES
+)
+def test_real_glue_files(name, file, count, text_a, text_b, label):
+  folder = DATA / "glue" / name
+  if not folder.is_dir():
+    pytest.skip(f"{folder} is absent")
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, str(folder))
+  everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
+  (table,) = (t for t in everything if t.path.endswith(f"/{file}"))
+  examples = list(classification.read_examples(table))
+  assert len(examples) == count
+  assert [example.example_id for example in examples] == [
+    str(number) for number in range(count)
+  ]
+  assert examples[0].text_a.startswith(text_a)
+  assert (examples[0].text_b or "").startswith(text_b or "")
+  assert (examples[0].text_b is None) == (text_b is None)
+  assert examples[0].label == label
+  encode_label = classification.make_label_encoder(task.labels, task.problem)
+  assert len({encode_label(example) for example in examples}) > (
+    label is not None
+  )
+
+
+def test_real_xnli_files():
+  folder = DATA / "xnli"
+  if not folder.is_dir():
+    pytest.skip(f"{folder} is absent")
+  for languages, counts in (
+    (["zh"], [2490, 5010]),
+    (["sw", "en"], [4980, 10020]),
+  ):
+    task = classification_tasks.xnli_task(languages)
+    task = classification_tasks.task_in_folder(task, str(folder))
+    for (_, table), count in zip((*task.dev, *task.test), counts, strict=True):
+      examples = list(classification.read_examples(table))
+      assert len(examples) == count
+      assert {example.group for example in examples} == set(languages)
+      assert classification.find_labels(examples, task.problem) == list(
+        ENTAILMENT
+      )
+
+
+def test_submissions(tmp_path):
+  path = tmp_path / "new" / "RTE.tsv"
+  task = tasks()["rte"]
+  predictions = [("0", "entailment"), ("1", "not_entailment")]
+  classification_tasks.write_submission(str(path), task, predictions)
+  assert path.read_bytes() == (
+    b"index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+  )
+  with pytest.raises(ValueError, match="RTE.tsv: 'neutral' is no label of rte"):
+    classification_tasks.write_submission(str(path), task, [("0", "neutral")])
+
+
+def test_submitted_scores_are_between_0_and_5(tmp_path):
+  path = tmp_path / "STS-B.tsv"
+  predictions = [("0", -0.5), ("1", 2.34567), ("2", 5.1)]
+  classification_tasks.write_submission(
+    str(path), tasks()["sts-b"], predictions
+  )
+  assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
+
+
+def test_submissions_have_the_names_that_the_server_expects():
+  names = [name for task in tasks().values() for name in task.submissions]
+  assert sorted(names) == [
+    "AX.tsv",
+    "CoLA.tsv",
+    "MNLI-m.tsv",
+    "MNLI-mm.tsv",
+    "MRPC.tsv",
+    "QNLI.tsv",
+    "QQP.tsv",
+    "RTE.tsv",
+    "SST-2.tsv",
+    "STS-B.tsv",
+    "WNLI.tsv",
+  ]
+
+
+# Files of one's own.
+
+
+def find(path, *columns, **options):
+  """Returns the columns and the header that are found in a file."""
+  columns = Columns(*columns)
+  table = classification_tasks.find_table(path, columns, **options)
+  assert table.path == path
+  return tuple(table[1:6])
+
+
+def test_files_are_found_in_a_folder(write):
+  write("data/train.csv", "label,text\n1,a\n")
+  write("data/test.jsonl", '{"text": "b"}\n')
+  task = classification_tasks.file_task("data", problem="multi_label")
+  assert task.train == (
+    classification.Table("data/train.csv", "text", label="label", header=True),
+  )
+  assert task.dev == ()
+  ((name, test),) = task.test
+  assert name == "test"
+  assert test == classification.Table(
+    "data/test.jsonl", "text", label_required=False
+  )
+  assert (task.name, task.labels, task.problem) == ("file", (), "multi_label")
+
+
+def test_files_that_are_given_come_first(write):
+  write("data/train.tsv", "text\tlabel\na\tb\n")
+  write("data/dev.tsv", "text\tlabel\na\tb\n")
+  write("other.csv", "x,y,z\n1,2,3\n")
+  task = classification_tasks.file_task(
+    "data",
+    eval_file="other.csv",
+    predict_file="other.csv",
+    train_file="other.csv",
+    text_column="y",
+    text_pair_column="-1",
+    label_column="0",
+    id_column="x",
+  )
+  assert task.train[0] == classification.Table(
+    "other.csv", "y", -1, 0, "x", header=True
+  )
+  assert task.dev[0][1] == task.train[0]
+  assert task.test[0][1] == task.train[0]._replace(label_required=False)
+
+
+def test_a_folder_without_files_is_refused(write):
+  write("data/train.doc", "")
+  with pytest.raises(ValueError) as error:
+    classification_tasks.file_task("data")
+  assert str(error.value) == (
+    "--data_dir=data: no train, dev or test file there; expected a name such as"
+    " train.tsv, ending in .tsv, .tsv.gz, .tsv.xz, .csv, .csv.gz, .csv.xz,"
+    " .jsonl, .jsonl.gz, .jsonl.xz"
+  )
+
+
+def test_two_files_for_one_purpose_are_refused(write):
+  write("data/dev.tsv", "")
+  write("data/dev.csv.gz", "")
+  with pytest.raises(ValueError) as error:
+    classification_tasks.file_task("data")
+  assert str(error.value) == (
+    "--data_dir=data: holds dev.tsv and dev.csv.gz; keep one of them"
+  )
+
+
+@pytest.mark.parametrize(
+  ("header", "columns", "expected"),
+  [
+    ("label,text", (), ("text", None, "label", None, True)),
+    (" Text ,ID,Labels", (), ("Text", None, "Labels", "ID", True)),
+    (
+      "guid,text_a,text_b,label",
+      (),
+      ("text_a", "text_b", "label", "guid", True),
+    ),
+    (
+      "index,sentence1,sentence2,label",
+      (),
+      ("sentence1", "sentence2", "label", "index", True),
+    ),
+    ("text,text_b,label", ("text",), ("text", None, "label", None, True)),
+    ("a,b,c", ("b", None, "a"), ("b", None, "a", None, True)),
+    ("a,b,c", ("b", "c", 0), ("b", "c", 0, None, True)),
+    ("text,b,label", (1, None, 0), (1, None, 0, None, True)),
+  ],
+)
+def test_columns_are_found_by_the_header(write, header, columns, expected):
+  path = write("t.csv", f"{header}\n{header}\n")
+  assert find(path, *columns) == expected
+
+
+def test_columns_of_json_are_found_by_their_keys(write):
+  path = write(
+    "t.jsonl",
+    '{"sentence": "a", "label": 1}\n'
+    '{"sentence": "b", "text_b": "", "label": 1}\n',
+  )
+  assert find(path) == ("sentence", "text_b", "label", None, None)
+
+
+def test_two_columns_without_header_are_labels_and_texts(write):
+  path = write("t.tsv", "ham\ta b\r\nspam\tc\r\nham\tham\r\n")
+  assert find(path) == (1, None, 0, None, False)
+  # The same of a file that leaves it open, when another one has told.
+  like = classification_tasks.find_table(path)
+  path = write("p.tsv", "ham\ta b\n")
+  assert find(path, like=like) == (1, None, 0, None, False)
+  path = write("p.csv", "a b\nc\n")
+  assert find(path, like=like, label_required=False) == (
+    *(0, None, None, None),
+    False,
+  )
+
+
+@pytest.mark.parametrize(
+  "content",
+  [
+    "a b\tham\nc\tspam\nham\tham\n",  # The other way round.
+    "ham\ta\nspam\tb\n",  # Too few to tell.
+    "sentiment\treview\npos\ta\nneg\tb\npos\tc\n",  # Names that are not known.
+    "ham\ta\tb\nham\tc\td\n",
+    "ham\nspam\n",
+  ],
+)
+def test_columns_that_cannot_be_told_apart(write, content):
+  path = write("t.tsv", content)
+  with pytest.raises(ValueError) as error:
+    find(path)
+  assert str(error.value).startswith(
+    f"t.tsv: {len(content.splitlines()[0].split(chr(9)))} columns, none of them"
+    " named text or label; pass --text_column and --label_column, numbers from"
+    " 0 or names; the first row is: "
+  )
+
+
+@pytest.mark.parametrize(
+  ("columns", "expected"),
+  [
+    ((0,), (0, None, 1, None, False)),
+    ((-1,), (-1, None, 0, None, False)),
+    ((None, None, 0), (1, None, 0, None, False)),
+    ((None, None, -1), (0, None, -1, None, False)),
+  ],
+)
+def test_of_two_columns_one_tells_the_other(write, columns, expected):
+  assert find(write("t.tsv", "a\tb\nc\td\n"), *columns) == expected
+
+
+@pytest.mark.parametrize(
+  ("content", "columns", "expected"),
+  [
+    ("text,x\na,b\n", (), ("text", None, None, None, True)),
+    ("x,y\na,b\n", ("y", None, "label"), ("y", None, None, None, True)),
+    ("a\nb\n", (), (0, None, None, None, False)),
+    ("a\nb\n", (1, None, 0), (0, None, None, None, False)),
+    ("a,b\n", (0,), (0, None, None, None, False)),
+    ("a,b\n", (0, None, 2), (0, None, None, None, False)),
+    ("a,b\n", (0, 1, -1), (0, 1, None, None, False)),
+    ("x,text\na,b\n", ("text", None, -1), ("text", None, None, None, True)),
+    ("a,b\n", (0, None, 1, 1), (0, None, 1, 1, False)),
+  ],
+)
+def test_files_to_predict_need_no_labels(write, content, columns, expected):
+  path = write("t.csv", content)
+  assert find(path, *columns, label_required=False) == expected
+
+
+def test_files_to_learn_from_need_no_ids(write):
+  path = write("t.csv", "text,label\na,b\n")
+  assert find(path, None, None, None, "guid") == (
+    *("text", None, "label", None),
+    True,
+  )
+  with pytest.raises(ValueError, match="t.csv: no column 'guid'"):
+    find(path, None, None, None, "guid", label_required=False)
+
+
+def test_a_header_can_be_told(write):
+  path = write("t.csv", "a,b\nc,d\n")
+  assert find(path, 0, None, 1, header=True) == (0, None, 1, None, True)
+  path = write("t.csv", "text,label\nc,d\n")
+  assert find(path, 0, None, 1, header=False) == (0, None, 1, None, False)
+
+
+@pytest.mark.parametrize(
+  ("first", "rest"),
+  [("sentiment", ["pos", "neg"] * 2), ("Score", ["1.5", "2", "3,5"])],
+)
+def test_a_first_row_that_looks_like_a_header_must_be_told(write, first, rest):
+  labels = [first, *rest]
+  content = "".join(f"{label}\ttext {i}\n" for i, label in enumerate(labels))
+  path = write("t.tsv", content)
+  with pytest.raises(ValueError) as error:
+    find(path, 1, None, 0)
+  assert str(error.value) == (
+    f"t.tsv:1: is this a header? {first!r} is the label of no other row; pass"
+    " --header=yes or --header=no"
+  )
+  assert find(path, 1, None, 0, header=False) == (1, None, 0, None, False)
+  assert find(path, 1, None, 0, header=True) == (1, None, 0, None, True)
+
+
+@pytest.mark.parametrize(
+  "labels",
+  [
+    ["pos", "neg", "pos"],
+    ["3.5", "1", "1", "1", "1"],
+    ["b,a", "a", "a", "a", "a"],
+    ["d", "a", "b", "c", "a"],  # Few rows for many labels.
+    ["a"],
+  ],
+)
+def test_a_first_label_need_not_return(write, labels):
+  content = "".join(f"{label}\ttext {i}\n" for i, label in enumerate(labels))
+  path = write("t.tsv", content)
+  assert find(path, 1, None, 0) == (1, None, 0, None, False)
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "columns", "options", "message"),
+  [
+    ("t.tsv", "\n", (), {}, "t.tsv: holds no example"),
+    (
+      "t.tsv",
+      "a\tb\tc\n",
+      ("x",),
+      {},
+      "t.tsv: no column label or labels; pass --label_column, one of: a, b, c",
+    ),
+    (
+      "t.tsv",
+      "a\tb\tc\n",
+      ("x", None, "b"),
+      {},
+      "t.tsv: no column 'x'; the columns are a, b, c",
+    ),
+    (
+      "t.csv",
+      "a,label\n",
+      (),
+      {},
+      "t.csv: no column text or text_a or sentence or sentence1; pass"
+      " --text_column, one of: a, label",
+    ),
+    (
+      "t.jsonl",
+      '{"a": 1}\n{"b": 2}\n',
+      (),
+      {},
+      "t.jsonl: no column text or text_a or sentence or sentence1; pass"
+      " --text_column, one of: a, b",
+    ),
+    (
+      "t.tsv",
+      "text\tlabel\n",
+      ("text",),
+      {"header": False},
+      "t.tsv: column 'text' is given by name, but the file has no header; give"
+      " its number, from 0",
+    ),
+    (
+      "t.tsv",
+      "text\tlabel\n",
+      ("text", None, 0),
+      {},
+      "t.tsv: column 0 cannot be a text and the label",
+    ),
+    ("t.tsv", "a\tb\n\0", (), {}, "t.tsv:2: a NUL byte; expected text in"),
+  ],
+)
+def test_columns_that_are_not_there(
+  write, name, content, columns, options, message
+):
+  with pytest.raises(ValueError) as error:
+    find(write(name, content), *columns, **options)
+  assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+  ("file", "columns", "problem", "count", "labels"),
+  [
+    ("sms_spam.tsv", {}, "single_label", 5574, ["ham", "spam"]),
+    ("chnsenticorp/train.tsv", {}, "single_label", 9600, ["0", "1"]),
+    (
+      "multilabel/train.tsv",
+      {"text_column": "0", "label_column": "1", "id_column": "2"},
+      "multi_label",
+      43410,
+      [str(number) for number in range(28)],
+    ),
+  ],
+)
+def test_real_files(file, columns, problem, count, labels):
+  if not (DATA / file).exists():
+    pytest.skip(f"{DATA / file} is absent")
+  task = classification_tasks.file_task(
+    train_file=str(DATA / file), problem=problem, **columns
+  )
+  examples = list(classification.read_examples(task.train[0]))
+  assert len(examples) == count
+  assert classification.find_labels(examples, problem) == labels

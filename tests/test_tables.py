@@ -1,0 +1,298 @@
+"""Tests of tables.py."""
+
+import doctest
+import gzip
+import lzma
+import subprocess
+import sys
+
+import pytest
+
+import tables
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+  """Gives a function that writes a file into the current folder."""
+  monkeypatch.chdir(tmp_path)
+
+  def write_file(name, content):
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    (tmp_path / name).write_bytes(data)
+    return name
+
+  return write_file
+
+
+def rows(path, **options):
+  return [tuple(row) for row in tables.read_rows(path, **options)]
+
+
+def columns(path, *wanted, **options):
+  return [tuple(row) for row in tables.read_columns(path, wanted, **options)]
+
+
+def test_docstring_examples():
+  assert doctest.testmod(tables).failed == 0
+
+
+def test_importing_does_not_import_tensorflow():
+  code = "import sys, tables; assert 'tensorflow' not in sys.modules"
+  subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tsv_has_no_quotes_and_any_line_ends(write):
+  path = write("t.tsv", '\ufeffa\t"b\r\n\n \t\r\n"c\t d \n\u2028x\ty\rz')
+  assert rows(path) == [
+    ("t.tsv:1", ["a", '"b']),
+    ("t.tsv:4", ['"c', " d "]),
+    ("t.tsv:5", ["\u2028x", "y\rz"]),
+  ]
+
+
+def test_csv_has_quotes_with_anything_within(write):
+  path = write("t.csv", 'a,"b, ""c"""\r\n"two\nlines\n",d\n,\n\ne,f"g"\n')
+  assert rows(path) == [
+    ("t.csv:1", ["a", 'b, "c"']),
+    ("t.csv:2", ["two\nlines\n", "d"]),
+    ("t.csv:7", ["e", 'f"g"']),
+  ]
+
+
+def test_quoting_can_be_chosen(write):
+  path = write("t.txt", '"a\tb"\tc\n')
+  assert rows(path, quoting=True) == [("t.txt:1", ["a\tb", "c"])]
+  path = write("t.data", '"a,b"\n')
+  assert rows(path, format="csv", quoting=False) == [("t.data:1", ['"a', 'b"'])]
+
+
+def test_json_lines_keep_the_spelling_of_numbers(write):
+  path = write(
+    "t.jsonl", '\ufeff{"a": "x\\ud83d\\ude00"}\r\n\n{"b": [1.50, 2]}'
+  )
+  assert rows(path) == [
+    ("t.jsonl:1", {"a": "x\U0001f600"}),
+    ("t.jsonl:3", {"b": ["1.50", "2"]}),
+  ]
+  (_, cells), _ = rows(write("t.jsonl", '{"a": 1, "b": "1"}\n{}'))
+  assert isinstance(cells["a"], tables.Number)
+  assert not isinstance(cells["b"], tables.Number)
+
+
+@pytest.mark.parametrize("opener", [gzip, lzma])
+def test_compressed_files(write, opener):
+  ending = {gzip: "gz", lzma: "xz"}[opener]
+  path = write(f"T.TSV.{ending}", opener.compress(b"a\tb\n"))
+  assert rows(path) == [(f"T.TSV.{ending}:1", ["a", "b"])]
+
+
+def test_a_cell_may_be_long(write):
+  text = "word " * 100_000
+  assert rows(write("t.csv", f'"{text}",b\n')) == [("t.csv:1", [text, "b"])]
+
+
+def test_rows_are_read_as_they_are_asked_for(write):
+  source = tables.read_rows(write("t.tsv", b"a\tb\n\xff\n"))
+  assert next(source).cells == ["a", "b"]
+  with pytest.raises(ValueError, match="t.tsv:2: byte offset 4: not UTF-8"):
+    next(source)
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("t.tsv", b"a\nb\0c\n", "t.tsv:2: a NUL byte; expected text in UTF-8"),
+    ("t.tsv", "a\tb\n".encode("utf-16"), "t.tsv:1: byte offset 0: not UTF-8"),
+    ("t.tsv.gz", b"plain", "t.tsv.gz:1: damaged compressed file"),
+    ("t.csv", 'a\n"b\nc\n', 't.csv:2: the quote (") that opens a cell is'),
+    ("t.csv", 'a\n"b"c\n', "t.csv:2: text after a closing quote"),
+    ("t.csv", "a\nb\rc\n", "t.csv:2: a carriage return in the middle"),
+    (
+      "t.jsonl",
+      '{"a": 1}\n{"a": }\n',
+      "t.jsonl:2: Expecting value (column 7); expected a JSON object on each",
+    ),
+    ("t.jsonl", '[1,\r"b"]', "t.jsonl:1: expected a JSON object, found [1, "),
+    ("t.jsonl", '{"a": ' + "[" * 100_000, "t.jsonl:1: JSON that is nested"),
+    ("t.jsonl", '{"a": "\\uD800x"}', "t.jsonl:1: \\ud800 is half of a"),
+    ("t.jsonl", '{"\\udfff": 1}', "t.jsonl:1: \\udfff is half of a"),
+    ("t.json", "{}", "t.json: expected a name that ends in .tsv, .txt, .csv"),
+  ],
+)
+def test_faults_name_the_line(write, name, content, message):
+  with pytest.raises(ValueError) as error:
+    rows(write(name, content))
+  assert str(error.value).startswith(message)
+  assert "\n" not in str(error.value)
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(
+  write, monkeypatch
+):
+  monkeypatch.setattr(tables, "_LONGEST_CELL", 200_000)
+  path = write("t.csv", "a\n" + '"' + "b\n" * 100_001)
+  source = tables.read_rows(path)
+  assert next(source).cells == ["a"]
+  with pytest.raises(ValueError, match="t.csv:2: a cell of more than 200000"):
+    next(source)
+
+
+def test_columns_by_name_and_number(write):
+  path = write("t.tsv", " id \ttext\tlabel\n1\tgood\tpos\n2\tbad\tneg\n")
+  assert columns(path, "text", None, -1, 0) == [
+    ("t.tsv:2", ["good", None, "pos", "1"]),
+    ("t.tsv:3", ["bad", None, "neg", "2"]),
+  ]
+
+
+def test_numbers_alone_mean_that_there_is_no_header(write):
+  path = write("t.csv", "a,b\nc,d\n")
+  assert columns(path, 1) == [("t.csv:1", ["b"]), ("t.csv:2", ["d"])]
+  assert columns(path, 1, header=True) == [("t.csv:2", ["d"])]
+
+
+def test_columns_of_json_are_keys(write):
+  path = write("t.jsonl", '{"a": "x", "b": null}\n{"a": ["y"], "c": true}\n')
+  assert columns(path, "a", None, "c", optional=["c"]) == [
+    ("t.jsonl:1", ["x", None, None]),
+    ("t.jsonl:2", [["y"], None, True]),
+  ]
+
+
+def test_optional_columns_may_be_missing(write):
+  path = write("t.csv", "text\nx\n")
+  assert columns(path, "text", "label", optional=["label"]) == [
+    ("t.csv:2", ["x", None])
+  ]
+
+
+def test_an_empty_file_has_no_rows(write):
+  for name in ("t.tsv", "t.csv", "t.jsonl"):
+    assert columns(write(name, "\n \r\n"), "text") == []
+
+
+def test_long_rows_are_allowed_where_asked_for(write):
+  path = write("t.tsv", "a\tb\nc\td\te\n")
+  assert columns(path, 0, -1, allows_long_rows=True) == [
+    ("t.tsv:1", ["a", "b"]),
+    ("t.tsv:2", ["c", "e"]),
+  ]
+
+
+def test_empty_cells_do_not_make_a_row_long(write):
+  path = write("t.csv", "a,b\nc,d, ,\n")
+  assert columns(path, 0, -1) == [
+    ("t.csv:1", ["a", "b"]),
+    ("t.csv:2", ["c", "d"]),
+  ]
+
+
+def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):
+  path = write("t.tsv", "a\tb\nc\nd\te\nf\n")
+  assert columns(path, 1, skips_short_rows=True) == [
+    ("t.tsv:1", ["b"]),
+    ("t.tsv:3", ["e"]),
+  ]
+  assert capsys.readouterr().err == (
+    "t.tsv: skipped 2 rows of too few columns\n"
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "wanted", "options", "message"),
+  [
+    (
+      "t.tsv",
+      "a\tb\nc d\n",
+      [1],
+      {},
+      "t.tsv:2: expected at least 2 columns, found 1 (is a tab missing?)",
+    ),
+    (
+      "t.csv",
+      "a,b\nc\n",
+      [-1],
+      {"allows_long_rows": False},
+      "t.csv:2: expected at least 2 columns, found 1 (is a comma missing?)",
+    ),
+    (
+      "t.csv",
+      "a,b\nc,d,e\n",
+      [0],
+      {},
+      "t.csv:2: expected 2 columns, found 3 (is there a comma without quotes"
+      " within a text?)",
+    ),
+    (
+      "t.tsv",
+      "a\tb\nc\td\te\n",
+      [0],
+      {},
+      "t.tsv:2: expected 2 columns, found 3 (is there a tab within a text?)",
+    ),
+    ("t.tsv", "a\tb\n", [-3], {}, "t.tsv: no column -3 among 2 columns"),
+    (
+      "t.tsv",
+      "a\tb\n",
+      ["x"],
+      {},
+      "t.tsv: no column 'x'; the columns are a, b",
+    ),
+    (
+      "t.tsv",
+      "a\ta\n",
+      ["a"],
+      {},
+      "t.tsv: 2 columns are called 'a'; pass a number",
+    ),
+    (
+      "t.tsv",
+      "a\n",
+      ["a"],
+      {"header": False},
+      "t.tsv: column 'a' is given by name, but the file has no header; give its"
+      " number, from 0",
+    ),
+    (
+      "t.jsonl",
+      '{"a": 1}',
+      [0],
+      {},
+      "t.jsonl: column 0 is given by number, but JSON Lines have only names",
+    ),
+    (
+      "t.jsonl",
+      '{"a": 1}\n{"b": 1, "c": 2}',
+      ["a"],
+      {},
+      "t.jsonl:2: no key 'a'; the keys are b, c",
+    ),
+  ],
+)
+def test_missing_columns(write, name, content, wanted, options, message):
+  with pytest.raises(ValueError) as error:
+    columns(write(name, content), *wanted, **options)
+  assert str(error.value) == message
+
+
+def test_names_in_messages_are_few_and_on_one_line():
+  names = ["two\nlines", "x" * 50, *map(str, range(30))]
+  text = tables.list_names(names)
+  assert text.startswith(f"two lines, {'x' * 40}..., 0, 1")
+  assert text.endswith(", 17, ...")
+
+
+@pytest.mark.parametrize(
+  ("value", "description"),
+  [
+    ('"x"', "a string"),
+    ("1e5", "the number 1e5"),
+    ("null", "null"),
+    ("true", "true"),
+    ("[]", "a list"),
+    ("{}", "an object"),
+  ],
+)
+def test_values_are_described(write, value, description):
+  ((_, cells),) = rows(write("t.jsonl", f'{{"a": {value}}}'))
+  assert tables.describe(cells["a"]) == description
