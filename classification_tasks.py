@@ -367,19 +367,7 @@ def file_task(
     ValueError: there is no file, or no telling which column is which.
     OSError: a file cannot be read.
   """
-  paths = [
-    given or (data_dir and _find_file(data_dir, name))
-    for given, name in (
-      (train_file, "train"),
-      (eval_file, "dev"),
-      (predict_file, "test"),
-    )
-  ]
-  if not any(paths):
-    raise ValueError(
-      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
-      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}"
-    )
+  paths = _find_files(data_dir, (train_file, eval_file, predict_file))
   given = (text_column, text_pair_column, label_column, id_column)
   columns = Columns(*map(parse_column, given))
   found = []
@@ -405,6 +393,22 @@ _ENDINGS = [
   for ending in (".tsv", ".csv", ".jsonl")
   for compression in ("", ".gz", ".xz")
 ]
+
+
+def _find_files(
+  data_dir: str | None, given: Sequence[str | None]
+) -> list[str | None]:
+  """Returns the paths of train, dev and test: those given, else those found."""
+  paths = [
+    path or (data_dir and _find_file(data_dir, name))
+    for path, name in zip(given, ("train", "dev", "test"), strict=True)
+  ]
+  if not any(paths):
+    raise ValueError(
+      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
+      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}"
+    )
+  return paths
 
 
 def _find_file(data_dir: str, name: str) -> str | None:
