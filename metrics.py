@@ -1,8 +1,19 @@
-"""Scores of predictions, in numpy; what the field publishes, by its names."""
+"""Scores of predictions, in numpy; what the field publishes, by its names.
+
+Shapes: N examples, at least one; L labels. An undefined ratio, such as the
+precision of a label that is never predicted, is 0.
+"""
 
 from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+from typing import Any, NamedTuple
+import unicodedata
 
 import numpy as np
+
+_LARGEST_MATRIX = 20  # Labels; of more only the frequent confusions are shown.
+_LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
 
 
 def pretraining_metrics(
@@ -41,3 +52,411 @@ def pretraining_metrics(
     "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
     "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
   }
+
+
+def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
+  """Averages the means of consecutive batches, as the original's `loss` does.
+
+  The examples of a smaller last batch count for more than the others.
+
+  Args:
+    values: [N].
+    batch_size: in examples.
+
+  >>> mean_of_batch_means(np.array([1.0, 3.0, 5.0]), batch_size=2)
+  3.5
+  """
+  starts = range(0, len(values), batch_size)
+  means = [values[s : s + batch_size].mean(dtype=float) for s in starts]
+  return float(np.mean(means))
+
+
+def is_collapsed(predictions: np.ndarray) -> bool:
+  """Returns whether all examples get the same prediction.
+
+  Args:
+    predictions: int [N], or 0 or 1 [N, L].
+
+  >>> is_collapsed(np.array([1, 1, 1])), is_collapsed(np.array([1, 0, 1]))
+  (True, False)
+  """
+  return len(predictions) > 0 and bool((predictions == predictions[:1]).all())
+
+
+def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+  """Returns the share of predictions that are right; both are int [N]."""
+  return float(np.mean(np.equal(labels, predictions)))
+
+
+def f1(labels: np.ndarray, predictions: np.ndarray, positive: int = 1) -> float:
+  """Computes the harmonic mean of precision and recall of one class.
+
+  Args:
+    labels: int [N], true.
+    predictions: int [N].
+    positive: the class.
+
+  >>> f1(np.array([1, 1, 1, 0]), np.array([1, 0, 0, 0]))
+  0.5
+  """
+  true, predicted = labels == positive, predictions == positive
+  right = (true & predicted).sum()
+  return float(_ratio(2 * right, true.sum() + predicted.sum()))
+
+
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+  """Divides counts; 0 where there is nothing to divide by."""
+  result = np.zeros(np.shape(numerator))
+  return np.divide(numerator, denominator, out=result, where=denominator > 0)
+
+
+def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+  """Computes Matthews' correlation of any number of classes.
+
+  With two classes it is Matthews (1975), with more R_K of Gorodkin, "Comparing
+  two K-category assignments by a K-category correlation coefficient" (2004).
+
+  Args:
+    labels: int [N], true.
+    predictions: int [N].
+
+  Returns:
+    -1 to 1; 0 if the labels or the predictions are all the same.
+
+  >>> matthews_correlation(np.array([1, 1, 0, 0]), np.array([0, 0, 1, 1]))
+  -1.0
+  """
+  classes, codes = np.unique([labels, predictions], return_inverse=True)
+  true, predicted = codes.reshape(2, -1)
+  confusion = _confusion(true, predicted, len(classes))
+  # Python's integers: the squares of a million examples multiply to 1e24.
+  total = int(confusion.sum())
+  trues, guesses = confusion.sum(1), confusion.sum(0)
+  covariance = int(confusion.trace()) * total - int(trues @ guesses)
+  spread = (total**2 - int(trues @ trues)) * (total**2 - int(guesses @ guesses))
+  return covariance / math.sqrt(spread) if spread else 0.0
+
+
+def _confusion(
+  labels: np.ndarray, predictions: np.ndarray, num_labels: int
+) -> np.ndarray:
+  """Counts [L, L] pairs of a true (row) and a predicted label (column)."""
+  pairs = labels.astype(np.int64) * num_labels + predictions
+  counts = np.bincount(pairs, minlength=num_labels**2)
+  return counts.reshape(num_labels, num_labels)
+
+
+def pearson(x: np.ndarray, y: np.ndarray) -> float:
+  """Computes Pearson's correlation of two [N]; 0 if one of them is constant."""
+  x, y = _center(x), _center(y)
+  product = (x @ x) * (y @ y)
+  return float(np.clip(x @ y / np.sqrt(product), -1, 1)) if product else 0.0
+
+
+def _center(values: np.ndarray) -> np.ndarray:
+  """Moves the mean to 0 and the extreme to -1 or 1; a constant becomes 0."""
+  values = np.asarray(values, np.float64)
+  # Not left to the rounding of the mean, which makes noise of a constant.
+  if values.min() == values.max():
+    return np.zeros_like(values)
+  centered = values - values.mean()
+  return centered / np.abs(centered).max()  # Or tiny squares would become 0.
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float:
+  """Computes Spearman's correlation of two [N], that of their ranks.
+
+  Equal values share the mean of their ranks.
+
+  >>> spearman(np.array([1, 2, 3]), np.array([1, 10, 100]))
+  1.0
+  """
+  return pearson(_ranks(x), _ranks(y))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+  _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+  return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def regression_scores(
+  targets: np.ndarray, predictions: np.ndarray
+) -> dict[str, float]:
+  """Scores predicted numbers.
+
+  Args:
+    targets: float [N].
+    predictions: float [N].
+
+  Returns:
+    mean_squared_error, pearson, spearman, and corr, the mean of the last two.
+  """
+  errors = np.subtract(targets, predictions, dtype=np.float64)
+  linear, ranked = pearson(targets, predictions), spearman(targets, predictions)
+  return {
+    "mean_squared_error": float(np.mean(errors**2)),
+    "pearson": linear,
+    "spearman": ranked,
+    "corr": (linear + ranked) / 2,
+  }
+
+
+class Average(NamedTuple):
+  """Precision, recall and F1 of several labels together."""
+
+  precision: float
+  recall: float
+  f1: float
+
+
+class ClassificationReport(NamedTuple):
+  """How well each label is predicted.
+
+  `macro` is the mean over labels. One that occurs neither in the truth nor in
+  the predictions says nothing and is left out of it, as scikit-learn does for
+  single labels. `micro` is of all decisions together, and with single labels
+  the accuracy three times. `weighted` is the mean weighted by `support`.
+  """
+
+  accuracy: float  # Of multi-label: the share of exactly right sets.
+  precision: np.ndarray  # Float [L].
+  recall: np.ndarray  # Float [L].
+  f1: np.ndarray  # Float [L].
+  support: np.ndarray  # Int [L], how many examples truly have the label.
+  macro: Average
+  micro: Average
+  weighted: Average
+  confusion: np.ndarray | None  # Int [L, L], rows true; None of multi-label.
+
+
+def classification_report(
+  labels: np.ndarray, predictions: np.ndarray, num_labels: int
+) -> ClassificationReport:
+  """Scores predictions of one label an example.
+
+  Args:
+    labels: int [N], true, 0 to L - 1.
+    predictions: int [N].
+    num_labels: L.
+  """
+  confusion = _confusion(labels, predictions, num_labels)
+  return _report(
+    right=confusion.diagonal(),
+    support=confusion.sum(1),
+    predicted=confusion.sum(0),
+    accuracy=accuracy(labels, predictions),
+    confusion=confusion,
+  )
+
+
+def multi_label_report(
+  labels: np.ndarray, predictions: np.ndarray
+) -> ClassificationReport:
+  """Scores predictions of any number of labels an example.
+
+  Args:
+    labels: 0 or 1 [N, L], true.
+    predictions: 0 or 1 [N, L].
+  """
+  true, predicted = labels.astype(bool), predictions.astype(bool)
+  return _report(
+    right=(true & predicted).sum(0),
+    support=true.sum(0),
+    predicted=predicted.sum(0),
+    accuracy=float((true == predicted).all(1).mean()),
+    confusion=None,
+  )
+
+
+def _report(right, support, predicted, accuracy, confusion):
+  """Makes a report from counts of each label, int [L]."""
+  scores = _scores(right, support, predicted)
+  micro = _scores(right.sum(), support.sum(), predicted.sum())
+  return ClassificationReport(
+    accuracy=accuracy,
+    **scores._asdict(),
+    support=support,
+    macro=_average(scores, support + predicted > 0),
+    micro=Average(*map(float, micro)),
+    weighted=_average(scores, support),
+    confusion=confusion,
+  )
+
+
+def _scores(right, support, predicted):
+  """Makes scores from counts: each [L], or each a number."""
+  return Average(
+    precision=_ratio(right, predicted),
+    recall=_ratio(right, support),
+    f1=_ratio(2 * right, support + predicted),
+  )
+
+
+def _average(scores, weights: np.ndarray) -> Average:
+  total = weights.sum()
+  return Average(*(float(_ratio(s @ weights, total)) for s in scores))
+
+
+def tune_thresholds(
+  labels: np.ndarray, probabilities: np.ndarray
+) -> np.ndarray:
+  """Finds the probability from which to predict each label for the best F1.
+
+  Args:
+    labels: 0 or 1 [N, L], true.
+    probabilities: float [N, L].
+
+  Returns:
+    float64 [L], each midway between two neighbouring probabilities (below the
+    lowest: 0 and it). Of equally good ones it is the nearest to 0.5, which is
+    also the threshold of a label that is never true.
+  """
+  return np.array(
+    [
+      _best_threshold(labels[:, label], probabilities[:, label])
+      for label in range(labels.shape[1])
+    ]
+  )
+
+
+def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
+  if not labels.any():
+    return 0.5
+  order = np.argsort(-probabilities)
+  falling = probabilities[order].astype(np.float64)
+  next_lower = np.append(falling[1:], 0.0)
+  right = np.cumsum(labels[order])
+  scores = 2 * right / (labels.sum() + np.arange(1, len(labels) + 1))
+  # Between equal probabilities there is no threshold; below all there is.
+  is_cut = falling > next_lower
+  is_cut[-1] = True
+  best = np.flatnonzero(is_cut & (scores == scores[is_cut].max()))
+  thresholds = (falling[best] + next_lower[best]) / 2
+  return float(thresholds[np.abs(thresholds - 0.5).argmin()])
+
+
+def report_as_dict(
+  report: ClassificationReport, label_names: Sequence[str]
+) -> dict[str, Any]:
+  """Returns a report as `json.dumps` takes it.
+
+  Args:
+    report: of L labels.
+    label_names: [L].
+
+  Returns:
+    accuracy; labels, by name; macro, micro, weighted; confusion.
+  """
+  columns = report.precision, report.recall, report.f1, report.support
+  rows = zip(*(column.tolist() for column in columns), strict=True)
+  keys = (*Average._fields, "support")
+  confusion = report.confusion
+  return {
+    "accuracy": report.accuracy,
+    "labels": {
+      name: dict(zip(keys, row, strict=True))
+      for name, row in zip(label_names, rows, strict=True)
+    },
+    "macro": report.macro._asdict(),
+    "micro": report.micro._asdict(),
+    "weighted": report.weighted._asdict(),
+    "confusion": None if confusion is None else confusion.tolist(),
+  }
+
+
+def format_report(
+  report: ClassificationReport, label_names: Sequence[str]
+) -> str:
+  """Returns a table of the scores of each label, the averages, the accuracy.
+
+  Args:
+    report: of L labels.
+    label_names: [L].
+  """
+  rows = [["", *Average._fields, "support"]]
+  columns = report.precision, report.recall, report.f1
+  for name, *scores, support in zip(
+    label_names, *columns, report.support, strict=True
+  ):
+    rows.append([name, *_four_decimals(scores), str(support)])
+  total = str(report.support.sum())
+  rows.append([""] * 5)
+  for name in ("macro", "micro", "weighted"):
+    rows.append([name, *_four_decimals(getattr(report, name)), total])
+  rows.append(["accuracy", "", "", *_four_decimals([report.accuracy]), ""])
+  return _align(rows)
+
+
+def _four_decimals(scores) -> list[str]:
+  return [f"{score:.4f}" for score in scores]
+
+
+def format_confusion(
+  report: ClassificationReport, label_names: Sequence[str]
+) -> str:
+  """Returns which labels are taken for which others.
+
+  Args:
+    report: of L single labels.
+    label_names: [L].
+
+  Returns:
+    A matrix with a row for each true label; of more than 20 labels the 20 most
+    frequent confusions, each a line `true -> predicted: count`.
+  """
+  assert report.confusion is not None
+  if len(label_names) > _LARGEST_MATRIX:
+    return _frequent_confusions(report.confusion, label_names)
+  counts = [list(map(str, row)) for row in report.confusion]
+  rows = [["true \\ predicted", *label_names]]
+  rows += [[name, *row] for name, row in zip(label_names, counts, strict=True)]
+  if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
+    rows[0][1:] = [str(number) for number in range(1, len(rows))]
+    for number, row in enumerate(rows[1:], start=1):
+      row[0] = f"{number:>2} {row[0]}"
+  return _align(rows)
+
+
+def _frequent_confusions(confusion, label_names) -> str:
+  wrong = confusion.copy()
+  np.fill_diagonal(wrong, 0)
+  order = np.argsort(-wrong, axis=None, kind="stable")[:_LARGEST_MATRIX]
+  lines = [
+    f"{label_names[true]} -> {label_names[guess]}: {wrong[true, guess]}"
+    for true, guess in zip(*np.unravel_index(order, wrong.shape), strict=True)
+    if wrong[true, guess]
+  ]
+  if not lines:
+    return "no label is taken for another"
+  return "\n".join(["most frequent confusions, true -> predicted:", *lines])
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
+  """Makes a table: the first column flush left, the others flush right."""
+  widths = _column_widths(rows)
+  lines = []
+  for first, *others in rows:
+    cells = [first + " " * (widths[0] - _width(first))]
+    for cell, width in zip(others, widths[1:], strict=True):
+      cells.append(" " * (width - _width(cell)) + cell)
+    lines.append("  ".join(cells).rstrip())
+  return "\n".join(lines)
+
+
+def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+  return [max(map(_width, column)) for column in zip(*rows, strict=True)]
+
+
+def _width(text: str) -> int:
+  """Counts the terminal's columns: two for a Chinese character.
+
+  >>> _width("ham"), _width("好评"), _width("Ｑ＆Ａ"), _width("e\u0301")
+  (3, 4, 6, 1)
+  """
+  return sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+  if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+    return 0  # Drawn over the character before, or not at all.
+  return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -22,6 +22,7 @@ FLOORS = {
   "checkpoints.py": 1,
   "classification.py": 1,
   "classification_tasks.py": 1,
+  "plots.py": 1,
   "pretraining_data.py": 1,
   "tables.py": 1,
   "training.py": 1,

@@ -1,9 +1,28 @@
 """Scores worked out by hand."""
 
+import doctest
+import json
+
 import numpy as np
 import pytest
 
 import metrics
+
+# Three labels, of which the fourth never occurs:
+#   a is predicted 4 times, 2 of them right, and true 3 times;
+#   b 2, 2 and 5 times; c 2, 0 and 0 times.
+LABELS = np.array([0, 0, 0, 1, 1, 1, 1, 1])
+PREDICTIONS = np.array([0, 0, 2, 1, 1, 0, 0, 2])
+
+
+@pytest.fixture
+def report():
+  return metrics.classification_report(LABELS, PREDICTIONS, num_labels=4)
+
+
+def test_examples_in_docstrings():
+  result = doctest.testmod(metrics)
+  assert result.attempted and not result.failed
 
 
 def test_pretraining_metrics():
@@ -38,3 +57,287 @@ def test_no_masked_token_is_no_division_by_zero():
   scores = metrics.pretraining_metrics(rows, batch_size=8)
   assert scores["masked_lm_loss"] == 0.0
   assert scores["loss"] == pytest.approx(0.5)
+
+
+def test_accuracy():
+  assert metrics.accuracy(LABELS, PREDICTIONS) == 4 / 8
+
+
+def test_f1_of_either_class():
+  labels, predictions = np.array([1, 1, 1, 0, 0]), np.array([1, 0, 0, 1, 0])
+  # Precision 1/2, recall 1/3; of the other class 1/3 and 1/2.
+  assert metrics.f1(labels, predictions) == pytest.approx(2 / 5)
+  assert metrics.f1(labels, predictions, positive=0) == pytest.approx(2 / 5)
+  assert metrics.f1(LABELS, PREDICTIONS, positive=0) == pytest.approx(4 / 7)
+
+
+def test_f1_of_a_class_that_does_not_occur_is_0():
+  assert metrics.f1(LABELS, PREDICTIONS, positive=3) == 0.0
+
+
+def test_matthews_correlation_of_two_classes():
+  labels = np.array([1] * 7 + [0] * 5)
+  predictions = np.array([1] * 6 + [0] + [1] * 2 + [0] * 3)
+  # 6 true and 2 false positives, 3 true and 1 false negatives.
+  expected = (6 * 3 - 2 * 1) / (8 * 7 * 5 * 4) ** 0.5
+  score = metrics.matthews_correlation(labels, predictions)
+  assert score == pytest.approx(expected)
+
+
+def test_matthews_correlation_of_three_classes():
+  labels = np.array([5, 5, 5, 7, 7, 9])
+  predictions = np.array([5, 5, 7, 7, 9, 9])
+  # 4 of 6 right; 3, 2, 1 true and 2, 2, 2 predicted of each class.
+  expected = (4 * 6 - 12) / ((36 - 14) * (36 - 12)) ** 0.5
+  score = metrics.matthews_correlation(labels, predictions)
+  assert score == pytest.approx(expected)
+
+
+def test_matthews_correlation_of_many_examples():
+  labels = np.arange(1_000_000) % 2
+  assert metrics.matthews_correlation(labels, labels) == 1.0
+  assert metrics.matthews_correlation(labels, 1 - labels) == -1.0
+
+
+def test_matthews_correlation_of_one_class_is_0():
+  assert metrics.matthews_correlation(LABELS, np.zeros(8, int)) == 0.0
+  assert metrics.matthews_correlation(np.ones(8, int), PREDICTIONS) == 0.0
+
+
+def test_pearson():
+  x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 6.0])
+  # Around the means: -1, 0, 1 and -1, -2, 3.
+  assert metrics.pearson(x, y) == pytest.approx(4 / (2 * 14) ** 0.5)
+  assert metrics.pearson(x, -10 * y) == pytest.approx(-4 / (2 * 14) ** 0.5)
+  assert metrics.pearson(x * 1e-200, y) == pytest.approx(4 / (2 * 14) ** 0.5)
+
+
+def test_spearman_shares_ranks_among_equal_values():
+  x, y = np.array([10.0, 20.0, 20.0, 90.0]), np.array([1.0, 3.0, 2.0, 4.0])
+  # Ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4; around their mean of 2.5:
+  # -1.5, 0, 0, 1.5 and -1.5, 0.5, -0.5, 1.5.
+  assert metrics.spearman(x, y) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("correlation", [metrics.pearson, metrics.spearman])
+def test_correlation_with_a_constant_is_0(correlation):
+  # The mean of three 0.1 is not 0.1.
+  constant, other = np.array([0.1, 0.1, 0.1]), np.array([1.0, 2.0, 3.0])
+  assert correlation(constant, other) == 0.0
+  assert correlation(other, constant) == 0.0
+  assert correlation(np.array([1.0]), np.array([2.0])) == 0.0
+
+
+def test_regression_scores():
+  targets = np.array([0.0, 1.0, 2.0])
+  predictions = np.float32([1, 2, 5])
+  # Around the means: -1, 0, 1 and -5/3, -2/3, 7/3.
+  pearson = 4 / (2 * 78 / 9) ** 0.5
+  assert metrics.regression_scores(targets, predictions) == pytest.approx(
+    {
+      "mean_squared_error": (1 + 1 + 9) / 3,
+      "pearson": pearson,
+      "spearman": 1.0,
+      "corr": (pearson + 1) / 2,
+    }
+  )
+
+
+def test_report_of_single_labels(report):
+  assert report.confusion.tolist() == [
+    [2, 0, 1, 0],
+    [2, 2, 1, 0],
+    [0, 0, 0, 0],
+    [0, 0, 0, 0],
+  ]
+  assert report.accuracy == 4 / 8
+  assert report.precision == pytest.approx([2 / 4, 1, 0, 0])
+  assert report.recall == pytest.approx([2 / 3, 2 / 5, 0, 0])
+  assert report.f1 == pytest.approx([4 / 7, 4 / 7, 0, 0])
+  assert report.support.tolist() == [3, 5, 0, 0]
+
+
+def test_averages_of_single_labels(report):
+  # Over three labels: c is predicted, though never true; d is neither.
+  assert report.macro == pytest.approx((1.5 / 3, (16 / 15) / 3, (8 / 7) / 3))
+  assert report.micro == pytest.approx((4 / 8, 4 / 8, 4 / 8))
+  assert report.weighted == pytest.approx((6.5 / 8, 4 / 8, 4 / 7))
+
+
+def test_report_of_label_sets():
+  labels = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+  guesses = np.array([[1, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+  report = metrics.multi_label_report(labels, guesses)
+  assert report.confusion is None
+  assert report.accuracy == 1 / 4
+  assert report.precision == pytest.approx([2 / 3, 1, 0, 0])
+  assert report.recall == pytest.approx([1, 1 / 2, 0, 0])
+  assert report.f1 == pytest.approx([4 / 5, 2 / 3, 0, 0])
+  assert report.support.tolist() == [2, 2, 0, 0]
+  assert report.macro == pytest.approx((5 / 9, 1.5 / 3, (22 / 15) / 3))
+  assert report.micro == pytest.approx((3 / 5, 3 / 4, 6 / 9))
+  assert report.weighted == pytest.approx((5 / 6, 3 / 4, 11 / 15))
+
+
+@pytest.mark.filterwarnings("error")
+def test_report_without_any_label_is_0():
+  nothing = np.zeros((3, 2), int)
+  report = metrics.multi_label_report(nothing, nothing)
+  assert report.accuracy == 1.0
+  assert report.macro == report.micro == report.weighted == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+  ("labels", "probabilities", "threshold"),
+  [
+    # All three true ones, and one wrong: F1 6/7. The best two: 4/5.
+    ([1, 1, 0, 1, 0], [0.9, 0.8, 0.6, 0.4, 0.2], 0.3),
+    # The best one: F1 1.
+    ([1, 0, 0], [0.75, 0.25, 0.125], 0.5),
+    # All: half of the lowest.
+    ([1, 0, 1], [0.5, 0.4, 0.2], 0.1),
+    ([1, 1], [0.5, 0.0], 0.0),
+    # No threshold separates equal probabilities.
+    ([0, 1, 0], [0.6, 0.6, 0.2], 0.4),
+    # The best one or all three have F1 2/3; 0.8 is nearer to 0.5 than 0.05.
+    ([1, 0, 0, 1], [0.9, 0.7, 0.2, 0.1], 0.8),
+    # The same, mirrored: 0.25 is nearer than 0.9.
+    ([1, 0, 0, 1], [0.95, 0.85, 0.8, 0.5], 0.25),
+    # Never true.
+    ([0, 0], [0.9, 0.8], 0.5),
+  ],
+)
+def test_threshold_with_the_best_f1(labels, probabilities, threshold):
+  column = np.array(labels)[:, None]
+  for order in slice(None), slice(None, None, -1):
+    found = metrics.tune_thresholds(
+      column[order], np.array(probabilities)[:, None][order]
+    )
+    assert found == pytest.approx([threshold])
+
+
+def test_every_label_has_its_threshold():
+  labels = np.array([[1, 0], [0, 0], [0, 1]])
+  probabilities = np.float32([[0.75, 0.25], [0.5, 0.25], [0.25, 0.5]])
+  thresholds = metrics.tune_thresholds(labels, probabilities)
+  assert thresholds.tolist() == [0.625, 0.375]
+  assert (probabilities >= thresholds).astype(int).tolist() == labels.tolist()
+
+
+def test_mean_of_batch_means():
+  values = np.float32([1, 2, 3, 4, 11])
+  assert metrics.mean_of_batch_means(values, 2) == (1.5 + 3.5 + 11) / 3
+  assert metrics.mean_of_batch_means(values, 8) == pytest.approx(21 / 5)
+
+
+def test_is_collapsed():
+  assert metrics.is_collapsed(np.array([2, 2, 2]))
+  assert not metrics.is_collapsed(np.array([2, 2, 0]))
+  assert metrics.is_collapsed(np.array([[0, 1], [0, 1]]))
+  assert not metrics.is_collapsed(np.array([[0, 1], [1, 0]]))
+  assert not metrics.is_collapsed(np.array([], int))
+
+
+def test_report_as_json():
+  report = metrics.classification_report(
+    np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), num_labels=2
+  )
+  written = json.loads(json.dumps(metrics.report_as_dict(report, ["a", "b"])))
+  assert written == {
+    "accuracy": 0.75,
+    "labels": {
+      "a": {"precision": 2 / 3, "recall": 1.0, "f1": 0.8, "support": 2},
+      "b": {"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2},
+    },
+    "macro": {
+      "precision": pytest.approx(5 / 6),
+      "recall": 0.75,
+      "f1": pytest.approx(11 / 15),
+    },
+    "micro": {"precision": 0.75, "recall": 0.75, "f1": 0.75},
+    "weighted": {
+      "precision": pytest.approx(5 / 6),
+      "recall": 0.75,
+      "f1": pytest.approx(11 / 15),
+    },
+    "confusion": [[2, 0], [1, 1]],
+  }
+
+
+def test_report_of_label_sets_as_json():
+  report = metrics.multi_label_report(np.eye(2), np.eye(2))
+  written = json.loads(json.dumps(metrics.report_as_dict(report, ["a", "b"])))
+  assert written["confusion"] is None
+  assert written["labels"]["b"]["support"] == 1
+
+
+def test_table_of_a_report(report):
+  table = metrics.format_report(report, ["好评", "b", "cafe\u0301", "d"])
+  assert (
+    table
+    == """\
+          precision  recall      f1  support
+好评         0.5000  0.6667  0.5714        3
+b            1.0000  0.4000  0.5714        5
+cafe\u0301         0.0000  0.0000  0.0000        0
+d            0.0000  0.0000  0.0000        0
+
+macro        0.5000  0.3556  0.3810        8
+micro        0.5000  0.5000  0.5000        8
+weighted     0.8125  0.5000  0.5714        8
+accuracy                     0.5000"""
+  )
+
+
+def test_confusion_as_a_matrix(report):
+  matrix = metrics.format_confusion(report, ["好评", "b", "c", "other"])
+  assert (
+    matrix
+    == """\
+true \\ predicted  好评  b  c  other
+好评                 2  0  1      0
+b                    2  2  1      0
+c                    0  0  0      0
+other                0  0  0      0"""
+  )
+
+
+def test_wide_matrix_has_numbers_for_names():
+  names = ["x" * 40, "y" * 40]
+  report = metrics.classification_report(
+    np.array([0, 1, 1]), np.array([1, 1, 1]), num_labels=2
+  )
+  assert metrics.format_confusion(report, names) == (
+    "true \\ predicted" + " " * 27 + "  1  2\n"
+    f" 1 {names[0]}  0  1\n"
+    f" 2 {names[1]}  0  2"
+  )
+
+
+def test_many_labels_show_frequent_confusions():
+  names = [f"n{number}" for number in range(21)]
+  labels = np.array([0] * 9 + [20] * 3 + [7] * 3 + [7])
+  predictions = np.array([0] * 9 + [19] * 3 + [8] * 3 + [0])
+  report = metrics.classification_report(labels, predictions, num_labels=21)
+  assert metrics.format_confusion(report, names).splitlines() == [
+    "most frequent confusions, true -> predicted:",
+    "n7 -> n8: 3",
+    "n20 -> n19: 3",
+    "n7 -> n0: 1",
+  ]
+
+
+def test_only_twenty_confusions_are_shown():
+  names = [f"n{number}" for number in range(30)]
+  labels = np.repeat(np.arange(25), np.arange(1, 26))
+  report = metrics.classification_report(labels, labels + 1, num_labels=30)
+  lines = metrics.format_confusion(report, names).splitlines()[1:]
+  assert len(lines) == 20
+  assert (lines[0], lines[-1]) == ("n24 -> n25: 25", "n5 -> n6: 6")
+
+
+def test_many_labels_without_a_confusion():
+  report = metrics.classification_report(LABELS, LABELS, num_labels=21)
+  text = metrics.format_confusion(report, ["n"] * 21)
+  assert text == "no label is taken for another"
