@@ -3,14 +3,21 @@
 Devlin et al., section A.2; Loshchilov & Hutter, https://arxiv.org/abs/1711.05101
 for the decay. It is not `keras.optimizers.AdamW`: that one corrects the bias of
 the moments and decays in a separate step.
+
+For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
+& Ruder (ULMFiT), https://arxiv.org/abs/1801.06146, sections 3.2 and 3.3.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence
+import math
 import re
 
 import tensorflow as tf
 
 CLIP_NORM = 1.0  # Of all gradients together, before every update.
+
+_ENCODER_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
 
 def learning_rate_at(
@@ -37,6 +44,35 @@ def learning_rate_at(
   return tf.where(step < num_warmup_steps, init_lr * share, decayed)
 
 
+def layer_of(path: str) -> int | None:
+  """Returns the part of BERT that a variable is in, counted from below.
+
+  Returns:
+    0 for the embeddings, i + 1 for layer i of the encoder, None for what is on
+    top of it: the pooler and the heads.
+  """
+  if path.startswith("bert/embeddings/"):
+    return 0
+  match = _ENCODER_LAYER.match(path)
+  return int(match[1]) + 1 if match else None
+
+
+def count_layers(paths: Iterable[str]) -> int:
+  """Returns the number of encoder layers of a model, from all its paths."""
+  return max((layer_of(path) or 0 for path in paths), default=0)
+
+
+def layer_depths(paths: Sequence[str]) -> list[int]:
+  """Returns the parts that the variables of a whole model are in.
+
+  Returns:
+    As `layer_of`, with the number of layers + 1 for the pooler and the heads.
+  """
+  top = count_layers(paths) + 1
+  layers = [layer_of(path) for path in paths]
+  return [top if layer is None else layer for layer in layers]
+
+
 class AdamWeightDecayOptimizer:
   """Updates variables as the original's optimizer of the same name did.
 
@@ -53,6 +89,10 @@ class AdamWeightDecayOptimizer:
       exclude_from_weight_decay.
     beta_1, beta_2, epsilon: Adam's.
     exclude_from_weight_decay: regular expressions searched for in the path.
+    rate_scales: what the rate is multiplied by, one per variable; 1 by default.
+    first_steps: the step from which a variable is updated, one per variable; 0
+      by default. Until then it and its moments stay as they are, and its
+      gradient has no part in the norm that is clipped.
   """
 
   def __init__(
@@ -70,6 +110,8 @@ class AdamWeightDecayOptimizer:
       "layer_norm",
       "bias",
     ),
+    rate_scales: Sequence[float] | None = None,
+    first_steps: Sequence[int] | None = None,
   ):
     self.init_lr = init_lr
     self.num_train_steps = num_train_steps
@@ -83,6 +125,8 @@ class AdamWeightDecayOptimizer:
       else weight_decay_rate
       for path in self.paths
     ]
+    self.rate_scales = list(rate_scales or [1.0] * len(self.paths))
+    self.first_steps = list(first_steps or [0] * len(self.paths))
     self.adam_m = [_zeros_like(v) for v in self.variables]
     self.adam_v = [_zeros_like(v) for v in self.variables]
 
@@ -100,37 +144,66 @@ class AdamWeightDecayOptimizer:
       step, self.init_lr, self.num_train_steps, self.num_warmup_steps
     )
 
-  def apply(self, gradients: Sequence[tf.Tensor | None], rate) -> None:
-    """Updates the variables; call it in replica context with summed gradients.
+  def clip_and_apply(
+    self, gradients: Sequence[tf.Tensor], step: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Clips the gradients by their global norm and updates the variables.
+
+    Call it in replica context, with gradients summed over the replicas: the
+    norm is that of the whole batch.
 
     Args:
-      gradients: dense, clipped, one per variable; None leaves it untouched.
-      rate: float32 [], the learning rate.
+      gradients: dense, one per variable.
+      step: int64 [], the number of updates made so far.
+
+    Returns:
+      The norm before clipping and the learning rate, both float32 []. If the
+      norm is not finite, all that is updated becomes NaN.
     """
-
-    def update(strategy, gradients, rate):
-      for i, gradient in enumerate(gradients):
-        if gradient is not None:
-          slots = (gradient, self.adam_m[i], self.adam_v[i], rate)
-          strategy.extended.update(
-            self.variables[i], self._update_one, (*slots, self.decay_rates[i])
-          )
-
+    step = tf.convert_to_tensor(step, tf.int64)
+    norm = self._global_norm(gradients, step)
+    factor = tf.minimum(1.0, CLIP_NORM / norm)
+    factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
+    rate = self.learning_rate(step)
+    # The factor goes along, and no clipped copy of all gradients is written.
     context = tf.distribute.get_replica_context()
-    context.merge_call(update, args=(list(gradients), rate))
+    args = (list(gradients), factor, rate, step)
+    context.merge_call(self._update_all, args)
+    return norm, rate
 
-  def _update_one(self, variable, gradient, m, v, rate, decay):
-    old = [tf.convert_to_tensor(x) for x in (variable, gradient, m, v)]
-    new = _adam(*old, rate, decay, self.beta_1, self.beta_2, self.epsilon)
-    for target, value in zip((variable, m, v), new, strict=True):
-      target.assign(value)
+  def _global_norm(self, gradients, step):
+    """Computes `tf.linalg.global_norm` of the gradients that count."""
+    halves = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
+    if any(self.first_steps):
+      halves = tf.where(step >= self.first_steps, halves, 0.0)
+    return tf.sqrt(2.0 * tf.reduce_sum(halves))
+
+  def _update_all(self, strategy, gradients, *scalars):
+    for i, variable in enumerate(self.variables):
+      state = (i, gradients[i], self.adam_m[i], self.adam_v[i])
+      strategy.extended.update(variable, self._update_one, (*state, *scalars))
+
+  def _update_one(self, variable, i, gradient, m, v, factor, rate, step):
+    def update():
+      old = [tf.convert_to_tensor(x) for x in (variable, gradient, m, v)]
+      rates = (factor, rate * self.rate_scales[i], self.decay_rates[i])
+      new = _adam(*old, *rates, self.beta_1, self.beta_2, self.epsilon)
+      for target, value in zip((variable, m, v), new, strict=True):
+        target.assign(value)
+
+    if self.first_steps[i]:
+      tf.cond(step >= self.first_steps[i], update, lambda: None)
+    else:
+      update()
 
 
 # Compiled, this is one pass over the memory instead of fifteen: more than twice
 # as fast on a CPU. The variables stay outside: within a compiled function the
-# replicas would share them.
+# replicas would share them. It is compiled once for every shape; compiling all
+# biases as one function gains nothing, as the memory is what limits it.
 @tf.function(autograph=False, jit_compile=True)
-def _adam(p, gradient, m, v, rate, decay, beta_1, beta_2, epsilon):
+def _adam(p, gradient, m, v, factor, rate, decay, beta_1, beta_2, epsilon):
+  gradient *= factor
   m = beta_1 * m + (1.0 - beta_1) * gradient
   v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
   step = m / (tf.sqrt(v) + epsilon)
@@ -144,11 +217,65 @@ def create_optimizer(
   init_lr: float,
   num_train_steps: int,
   num_warmup_steps: int,
+  layerwise_lr_decay: float = 1.0,
+  freeze_layers: int | str = 0,
+  steps_per_epoch: float | None = None,
 ) -> AdamWeightDecayOptimizer:
-  """Makes the optimizer that BERT is pre-trained and fine-tuned with."""
+  """Makes the optimizer that BERT is pre-trained and fine-tuned with.
+
+  Args:
+    variables: all that the model could train.
+    init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
+    layerwise_lr_decay: what the rate is multiplied by from each part to the one
+      below: 1 for pooler and heads, this for the top layer, and this to the
+      power of the number of layers + 1 for the embeddings.
+    freeze_layers: a number N > 0: the embeddings and the N lowest layers never
+      change and are no variables of the optimizer, so that no gradient is
+      computed for them (the embeddings alone cannot be frozen). 0: nothing is
+      frozen. "gradual": only pooler and heads change at first, and with every
+      epoch one more part does, the top layer first, the embeddings last.
+    steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
+
+  Raises:
+    ValueError: a value is out of its range.
+  """
+  paths = [variable.path for variable in variables]
+  num_layers, depths = count_layers(paths), layer_depths(paths)
+  if not 0 < layerwise_lr_decay <= 1:
+    raise ValueError(
+      f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "
+      "and at most 1 (all layers alike)"
+    )
+  _check_freeze_layers(freeze_layers, num_layers)
+  is_gradual = freeze_layers == "gradual"
+  lowest = freeze_layers + 1 if freeze_layers and not is_gradual else 0
+  kept = [i for i, depth in enumerate(depths) if depth >= lowest]
+  below_top = [num_layers + 1 - depths[i] for i in kept]
   return AdamWeightDecayOptimizer(
-    variables, init_lr, num_train_steps, num_warmup_steps
+    [variables[i] for i in kept],
+    init_lr,
+    num_train_steps,
+    num_warmup_steps,
+    rate_scales=[layerwise_lr_decay**count for count in below_top],
+    first_steps=[
+      _step_after_epochs(count, steps_per_epoch) if is_gradual else 0
+      for count in below_top
+    ],
   )
+
+
+def _check_freeze_layers(freeze_layers, num_layers):
+  if freeze_layers != "gradual" and freeze_layers not in range(num_layers + 1):
+    raise ValueError(
+      f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
+      f"{num_layers} (all layers of the model), or gradual"
+    )
+
+
+def _step_after_epochs(epochs, steps_per_epoch):
+  """Returns the first step of which so many epochs are over."""
+  # 7 epochs of 29 / 7 steps are 29 steps; the floats say a little more.
+  return math.ceil(epochs * steps_per_epoch - 1e-6)
 
 
 def _zeros_like(variable: tf.Variable) -> tf.Variable:

@@ -1,6 +1,5 @@
 """BERT's AdamW on values worked out by hand."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,26 +28,47 @@ def test_rate_without_warmup():
   assert rates(4, 0, [0, 1, 4]) == pytest.approx([1.0, 0.75, 0.0])
 
 
-class Model(keras.layers.Layer):
-  def __init__(self):
-    super().__init__(name="bert")
-    self.kernel = self.add_weight(name="kernel", shape=[2], initializer="ones")
-    self.bias = self.add_weight(name="bias", shape=[1], initializer="ones")
+class Named:
+  """A variable with a path."""
+
+  def __init__(self, path, value=(0.0,)):
+    self.path, self.value = path, tf.Variable(value)
 
 
 def test_one_update_by_hand():
-  model = Model()
-  optimizer = optimization.create_optimizer(
-    model.trainable_variables, 0.1, num_train_steps=10, num_warmup_steps=0
-  )
-  optimizer.apply([tf.constant([3.0, 0.0]), None], tf.constant(0.1))
-  # m = 0.1 * 3, v = 0.001 * 9; p = 1 - 0.1 (m / (sqrt(v) + 1e-6) + 0.01 * 1)
-  update = 0.3 / (np.sqrt(0.009) + 1e-6)
-  expected = [1 - 0.1 * (update + 0.01), 1 - 0.1 * 0.01]
-  np.testing.assert_allclose(model.kernel, expected, rtol=1e-6)
-  np.testing.assert_allclose(optimizer.adam_m[0], [0.3, 0.0], rtol=1e-6)
-  np.testing.assert_allclose(optimizer.adam_v[0], [0.009, 0.0], rtol=1e-6)
-  assert model.bias.numpy() == 1.0  # No gradient, no decay.
+  variables = [Named("bert/kernel", [1.0, 1.0]), Named("bert/bias", [1.0])]
+  optimizer = optimization.create_optimizer(variables, 0.2, 10, 0)
+  gradients = [tf.constant([0.0, 3.0]), tf.constant([4.0])]
+  norm, rate = optimizer.clip_and_apply(gradients, 5)
+  assert (float(norm), float(rate)) == (5.0, pytest.approx(0.1))
+  # Clipped to a norm of 1, the gradients are [0, 0.6] and [0.8].
+  # m = 0.1 g, v = 0.001 g^2; p = 1 - 0.1 (m / (sqrt(v) + 1e-6) + 0.01 * 1)
+  expected_m, expected_v = [0.0, 0.06], [0.0, 0.00036]
+  kernel = [1 - 0.1 * 0.01, 1 - 0.1 * (0.06 / (np.sqrt(0.00036) + 1e-6) + 0.01)]
+  bias = [1 - 0.1 * (0.08 / (np.sqrt(0.00064) + 1e-6))]  # Does not decay.
+  np.testing.assert_allclose(variables[0].value, kernel, rtol=1e-6)
+  np.testing.assert_allclose(variables[1].value, bias, rtol=1e-6)
+  np.testing.assert_allclose(optimizer.adam_m[0], expected_m, rtol=1e-6)
+  np.testing.assert_allclose(optimizer.adam_v[0], expected_v, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("gradient", "clipped"),
+  [
+    ([0.3, 0.4], [0.3, 0.4]),
+    ([0.0, 0.0], [0.0, 0.0]),
+    ([3.0, 4.0], [0.6, 0.8]),
+    ([3.0, np.inf], [np.nan, np.nan]),
+    ([3.0, np.nan], [np.nan, np.nan]),
+  ],
+)
+def test_clips_as_tensorflow_does(gradient, clipped):
+  optimizer = optimization.create_optimizer([Named("a", [1.0, 1.0])], 0.1, 9, 0)
+  norm, _ = optimizer.clip_and_apply([tf.constant(gradient)], 0)
+  gradient, expected = tf.clip_by_global_norm([tf.constant(gradient)], 1.0)
+  np.testing.assert_array_equal(norm, expected)
+  np.testing.assert_allclose(gradient[0], clipped, rtol=1e-6)
+  np.testing.assert_allclose(optimizer.adam_m[0] * 10, clipped, rtol=1e-6)
 
 
 def test_norms_and_biases_do_not_decay():
@@ -67,13 +87,173 @@ PATHS = [
 ]
 
 
-class Named:
-  """A variable with a path."""
-
-  def __init__(self, path):
-    self.path, self.value = path, tf.Variable([0.0])
-
-
 def test_slots_have_googles_names():
   optimizer = optimization.create_optimizer([Named("a/b")], 0.1, 10, 0)
   assert sorted(optimizer.slots) == ["a/b/adam_m", "a/b/adam_v"]
+
+
+EMBEDDINGS = "bert/embeddings/word_embeddings"
+LOWER = "bert/encoder/layer_0/attention/self/query/kernel"
+UPPER = "bert/encoder/layer_1/output/dense/kernel"
+POOLER = "bert/pooler/dense/kernel"
+HEAD = "output_weights"
+MODEL = [EMBEDDINGS, LOWER, UPPER, POOLER, HEAD]
+
+
+def test_variables_are_in_parts():
+  assert list(map(optimization.layer_of, MODEL)) == [0, 1, 2, None, None]
+  assert optimization.layer_of("bert/encoder/layer_11/output/x") == 12
+  assert optimization.layer_of("cls/predictions/bert/embeddings/x") is None
+  assert optimization.layer_depths(MODEL) == [0, 1, 2, 3, 3]
+  assert optimization.layer_depths(MODEL[:3]) == [0, 1, 2]  # No head.
+  assert optimization.layer_depths(["a/b"]) == [1]
+
+
+def make(**options):
+  """A model of two layers, every value 1, and its optimizer."""
+  variables = [Named(path, [1.0]) for path in MODEL]
+  optimizer = optimization.create_optimizer(variables, 0.1, 100, 0, **options)
+  return variables, optimizer
+
+
+def values(variables):
+  return [float(variable.value[0]) for variable in variables]
+
+
+def moments(optimizer, name):
+  return [float(optimizer.slots[f"{name}/adam_{kind}"][0]) for kind in "mv"]
+
+
+def test_lower_layers_learn_more_slowly():
+  variables, optimizer = make(layerwise_lr_decay=0.5)
+  gradients = [tf.constant([0.1])] * 5
+  optimizer.clip_and_apply(gradients, 0)
+  # m = 0.01, v = 1e-5; the rate is 0.1 times the scale.
+  change = 0.1 * (0.01 / (np.sqrt(1e-5) + 1e-6) + 0.01)
+  scales = [0.125, 0.25, 0.5, 1.0, 1.0]
+  expected = [1 - scale * change for scale in scales]
+  np.testing.assert_allclose(values(variables), expected, rtol=1e-6)
+
+
+def test_frozen_layers_are_no_variables_of_the_optimizer():
+  variables, optimizer = make(freeze_layers=1, layerwise_lr_decay=0.5)
+  assert optimizer.paths == [UPPER, POOLER, HEAD]
+  assert optimizer.rate_scales == [0.5, 1.0, 1.0]
+  assert len(optimizer.variables) == 3 and len(optimizer.slots) == 6
+  for step in range(3):
+    optimizer.clip_and_apply([tf.constant([0.1])] * 3, step)
+  changed = [value != 1.0 for value in values(variables)]
+  assert changed == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+  ("freeze_layers", "trained"), [(0, MODEL), (2, [POOLER, HEAD])]
+)
+def test_freezing_none_and_all_layers(freeze_layers, trained):
+  assert make(freeze_layers=freeze_layers)[1].paths == trained
+
+
+def test_layers_are_unfrozen_from_the_top_one_an_epoch():
+  optimizer = make(freeze_layers="gradual", steps_per_epoch=2.5)[1]
+  # The epochs are over after 2.5, 5 and 7.5 steps.
+  assert optimizer.first_steps == [8, 5, 3, 0, 0]
+
+
+def test_the_rounding_of_an_epoch_delays_nothing():
+  paths = [EMBEDDINGS, "bert/encoder/layer_5/output/dense/kernel", HEAD]
+  optimizer = optimization.create_optimizer(
+    [Named(path) for path in paths], 0.1, 100, 0, 1.0, "gradual", 29 / 7
+  )
+  assert 29 / 7 * 7 > 29
+  assert optimizer.first_steps == [29, 5, 0]
+
+
+def test_what_is_not_yet_unfrozen_is_untouched():
+  variables, optimizer = make(freeze_layers="gradual", steps_per_epoch=2)
+  gradients = [tf.constant([0.1 * 2**i]) for i in range(5)]
+  norms, changed = [], []
+  for step in range(7):
+    before = values(variables)
+    norms.append(float(optimizer.clip_and_apply(gradients, step)[0]))
+    if step == 3:
+      assert moments(optimizer, EMBEDDINGS) == moments(optimizer, LOWER)
+      assert moments(optimizer, LOWER) == [0.0, 0.0]
+      assert 0.0 not in moments(optimizer, UPPER)
+    pairs = zip(before, values(variables), strict=True)
+    changed.append("".join("-x"[old != new] for old, new in pairs))
+  assert changed == ["---xx"] * 2 + ["--xxx"] * 2 + ["-xxxx"] * 2 + ["xxxxx"]
+  # 0.1 sqrt(64 + 256), + 16, + 4, + 1
+  expected = [1.788854] * 2 + [1.833030] * 2 + [1.843909] * 2 + [1.846619]
+  assert norms == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_frozen_gradient_that_is_not_finite_does_no_harm():
+  variables, optimizer = make(freeze_layers="gradual", steps_per_epoch=2)
+  gradients = [tf.constant([np.nan])] + [tf.constant([0.1])] * 4
+  assert np.isfinite(optimizer.clip_and_apply(gradients, 0)[0])
+  assert np.isfinite(values(variables)).all()
+  assert moments(optimizer, EMBEDDINGS) == [0.0, 0.0]
+
+
+def run_steps(strategy, steps=6):
+  """Trains in a compiled loop, as `training.train` does; returns all state.
+
+  Returns:
+    [replicas, state]: weights and moments of every replica.
+  """
+  with strategy.scope():
+    variables, optimizer = make(
+      freeze_layers="gradual", steps_per_epoch=2, layerwise_lr_decay=0.5
+    )
+    counter = tf.Variable(
+      0,
+      dtype=tf.int64,
+      trainable=False,
+      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+  def replica_step():
+    gradients = [v.value * 0.1 * (i + 1) for i, v in enumerate(variables)]
+    optimizer.clip_and_apply(gradients, counter)
+
+  @tf.function
+  def loop(count):
+    for _ in tf.range(count):
+      strategy.run(replica_step)
+      counter.assign_add(1)
+
+  loop(tf.constant(1))
+  loop(tf.constant(steps - 1))
+  state = [v.value for v in variables] + list(optimizer.slots.values())
+  shares = [strategy.experimental_local_results(v) for v in state]
+  return np.array(shares)[..., 0].T
+
+
+def test_every_replica_is_updated():
+  (alone,) = run_steps(tf.distribute.get_strategy())
+  assert (alone[1:5] < 1.0).all() and alone[0] == 1.0  # Of six steps.
+  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  first, second = run_steps(strategy)
+  np.testing.assert_array_equal(first, second)
+  np.testing.assert_allclose(first, alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    (
+      {"layerwise_lr_decay": 0.0},
+      "--layerwise_lr_decay=0.0: expected a factor",
+    ),
+    (
+      {"layerwise_lr_decay": 1.1},
+      "--layerwise_lr_decay=1.1: expected a factor",
+    ),
+    ({"freeze_layers": 3}, "--freeze_layers=3: expected a number from 0 .* 2"),
+    ({"freeze_layers": -1}, "--freeze_layers=-1: expected a number"),
+    ({"freeze_layers": "all"}, "--freeze_layers=all: expected a number"),
+  ],
+)
+def test_values_out_of_range_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    make(**options)
