@@ -1,0 +1,254 @@
+"""Which checkpoint is best, and when to stop: scores and weights of a run.
+
+Every evaluation during training is a line of `evaluations.jsonl`, the weights
+that scored best are in `best/`. Both can be cut short at any moment: training
+that goes on from its last checkpoint brings them to where they would be.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import json
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+import checkpoints
+import files
+
+_EVALUATIONS = "evaluations.jsonl"
+
+
+class Best(NamedTuple):
+  """The evaluation with the best score."""
+
+  step: int
+  value: float
+
+
+class History:
+  """The scores of a run's evaluations, kept in `folder/evaluations.jsonl`.
+
+  A line is {"step": 100, "eval_accuracy": 0.9, ...}; a score that is no number
+  is the word NaN.
+
+  Args:
+    folder: of the run; what its file holds is read.
+    metric: the score to select by. Lower is better if its name ends in `loss`
+      or `_error`, else higher is.
+    patience: stop after so many evaluations in a row that bring nothing better;
+      0 never stops.
+
+  Raises:
+    ValueError: the file is damaged or lacks the metric.
+  """
+
+  def __init__(self, folder: str, metric: str, patience: int = 0):
+    if patience < 0:
+      raise ValueError(
+        f"--early_stopping_patience={patience}: expected a number of "
+        "evaluations, or 0 to train to the end"
+      )
+    self.folder, self.metric, self.patience = folder, metric, patience
+    self._path = tf.io.gfile.join(folder, _EVALUATIONS)
+    self._lower_is_better = metric.endswith(("loss", "_error"))
+    self._results = self._read() if files.exists(self._path) else {}
+
+  def _read(self):
+    results: dict[int, dict[str, float]] = {}  # Steps ascend.
+    for number, line in enumerate(files.read_lines(self._path), 1):
+      try:
+        step, scores = _parse(line)
+        if results and step <= max(results):
+          raise ValueError(f"step {step} follows step {max(results)}")
+        self._check_metric(scores)
+      except ValueError as error:
+        raise ValueError(
+          f"{self._path}:{number}: {error}; mend the file, or delete it to "
+          "forget the scores so far"
+        ) from None
+      results[step] = scores
+    return results
+
+  def _check_metric(self, scores):
+    if self.metric not in scores:
+      raise ValueError(
+        f"no score is called {self.metric!r}; known are "
+        f"{', '.join(sorted(scores)) or 'none'}"
+      )
+
+  def _write(self):
+    lines = [
+      json.dumps({"step": step, **scores}) + "\n"
+      for step, scores in self._results.items()
+    ]
+    files.write_text(self._path, "".join(lines))
+
+  def results_at(self, step: int) -> dict[str, float] | None:
+    """Returns the scores of a step, None if it was not evaluated."""
+    return self._results.get(step)
+
+  def add(self, step: int, results: Mapping[str, float]) -> None:
+    """Appends the scores of a step later than all so far.
+
+    Raises:
+      ValueError: the metric to select by is not among them.
+    """
+    assert step > max(self._results, default=-1), step
+    self._check_metric(results)
+    scores = {name: float(value) for name, value in results.items()}
+    self._results[step] = scores
+    self._write()
+
+  def forget_after(self, step: int) -> None:
+    """Drops scores and best weights later than the step training resumes at.
+
+    They are of updates that will be made again, perhaps with other settings.
+    """
+    best = best_step(self.folder)
+    if best is not None and best > step:
+      _delete_best(self.folder)
+    kept = {s: scores for s, scores in self._results.items() if s <= step}
+    if kept != self._results:
+      self._results = kept
+      self._write()
+
+  @property
+  def best(self) -> Best | None:
+    """The best evaluation, the earliest of equals; None if all gave NaN."""
+    best = None
+    for step, scores in self._results.items():
+      value = scores[self.metric]
+      if not math.isnan(value) and (
+        best is None or self._is_better(value, best.value)
+      ):
+        best = Best(step, value)
+    return best
+
+  def _is_better(self, value, than):
+    return value < than if self._lower_is_better else value > than
+
+  def _since_best(self):
+    """Counts the evaluations after the best; all if none is."""
+    best = self.best
+    return sum(best is None or step > best.step for step in self._results)
+
+  def should_stop(self) -> bool:
+    """Tells whether patience has run out."""
+    return 0 < self.patience <= self._since_best()
+
+  def summary(self) -> str:
+    """Returns in one line what is best, and since when."""
+    count, since, best = len(self._results), self._since_best(), self.best
+    if best is None:
+      return f"no {self.metric} to go by (evaluations: {count})"
+    return (
+      f"{self.metric} {best.value:.4g} at step {best.step} "
+      f"(evaluations: {count}, after the best: {since})"
+    )
+
+
+def record_evaluation(
+  history: History,
+  step: int,
+  evaluate: Callable[[int], Mapping[str, float]],
+  variables: Mapping[str, tf.Variable],
+) -> dict[str, float]:
+  """Evaluates a step and keeps its scores, and its weights if they are best.
+
+  Call it once the training checkpoint of the step is saved. Killed anywhere and
+  called again at that checkpoint, it does what is missing.
+
+  Args:
+    history: without anything later than the step, see `History.forget_after`.
+    step: the number of updates made.
+    evaluate: takes the step, returns scores by name; always the same ones.
+    variables: the model's, without the state of its training, by name.
+
+  Returns:
+    The scores.
+  """
+  if history.results_at(step) is None:
+    history.add(step, evaluate(step))
+  best = history.best
+  if best and best.step == step and not _is_complete(history.folder, step):
+    save_best(history.folder, step, variables)
+  return history.results_at(step)
+
+
+def save_best(
+  folder: str, step: int, variables: Mapping[str, tf.Variable]
+) -> None:
+  """Writes `folder/best/model.ckpt-<step>` in place of what is there.
+
+  Args:
+    folder: of the run.
+    step: the number of updates made.
+    variables: the model's, without the state of its training, by name.
+
+  Raises:
+    ValueError: it cannot be written; the best weights so far are untouched.
+  """
+  best_folder = _best_folder(folder)
+  tf.io.gfile.makedirs(best_folder)
+  checkpoints.remove_temporary_files(best_folder)
+  checkpoints.save(best_folder, step, variables, keep=1)
+
+
+def best_step(folder: str) -> int | None:
+  """Returns the step of the best weights of a run, None if there are none."""
+  steps = checkpoints.saved_steps(_best_folder(folder))
+  return steps[-1] if steps else None
+
+
+def restore_best(
+  folder: str, variables: Mapping[str, tf.Variable]
+) -> int | None:
+  """Loads the best weights of a run.
+
+  Returns:
+    Their step, or None if the run kept none; nothing has been changed then.
+
+  Raises:
+    ValueError: they are of another model, or damaged.
+  """
+  return checkpoints.restore(_best_folder(folder), variables)
+
+
+def _best_folder(folder):
+  return tf.io.gfile.join(folder, "best")
+
+
+def _is_complete(folder, step):
+  """Tells whether the best weights are those of a step, and nothing else."""
+  path = _best_folder(folder)
+  data = (f"model.ckpt-{step}.data-00000-of-00001", f"model.ckpt-{step}.index")
+  expected = ["checkpoint", *data]
+  return tf.io.gfile.isdir(path) and (
+    sorted(tf.io.gfile.listdir(path)) == expected
+  )
+
+
+def _delete_best(folder):
+  path = _best_folder(folder)
+  # The index first: what is left of an interrupted deletion is no checkpoint.
+  names = sorted(tf.io.gfile.listdir(path), key=lambda n: ".index" not in n)
+  for name in names:
+    if name == "checkpoint" or name.startswith("model.ckpt-"):
+      tf.io.gfile.remove(tf.io.gfile.join(path, name))
+
+
+def _parse(line):
+  """Reads a line of evaluations.jsonl: step, scores by name."""
+  try:
+    entry = json.loads(line)
+  except json.JSONDecodeError as error:
+    raise ValueError(f"not JSON ({error.msg})") from None
+  step = entry.pop("step", None) if isinstance(entry, dict) else None
+  # A bool is an int to Python, but neither a step nor a score.
+  if type(step) is not int or step < 0:
+    raise ValueError(f'expected {{"step": 100, scores by name}}, got {line!r}')
+  for name, value in entry.items():
+    if type(value) not in (int, float):
+      raise ValueError(f"{name!r} is not a number: {value!r}")
+  return step, {name: float(value) for name, value in entry.items()}

@@ -1,0 +1,279 @@
+"""Best and last evaluations, and that no kill leaves them half done."""
+
+import contextlib
+import itertools
+import json
+import math
+import os
+
+import pytest
+import tensorflow as tf
+
+import checkpoints
+import model_selection
+
+ACCURACIES = {100: 0.5, 200: 0.75, 300: 0.75, 400: 0.7}
+
+
+def make(folder, values=ACCURACIES, metric="eval_accuracy", patience=0):
+  history = model_selection.History(str(folder), metric, patience)
+  for step, value in values.items():
+    history.add(step, {metric: value, "loss": 1.0})
+  return history
+
+
+def test_evaluations_are_lines_of_json(tmp_path):
+  make(tmp_path, {100: 0.5, 200: 0.75})
+  assert (tmp_path / "evaluations.jsonl").read_text().splitlines() == [
+    '{"step": 100, "eval_accuracy": 0.5, "loss": 1.0}',
+    '{"step": 200, "eval_accuracy": 0.75, "loss": 1.0}',
+  ]
+
+
+def test_a_new_history_reads_what_another_wrote(tmp_path):
+  make(tmp_path, {100: 0.1 + 0.2, 200: math.nan, 300: math.inf})
+  history = make(tmp_path, {})
+  assert history.results_at(100) == {"eval_accuracy": 0.1 + 0.2, "loss": 1.0}
+  assert math.isnan(history.results_at(200)["eval_accuracy"])
+  assert history.results_at(300)["eval_accuracy"] == math.inf
+  assert history.results_at(400) is None
+
+
+@pytest.mark.parametrize(
+  ("metric", "values", "best"),
+  [
+    ("eval_accuracy", {}, None),
+    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.6}, (2, 0.7)),
+    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.7}, (2, 0.7)),  # The earliest.
+    ("eval_accuracy", {1: math.nan, 2: -0.1, 3: math.nan}, (2, -0.1)),
+    ("eval_accuracy", {1: math.nan}, None),
+    ("eval_loss", {1: 0.5, 2: 0.3, 3: 0.4}, (2, 0.3)),
+    ("mean_squared_error", {1: 0.5, 2: 0.3, 3: 0.3}, (2, 0.3)),
+    ("eval_lossless", {1: 0.5, 2: 0.3}, (1, 0.5)),
+  ],
+)
+def test_best(metric, values, best, tmp_path):
+  history = model_selection.History(str(tmp_path), metric)
+  for step, value in values.items():
+    history.add(step, {metric: value})
+  assert history.best == best
+
+
+def test_best_has_names(tmp_path):
+  best = make(tmp_path).best
+  assert (best.step, best.value) == (200, 0.75)
+
+
+@pytest.mark.parametrize(
+  ("patience", "values", "stops"),
+  [
+    (2, [0.5, 0.7, 0.6], False),
+    (2, [0.5, 0.7, 0.6, 0.7], True),  # As good is not better.
+    (2, [0.7, 0.6, 0.8], False),
+    (3, [math.nan] * 3, True),
+    (1, [], False),
+    (0, [0.7, 0.6, 0.6, 0.6], False),  # Never.
+  ],
+)
+def test_patience(patience, values, stops, tmp_path):
+  history = make(tmp_path, dict(enumerate(values)), patience=patience)
+  assert history.should_stop() == stops
+
+
+def test_summary(tmp_path):
+  assert make(tmp_path / "a").summary() == (
+    "eval_accuracy 0.75 at step 200 (evaluations: 4, after the best: 2)"
+  )
+  assert make(tmp_path / "b", {1: math.nan}).summary() == (
+    "no eval_accuracy to go by (evaluations: 1)"
+  )
+
+
+def test_forgets_what_a_killed_run_will_do_again(tmp_path):
+  history = make(tmp_path)
+  history.forget_after(199)
+  assert history.results_at(200) is None
+  assert history.best == make(tmp_path, {}).best == (100, 0.5)
+  history.forget_after(0)
+  assert history.best is None
+  assert (tmp_path / "evaluations.jsonl").read_text() == ""
+
+
+GOOD = '{"step": 100, "eval_accuracy": 0.5}\n'
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ('{"step": 100, "eval_acc', ":1: not JSON"),
+    (GOOD + "\n", ":2: not JSON"),
+    (GOOD + "[200, 0.5]\n", ":2: expected .*step.* got '.200, 0.5.'"),
+    (GOOD + '{"step": 200.5, "eval_accuracy": 1}', ":2: expected"),
+    (GOOD + '{"step": true, "eval_accuracy": 1}', ":2: expected"),
+    (GOOD + '{"eval_accuracy": 1}', ":2: expected"),
+    (GOOD + '{"step": -1, "eval_accuracy": 1}', ":2: expected"),
+    (GOOD + GOOD, ":2: step 100 follows step 100"),
+    ('{"step": 1, "eval_accuracy": "0.5"}', ":1: 'eval_accuracy' is not a num"),
+    ('{"step": 1, "eval_f1": 1, "a": 2}', ":1: .*known are a, eval_f1; mend"),
+  ],
+)
+def test_a_damaged_file_is_refused_with_its_line(text, message, tmp_path):
+  path = tmp_path / "evaluations.jsonl"
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message) as caught:
+    make(tmp_path, {})
+  assert str(caught.value).startswith(f"{path}:")
+  assert path.read_text() == text
+
+
+def test_an_unknown_metric_lists_the_known(tmp_path):
+  history = model_selection.History(str(tmp_path), "eval_f1")
+  with pytest.raises(ValueError, match="'eval_f1'; known are b, eval_accuracy"):
+    history.add(100, {"eval_accuracy": 0.5, "b": 1.0})
+  assert history.best is None
+  assert not (tmp_path / "evaluations.jsonl").exists()
+
+
+def test_negative_patience_is_refused(tmp_path):
+  with pytest.raises(ValueError, match="--early_stopping_patience=-1"):
+    make(tmp_path, patience=-1)
+
+
+def weights(value):
+  return {"bert/kernel": tf.Variable([float(value)]), "bias": tf.Variable(2.0)}
+
+
+def train(folder, scores, resumed_at=0):
+  """Evaluates at every step; the weights of a step are its number."""
+  history = model_selection.History(str(folder), "eval_accuracy")
+  history.forget_after(resumed_at)
+  for step, value in scores.items():
+    if step >= resumed_at:
+      results = model_selection.record_evaluation(
+        history,
+        step,
+        lambda step: {"eval_accuracy": scores[step]},
+        weights(step),
+      )
+      assert results == {"eval_accuracy": value}
+
+
+def best_files(folder):
+  return sorted(os.listdir(folder / "best"))
+
+
+def test_keeps_the_best_weights_alone(tmp_path):
+  train(tmp_path, ACCURACIES)
+  assert best_files(tmp_path) == [
+    "checkpoint",
+    "model.ckpt-200.data-00000-of-00001",
+    "model.ckpt-200.index",
+  ]
+  assert model_selection.best_step(str(tmp_path)) == 200
+  prefix = str(tmp_path / "best" / "model.ckpt-200")
+  assert sorted(checkpoints.read_shapes(prefix)) == ["bert/kernel", "bias"]
+  variables = weights(0)
+  assert model_selection.restore_best(str(tmp_path), variables) == 200
+  assert variables["bert/kernel"].numpy() == 200.0
+
+
+def test_without_best_weights_nothing_is_restored(tmp_path):
+  train(tmp_path, {100: math.nan})
+  variables = weights(7)
+  assert model_selection.best_step(str(tmp_path)) is None
+  assert model_selection.restore_best(str(tmp_path), variables) is None
+  assert variables["bert/kernel"].numpy() == 7.0
+
+
+def test_an_evaluation_is_not_made_twice(tmp_path):
+  train(tmp_path, {100: 0.5})
+  before = (tmp_path / "best" / "model.ckpt-100.index").stat().st_mtime_ns
+  history = model_selection.History(str(tmp_path), "eval_accuracy")
+
+  def fail(step):
+    raise AssertionError("evaluated again")
+
+  model_selection.record_evaluation(history, 100, fail, weights(100))
+  after = (tmp_path / "best" / "model.ckpt-100.index").stat().st_mtime_ns
+  assert after == before
+
+
+def test_later_best_weights_are_forgotten_too(tmp_path):
+  """A run that falls back trains again, perhaps towards other weights."""
+  train(tmp_path, {100: 0.5, 200: 0.9})
+  train(tmp_path, {100: 0.5, 200: 0.4}, resumed_at=100)
+  assert model_selection.best_step(str(tmp_path)) == 100
+  assert "model.ckpt-200.index" not in best_files(tmp_path)
+  history = [
+    json.loads(line)["eval_accuracy"]
+    for line in (tmp_path / "evaluations.jsonl").read_text().splitlines()
+  ]
+  assert history == [0.5, 0.4]
+
+
+class KilledError(BaseException):
+  """Stands for SIGKILL: nothing that follows it changes a file."""
+
+
+def kill_before_change(count, monkeypatch):
+  """Lets `count` changes to files happen, and none after that.
+
+  Returns:
+    A list of the one number of changes that are still allowed, below 0 if the
+    kill happened.
+  """
+  left = [count]
+
+  def guard(owner, name):
+    change = getattr(owner, name)
+
+    def guarded(*args, **options):
+      left[0] -= 1
+      if left[0] < 0:
+        raise KilledError
+      return change(*args, **options)
+
+    monkeypatch.setattr(owner, name, guarded)
+
+  for name in ("replace", "remove"):
+    guard(os, name)
+  for name in ("rename", "remove", "makedirs"):
+    guard(tf.io.gfile, name)
+  guard(tf.raw_ops, "SaveV2")
+  return left
+
+
+def contents(folder):
+  paths = [path for path in folder.rglob("*") if path.is_file()]
+  return {str(p.relative_to(folder)): p.read_bytes() for p in paths}
+
+
+@pytest.mark.parametrize(
+  ("before", "resumed_at", "scores", "least_kills"),
+  [
+    ({}, 100, {100: 0.5}, 7),  # The first best weights.
+    ({100: 0.5}, 200, {200: 0.9}, 9),  # They replace others.
+    ({100: 0.5}, 200, {200: 0.4}, 2),  # No better.
+    ({100: 0.5, 200: 0.9}, 100, {100: 0.5, 200: 0.4}, 12),  # It fell back.
+  ],
+)
+def test_a_kill_at_any_moment_changes_nothing_in_the_end(
+  before, resumed_at, scores, least_kills, tmp_path, monkeypatch
+):
+  train(tmp_path / "whole", before)
+  train(tmp_path / "whole", scores, resumed_at)
+  expected = contents(tmp_path / "whole")
+  for kills in itertools.count():
+    folder = tmp_path / f"killed-{kills}"
+    train(folder, before)
+    with monkeypatch.context() as patch:
+      left = kill_before_change(kills, patch)
+      with contextlib.suppress(KilledError):
+        train(folder, scores, resumed_at)
+    # Whoever predicts now finds whole weights or none.
+    model_selection.restore_best(str(folder), weights(0))
+    train(folder, scores, resumed_at)
+    assert contents(folder) == expected, kills
+    if left[0] >= 0:
+      break
+  assert kills >= least_kills
