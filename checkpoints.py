@@ -186,6 +186,7 @@ def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
   """Loads the newest whole checkpoint of an output folder.
 
   A damaged one is reported on standard error and the one before it is tried.
+  One without a step in its name (`model.ckpt`) counts if it is the only one.
 
   Returns:
     Its step, or None if the folder has no checkpoint.
@@ -195,20 +196,34 @@ def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
   """
   steps = saved_steps(folder)
   for step in reversed(steps):
-    prefix = checkpoint_prefix(folder, step)
     try:
-      load(prefix, variables)
+      _load_own(folder, checkpoint_prefix(folder, step), variables)
       return step
     except DamagedCheckpointError as error:
       if step == steps[0]:
         raise
       print(f"{error}; trying the one before it", file=sys.stderr)
-    except ValueError as error:
-      raise ValueError(
-        f"{folder} belongs to another model; choose another --output_dir: "
-        f"{error}"
-      ) from error
+  if newest := latest_checkpoint(folder):
+    # Not saved by a training: it may hold the heads of other tasks, too.
+    _load_own(
+      folder,
+      newest,
+      variables,
+      lambda name: name not in variables and not name.startswith("bert/"),
+    )
+    return read_step(newest)
   return None
+
+
+def _load_own(folder, prefix, variables, optional=lambda name: False):
+  try:
+    load(prefix, variables, optional)
+  except DamagedCheckpointError:
+    raise
+  except ValueError as error:
+    raise ValueError(
+      f"{folder} belongs to another model; choose another --output_dir: {error}"
+    ) from error
 
 
 def save(

@@ -5,11 +5,15 @@ read and write text and records start in a fraction of a second without it.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import dataclasses
+import json
 import os
 import re
 import sys
 import tempfile
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -171,6 +175,62 @@ def define_device_flags() -> None:
   )
 
 
+def define_fine_tuning_flags(max_seq_length: int) -> None:
+  """Declares what every program that fine-tunes takes."""
+  flags.DEFINE_string(
+    "vocab_file", None, "The vocab.txt of the model.", required=True
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  for name, default, least, text in (
+    ("max_seq_length", max_seq_length, 3, "Most tokens per input."),
+    ("predict_batch_size", 8, 1, "Inputs of --max_seq_length per batch."),
+    (
+      "early_stopping_patience",
+      0,
+      0,
+      "Evaluations in a row without a better score after which training ends; "
+      "0 to go on to the end.",
+    ),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=least)
+  for name, default, text in (
+    ("num_train_epochs", 3.0, "Times to go through the training data."),
+    ("warmup_proportion", 0.1, "Part of training with a rising rate."),
+    (
+      "eval_every_epochs",
+      0.0,
+      "Epochs from one evaluation during training to the next, instead of "
+      "--eval_every_steps; 0 for none. With either, the weights of the best "
+      "evaluation are kept in output_dir/best and used from then on.",
+    ),
+    (
+      "layerwise_lr_decay",
+      1.0,
+      "Factor between the learning rates of a layer and the one above it; the "
+      "head has the full rate.",
+    ),
+  ):
+    flags.DEFINE_float(name, default, text, lower_bound=0.0)
+  flags.DEFINE_string(
+    "freeze_layers",
+    "0",
+    "How many layers to leave as they are, from the bottom, with the "
+    "embeddings; or 'gradual': only the head at first, and one more layer from "
+    "the top after every epoch.",
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    False,
+    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
+    "and to the same effect.",
+  )
+
+
 def make_strategy():
   """Makes the distribution strategy of the flags; call it before any tensor.
 
@@ -205,29 +265,29 @@ def compute_dtype() -> str:
   return "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
 
 
-def claim_output_dir(config) -> None:
-  """Makes --output_dir, before any work.
+def claim_output_dir(folder: str, config) -> None:
+  """Makes --output_dir, or a folder in it, before any work.
 
   Raises:
     ValueError: if the folder belongs to a model of another config, or cannot be
       written.
   """
-  if re.search(r"[*?\[\\]", FLAGS.output_dir):
+  if re.search(r"[*?\[\\]", folder):
     raise ValueError(
-      f"--output_dir={FLAGS.output_dir}: TensorFlow reads no checkpoint from a "
+      f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
       "path with *, ?, [ or \\ in it; choose another"
     )
   try:
-    if not files.is_remote(FLAGS.output_dir):
-      os.makedirs(FLAGS.output_dir, exist_ok=True)
+    if not files.is_remote(folder):
+      os.makedirs(folder, exist_ok=True)
       # Without a name, so that nothing can be left behind.
-      tempfile.TemporaryFile(dir=FLAGS.output_dir).close()
+      tempfile.TemporaryFile(dir=folder).close()
   except OSError as error:
     raise ValueError(
-      f"--output_dir={FLAGS.output_dir}: not a folder that can be written: "
+      f"--output_dir={folder}: not a folder that can be written: "
       f"{error.strerror}"
     ) from error
-  path = _config_path()
+  path = _config_path(folder)
   if files.exists(path):
     fields = dataclasses.asdict(config)
     other = dataclasses.asdict(type(config).from_json_file(path))
@@ -237,22 +297,51 @@ def claim_output_dir(config) -> None:
         f"{k}: {other[k]}, not {fields[k]}" for k in differing
       )
       raise ValueError(
-        f"--output_dir={FLAGS.output_dir} belongs to another model ({listing})"
+        f"--output_dir={folder} belongs to another model ({listing})"
       )
 
 
-def write_config(config, strategy) -> None:
+def write_config(folder: str, config, strategy) -> None:
   """Leaves the config in --output_dir, once its checkpoint is known to fit."""
-  if strategy.extended.should_checkpoint and not files.exists(_config_path()):
-    files.write_text(_config_path(), config.to_json_string())
+  path = _config_path(folder)
+  if strategy.extended.should_checkpoint and not files.exists(path):
+    files.write_text(path, config.to_json_string())
 
 
-def _config_path() -> str:
-  return os.path.join(FLAGS.output_dir, "bert_config.json")
+def check_settings(path: str, settings: dict[str, Any]) -> None:
+  """Compares settings with those an earlier run left in a JSON file.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  if not files.exists(path):
+    return
+  try:
+    earlier = json.loads("\n".join(files.read_lines(path)))
+  except ValueError as error:
+    raise ValueError(f"{path}: not a JSON file: {error}") from None
+  differing = [k for k in settings if earlier.get(k) != settings[k]]
+  if differing:
+    listing = ", ".join(
+      f"{k}: {earlier.get(k)}, not {settings[k]}" for k in differing
+    )
+    raise ValueError(
+      f"{path}: the runs in this folder had other settings ({listing}); use "
+      "them again or choose another --output_dir"
+    )
 
 
-def load_weights(variables) -> int:
-  """Loads the newest checkpoint of --output_dir, or else --init_checkpoint.
+def write_settings(path: str, settings: dict[str, Any]) -> None:
+  """Leaves the settings of a run in a JSON file."""
+  files.write_text(path, json.dumps(settings, indent=2) + "\n")
+
+
+def _config_path(folder: str) -> str:
+  return os.path.join(folder, "bert_config.json")
+
+
+def load_weights(folder: str, variables) -> int:
+  """Loads the newest checkpoint of a folder, or else --init_checkpoint.
 
   What only a head has may be missing from --init_checkpoint, and what only
   another head has is passed over; both are printed.
@@ -265,11 +354,9 @@ def load_weights(variables) -> int:
   """
   import checkpoints
 
-  step = checkpoints.restore(FLAGS.output_dir, variables)
+  step = checkpoints.restore(folder, variables)
   if step is not None:
-    print(
-      f"weights from {checkpoints.checkpoint_prefix(FLAGS.output_dir, step)}"
-    )
+    print(f"weights from {checkpoints.latest_checkpoint(folder)}")
     return step
   if not FLAGS.init_checkpoint:
     print("no checkpoint given: the weights are random")
@@ -288,12 +375,93 @@ def load_weights(variables) -> int:
   return 0
 
 
-def training_plan(num_train_steps: int):
+def load_trained_weights(folder: str, model, will_train: bool) -> int:
+  """Loads what fine-tuning starts from, or what it left.
+
+  Args:
+    folder: of the run.
+    model: whose weights to load.
+    will_train: whether the model is to be trained; if not, the best weights of
+      the run come before the newest, and none may be missing.
+
+  Returns:
+    The number of updates behind the weights.
+
+  Raises:
+    ValueError: the checkpoint does not fit the model, or none is there.
+  """
+  import checkpoints
+  import model_selection
+  import training
+
+  variables = training.model_variables(model)
+  if will_train:
+    return load_weights(folder, variables)
+  step = model_selection.restore_best(folder, variables)
+  if step is not None:
+    print(f"weights from the best evaluation, at step {step}")
+    return step
+  if not checkpoints.latest_checkpoint(folder):
+    if not FLAGS.init_checkpoint:
+      raise ValueError(
+        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
+        "or --init_checkpoint with one"
+      )
+    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    if missing:
+      raise ValueError(
+        f"--init_checkpoint={FLAGS.init_checkpoint} is not trained for this "
+        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
+      )
+  return load_weights(folder, variables)
+
+
+def check_fine_tuning_flags(config) -> None:
+  """Compares vocabulary, casing and lengths with the model.
+
+  Raises:
+    ValueError: they are of another model, or too long for this one.
+  """
+  import tokenization
+
+  size = len(tokenization.load_vocab(FLAGS.vocab_file))
+  # Configs may round the size up, to a multiple of 128 at most.
+  if not size <= config.vocab_size < size + 128:
+    raise ValueError(
+      f"--vocab_file={FLAGS.vocab_file} has {size} tokens, the vocab_size of "
+      f"--bert_config_file={FLAGS.bert_config_file} is {config.vocab_size}: "
+      "they are of different models"
+    )
+  if FLAGS.max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} is above the config's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, FLAGS.init_checkpoint
+  )
+
+
+@contextlib.contextmanager
+def private_folder(folder: str, strategy) -> Iterator[str]:
+  """Gives a local folder that no other worker writes to.
+
+  It is the run's own folder, unless that is remote or another worker's.
+  """
+  if strategy.extended.should_checkpoint and not files.is_remote(folder):
+    yield folder
+  else:
+    with tempfile.TemporaryDirectory() as temporary:
+      yield temporary
+
+
+def training_plan(folder: str, num_train_steps: int):
   """Makes the `training.TrainingPlan` of the flags."""
   import training
 
   return training.TrainingPlan(
-    output_dir=FLAGS.output_dir,
+    output_dir=folder,
     num_train_steps=num_train_steps,
     train_batch_size=FLAGS.train_batch_size,
     gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
@@ -305,10 +473,97 @@ def training_plan(num_train_steps: int):
   )
 
 
-def write_eval_results(step: int, results, strategy) -> None:
-  """Prints scores and writes them to eval_results.txt, sorted by name."""
-  if not strategy.extended.should_checkpoint:
-    return  # Several workers have one output folder; the chief writes.
+def fine_tuning_plan(folder: str, num_rows: int, seed: int):
+  """Makes the `training.TrainingPlan` of the flags that count epochs.
+
+  Args:
+    folder: of the run.
+    num_rows: training examples, or windows of them.
+    seed: of the run.
+
+  Raises:
+    ValueError: not one batch is to be trained on.
+  """
+  batch_size, epochs = FLAGS.train_batch_size, FLAGS.num_train_epochs
+  # Truncated, and in this order of operations: the original's.
+  num_train_steps = int(num_rows / batch_size * epochs)
+  if not num_train_steps:
+    raise ValueError(
+      f"{num_rows} training examples are less than one batch in "
+      f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
+    )
+  every = FLAGS.eval_every_steps
+  if FLAGS.eval_every_epochs:
+    every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
+  return dataclasses.replace(
+    training_plan(folder, num_train_steps), eval_every_steps=every, seed=seed
+  )
+
+
+def evaluates_while_training() -> bool:
+  """Tells whether training is interrupted by evaluations."""
+  return bool(
+    FLAGS.do_train and (FLAGS.eval_every_steps or FLAGS.eval_every_epochs)
+  )
+
+
+def fine_tune(
+  strategy, model, loss_fn, source, plan, num_rows, history, evaluate
+):
+  """Trains with the optimizer of the flags and restores the best weights.
+
+  Args:
+    strategy, model, loss_fn, source, plan: see `training.train`.
+    num_rows: training examples, or windows of them.
+    history: see `training.train`; None without evaluations.
+    evaluate: scores the model at a step.
+
+  Returns:
+    The `training.TrainingResult`; its step is that of the weights.
+  """
+  import model_selection
+  import optimization
+  import training
+
+  with strategy.scope():
+    optimizer = optimization.create_optimizer(
+      model.trainable_variables,
+      FLAGS.learning_rate,
+      plan.num_train_steps,
+      int(plan.num_train_steps * FLAGS.warmup_proportion),
+      FLAGS.layerwise_lr_decay,
+      _freeze_layers(),
+      num_rows / plan.train_batch_size,
+    )
+  result = training.train(
+    strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+  )
+  if not history or result.signal:
+    return result
+  best = model_selection.restore_best(
+    plan.output_dir, training.model_variables(model)
+  )
+  if best is None:
+    return result
+  print(f"weights from the best evaluation: {history.summary()}")
+  return result._replace(step=best)
+
+
+def _freeze_layers() -> int | str:
+  value = FLAGS.freeze_layers
+  if value == "gradual":
+    return value
+  if not value.isdecimal():
+    raise ValueError(
+      f"--freeze_layers={value}: expected a number of layers, or gradual"
+    )
+  return int(value)
+
+
+def write_eval_results(
+  folder: str, step: int, results, name: str = "eval_results.txt"
+) -> None:
+  """Prints scores and writes them to a file, sorted by name."""
   import numpy as np
 
   # float32, whose digits the original printed.
@@ -317,6 +572,6 @@ def write_eval_results(step: int, results, strategy) -> None:
     f"{name} = {value!s}"
     for name, value in sorted({**scores, "global_step": step}.items())
   ]
-  path = os.path.join(FLAGS.output_dir, "eval_results.txt")
+  path = os.path.join(folder, name)
   files.write_text(path, "\n".join(lines) + "\n")
   print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))

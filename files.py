@@ -4,6 +4,7 @@ TensorFlow is imported only for a path such as `gs://...`, inside the function
 that meets one: importing it takes seconds and hundreds of megabytes.
 """
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import errno
@@ -96,15 +97,19 @@ def _next_line(lines: Iterator[bytes], path: str) -> bytes:
     raise ValueError(f"{path}: damaged compressed file ({error})") from None
 
 
+def open_bytes(path: str) -> BinaryIO:
+  """Opens a local or a remote file to read its bytes as they are."""
+  if is_remote(path):
+    import tensorflow as tf  # Slow; only remote paths need it.
+
+    return tf.io.gfile.GFile(path, "rb")
+  return open(path, "rb")
+
+
 @contextlib.contextmanager
 def _open_for_reading(path: str) -> Iterator[BinaryIO]:
   with contextlib.ExitStack() as stack:
-    if is_remote(path):
-      import tensorflow as tf  # Slow; only remote paths need it.
-
-      source = stack.enter_context(tf.io.gfile.GFile(path, "rb"))
-    else:
-      source = stack.enter_context(open(path, "rb"))
+    source = stack.enter_context(open_bytes(path))
     if path.endswith(".gz"):
       source = stack.enter_context(gzip.open(source))
     elif path.endswith(".xz"):
@@ -258,12 +263,26 @@ def write_text(path: str, text: str) -> None:
   Raises:
     OSError: it cannot be written.
   """
-  with replace_on_success(path) as temporary:
+  _write_pieces(path, [text])
+
+
+def write_lines(path: str, lines: Iterable[str]) -> None:
+  """Writes lines of UTF-8, which may be many, whole or not at all.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  _write_pieces(path, (line + "\n" for line in lines))
+
+
+def _write_pieces(path: str, pieces: Iterable[str]) -> None:
+  with replace_on_success(path) as temporary, _os_errors(path):
     if is_remote(path):
       import tensorflow as tf  # Slow; only remote paths need it.
 
-      with _os_errors(path), tf.io.gfile.GFile(temporary, "wb") as output:
-        output.write(text.encode("utf-8"))
+      output = tf.io.gfile.GFile(temporary, "wb")
     else:
-      with open(temporary, "w", encoding="utf-8", newline="\n") as output:
-        output.write(text)
+      output = open(temporary, "wb")
+    with output:
+      for piece in pieces:
+        output.write(piece.encode("utf-8"))

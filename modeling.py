@@ -218,11 +218,11 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   return tf.where(keep, x * tf.cast(1.0 / (1.0 - rate), x.dtype), 0)
 
 
-def _initializer(config: BertConfig) -> keras.initializers.Initializer:
+def make_initializer(config: BertConfig) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
-def _dense(
+def make_dense(
   parent: keras.layers.Layer,
   size: int,
   name: str,
@@ -232,7 +232,7 @@ def _dense(
   return keras.layers.Dense(
     size,
     activation=activation,
-    kernel_initializer=_initializer(parent.config),
+    kernel_initializer=make_initializer(parent.config),
     dtype=parent.dtype_policy,
     name=name,
   )
@@ -287,7 +287,7 @@ class Embeddings(keras.layers.Layer):
     return self.add_weight(
       name=f"{kind}_embeddings",
       shape=[rows, self.config.hidden_size],
-      initializer=_initializer(self.config),
+      initializer=make_initializer(self.config),
     )
 
   def call(self, input_ids, segment_ids, seed=None):
@@ -315,7 +315,7 @@ class SelfAttention(keras.layers.Layer):
     super().__init__(**kwargs)
     self.config = config
     for name in ("query", "key", "value"):
-      setattr(self, name, _dense(self, config.hidden_size, name))
+      setattr(self, name, make_dense(self, config.hidden_size, name))
 
   def build(self, input_shape=None):
     for dense in (self.query, self.key, self.value):
@@ -359,7 +359,7 @@ class ResidualOutput(keras.layers.Layer):
     super().__init__(**kwargs)
     self.config = config
     self.input_size = input_size
-    self.dense = _dense(self, config.hidden_size, "dense")
+    self.dense = make_dense(self, config.hidden_size, "dense")
     self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
 
   def build(self, input_shape=None):
@@ -399,7 +399,7 @@ class Intermediate(keras.layers.Layer):
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = _dense(self, config.intermediate_size, "dense")
+    self.dense = make_dense(self, config.intermediate_size, "dense")
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -466,7 +466,9 @@ class Pooler(keras.layers.Layer):
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = _dense(self, config.hidden_size, "dense", activation="tanh")
+    self.dense = make_dense(
+      self, config.hidden_size, "dense", activation="tanh"
+    )
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -550,132 +552,3 @@ class BertModel(keras.layers.Layer):
         f"a sequence of {length} tokens is longer than max_position_embeddings "
         f"({limit}) of the config"
       )
-
-
-class MaskedLmTransform(keras.layers.Layer):
-  """Dense, activation and layer normalisation before the output: [B*P, H]."""
-
-  def __init__(self, config: BertConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-    self.dense = _dense(self, config.hidden_size, "dense")
-    self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
-
-  def build(self, input_shape=None):
-    self.dense.build([None, self.config.hidden_size])
-    self.layer_norm.build([None, self.config.hidden_size])
-
-  def call(self, rows):
-    activation = ACTIVATIONS[self.config.hidden_act]
-    return self.layer_norm(activation(self.dense(rows)))
-
-
-class MaskedLmHead(keras.layers.Layer):
-  """Scores every word of the vocabulary at the masked positions only.
-
-  The output matrix is the word embedding table (section A.2 of the paper).
-  Call with sequence_output [B, S, H], positions int [B, P] and embedding_table
-  [V, H]; returns logits, float32 [B, P, V].
-  """
-
-  def __init__(self, config: BertConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-    self.transform = MaskedLmTransform(
-      config, name="transform", dtype=self.dtype_policy
-    )
-
-  def build(self, input_shape=None):
-    self.transform.build()
-    self.output_bias = self.add_weight(
-      name="output_bias",
-      shape=[self.config.vocab_size],
-      initializer="zeros",
-      autocast=False,
-    )
-
-  def call(self, sequence_output, positions, embedding_table):
-    batch, predictions = tf.shape(positions)[0], tf.shape(positions)[1]
-    masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
-    rows = tf.reshape(masked, [-1, self.config.hidden_size])  # [B*P, H]
-    table = tf.cast(embedding_table, self.compute_dtype)
-    logits = tf.matmul(self.transform(rows), table, transpose_b=True)
-    logits = tf.cast(logits, tf.float32) + self.output_bias
-    shape = [batch, predictions, self.config.vocab_size]
-    return tf.reshape(logits, shape)  # [B, P, V]
-
-
-class NextSentenceHead(keras.layers.Layer):
-  """Scores whether b follows a (0) or is a random sentence (1).
-
-  Call with pooled_output [B, H]; returns logits, float32 [B, 2].
-  """
-
-  def __init__(self, config: BertConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-
-  def build(self, input_shape=None):
-    self.output_weights = self.add_weight(
-      name="output_weights",
-      shape=[2, self.config.hidden_size],
-      initializer=_initializer(self.config),
-    )
-    self.output_bias = self.add_weight(
-      name="output_bias", shape=[2], initializer="zeros", autocast=False
-    )
-
-  def call(self, pooled_output):
-    weights = tf.convert_to_tensor(self.output_weights)
-    logits = tf.matmul(pooled_output, weights, transpose_b=True)
-    return tf.cast(logits, tf.float32) + self.output_bias
-
-
-class PretrainingHeads(keras.layers.Layer):
-  """The masked-LM and next-sentence heads, under one name (`cls`)."""
-
-  def __init__(self, config: BertConfig, **kwargs):
-    super().__init__(**kwargs)
-    policy = self.dtype_policy
-    self.predictions = MaskedLmHead(config, name="predictions", dtype=policy)
-    self.seq_relationship = NextSentenceHead(
-      config, name="seq_relationship", dtype=policy
-    )
-    self.build()
-
-  def build(self, input_shape=None):
-    self.predictions.build()
-    self.seq_relationship.build()
-
-
-class PretrainingOutput(NamedTuple):
-  """What `PretrainingModel` returns, float32."""
-
-  masked_lm_logits: tf.Tensor  # [B, P, V]
-  next_sentence_logits: tf.Tensor  # [B, 2]
-
-
-class PretrainingModel(keras.Model):
-  """BERT with the two heads it is pre-trained with (section 3.1).
-
-  Call with the tensors `BertModel` takes and masked_lm_positions, int [B, P];
-  returns a `PretrainingOutput`.
-  """
-
-  def __init__(self, config: BertConfig, dtype: str = "float32"):
-    super().__init__(dtype=dtype, name="pretraining")
-    self.bert = BertModel(config, dtype=dtype)
-    self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
-
-  def call(
-    self, input_ids, input_mask, segment_ids, masked_lm_positions, seed=None
-  ):
-    bert = self.bert(input_ids, input_mask, segment_ids, seed)
-    return PretrainingOutput(
-      self.heads.predictions(
-        bert.sequence_output,
-        masked_lm_positions,
-        self.bert.embedding_table.value,
-      ),
-      self.heads.seq_relationship(bert.pooled_output),
-    )

@@ -91,6 +91,18 @@ def frame_record(record: bytes) -> bytes:
   return b"".join((_frame_header(len(record)), record, checksum))
 
 
+def unframe_record(frame: bytes) -> bytes:
+  """Takes a record out of what `frame_record` made, proving its checksums.
+
+  Raises:
+    ValueError: the frame is damaged or cut short.
+  """
+  record = frame[12:-4]
+  if frame_record(record) != frame:
+    raise ValueError("the record is damaged or cut short")
+  return record
+
+
 class ShardedWriter:
   """Writes records to several TFRecord files in turn.
 

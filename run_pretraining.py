@@ -18,6 +18,7 @@ import keras
 import tensorflow as tf
 
 import files
+import heads
 import metrics
 import modeling
 import optimization
@@ -69,8 +70,8 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
     masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
     next_sentence_loss and next_sentence_correct, float32 [B].
   """
-  names = ["input_ids", "input_mask", "segment_ids", "masked_lm_positions"]
-  output = model(*(features[name] for name in names), seed)
+  inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+  output = model(*map(features.get, inputs), seed)
   masked_lm_loss, masked_lm_correct = _compare_guesses(
     output.masked_lm_logits, features["masked_lm_ids"]
   )
@@ -99,18 +100,16 @@ def loss_fn(model, features, seed):
   tokens = tf.reduce_sum(weights)
   examples = tf.cast(tf.shape(weights)[0], tf.float32)
   correct = tf.reduce_sum(rows["masked_lm_correct"] * weights)
+  next_correct = tf.reduce_sum(rows["next_sentence_correct"])
   return {
     "masked_lm_loss": (tf.reduce_sum(rows["masked_lm_loss"] * weights), tokens),
     "masked_lm_accuracy": (correct, tokens),
     "next_sentence_loss": (tf.reduce_sum(rows["next_sentence_loss"]), examples),
-    "next_sentence_accuracy": (
-      tf.reduce_sum(rows["next_sentence_correct"]),
-      examples,
-    ),
+    "next_sentence_accuracy": (next_correct, examples),
   }
 
 
-def evaluate(strategy, predict_fn, data) -> dict[str, float]:
+def evaluate(predictor, data) -> dict[str, float]:
   """Scores the model on --max_eval_steps batches."""
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
@@ -119,7 +118,7 @@ def evaluate(strategy, predict_fn, data) -> dict[str, float]:
     rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
   batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
   with training.explained_errors(data.source):
-    rows = training.predict(strategy, predict_fn, batches)
+    rows = predictor(batches)
   return metrics.pretraining_metrics(rows, FLAGS.eval_batch_size)
 
 
@@ -139,9 +138,8 @@ def read_data(config: modeling.BertConfig) -> Data:
       f"max_position_embeddings of {config.max_position_embeddings}"
     )
   train_files = files.expand_patterns(FLAGS.input_file, "input_file")
-  eval_files = train_files
-  if FLAGS.eval_input_file:
-    eval_files = files.expand_patterns(FLAGS.eval_input_file, "eval_input_file")
+  patterns = FLAGS.eval_input_file or FLAGS.input_file
+  eval_files = files.expand_patterns(patterns, "eval_input_file")
   spec = records.pretraining_spec(
     FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
   )
@@ -163,20 +161,20 @@ def read_data(config: modeling.BertConfig) -> Data:
 def main() -> int | None:
   if not FLAGS.do_train and not FLAGS.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
-  strategy = common_flags.make_strategy()
+  folder, strategy = FLAGS.output_dir, common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   data = read_data(config)
-  common_flags.claim_output_dir(config)
+  common_flags.claim_output_dir(folder, config)
   keras.utils.set_random_seed(FLAGS.seed)
   with strategy.scope():
-    model = modeling.PretrainingModel(config, common_flags.compute_dtype())
-  step = common_flags.load_weights(training.model_variables(model))
-  common_flags.write_config(config, strategy)
-  predict_fn = functools.partial(compare, model)
+    model = heads.PretrainingModel(config, common_flags.compute_dtype())
+  step = common_flags.load_weights(folder, training.model_variables(model))
+  common_flags.write_config(folder, config, strategy)
+  predictor = training.Predictor(strategy, functools.partial(compare, model))
 
   @functools.lru_cache(maxsize=1)  # The last step may be asked for twice.
   def evaluate_at(step):
-    return evaluate(strategy, predict_fn, data)
+    return evaluate(predictor, data)
 
   if FLAGS.do_train:
     with strategy.scope():
@@ -186,14 +184,16 @@ def main() -> int | None:
         FLAGS.num_train_steps,
         FLAGS.num_warmup_steps,
       )
-    plan = common_flags.training_plan(FLAGS.num_train_steps)
+    plan = common_flags.training_plan(folder, FLAGS.num_train_steps)
     step, interrupted_by = training.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
     if interrupted_by:
       return 128 + interrupted_by
   if FLAGS.do_eval:
-    common_flags.write_eval_results(step, evaluate_at(step), strategy)
+    results = evaluate_at(step)  # By all workers; the chief writes.
+    if strategy.extended.should_checkpoint:
+      common_flags.write_eval_results(folder, step, results)
 
 
 if __name__ == "__main__":

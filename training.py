@@ -28,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 import checkpoints
+import model_selection
 import optimization
 import progress
 
@@ -100,6 +101,7 @@ def train(
   source: TrainingInput,
   plan: TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
+  history: model_selection.History | None = None,
 ) -> TrainingResult:
   """Trains until `plan.num_train_steps`, resuming what the folder holds.
 
@@ -111,79 +113,101 @@ def train(
     model, optimizer, loss_fn, source, plan: see their types.
     evaluate: called with the step every `plan.eval_every_steps`, and last; what
       it returns is reported by name.
+    history: keeps what `evaluate` returns and the best weights, and may end
+      training early. Steps are then saved before they are evaluated.
 
   Raises:
-    ValueError: if the batch cannot be split, the folder is of another model, a
+    ValueError: the batch cannot be split, the folder is of another model, a
       loss is not finite, the input is damaged, a checkpoint cannot be written.
   """
   _check_split(plan, strategy)
-  with strategy.scope():
-    global_step = _make_global_step()
   saved = {**model_variables(model), **optimizer.slots}
-  saved["global_step"] = global_step
+  saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(plan, saved)
-  if step >= plan.num_train_steps:
+  evaluation = _Evaluation(strategy, model, plan, evaluate, history, step)
+  if evaluation.says_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
-  iterator, signature = _distribute(strategy, source, plan, step)
-  train_steps = _make_train_steps(
-    strategy, model, optimizer, loss_fn, plan, global_step, signature
+  run_steps = _make_runner(
+    strategy, model, optimizer, loss_fn, source, plan, global_step
   )
   reporter = _Reporter(plan, step, strategy)
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
-      stop = plan.next_stop(step)
-      wanted = reporter.choose_count(stop - step)
-      count, stopping = _agree(strategy, wanted, bool(caught))
+      wanted = reporter.choose_count(plan.next_stop(step) - step)
+      leaving = bool(caught) or evaluation.says_stop
+      count, stopping = _agree(strategy, wanted, leaving)
       if stopping:
         break
-      with explained_errors(source):
-        sums = train_steps(iterator, count)
-      _check_finite(sums, int(global_step.read_value()), source, plan)
+      means = run_steps(count)
       step += count
-      reporter.add(step, count, sums)
-      if plan.is_due(step, plan.save_checkpoints_steps):
+      reporter.add(step, count, means)
+      if evaluation.needs_checkpoint(step):
         _save(strategy, plan, step, saved)
-      if plan.eval_every_steps and step % plan.eval_every_steps == 0:
-        reporter.add_evaluation(step, evaluate(step))
+      if evaluation.is_due(step):
+        reporter.add_evaluation(step, evaluation.run(step))
   if step not in checkpoints.saved_steps(plan.output_dir):
     _save(strategy, plan, step, saved)
-  reporter.close(step)
-  if step < plan.num_train_steps:
-    # Another worker may have caught it.
-    return TrainingResult(step, caught[0] if caught else signal.SIGTERM)
-  return TrainingResult(step, None)
+  is_early = evaluation.says_stop and not caught
+  is_finished = is_early or step == plan.num_train_steps
+  reporter.close(step, is_finished)
+  # Without a signal here, another worker has caught one.
+  caught = caught or [signal.SIGTERM]
+  return TrainingResult(step, None if is_finished else caught[0])
 
 
-def predict(
-  strategy: tf.distribute.Strategy,
-  predict_fn: Callable[[Features], dict[str, tf.Tensor]],
-  batches: tf.data.Dataset,
-) -> dict[str, np.ndarray]:
-  """Applies a function to batches of features; returns its rows in order.
+class Predictor:
+  """Applies a function to batches of features, compiled once.
 
   Args:
     strategy: each of its replicas gets an equal share of every batch.
     predict_fn: takes features [B, ...], returns tensors [B, ...].
-    batches: yields features; batches need not be equally long.
-
-  Returns:
-    One array per result, [rows, ...], in the order of the input.
   """
 
-  @tf.function(reduce_retracing=True)
-  def run(features):
-    return strategy.run(predict_fn, args=(features,))
+  def __init__(
+    self,
+    strategy: tf.distribute.Strategy,
+    predict_fn: Callable[[Features], dict[str, tf.Tensor]],
+  ):
+    self._strategy = strategy
 
-  results: dict[str, list[np.ndarray]] = {}
-  for features in batches:
-    rows = int(next(iter(features.values())).shape[0])
-    if strategy.num_replicas_in_sync > 1:
-      features = _split(strategy, features, rows)
-    for name, value in run(features).items():
-      shares = strategy.experimental_local_results(value)
-      whole = np.concatenate([share.numpy() for share in shares])[:rows]
-      results.setdefault(name, []).append(whole)
-  return {name: np.concatenate(parts) for name, parts in results.items()}
+    @tf.function(reduce_retracing=True)
+    def run(features):
+      return strategy.run(predict_fn, args=(features,))
+
+    self._run = run
+
+  def __call__(
+    self, batches: tf.data.Dataset, total: int = 0
+  ) -> dict[str, np.ndarray]:
+    """Returns one array per result, [rows, ...], in the order of the input.
+
+    Args:
+      batches: yields features; batches need not be equally long.
+      total: rows to expect, for the progress on the terminal; 0 prints none.
+    """
+    results: dict[str, list[np.ndarray]] = {}
+    reporter, done = progress.Progress(total, unit="rows"), 0
+    run = self._compiled(batches.element_spec)
+    for features in batches:
+      rows = int(next(iter(features.values())).shape[0])
+      if self._strategy.num_replicas_in_sync > 1:
+        features = _split(self._strategy, features, rows)
+      for name, value in run(features).items():
+        shares = self._strategy.experimental_local_results(value)
+        whole = np.concatenate([share.numpy() for share in shares])[:rows]
+        results.setdefault(name, []).append(whole)
+      done += rows
+      if total and reporter.is_due():
+        reporter.print_line(
+          f"{done:,} of {total:,} rows  ETA {reporter.eta(done)}"
+        )
+    return {name: np.concatenate(parts) for name, parts in results.items()}
+
+  def _compiled(self, spec):
+    # Traced for batches of any size, not again for every size.
+    if self._strategy.num_replicas_in_sync > 1:
+      return self._run
+    return self._run.get_concrete_function(spec)
 
 
 def _split(strategy, features, rows):
@@ -197,6 +221,25 @@ def _split(strategy, features, rows):
     return {name: tf.gather(value, indices) for name, value in features.items()}
 
   return strategy.experimental_distribute_values_from_function(take)
+
+
+def _make_runner(
+  strategy, model, optimizer, loss_fn, source, plan, global_step
+):
+  """Builds the function that trains for n steps and checks their means."""
+  step = int(global_step.read_value())
+  iterator, signature = _distribute(strategy, source, plan, step)
+  train_steps = _make_train_steps(
+    strategy, model, optimizer, loss_fn, plan, global_step, signature
+  )
+
+  def run_steps(count):
+    with explained_errors(source):
+      means = train_steps(iterator, count)
+    _check_finite(means, int(global_step.read_value()), source, plan)
+    return means
+
+  return run_steps
 
 
 def _make_train_steps(
@@ -218,10 +261,7 @@ def _make_train_steps(
     sums, gradients = gradients_of(features, seed, weights)
     sums = context.all_reduce("SUM", sums)
     gradients = context.all_reduce("SUM", gradients)
-    # Clipped after the sum: the norm is that of the whole batch.
-    gradients, norm = tf.clip_by_global_norm(gradients, optimization.CLIP_NORM)
-    rate = optimizer.learning_rate(global_step)
-    optimizer.apply(gradients, rate)
+    norm, rate = optimizer.clip_and_apply(gradients, global_step)
     sums = tf.stack([[sums[name], weights[name]] for name in names])
     return sums, norm, rate
 
@@ -304,7 +344,7 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
 
   def accumulate(features, seed, weights):
     features = {
-      name: tf.reshape(value, [parts, -1, *value.shape[1:]])
+      name: tf.reshape(value, tf.concat([[parts, -1], tf.shape(value)[1:]], 0))
       for name, value in features.items()
     }
 
@@ -365,13 +405,14 @@ def _check_split(plan, strategy):
     )
 
 
-def _make_global_step():
-  return tf.Variable(
-    0,
-    dtype=tf.int64,
-    trainable=False,
-    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-  )
+def _make_global_step(strategy):
+  with strategy.scope():
+    return tf.Variable(
+      0,
+      dtype=tf.int64,
+      trainable=False,
+      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
 
 
 def _resume(plan, saved):
@@ -466,6 +507,50 @@ def _check_finite(means, step, source, plan):
   )
 
 
+class _Evaluation:
+  """Evaluates while training; keeps the best weights if there is a history."""
+
+  def __init__(self, strategy, model, plan, evaluate, history, step):
+    self._is_chief = strategy.extended.should_checkpoint
+    self._variables = model_variables(model)
+    self._plan, self._evaluate, self._history = plan, evaluate, history
+    self.says_stop = False
+    if history:
+      self._resume(step)
+
+  def is_due(self, step):
+    period = self._plan.eval_every_steps
+    return period > 0 and self._plan.is_due(step, period)
+
+  def needs_checkpoint(self, step):
+    """Tells whether a step is to be saved, be it only to be evaluated."""
+    period = self._plan.save_checkpoints_steps
+    is_selected = self._history is not None and self.is_due(step)
+    return is_selected or self._plan.is_due(step, period)
+
+  def run(self, step):
+    """Evaluates a step whose checkpoint is saved; returns the scores."""
+    if not self._history:
+      return self._evaluate(step)
+    results = model_selection.record_evaluation(
+      self._history, step, self._evaluate, self._variables
+    )
+    self._decide()
+    return results
+
+  def _resume(self, step):
+    """Goes on from a saved step, which may have missed its evaluation."""
+    self._history.forget_after(step)
+    if step and self.is_due(step):
+      self.run(step)
+    self._decide()
+
+  def _decide(self):
+    self.says_stop = self._history.should_stop()
+    if self.says_stop and self._is_chief:
+      print(f"stopping early: {self._history.summary()}")
+
+
 class _Reporter:
   """Prints and records the means of what the loop returns; paces its calls."""
 
@@ -531,13 +616,13 @@ class _Reporter:
     self._write(step, {f"eval/{k}": v for k, v in results.items()})
     self._print(f"evaluation at step {step}:  {_format(results)}")
 
-  def close(self, step):
+  def close(self, step, is_finished):
     """Prints what is pending and what was written where."""
     self._flush(step)
     self._writer.close()
     if self._is_chief:
       folder, last = self._plan.output_dir, self._plan.num_train_steps
-      if step < last:
+      if not is_finished:
         print(
           f"stopped at step {step} of {last}; the same command goes on there"
         )

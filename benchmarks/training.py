@@ -180,6 +180,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
   """The step that run_pretraining.py runs."""
   import tensorflow as tf
 
+  import heads
   import modeling
   import optimization
   import run_pretraining
@@ -187,7 +188,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
 
   config = modeling.BertConfig.from_dict(workload.config)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-  model = modeling.PretrainingModel(config, dtype)
+  model = heads.PretrainingModel(config, dtype)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )

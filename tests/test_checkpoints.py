@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import checkpoints
+import heads
 import modeling
 import training
 
@@ -203,7 +204,7 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   folder = DATA / name
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   shapes = checkpoints.read_shapes(checkpoints.find_checkpoint(str(folder)))
-  model = modeling.PretrainingModel(config)
+  model = heads.PretrainingModel(config)
   ours = {
     key: tuple(value.shape)
     for key, value in training.model_variables(model).items()

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import checkpoints
+import heads
 import modeling
 import optimization
 import run_pretraining
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 def load_case(name):
   folder = GOLDEN / "model" / name
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-  model = modeling.PretrainingModel(config)
+  model = heads.PretrainingModel(config)
   checkpoints.load(
     str(folder / "bert_model.ckpt"), training.model_variables(model)
   )

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# A file may import the floors below its own, and on floor 1 its neighbours.
+# A file may import the floors below its own; on floors 1 and 2, its neighbours.
 # Floor 0 imports no sibling; a program (floor 3) is imported by nobody.
 FLOORS = {
   "files.py": 0,
@@ -21,14 +21,21 @@ FLOORS = {
   "tokenization.py": 0,
   "checkpoints.py": 1,
   "classification.py": 1,
+  "classification_results.py": 1,
   "classification_tasks.py": 1,
+  "classifier_inputs.py": 1,
+  "feature_files.py": 1,
+  "heads.py": 1,
+  "model_selection.py": 1,
   "plots.py": 1,
   "pretraining_data.py": 1,
   "tables.py": 1,
   "training.py": 1,
+  "classifier_flags.py": 2,
   "common_flags.py": 2,
   "create_pretraining_data.py": 3,
   "create_vocab.py": 3,
+  "run_classifier.py": 3,
   "run_pretraining.py": 3,
 }
 PROGRAM = 3
@@ -64,7 +71,7 @@ def test_every_source_file_has_a_floor():
 @pytest.mark.parametrize("name", SOURCES)
 def test_imports_go_down_the_floors(name):
   siblings = {f"{found}.py" for found in imports(name)} & set(FLOORS)
-  allowed = FLOORS[name] if FLOORS[name] == 1 else FLOORS[name] - 1
+  allowed = FLOORS[name] if FLOORS[name] in (1, 2) else FLOORS[name] - 1
   assert not [sibling for sibling in siblings if FLOORS[sibling] > allowed]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import heads
 import modeling
 
 CONFIG = modeling.BertConfig(
@@ -24,7 +25,7 @@ IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
 
 
 def test_paths_are_the_names_in_googles_checkpoints():
-  paths = sorted(v.path for v in modeling.PretrainingModel(CONFIG).variables)
+  paths = sorted(v.path for v in heads.PretrainingModel(CONFIG).variables)
   assert paths == [
     "bert/embeddings/LayerNorm/beta",
     "bert/embeddings/LayerNorm/gamma",
@@ -99,9 +100,9 @@ def test_a_sequence_beyond_the_position_table_is_an_error():
 
 def test_bfloat16_keeps_weights_and_logits_in_float32():
   keras.utils.set_random_seed(1)
-  exact = modeling.PretrainingModel(CONFIG)
+  exact = heads.PretrainingModel(CONFIG)
   keras.utils.set_random_seed(1)
-  half = modeling.PretrainingModel(CONFIG, "mixed_bfloat16")
+  half = heads.PretrainingModel(CONFIG, "mixed_bfloat16")
   assert {v.dtype for v in half.variables} == {"float32"}
   inputs = (IDS, np.ones_like(IDS), np.zeros_like(IDS), IDS[:, 2:3] * 0 + 1)
   assert half.bert(*inputs[:3]).sequence_output.dtype == tf.bfloat16

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import checkpoints
+import heads
 import modeling
 import optimization
 import run_pretraining
@@ -69,7 +70,7 @@ def run(folder, steps, config=CONFIG, strategy=None, source=None, **options):
   strategy = strategy or tf.distribute.get_strategy()
   keras.utils.set_random_seed(1)
   with strategy.scope():
-    model = modeling.PretrainingModel(config)
+    model = heads.PretrainingModel(config)
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=6, num_warmup_steps=2
     )
@@ -213,5 +214,5 @@ def test_old_checkpoints_are_deleted(tmp_path):
 def test_prediction_keeps_order_and_strips_padding():
   strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
-  result = training.predict(strategy, lambda f: {"y": f["x"] * 2}, batches)
+  result = training.Predictor(strategy, lambda f: {"y": f["x"] * 2})(batches)
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]

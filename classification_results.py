@@ -1,0 +1,368 @@
+"""From a classifier's logits to scores and to files that people can read.
+
+Shapes: N examples, L labels (1 for regression). Targets are int [N] for
+"single_label", 0 or 1 [N, L] for "multi_label", float [N] for "regression".
+"""
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import json
+import os
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import classification
+import files
+import metrics
+import plots
+
+_DEFAULT_THRESHOLD = 0.5
+_METRICS = {
+  "single_label": ("accuracy", "micro_f1", "macro_f1"),
+  "multi_label": (
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "untuned_micro_f1",
+    "untuned_macro_f1",
+  ),
+  "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
+}
+# What only some tasks are scored by.
+_OTHER_METRICS = {
+  "f1": metrics.f1,
+  "matthews_correlation": metrics.matthews_correlation,
+}
+
+
+def pool_windows(
+  logits: np.ndarray, examples: np.ndarray, pooling: str
+) -> np.ndarray:
+  """Makes one row of logits an example from those of its windows.
+
+  Args:
+    logits: float32 [R, L], one row a window.
+    examples: int [R], the example of each row, ascending.
+    pooling: "mean" or "max".
+
+  Returns:
+    float32 [N, L].
+  """
+  starts = np.flatnonzero(np.diff(examples, prepend=-1))
+  if len(starts) == len(examples):
+    return logits
+  if pooling == "max":
+    return np.maximum.reduceat(logits, starts)
+  counts = np.diff(np.append(starts, len(examples)))
+  return np.add.reduceat(logits, starts) / counts[:, None].astype(np.float32)
+
+
+def probabilities(logits: np.ndarray, problem: str) -> np.ndarray:
+  """Returns softmax or sigmoid of logits; those of a regression as they are."""
+  if problem == "regression":
+    return logits
+  if problem == "multi_label":
+    return np.exp(-np.logaddexp(0, -logits))
+  exponents = np.exp(logits - logits.max(-1, keepdims=True))
+  return exponents / exponents.sum(-1, keepdims=True)
+
+
+def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
+  """Computes each example's loss, as it was minimised without class weights.
+
+  Returns:
+    float32 [N]: cross entropy in nats; its mean over labels for "multi_label";
+    the squared error for "regression".
+  """
+  if problem == "regression":
+    return np.square(logits[:, 0] - targets)
+  if problem == "multi_label":
+    return (np.logaddexp(0, logits) - logits * targets).mean(-1)
+  shifted = logits - logits.max(-1, keepdims=True)
+  log_sums = np.log(np.exp(shifted).sum(-1))
+  return log_sums - shifted[np.arange(len(targets)), targets]
+
+
+def decide(
+  scores: np.ndarray, problem: str, thresholds: np.ndarray | None = None
+) -> np.ndarray:
+  """Turns probabilities into predictions of the form that targets have.
+
+  Args:
+    scores: [N, L], from `probabilities`.
+    problem: see the head of this file.
+    thresholds: [L], for "multi_label"; None is 0.5 for all.
+  """
+  if problem == "regression":
+    return scores[:, 0]
+  if problem == "multi_label":
+    limits = _DEFAULT_THRESHOLD if thresholds is None else thresholds
+    return (scores >= limits).astype(np.int64)
+  return scores.argmax(-1)
+
+
+class Scores(NamedTuple):
+  """How good predictions are."""
+
+  metrics: dict[str, float]
+  report: metrics.ClassificationReport | None  # None for regression.
+  is_collapsed: bool  # The same prediction for every example.
+  thresholds: np.ndarray | None  # [L], for "multi_label".
+
+
+def score(
+  logits: np.ndarray,
+  targets: np.ndarray,
+  problem: str,
+  names: Iterable[str],
+  batch_size: int,
+  thresholds: np.ndarray | None = None,
+) -> Scores:
+  """Scores logits.
+
+  Args:
+    logits, targets, problem: see the head of this file.
+    names: the task's own metrics, such as "matthews_correlation".
+    batch_size: of the batches whose mean losses `loss` averages.
+    thresholds: for "multi_label", see `decide`; None tunes them on these very
+      examples, so that scores of others are a little lower.
+
+  Returns:
+    Its metrics are `loss` and `eval_...`, the names the original writes.
+  """
+  scores = probabilities(logits, problem)
+  if problem == "multi_label" and thresholds is None:
+    thresholds = metrics.tune_thresholds(targets, scores)
+  predictions = decide(scores, problem, thresholds)
+  if problem == "regression":
+    report, own = None, metrics.regression_scores(targets, predictions)
+  else:
+    report = _report(predictions, targets, problem, logits.shape[1])
+    own = {
+      "accuracy": report.accuracy,
+      "micro_f1": report.micro.f1,
+      "macro_f1": report.macro.f1,
+    }
+  if problem == "multi_label":
+    untuned = _report(decide(scores, problem), targets, problem, None)
+    own["untuned_micro_f1"] = untuned.micro.f1
+    own["untuned_macro_f1"] = untuned.macro.f1
+  for name in set(names) & set(_OTHER_METRICS):
+    own[name] = _OTHER_METRICS[name](targets, predictions)
+  each = losses(logits, targets, problem)
+  values = {"loss": metrics.mean_of_batch_means(each, batch_size)}
+  own["loss"] = float(each.mean())
+  values |= {f"eval_{name}": value for name, value in own.items()}
+  collapsed = metrics.is_collapsed(predictions)
+  return Scores(values, report, collapsed, thresholds)
+
+
+def _report(predictions, targets, problem, num_labels):
+  if problem == "multi_label":
+    return metrics.multi_label_report(targets, predictions)
+  return metrics.classification_report(targets, predictions, num_labels)
+
+
+def metric_names(problem: str, names: Iterable[str]) -> list[str]:
+  """Lists what `score` returns, without its "eval_"."""
+  own = [name for name in names if name in _OTHER_METRICS]
+  return [*_METRICS[problem], *own, "loss"]
+
+
+def group_accuracies(
+  groups: Sequence[str], targets: np.ndarray, predictions: np.ndarray
+) -> dict[str, float]:
+  """Returns the accuracy of each group of examples, such as a language."""
+  groups = np.array(groups)
+  return {
+    f"eval_accuracy_{group}": metrics.accuracy(
+      targets[groups == group], predictions[groups == group]
+    )
+    for group in sorted(set(groups))
+  }
+
+
+def write_scores(
+  folder: str, kind: str, scores: Scores, labels: Sequence[str]
+) -> None:
+  """Prints the scores of every class and writes all there are.
+
+  Writes <kind>_metrics.json and, where there is matplotlib, a picture of the
+  confusion matrix, <kind>_confusion.png.
+
+  Args:
+    folder: of the run.
+    kind: "eval" or "predict", and the suffix of the set.
+    scores: from `score`.
+    labels: [L], their names.
+  """
+  path = os.path.join(folder, f"{kind}_metrics.json")
+  content: dict[str, Any] = {"metrics": scores.metrics}
+  if scores.report:
+    content["report"] = metrics.report_as_dict(scores.report, labels)
+    print(metrics.format_report(scores.report, labels))
+  files.write_text(
+    path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+  )
+  print(f"wrote {path}")
+  if scores.is_collapsed:
+    print("collapsed: every example gets the same prediction", file=sys.stderr)
+  if scores.report and scores.report.confusion is not None:
+    print(metrics.format_confusion(scores.report, labels))
+    path = os.path.join(folder, f"{kind}_confusion.png")
+    try:
+      plots.write_confusion_matrix(path, scores.report.confusion, labels)
+      print(f"wrote {path}")
+    except ImportError as error:
+      print(f"no {path}: {error}")
+
+
+def write_thresholds(
+  path: str, labels: Sequence[str], thresholds: np.ndarray
+) -> None:
+  """Writes the probability from which each label is predicted."""
+  values = dict(zip(labels, thresholds.tolist(), strict=True))
+  files.write_text(
+    path, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+  )
+
+
+def read_thresholds(path: str, labels: Sequence[str]) -> np.ndarray | None:
+  """Reads what `write_thresholds` wrote; None if there is no file.
+
+  Raises:
+    ValueError: it is damaged, or of other labels.
+  """
+  if not files.exists(path):
+    return None
+  try:
+    values = json.loads("\n".join(files.read_lines(path)))
+    return np.array([float(values[label]) for label in labels])
+  except (ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f"{path}: expected a number for each of the labels ({error!r}); evaluate "
+      "again to write it anew"
+    ) from None
+
+
+def write_test_results(path: str, scores: np.ndarray) -> None:
+  """Writes the original's test_results.tsv: a row of probabilities each."""
+  # float32, whose digits the original printed.
+  rows = ("\t".join(map(str, row)) for row in scores.astype(np.float32))
+  files.write_lines(path, rows)
+
+
+class Answers(NamedTuple):
+  """What is predicted, and what to write about it."""
+
+  scores: np.ndarray  # [N, L], from `probabilities`.
+  predictions: np.ndarray  # From `decide`.
+  labels: Sequence[str]  # [L]; of a regression, none.
+  problem: str
+  thresholds: np.ndarray | None  # [L], for "multi_label".
+
+  def as_labels(self) -> list[str] | list[float]:
+    """Returns the label of each example; of a regression, its number."""
+    if self.problem == "regression":
+      return self.predictions.tolist()
+    return [self.labels[prediction] for prediction in self.predictions]
+
+
+def answer(
+  logits: np.ndarray,
+  problem: str,
+  labels: Sequence[str],
+  thresholds: np.ndarray | None,
+) -> Answers:
+  """Turns logits into answers; see `decide`."""
+  scores = probabilities(logits, problem)
+  if problem == "multi_label" and thresholds is None:
+    thresholds = np.full(len(labels), _DEFAULT_THRESHOLD)
+  predictions = decide(scores, problem, thresholds)
+  return Answers(scores, predictions, labels, problem, thresholds)
+
+
+def write_predictions(
+  path: str, examples: Iterable[classification.Example], answers: Answers
+) -> None:
+  """Writes what is predicted for each example, as TSV or JSON lines.
+
+  Args:
+    path: ends in .tsv or .jsonl.
+    examples: in the order of the predictions.
+    answers: the predictions.
+  """
+  rows = (
+    _describe(example, answers, index) for index, example in enumerate(examples)
+  )
+  if path.endswith(".jsonl"):
+    files.write_lines(
+      path, (json.dumps(row, ensure_ascii=False) for row in rows)
+    )
+  else:
+    files.write_lines(path, _as_table(rows))
+
+
+def _describe(example, answers, index) -> dict[str, Any]:
+  row: dict[str, Any] = {"id": example.example_id, "text": example.text_a}
+  if example.text_b is not None:
+    row["text_pair"] = example.text_b
+  if example.label is not None:
+    row["label"] = example.label
+  prediction, scores = answers.predictions[index], answers.scores[index]
+  if answers.problem == "regression":
+    return {**row, "predicted": _rounded(prediction)}
+  if answers.problem == "multi_label":
+    row["predicted"] = [
+      label
+      for label, is_set in zip(answers.labels, prediction, strict=True)
+      if is_set
+    ]
+  else:
+    row["predicted"] = answers.labels[prediction]
+  row["probabilities"] = {
+    label: _rounded(score)
+    for label, score in zip(answers.labels, scores, strict=True)
+  }
+  return row
+
+
+def _rounded(number) -> float:
+  return float(f"{number:.6g}")
+
+
+def _as_table(rows) -> Iterable[str]:
+  for index, row in enumerate(rows):
+    by_label = row.pop("probabilities", {})
+    if isinstance(row["predicted"], list):
+      row["predicted"] = ",".join(row["predicted"])
+    row |= {f"probability_{label}": p for label, p in by_label.items()}
+    if index == 0:
+      yield "\t".join(map(_one_line, row))
+    yield "\t".join(map(_one_line, row.values()))
+
+
+def _one_line(value: Any) -> str:
+  # The columns of a TSV file are split at every tab, its rows at every newline.
+  return " ".join(str(value).replace("\t", " ").splitlines())
+
+
+def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
+  """Returns a table of runs that differ in their seeds, and their mean."""
+  values = np.array([scores.metrics[metric] for scores in results.values()])
+  lines = [f"{'seed':>8}  {metric}"]
+  for seed, scores in results.items():
+    note = "  collapsed: one class only" if scores.is_collapsed else ""
+    lines.append(f"{seed:>8}  {scores.metrics[metric]:.4f}{note}")
+  deviation = values.std(ddof=1) if len(values) > 1 else 0.0
+  sign = -1 if metric.endswith("loss") else 1
+  best = int((sign * values).argmax())
+  lines += [
+    f"{'mean':>8}  {values.mean():.4f}",
+    f"{'std':>8}  {deviation:.4f}",
+    f"{'best':>8}  {values[best]:.4f}  seed {list(results)[best]}",
+  ]
+  return "\n".join(lines)

@@ -1,0 +1,327 @@
+"""Feature files: TFRecords with an index, read in batches of similar length.
+
+A feature file is what the original wrote before training (`train.tf_record`): a
+tf.train.Example a row, padded to max_seq_length. The index beside it tells
+where each row starts, how many tokens it has and which example it is of, so
+that rows can be read in any order while the file stays on the disk. It also
+holds a key of all that shaped the file; one of another key is made again.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import hashlib
+import json
+import os
+from typing import Any, NamedTuple
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+import files
+import progress
+import record_writer
+
+# Padded to a multiple of this: matrix units like it, and the shapes are few.
+_LENGTH_MULTIPLE = 8
+# So many batches are shuffled rows first and sorted by length then. More pad
+# less, fewer mix better; but never more than a quarter of the rows.
+_BATCHES_PER_CHUNK = 50
+_ROWS_PER_READ = 256
+
+
+class Row(NamedTuple):
+  """A row to be written."""
+
+  serialized: bytes
+  length: int  # Tokens before the padding.
+  example: int  # Index of the example that it is of, or a window of.
+
+
+def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
+  """Returns a digest of settings and of the contents of files."""
+  digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+  for path in paths:
+    digest.update(hash_file(path).encode())
+  return digest.hexdigest()
+
+
+def hash_file(path: str) -> str:
+  """Returns the SHA-256 of a file's bytes in hexadecimal."""
+  digest = hashlib.sha256()
+  with files.open_bytes(path) as file:
+    while block := file.read(1 << 20):
+      digest.update(block)
+  return digest.hexdigest()
+
+
+class FeatureFile:
+  """The rows of a local feature file; `open_or_make` opens it.
+
+  Attributes:
+    path: of the TFRecord file.
+    lengths: int32 [N], tokens of each row.
+    examples: int32 [N], the example each row is of.
+    facts: what was noted while the file was made.
+    key: of all that shaped it.
+  """
+
+  def __init__(self, path: str, index: dict[str, Any]):
+    self.path, self.key = path, str(index["key"])
+    self.lengths: np.ndarray = index["lengths"]
+    self.examples: np.ndarray = index["examples"]
+    self.facts: dict[str, Any] = json.loads(str(index["facts"]))
+    self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
+    self._file = open(path, "rb", buffering=0)
+
+  def __len__(self) -> int:
+    return len(self.lengths)
+
+  def read(self, indices: Iterable[int]) -> list[bytes]:
+    """Reads rows; a ValueError names one that is damaged."""
+    rows = []
+    for index in indices:
+      start, end = self._offsets[index], self._offsets[index + 1]
+      frame = os.pread(self._file.fileno(), int(end - start), int(start))
+      try:
+        rows.append(record_writer.unframe_record(frame))
+      except ValueError as error:
+        raise ValueError(
+          f"{self.path}: record {index}: {error}; delete the file and it will "
+          "be made again"
+        ) from None
+    return rows
+
+  def find_fault(self) -> str | None:
+    """Reads all rows and describes the first that is damaged."""
+    try:
+      for index in range(len(self)):
+        self.read([index])
+    except ValueError as error:
+      return str(error)
+    return None
+
+  def training_rows(
+    self, batch_size: int, seed: int, skip: int = 0
+  ) -> tf.data.Dataset:
+    """Repeats the rows for ever, in an order made for batches of a size.
+
+    Every epoch has each row once. Consecutive rows make batches of similar
+    length; see `epoch_order`. Skipping n rows continues exactly where a run
+    that took n rows stopped.
+
+    Yields:
+      (int64 index, serialized row), scalars.
+    """
+
+    def read_epochs():
+      epoch, position = divmod(skip, len(self))
+      while True:
+        order = epoch_order(self.lengths, batch_size, seed, epoch)[position:]
+        yield from self._read_in_parts(order, _ROWS_PER_READ)
+        epoch, position = epoch + 1, 0
+
+    return _dataset(read_epochs).unbatch()
+
+  def batches(
+    self, order: Iterable[np.ndarray], parse: Callable[[tf.Tensor], Any]
+  ) -> tf.data.Dataset:
+    """Reads and parses batches of rows, given by their indices."""
+
+    def read_batches():
+      for indices in order:
+        yield indices, _as_array(self.read(indices))
+
+    batches = _dataset(read_batches)
+    return batches.map(
+      lambda indices, serialized: parse(serialized),
+      num_parallel_calls=tf.data.AUTOTUNE,
+      deterministic=True,
+    ).prefetch(4)
+
+  def _read_in_parts(self, order, size):
+    for start in range(0, len(order), size):
+      indices = order[start : start + size]
+      yield indices, _as_array(self.read(indices))
+
+
+def _dataset(generator) -> tf.data.Dataset:
+  return tf.data.Dataset.from_generator(
+    generator,
+    output_signature=(
+      tf.TensorSpec([None], tf.int64),
+      tf.TensorSpec([None], tf.string),
+    ),
+  )
+
+
+def _as_array(rows: list[bytes]) -> np.ndarray:
+  # Of objects: numpy's own strings lose the zeros at their end.
+  array = np.empty(len(rows), object)
+  array[:] = rows
+  return array
+
+
+def open_or_make(
+  path: str,
+  key: str,
+  make_rows: Callable[[dict[str, Any]], Iterator[Row]],
+  total: int = 0,
+) -> tuple[FeatureFile, bool]:
+  """Opens a feature file, after making it if there is none of this key.
+
+  Args:
+    path: of the TFRecord file, local.
+    key: of all that shapes the rows; see `make_key`.
+    make_rows: yields the rows; notes in its argument what it wants to be found
+      in `facts`, as JSON values.
+    total: examples to expect, for the progress; 0 if unknown.
+
+  Returns:
+    The open file, and whether it has just been made.
+
+  Raises:
+    ValueError: it holds no row.
+  """
+  index = _read_index(path)
+  if index and str(index["key"]) == key and _size(path) == index["offsets"][-1]:
+    return FeatureFile(path, index), False
+  facts: dict[str, Any] = {}
+  paths = [path, _index_path(path)]
+  with files.replace_all_on_success(paths) as (records, index_file):
+    index = _write_rows(records, make_rows(facts), total)
+    if not len(index["lengths"]):
+      raise ValueError(f"{path}: no example to make features of")
+    index.update(key=key, facts=json.dumps(facts))
+    with open(index_file, "wb") as output:
+      np.savez(output, **index)
+  return FeatureFile(path, index), True
+
+
+def _write_rows(path, rows, total):
+  offsets, lengths, examples = [0], [], []
+  reporter = progress.Progress(total, unit="examples")
+  with open(path, "wb", buffering=1 << 20) as output:
+    for row in rows:
+      output.write(frame := record_writer.frame_record(row.serialized))
+      offsets.append(offsets[-1] + len(frame))
+      lengths.append(row.length)
+      examples.append(row.example)
+      if reporter.is_due():
+        speed = reporter.units_per_second(row.example)
+        eta = f"  ETA {reporter.eta(row.example)}" if total else ""
+        reporter.print_line(f"{row.example:,} examples  {speed:,.0f}/s{eta}")
+  return {
+    "offsets": np.array(offsets, np.int64),
+    "lengths": np.array(lengths, np.int32),
+    "examples": np.array(examples, np.int32),
+  }
+
+
+def _read_index(path: str) -> dict[str, Any] | None:
+  """Reads an index; None if there is none, or none that can be used."""
+  try:
+    with np.load(_index_path(path), allow_pickle=False) as index:
+      return dict(index)
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
+
+
+def _index_path(path: str) -> str:
+  return f"{path}.index.npz"
+
+
+def _size(path: str) -> int:
+  return os.path.getsize(path) if os.path.exists(path) else -1
+
+
+def epoch_order(
+  lengths: np.ndarray, batch_size: int, seed: int, epoch: int
+) -> np.ndarray:
+  """Orders an epoch's rows so that every batch holds rows of similar length.
+
+  Rows are shuffled, sorted by length within chunks of many batches, and the
+  batches shuffled again: a batch is random except for its length. Batches run
+  over the end of an epoch, so an epoch begins with the rows that complete the
+  last batch of the one before.
+
+  Args:
+    lengths: int [N], tokens per row.
+    batch_size: rows per update.
+    seed, epoch: decide the order.
+
+  Returns:
+    int64 [N], each index once.
+  """
+  count = len(lengths)
+  random = np.random.default_rng([seed % 2**64, epoch])
+  order = random.permutation(count)
+  begun = min(-epoch * count % batch_size, count)
+  whole = (count - begun) // batch_size * batch_size
+  body = order[begun : begun + whole]
+  most = max(1, count // (4 * batch_size))
+  chunk = batch_size * min(_BATCHES_PER_CHUNK, most)
+  for start in range(0, whole, chunk):
+    part = body[start : start + chunk]
+    body[start : start + chunk] = part[np.argsort(lengths[part], kind="stable")]
+  batches = body.reshape(-1, batch_size)
+  order[begun : begun + whole] = random.permutation(batches).ravel()
+  return order
+
+
+def batches_by_tokens(
+  lengths: np.ndarray, tokens_per_batch: int
+) -> list[np.ndarray]:
+  """Splits rows, longest first, into batches that take equal work.
+
+  Args:
+    lengths: int [N], tokens per row.
+    tokens_per_batch: the most tokens a batch has, padding included; a row that
+      has more is a batch of its own.
+
+  Returns:
+    Arrays of int64 indices, each row once.
+  """
+  order = np.argsort(-lengths.astype(np.int64), kind="stable")
+  batches, start = [], 0
+  while start < len(order):
+    padded = pad_length(int(lengths[order[start]]))
+    rows = max(1, tokens_per_batch // padded)
+    batches.append(order[start : start + rows])
+    start += rows
+  return batches
+
+
+def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
+  """Splits rows, in order, into batches of one size.
+
+  The last row is repeated to fill up the last batch: a TPU takes one shape.
+  """
+  padded = -(-count // batch_size) * batch_size
+  indices = np.minimum(np.arange(padded), count - 1)
+  return list(indices.reshape(-1, batch_size))
+
+
+def pad_length(length):
+  """Rounds a length up to what `trim` pads it to."""
+  return (length + _LENGTH_MULTIPLE - 1) // _LENGTH_MULTIPLE * _LENGTH_MULTIPLE
+
+
+def trim(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+  """Cuts the padding that a batch of rows has in common.
+
+  Args:
+    features: tensors [B, S] by name, among them input_mask, int [B, S].
+
+  Returns:
+    The same; those of the shape of input_mask shortened.
+  """
+  mask = features["input_mask"]
+  longest = tf.reduce_max(tf.reduce_sum(mask, axis=1))
+  length = tf.minimum(pad_length(longest), tf.shape(mask)[1])
+  per_token = ("input_ids", "input_mask", "segment_ids")
+  return {
+    name: value[:, :length] if name in per_token else value
+    for name, value in features.items()
+  }

@@ -1,0 +1,172 @@
+"""Tests of the feature files: order, batches, resume, staleness, damage."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import feature_files
+import record_writer
+
+LENGTHS = [5, 3, 9, 4, 7]
+
+
+def make_rows(facts):
+  facts["made"] = True
+  for number, length in enumerate(LENGTHS):
+    mask = [1] * length + [0] * (10 - length)
+    feature = record_writer.int64_feature
+    serialized = record_writer.encode_example(
+      {"number": feature([number]), "input_mask": feature(mask)}
+    )
+    yield feature_files.Row(serialized, length, number // 2)
+
+
+def open_file(tmp_path, key="key"):
+  path = str(tmp_path / "train.tf_record")
+  return feature_files.open_or_make(path, key, make_rows)[0]
+
+
+def take(rows, count):
+  return [int(index) for index, _ in rows.take(count).as_numpy_iterator()]
+
+
+def test_a_file_holds_rows_lengths_examples_and_facts(tmp_path):
+  features = open_file(tmp_path)
+  assert len(features) == 5
+  assert features.lengths.tolist() == LENGTHS
+  assert features.examples.tolist() == [0, 0, 1, 1, 2]
+  assert features.facts == {"made": True}
+  rows = [row.serialized for row in make_rows({})]
+  assert features.read([3, 0]) == [rows[3], rows[0]]
+
+
+def test_a_file_is_kept_for_the_same_key_only(tmp_path):
+  path = str(tmp_path / "train.tf_record")
+  assert feature_files.open_or_make(path, "a", make_rows)[1]
+  assert not feature_files.open_or_make(path, "a", make_rows)[1]
+  assert feature_files.open_or_make(path, "b", make_rows)[1]
+  assert not feature_files.open_or_make(path, "b", make_rows)[1]
+
+
+@pytest.mark.parametrize("suffix", ["", ".index.npz"])
+def test_a_file_that_was_cut_short_is_made_again(tmp_path, suffix):
+  features = open_file(tmp_path)
+  path = pathlib.Path(features.path + suffix)
+  path.write_bytes(path.read_bytes()[:-7])
+  again, is_new = feature_files.open_or_make(features.path, "key", make_rows)
+  assert is_new
+  assert again.find_fault() is None
+
+
+def test_an_interrupted_making_leaves_the_old_file(tmp_path):
+  def fail(facts):
+    yield next(make_rows(facts))
+    raise ValueError("data.tsv:2: bad row")
+
+  features = open_file(tmp_path)
+  with pytest.raises(ValueError, match="data.tsv:2"):
+    feature_files.open_or_make(features.path, "other", fail)
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == ["train.tf_record", "train.tf_record.index.npz"]
+  assert not feature_files.open_or_make(features.path, "key", make_rows)[1]
+
+
+def test_no_row_is_an_error(tmp_path):
+  with pytest.raises(ValueError, match="no example to make features of"):
+    feature_files.open_or_make(
+      str(tmp_path / "x.tf_record"), "key", lambda facts: iter(())
+    )
+
+
+def test_a_damaged_row_is_named(tmp_path):
+  features = open_file(tmp_path)
+  content = bytearray(pathlib.Path(features.path).read_bytes())
+  content[len(content) // 2] ^= 255
+  pathlib.Path(features.path).write_bytes(bytes(content))
+  fault = features.find_fault()
+  assert "train.tf_record: record 2: the record is damaged" in fault
+  assert "made again" in fault
+
+
+def test_the_key_depends_on_settings_and_contents(tmp_path):
+  path = tmp_path / "data.tsv"
+  path.write_text("a")
+  first = feature_files.make_key({"max_seq_length": 8}, [str(path)])
+  assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) == first
+  assert feature_files.make_key({"max_seq_length": 9}, [str(path)]) != first
+  path.write_text("b")
+  assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) != first
+
+
+def test_an_epoch_has_every_row_once():
+  lengths = np.random.default_rng(0).integers(3, 60, 1003)
+  for epoch in range(3):
+    order = feature_files.epoch_order(lengths, 32, 7, epoch)
+    assert sorted(order) == list(range(1003))
+
+
+def test_batches_over_all_epochs_hold_rows_of_similar_length():
+  lengths = np.random.default_rng(0).integers(3, 60, 4003)
+  epochs = [
+    feature_files.epoch_order(lengths, 32, 7, epoch) for epoch in range(4)
+  ]
+  rows = np.concatenate(epochs)
+  batches = lengths[rows[: len(rows) // 32 * 32].reshape(-1, 32)]
+  spans = batches.max(1) - batches.min(1)
+  assert np.median(spans) <= 3  # Of random batches it would be above 50.
+  assert np.mean(spans > 10) < 0.05  # Those that run over an epoch's end.
+  # Short and long ones come in turns, not in order.
+  assert abs(np.corrcoef(batches.mean(1), range(len(batches)))[0, 1]) < 0.1
+
+
+def test_orders_differ_by_seed_and_epoch():
+  lengths = np.arange(64)
+  orders = [
+    feature_files.epoch_order(lengths, 4, seed, epoch).tolist()
+    for seed, epoch in ((1, 0), (1, 1), (2, 0))
+  ]
+  assert orders[0] != orders[1] and orders[0] != orders[2]
+  assert orders[0] == feature_files.epoch_order(lengths, 4, 1, 0).tolist()
+
+
+def test_a_batch_larger_than_an_epoch_is_filled_by_the_next():
+  orders = [
+    feature_files.epoch_order(np.array([5, 3, 9]), 8, 1, epoch)
+    for epoch in range(5)
+  ]
+  assert all(sorted(order) == [0, 1, 2] for order in orders)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 4, 5, 7, 23])
+def test_skipping_goes_on_where_another_run_stopped(tmp_path, skip):
+  features = open_file(tmp_path)
+  whole = take(features.training_rows(2, 3), 30)
+  assert take(features.training_rows(2, 3, skip), 30 - skip) == whole[skip:]
+  assert sorted(whole[:5]) == [0, 1, 2, 3, 4]
+
+
+def test_batches_by_tokens_are_of_equal_work_and_longest_first():
+  batches = feature_files.batches_by_tokens(np.array([3, 30, 8, 9, 16]), 32)
+  # Padded to multiples of 8: 32; 16 and 16; 8 and 8.
+  assert [batch.tolist() for batch in batches] == [[1], [4, 3], [2, 0]]
+
+
+def test_equal_batches_repeat_the_last_row():
+  batches = feature_files.equal_batches(5, 3)
+  assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 4]]
+
+
+def test_trim_keeps_what_any_row_needs():
+  mask = np.zeros([2, 24], np.int32)
+  mask[0, :3] = mask[1, :9] = 1
+  features = {"input_ids": mask + 5, "input_mask": mask, "label_ids": mask}
+  trimmed = feature_files.trim(features)
+  assert trimmed["input_ids"].shape == (2, 16)
+  assert np.sum(trimmed["input_mask"]) == 12
+  assert trimmed["label_ids"].shape == (2, 24)
+
+
+def test_trim_stays_within_the_longest_possible():
+  mask = np.ones([1, 11], np.int32)
+  assert feature_files.trim({"input_mask": mask})["input_mask"].shape == (1, 11)

@@ -1,0 +1,457 @@
+"""run_classifier.py as its user meets it: every command is a real process."""
+
+import gzip
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tiny_classification as tiny
+
+SHARED = tiny.ROOT.parent / "shared"
+GOLDEN = SHARED / "golden" / "e2e"
+# What TensorFlow prints while it is imported; no setting hides it.
+IMPORT_NOISE = re.compile(
+  r"WARNING: All log messages before|[IWE]0000 |To enable the following"
+)
+# Enough to learn the tiny task without a fault.
+PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
+
+
+def run(folder, **flags):
+  """Runs the program, which must succeed; returns its output."""
+  result = tiny.run(folder, **flags)
+  assert result.returncode == 0, result.stderr
+  return result.stdout
+
+
+def assert_refused(result, message):
+  """The run ended in one line, with status 1."""
+  lines = result.stderr.splitlines()
+  lines = [line for line in lines if not IMPORT_NOISE.match(line)]
+  assert result.returncode == 1, result.stderr
+  assert len(lines) == 1, result.stderr
+  assert lines[0].startswith("run_classifier.py: error: "), lines
+  assert message in lines[0]
+
+
+def read_results(path):
+  lines = path.read_text().splitlines()
+  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
+
+
+def read_metrics(path):
+  return json.loads(path.read_text())["metrics"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A folder in which a model was trained, and its standard output."""
+  folder = tmp_path_factory.mktemp("trained")
+  tiny.write_tsv(folder / "train.tsv", range(400))
+  tiny.write_tsv(folder / "dev.tsv", range(400, 460))
+  tiny.write_tsv(folder / "test.tsv", range(460, 500))
+  return folder, run(folder, data_dir=folder, do_predict=True, **PERFECT)
+
+
+def test_training_learns_and_says_what_it_wrote(trained):
+  folder, output = trained
+  results = read_results(folder / "out" / "eval_results.txt")
+  assert results["eval_accuracy"] == 1.0
+  assert results["global_step"] == 300
+  assert "train (train): 400 examples" in output
+  for name in ("predictions.tsv", "eval_metrics.json", "test_results.tsv"):
+    assert f"wrote {folder / 'out' / name}" in output
+
+
+def test_labels_are_kept_in_their_order(trained):
+  folder, _ = trained
+  assert (folder / "out" / "labels.txt").read_text() == "neg\npos\n"
+
+
+def test_predictions_have_ids_texts_labels_and_probabilities(trained):
+  folder, _ = trained
+  rows = [
+    line.split("\t")
+    for line in (folder / "out" / "predictions.tsv").read_text().splitlines()
+  ]
+  assert rows[0] == [
+    "id",
+    "text",
+    "label",
+    "predicted",
+    "probability_neg",
+    "probability_pos",
+  ]
+  examples = tiny.make_examples(range(460, 500))
+  assert [row[1:3] for row in rows[1:]] == [list(e) for e in examples]
+  for row in rows[1:]:
+    probabilities = list(map(float, row[4:]))
+    assert sum(probabilities) == pytest.approx(1, abs=1e-5)
+    assert row[3] == ["neg", "pos"][int(np.argmax(probabilities))] == row[2]
+
+
+def test_labelled_predictions_are_scored(trained):
+  folder, _ = trained
+  metrics = read_metrics(folder / "out" / "predict_metrics.json")
+  assert metrics["eval_accuracy"] == 1.0
+
+
+def test_predictions_do_not_depend_on_the_order_of_a_file(trained, tmp_path):
+  folder, _ = trained
+  lines = (folder / "test.tsv").read_text().splitlines()
+  path = tmp_path / "reversed.tsv"
+  path.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+  before = (folder / "out" / "test_results.tsv").read_text().splitlines()
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  run(folder, output_dir=out, predict_file=path, do_predict=True)
+  after = (out / "test_results.tsv").read_text().splitlines()
+  np.testing.assert_allclose(
+    [list(map(float, row.split("\t"))) for row in after[::-1]],
+    [list(map(float, row.split("\t"))) for row in before],
+    rtol=1e-4,
+    atol=1e-6,
+  )
+
+
+def test_a_file_without_labels_can_be_predicted(trained, tmp_path):
+  folder, _ = trained
+  with gzip.open(tmp_path / "new.jsonl.gz", "wt") as file:
+    for text, _ in tiny.make_examples(range(5)):
+      file.write(json.dumps({"text": text, "id": f"n{len(text)}"}) + "\n")
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  (out / "predict_metrics.json").unlink()
+  run(
+    folder,
+    output_dir=out,
+    predict_file=tmp_path / "new.jsonl.gz",
+    do_predict=True,
+    predictions_format="jsonl",
+  )
+  rows = [
+    json.loads(line)
+    for line in (out / "predictions.jsonl").read_text().splitlines()
+  ]
+  assert [row["predicted"] for row in rows] == ["neg", "pos"] * 2 + ["neg"]
+  assert list(rows[0]["probabilities"]) == ["neg", "pos"]
+  assert not (out / "predict_metrics.json").exists()
+
+
+def test_padded_and_trimmed_batches_give_the_same_predictions(
+  trained, tmp_path
+):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  run(
+    folder,
+    output_dir=out,
+    predict_file=folder / "test.tsv",
+    do_predict=True,
+    pad_to_max_length=True,
+    predict_batch_size=7,
+  )
+  np.testing.assert_allclose(
+    np.loadtxt(out / "test_results.tsv"),
+    np.loadtxt(folder / "out" / "test_results.tsv"),
+    rtol=1e-4,
+    atol=1e-6,
+  )
+
+
+def test_training_twice_in_a_folder_has_nothing_to_do(trained):
+  folder, _ = trained
+  output = run(folder, data_dir=folder, **PERFECT)
+  assert "step 300 of 300: nothing to do" in output
+  assert "unchanged: " in output
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"train_batch_size": 16}, "train_batch_size: 8, not 16"),
+    ({"do_lower_case": False}, "do_lower_case: True, not False"),
+    ({"max_seq_length": 12}, "training_features: "),
+    ({"problem": "regression"}, "problem: single_label, not regression"),
+    ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
+  ],
+)
+def test_training_on_in_a_folder_needs_the_same_settings(
+  trained, flags, message
+):
+  folder, _ = trained
+  result = tiny.run(folder, data_dir=folder, **{**PERFECT, **flags})
+  assert_refused(result, message)
+
+
+def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
+  folder, _ = trained
+  words = tiny.VOCABULARY[:5] + tiny.VOCABULARY[:4:-1]
+  (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+  result = tiny.run(
+    folder,
+    vocab_file=tmp_path / "vocab.txt",
+    predict_file=folder / "test.tsv",
+    do_predict=True,
+  )
+  assert_refused(result, "vocab_file_sha256")
+
+
+def test_early_stopping_and_the_best_checkpoint(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(200))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
+  flags = {
+    "data_dir": tmp_path,
+    "num_train_epochs": 40,
+    "eval_every_epochs": 1,
+    "early_stopping_patience": 2,
+    "do_train": True,
+    "do_eval": True,
+  }
+  output = run(tmp_path, **flags)
+  assert "stopping early" in output
+  steps = [
+    json.loads(line)["step"]
+    for line in (tmp_path / "out" / "evaluations.jsonl")
+    .read_text()
+    .splitlines()
+  ]
+  results = read_results(tmp_path / "out" / "eval_results.txt")
+  assert results["global_step"] == steps[-3]  # Two evaluations before the end.
+  assert (tmp_path / "out/best" / f"model.ckpt-{steps[-3]}.index").exists()
+  # The same command again trains no further and comes to the same end.
+  again = run(tmp_path, **flags)
+  assert "stopping early" in again
+  assert read_results(tmp_path / "out" / "eval_results.txt") == results
+
+
+def test_seeds_are_run_and_summarised(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(200))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
+  output = run(
+    tmp_path,
+    data_dir=tmp_path,
+    seeds="1,2",
+    **{**PERFECT, "num_train_epochs": 2, "learning_rate": 1e-9},
+  )
+  table = output[output.rindex("seed  eval_accuracy") :]
+  values = dict(line.split()[:2] for line in table.splitlines()[1:])
+  assert list(values) == ["1", "2", "mean", "std", "best"]
+  mean = (float(values["1"]) + float(values["2"])) / 2
+  assert float(values["mean"]) == pytest.approx(mean, abs=1e-4)
+  assert (tmp_path / "out" / "seed-2" / "eval_results.txt").exists()
+
+
+def test_several_labels_and_their_thresholds(tmp_path):
+  def write(path, numbers):
+    lines = ["text\tlabels"]
+    for n in numbers:
+      words = [tiny.GOOD[0]] * (n % 2) + [tiny.BAD[0]] * (n % 3 == 0)
+      text = tiny.make_text(n, tiny.OTHER) + " " + " ".join(words)
+      labels = ["good"] * (n % 2) + ["bad"] * (n % 3 == 0)
+      lines.append(f"{text}\t{'|'.join(labels)}")
+    path.write_text("\n".join(lines) + "\n")
+
+  write(tmp_path / "train.tsv", range(400))
+  write(tmp_path / "dev.tsv", range(400, 460))
+  write(tmp_path / "test.tsv", range(460, 500))
+  run(
+    tmp_path,
+    data_dir=tmp_path,
+    problem="multi_label",
+    label_separator="|",
+    do_predict=True,
+    **PERFECT,
+  )
+  out = tmp_path / "out"
+  assert list(json.loads((out / "thresholds.json").read_text())) == [
+    "bad",
+    "good",
+  ]
+  assert read_metrics(out / "eval_metrics.json")["eval_micro_f1"] == 1.0
+  assert read_metrics(out / "predict_metrics.json")["eval_micro_f1"] > 0.95
+
+
+def test_regression(tmp_path):
+  def write(path, numbers):
+    lines = ["text,label"]
+    for text, label in tiny.make_examples(numbers):
+      lines.append(f'"{text}",{4.5 if label == "pos" else 0.5}')
+    path.write_text("\n".join(lines) + "\n")
+
+  write(tmp_path / "train.csv", range(400))
+  write(tmp_path / "dev.csv", range(400, 460))
+  output = run(tmp_path, data_dir=tmp_path, problem="regression", **PERFECT)
+  metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
+  assert metrics["eval_pearson"] > 0.95
+  assert "eval_spearman" in output
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_long_texts_are_split_into_windows(trained, tmp_path, pooling):
+  # The word that tells is beyond the first window of every text.
+  lines = ["text\tlabel"]
+  for n in range(200):
+    word, label = ("good", "pos") if n % 2 else ("bad", "neg")
+    lines.append(f"{' '.join(tiny.OTHER * 3)} {word}\t{label}")
+  for name in ("train.tsv", "dev.tsv"):
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+  output = run(
+    tmp_path,
+    data_dir=tmp_path,
+    doc_stride=8,
+    window_pooling=pooling,
+    do_eval=True,
+    do_train=True,
+    init_checkpoint=trained[0] / "out",
+    learning_rate=2e-4,  # Two windows of three tell nothing of the label.
+    num_train_epochs=2,
+  )
+  assert "200 examples in 600 windows" in output
+  assert "0 cut" in output
+  results = read_results(tmp_path / "out" / "eval_results.txt")
+  assert results["eval_accuracy"] == 1.0
+
+
+def test_texts_that_are_cut_are_counted(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  output = run(tmp_path, data_dir=tmp_path, max_seq_length=6, do_train=True)
+  cut = sum(len(text.split()) > 4 for text, _ in tiny.make_examples(range(20)))
+  assert f"{cut} cut to --max_seq_length=6" in output
+
+
+FAULTS = {
+  "unknown label": (
+    {"dev.tsv": "label\ttext\nmaybe\tthe film\n"},
+    {},
+    "dev.tsv:2: unknown label 'maybe'; known: neg, pos",
+  ),
+  "missing column": (
+    {},
+    {"text_column": "review"},
+    "train.tsv: no column 'review'; the columns are label, text",
+  ),
+  "short row": (
+    {"train.tsv": "label\ttext\npos\tgood\nneg\n"},
+    {},
+    "train.tsv:3: expected at least 2 columns, found 1 (is a tab missing?)",
+  ),
+  "empty file": ({"train.tsv": ""}, {}, "train.tsv: holds no example"),
+  "one label": (
+    {"train.tsv": "label\ttext\npos\tgood\npos\tgreat\n"},
+    {},
+    "train.tsv: expected two labels or more, found only pos",
+  ),
+  "not a number": (
+    {"train.tsv": "label\ttext\n1.5\tgood\nnan\tbad\n"},
+    {"problem": "regression"},
+    "train.tsv:3: expected a number, found 'nan'",
+  ),
+  "no such file": ({}, {"train_file": "/nowhere.tsv"}, "/nowhere.tsv"),
+  "nothing to do": (
+    {},
+    {"do_train": False, "do_eval": False},
+    "nothing to do",
+  ),
+  "unknown task": ({}, {"task_name": "mlni"}, "--task_name=mlni"),
+  "too long": ({}, {"max_seq_length": 17}, "max_position_embeddings"),
+  "weights": ({}, {"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
+  "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected numbers"),
+  "batch": ({}, {"train_batch_size": 4096}, "lower --train_batch_size=4096"),
+  "metric": (
+    {},
+    {"best_metric": "bleu", "eval_every_steps": 2},
+    "--best_metric=bleu: expected one of accuracy, micro_f1, macro_f1, loss",
+  ),
+  "freeze": ({}, {"freeze_layers": "top"}, "--freeze_layers=top"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_input_is_one_line(tmp_path, name):
+  contents, flags, message = FAULTS[name]
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(20))
+  for path, content in contents.items():
+    (tmp_path / path).write_text(content)
+  flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True, **flags}
+  assert_refused(tiny.run(tmp_path, **flags), message)
+
+
+def test_a_head_of_other_labels_is_refused(trained, tmp_path):
+  folder, _ = trained
+  path = tmp_path / "texts.tsv"
+  path.write_text("text\nthe film\n")
+  result = tiny.run(
+    tmp_path,
+    init_checkpoint=folder / "out",
+    labels="a,b,c",
+    predict_file=path,
+    do_predict=True,
+  )
+  assert_refused(result, "output_bias: shape (2,), the model's is (3,)")
+
+
+def test_an_untrained_model_does_not_predict(tmp_path):
+  path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
+  result = tiny.run(
+    tmp_path, labels="neg,pos", predict_file=path, do_predict=True
+  )
+  assert_refused(result, "holds no trained model")
+
+
+def test_a_vocabulary_of_another_model_is_refused(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  result = tiny.run(
+    tmp_path, config={"vocab_size": 500}, data_dir=tmp_path, do_train=True
+  )
+  assert_refused(result, "they are of different models")
+
+
+def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  result = tiny.run(
+    tmp_path,
+    data_dir=tmp_path,
+    do_train=True,
+    do_lower_case=False,
+    init_checkpoint="uncased_L-12_H-768_A-12/bert_model.ckpt",
+  )
+  assert_refused(result, "--do_lower_case=False does not fit")
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
+@pytest.mark.parametrize(
+  ("task", "model"), [("MRPC", "mrpc"), ("CoLA", "mrpc"), ("MNLI", "mnli")]
+)
+def test_the_original_command_line_gives_the_original_files(
+  tmp_path, task, model
+):
+  out = tmp_path / "out"
+  shutil.copytree(GOLDEN / model, out)
+  run(
+    tmp_path,
+    task_name=task,
+    do_eval="true",
+    do_predict="true",
+    data_dir=GOLDEN / "inputs" / task,
+    max_seq_length=128,
+    vocab_file=SHARED / "data" / "vocab" / "uncased_vocab.txt",
+    do_lower_case="True",
+    bert_config_file=out / "bert_config.json",
+  )
+  expected = GOLDEN / "expected" / task
+  results = read_results(out / "eval_results.txt")
+  wanted = read_results(expected / "eval_results.txt")
+  assert list(results) == list(wanted)
+  np.testing.assert_allclose(
+    list(results.values()), list(wanted.values()), rtol=1e-4
+  )
+  np.testing.assert_allclose(
+    np.loadtxt(out / "test_results.tsv"),
+    np.loadtxt(expected / "test_results.tsv"),
+    rtol=1e-4,
+  )

@@ -1,0 +1,89 @@
+"""A tiny classification that a tiny BERT learns in seconds, for the tests."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+GOOD = ["good", "great", "fine"]
+BAD = ["bad", "poor", "awful"]
+OTHER = ["the", "film", "was", "plot", "and", "cast", "a", "very"]
+VOCABULARY = SPECIAL + GOOD + BAD + OTHER
+SEQUENCE = 16
+
+CONFIG = {
+  "vocab_size": len(VOCABULARY),
+  "hidden_size": 16,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 32,
+  "max_position_embeddings": SEQUENCE,
+  "type_vocab_size": 2,
+  "initializer_range": 0.1,
+  "hidden_dropout_prob": 0.0,
+  "attention_probs_dropout_prob": 0.0,
+}
+
+
+def make_text(number, words):
+  """Returns a text of 3 to 12 words, one of them of the given ones."""
+  source = random.Random(number)
+  text = source.choices(OTHER, k=source.randint(2, 11))
+  text.insert(source.randrange(len(text)), source.choice(words))
+  return " ".join(text)
+
+
+def make_examples(numbers):
+  """Returns (text, label) pairs: "pos" holds a good word, "neg" a bad one."""
+  return [
+    (make_text(n, GOOD if n % 2 else BAD), "pos" if n % 2 else "neg")
+    for n in numbers
+  ]
+
+
+def write_tsv(path, numbers, header=True):
+  """Writes examples as a TSV file with the columns label and text."""
+  lines = ["label\ttext"] * header
+  lines += [f"{label}\t{text}" for text, label in make_examples(numbers)]
+  path.write_text("\n".join(lines) + "\n")
+  return path
+
+
+def write_model(folder, config=()):
+  """Writes config.json and vocab.txt."""
+  folder.mkdir(exist_ok=True)
+  content = {**CONFIG, **dict(config)}
+  (folder / "config.json").write_text(json.dumps(content))
+  (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+
+
+def command(folder, config=(), **flags):
+  """Returns the command that trains in `folder`/out; flags override."""
+  write_model(folder, config)
+  flags = {
+    "task_name": "file",
+    "bert_config_file": folder / "config.json",
+    "vocab_file": folder / "vocab.txt",
+    "output_dir": folder / "out",
+    "max_seq_length": SEQUENCE,
+    "train_batch_size": 8,
+    "learning_rate": 2e-3,
+    **flags,
+  }
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  return [sys.executable, str(ROOT / "run_classifier.py"), *arguments]
+
+
+def run(folder, config=(), environment=(), **flags):
+  """Runs `command`; returns its exit status, output and errors as text."""
+  return subprocess.run(
+    command(folder, config, **flags),
+    capture_output=True,
+    text=True,
+    env={**os.environ, **dict(environment)},
+    timeout=300,
+  )
