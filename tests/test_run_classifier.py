@@ -4,10 +4,15 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
 import tiny_classification as tiny
+
+import checkpoints
 
 SHARED = tiny.ROOT.parent / "shared"
 GOLDEN = SHARED / "golden" / "e2e"
@@ -421,6 +426,119 @@ def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
     init_checkpoint="uncased_L-12_H-768_A-12/bert_model.ckpt",
   )
   assert_refused(result, "--do_lower_case=False does not fit")
+
+
+def checkpoint_bytes(folder, step):
+  return [
+    (folder / f"model.ckpt-{step}{suffix}").read_bytes()
+    for suffix in (".index", ".data-00000-of-00001")
+  ]
+
+
+def read_checkpoint(folder, step):
+  prefix = str(folder / f"model.ckpt-{step}")
+  return dict(checkpoints.read(prefix))
+
+
+def test_padded_and_trimmed_batches_train_alike(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(80))
+  for padded in (True, False):
+    run(
+      tmp_path,
+      data_dir=tmp_path,
+      output_dir=tmp_path / f"padded-{padded}",
+      pad_to_max_length=padded,
+      do_train=True,
+      num_train_epochs=1,
+    )
+  trimmed = read_checkpoint(tmp_path / "padded-False", 10)
+  for name, value in read_checkpoint(tmp_path / "padded-True", 10).items():
+    if not name.endswith("key/bias"):  # Its gradient is rounding alone.
+      np.testing.assert_allclose(value, trimmed[name], atol=1e-5, err_msg=name)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path):
+  config = {"hidden_dropout_prob": 0.1}
+  tiny.write_tsv(tmp_path / "train.tsv", range(160))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
+  flags = {
+    "config": config,
+    "data_dir": tmp_path,
+    "do_train": True,
+    "do_eval": True,
+    "num_train_epochs": 8,
+    "eval_every_steps": 7,
+    "save_checkpoints_steps": 20,
+    "iterations_per_loop": 3,
+    "keep_checkpoint_max": 0,
+  }
+  run(tmp_path, output_dir=tmp_path / "whole", **flags)
+  killed = subprocess.Popen(
+    tiny.command(tmp_path, output_dir=tmp_path / "killed", **flags),
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+  )
+  try:
+    while not (tmp_path / "killed" / "model.ckpt-35.index").exists():
+      assert killed.poll() is None
+      time.sleep(0.002)
+  finally:
+    killed.kill()
+    killed.wait()
+  assert not (tmp_path / "killed" / "eval_results.txt").exists()
+  output = run(tmp_path, output_dir=tmp_path / "killed", **flags)
+  assert "resuming at step" in output
+  for name in ("evaluations.jsonl", "eval_results.txt", "labels.txt"):
+    whole = (tmp_path / "whole" / name).read_bytes()
+    assert (tmp_path / "killed" / name).read_bytes() == whole, name
+  assert checkpoint_bytes(tmp_path / "killed", 160) == checkpoint_bytes(
+    tmp_path / "whole", 160
+  )
+
+
+def test_devices_and_accumulation_make_the_same_updates(tmp_path):
+  result = subprocess.run(
+    [
+      sys.executable,
+      tiny.ROOT / "tests" / "two_replicas_classify.py",
+      tmp_path,
+    ],
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  found = re.findall(r"RESULT (\w+) (\S+) (\S+)", result.stdout)
+  assert [name for name, *_ in found] == ["two", "parts"], result.stderr
+  for _, weights, logits in found:
+    assert float(weights) < 1e-5
+    assert float(logits) < 1e-5
+
+
+@pytest.mark.parametrize("freeze", [1, "gradual"])
+def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
+  tiny.write_tsv(tmp_path / "train.tsv", range(80))
+  run(
+    tmp_path,
+    data_dir=tmp_path,
+    do_train=True,
+    num_train_epochs=1,
+    freeze_layers=freeze,
+    layerwise_lr_decay=0.5,
+    save_checkpoints_steps=1,
+    keep_checkpoint_max=0,
+  )
+  first = read_checkpoint(tmp_path / "out", 2)
+  last = read_checkpoint(tmp_path / "out", 10)
+  changed = {
+    name.split("/")[2] if name.startswith("bert/encoder") else name
+    for name, value in first.items()
+    if not re.search("adam_|global_step", name)
+    and not np.array_equal(value, last[name])
+  }
+  layers = {name for name in changed if name.startswith("layer_")}
+  assert layers == ({"layer_1"} if freeze == 1 else set())
+  assert "output_weights" in changed
+  assert not any(name.startswith("bert/embeddings") for name in changed)
 
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
