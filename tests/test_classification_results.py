@@ -1,0 +1,169 @@
+"""Tests of scores and files made of logits: literal in, literal out."""
+
+import json
+
+import numpy as np
+import pytest
+
+import classification
+import classification_results as results
+
+
+def example(number, text, label=None, text_b=None):
+  return classification.Example(
+    str(number), text, text_b, label, f"data.tsv:{number}", None
+  )
+
+
+@pytest.mark.parametrize(
+  ("pooling", "expected"),
+  [
+    ("mean", [[1.0, 2.0], [3.0, 2.0], [5.0, 6.0]]),
+    ("max", [[1.0, 2.0], [4.0, 3.0], [5.0, 6.0]]),
+  ],
+)
+def test_windows_are_pooled_by_example(pooling, expected):
+  logits = np.array([[1, 2], [2, 3], [4, 1], [5, 6]], np.float32)
+  pooled = results.pool_windows(logits, np.array([0, 1, 1, 2]), pooling)
+  assert pooled.tolist() == expected
+  assert pooled.dtype == np.float32
+
+
+def test_probabilities():
+  logits = np.array([[0.0, np.log(3.0)]], np.float32)
+  np.testing.assert_allclose(
+    results.probabilities(logits, "single_label"), [[0.25, 0.75]], rtol=1e-6
+  )
+  np.testing.assert_allclose(
+    results.probabilities(logits, "multi_label"), [[0.5, 0.75]], rtol=1e-6
+  )
+  np.testing.assert_allclose(
+    results.probabilities(logits, "regression"), logits
+  )
+
+
+def test_large_logits_do_not_overflow():
+  logits = np.array([[-1000.0, 1000.0]], np.float32)
+  for problem in ("single_label", "multi_label"):
+    with np.errstate(all="raise", under="ignore"):
+      scores = results.probabilities(logits, problem)
+      targets = np.array([1] if problem == "single_label" else [[0, 1]])
+      assert results.losses(logits, targets, problem).tolist() == [0.0]
+    assert scores.tolist() == [[0.0, 1.0]]
+
+
+def test_losses():
+  logits = np.array([[0.0, np.log(3.0)]], np.float32)
+  assert results.losses(logits, np.array([0]), "single_label")[
+    0
+  ] == pytest.approx(np.log(4.0))
+  assert results.losses(logits, np.array([[1, 0]]), "multi_label")[
+    0
+  ] == pytest.approx((np.log(2.0) + np.log(4.0)) / 2)
+  assert results.losses(
+    np.array([[2.5]], np.float32), np.array([1.0], np.float32), "regression"
+  ).tolist() == [2.25]
+
+
+def test_a_score_has_the_names_of_the_original():
+  logits = np.array([[1, 0], [1, 0], [1, 0]], np.float32)
+  scores = results.score(
+    logits, np.array([0, 1, 0]), "single_label", ("accuracy",), 2
+  )
+  right, wrong = np.log1p(np.exp(-1)), np.log1p(np.exp(1))
+  assert scores.metrics["eval_accuracy"] == pytest.approx(2 / 3)
+  assert scores.metrics["eval_loss"] == pytest.approx((2 * right + wrong) / 3)
+  # The mean of two batches' means: of two examples, and of one.
+  assert scores.metrics["loss"] == pytest.approx(
+    ((right + wrong) / 2 + right) / 2
+  )
+  assert scores.is_collapsed
+
+
+@pytest.mark.parametrize("problem", classification.PROBLEMS)
+def test_metric_names_are_those_of_a_score(problem):
+  logits = np.array([[1, 0], [0, 1]], np.float32)
+  targets = {
+    "single_label": np.array([0, 1]),
+    "multi_label": np.array([[1, 0], [0, 1]]),
+    "regression": np.array([1.0, 0.0]),
+  }[problem]
+  names = () if problem == "multi_label" else ("f1", "matthews_correlation")
+  if problem == "regression":
+    logits, names = logits[:, :1], ()
+  scores = results.score(logits, targets, problem, names, 8)
+  wanted = {f"eval_{name}" for name in results.metric_names(problem, names)}
+  assert set(scores.metrics) == wanted | {"loss"}
+
+
+def test_thresholds_are_tuned_where_none_are_given():
+  logits = np.array([[-2.0], [-1.0], [-3.0]], np.float32)
+  targets = np.array([[1], [1], [0]])
+  tuned = results.score(logits, targets, "multi_label", (), 8)
+  assert tuned.metrics["eval_micro_f1"] == 1.0
+  assert tuned.metrics["eval_untuned_micro_f1"] == 0.0
+  fixed = results.score(logits, targets, "multi_label", (), 8, np.array([0.2]))
+  assert fixed.metrics["eval_micro_f1"] == pytest.approx(2 / 3)
+
+
+def test_accuracies_of_groups():
+  found = results.group_accuracies(
+    ["en", "zh", "en"], np.array([0, 1, 1]), np.array([0, 1, 0])
+  )
+  assert found == {"eval_accuracy_en": 0.5, "eval_accuracy_zh": 1.0}
+
+
+def test_predictions_as_a_table(tmp_path):
+  answers = results.answer(
+    np.array([[0.0, np.log(3.0)]]), "single_label", ["a", "b"], None
+  )
+  path = tmp_path / "predictions.tsv"
+  rows = [example(7, "two\tcells\nand lines", "a", "pair")]
+  results.write_predictions(str(path), rows, answers)
+  assert path.read_text() == (
+    "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
+    "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n"
+  )
+
+
+def test_predictions_as_json_lines(tmp_path):
+  answers = results.answer(
+    np.array([[-9.0, np.log(3.0)]]), "multi_label", ["a", "\u00e9"], None
+  )
+  path = tmp_path / "predictions.jsonl"
+  results.write_predictions(str(path), [example(7, "t\tt")], answers)
+  row = json.loads(path.read_text(encoding="utf-8"))
+  assert row["text"] == "t\tt"
+  assert row["predicted"] == ["\u00e9"]
+  assert row["probabilities"]["\u00e9"] == 0.75
+
+
+def test_test_results_have_the_digits_of_float32(tmp_path):
+  path = tmp_path / "test_results.tsv"
+  results.write_test_results(str(path), np.array([[0.1, 0.9], [1e-9, 1.0]]))
+  assert path.read_text() == "0.1\t0.9\n1e-09\t1.0\n"
+
+
+def test_thresholds_are_read_as_written(tmp_path):
+  path = str(tmp_path / "thresholds.json")
+  assert results.read_thresholds(path, ["a"]) is None
+  results.write_thresholds(path, ["a", "b"], np.array([0.25, 0.5]))
+  assert results.read_thresholds(path, ["b", "a"]).tolist() == [0.5, 0.25]
+  with pytest.raises(ValueError, match="thresholds.json: expected a number"):
+    results.read_thresholds(path, ["c"])
+
+
+def test_seeds_are_summarised():
+  scores = {
+    seed: results.Scores({"eval_accuracy": value}, None, value == 0.5, None)
+    for seed, value in ((1, 0.5), (2, 0.9), (3, 0.7))
+  }
+  assert results.format_seeds(scores, "eval_accuracy") == (
+    "    seed  eval_accuracy\n"
+    "       1  0.5000  collapsed: one class only\n"
+    "       2  0.9000\n"
+    "       3  0.7000\n"
+    "    mean  0.7000\n"
+    "     std  0.2000\n"
+    "    best  0.9000  seed 2"
+  )
