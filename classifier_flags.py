@@ -228,7 +228,14 @@ def _settings(options):
 
 def _training(inputs):
   """Returns what must not change when training goes on."""
-  names = ("train_batch_size", "class_weights", "freeze_layers")
+  names = (
+    "train_batch_size",
+    "learning_rate",
+    "warmup_proportion",
+    "layerwise_lr_decay",
+    "freeze_layers",
+    "class_weights",
+  )
   return {
     "training_features": inputs.train.features.key,
     **{name: getattr(FLAGS, name) for name in names},

@@ -49,7 +49,7 @@ def run_program(
     try:
       return main() or 0
     except (ValueError, OSError, ImportError) as error:
-      return _fail(program, str(error))
+      return _fail(program, _describe(error))
     except KeyboardInterrupt:
       return _fail(program, "interrupted", status=130)
 
@@ -62,8 +62,15 @@ def run_program(
   app.run(call_main, flags_parser=parse_flags)
 
 
+def _describe(error: Exception) -> str:
+  if isinstance(error, OSError) and error.filename and error.strerror:
+    return f"{error.filename}: {error.strerror}"  # Without "[Errno 2]".
+  return str(error)
+
+
 def _fail(program: str, message: str, status: int = 1) -> int:
-  print(f"{program}: error: {message}", file=sys.stderr)
+  line = "; ".join(message.splitlines())  # Of absl's, a line for each flag.
+  print(f"{program}: error: {line}", file=sys.stderr)
   return status
 
 

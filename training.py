@@ -426,8 +426,8 @@ def _resume(plan, saved):
     print(f"resuming at step {step} of {last}")
   else:
     print(
-      f"step {step} of {last}: nothing to do; raise --num_train_steps or "
-      "choose another --output_dir"
+      f"step {step} of {last}: nothing to do; train for longer or choose "
+      "another --output_dir"
     )
   return step
 

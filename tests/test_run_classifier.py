@@ -178,6 +178,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   ("flags", "message"),
   [
     ({"train_batch_size": 16}, "train_batch_size: 8, not 16"),
+    ({"learning_rate": 0.5}, "learning_rate: 0.002, not 0.5"),
     ({"do_lower_case": False}, "do_lower_case: True, not False"),
     ({"max_seq_length": 12}, "training_features: "),
     ({"problem": "regression"}, "problem: single_label, not regression"),
@@ -354,7 +355,7 @@ FAULTS = {
     {"problem": "regression"},
     "train.tsv:3: expected a number, found 'nan'",
   ),
-  "no such file": ({}, {"train_file": "/nowhere.tsv"}, "/nowhere.tsv"),
+  "no such file": ({}, {"train_file": "/no.tsv"}, "/no.tsv: No such file"),
   "nothing to do": (
     {},
     {"do_train": False, "do_eval": False},

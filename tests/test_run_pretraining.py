@@ -233,7 +233,7 @@ def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
   result = tiny.run(tmp_path, **options)
   assert result.returncode == 0, result.stderr
   assert (
-    "step 6 of 6: nothing to do; raise --num_train_steps or choose another "
+    "step 6 of 6: nothing to do; train for longer or choose another "
     "--output_dir"
   ) in result.stdout.splitlines()
   result = tiny.run(tmp_path, {"num_attention_heads": 4}, **options)
