@@ -288,11 +288,11 @@ class Embeddings(keras.layers.Layer):
       name=f"{kind}_embeddings",
       shape=[rows, self.config.hidden_size],
       initializer=make_initializer(self.config),
+      autocast=False,  # The rows that are gathered are cast, not the table.
     )
 
   def call(self, input_ids, segment_ids, seed=None):
     length = tf.shape(input_ids)[1]
-    # Rows are gathered before they are cast: 2,048 rows, not 30,522.
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, H]
     segments = tf.gather(self.token_type_embeddings.value, segment_ids)
     positions = self.position_embeddings.value[:length]  # [S, H]

@@ -97,7 +97,7 @@ def prepare(strategy, config, task, folder, private, seed) -> Run:
   with strategy.scope():
     dtype = common_flags.compute_dtype()
     model = create_model(config, inputs.options.num_outputs, dtype)
-  predictor = training.Predictor(strategy, functools.partial(predict, model))
+  predictor = training.Predictor(strategy, model, predict)
   return Run(strategy, model, inputs, parse, predictor, folder, seed)
 
 

@@ -170,7 +170,7 @@ def main() -> int | None:
     model = heads.PretrainingModel(config, common_flags.compute_dtype())
   step = common_flags.load_weights(folder, training.model_variables(model))
   common_flags.write_config(folder, config, strategy)
-  predictor = training.Predictor(strategy, functools.partial(compare, model))
+  predictor = training.Predictor(strategy, model, compare)
 
   @functools.lru_cache(maxsize=1)  # The last step may be asked for twice.
   def evaluate_at(step):

@@ -42,6 +42,9 @@ LossFn = Callable[
 # to hear a signal; seldom enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 
+# What layers multiply by. Embeddings are gathered before they are cast.
+_MATRICES = ("kernel", "output_weights")
+
 _fold_in = tf.random.experimental.stateless_fold_in  # Seed, integer -> seed.
 
 
@@ -156,25 +159,48 @@ def train(
 
 
 class Predictor:
-  """Applies a function to batches of features, compiled once.
+  """Applies a function of a model to batches of features, compiled once.
 
   Args:
     strategy: each of its replicas gets an equal share of every batch.
-    predict_fn: takes features [B, ...], returns tensors [B, ...].
+    model: what `predict_fn` calls.
+    predict_fn: takes the model and features [B, ...]; returns tensors [B, ...].
   """
 
   def __init__(
     self,
     strategy: tf.distribute.Strategy,
-    predict_fn: Callable[[Features], dict[str, tf.Tensor]],
+    model: keras.Model,
+    predict_fn: Callable[[keras.Model, Features], dict[str, tf.Tensor]],
   ):
-    self._strategy = strategy
+    self._strategy, self._model = strategy, model
+
+    def predict(features, weights):
+      with self._use_weights(weights):
+        return predict_fn(model, features)
 
     @tf.function(reduce_retracing=True)
-    def run(features):
-      return strategy.run(predict_fn, args=(features,))
+    def run(features, weights):
+      return strategy.run(predict, args=(features, weights))
 
     self._run = run
+
+  def _matrices(self):
+    """Lists the variables that are cast whole at every call of a layer."""
+    if self._model.compute_dtype == self._model.variable_dtype:
+      return []
+    return [v for v in self._model.variables if v.name in _MATRICES]
+
+  def _cast_weights(self):
+    dtype = self._model.compute_dtype
+    return [tf.cast(v.value, dtype) for v in self._matrices()]
+
+  def _use_weights(self, weights):
+    """Makes layers find weights that were cast once, for all batches."""
+    scope = keras.StatelessScope()
+    for update in zip(self._matrices(), weights, strict=True):
+      scope.add_update(update)
+    return scope
 
   def __call__(
     self, batches: tf.data.Dataset, total: int = 0
@@ -187,12 +213,13 @@ class Predictor:
     """
     results: dict[str, list[np.ndarray]] = {}
     reporter, done = progress.Progress(total, unit="rows"), 0
-    run = self._compiled(batches.element_spec)
+    weights = self._cast_weights()
+    run = self._compile(batches.element_spec, weights)
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      for name, value in run(features).items():
+      for name, value in run(features, weights).items():
         shares = self._strategy.experimental_local_results(value)
         whole = np.concatenate([share.numpy() for share in shares])[:rows]
         results.setdefault(name, []).append(whole)
@@ -203,11 +230,11 @@ class Predictor:
         )
     return {name: np.concatenate(parts) for name, parts in results.items()}
 
-  def _compiled(self, spec):
+  def _compile(self, spec, weights):
     # Traced for batches of any size, not again for every size.
     if self._strategy.num_replicas_in_sync > 1:
       return self._run
-    return self._run.get_concrete_function(spec)
+    return self._run.get_concrete_function(spec, weights)
 
 
 def _split(strategy, features, rows):

@@ -214,5 +214,42 @@ def test_old_checkpoints_are_deleted(tmp_path):
 def test_prediction_keeps_order_and_strips_padding():
   strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
-  result = training.Predictor(strategy, lambda f: {"y": f["x"] * 2})(batches)
+  predictor = training.Predictor(
+    strategy, keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
+  )
+  result = predictor(batches)
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
+def test_weights_cast_once_predict_the_same(devices):
+  config = modeling.BertConfig(
+    vocab_size=20,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+  )
+  strategy = tf.distribute.OneDeviceStrategy(devices[0])
+  if len(devices) > 1:
+    strategy = tf.distribute.MirroredStrategy(devices)
+  with strategy.scope():
+    model = heads.ClassifierModel(config, 3, "mixed_bfloat16")
+
+  def predict(model, features):
+    ids = features["ids"]
+    return {"logits": model(ids, tf.ones_like(ids), tf.zeros_like(ids))}
+
+  ids = np.random.default_rng(1).integers(0, 20, [6, 5]).astype(np.int32)
+  batches = tf.data.Dataset.from_tensor_slices({"ids": ids}).batch(4)
+  predictor = training.Predictor(strategy, model, predict)
+  expected = predict(model, {"ids": ids})["logits"].numpy()
+  np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
+  # The next call sees what a training has changed meanwhile.
+  model.output_bias.assign([1.0, 2.0, 3.0])
+  expected = expected + [1.0, 2.0, 3.0]
+  np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
+  kernel = model.bert.pooler.dense.kernel
+  kernel.assign(-kernel)
+  expected = predict(model, {"ids": ids})["logits"].numpy()
+  np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)

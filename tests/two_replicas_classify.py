@@ -68,9 +68,7 @@ def train(inputs, strategy, parts, output_dir):
   )
   source = inputs.training_source(parse, 8, 1)
   training.train(strategy, model, optimizer, loss_fn, source, plan)
-  predictor = training.Predictor(
-    strategy, functools.partial(run_classifier.predict, model)
-  )
+  predictor = training.Predictor(strategy, model, run_classifier.predict)
   split = inputs.eval[0]
   order = feature_files.batches_by_tokens(split.features.lengths, 50)
   outputs = classifier_inputs.predict_split(
