@@ -120,6 +120,7 @@ def score(
   names: Iterable[str],
   batch_size: int,
   thresholds: np.ndarray | None = None,
+  groups: Sequence[str] = (),
 ) -> Scores:
   """Scores logits.
 
@@ -129,6 +130,8 @@ def score(
     batch_size: of the batches whose mean losses `loss` averages.
     thresholds: for "multi_label", see `decide`; None tunes them on these very
       examples, so that scores of others are a little lower.
+    groups: of each example, such as its language; accuracies are then given
+      for each, too.
 
   Returns:
     Its metrics are `loss` and `eval_...`, the names the original writes.
@@ -150,6 +153,8 @@ def score(
     untuned = _report(decide(scores, problem), targets, problem, None)
     own["untuned_micro_f1"] = untuned.micro.f1
     own["untuned_macro_f1"] = untuned.macro.f1
+  if groups:
+    own |= group_accuracies(groups, targets, predictions)
   for name in set(names) & set(_OTHER_METRICS):
     own[name] = _OTHER_METRICS[name](targets, predictions)
   each = losses(logits, targets, problem)
@@ -178,7 +183,7 @@ def group_accuracies(
   """Returns the accuracy of each group of examples, such as a language."""
   groups = np.array(groups)
   return {
-    f"eval_accuracy_{group}": metrics.accuracy(
+    f"accuracy_{group}": metrics.accuracy(
       targets[groups == group], predictions[groups == group]
     )
     for group in sorted(set(groups))
@@ -201,6 +206,8 @@ def write_scores(
   """
   path = os.path.join(folder, f"{kind}_metrics.json")
   content: dict[str, Any] = {"metrics": scores.metrics}
+  values = (f"{name} {value:.4f}" for name, value in scores.metrics.items())
+  print(f"{kind}:  {'  '.join(values)}")
   if scores.report:
     content["report"] = metrics.report_as_dict(scores.report, labels)
     print(metrics.format_report(scores.report, labels))

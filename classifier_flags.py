@@ -375,6 +375,7 @@ def write_outputs(
       inputs.task.metrics,
       FLAGS.predict_batch_size,
       answers.thresholds,
+      split.groups(),
     )
     kind = f"predict{split.suffix}"
     classification_results.write_scores(folder, kind, scores, labels)

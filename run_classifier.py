@@ -134,15 +134,13 @@ def compute_logits(run: Run, split, batch_size) -> classifier_inputs.Outputs:
 def evaluate(run: Run, split) -> classification_results.Scores:
   """Scores the model on a split."""
   outputs = compute_logits(run, split, FLAGS.eval_batch_size)
-  metrics = run.inputs.task.metrics
-  scores = classification_results.score(
-    *outputs, split.problem, metrics, FLAGS.eval_batch_size
+  return classification_results.score(
+    *outputs,
+    split.problem,
+    run.inputs.task.metrics,
+    FLAGS.eval_batch_size,
+    groups=split.groups(),
   )
-  if groups := split.groups():
-    scores.metrics.update(
-      classification_results.group_accuracies(groups, *outputs)
-    )
-  return scores
 
 
 def write_evaluations(run: Run, step: int) -> classification_results.Scores:

@@ -110,7 +110,7 @@ def test_accuracies_of_groups():
   found = results.group_accuracies(
     ["en", "zh", "en"], np.array([0, 1, 1]), np.array([0, 1, 0])
   )
-  assert found == {"eval_accuracy_en": 0.5, "eval_accuracy_zh": 1.0}
+  assert found == {"accuracy_en": 0.5, "accuracy_zh": 1.0}
 
 
 def test_predictions_as_a_table(tmp_path):

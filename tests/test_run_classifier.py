@@ -321,6 +321,46 @@ def test_long_texts_are_split_into_windows(trained, tmp_path):
   assert results["eval_accuracy"] == 1.0
 
 
+def test_xnli_is_scored_by_language(tmp_path):
+  labels = ("contradiction", "entailment", "neutral")
+  (tmp_path / "multinli").mkdir()
+  for language in ("en", "zh"):
+    rows = ["premise\thypo\tlabel"]
+    rows += [f"good film\tbad {n}\t{labels[n % 3]}" for n in range(9)]
+    rows.append("the film\tthe plot\tcontradictory")
+    path = tmp_path / "multinli" / f"multinli.train.{language}.tsv"
+    path.write_text("\n".join(rows) + "\n")
+  for name in ("dev", "test"):
+    rows = ["language\tgold_label\t2\t3\t4\t5\tsentence1\tsentence2"]
+    for n in range(9):
+      language = ("en", "zh", "sw")[n // 3]
+      rows.append(f"{language}\t{labels[n % 3]}\t\t\t\t\tgood film\tbad")
+    (tmp_path / f"xnli.{name}.tsv").write_text("\n".join(rows) + "\n")
+  run(
+    tmp_path,
+    task_name="xnli",
+    data_dir=tmp_path,
+    xnli_language="zh,en",
+    do_predict=True,
+    **PERFECT,
+  )
+  out = tmp_path / "out"
+  assert (out / "labels.txt").read_text().split() == list(labels)
+  for name in ("eval", "predict"):
+    metrics = read_metrics(out / f"{name}_metrics.json")
+    assert metrics["eval_accuracy_en"] == pytest.approx(1 / 3)
+    assert metrics["eval_accuracy_zh"] == pytest.approx(1 / 3)
+    assert "eval_accuracy_sw" not in metrics
+  # The original's scores and no others are in the original's file.
+  assert list(read_results(out / "eval_results.txt")) == [
+    "eval_accuracy",
+    "eval_loss",
+    "global_step",
+    "loss",
+  ]
+  assert len((out / "predictions.tsv").read_text().splitlines()) == 7
+
+
 def test_texts_that_are_cut_are_counted(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   output = run(tmp_path, data_dir=tmp_path, max_seq_length=6, do_train=True)
