@@ -23,8 +23,6 @@ import files
 import progress
 import record_writer
 
-# Padded to a multiple of this: matrix units like it, and the shapes are few.
-_LENGTH_MULTIPLE = 8
 # So many batches are shuffled rows first and sorted by length then. More pad
 # less, fewer mix better; but never more than a quarter of the rows.
 _BATCHES_PER_CHUNK = 50
@@ -286,8 +284,7 @@ def batches_by_tokens(
   order = np.argsort(-lengths.astype(np.int64), kind="stable")
   batches, start = [], 0
   while start < len(order):
-    padded = pad_length(int(lengths[order[start]]))
-    rows = max(1, tokens_per_batch // padded)
+    rows = max(1, tokens_per_batch // int(lengths[order[start]]))
     batches.append(order[start : start + rows])
     start += rows
   return batches
@@ -303,11 +300,6 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
   return list(indices.reshape(-1, batch_size))
 
 
-def pad_length(length):
-  """Rounds a length up to what `trim` pads it to."""
-  return (length + _LENGTH_MULTIPLE - 1) // _LENGTH_MULTIPLE * _LENGTH_MULTIPLE
-
-
 def trim(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """Cuts the padding that a batch of rows has in common.
 
@@ -318,8 +310,9 @@ def trim(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     The same; those of the shape of input_mask shortened.
   """
   mask = features["input_mask"]
-  longest = tf.reduce_max(tf.reduce_sum(mask, axis=1))
-  length = tf.minimum(pad_length(longest), tf.shape(mask)[1])
+  # Not rounded up: a quarter of a short batch would be padding, which costs
+  # more than even lengths gain.
+  length = tf.reduce_max(tf.reduce_sum(mask, axis=1))
   per_token = ("input_ids", "input_mask", "segment_ids")
   return {
     name: value[:, :length] if name in per_token else value

@@ -179,17 +179,18 @@ class AdamWeightDecayOptimizer:
     return tf.sqrt(2.0 * tf.reduce_sum(halves))
 
   def _update_all(self, strategy, gradients, *scalars):
+    assign = _assign_adam if strategy.num_replicas_in_sync == 1 else _adam_each
     for i, variable in enumerate(self.variables):
-      state = (i, gradients[i], self.adam_m[i], self.adam_v[i])
+      state = (assign, i, gradients[i], self.adam_m[i], self.adam_v[i])
       strategy.extended.update(variable, self._update_one, (*state, *scalars))
 
-  def _update_one(self, variable, i, gradient, m, v, factor, rate, step):
+  def _update_one(
+    self, variable, assign, i, gradient, m, v, factor, rate, step
+  ):
     def update():
-      old = [tf.convert_to_tensor(x) for x in (variable, gradient, m, v)]
       rates = (factor, rate * self.rate_scales[i], self.decay_rates[i])
-      new = _adam(*old, *rates, self.beta_1, self.beta_2, self.epsilon)
-      for target, value in zip((variable, m, v), new, strict=True):
-        target.assign(value)
+      betas = (self.beta_1, self.beta_2, self.epsilon)
+      assign(variable, gradient, m, v, *rates, *betas)
 
     if self.first_steps[i]:
       tf.cond(step >= self.first_steps[i], update, lambda: None)
@@ -197,11 +198,6 @@ class AdamWeightDecayOptimizer:
       update()
 
 
-# Compiled, this is one pass over the memory instead of fifteen: more than twice
-# as fast on a CPU. The variables stay outside: within a compiled function the
-# replicas would share them. It is compiled once for every shape; compiling all
-# biases as one function gains nothing, as the memory is what limits it.
-@tf.function(autograph=False, jit_compile=True)
 def _adam(p, gradient, m, v, factor, rate, decay, beta_1, beta_2, epsilon):
   gradient *= factor
   m = beta_1 * m + (1.0 - beta_1) * gradient
@@ -210,6 +206,32 @@ def _adam(p, gradient, m, v, factor, rate, decay, beta_1, beta_2, epsilon):
   if decay:
     step += decay * p
   return p - rate * step, m, v
+
+
+# Compiled, this is one pass over the memory instead of fifteen: more than twice
+# as fast on a CPU. It is compiled once for every shape; compiling all biases as
+# one function gains nothing, as the memory is what limits it.
+_compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def _assign_adam(p, gradient, m, v, *numbers):
+  """Updates in place, which saves the writing of copies: a quarter faster."""
+  new = _adam(p, gradient, m, v, *numbers)
+  for variable, value in zip((p, m, v), new, strict=True):
+    variable.assign(value)
+
+
+def _adam_each(p, gradient, m, v, *numbers):
+  """Updates one of several replicas.
+
+  The variables stay outside of the compiled function: replicas would share
+  those within it, silently.
+  """
+  old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
+  new = _compiled_adam(*old, *numbers)
+  for variable, value in zip((p, m, v), new, strict=True):
+    variable.assign(value)
 
 
 def create_optimizer(

@@ -193,13 +193,14 @@ def make_ours(workload: Workload, precision: str) -> Step:
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
   batches = tf.data.Dataset.from_tensors(make_features(workload)).repeat()
+  strategy = tf.distribute.get_strategy()
   train_steps = training._make_train_steps(
-    tf.distribute.get_strategy(),
+    strategy,
     model,
     optimizer,
     run_pretraining.loss_fn,
     training.TrainingPlan("", 100000, workload.batch_size),
-    training._make_global_step(),
+    training._make_global_step(strategy),
     batches.element_spec,
   )
   iterator = iter(batches)

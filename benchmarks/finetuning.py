@@ -1,0 +1,593 @@
+"""Times fine-tuning and prediction on SST-2 against peers. Linux only.
+
+python benchmarks/finetuning.py
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent import futures
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # Read by the processes that this one starts.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+DATA = ROOT.parent / "shared" / "data"
+SEED = 12345  # The programs' default.
+LEARNING_RATE = 5e-5  # Likewise.
+# A turn is repeated if other processes took more of the machine meanwhile.
+MOST_DISTURBANCE = 0.04
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """What is trained and predicted, and how much of it in a turn."""
+
+  data_dir: str
+  vocab_file: str
+  bert_config_file: str
+  max_seq_length: int
+  batch_size: int
+  batches: int
+  padded_batches: int
+  sentences: int
+  folder: str  # For the feature file, and the same rows for the peers.
+
+  @property
+  def config(self) -> dict:
+    """The fields of the bert_config.json."""
+    return json.loads(pathlib.Path(self.bert_config_file).read_text())
+
+  @property
+  def sample_file(self) -> str:
+    """The path of the `Sample`."""
+    return os.path.join(self.folder, "sample.npz")
+
+
+class Sample(NamedTuple):
+  """What is timed; tokens are int64 [rows, max_seq_length]."""
+
+  first_batch: np.ndarray  # Of the epoch, to train on.
+  train_ids: np.ndarray  # The rows of those batches.
+  train_mask: np.ndarray
+  train_labels: np.ndarray  # int64 [rows].
+  predict_rows: np.ndarray  # Indices in the feature file.
+  predict_ids: np.ndarray  # The longest first.
+  predict_mask: np.ndarray
+
+
+class Turn(NamedTuple):
+  """What a contestant does whenever it is its turn."""
+
+  run: Callable[[], float]  # Returns a number of the result.
+  examples: int
+
+
+class Timing(NamedTuple):
+  """What a process reports of a turn."""
+
+  speed: float  # Examples per second.
+  disturbance: float  # The share of the machine that other processes took.
+  peak_memory: float  # Of the process since it began, in gigabytes.
+
+
+class Contestant(NamedTuple):
+  """A way to train or to predict."""
+
+  make: Callable[[Workload, str], Turn]
+  library: str  # Without it, the contestant is skipped.
+  # How many times as fast ours must be, by precision.
+  targets: dict[str, float]
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  vocab_file = str(DATA / "vocab" / "uncased_vocab.txt")
+  config_file = str(ROOT / "configs" / "bert_base.json")
+  parser.add_argument("--data_dir", default=str(DATA / "glue" / "SST-2"))
+  parser.add_argument("--vocab_file", default=vocab_file)
+  parser.add_argument("--bert_config_file", default=config_file)
+  parser.add_argument("--max_seq_length", type=int, default=128)
+  parser.add_argument("--batch_size", type=int, default=32)
+  parser.add_argument("--batches", type=int, default=16, help="per turn")
+  parser.add_argument("--padded_batches", type=int, default=1)
+  parser.add_argument("--sentences", type=int, default=1024, help="to predict")
+  parser.add_argument("--rounds", type=int, default=3)
+  parser.add_argument("--kinds", type=split, default=list(CONTESTANTS))
+  parser.add_argument("--precisions", type=split, default=PRECISIONS)
+  options = vars(parser.parse_args())
+  for path in (options["data_dir"], options["vocab_file"]):
+    if not os.path.exists(path):
+      print(f"skipped: no {path}; pass --data_dir and --vocab_file")
+      return 0
+  rounds, kinds = options.pop("rounds"), options.pop("kinds")
+  precisions = options.pop("precisions")
+  missed = 0
+  with tempfile.TemporaryDirectory() as folder:
+    workload = Workload(**options, folder=folder)
+    with start_process() as process:
+      print(process.submit(make_sample, workload).result(), flush=True)
+    for kind in kinds:
+      for precision in precisions:
+        timings = time_group(kind, precision, workload, rounds)
+        missed += print_table(kind, precision, timings)
+  return 1 if missed else 0
+
+
+def split(text: str) -> list[str]:
+  return text.split(",")
+
+
+# The input.
+
+
+def make_sample(workload: Workload) -> str:
+  """Makes the feature file and the `Sample`; says what is in it."""
+  import feature_files
+
+  features = open_inputs(workload).train.features
+  lengths, size = features.lengths, workload.batch_size
+  order = feature_files.epoch_order(lengths, size, SEED, epoch=0)
+  padded = feature_files.pad_length(
+    lengths[order[: len(order) // size * size]].reshape(-1, size).max(1)
+  )
+  first = find_typical(padded, workload.batches)
+  rows = order[first * size : (first + workload.batches) * size]
+  random = np.random.default_rng(SEED)
+  chosen = random.choice(len(features), workload.sentences, replace=False)
+  chosen = chosen[np.argsort(-lengths[chosen], kind="stable")]
+  train_ids, train_mask, train_labels = read_rows(features, rows, workload)
+  predict_ids, predict_mask, _ = read_rows(features, chosen, workload)
+  sample = Sample(
+    np.array(first),
+    train_ids,
+    train_mask,
+    train_labels,
+    chosen,
+    predict_ids,
+    predict_mask,
+  )
+  np.savez(workload.sample_file, **sample._asdict())
+  return (
+    f"{len(lengths):,} sentences of {lengths.mean():.1f} tokens; training on "
+    f"batches {first} to {first + workload.batches - 1} of an epoch, padded to "
+    f"{padded[first : first + workload.batches].mean():.1f} tokens on average "
+    f"(all: {padded.mean():.1f}); predicting {len(chosen):,} sentences of "
+    f"{lengths[chosen].mean():.1f} tokens"
+  )
+
+
+def open_inputs(workload: Workload):
+  """Opens the training data as run_classifier.py does."""
+  import classification_tasks
+  import classifier_inputs
+
+  task = classification_tasks.find_task("sst-2")
+  task = classification_tasks.task_in_folder(task, workload.data_dir)
+  options = classifier_inputs.Options(
+    vocab_file=workload.vocab_file,
+    do_lower_case=True,
+    max_seq_length=workload.max_seq_length,
+    doc_stride=None,
+    label_separator=",",
+    labels=task.labels,
+    problem=task.problem,
+  )
+  with contextlib.redirect_stdout(None):  # It says what it has read.
+    return classifier_inputs.Inputs(task, options, workload.folder, ["train"])
+
+
+def find_typical(lengths: np.ndarray, count: int) -> int:
+  """Returns the first of `count` typical batches in a row."""
+  sums = np.cumsum(np.concatenate([[0], lengths]))
+  means = (sums[count:] - sums[:-count]) / count
+  return int(np.argmin(abs(means - lengths.mean())))
+
+
+def read_rows(
+  features, rows: np.ndarray, workload: Workload
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Reads token ids, mask and labels of rows."""
+  import tensorflow as tf
+
+  names = ("input_ids", "input_mask", "label_ids")
+  sizes = (workload.max_seq_length, workload.max_seq_length, 1)
+  parsed = tf.io.parse_example(
+    features.read(rows),
+    {
+      name: tf.io.FixedLenFeature([size], tf.int64)
+      for name, size in zip(names, sizes, strict=True)
+    },
+  )
+  ids, mask, labels = (parsed[name].numpy() for name in names)
+  return ids, mask, labels[:, 0]
+
+
+@functools.cache
+def load_sample(workload: Workload) -> Sample:
+  with np.load(workload.sample_file) as file:
+    return Sample(**file)
+
+
+# Ours: what run_classifier.py runs.
+
+
+def make_our_model(workload: Workload, precision: str):
+  """Makes the model, its inputs and the parser of a row, less the padding."""
+  import modeling
+  import run_classifier
+
+  config = modeling.BertConfig.from_json_file(workload.bert_config_file)
+  dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+  inputs = open_inputs(workload)
+  model = run_classifier.create_model(config, inputs.options.num_outputs, dtype)
+  return model, inputs, config
+
+
+def make_our_training(
+  workload: Workload, precision: str, is_padded: bool
+) -> Turn:
+  """The updates that run_classifier.py makes."""
+  import tensorflow as tf
+
+  import classifier_inputs
+  import optimization
+  import run_classifier
+  import training
+
+  model, inputs, config = make_our_model(workload, precision)
+  optimizer = optimization.create_optimizer(
+    model.trainable_variables, LEARNING_RATE, 100000, 10000
+  )
+  parse = classifier_inputs.make_parser(
+    inputs.options, config.vocab_size, config.type_vocab_size, is_padded
+  )
+  size = workload.batch_size
+  source = inputs.training_source(parse, size, SEED)
+  plan = training.TrainingPlan("", 100000, size)
+  strategy = tf.distribute.get_strategy()
+  first = int(load_sample(workload).first_batch)
+  distribute = functools.partial(
+    training._distribute, strategy, source, plan, first
+  )
+  train_steps = training._make_train_steps(
+    strategy,
+    model,
+    optimizer,
+    functools.partial(
+      run_classifier.loss_fn,
+      problem=inputs.train.problem,
+      class_weights=tf.ones([inputs.options.num_outputs]),
+    ),
+    plan,
+    training._make_global_step(strategy),
+    distribute()[1],
+  )
+  count = workload.padded_batches if is_padded else workload.batches
+  return Turn(lambda: train_steps(distribute()[0], count)["loss"], count * size)
+
+
+def make_our_prediction(workload: Workload, precision: str) -> Turn:
+  """Predicts as run_classifier.py does: batches of so many tokens."""
+  import tensorflow as tf
+
+  import classifier_inputs
+  import feature_files
+  import run_classifier
+  import training
+
+  model, inputs, config = make_our_model(workload, precision)
+  parse = classifier_inputs.make_parser(
+    inputs.options, config.vocab_size, config.type_vocab_size, is_static=False
+  )
+  features = inputs.train.features
+  rows = load_sample(workload).predict_rows
+  order = feature_files.batches_by_tokens(
+    features.lengths[rows], workload.batch_size * workload.max_seq_length
+  )
+  order = [rows[indices] for indices in order]
+  predictor = training.Predictor(
+    tf.distribute.get_strategy(), model, run_classifier.predict
+  )
+
+  def run():
+    return predictor(features.batches(order, parse))["logits"].sum()
+
+  return Turn(run, len(rows))
+
+
+# Hugging Face: what its Trainer runs.
+
+
+def make_peer_model(workload: Workload):
+  """Makes BertForSequenceClassification."""
+  import torch
+  import transformers
+
+  torch.set_num_threads(os.cpu_count())
+  config = transformers.BertConfig(**workload.config, num_labels=2)
+  config._attn_implementation = "sdpa"  # Its fastest.
+  return transformers.BertForSequenceClassification(config)
+
+
+def peer_batches(
+  workload: Workload,
+  ids: np.ndarray,
+  mask: np.ndarray,
+  labels: np.ndarray | None = None,
+  is_padded: bool = False,
+) -> Iterator[dict]:
+  """Yields batches, padded to the longest row unless to max_seq_length."""
+  import torch
+
+  for start in range(0, len(ids), workload.batch_size):
+    part = slice(start, start + workload.batch_size)
+    longest = mask[part].sum(1).max()
+    length = workload.max_seq_length if is_padded else longest
+    batch = {
+      "input_ids": torch.from_numpy(ids[part, :length]),
+      "attention_mask": torch.from_numpy(mask[part, :length]),
+      "token_type_ids": torch.zeros(ids[part, :length].shape, dtype=torch.long),
+    }
+    if labels is not None:
+      batch["labels"] = torch.from_numpy(labels[part])
+    yield batch
+
+
+def make_peer_training(
+  workload: Workload, precision: str, is_padded: bool
+) -> Turn:
+  """Updates by the fused AdamW on the batches that ours trains on.
+
+  Trainer groups by length as our `feature_files.epoch_order` does: it shuffles,
+  and sorts within 50 batches.
+  """
+  import torch
+
+  model = make_peer_model(workload).train()
+  plain = re.compile(r"bias$|LayerNorm")
+  groups = {0.01: [], 0.0: []}
+  for name, parameter in model.named_parameters():
+    groups[0.0 if plain.search(name) else 0.01].append(parameter)
+  optimizer = torch.optim.AdamW(
+    [{"params": p, "weight_decay": rate} for rate, p in groups.items()],
+    LEARNING_RATE,
+    fused=True,
+  )
+  mixed = precision == "bfloat16"
+  sample = load_sample(workload)
+  count = workload.padded_batches if is_padded else workload.batches
+  rows = count * workload.batch_size
+
+  def run():
+    for batch in peer_batches(
+      workload,
+      sample.train_ids[:rows],
+      sample.train_mask[:rows],
+      sample.train_labels[:rows],
+      is_padded,
+    ):
+      with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        loss = model(**batch).loss
+      loss.backward()
+      torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+      optimizer.step()
+      optimizer.zero_grad()
+    return loss.item()
+
+  return Turn(run, rows)
+
+
+def make_peer_prediction(workload: Workload, precision: str) -> Turn:
+  """Predicts sorted sentences, with weights of the precision."""
+  import torch
+
+  model = make_peer_model(workload).eval().to(getattr(torch, precision))
+  sample = load_sample(workload)
+
+  @torch.inference_mode()
+  def run():
+    logits = [
+      model(**batch).logits.float().numpy()
+      for batch in peer_batches(
+        workload, sample.predict_ids, sample.predict_mask
+      )
+    ]
+    return np.concatenate(logits).sum()
+
+  return Turn(run, len(sample.predict_ids))
+
+
+PRECISIONS = ["float32", "bfloat16"]
+OURS, PEER = "ours", "Hugging Face"
+# By kind and name; the first one is compared with the others.
+CONTESTANTS = {
+  "train": {
+    f"{OURS}, bucketed": Contestant(
+      functools.partial(make_our_training, is_padded=False), "tensorflow", {}
+    ),
+    f"{OURS}, padded": Contestant(
+      functools.partial(make_our_training, is_padded=True),
+      "tensorflow",
+      {"float32": 3.0, "bfloat16": 3.0},
+    ),
+    f"{PEER}, grouped": Contestant(
+      functools.partial(make_peer_training, is_padded=False),
+      "transformers",
+      {"float32": 1.5, "bfloat16": 1.15},
+    ),
+    f"{PEER}, padded": Contestant(
+      functools.partial(make_peer_training, is_padded=True),
+      "transformers",
+      {"float32": 5.0, "bfloat16": 5.0},
+    ),
+  },
+  "predict": {
+    f"{OURS}, by tokens": Contestant(make_our_prediction, "tensorflow", {}),
+    f"{PEER}, grouped": Contestant(
+      make_peer_prediction, "transformers", {"float32": 1.8, "bfloat16": 1.2}
+    ),
+  },
+}
+
+
+# The contest.
+
+
+def start_process() -> futures.Executor:
+  """Starts a process that inherits nothing and runs what it is given."""
+  context = multiprocessing.get_context("spawn")
+  return futures.ProcessPoolExecutor(1, context)
+
+
+def is_installed(library: str) -> bool:
+  """Tells whether a peer can run; says so if it cannot."""
+  found = importlib.util.find_spec(library) is not None
+  if not found:
+    print(f"skipped: no {library}; pip install -r requirements-bench.txt")
+  return found
+
+
+def time_group(
+  kind: str, precision: str, workload: Workload, rounds: int
+) -> dict[str, list[Timing]]:
+  """Lets the contestants of a kind take turns, each in its own process."""
+  timings = {
+    name: []
+    for name, contestant in CONTESTANTS[kind].items()
+    if is_installed(contestant.library)
+  }
+  with contextlib.ExitStack() as stack:
+    turns = {}
+    for name in timings:
+      process = stack.enter_context(start_process())
+      turns[name] = functools.partial(
+        process.submit, time_turn, kind, name, precision, workload
+      )
+      turns[name]().result()  # Compiles, and makes what is cached by shape.
+    for i in range(rounds):
+      for name, start_turn in turns.items():
+        timing = start_turn().result()
+        if timing.disturbance > MOST_DISTURBANCE:
+          timing = start_turn().result()  # A busy machine gets another chance.
+        timings[name].append(timing)
+        print(
+          f"round {i + 1}, {kind}, {precision}, {name}: "
+          f"{timing.speed:.1f} examples/s, {timing.peak_memory:.2f} GB"
+          f"{'; disturbed' * is_disturbed(timing)}"
+        )
+        sys.stdout.flush()
+  return timings
+
+
+def time_turn(
+  kind: str, name: str, precision: str, workload: Workload
+) -> Timing:
+  """Times a turn in the process that is its contestant's."""
+  turn = prepare(kind, name, precision, workload)
+  busy, own = busy_seconds(), time.process_time()
+  start = time.perf_counter()
+  result = turn.run()
+  seconds = time.perf_counter() - start
+  others = busy_seconds() - busy - (time.process_time() - own)
+  if not np.isfinite(result):
+    raise ValueError(f"{name}: found {result}; expected a finite number")
+  return Timing(
+    turn.examples / seconds, others / seconds / os.cpu_count(), peak_memory()
+  )
+
+
+@functools.cache
+def prepare(kind: str, name: str, precision: str, workload: Workload) -> Turn:
+  """Makes a contestant's turn; the process keeps it."""
+  return CONTESTANTS[kind][name].make(workload, precision)
+
+
+def busy_seconds() -> float:
+  """Returns the time that all processors were not idle since the machine began.
+
+  Time that went to other virtual machines is part of it.
+  """
+  line = pathlib.Path("/proc/stat").read_text().split("\n")[0].split()
+  user, nice, system, _, _, irq, softirq, steal = map(int, line[1:9])
+  ticks = user + nice + system + irq + softirq + steal
+  return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory() -> float:
+  """Returns the most memory that this process had at a time, in gigabytes."""
+  status = pathlib.Path("/proc/self/status").read_text()
+  return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**20
+
+
+# The results.
+
+
+def print_table(
+  kind: str, precision: str, timings: dict[str, list[Timing]]
+) -> int:
+  """Prints speeds, memory, and our speed by each of the others'.
+
+  Returns:
+    How many targets are missed. What was disturbed decides nothing.
+  """
+  print(f"\n| {kind}, {precision} | examples/s | peak GB | ours is |")
+  print("|---|---|---|---|")
+  ours, *_ = timings.values()
+  missed = 0
+  for name, theirs in timings.items():
+    speed = statistics.median(timing.speed for timing in theirs)
+    memory = max(timing.peak_memory for timing in theirs)
+    verdict = ""
+    if theirs is not ours:
+      pairs = list(zip(ours, theirs, strict=True))
+      calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
+      ratio = statistics.median(a.speed / b.speed for a, b in calm or pairs)
+      target = CONTESTANTS[kind][name].targets[precision]
+      missed += bool(calm) and ratio < target
+      verdict = f"{ratio:.2f} times as fast (target {target})"
+      verdict += "" if calm else "; disturbed"
+    print(f"| {name} | {speed:.1f} | {memory:.2f} | {verdict} |")
+  missed += takes_more_memory(kind, precision, timings)
+  print(flush=True)
+  return missed
+
+
+def is_disturbed(timing: Timing) -> bool:
+  return timing.disturbance > MOST_DISTURBANCE
+
+
+def takes_more_memory(
+  kind: str, precision: str, timings: dict[str, list[Timing]]
+) -> bool:
+  """Tells whether full-length float32 training takes more than the peer's."""
+  peaks = [
+    max(timing.peak_memory for timing in timings[name])
+    for name in (f"{OURS}, padded", f"{PEER}, padded")
+    if name in timings
+  ]
+  if (kind, precision, len(peaks)) != ("train", "float32", 2):
+    return False
+  ours, theirs = peaks
+  print(f"memory of full batches: {ours / theirs:.2f} of Hugging Face's")
+  return ours > theirs
+
+
+if __name__ == "__main__":
+  sys.exit(main())
