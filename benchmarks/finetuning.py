@@ -144,9 +144,8 @@ def make_sample(workload: Workload) -> str:
   features = open_inputs(workload).train.features
   lengths, size = features.lengths, workload.batch_size
   order = feature_files.epoch_order(lengths, size, SEED, epoch=0)
-  padded = feature_files.pad_length(
-    lengths[order[: len(order) // size * size]].reshape(-1, size).max(1)
-  )
+  whole = order[: len(order) // size * size]
+  padded = lengths[whole].reshape(-1, size).max(1)
   first = find_typical(padded, workload.batches)
   rows = order[first * size : (first + workload.batches) * size]
   random = np.random.default_rng(SEED)
