@@ -4,6 +4,8 @@ Shapes: N examples, at least one; L labels. An undefined ratio, such as the
 precision of a label that is never predicted, is 0.
 """
 
+import collections
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math
@@ -295,6 +297,83 @@ def _scores(right, support, predicted):
 def _average(scores, weights: np.ndarray) -> Average:
   total = weights.sum()
   return Average(*(float(_ratio(s @ weights, total)) for s in scores))
+
+
+class Entity(NamedTuple):
+  """Consecutive words that are one thing, such as the name of a person."""
+
+  type: str  # "" where tags have none.
+  start: int  # Its first word.
+  end: int  # The word after its last one.
+
+
+def find_entities(tags: Iterable[str]) -> list[Entity]:
+  """Reads the entities of a sentence from its tags, as `conlleval` does.
+
+  A tag is O, or a prefix and a type: B-LOC. Of all prefixes only these tell: an
+  entity begins with B or S, and after E or S. It also begins where there is
+  none yet or one of another type, whatever the prefix; so any sequence of tags
+  can be read, and IOB1, IOB2, IOBES and BMES alike.
+
+  >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
+  ... # doctest: +NORMALIZE_WHITESPACE
+  [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4),
+   Entity(type='LOC', start=4, end=5)]
+  """
+  entities: list[Entity] = []
+  last_prefix, last_type = "O", ""
+  for index, tag in enumerate(tags):
+    prefix, _, type = tag.partition("-")
+    if prefix != "O":
+      if (
+        prefix in ("B", "S")
+        or last_prefix in ("E", "S", "O")
+        or type != last_type
+      ):
+        entities.append(Entity(type, index, index + 1))
+      else:
+        entities[-1] = entities[-1]._replace(end=index + 1)
+    last_prefix, last_type = prefix, type
+  return entities
+
+
+def entity_report(
+  true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+) -> tuple[ClassificationReport, list[str]]:
+  """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
+
+  An entity is right if its type, its first and its last word are. `micro` is
+  what `conlleval` prints as overall. Tjong Kim Sang & De Meulder,
+  https://arxiv.org/abs/cs/0306050, section 2.3.
+
+  Args:
+    true: the tags of each sentence, see `find_entities`.
+    predicted: as many tags of each.
+
+  Returns:
+    The report, one label a type; its accuracy is the share of words with the
+    right tag. And the types, sorted; one without a name is "_".
+  """
+  support: collections.Counter[str] = collections.Counter()
+  guesses: collections.Counter[str] = collections.Counter()
+  right: collections.Counter[str] = collections.Counter()
+  words = right_words = 0
+  for true_tags, predicted_tags in zip(true, predicted, strict=True):
+    found = set(find_entities(true_tags))
+    guessed = set(find_entities(predicted_tags))
+    support.update(entity.type for entity in found)
+    guesses.update(entity.type for entity in guessed)
+    right.update(entity.type for entity in found & guessed)
+    words += len(true_tags)
+    pairs = zip(true_tags, predicted_tags, strict=True)
+    right_words += sum(a == b for a, b in pairs)
+  types = sorted(support | guesses)
+  counts = [
+    np.array([counter[type] for type in types], np.int64)
+    for counter in (right, support, guesses)
+  ]
+  report = _report(*counts, right_words / max(1, words), confusion=None)
+  return report, [type or "_" for type in types]
 
 
 def tune_thresholds(

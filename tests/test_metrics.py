@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import seqeval.metrics
 
 import metrics
 
@@ -341,3 +342,67 @@ def test_many_labels_without_a_confusion():
   report = metrics.classification_report(LABELS, LABELS, num_labels=21)
   text = metrics.format_confusion(report, ["n"] * 21)
   assert text == "no label is taken for another"
+
+
+def test_entities_are_read_as_conlleval_reads_them():
+  # Of its rules: B after anything, I after O, after another type and after E.
+  tags = "I-A I-A I-B B-B I-B O E-A I-A S-A S-A M-A E-A B".split()
+  assert metrics.find_entities(tags) == [
+    ("A", 0, 2),
+    ("B", 2, 3),
+    ("B", 3, 5),
+    ("A", 6, 7),
+    ("A", 7, 8),
+    ("A", 8, 9),
+    ("A", 9, 10),
+    ("A", 10, 12),
+    ("", 12, 13),
+  ]
+
+
+def test_entities_count_as_a_whole():
+  true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "I-LOC"]]
+  predicted = [["B-PER", "O", "B-ORG", "B-LOC"], ["B-LOC", "I-LOC"]]
+  report, types = metrics.entity_report(true, predicted)
+  # PER: 1 true, 1 predicted, none right. ORG: only predicted. LOC: 2 right.
+  assert types == ["LOC", "ORG", "PER"]
+  assert report.support.tolist() == [2, 0, 1]
+  assert report.f1.tolist() == [1, 0, 0]
+  assert report.micro.precision == 0.5
+  assert report.micro.recall == pytest.approx(2 / 3)
+  assert report.micro.f1 == pytest.approx(4 / 7)
+  assert report.accuracy == pytest.approx(4 / 6)
+
+
+def test_no_entity_at_all():
+  report, types = metrics.entity_report([["O"]], [["O"]])
+  assert types == []
+  assert report.micro.f1 == 0.0
+  assert report.accuracy == 1.0
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES", "I"])
+def test_entity_scores_are_those_of_seqeval(prefixes):
+  source = np.random.default_rng(0)
+  tags = ["O"] + [f"{prefix}-{type}" for prefix in prefixes for type in "xyz"]
+
+  def draw():
+    return [list(source.choice(tags, 9)) for _ in range(60)]
+
+  true, predicted = draw(), draw()
+  for sentence in range(40):  # Some of it must be right.
+    predicted[sentence][2:] = true[sentence][2:]
+  report, types = metrics.entity_report(true, predicted)
+  expected = seqeval.metrics.classification_report(
+    true, predicted, output_dict=True, zero_division=0
+  )
+  rows = zip(report.precision, report.recall, report.f1, strict=True)
+  found = dict(zip(types, rows, strict=True))
+  found |= {f"{n} avg": getattr(report, n) for n in ("micro", "macro")}
+  found["weighted avg"] = report.weighted
+  assert set(found) == set(expected)
+  for name, scores in found.items():
+    wanted = [expected[name][k] for k in ("precision", "recall", "f1-score")]
+    assert list(scores) == pytest.approx(wanted), name
+  assert report.accuracy == seqeval.metrics.accuracy_score(true, predicted)
+  assert 0.2 < report.micro.f1 < 0.8
