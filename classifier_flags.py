@@ -7,14 +7,12 @@ import os
 
 from absl import flags
 
-import checkpoints
 import classification
 import classification_results
 import classification_tasks
 import classifier_inputs
 import common_flags
-import feature_files
-import model_selection
+import fine_tuning_flags
 
 FLAGS = flags.FLAGS
 
@@ -22,7 +20,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
   """Declares the flags of this program."""
   common_flags.define_model_flags()
-  common_flags.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning_flags.define_fine_tuning_flags(max_seq_length=128)
   common_flags.define_training_flags(learning_rate=5e-5)
   common_flags.define_device_flags()
   flags.DEFINE_string(
@@ -41,7 +39,6 @@ def define_flags() -> None:
     ("text_pair_column", "The column of a second text, if there is one."),
     ("label_column", "The column of the label."),
     ("id_column", "The column of the id that predictions are given under."),
-    ("best_metric", "The score that decides which weights are best."),
   ):
     flags.DEFINE_string(name, None, text)
   _define_choices()
@@ -180,104 +177,51 @@ def open_inputs(
     ),
     problem=task.problem,
   )
-  common_flags.check_settings(_settings_file(folder), _settings(options))
-  evaluates = FLAGS.do_eval or common_flags.evaluates_while_training()
+  fine_tuning_flags.check_model_settings(folder, _settings(options))
+  evaluates = FLAGS.do_eval or fine_tuning_flags.evaluates_while_training()
   kinds = [("train", FLAGS.do_train), ("eval", evaluates)]
   kinds = [kind for kind, is_asked in kinds if is_asked]
   if FLAGS.do_predict:
     kinds.append("predict")
   inputs = classifier_inputs.Inputs(task, options, private, kinds)
-  if FLAGS.do_train and checkpoints.latest_checkpoint(folder):
-    common_flags.check_settings(_training_file(folder), _training(inputs))
+  if FLAGS.do_train:
+    fine_tuning_flags.check_training_settings(folder, _training(inputs))
   return inputs
 
 
 def write_settings(folder, config, inputs, strategy) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
-  common_flags.write_config(folder, config, strategy)
-  if not strategy.extended.should_checkpoint:
-    return
   options = inputs.options
-  common_flags.write_settings(_settings_file(folder), _settings(options))
-  if options.labels:
+  fine_tuning_flags.write_settings(
+    folder,
+    config,
+    strategy,
+    _settings(options),
+    _training(inputs) if FLAGS.do_train else None,
+  )
+  if strategy.extended.should_checkpoint and options.labels:
     classification.write_labels(_labels_file(folder), options.labels)
-  if FLAGS.do_train:
-    common_flags.write_settings(_training_file(folder), _training(inputs))
 
 
 def _labels_file(folder):
   return os.path.join(folder, "labels.txt")
 
 
-def _settings_file(folder):
-  return os.path.join(folder, "settings.json")
-
-
-def _training_file(folder):
-  return os.path.join(folder, "training.json")
-
-
 def _settings(options):
-  """Returns what a model is bound to."""
-  return {
-    "problem": options.problem,
-    "do_lower_case": options.do_lower_case,
-    "vocab_file_sha256": feature_files.hash_file(options.vocab_file),
-  }
+  return fine_tuning_flags.model_settings(problem=options.problem)
 
 
 def _training(inputs):
-  """Returns what must not change when training goes on."""
-  names = (
-    "train_batch_size",
-    "learning_rate",
-    "warmup_proportion",
-    "layerwise_lr_decay",
-    "freeze_layers",
-    "class_weights",
+  return fine_tuning_flags.training_settings(
+    inputs.train.features, "class_weights"
   )
-  return {
-    "training_features": inputs.train.features.key,
-    **{name: getattr(FLAGS, name) for name in names},
-  }
 
 
 def make_parser(options: classifier_inputs.Options, config):
   """Returns the function from serialized rows to features."""
+  is_static = fine_tuning_flags.is_static()
   return classifier_inputs.make_parser(
-    options, config.vocab_size, config.type_vocab_size, _is_static()
-  )
-
-
-def batch_order(split: classifier_inputs.Split, batch_size: int):
-  """Returns the batches to predict a split in, by the indices of rows."""
-  features = split.features
-  if _is_static():
-    return feature_files.equal_batches(len(features), batch_size)
-  return feature_files.batches_by_tokens(
-    features.lengths, batch_size * FLAGS.max_seq_length
-  )
-
-
-def _is_static() -> bool:
-  on_tpu = FLAGS.use_tpu or FLAGS.distribution == "tpu"
-  return FLAGS.pad_to_max_length or on_tpu
-
-
-def make_history(run, private: str) -> model_selection.History | None:
-  """Makes the record of evaluations during training, if there are any.
-
-  Args:
-    run: of the program.
-    private: see `common_flags.private_folder`; for all workers but the chief.
-  """
-  if not common_flags.evaluates_while_training():
-    return None
-  is_chief = run.strategy.extended.should_checkpoint
-  return model_selection.History(
-    run.folder if is_chief else private,
-    best_metric(run.inputs.task),
-    FLAGS.early_stopping_patience,
+    options, config.vocab_size, config.type_vocab_size, is_static
   )
 
 
@@ -287,13 +231,10 @@ def best_metric(task: classification.Task) -> str:
   Raises:
     ValueError: there is no such score.
   """
-  name = (FLAGS.best_metric or task.metrics[0]).removeprefix("eval_")
-  known = classification_results.metric_names(task.problem, task.metrics)
-  if name not in known:
-    raise ValueError(
-      f"--best_metric={name}: expected one of {', '.join(known)}"
-    )
-  return f"eval_{name}"
+  return fine_tuning_flags.best_metric(
+    task.metrics[0],
+    classification_results.metric_names(task.problem, task.metrics),
+  )
 
 
 def class_weights(counts: list[int]) -> list[float]:

@@ -260,17 +260,12 @@ class Inputs:
     self, parse, batch_size: int, seed: int
   ) -> training.TrainingInput:
     """Makes the endless rows of the training data."""
-    split = self.train
 
-    def describe_row(index):
-      example = int(split.features.examples[index])
-      return next(itertools.islice(split.examples(), example, None)).place
+    def describe(index):
+      return next(itertools.islice(self.train.examples(), index, None)).place
 
-    return training.TrainingInput(
-      rows=functools.partial(split.features.training_rows, batch_size, seed),
-      parse=parse,
-      describe_row=describe_row,
-      find_fault=split.features.find_fault,
+    return feature_files.training_source(
+      self.train.features, parse, batch_size, seed, describe
     )
 
 
@@ -343,11 +338,8 @@ def predict_split(
     pooling: of the windows of a text, "mean" or "max".
   """
   features = split.features
-  with training.explained_errors(features):
-    results = predictor(features.batches(order, parse), total=len(features))
-  # The first of each, since equal batches repeat a row at their end.
-  _, restore = np.unique(np.concatenate(order), return_index=True)
-  logits, labels = results["logits"][restore], results["label_ids"][restore]
+  results = feature_files.predict(predictor, features, order, parse)
+  logits, labels = results["logits"], results["label_ids"]
   targets = labels[np.flatnonzero(np.diff(features.examples, prepend=-1))]
   if split.problem != "multi_label":
     targets = targets[:, 0]

@@ -10,6 +10,7 @@ holds a key of all that shaped the file; one of another key is made again.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+import functools
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ import tensorflow as tf
 import files
 import progress
 import record_writer
+import training
 
 # So many batches are shuffled rows first and sorted by length then. More pad
 # less, fewer mix better; but never more than a quarter of the rows.
@@ -232,6 +234,53 @@ def _index_path(path: str) -> str:
 
 def _size(path: str) -> int:
   return os.path.getsize(path) if os.path.exists(path) else -1
+
+
+def training_source(
+  features: FeatureFile,
+  parse: Callable[[tf.Tensor], training.Features],
+  batch_size: int,
+  seed: int,
+  describe_example: Callable[[int], str],
+) -> training.TrainingInput:
+  """Makes the endless rows that a model is trained on.
+
+  Args:
+    features: the rows.
+    parse: from serialized rows, string [B], to features.
+    batch_size: rows per update.
+    seed: decides their order.
+    describe_example: says where an example, by its index, is from.
+  """
+  return training.TrainingInput(
+    rows=functools.partial(features.training_rows, batch_size, seed),
+    parse=parse,
+    describe_row=lambda row: describe_example(int(features.examples[row])),
+    find_fault=features.find_fault,
+  )
+
+
+def predict(
+  predictor: training.Predictor,
+  features: FeatureFile,
+  order: list[np.ndarray],
+  parse: Callable[[tf.Tensor], training.Features],
+) -> dict[str, np.ndarray]:
+  """Predicts rows and puts the results in the order of the file.
+
+  Args:
+    predictor: of the model.
+    features: the rows.
+    order: the batches, by the indices of their rows; a row may be repeated.
+    parse: from serialized rows, string [B], to features.
+
+  Returns:
+    One array per result, [rows, ...].
+  """
+  indices, first = np.unique(np.concatenate(order), return_index=True)
+  with training.explained_errors(features):
+    results = predictor(features.batches(order, parse), total=len(indices))
+  return {name: result[first] for name, result in results.items()}
 
 
 def epoch_order(

@@ -21,6 +21,7 @@ import tensorflow as tf
 import classification_results
 import classifier_flags
 import classifier_inputs
+import fine_tuning_flags
 import heads
 import modeling
 import training
@@ -111,21 +112,28 @@ def train(run: Run, private: str) -> training.TrainingResult:
   source = run.inputs.training_source(
     run.parse, FLAGS.train_batch_size, run.seed
   )
-  return common_flags.fine_tune(
+  return fine_tuning_flags.fine_tune(
     run.strategy,
     run.model,
     loss,
     source,
-    common_flags.fine_tuning_plan(run.folder, len(data.features), run.seed),
+    fine_tuning_flags.fine_tuning_plan(
+      run.folder, len(data.features), run.seed
+    ),
     len(data.features),
-    classifier_flags.make_history(run, private),
+    fine_tuning_flags.make_history(
+      run.strategy,
+      run.folder,
+      private,
+      classifier_flags.best_metric(run.inputs.task),
+    ),
     lambda step: evaluate(run, run.inputs.eval[0]).metrics,
   )
 
 
 def compute_logits(run: Run, split, batch_size) -> classifier_inputs.Outputs:
   """Computes the logits of a split, one row an example."""
-  order = classifier_flags.batch_order(split, batch_size)
+  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
   return classifier_inputs.predict_split(
     run.predictor, split, run.parse, order, FLAGS.window_pooling
   )
@@ -165,12 +173,12 @@ def main() -> int | None:
   metric = classifier_flags.best_metric(task)
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  common_flags.check_fine_tuning_flags(config)
+  fine_tuning_flags.check_fine_tuning_flags(config)
   scores = {}
   for seed, folder in classifier_flags.seeds_and_folders():
     with common_flags.private_folder(folder, strategy) as private:
       run = prepare(strategy, config, task, folder, private, seed)
-      step = common_flags.load_trained_weights(
+      step = fine_tuning_flags.load_trained_weights(
         folder, run.model, FLAGS.do_train
       )
       classifier_flags.write_settings(folder, config, run.inputs, strategy)

@@ -33,6 +33,7 @@ FLOORS = {
   "training.py": 1,
   "classifier_flags.py": 2,
   "common_flags.py": 2,
+  "fine_tuning_flags.py": 2,
   "create_pretraining_data.py": 3,
   "create_vocab.py": 3,
   "run_classifier.py": 3,

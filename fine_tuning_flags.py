@@ -1,0 +1,382 @@
+"""What the programs that fine-tune have in common: flags and their objects."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any
+
+from absl import flags
+import keras
+import numpy as np
+import tensorflow as tf
+
+import checkpoints
+import common_flags
+import feature_files
+import model_selection
+import modeling
+import optimization
+import tokenization
+import training
+
+FLAGS = flags.FLAGS
+
+
+def define_fine_tuning_flags(max_seq_length: int) -> None:
+  """Declares what every program that fine-tunes takes."""
+  flags.DEFINE_string(
+    "vocab_file", None, "The vocab.txt of the model.", required=True
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  for name, default, least, text in (
+    ("max_seq_length", max_seq_length, 3, "Most tokens per input."),
+    ("predict_batch_size", 8, 1, "Inputs of --max_seq_length per batch."),
+    (
+      "early_stopping_patience",
+      0,
+      0,
+      "Evaluations in a row without a better score after which training ends; "
+      "0 to go on to the end.",
+    ),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=least)
+  for name, default, text in (
+    ("num_train_epochs", 3.0, "Times to go through the training data."),
+    ("warmup_proportion", 0.1, "Part of training with a rising rate."),
+    (
+      "eval_every_epochs",
+      0.0,
+      "Epochs from one evaluation during training to the next, instead of "
+      "--eval_every_steps; 0 for none. With either, the weights of the best "
+      "evaluation are kept in output_dir/best and used from then on.",
+    ),
+    (
+      "layerwise_lr_decay",
+      1.0,
+      "Factor between the learning rates of a layer and the one above it; the "
+      "head has the full rate.",
+    ),
+  ):
+    flags.DEFINE_float(name, default, text, lower_bound=0.0)
+  flags.DEFINE_string(
+    "freeze_layers",
+    "0",
+    "How many layers to leave as they are, from the bottom, with the "
+    "embeddings; or 'gradual': only the head at first, and one more layer from "
+    "the top after every epoch.",
+  )
+  flags.DEFINE_string(
+    "best_metric", None, "The score that decides which weights are best."
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    False,
+    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
+    "and to the same effect.",
+  )
+
+
+def load_trained_weights(
+  folder: str, model: keras.Model, will_train: bool
+) -> int:
+  """Loads what fine-tuning starts from, or what it left.
+
+  Args:
+    folder: of the run.
+    model: whose weights to load.
+    will_train: whether the model is to be trained; if not, the best weights of
+      the run come before the newest, and none may be missing.
+
+  Returns:
+    The number of updates behind the weights.
+
+  Raises:
+    ValueError: the checkpoint does not fit the model, or none is there.
+  """
+  variables = training.model_variables(model)
+  if will_train:
+    return common_flags.load_weights(folder, variables)
+  step = model_selection.restore_best(folder, variables)
+  if step is not None:
+    print(f"weights from the best evaluation, at step {step}")
+    return step
+  if not checkpoints.latest_checkpoint(folder):
+    if not FLAGS.init_checkpoint:
+      raise ValueError(
+        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
+        "or --init_checkpoint with one"
+      )
+    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    if missing:
+      raise ValueError(
+        f"--init_checkpoint={FLAGS.init_checkpoint} is not trained for this "
+        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
+      )
+  return common_flags.load_weights(folder, variables)
+
+
+def check_fine_tuning_flags(config: modeling.BertConfig) -> None:
+  """Compares vocabulary, casing and lengths with the model.
+
+  Raises:
+    ValueError: they are of another model, or too long for this one.
+  """
+  size = len(tokenization.load_vocab(FLAGS.vocab_file))
+  # Configs may round the size up, to a multiple of 128 at most.
+  if not size <= config.vocab_size < size + 128:
+    raise ValueError(
+      f"--vocab_file={FLAGS.vocab_file} has {size} tokens, the vocab_size of "
+      f"--bert_config_file={FLAGS.bert_config_file} is {config.vocab_size}: "
+      "they are of different models"
+    )
+  if FLAGS.max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={FLAGS.max_seq_length} is above the config's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  tokenization.validate_case_matches_checkpoint(
+    FLAGS.do_lower_case, FLAGS.init_checkpoint
+  )
+
+
+def fine_tuning_plan(
+  folder: str, num_rows: int, seed: int
+) -> training.TrainingPlan:
+  """Makes the `training.TrainingPlan` of the flags that count epochs.
+
+  Args:
+    folder: of the run.
+    num_rows: training examples, or windows of them.
+    seed: of the run.
+
+  Raises:
+    ValueError: not one batch is to be trained on.
+  """
+  batch_size, epochs = FLAGS.train_batch_size, FLAGS.num_train_epochs
+  # Truncated, and in this order of operations: the original's.
+  num_train_steps = int(num_rows / batch_size * epochs)
+  if not num_train_steps:
+    raise ValueError(
+      f"{num_rows} training examples are less than one batch in "
+      f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
+    )
+  every = FLAGS.eval_every_steps
+  if FLAGS.eval_every_epochs:
+    every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
+  return dataclasses.replace(
+    common_flags.training_plan(folder, num_train_steps),
+    eval_every_steps=every,
+    seed=seed,
+  )
+
+
+def evaluates_while_training() -> bool:
+  """Tells whether training is interrupted by evaluations."""
+  return bool(
+    FLAGS.do_train and (FLAGS.eval_every_steps or FLAGS.eval_every_epochs)
+  )
+
+
+def batch_order(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
+  """Returns the batches to predict rows in, by their indices.
+
+  Args:
+    lengths: int [N], tokens of each row.
+    batch_size: rows of --max_seq_length per batch; of shorter rows, more.
+  """
+  if is_static():
+    return feature_files.equal_batches(len(lengths), batch_size)
+  return feature_files.batches_by_tokens(
+    lengths, batch_size * FLAGS.max_seq_length
+  )
+
+
+def is_static() -> bool:
+  """Tells whether all batches have to be of one shape."""
+  on_tpu = FLAGS.use_tpu or FLAGS.distribution == "tpu"
+  return FLAGS.pad_to_max_length or on_tpu
+
+
+def best_metric(default: str, known: Iterable[str]) -> str:
+  """Returns the name of the score that decides which weights are best.
+
+  Args:
+    default: without --best_metric; without "eval_".
+    known: the scores there are, likewise.
+
+  Raises:
+    ValueError: there is no such score.
+  """
+  name = (FLAGS.best_metric or default).removeprefix("eval_")
+  known = list(known)
+  if name not in known:
+    raise ValueError(
+      f"--best_metric={name}: expected one of {', '.join(known)}"
+    )
+  return f"eval_{name}"
+
+
+def make_history(
+  strategy: tf.distribute.Strategy, folder: str, private: str, metric: str
+) -> model_selection.History | None:
+  """Makes the record of evaluations during training, if there are any.
+
+  Args:
+    strategy: tells whether this worker is the chief.
+    folder: of the run.
+    private: see `common_flags.private_folder`; for all workers but the chief.
+    metric: from `best_metric`.
+  """
+  if not evaluates_while_training():
+    return None
+  is_chief = strategy.extended.should_checkpoint
+  return model_selection.History(
+    folder if is_chief else private, metric, FLAGS.early_stopping_patience
+  )
+
+
+def model_settings(**others: Any) -> dict[str, Any]:
+  """Returns what a model is bound to: its tokens, and what a program adds."""
+  return {
+    **others,
+    "do_lower_case": FLAGS.do_lower_case,
+    "vocab_file_sha256": feature_files.hash_file(FLAGS.vocab_file),
+  }
+
+
+def training_settings(
+  features: feature_files.FeatureFile, *names: str
+) -> dict[str, Any]:
+  """Returns what must not change when training goes on.
+
+  Args:
+    features: of the training data.
+    names: of flags of this program that have a part in it.
+  """
+  names = (
+    "train_batch_size",
+    "learning_rate",
+    "warmup_proportion",
+    "layerwise_lr_decay",
+    "freeze_layers",
+    *names,
+  )
+  return {
+    "training_features": features.key,
+    **{name: getattr(FLAGS, name) for name in names},
+  }
+
+
+def check_model_settings(folder: str, settings: dict[str, Any]) -> None:
+  """Compares `model_settings` with those of the runs in a folder.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  common_flags.check_settings(_settings_file(folder), settings)
+
+
+def check_training_settings(folder: str, settings: dict[str, Any]) -> None:
+  """Compares `training_settings` with those of a training to go on with.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  if checkpoints.latest_checkpoint(folder):
+    common_flags.check_settings(_training_file(folder), settings)
+
+
+def write_settings(
+  folder: str,
+  config: modeling.BertConfig,
+  strategy: tf.distribute.Strategy,
+  of_model: dict[str, Any],
+  of_training: dict[str, Any] | None,
+) -> None:
+  """Leaves in the run's folder what later runs in it must agree with.
+
+  Args:
+    folder: of the run.
+    config: of the model.
+    strategy: only its chief writes.
+    of_model, of_training: from `model_settings` and `training_settings`; None
+      if nothing is to be trained.
+  """
+  common_flags.write_config(folder, config, strategy)
+  if not strategy.extended.should_checkpoint:
+    return
+  common_flags.write_settings(_settings_file(folder), of_model)
+  if of_training is not None:
+    common_flags.write_settings(_training_file(folder), of_training)
+
+
+def _settings_file(folder):
+  return os.path.join(folder, "settings.json")
+
+
+def _training_file(folder):
+  return os.path.join(folder, "training.json")
+
+
+def fine_tune(
+  strategy: tf.distribute.Strategy,
+  model: keras.Model,
+  loss_fn: training.LossFn,
+  source: training.TrainingInput,
+  plan: training.TrainingPlan,
+  num_rows: int,
+  history: model_selection.History | None,
+  evaluate: Callable[[int], Mapping[str, float]],
+) -> training.TrainingResult:
+  """Trains with the optimizer of the flags and restores the best weights.
+
+  Args:
+    strategy, model, loss_fn, source, plan: see `training.train`.
+    num_rows: training examples, or windows of them.
+    history: see `training.train`; None without evaluations.
+    evaluate: scores the model at a step.
+
+  Returns:
+    The `training.TrainingResult`; its step is that of the weights.
+  """
+  with strategy.scope():
+    optimizer = optimization.create_optimizer(
+      model.trainable_variables,
+      FLAGS.learning_rate,
+      plan.num_train_steps,
+      int(plan.num_train_steps * FLAGS.warmup_proportion),
+      FLAGS.layerwise_lr_decay,
+      _freeze_layers(),
+      num_rows / plan.train_batch_size,
+    )
+  result = training.train(
+    strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+  )
+  if not history or result.signal:
+    return result
+  best = model_selection.restore_best(
+    plan.output_dir, training.model_variables(model)
+  )
+  if best is None:
+    return result
+  print(f"weights from the best evaluation: {history.summary()}")
+  return result._replace(step=best)
+
+
+def _freeze_layers() -> int | str:
+  value = FLAGS.freeze_layers
+  if value == "gradual":
+    return value
+  if not value.isdecimal():
+    raise ValueError(
+      f"--freeze_layers={value}: expected a number of layers, or gradual"
+    )
+  return int(value)
