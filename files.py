@@ -13,8 +13,11 @@ import gzip
 import lzma
 import math
 import os
+import sys
 from typing import BinaryIO
 import zlib
+
+STANDARD_INPUT = "-"  # What `read_lines` calls it.
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
@@ -67,7 +70,8 @@ def read_lines(path: str) -> Iterator[str]:
   buffers are in memory.
 
   Args:
-    path: a local file, or a remote one that TensorFlow can open.
+    path: a local file, a remote one that TensorFlow can open, or "-", which is
+      the standard input.
 
   Raises:
     ValueError: the bytes are not UTF-8, with the offset (after decompression)
@@ -109,6 +113,9 @@ def open_bytes(path: str) -> BinaryIO:
 @contextlib.contextmanager
 def _open_for_reading(path: str) -> Iterator[BinaryIO]:
   with contextlib.ExitStack() as stack:
+    if path == STANDARD_INPUT:
+      yield sys.stdin.buffer  # Not ours to close.
+      return
     source = stack.enter_context(open_bytes(path))
     if path.endswith(".gz"):
       source = stack.enter_context(gzip.open(source))
@@ -277,12 +284,15 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
 
 def _write_pieces(path: str, pieces: Iterable[str]) -> None:
   with replace_on_success(path) as temporary, _os_errors(path):
-    if is_remote(path):
-      import tensorflow as tf  # Slow; only remote paths need it.
-
-      output = tf.io.gfile.GFile(temporary, "wb")
-    else:
-      output = open(temporary, "wb")
-    with output:
+    with open_for_writing(temporary) as output:
       for piece in pieces:
         output.write(piece.encode("utf-8"))
+
+
+def open_for_writing(path: str) -> BinaryIO:
+  """Opens a local or a remote file to write bytes to it."""
+  if is_remote(path):
+    import tensorflow as tf  # Slow; only remote paths need it.
+
+    return tf.io.gfile.GFile(path, "wb")
+  return open(path, "wb")

@@ -58,7 +58,12 @@ def encode_integer(value: int) -> bytes:
 
 def float_feature(values: Sequence[float]) -> bytes:
   """Encodes floats as a tf.train.Feature, in 32 bits each."""
-  return _feature(2, struct.pack(f"<{len(values)}f", *values))
+  return packed_float_feature(struct.pack(f"<{len(values)}f", *values))
+
+
+def packed_float_feature(packed: bytes) -> bytes:
+  """Makes a tf.train.Feature of little-endian floats of 32 bits."""
+  return _feature(2, packed)
 
 
 def bytes_feature(values: Iterable[bytes]) -> bytes:
