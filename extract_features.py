@@ -1,0 +1,198 @@
+"""Writes BERT's vectors of texts: of every token, or one of every text.
+
+  python extract_features.py --input_file=texts.txt --output_file=out.jsonl \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4
+
+A text is a line; `a ||| b` is a pair.
+"""
+
+from collections.abc import Iterator
+import functools
+import time
+from typing import NamedTuple
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import tensorflow as tf
+
+import inference_flags
+import modeling
+import text_inputs
+import tokenization
+import training
+import vector_files
+
+FLAGS = flags.FLAGS
+
+# A window ends with so many lines, or with so many bytes of their vectors.
+_WINDOW_LINES = 4096
+_WINDOW_BYTES = 1 << 28
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  inference_flags.define_inference_flags(batch_size=32, input_file=None)
+  flags.DEFINE_string(
+    "output_file", None, "What to write the vectors to.", required=True
+  )
+  flags.DEFINE_list(
+    "layers",
+    ["-1", "-2", "-3", "-4"],
+    "Numbers of layers: 0 is the lowest, -1 the highest.",
+  )
+  flags.DEFINE_enum(
+    "pooling",
+    "none",
+    ["none", "cls", "mean", "max"],
+    "none: a vector for every token. Or one for every text, of each layer: cls "
+    "is that of [CLS]; mean and max are over all tokens, [CLS] and [SEP] "
+    "included, padding not.",
+  )
+  flags.DEFINE_enum(
+    "output_format",
+    "jsonl",
+    vector_files.FORMATS,
+    "jsonl: the original's JSON, a line for a text, rounded to 6 decimals. "
+    "npz: arrays for numpy.load. tfrecord: a tf.train.Example for a text.",
+  )
+  flags.DEFINE_bool(
+    "use_one_hot_embeddings",
+    False,
+    "Accepted and not used: it makes no difference to the result.",
+  )
+
+
+def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
+  """Computes the vectors of a batch.
+
+  Args:
+    model: a `modeling.BertModel`.
+    features: input_ids, input_mask and segment_ids, int32 [B, S].
+    layers: numbers of L layers.
+    pooling: as the flag.
+
+  Returns:
+    vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
+  """
+  mask = features["input_mask"]
+  states = model(
+    features["input_ids"],
+    mask,
+    features["segment_ids"],
+    return_hidden_states=True,
+  ).hidden_states[1:]  # The first is the embedding.
+  if pooling == "cls":
+    states = [state[:, :1] for state in states]
+  chosen = tf.stack([states[layer] for layer in layers], axis=2)
+  chosen = tf.cast(chosen, tf.float32)  # [B, S, L, H]
+  if pooling == "none":
+    return {"vectors": chosen}
+  if pooling == "cls":
+    return {"vectors": chosen[:, 0]}
+  is_token = mask[:, :, None, None] > 0
+  if pooling == "max":
+    lowest = chosen.dtype.min
+    return {"vectors": tf.reduce_max(tf.where(is_token, chosen, lowest), 1)}
+  total = tf.reduce_sum(tf.where(is_token, chosen, 0.0), 1)
+  count = tf.cast(tf.reduce_sum(mask, 1), tf.float32)
+  return {"vectors": total / count[:, None, None]}
+
+
+def read_layers(config: modeling.BertConfig) -> list[int]:
+  """Reads --layers."""
+  count = config.num_hidden_layers
+  try:
+    layers = list(map(int, FLAGS.layers))
+  except ValueError:
+    layers = []
+  if not layers or not all(-count <= layer < count for layer in layers):
+    raise ValueError(
+      f"--layers={','.join(FLAGS.layers)}: expected numbers from {-count} to "
+      f"{count - 1}, separated by commas: the model has {count} layers"
+    )
+  return layers
+
+
+class Extractor(NamedTuple):
+  """A model and what is to be computed with it."""
+
+  predictor: training.Predictor
+  tokenizer: tokenization.FullTokenizer
+  encode: text_inputs.Encoder
+  layers: list[int]
+  bytes_per_vector: int  # Of all its layers.
+
+  def extract(self, lines) -> Iterator[vector_files.Line]:
+    """Computes the vectors of lines, a window at a time."""
+    rows = ((line.index, self.encode(line.text)) for line in lines)
+    windows = text_inputs.windows(
+      rows, _WINDOW_LINES, self._size, _WINDOW_BYTES
+    )
+    for window in windows:
+      indices, inputs = zip(*window, strict=True)
+      vectors = self._predict(inputs)
+      for index, row, values in zip(indices, inputs, vectors, strict=True):
+        ids = row["input_ids"]
+        tokens = self.tokenizer.convert_ids_to_tokens(ids)
+        yield vector_files.Line(index, ids, tokens, values)
+      lines.report()
+
+  def _size(self, item):
+    tokens = len(item[1]["input_ids"]) if FLAGS.pooling == "none" else 1
+    return tokens * self.bytes_per_vector
+
+  def _predict(self, rows):
+    batching = inference_flags.batching()
+    if FLAGS.pooling == "none":
+      return text_inputs.predict_tokens(self.predictor, rows, batching)
+    return text_inputs.predict(self.predictor, rows, batching)["vectors"]
+
+
+def make_extractor() -> Extractor:
+  """Makes the model of the flags and loads its weights."""
+  strategy = common_flags.make_strategy()
+  config = inference_flags.read_config()
+  layers = read_layers(config)
+  tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+  encode = text_inputs.Encoder(tokenizer, FLAGS.max_seq_length)
+  with strategy.scope():
+    model = modeling.BertModel(config, common_flags.compute_dtype())
+  inference_flags.load_weights(
+    training.model_variables(model),
+    optional=lambda name: not name.startswith("bert/"),
+  )
+  compute = functools.partial(
+    compute_vectors, layers=layers, pooling=FLAGS.pooling
+  )
+  predictor = training.Predictor(strategy, model, compute)
+  size = 4 * len(layers) * config.hidden_size
+  return Extractor(predictor, tokenizer, encode, layers, size)
+
+
+def main() -> None:
+  start = time.monotonic()
+  lines = inference_flags.Lines()
+  extractor = make_extractor()
+  lines.start()
+  with vector_files.open_writer(
+    FLAGS.output_file, FLAGS.output_format, extractor.layers
+  ) as writer:
+    for line in extractor.extract(lines):
+      writer.write(line)
+    lines.check_not_empty()
+  encode = extractor.encode
+  print(f"{lines.count:,} lines, {encode.tokens:,} tokens, {lines.speed()}")
+  if encode.cut:
+    print(
+      f"{encode.cut:,} lines were cut to --max_seq_length="
+      f"{FLAGS.max_seq_length} tokens"
+    )
+  print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, define_flags)

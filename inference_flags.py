@@ -1,0 +1,171 @@
+"""What the programs that apply a trained model to text have in common."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import os
+import sys
+from typing import NamedTuple
+
+from absl import flags
+import tensorflow as tf
+
+import checkpoints
+import common_flags
+import files
+import fine_tuning_flags
+import modeling
+import progress
+import text_inputs
+
+FLAGS = flags.FLAGS
+
+
+def define_inference_flags(batch_size: int, input_file: str | None) -> None:
+  """Declares what every such program takes.
+
+  Args:
+    batch_size: the default.
+    input_file: the default; None to require one.
+  """
+  for name, text in (
+    (
+      "bert_config_file",
+      "The bert_config.json of the model: its architecture.",
+    ),
+    (
+      "init_checkpoint",
+      "The weights: the prefix of a TF1 checkpoint or a folder with one in it, "
+      "such as an unpacked release or the output of a training.",
+    ),
+    ("vocab_file", "The vocab.txt of the model."),
+  ):
+    flags.DEFINE_string(name, None, text, required=True)
+  flags.DEFINE_string(
+    "input_file",
+    input_file,
+    "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
+    "or - for the standard input.",
+    required=input_file is None,
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  flags.DEFINE_integer(
+    "max_seq_length", 128, "Most tokens per input.", lower_bound=3
+  )
+  flags.DEFINE_integer(
+    "batch_size",
+    batch_size,
+    "Inputs of --max_seq_length per batch; of shorter ones, more.",
+    lower_bound=1,
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    False,
+    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
+    "and to the same effect.",
+  )
+  common_flags.define_device_flags()
+
+
+def read_config() -> modeling.BertConfig:
+  """Reads the config and compares vocabulary, casing and lengths with it.
+
+  Raises:
+    ValueError: they do not fit.
+  """
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  fine_tuning_flags.check_fine_tuning_flags(config)
+  return config
+
+
+def load_weights(
+  variables: dict[str, tf.Variable], optional: Callable[[str], bool]
+) -> None:
+  """Loads --init_checkpoint.
+
+  Args:
+    variables: of the model, by name.
+    optional: tells the names that the model or the checkpoint may lack.
+
+  Raises:
+    ValueError: it does not fit.
+  """
+  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  checkpoints.load(prefix, variables, optional)
+  # The standard output may be the program's result.
+  print(f"weights from {prefix}", file=sys.stderr)
+
+
+def batching() -> text_inputs.Batching:
+  """Returns how inputs are put into batches."""
+  return text_inputs.Batching(
+    lambda lengths: fine_tuning_flags.batch_order(lengths, FLAGS.batch_size),
+    FLAGS.max_seq_length if fine_tuning_flags.is_static() else None,
+  )
+
+
+class Line(NamedTuple):
+  """A line of the input."""
+
+  index: int  # From 0, over all files.
+  text: str
+  source: str  # Where it is, for error messages.
+
+
+class Lines:
+  """The lines of --input_file, and how far they have been worked through.
+
+  Attributes:
+    count: of the lines read so far.
+
+  Raises:
+    ValueError: there is no such file.
+  """
+
+  def __init__(self):
+    self._paths = [FLAGS.input_file]
+    if FLAGS.input_file != files.STANDARD_INPUT:
+      self._paths = files.expand_patterns(FLAGS.input_file, "input_file")
+    self.count = self._bytes = 0
+    # How much text there is shows at its end only if it is compressed, say.
+    known = all(map(os.path.isfile, self._paths)) and not any(
+      path.endswith((".gz", ".xz")) for path in self._paths
+    )
+    self._total = sum(map(os.path.getsize, self._paths)) if known else 0
+    self.start()
+
+  def start(self) -> None:
+    """Measures the speed from now on."""
+    self._progress = progress.Progress(self._total)
+    self._lines = progress.Progress(0)
+
+  def __iter__(self) -> Iterator[Line]:
+    """Yields them once."""
+    for path in self._paths:
+      name = "standard input" if path == files.STANDARD_INPUT else path
+      for number, text in enumerate(files.read_lines(path), 1):
+        yield Line(self.count, text, f"{name}:{number}")
+        self.count += 1
+        self._bytes += len(text.encode()) + 1
+
+  def check_not_empty(self) -> None:
+    """Raises a ValueError if there was no line."""
+    if not self.count:
+      raise ValueError(f"--input_file={FLAGS.input_file}: it holds no line")
+
+  def report(self) -> None:
+    """Prints how much is done and how long the rest takes, every few seconds.
+
+    Call it when what was read has been worked through.
+    """
+    if self._progress.is_due():
+      eta = f"  ETA {self._progress.eta(self._bytes)}" if self._total else ""
+      self._progress.print_line(f"{self.count:,} lines  {self.speed()}{eta}")
+
+  def speed(self) -> str:
+    """Returns the mean speed so far, in words."""
+    return f"{self._lines.units_per_second(self.count):,.1f} lines/s"

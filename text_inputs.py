@@ -1,0 +1,204 @@
+"""Lines of text as inputs of a model that is not trained: packed and batched.
+
+However long a text is, only a window of its lines is in memory. The lines of a
+window are sorted by length, so that batches hold little padding, and their
+results are put back in order.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+import re
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+import tokenization
+import training
+
+_Item = TypeVar("_Item")
+
+# The last of several separators counts, as in the original.
+_PAIR = re.compile(r"(.*) \|\|\| (.*)")
+
+
+# An input of the model: lists of integers by the name of the feature. Those of
+# `_PER_TOKEN` are as long as the input, the others the same for all inputs.
+Row = dict[str, list[int]]
+_PER_TOKEN = tokenization.PackedIds._fields
+
+
+class Batching(NamedTuple):
+  """How rows are put into batches."""
+
+  # From the lengths of rows, int [N], to the batches, by the rows' indices.
+  make_order: Callable[[np.ndarray], list[np.ndarray]]
+  width: int | None = None  # Tokens to pad to; None pads to the longest row.
+
+
+class Encoder:
+  """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
+
+  What is too long is cut: a pair's longer text at its end, token by token.
+
+  Args:
+    tokenizer: of the model.
+    max_seq_length: most tokens of a row, [CLS] and [SEP] included.
+
+  Attributes:
+    tokens: how many there were in all lines so far, those that were cut off
+      and [CLS] and [SEP] not counted.
+    cut: how many lines were cut.
+
+  Raises:
+    ValueError: the vocabulary lacks [CLS] or [SEP].
+  """
+
+  def __init__(
+    self, tokenizer: tokenization.FullTokenizer, max_seq_length: int
+  ):
+    self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
+    self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
+      ["[CLS]", "[SEP]"]
+    )
+    self.tokens = self.cut = 0
+
+  def __call__(self, line: str) -> Row:
+    """Encodes a line; one that holds no token becomes [CLS] [SEP]."""
+    line = line.strip()
+    pair = _PAIR.fullmatch(line)
+    texts = pair.groups() if pair else (line, "")
+    ids_a, ids_b = map(self._tokenizer.encode, texts)
+    whole = len(ids_a) + len(ids_b)
+    room = self._max_seq_length - (3 if ids_b else 2)
+    tokenization.truncate_pair(ids_a, ids_b, room)
+    self.tokens += len(ids_a) + len(ids_b)
+    self.cut += len(ids_a) + len(ids_b) < whole
+    return self.pack(ids_a, ids_b)
+
+  def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
+    """Makes a row of tokens that fit."""
+    packed = tokenization.pack(
+      ids_a, ids_b, cls_id=self._cls_id, sep_id=self._sep_id
+    )
+    return packed._asdict()
+
+
+def windows(
+  items: Iterable[_Item],
+  most_items: int,
+  cost: Callable[[_Item], int] = lambda item: 0,
+  most_cost: int = 0,
+) -> Iterator[list[_Item]]:
+  """Cuts a stream into lists.
+
+  >>> list(windows([3, 3, 3, 9, 1], 2, lambda n: n, 8))
+  [[3, 3], [3], [9], [1]]
+
+  Args:
+    items: the stream; read no further than needed.
+    most_items: in one list.
+    cost: of an item.
+    most_cost: of one list, unless a single item costs more.
+  """
+  window, total = [], 0
+  for item in items:
+    if window and total + cost(item) > most_cost > 0:
+      yield window
+      window, total = [], 0
+    window.append(item)
+    total += cost(item)
+    if len(window) == most_items:
+      yield window
+      window, total = [], 0
+  if window:
+    yield window
+
+
+def predict(
+  predictor: training.Predictor, rows: list[Row], batching: Batching
+) -> dict[str, np.ndarray]:
+  """Predicts rows; results are of one shape whatever the batch's length.
+
+  Returns:
+    One array per result, [N, ...], in the order of the rows.
+  """
+  order = batching.make_order(_lengths(rows))
+  results = predictor(_dataset(rows, order, batching.width))
+  # Where a batch was filled up, a row has come more than once.
+  first = np.unique(np.concatenate(order), return_index=True)[1]
+  return {name: values[first] for name, values in results.items()}
+
+
+def predict_tokens(
+  predictor: training.Predictor, rows: list[Row], batching: Batching
+) -> list[np.ndarray]:
+  """Predicts the tokens of rows.
+
+  Args:
+    predictor: returns one tensor, [B, S, ...].
+    rows: of N lengths.
+    batching: of them.
+
+  Returns:
+    N arrays [length, ...], in the order of the rows.
+  """
+  lengths = _lengths(rows)
+
+  def width(indices):
+    return batching.width or lengths[indices].max()
+
+  results: list[np.ndarray] = [np.empty(0)] * len(rows)
+  # Arrays of different lengths do not make one: a call for each length.
+  for _, group in itertools.groupby(batching.make_order(lengths), width):
+    order = list(group)
+    (values,) = predictor(_dataset(rows, order, batching.width)).values()
+    for index, value in zip(np.concatenate(order), values, strict=True):
+      results[index] = value[: lengths[index]]
+  return results
+
+
+def _lengths(rows: list[Row]) -> np.ndarray:
+  return np.array([len(row["input_ids"]) for row in rows])
+
+
+def _dataset(rows, order, width) -> tf.data.Dataset:
+  """Yields batches of rows as features."""
+
+  def make_batches():
+    for indices in order:
+      yield pad([rows[index] for index in indices], width)
+
+  signature = {
+    name: tf.TensorSpec(
+      [None, width if name in _PER_TOKEN else len(values)], tf.int32
+    )
+    for name, values in rows[0].items()
+  }
+  batches = tf.data.Dataset.from_generator(
+    make_batches, output_signature=signature
+  )
+  return batches.prefetch(2)
+
+
+def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
+  """Stacks rows, what there is of each token padded with zeros on the right.
+
+  Args:
+    rows: with the same features.
+    width: tokens to pad to; None for those of the longest row.
+
+  Returns:
+    int32 [B, S] by name.
+  """
+  batch = {}
+  for name in rows[0]:
+    lists = [row[name] for row in rows]
+    longest = max(map(len, lists))
+    size = width if width and name in _PER_TOKEN else longest
+    batch[name] = np.zeros([len(rows), size], np.int32)
+    for target, values in zip(batch[name], lists, strict=True):
+      target[: len(values)] = values
+  return batch
