@@ -349,21 +349,21 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
   return list(indices.reshape(-1, batch_size))
 
 
-def trim(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
   """Cuts the padding that a batch of rows has in common.
 
   Args:
-    features: tensors [B, S] by name, among them input_mask, int [B, S].
+    features: tensors [B, ..., S] by name, among them input_mask, int.
+    names: what is to be shortened besides input_ids, input_mask, segment_ids.
 
   Returns:
-    The same; those of the shape of input_mask shortened.
+    The same, shortened to the longest row.
   """
-  mask = features["input_mask"]
   # Not rounded up: a quarter of a short batch would be padding, which costs
   # more than even lengths gain.
-  length = tf.reduce_max(tf.reduce_sum(mask, axis=1))
-  per_token = ("input_ids", "input_mask", "segment_ids")
+  length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
+  per_token = ("input_ids", "input_mask", "segment_ids", *names)
   return {
-    name: value[:, :length] if name in per_token else value
+    name: value[..., :length] if name in per_token else value
     for name, value in features.items()
   }

@@ -169,3 +169,16 @@ def test_trim_keeps_what_any_row_needs():
 def test_trim_stays_within_the_longest_possible():
   mask = np.ones([1, 11], np.int32)
   assert feature_files.trim({"input_mask": mask})["input_mask"].shape == (1, 11)
+
+
+def test_trim_takes_other_names_and_choices():
+  mask = np.zeros([2, 3, 8], np.int32)
+  mask[1, 2, :5] = 1
+  features = {"input_mask": mask, "label_mask": mask, "other": mask}
+  trimmed = feature_files.trim(features, "label_mask")
+  shapes = {name: value.shape for name, value in trimmed.items()}
+  assert shapes == {
+    "input_mask": (2, 3, 5),
+    "label_mask": (2, 3, 5),
+    "other": (2, 3, 8),
+  }

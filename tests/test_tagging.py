@@ -1,0 +1,319 @@
+"""Reading tagged words, converting tags, windows and features."""
+
+import doctest
+
+import pytest
+import tensorflow as tf
+
+import tagging
+import tokenization
+
+CONLL = """-DOCSTART- -X- O O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+
+Peter NNP I-NP I-PER
+
+
+-DOCSTART- -X- O O
+
+Blackburn NNP I-NP I-PER
+"""
+# Entities that touch, of one type and of two, and one of three words.
+CONVERSIONS = {
+  "iob1": "I-A B-A O I-B I-A I-A I-A",
+  "iob2": "B-A B-A O B-B B-A I-A I-A",
+  "iobes": "S-A S-A O S-B B-A I-A E-A",
+  "bmes": "S-A S-A O S-B B-A M-A E-A",
+}
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##d", "e"]
+
+
+def write(tmp_path, text):
+  path = tmp_path / "data.txt"
+  path.write_text(text, encoding="utf-8")
+  return tagging.Source(str(path))
+
+
+def read(tmp_path, text, **changes):
+  source = write(tmp_path, text)._replace(**changes)
+  return list(tagging.read_sentences(source))
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY) + "\n")
+  return tokenization.FullTokenizer(str(path))
+
+
+def test_examples_in_docstrings():
+  result = doctest.testmod(tagging)
+  assert result.attempted and not result.failed
+
+
+def test_sentences_and_documents_of_conll(tmp_path):
+  sentences = read(tmp_path, CONLL, scheme="iob1")
+  assert [s.words for s in sentences] == [
+    ("EU", "rejects"),
+    ("Peter",),
+    ("Blackburn",),
+  ]
+  assert [s.tags for s in sentences] == [("I-ORG", "O"), ("I-PER",)] + [
+    ("I-PER",)
+  ]
+  assert [s.document for s in sentences] == [0, 0, 1]
+  assert [s.line for s in sentences] == [3, 6, 11]
+
+
+def test_columns_are_chosen_by_number(tmp_path):
+  columns = {"token_column": 2, "tag_column": 1, "scheme": "none"}
+  (sentence,) = read(tmp_path, "0 DT The\n1 NN cat\n", **columns)
+  assert sentence[:2] == (("The", "cat"), ("DT", "NN"))
+
+
+def test_tabs_separate_words_with_spaces_and_returns_are_no_text(tmp_path):
+  text = "\ufeffNew York\tB-LOC\r\n\u3000\tO\r\n\r\nin\tO\r\n"
+  sentences = read(tmp_path, text)
+  assert [s.words for s in sentences] == [("New York", "\u3000"), ("in",)]
+  assert sentences[0].tags == ("B-LOC", "O")
+
+
+def test_plain_text_is_split_into_words(tmp_path):
+  text = "He (Al) saw U.S. troops.\n\n \n我在IBM工作，。\n"
+  first, second = read(tmp_path, text, format="text")
+  assert first.words == tuple("He ( Al ) saw U.S . troops .".split())
+  assert first.offsets[1:4] == ((3, 4), (4, 6), (6, 7))
+  assert second.words == ("我", "在", "IBM", "工", "作", "，", "。")
+  assert (first.document, second.document, second.line) == (0, 1, 4)
+
+
+def test_plain_text_is_split_into_characters(tmp_path):
+  (sentence,) = read(tmp_path, "在 IBM\n", format="characters")
+  assert sentence.words == ("在", "I", "B", "M")
+  assert sentence.offsets == ((0, 1), (2, 3), (3, 4), (4, 5))
+
+
+@pytest.mark.parametrize("separator", [" ", ""])
+def test_offsets_of_words_in_the_text_of_a_sentence(tmp_path, separator):
+  (sentence,) = read(tmp_path, "Al O\nsaw O\nMe O\n")
+  text, offsets = tagging.text_of(sentence, separator)
+  assert text == separator.join(["Al", "saw", "Me"])
+  assert [text[start:end] for start, end in offsets] == ["Al", "saw", "Me"]
+
+
+FAULTS = {
+  "no tag": (
+    "a b O\nc d\n",
+    {},
+    ":2: expected 3 columns as in the lines before, found 2",
+  ),
+  "one column": (
+    "a\n",
+    {},
+    ":1: expected at least 2 columns, a word and its tag, found 1",
+  ),
+  "too few for the number": (
+    "a x y O\n\nb O\n",
+    {"tag_column": 3},
+    ":3: expected at least 4 columns (see --token_column and --tag_column), "
+    "found 2",
+  ),
+  "outside of the scheme": (
+    "a B-X\nb E-X\n",
+    {},
+    ":2: the tag 'E-X' is outside of the scheme iob2: expected O, or B- or I- "
+    "and a type (see --tag_scheme and --tag_column)",
+  ),
+  "a type without its prefix": (
+    "a X\n",
+    {"scheme": "bmes"},
+    ":1: the tag 'X' is outside of the scheme bmes: expected O, or B-, M-, E- "
+    "or S- and a type (see --tag_scheme and --tag_column)",
+  ),
+  "empty word": ("a\tO\n\tO\n", {}, ":2: the word is empty"),
+  "empty file": ("\n-DOCSTART- O\n\n", {}, ": holds no sentence"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_lines_are_named(tmp_path, name):
+  text, changes, message = FAULTS[name]
+  with pytest.raises(ValueError) as error:
+    read(tmp_path, text, **changes)
+  assert str(error.value) == f"{tmp_path / 'data.txt'}{message}"
+
+
+@pytest.mark.parametrize("source", CONVERSIONS)
+@pytest.mark.parametrize("target", CONVERSIONS)
+def test_tags_are_converted_between_schemes(source, target):
+  tags = CONVERSIONS[source].split()
+  assert tagging.convert_tags(tags, target) == CONVERSIONS[target].split()
+
+
+def test_tags_without_a_type_are_converted():
+  assert tagging.convert_tags(["B", "I", "O", "B"], "bmes") == list("BEOS")
+
+
+def test_no_scheme_is_converted_as_it_is():
+  assert tagging.convert_tags(["NN", "I-X"], "none") == ["NN", "I-X"]
+
+
+@pytest.mark.parametrize(
+  ("tags", "scheme"),
+  [
+    *((tags, scheme) for scheme, tags in CONVERSIONS.items()),
+    ("O B-A I-A", "iob2"),
+    ("B M E S", "bmes"),
+    ("DT NN O", "none"),
+    ("NNP B-NP-like PRP$", None),
+  ],
+)
+def test_schemes_are_found(tmp_path, tags, scheme):
+  source = write(tmp_path, "".join(f"w {tag}\n" for tag in tags.split()))
+  if scheme:
+    assert tagging.find_scheme(source) == scheme
+    return
+  with pytest.raises(ValueError) as error:
+    tagging.find_scheme(source)
+  assert str(error.value) == (
+    f"{source.path}:1: the tag 'NNP' is outside of every scheme: expected O, "
+    "or B-, I-, E-, S- or M- and a type (--tag_scheme=none takes all tags as "
+    "they are)"
+  )
+
+
+def test_labels_are_all_prefixes_of_the_types(tmp_path):
+  sentences = read(tmp_path, "a I-B\nb O\n\nc B-A\n", scheme="iob1")
+  labels = tagging.find_labels(sentences, "iob2")
+  assert labels == ["O", "B-A", "I-A", "B-B", "I-B"]
+  assert tagging.scheme_of_labels(labels) == "iob2"
+  labels = tagging.find_labels(sentences, "bmes")
+  assert labels[:5] == ["O", "B-A", "M-A", "E-A", "S-A"]
+  assert tagging.scheme_of_labels(labels) == "bmes"
+  assert tagging.find_labels(sentences, "none") == ["B-A", "I-B", "O"]
+
+
+def test_data_without_an_entity_cannot_be_learned(tmp_path):
+  sentences = read(tmp_path, "a O\n")
+  with pytest.raises(ValueError, match="no entity, all tags are O"):
+    tagging.find_labels(sentences, "iob2")
+  with pytest.raises(ValueError, match="two labels or more, found only O"):
+    tagging.find_labels(sentences, "none")
+
+
+def windows(lengths, bounds, room):
+  return [w for _, w in tagging.fit_windows(lengths, bounds, room)]
+
+
+def test_a_long_sentence_is_split_between_words():
+  # Tokens 2 2 2 2 2 2 2 in windows of 5: two words fit, the rest is context.
+  found = windows([2] * 7, [(0, 7)], 5)
+  assert [(w.first, w.last) for w in found] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+  assert [(w.start, w.end) for w in found] == [(0, 2), (2, 4), (4, 6), (5, 7)]
+
+
+def test_context_is_shared_between_both_sides():
+  bounds = [(0, 4), (4, 6), (6, 10)]
+  assert windows([1] * 10, bounds, 6)[1] == (2, 8, 4, 6)
+  # One side has too little; the other gets what is left.
+  assert windows([1] * 10, [(0, 1), (1, 3), (3, 10)], 6)[1] == (0, 6, 1, 3)
+  # The first sentence has two windows.
+  assert windows([1] * 10, [(0, 7), (7, 9), (9, 10)], 6)[2] == (4, 10, 7, 9)
+
+
+def test_context_is_made_of_whole_words():
+  assert windows([3, 2, 3], [(0, 1), (1, 2), (2, 3)], 6)[1] == (1, 3, 1, 2)
+
+
+def make_sentence(words, tags=None, document=0):
+  tags = tags and tuple(tags.split())
+  return tagging.Sentence(tuple(words.split()), tags, document, "x", 1)
+
+
+LABELS = ["O", "B-X", "I-X"]
+
+
+def test_first_tokens_have_the_labels(tokenizer):
+  (feature,) = tagging.make_features(
+    [make_sentence("add b cd", "B-X O I-X")], tokenizer, LABELS, 16
+  )
+  #                          CLS a  ##d ##d b  c  ##d SEP
+  assert feature.input_ids == [2, 4, 7, 7, 5, 6, 7, 3]
+  assert feature.label_ids == [0, 1, 0, 0, 0, 2, 0, 0]
+  assert feature.label_mask == [0, 1, 0, 0, 1, 1, 0, 0]
+
+
+def test_every_word_has_a_token(tokenizer):
+  (feature,) = tagging.make_features(
+    [make_sentence("a \u200b zzz")], tokenizer, LABELS, 16
+  )
+  assert feature.input_ids == [2, 4, 1, 1, 3]
+  assert feature.label_mask == [0, 1, 1, 1, 0]
+  assert feature.label_ids == [0, 3, 3, 3, 0]  # Not known.
+
+
+def test_a_tag_unseen_in_training_has_the_number_after_the_last(tokenizer):
+  (feature,) = tagging.make_features(
+    [make_sentence("a b", "B-Y B-X")], tokenizer, LABELS, 16
+  )
+  assert feature.label_ids == [0, 3, 1, 0]
+
+
+def test_a_word_longer_than_the_window_is_cut(tokenizer):
+  features = list(
+    tagging.make_features(
+      [make_sentence("a" + "d" * 9 + " b", "B-X O")], tokenizer, LABELS, 5
+    )
+  )
+  assert [f.input_ids for f in features] == [[2, 4, 7, 7, 3], [2, 5, 3]]
+
+
+def test_no_word_is_lost_whatever_the_window(tokenizer):
+  sentences = [make_sentence("a cd e " * n) for n in (1, 5, 2)]
+  for max_seq_length in (3, 4, 5, 7, 10, 64):
+    for context in (False, True):
+      features = list(
+        tagging.make_features(
+          sentences, tokenizer, LABELS, max_seq_length, context
+        )
+      )
+      counts = [0, 0, 0]
+      for feature in features:
+        assert len(feature.input_ids) <= max_seq_length
+        counts[feature.sentence] += sum(feature.label_mask)
+      assert counts == [3, 15, 6]
+
+
+def test_document_context_is_of_the_same_document_and_has_no_labels(tokenizer):
+  sentences = [
+    make_sentence("e e", "O O"),
+    make_sentence("a b", "B-X O"),
+    make_sentence("c", "B-X"),
+    make_sentence("e", "O", document=1),
+  ]
+  features = list(tagging.make_features(sentences, tokenizer, LABELS, 16, True))
+  assert features[1].input_ids == [2, 8, 8, 4, 5, 6, 3]
+  assert features[1].label_mask == [0, 0, 0, 1, 1, 0, 0]
+  assert features[1].label_ids == [0, 0, 0, 1, 0, 0, 0]
+  assert features[3].input_ids == [2, 8, 3]
+  assert [f.sentence for f in features] == [0, 1, 2, 3]
+
+
+def test_records_are_padded(tokenizer):
+  (feature,) = tagging.make_features(
+    [make_sentence("a", "I-X")], tokenizer, LABELS, 16
+  )
+  example = tf.train.Example.FromString(tagging.encode_feature(feature, 5))
+  found = {
+    name: list(value.int64_list.value)
+    for name, value in example.features.feature.items()
+  }
+  assert found == {
+    "input_ids": [2, 4, 3, 0, 0],
+    "input_mask": [1, 1, 1, 0, 0],
+    "segment_ids": [0, 0, 0, 0, 0],
+    "label_ids": [0, 2, 0, 0, 0],
+    "label_mask": [0, 1, 0, 0, 0],
+  }
