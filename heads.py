@@ -6,6 +6,7 @@ modeling.py are. Shapes:
   L labels.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -189,3 +190,264 @@ class ClassifierModel(keras.Model):
     weights = tf.cast(self.output_weights.value, self.compute_dtype)
     logits = tf.matmul(pooled, weights, transpose_b=True)
     return tf.cast(logits, tf.float32) + self.output_bias.value  # [B, L]
+
+
+class TaggerModel(keras.Model):
+  """BERT with one dense layer on every token (section 5.3).
+
+  Call with the tensors `modeling.BertModel` takes; returns logits, float32
+  [B, S, L].
+
+  Args:
+    config: the architecture.
+    num_labels: L.
+    dtype: see `modeling.BertModel`.
+    dropout_rate: on the output of BERT.
+  """
+
+  def __init__(
+    self,
+    config: modeling.BertConfig,
+    num_labels: int,
+    dtype: str = "float32",
+    dropout_rate: float = 0.1,
+  ):
+    super().__init__(dtype=dtype, name="tagger")
+    self.dropout_rate = dropout_rate
+    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert.pooler.trainable = False  # It is not used: not to be decayed.
+    self.output_weights, self.output_bias = _make_output(
+      num_labels, config.hidden_size
+    )
+
+  def call(self, input_ids, input_mask, segment_ids, seed=None):
+    bert_seed = modeling.fold_in(seed, 0)
+    bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
+    dropped = modeling.dropout(
+      bert.sequence_output, self.dropout_rate, modeling.fold_in(seed, 1)
+    )
+    return _score_tokens(dropped, self.output_weights, self.output_bias)
+
+
+class FeatureTaggerModel(keras.Model):
+  """A BiLSTM on the layers of a BERT that stays as it is (section 5.3).
+
+  Only what is on top of BERT is trained. Arguments of the call, and what it
+  returns, are those of `TaggerModel`.
+
+  Args:
+    config: the architecture.
+    num_labels: L.
+    dtype: of BERT; see `modeling.BertModel`. All else is float32.
+    layers: whose outputs are concatenated, 0 being the embeddings and -1 the
+      last layer; None mixes all of them by learned weights, see `ScalarMix`.
+    lstm_size: units of the LSTMs in each direction.
+    lstm_layers: their number, one above the other.
+    dropout_rate: on the input of every LSTM and of the output.
+  """
+
+  def __init__(
+    self,
+    config: modeling.BertConfig,
+    num_labels: int,
+    dtype: str = "float32",
+    layers: Sequence[int] | None = (-4, -3, -2, -1),
+    lstm_size: int = 768,
+    lstm_layers: int = 2,
+    dropout_rate: float = 0.1,
+  ):
+    super().__init__(dtype="float32", name="feature_tagger")
+    self.layers_used, self.dropout_rate = layers, dropout_rate
+    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert.trainable = False
+    self.mix, size = None, config.hidden_size
+    if layers is None:
+      self.mix = ScalarMix(config.num_hidden_layers + 1)
+    else:
+      size *= len(layers)
+    self.lstms = []
+    for index in range(lstm_layers):
+      self.lstms.append(BiLstm(size, lstm_size, name=f"lstm_{index}"))
+      size = 2 * lstm_size
+    self.output_weights, self.output_bias = _make_output(num_labels, size)
+
+  def call(self, input_ids, input_mask, segment_ids, seed=None):
+    hidden = self._features(input_ids, input_mask, segment_ids)
+    lengths = tf.reduce_sum(input_mask, -1)  # [B]
+    for index, lstm in enumerate(self.lstms):
+      hidden = self._drop(hidden, seed, index)
+      hidden = lstm(hidden, lengths)  # [B, S, 2 * lstm_size]
+    dropped = self._drop(hidden, seed, len(self.lstms))
+    return _score_tokens(dropped, self.output_weights, self.output_bias)
+
+  def _features(self, input_ids, input_mask, segment_ids):
+    states = self.bert(
+      input_ids, input_mask, segment_ids, return_hidden_states=True
+    ).hidden_states
+    states = [tf.cast(tf.stop_gradient(s), tf.float32) for s in states]
+    if self.mix is not None:
+      return self.mix(states)  # [B, S, H]
+    return tf.concat([states[layer] for layer in self.layers_used], -1)
+
+  def _drop(self, x, seed, index):
+    return modeling.dropout(x, self.dropout_rate, modeling.fold_in(seed, index))
+
+
+def _make_output(num_labels: int, size: int):
+  """Makes the weights [L, size] and the bias [L] of a dense layer.
+
+  They have the names of a classifier's: not in a layer, without a prefix.
+  """
+  weights = keras.Variable(
+    keras.initializers.TruncatedNormal(stddev=0.02),
+    shape=[num_labels, size],
+    name="output_weights",
+  )
+  bias = keras.Variable(
+    "zeros", shape=[num_labels], name="output_bias", autocast=False
+  )
+  return weights, bias
+
+
+def _score_tokens(hidden, weights, bias):
+  """Applies a dense layer in float32: [B, S, size] to [B, S, L]."""
+  shape = tf.shape(hidden)
+  rows = tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])
+  weights = tf.cast(weights.value, tf.float32)
+  logits = tf.matmul(rows, weights, transpose_b=True) + bias.value  # [B*S, L]
+  return tf.reshape(logits, [shape[0], shape[1], bias.shape[0]])
+
+
+class ScalarMix(keras.layers.Layer):
+  """Sums tensors of one shape by learned weights, as ELMo does its layers.
+
+  Peters et al., https://arxiv.org/abs/1802.05365, equation 1. Call with a list
+  of float32 tensors.
+
+  Args:
+    count: of the tensors.
+  """
+
+  def __init__(self, count: int, name: str = "scalar_mix"):
+    super().__init__(dtype="float32", name=name)
+    self.count = count
+    self.build()
+
+  def build(self, input_shape=None):
+    self.mix_weights = self.add_weight(
+      name="mix_weights", shape=[self.count], initializer="zeros"
+    )
+    self.scale = self.add_weight(name="scale", shape=[], initializer="ones")
+
+  def call(self, tensors):
+    shares = tf.unstack(tf.nn.softmax(self.mix_weights.value))
+    terms = [w * x for w, x in zip(shares, tensors, strict=True)]
+    return self.scale.value * tf.add_n(terms)
+
+
+class BiLstm(keras.layers.Layer):
+  """Two LSTMs, one from the left and one from the right, in float32.
+
+  Call with x [B, S, I] and lengths, int [B]; returns [B, S, 2 * units]. What is
+  beyond the length of a sequence does not reach what is within.
+  """
+
+  def __init__(self, input_size: int, units: int, name: str):
+    super().__init__(dtype="float32", name=name)
+    self.input_size, self.units = input_size, units
+    self.forward_lstm = Lstm(units, name="forward")
+    self.backward_lstm = Lstm(units, name="backward")
+    self.build()
+
+  def build(self, input_shape=None):
+    self.forward_lstm.build([None, None, self.input_size])
+    self.backward_lstm.build([None, None, self.input_size])
+
+  def call(self, x, lengths):
+    x = tf.transpose(x, [1, 0, 2])  # [S, B, I]
+    turned = tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
+    backward = tf.reverse_sequence(
+      self.backward_lstm(turned), lengths, seq_axis=0, batch_axis=1
+    )
+    both = tf.concat([self.forward_lstm(x), backward], -1)
+    return tf.transpose(both, [1, 0, 2])  # [B, S, 2 * units]
+
+
+class Lstm(keras.layers.Layer):
+  """A long short-term memory, from the left to the right.
+
+  Hochreiter & Schmidhuber (1997), with forget gates (Gers et al., 2000). Call
+  with [S, B, I]; returns [S, B, units].
+  """
+
+  def __init__(self, units: int, name: str):
+    super().__init__(dtype="float32", name=name)
+    self.units = units
+
+  def build(self, input_shape):
+    self.input_weights = self.add_weight(
+      name="input_weights",
+      shape=[input_shape[-1], 4 * self.units],
+      initializer="glorot_uniform",
+    )
+    self.recurrent_weights = self.add_weight(
+      name="recurrent_weights",
+      shape=[self.units, 4 * self.units],
+      initializer="orthogonal",
+    )
+    self.bias = self.add_weight(
+      name="bias", shape=[4 * self.units], initializer="zeros"
+    )
+
+  def call(self, x):
+    # All steps at once: only the recurrent product has to wait.
+    inputs = tf.tensordot(x, self.input_weights.value, 1) + self.bias.value
+    recurrent_weights = self.recurrent_weights.value
+
+    def step(state, inputs):
+      hidden, memory = state  # [B, units]
+      gates = inputs + tf.matmul(hidden, recurrent_weights)
+      write, forget, candidate, output = tf.split(gates, 4, -1)
+      # The 1 keeps what is remembered at first (Jozefowicz et al., 2015).
+      memory = tf.sigmoid(forget + 1.0) * memory
+      memory += tf.sigmoid(write) * tf.tanh(candidate)
+      return tf.sigmoid(output) * tf.tanh(memory), memory
+
+    zeros = tf.zeros([tf.shape(x)[1], self.units])
+    return tf.scan(step, inputs, (zeros, zeros))[0]
+
+
+class SpanOutput(NamedTuple):
+  """What `SpanModel` returns, float32 [B, S]."""
+
+  start_logits: tf.Tensor
+  end_logits: tf.Tensor
+
+
+class SpanModel(keras.Model):
+  """BERT with one dense layer that scores each token as a span's start and end.
+
+  This is section 4.2 of the paper. Call with the tensors `modeling.BertModel`
+  takes; returns a `SpanOutput`.
+  """
+
+  def __init__(self, config: modeling.BertConfig, dtype: str = "float32"):
+    super().__init__(dtype=dtype, name="span")
+    self.bert = modeling.BertModel(config, dtype=dtype)
+    # Their names in Google's checkpoints; the deviation is not the config's.
+    with keras.name_scope("cls"), keras.name_scope("squad"):
+      self.output_weights = keras.Variable(
+        keras.initializers.TruncatedNormal(stddev=0.02),
+        shape=[2, config.hidden_size],
+        name="output_weights",
+      )
+      self.output_bias = keras.Variable(
+        "zeros", shape=[2], name="output_bias", autocast=False
+      )
+
+  def call(self, input_ids, input_mask, segment_ids, seed=None):
+    bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    weights = tf.cast(self.output_weights.value, self.compute_dtype)
+    logits = tf.matmul(bert.sequence_output, weights, transpose_b=True)
+    logits = tf.cast(logits, tf.float32) + self.output_bias.value  # [B, S, 2]
+    return SpanOutput(logits[:, :, 0], logits[:, :, 1])
