@@ -4,6 +4,7 @@ TensorFlow is imported only for a path such as `gs://...`, inside the function
 that meets one: importing it takes seconds and hundreds of megabytes.
 """
 
+import codecs
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
@@ -91,6 +92,34 @@ def read_lines(path: str) -> Iterator[str]:
         ) from None
       offset += len(line)
       yield text.removesuffix("\n")
+
+
+def read_chunks(path: str, size: int = 1 << 20) -> Iterator[str]:
+  """Yields a UTF-8 text in parts of `size` bytes, wherever its lines end.
+
+  Args:
+    path: as for `read_lines`, whose errors it raises.
+    size: of a part, after decompression.
+  """
+  offset, rest = 0, b""
+  with _os_errors(path), _open_for_reading(path) as source:
+    chunks = iter(lambda: source.read(size), b"")
+    while True:
+      chunk = _next_line(chunks, path)
+      whole = rest + chunk
+      try:
+        # A character may be cut in two, but not at the end of the file.
+        text, used = codecs.utf_8_decode(whole, "strict", not chunk)
+      except UnicodeDecodeError as error:
+        raise ValueError(
+          f"{path}: byte offset {offset + error.start}: not UTF-8 "
+          f"({error.reason})"
+        ) from None
+      if text:
+        yield text
+      if not chunk:
+        return
+      offset, rest = offset + used, whole[used:]
 
 
 def _next_line(lines: Iterator[bytes], path: str) -> bytes:

@@ -18,7 +18,7 @@ import unicodedata
 
 # Blocks of Chinese characters, each of which becomes a word. Hangul, Hiragana
 # and Katakana are written with spaces or in runs and are left alone.
-_CJK_RANGES = (
+CJK_RANGES = (
   (0x3400, 0x4DBF),
   (0x4E00, 0x9FFF),
   (0xF900, 0xFAFF),
@@ -33,7 +33,7 @@ _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 _DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
 # Characters that are words, and one id, wherever they stand: Chinese ones and
 # the punctuation usual among them. Punctuation may be missing from this list.
-_LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in _CJK_RANGES) + (
+_LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
   "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
   "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
 )
@@ -537,7 +537,7 @@ class WordpieceTokenizer:
 
 
 def _is_cjk(code_point: int) -> bool:
-  return any(first <= code_point <= last for first, last in _CJK_RANGES)
+  return any(first <= code_point <= last for first, last in CJK_RANGES)
 
 
 def _is_punctuation(char: str) -> bool:

@@ -1,0 +1,159 @@
+"""Scores of answers that are parts of a text, by the rules of SQuAD.
+
+The rules are those of the official evaluate-v1.1.py and evaluate-v2.0.py
+(https://rajpurkar.github.io/SQuAD-explorer/). They compare words between
+spaces, which a Chinese text has none of; its answers are compared character by
+character, as MLQA does (https://arxiv.org/abs/1910.07475, section 4.2).
+"""
+
+import collections
+from collections.abc import Sequence
+import re
+import string
+from typing import NamedTuple
+import unicodedata
+
+import numpy as np
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str, is_unspaced: bool = False) -> str:
+  """Returns an answer without case, punctuation, articles and extra spaces.
+
+  Args:
+    text: the answer.
+    is_unspaced: whether its language is written without spaces; a space then
+      goes between its characters, and all of Unicode's punctuation counts.
+
+  >>> normalize_answer("The  U.S. Army, a force")
+  'us army force'
+  >>> normalize_answer("\u4e2d\u6587\u3002", is_unspaced=True)
+  '\u4e2d \u6587'
+  """
+  text = text.lower().translate(_PUNCTUATION)
+  if is_unspaced:
+    kept = (c for c in text if not unicodedata.category(c).startswith("P"))
+    text = "".join(c if c.isascii() else f" {c} " for c in kept)
+  return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+class AnswerScores(NamedTuple):
+  """How good one answer is, at best, beside those that people gave."""
+
+  exact_match: float  # 1 or 0.
+  f1: float  # From 0 to 1.
+
+
+def score_answer(
+  answer: str,
+  truths: Sequence[str],
+  version_2: bool = False,
+  is_unspaced: bool = False,
+) -> AnswerScores:
+  """Scores an answer by the truth that it is closest to.
+
+  Args:
+    answer: "" for none.
+    truths: what people answered; with `version_2` none if there is no answer.
+    version_2: no answer then equals no answer, in F1 too.
+    is_unspaced: see `normalize_answer`.
+  """
+  wanted = [normalize_answer(truth, is_unspaced) for truth in truths]
+  if version_2:
+    wanted = list(filter(None, wanted)) or [""]
+  given = normalize_answer(answer, is_unspaced)
+  return AnswerScores(
+    max(float(given == truth) for truth in wanted),
+    max(_f1(given.split(), truth.split(), version_2) for truth in wanted),
+  )
+
+
+def _f1(given: list[str], wanted: list[str], version_2: bool) -> float:
+  if version_2 and not (given and wanted):
+    return float(given == wanted)
+  common = (collections.Counter(given) & collections.Counter(wanted)).total()
+  if not common:
+    return 0.0
+  precision, recall = common / len(given), common / len(wanted)
+  return 2 * precision * recall / (precision + recall)
+
+
+def answer_metrics(scores: Sequence[AnswerScores]) -> dict[str, float]:
+  """Returns the means in percent, as SQuAD v1.1 reports them."""
+  return {
+    "exact_match": _percent([score.exact_match for score in scores]),
+    "f1": _percent([score.f1 for score in scores]),
+  }
+
+
+def version_2_metrics(
+  given: Sequence[AnswerScores],
+  answered: Sequence[AnswerScores],
+  odds: Sequence[float],
+  has_answer: Sequence[bool],
+) -> dict[str, float]:
+  """Returns the scores that SQuAD v2.0 reports, in percent, and thresholds.
+
+  Args:
+    given: of what was answered, which may be nothing.
+    answered: of the best answer that is not nothing, for the same questions.
+    odds: of there being no answer, higher is likelier.
+    has_answer: whether there is one.
+
+  Returns:
+    exact_match and f1; the same beginning with has_answer_ and no_answer_ for
+    the questions with and without an answer, where there are any; best_f1 and
+    best_f1_threshold, and the same of exact_match: what answering only below a
+    threshold of the odds gives. The official program searches the answers that
+    are left by an earlier threshold; this one searches all.
+  """
+  metrics = answer_metrics(given)
+  for name, wanted in (("has_answer", True), ("no_answer", False)):
+    part = [
+      score
+      for score, has in zip(given, has_answer, strict=True)
+      if bool(has) == wanted
+    ]
+    if part:
+      for key, value in answer_metrics(part).items():
+        metrics[f"{name}_{key}"] = value
+  for key in ("exact_match", "f1"):
+    values = np.array([getattr(score, key) for score in answered])
+    best, threshold = best_threshold(values, odds, has_answer)
+    metrics[f"best_{key}"] = 100.0 * best
+    metrics[f"best_{key}_threshold"] = threshold
+  return metrics
+
+
+def best_threshold(
+  scores: Sequence[float], odds: Sequence[float], has_answer: Sequence[bool]
+) -> tuple[float, float]:
+  """Finds up to which odds of no answer it is best to answer.
+
+  Args:
+    scores: of the answers, 0 to 1; without meaning where there is no answer.
+    odds: of there being no answer.
+    has_answer: whether there is one.
+
+  Returns:
+    The best mean score, 0 to 1, and the lowest threshold that gives it: one of
+    the odds, or 1 below all of them if nothing should be answered.
+  """
+  scores, odds = np.asarray(scores, float), np.asarray(odds, float)
+  has_answer = np.asarray(has_answer, bool)
+  order = np.argsort(odds, kind="stable")
+  # Answering wins a score where there is an answer, and loses 1 where not.
+  gains = np.where(has_answer, scores, -1.0)[order].cumsum()
+  # Of equal odds all are answered or none is.
+  last = np.flatnonzero(np.append(np.diff(odds[order]) > 0, True))
+  best = last[gains[last].argmax()]
+  silent = float(np.count_nonzero(~has_answer))
+  if gains[best] <= 0:
+    return silent / len(odds), float(odds.min() - 1.0)
+  return float(silent + gains[best]) / len(odds), float(odds[order][best])
+
+
+def _percent(values) -> float:
+  return 100.0 * float(np.mean(values))

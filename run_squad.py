@@ -1,0 +1,182 @@
+"""Fine-tunes BERT to answer questions: SQuAD v1.1, v2.0 and your own texts.
+
+  python run_squad.py --do_train=true --train_file=train-v1.1.json \
+    --do_predict=true --predict_file=dev-v1.1.json --output_dir=/tmp/squad \
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+    --init_checkpoint=$BERT/bert_model.ckpt --learning_rate=3e-5
+"""
+
+from typing import NamedTuple
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import keras
+import numpy as np
+import tensorflow as tf
+
+import fine_tuning_flags
+import heads
+import modeling
+import squad_flags
+import squad_inputs
+import training
+
+FLAGS = flags.FLAGS
+
+_NEVER = -1e9  # Far below any logit.
+
+
+def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
+  """Makes the model; this is the place for another head.
+
+  Returns:
+    A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
+    a seed for its dropout, int32 [2] or None; returns a `heads.SpanOutput`.
+  """
+  return heads.SpanModel(config, dtype)
+
+
+def compute_logits(model, features, seed=None) -> heads.SpanOutput:
+  names = ["input_ids", "input_mask", "segment_ids"]
+  return model(*(features[name] for name in names), seed)
+
+
+def mask_padding(logits, features) -> tf.Tensor:
+  """Makes padding no candidate, float32 [B, S]."""
+  mask = tf.cast(features["input_mask"], tf.float32)
+  return logits + _NEVER * (1.0 - mask)
+
+
+def predict(model, features) -> dict[str, tf.Tensor]:
+  """Computes the logits of a batch, float32 [B, max_seq_length]."""
+  results = compute_logits(model, features)._asdict()
+  if FLAGS.padding_competes:
+    return results
+  missing = FLAGS.max_seq_length - tf.shape(features["input_ids"])[1]
+  return {
+    name: tf.pad(
+      mask_padding(logits, features),
+      [[0, 0], [0, missing]],
+      constant_values=_NEVER,
+    )
+    for name, logits in results.items()
+  }
+
+
+def loss_fn(model, features, seed):
+  """Sums the losses over a batch; see `training.LossFn`.
+
+  The loss of a window is the mean cross entropy of its start and its end.
+  Padding is no candidate, so that a window's loss is the same in any batch.
+  """
+  logits = compute_logits(model, features, seed)
+  losses = [
+    tf.nn.sparse_softmax_cross_entropy_with_logits(
+      features[labels], mask_padding(values, features)
+    )
+    for labels, values in (
+      ("start_positions", logits.start_logits),
+      ("end_positions", logits.end_logits),
+    )
+  ]
+  losses = tf.add_n(losses) / 2.0  # [B]
+  weights = tf.ones_like(losses)
+  return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
+
+
+class Run(NamedTuple):
+  """A model and its data."""
+
+  strategy: tf.distribute.Strategy
+  config: modeling.BertConfig
+  model: keras.Model
+  inputs: squad_flags.Inputs
+  predictor: training.Predictor
+  folder: str
+  private: str  # A local folder of this worker alone.
+
+
+def prepare(strategy, config, private) -> Run:
+  """Reads and checks all data, then makes the model: no work is lost."""
+  folder = FLAGS.output_dir
+  common_flags.claim_output_dir(folder, config)
+  inputs = squad_flags.open_inputs(folder, private)
+  keras.utils.set_random_seed(FLAGS.seed % 2**32)
+  with strategy.scope():
+    model = create_model(config, common_flags.compute_dtype())
+  predictor = training.Predictor(strategy, model, predict)
+  return Run(strategy, config, model, inputs, predictor, folder, private)
+
+
+def train(run: Run) -> training.TrainingResult:
+  """Trains, or goes on with it; ends with the best weights, if some are."""
+  split = run.inputs.train
+  parse = squad_flags.make_parser(run.config, is_training=True)
+  return fine_tuning_flags.fine_tune(
+    run.strategy,
+    run.model,
+    loss_fn,
+    squad_flags.training_source(split, parse, FLAGS.seed),
+    fine_tuning_flags.fine_tuning_plan(
+      run.folder, len(split.features), FLAGS.seed
+    ),
+    len(split.features),
+    fine_tuning_flags.make_history(
+      run.strategy, run.folder, run.private, squad_flags.best_metric()
+    ),
+    lambda step: evaluate(run, run.inputs.eval),
+  )
+
+
+def all_logits(run: Run, split: squad_inputs.Split) -> np.ndarray:
+  """Computes the logits of every window, float32 [2, windows, S]."""
+  order = squad_flags.batch_order(split)
+  parse = squad_flags.make_parser(run.config, is_training=False)
+  return squad_inputs.compute_logits(
+    run.predictor, split, parse, order, run.private
+  )
+
+
+def evaluate(run: Run, split: squad_inputs.Split) -> dict[str, float]:
+  """Scores the model on questions with answers."""
+  return squad_flags.score(split, all_logits(run, split))
+
+
+def write_predictions(run: Run) -> None:
+  """Answers all questions, writes the answers, and scores them if it can."""
+  split = run.inputs.predict
+  logits = all_logits(run, split)
+
+  def tune(on):
+    values = logits if on is split else all_logits(run, on)
+    return squad_flags.score(on, values)
+
+  threshold = squad_flags.choose_threshold(run.folder, run.inputs, tune)
+  if run.strategy.extended.should_checkpoint:
+    squad_flags.write_answers(run.folder, split, logits, threshold)
+
+
+def main() -> int | None:
+  squad_flags.check_flags()
+  strategy = common_flags.make_strategy()
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  fine_tuning_flags.check_fine_tuning_flags(config)
+  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+    run = prepare(strategy, config, private)
+    fine_tuning_flags.load_trained_weights(
+      run.folder, run.model, FLAGS.do_train
+    )
+    squad_flags.write_settings(run.folder, config, strategy, run.inputs)
+    if FLAGS.do_train:
+      _, interrupted_by = train(run)
+      if interrupted_by:
+        return 128 + interrupted_by
+    if FLAGS.do_predict:
+      write_predictions(run)
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, squad_flags.define_flags)

@@ -1,0 +1,202 @@
+"""Reads questions about texts: SQuAD v1.1 and v2.0, and files of your own.
+
+A file is SQuAD's JSON (CMRC 2018 and others have the same form), JSON Lines of
+
+  {"id": "1", "question": "...", "context": "...",
+   "answers": [{"text": "...", "answer_start": 17}]}
+
+with or without `answers`, or TSV of id, question and context. It may be
+compressed; of a JSON file no more than an article is in memory.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+import itertools
+from typing import Any, NamedTuple
+
+import json_items
+import tables
+
+_COLUMNS = ("id", "question", "context")
+
+
+class Answer(NamedTuple):
+  """An answer that a person gave."""
+
+  text: str
+  start: int | None  # Its first character in the context, if that is known.
+
+
+class Question(NamedTuple):
+  """A question about a context."""
+
+  question_id: str
+  text: str
+  answers: tuple[Answer, ...] | None  # None: not known; () : there is none.
+  place: str  # Where it is from, in words.
+
+
+class Paragraph(NamedTuple):
+  """A context and the questions about it."""
+
+  context: str
+  questions: tuple[Question, ...]
+
+
+def read_paragraphs(path: str) -> Iterator[Paragraph]:
+  """Yields the paragraphs of a file, in their order.
+
+  Args:
+    path: its name ends in .json, or in .jsonl, .tsv, .txt or .csv; .gz or .xz
+      may follow. The first row of a table may hold the names of its columns.
+
+  Raises:
+    ValueError: the file is not of these forms, or a question or context of it
+      is missing or empty; with the place.
+    OSError: the file cannot be read.
+  """
+  name = path.removesuffix(".gz").removesuffix(".xz").lower()
+  if name.endswith(".json"):
+    for article in json_items.read_list(path, "data"):
+      yield from _read_article(article, path)
+    return
+  rows = _read_jsonl(path) if name.endswith(".jsonl") else _read_table(path)
+  # A context that is repeated from row to row need be worked on only once.
+  for context, group in itertools.groupby(rows, lambda row: row[0]):
+    yield Paragraph(context, tuple(question for _, question in group))
+
+
+def read_questions(path: str) -> Iterator[Question]:
+  """Yields the questions of a file; see `read_paragraphs`."""
+  for paragraph in read_paragraphs(path):
+    yield from paragraph.questions
+
+
+def unique_questions(
+  paragraphs: Iterable[Paragraph],
+) -> Iterator[Paragraph]:
+  """Passes on paragraphs; a ValueError names an id that two questions have."""
+  seen: set[int] = set()
+  for paragraph in paragraphs:
+    for question in paragraph.questions:
+      key = hash(question.question_id)  # Smaller than the id itself.
+      if key in seen:
+        raise ValueError(
+          f"{question.place}: a second question has the id"
+          f" {question.question_id!r}; answers are given by id"
+        )
+      seen.add(key)
+    yield paragraph
+
+
+def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
+  title = article.get("title", "") if isinstance(article, dict) else ""
+  place = f"{path}: article {title!r}"
+  for paragraph in _list(article, "paragraphs", place):
+    questions = _list(paragraph, "qas", place)
+    ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
+    near = f"{path}: question {ids[0]!r}" if questions else place
+    context = _text(paragraph, "context", near)
+    read = []
+    for number, (question, question_id) in enumerate(
+      zip(questions, ids, strict=True), 1
+    ):
+      if type(question_id) is int:
+        question_id = str(question_id)
+      if not isinstance(question_id, str) or not question_id:
+        raise ValueError(
+          f"{place}: question {number} of a paragraph has no 'id'"
+        )
+      near = f"{path}: question {question_id!r}"
+      read.append(
+        Question(
+          question_id,
+          _text(question, "question", near),
+          _answers(question, near),
+          near,
+        )
+      )
+    if read:
+      yield Paragraph(context, tuple(read))
+
+
+def _read_jsonl(path: str) -> Iterator[tuple[str, Question]]:
+  for place, cells in tables.read_rows(path, "jsonl"):
+    question_id = _text(cells, "id", place)
+    question = _text(cells, "question", place)
+    context = _text(cells, "context", place)
+    answers = _answers(cells, place)
+    yield context, Question(question_id, question, answers, place)
+
+
+def _read_table(path: str) -> Iterator[tuple[str, Question]]:
+  first = next(tables.read_rows(path), None)
+  cells = [cell.strip().lower() for cell in first.cells] if first else []
+  has_header = {"question", "context"} <= set(cells)
+  if not has_header and cells and len(cells) != len(_COLUMNS):
+    raise ValueError(
+      f"{first.place}: {len(cells)} columns; expected id, question and context"
+      " with tabs between them, or a first row of names"
+    )
+  columns = _COLUMNS if has_header else range(len(_COLUMNS))
+  for place, values in tables.read_columns(path, columns, header=has_header):
+    named = dict(zip(_COLUMNS, values, strict=True))
+    question_id, question, context = (
+      _text(named, name, place) for name in _COLUMNS
+    )
+    yield context, Question(question_id, question, None, place)
+
+
+def _list(value: Any, key: str, place: str) -> list[Any]:
+  found = value.get(key) if isinstance(value, dict) else None
+  if not isinstance(found, list):
+    raise ValueError(f"{place}: expected a list under the key {key!r}")
+  return found
+
+
+def _text(value: Any, key: str, place: str) -> str:
+  """Returns a text that must be there and hold something."""
+  found = value.get(key)
+  if found is None:
+    raise ValueError(f"{place}: no {key!r}")
+  if not isinstance(found, str):
+    raise ValueError(f"{place}: expected a text as {key!r}, found {found!r}")
+  if not found.strip():
+    raise ValueError(f"{place}: the {key} is empty")
+  try:
+    found.encode()
+  except UnicodeEncodeError:
+    raise ValueError(
+      f"{place}: the {key} holds half of a surrogate pair"
+    ) from None
+  return found
+
+
+def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
+  """Reads answers as SQuAD has them, or as two lists under their names."""
+  is_impossible = value.get("is_impossible")
+  if is_impossible:
+    return ()
+  answers = value.get("answers")
+  if answers is None:
+    return None
+  try:
+    if isinstance(answers, dict):
+      pairs = zip(answers["text"], answers["answer_start"], strict=True)
+    else:
+      pairs = [(a["text"], a.get("answer_start")) for a in answers]
+    return tuple(
+      Answer(_checked(text, str), None if at is None else int(at))
+      for text, at in pairs
+    )
+  except (KeyError, TypeError, ValueError, AttributeError):
+    raise ValueError(
+      f"{place}: expected as 'answers' a list of"
+      f' {{"text": "...", "answer_start": 0}}, found {str(answers)[:80]}'
+    ) from None
+
+
+def _checked(value: Any, kind: type) -> Any:
+  if not isinstance(value, kind):
+    raise TypeError
+  return value

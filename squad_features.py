@@ -1,0 +1,413 @@
+"""Cuts texts into windows that BERT can take, with the question before each.
+
+Words and windows are those of the original: a text is split at whitespace, its
+words into tokens, and windows of as many tokens as fit begin `doc_stride`
+tokens apart. Nothing here imports TensorFlow, so that other processes start
+fast.
+"""
+
+import bisect
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+import functools
+import re
+from typing import NamedTuple
+
+import record_writer
+import squad
+import tokenization
+
+# The original's whitespace, which lacks most of what Unicode calls so.
+_SPACES = " \t\r\n\u202f"
+_WORDS = re.compile(f"[^{_SPACES}]+")
+_CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
+_CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
+_UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{_SPACES}]+")
+_SPACE_RUNS = re.compile(f"[{_SPACES}]+")
+# A cache of words is emptied when it holds so many.
+_CACHE_ENTRIES = 1 << 17
+# The original's first id. It and the ids after it take five bytes in a record,
+# up to 2^35, which lets them be filled in when the windows before are counted.
+FIRST_UNIQUE_ID = 1_000_000_000
+_UNIQUE_ID_BYTES = 5
+
+_encode_id = functools.cache(record_writer.encode_integer)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What shapes the features besides the data."""
+
+  vocab_file: str
+  do_lower_case: bool
+  max_seq_length: int
+  doc_stride: int
+  max_query_length: int
+  version_2_with_negative: bool
+
+  def check(self) -> None:
+    """Raises a ValueError if the lengths leave no room for the text."""
+    room = self.max_seq_length - self.max_query_length - 3
+    if room < 1:
+      raise ValueError(
+        f"--max_seq_length={self.max_seq_length}: expected more than "
+        f"--max_query_length={self.max_query_length} and 3, for [CLS], a "
+        "question, [SEP], some text and [SEP]"
+      )
+
+
+class Document(NamedTuple):
+  """A context as words and tokens."""
+
+  context: str
+  word_starts: list[int]  # The first character of each word.
+  word_ends: list[int]  # The one behind its last.
+  first_tokens: list[int]  # Of each word.
+  ids: list[int]  # Of all tokens.
+
+  def word_at(self, offset: int) -> int:
+    """Returns the word at a character; at whitespace, the one before it."""
+    return max(0, bisect.bisect_right(self.word_starts, offset) - 1)
+
+  def word_of(self, token: int) -> int:
+    """Returns the word that a token is of."""
+    return bisect.bisect_right(self.first_tokens, token) - 1
+
+  def last_token(self, word: int) -> int:
+    """Returns the last token of a word."""
+    if word + 1 < len(self.first_tokens):
+      return self.first_tokens[word + 1] - 1
+    return len(self.ids) - 1
+
+
+class Window(NamedTuple):
+  """A part of a document."""
+
+  start: int  # Its first token.
+  length: int
+
+
+def is_unspaced(context: str) -> bool:
+  r"""Tells whether a text is one of a language that is written without spaces.
+
+  It is if it has more Chinese characters than words between spaces: a few
+  Chinese names do not make an English text one.
+
+  >>> is_unspaced("\u5317\u4eac is Beijing."), is_unspaced("\u5317\u4eac\u3002")
+  (False, True)
+  """
+  if context.isascii():
+    return False
+  characters = len(_CHINESE_CHARACTER.findall(context))
+  return characters > len(_WORDS.findall(context))
+
+
+def make_document(
+  context: str, encode: Callable[[str], Sequence[int]]
+) -> Document:
+  """Splits a context into words and tokens.
+
+  The words are the original's. In a text without spaces these would be whole
+  sentences; there every Chinese character is a word, so that an answer may
+  begin and end at any of them. See `is_unspaced`.
+
+  Args:
+    context: the text.
+    encode: from a word to the ids of its tokens.
+  """
+  words = _UNSPACED_WORDS if is_unspaced(context) else _WORDS
+  spans = [match.span() for match in words.finditer(context)]
+  first_tokens, ids = [], []
+  for start, end in spans:
+    first_tokens.append(len(ids))
+    ids += encode(context[start:end])
+  starts, ends = [s for s, _ in spans], [e for _, e in spans]
+  return Document(context, starts, ends, first_tokens, ids)
+
+
+def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
+  """Returns windows over a text, up to the first that reaches its end.
+
+  >>> [tuple(window) for window in make_windows(7, 4, 2)]
+  [(0, 4), (2, 4), (4, 3)]
+  """
+  step = min(stride, size)
+  last = max(0, -(-(num_tokens - size) // step)) * step
+  return [
+    Window(start, min(size, num_tokens - start))
+    for start in range(0, last + 1, step)
+  ]
+
+
+def is_max_context(
+  windows: Sequence[Window], index: int, position: int
+) -> bool:
+  """Tells whether no other window shows more around a token.
+
+  What is around it is the smaller of what is to its left and to its right; a
+  hundredth of the window's length settles ties in favour of the longer one.
+
+  Args:
+    windows: from `make_windows`.
+    index: of one that holds the token.
+    position: of the token in the text.
+  """
+  step = windows[1].start if len(windows) > 1 else 1
+  size = windows[0].length
+  first = max(0, -(-(position - size + 1) // step))
+  best, best_index = None, None
+  for i in range(first, min(position // step + 1, len(windows))):
+    left = position - windows[i].start
+    right = windows[i].length - 1 - left
+    if right < 0:
+      continue
+    score = min(left, right) + 0.01 * windows[i].length
+    if best is None or score > best:
+      best, best_index = score, i
+  return best_index == index
+
+
+def find_answer(
+  document: Document,
+  answer: squad.Answer,
+  encode: Callable[[str], Sequence[int]],
+) -> tuple[int, int] | None:
+  """Finds the tokens of an answer, as close as tokens can be.
+
+  Words come first: those at the answer's first and last character. If a part
+  of their tokens is exactly the answer's, it is that part: "1895" of "(1895)".
+
+  Args:
+    document: the text.
+    answer: what was answered, and where.
+    encode: from a text to the ids of its tokens.
+
+  Returns:
+    The first and the last token; None if the text there is not the answer, as
+    in some data sets whose characters were once counted otherwise.
+  """
+  start, length = answer.start, len(answer.text)
+  if start is None or not length or start < 0:
+    return None
+  if start + length > len(document.context):
+    return None
+  first = document.word_at(start)
+  last = document.word_at(start + length - 1)
+  between = slice(document.word_starts[first], document.word_ends[last])
+  words = _SPACE_RUNS.sub(" ", document.context[between])
+  if " ".join(answer.text.split()) not in words:
+    return None
+  begin, end = document.first_tokens[first], document.last_token(last)
+  wanted = list(encode(answer.text))
+  for token in range(begin, end + 2 - len(wanted)) if wanted else ():
+    if document.ids[token : token + len(wanted)] == wanted:
+      return token, token + len(wanted) - 1
+  return (begin, end) if begin <= end else None
+
+
+@dataclasses.dataclass
+class Rows:
+  """The windows of some questions, as records, and what was noticed.
+
+  Attributes:
+    by_question: for each question its windows, record and number of tokens;
+      none if it is not to be trained on.
+    misplaced: describes answers that are not where they are said to be.
+    cut_questions: how many have more than max_query_length tokens.
+    labelled: how many have answers, or are known to have none.
+    outside: windows to train on that the answer is not in.
+  """
+
+  by_question: list[list[tuple[bytes, int]]] = dataclasses.field(
+    default_factory=list
+  )
+  misplaced: list[str] = dataclasses.field(default_factory=list)
+  cut_questions: int = 0
+  labelled: int = 0
+  outside: int = 0
+
+
+class FeatureMaker:
+  """Turns paragraphs into records; other processes have one each.
+
+  Args:
+    settings: shape the features.
+    is_training: adds where the answer is, and leaves out questions for which
+      that is not known.
+  """
+
+  def __init__(self, settings: Settings, is_training: bool):
+    self.settings, self._is_training = settings, is_training
+    tokenizer = tokenization.FullTokenizer(
+      settings.vocab_file, settings.do_lower_case
+    )
+    self._tokenizer = tokenizer
+    self._words: dict[str, list[int]] = {}
+    self.cls_id, self.sep_id = tokenizer.convert_tokens_to_ids(
+      ["[CLS]", "[SEP]"]
+    )
+
+  def encode(self, text: str) -> list[int]:
+    """Returns the ids of a text, remembered if it is a word."""
+    ids = self._words.get(text)
+    if ids is None:
+      if len(self._words) >= _CACHE_ENTRIES:
+        self._words.clear()
+      ids = self._words[text] = self._tokenizer.encode(text)
+    return ids
+
+  def tokens(self, ids: Sequence[int]) -> list[str]:
+    """Returns the tokens of ids."""
+    return self._tokenizer.convert_ids_to_tokens(ids)
+
+  def document(self, paragraph: squad.Paragraph) -> Document:
+    """Makes the document of a paragraph; a ValueError if it has no token."""
+    document = make_document(paragraph.context, self.encode)
+    if not document.ids:
+      place = paragraph.questions[0].place
+      raise ValueError(f"{place}: the context is empty: no token in it")
+    return document
+
+  def windows(
+    self, document: Document, question: squad.Question
+  ) -> tuple[list[int], list[Window]]:
+    """Returns the ids of a question, cut, and the windows of its text."""
+    settings = self.settings
+    query = self._tokenizer.encode(question.text)[: settings.max_query_length]
+    size = settings.max_seq_length - len(query) - 3
+    return query, make_windows(len(document.ids), size, settings.doc_stride)
+
+  def __call__(self, paragraphs: Sequence[squad.Paragraph]) -> Rows:
+    """Makes the records of some paragraphs."""
+    rows = Rows()
+    for paragraph in paragraphs:
+      document = self.document(paragraph)
+      encoded = [_encode_id(token) for token in document.ids]
+      for question in paragraph.questions:
+        self._add(rows, document, encoded, question)
+    return rows
+
+  def _add(self, rows, document, encoded, question):
+    whole = self._tokenizer.encode(question.text)
+    query, windows = self.windows(document, question)
+    rows.cut_questions += len(whole) > len(query)
+    rows.labelled += self._is_labelled(question.answers)
+    is_impossible, span = False, None
+    if self._is_training:
+      is_impossible = self._is_impossible(question)
+    if self._is_training and not is_impossible:
+      span = find_answer(document, question.answers[0], self.encode)
+      if span is None:
+        rows.misplaced.append(describe_misplaced(document, question))
+        rows.by_question.append([])
+        return
+    head = b"".join(map(_encode_id, [self.cls_id, *query, self.sep_id]))
+    records, labels = [], {}
+    for window in windows:
+      if self._is_training:
+        start, end = _positions(window, span, len(query) + 2)
+        rows.outside += not start
+        labels = _encode_labels(start, end, is_impossible)
+      records.append(self._encode(head, len(query), encoded, window, labels))
+    rows.by_question.append(records)
+
+  def _is_labelled(self, answers):
+    # An empty list means that there is no answer only where that is possible.
+    if self.settings.version_2_with_negative:
+      return answers is not None
+    return bool(answers)
+
+  def _is_impossible(self, question):
+    if question.answers is None:
+      raise ValueError(f"{question.place}: no 'answers' to train on")
+    if question.answers:
+      return False
+    if not self.settings.version_2_with_negative:
+      raise ValueError(
+        f"{question.place}: a question without an answer; pass "
+        "--version_2_with_negative=true to train on such questions"
+      )
+    return True
+
+  def _encode(self, head, query_length, encoded, window, labels):
+    length = query_length + window.length + 3
+    padding = bytes(self.settings.max_seq_length - length)
+    part = encoded[window.start : window.start + window.length]
+    packed = {
+      "input_ids": b"".join([head, *part, _encode_id(self.sep_id), padding]),
+      "input_mask": b"\1" * length + padding,
+      "segment_ids": bytes(query_length + 2)
+      + b"\1" * (window.length + 1)
+      + padding,
+      "unique_ids": _encode_id(FIRST_UNIQUE_ID),
+    }
+    features = {
+      name: record_writer.packed_feature(value)
+      for name, value in packed.items()
+    }
+    return record_writer.encode_example({**features, **labels}), length
+
+
+def set_unique_id(record: bytes, number: int) -> bytes:
+  """Puts the id of the window with a number into its record.
+
+  Features are in the order of their names, so the id is what a record ends in.
+  """
+  unique_id = record_writer.encode_integer(FIRST_UNIQUE_ID + number)
+  assert len(unique_id) == _UNIQUE_ID_BYTES, number
+  return record[:-_UNIQUE_ID_BYTES] + unique_id
+
+
+def describe_misplaced(document: Document, question: squad.Question) -> str:
+  """Says in one line what is where an answer should be."""
+  answer = question.answers[0]
+  if answer.start is None:
+    return f"{question.place}: no answer_start for {answer.text[:40]!r}"
+  found = document.context[answer.start : answer.start + len(answer.text)]
+  return (
+    f"{question.place}: at answer_start {answer.start} is {found[:40]!r}, not"
+    f" the answer {answer.text[:40]!r}"
+  )
+
+
+def _positions(window, span, offset):
+  """Returns where the answer is in a window; at [CLS] if it is not in it."""
+  if span is None:
+    return 0, 0
+  start, end = span
+  if start < window.start or end >= window.start + window.length:
+    return 0, 0
+  return start - window.start + offset, end - window.start + offset
+
+
+@functools.cache
+def _encode_labels(start: int, end: int, is_impossible: bool):
+  values = {
+    "start_positions": start,
+    "end_positions": end,
+    "is_impossible": int(is_impossible),
+  }
+  return {k: record_writer.int64_feature([v]) for k, v in values.items()}
+
+
+def batch_paragraphs(
+  paragraphs: Iterator[squad.Paragraph], characters: int
+) -> Iterator[list[squad.Paragraph]]:
+  """Yields lists of paragraphs that are about equally much work.
+
+  Args:
+    paragraphs: what to divide.
+    characters: of contexts in a list, the last of which may go beyond.
+  """
+  batch, size = [], 0
+  for paragraph in paragraphs:
+    batch.append(paragraph)
+    # Every question repeats its context in the records.
+    size += len(paragraph.context) * len(paragraph.questions)
+    if size >= characters:
+      yield batch
+      batch, size = [], 0
+  if batch:
+    yield batch
