@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import os
 from typing import Any
@@ -15,6 +16,7 @@ import tensorflow as tf
 import checkpoints
 import common_flags
 import feature_files
+import files
 import model_selection
 import modeling
 import optimization
@@ -81,6 +83,77 @@ def define_fine_tuning_flags(max_seq_length: int) -> None:
     "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
     "and to the same effect.",
   )
+
+
+def define_data_flags() -> None:
+  """Declares the files of a program that has three, and what it does."""
+  for name, text in (
+    ("data_dir", "A folder with files called train, dev (or valid) and test."),
+    ("train_file", "What to train on, instead of the file in --data_dir."),
+    ("eval_file", "What to evaluate on, likewise."),
+    ("predict_file", "What to predict, likewise."),
+  ):
+    flags.DEFINE_string(name, None, text)
+  flags.DEFINE_integer(
+    "eval_batch_size",
+    8,
+    "Inputs of --max_seq_length per batch of an evaluation.",
+    lower_bound=1,
+  )
+  flags.DEFINE_bool("do_train", False, "Whether to train.")
+  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
+  flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
+
+
+def find_data_files(endings: Sequence[str]) -> dict[str, str]:
+  """Finds the files that `define_data_flags` asks for.
+
+  Args:
+    endings: of the names of files in --data_dir.
+
+  Returns:
+    Their paths by what they are for: train, eval or predict.
+
+  Raises:
+    ValueError: nothing is to be done, or there is no file for it.
+  """
+  evaluates = FLAGS.do_eval or evaluates_while_training()
+  found = {}
+  for kind, is_asked, names in (
+    ("train", FLAGS.do_train, ("train",)),
+    ("eval", evaluates, ("dev", "valid")),
+    ("predict", FLAGS.do_predict, ("test",)),
+  ):
+    if is_asked:
+      path = getattr(FLAGS, f"{kind}_file")
+      found[kind] = path or _find_data_file(kind, names, endings)
+  if not found:
+    raise ValueError(
+      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
+    )
+  return found
+
+
+def _find_data_file(kind, names, endings) -> str:
+  if not FLAGS.data_dir:
+    raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
+  candidates = [
+    os.path.join(FLAGS.data_dir, name + ending)
+    for name in names
+    for ending in endings
+  ]
+  found = list(filter(files.exists, candidates))
+  if len(found) > 1:
+    listing = " and ".join(map(os.path.basename, found))
+    raise ValueError(
+      f"--data_dir={FLAGS.data_dir}: holds {listing}; keep one of them"
+    )
+  if not found:
+    raise ValueError(
+      f"--data_dir={FLAGS.data_dir}: no file for --do_{kind}; expected "
+      f"{' or '.join(names)}, ending in {', '.join(endings)}"
+    )
+  return found[0]
 
 
 def load_trained_weights(

@@ -144,6 +144,35 @@ def _read_lines(path: str) -> Iterator[str]:
     yield (line if number else line.removeprefix("\ufeff")).removesuffix("\r")
 
 
+def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
+  """Yields the lines of a CoNLL file with one more column.
+
+  Args:
+    source: the file.
+    tags: of all its words; the marks of documents get an O.
+  """
+  tags = iter(tags)
+  for row in _read_rows(source):
+    if not row.cells:
+      yield ""
+    else:
+      separator = "\t" if "\t" in row.text else " "
+      yield f"{row.text}{separator}{next(tags) if row.is_word else 'O'}"
+
+
+def has_columns(path: str, count: int) -> bool:
+  """Returns whether the first word of a CoNLL file has so many columns."""
+  for row in _read_rows(Source(path, "untagged")):
+    if row.is_word:
+      return len(row.cells) >= count
+  return True
+
+
+def is_by_character(sentences: Iterable[Sentence]) -> bool:
+  """Returns whether every word is one character, as in much Chinese data."""
+  return all(len(word) == 1 for s in sentences for word in s.words)
+
+
 def _split_columns(line: str) -> list[str]:
   if not line.strip(" \t"):
     return []
@@ -177,10 +206,10 @@ def _check_row(source: Source, row: _Row, width: int) -> None:
 
 
 def _read_text(source: Source) -> Iterator[Sentence]:
-  is_by_character = source.format == "characters"
+  by_character = source.format == "characters"
   document, is_fresh = 0, True
   for number, line in enumerate(_read_lines(source.path), 1):
-    offsets = tuple(split_text(line, is_by_character))
+    offsets = tuple(split_text(line, by_character))
     if not offsets:
       document, is_fresh = document + (not is_fresh), True
       continue
@@ -190,14 +219,14 @@ def _read_text(source: Source) -> Iterator[Sentence]:
 
 
 def split_text(
-  text: str, is_by_character: bool = False
+  text: str, by_character: bool = False
 ) -> Iterator[tuple[int, int]]:
   """Yields where the words of a text begin and end.
 
   >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_text(text)]
   ['The', 'U.S', '.', ',', '中', '文', '!']
   """
-  for match in re.finditer(r"\S" if is_by_character else r"\S+", text):
+  for match in re.finditer(r"\S" if by_character else r"\S+", text):
     chars = enumerate(match[0], match.start())
     for is_lone, group in itertools.groupby(
       chars, lambda char: _is_ideograph(char[1])

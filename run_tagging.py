@@ -1,0 +1,194 @@
+"""Fine-tunes BERT to label words: named entities, parts of speech, any tags.
+
+  python run_tagging.py --data_dir=conll2003 --output_dir=/tmp/ner \
+    --do_train=true --do_eval=true --do_predict=true --do_lower_case=false \
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+    --init_checkpoint=$BERT/bert_model.ckpt --document_context=true
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import keras
+import tensorflow as tf
+
+import feature_files
+import fine_tuning_flags
+import heads
+import modeling
+import tagging_flags
+import tagging_inputs
+import tagging_results
+import training
+
+FLAGS = flags.FLAGS
+
+
+def create_model(
+  config: modeling.BertConfig, num_labels: int, dtype: str
+) -> keras.Model:
+  """Makes the model; this is the place for another head.
+
+  Returns:
+    A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
+    a seed for its dropout, int32 [2] or None; returns logits, float32
+    [B, S, L].
+  """
+  if FLAGS.feature_based:
+    return tagging_flags.make_feature_tagger(config, num_labels, dtype)
+  return heads.TaggerModel(config, num_labels, dtype)
+
+
+class WordLosses(NamedTuple):
+  """What a model makes of each token, [B, S]; zero where no word begins."""
+
+  predicted: tf.Tensor  # int32, the number of the likeliest label.
+  losses: tf.Tensor  # float32, cross entropies in nats.
+  known: tf.Tensor  # int32, 1 where the true label is one that the model has.
+
+
+def compute_losses(model, features, seed=None) -> WordLosses:
+  """Compares the labels of a batch with what the model says."""
+  names = ["input_ids", "input_mask", "segment_ids"]
+  logits = model(*(features[name] for name in names), seed)  # [B, S, L]
+  mask, labels = features["label_mask"], features["label_ids"]
+  last = logits.shape[-1] - 1
+  known = mask * tf.cast(labels <= last, tf.int32)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    tf.minimum(labels, last), logits
+  )
+  predicted = tf.argmax(logits, -1, tf.int32) * mask
+  return WordLosses(predicted, losses * tf.cast(known, tf.float32), known)
+
+
+def predict(model, features) -> dict[str, tf.Tensor]:
+  """Computes `WordLosses` and the label_mask, [B, max_seq_length]."""
+  results = compute_losses(model, features)._asdict()
+  results["label_mask"] = features["label_mask"]
+  missing = FLAGS.max_seq_length - tf.shape(features["input_ids"])[1]
+  return {
+    name: tf.pad(value, [[0, 0], [0, missing]])
+    for name, value in results.items()
+  }
+
+
+def loss_fn(model, features, seed):
+  """Sums the losses over the words of a batch; see `training.LossFn`."""
+  _, losses, known = compute_losses(model, features, seed)
+  weights = tf.cast(known, tf.float32)
+  return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
+
+
+class Run(NamedTuple):
+  """A model and its data."""
+
+  strategy: tf.distribute.Strategy
+  model: keras.Model
+  inputs: tagging_flags.Inputs
+  parse: Callable[[tf.Tensor], training.Features]
+  predictor: training.Predictor
+  folder: str
+  private: str  # A local folder of this worker alone.
+
+
+def prepare(strategy, config, sources, private) -> Run:
+  """Reads and checks all data, then makes the model: no work is lost."""
+  folder = FLAGS.output_dir
+  common_flags.claim_output_dir(folder, config)
+  inputs = tagging_flags.open_inputs(sources, folder, private)
+  tagging_flags.best_metric(inputs.options.scheme)
+  parse = tagging_flags.make_parser(inputs.options, config)
+  keras.utils.set_random_seed(FLAGS.seed % 2**32)
+  with strategy.scope():
+    dtype = common_flags.compute_dtype()
+    model = create_model(config, len(inputs.options.labels), dtype)
+  predictor = training.Predictor(strategy, model, predict)
+  return Run(strategy, model, inputs, parse, predictor, folder, private)
+
+
+def train(run: Run) -> training.TrainingResult:
+  """Trains, or goes on with it; ends with the best weights, if some are."""
+  split = run.inputs.train
+  count = len(split.features)
+  source = feature_files.training_source(
+    split.features,
+    run.parse,
+    FLAGS.train_batch_size,
+    FLAGS.seed,
+    split.describe,
+  )
+  metric = tagging_flags.best_metric(run.inputs.options.scheme)
+  return fine_tuning_flags.fine_tune(
+    run.strategy,
+    run.model,
+    loss_fn,
+    source,
+    fine_tuning_flags.fine_tuning_plan(run.folder, count, FLAGS.seed),
+    count,
+    fine_tuning_flags.make_history(
+      run.strategy, run.folder, run.private, metric
+    ),
+    lambda step: evaluate(run).metrics,
+  )
+
+
+def label_words(run: Run, split, batch_size) -> tagging_inputs.Outputs:
+  """Predicts the labels of all words of a split."""
+  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
+  return tagging_inputs.predict_split(run.predictor, split, run.parse, order)
+
+
+def evaluate(run: Run) -> tagging_results.Scores:
+  """Scores the model on the evaluation data."""
+  outputs = label_words(run, run.inputs.eval, FLAGS.eval_batch_size)
+  return tagging_flags.score(run.inputs.eval, run.inputs.options, outputs)
+
+
+def write_evaluation(run: Run, step: int) -> None:
+  """Scores the model, prints and writes the scores."""
+  scores = evaluate(run)
+  if run.strategy.extended.should_checkpoint:
+    common_flags.write_eval_results(run.folder, step, scores.metrics)
+    tagging_results.write_scores(run.folder, "eval", scores)
+
+
+def write_predictions(run: Run) -> None:
+  """Predicts, writes the predictions, and scores them if there are tags."""
+  split, options = run.inputs.predict, run.inputs.options
+  outputs = label_words(run, split, FLAGS.predict_batch_size)
+  if not run.strategy.extended.should_checkpoint:
+    return
+  tagging_flags.write_outputs(run.folder, split, options, outputs)
+  if split.source.is_tagged:
+    scores = tagging_flags.score(split, options, outputs)
+    tagging_results.write_scores(run.folder, "predict", scores)
+
+
+def main() -> int | None:
+  sources = tagging_flags.find_sources()
+  strategy = common_flags.make_strategy()
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  fine_tuning_flags.check_fine_tuning_flags(config)
+  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+    run = prepare(strategy, config, sources, private)
+    step = fine_tuning_flags.load_trained_weights(
+      run.folder, run.model, FLAGS.do_train
+    )
+    tagging_flags.write_settings(run.folder, config, strategy, run.inputs)
+    if FLAGS.do_train:
+      step, interrupted_by = train(run)
+      if interrupted_by:
+        return 128 + interrupted_by
+    if FLAGS.do_eval:
+      write_evaluation(run, step)
+    if FLAGS.do_predict:
+      write_predictions(run)
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, tagging_flags.define_flags)

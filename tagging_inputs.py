@@ -1,0 +1,219 @@
+"""A tagging task as feature files, batches and labels of words."""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+import dataclasses
+import functools
+import itertools
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import feature_files
+import metrics
+import records
+import tables
+import tagging
+import tokenization
+import training
+
+# Changed whenever this program makes other features of the same input.
+_FEATURES_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What shapes the features besides the data."""
+
+  vocab_file: str
+  do_lower_case: bool
+  max_seq_length: int
+  document_context: bool
+  labels: tuple[str, ...]
+  scheme: str  # Of the labels, see `tagging.label_scheme`.
+
+
+class Split(NamedTuple):
+  """The features of a file of sentences."""
+
+  source: tagging.Source
+  features: feature_files.FeatureFile
+  scheme: str  # Of the labels.
+
+  def sentences(self) -> Iterator[tagging.Sentence]:
+    """Reads the sentences again; their tags are in the labels' scheme."""
+    return read_sentences(self.source, self.scheme)
+
+  def describe(self, index: int) -> str:
+    """Returns where a sentence is from: "path:line"."""
+    sentence = next(itertools.islice(self.sentences(), index, None))
+    return f"{sentence.path}:{sentence.line}"
+
+
+def read_sentences(
+  source: tagging.Source, scheme: str
+) -> Iterator[tagging.Sentence]:
+  """Yields the sentences of a file with their tags written in a scheme."""
+  for sentence in tagging.read_sentences(source):
+    if sentence.tags is not None:
+      tags = tagging.convert_tags(sentence.tags, scheme)
+      sentence = sentence._replace(tags=tuple(tags))
+    yield sentence
+
+
+def open_split(
+  kind: str, source: tagging.Source, options: Options, folder: str
+) -> Split:
+  """Opens the features of a file, made now if need be, and says what it holds.
+
+  Args:
+    kind: "train", "eval" or "predict".
+    source: the file.
+    options: what else shapes the features.
+    folder: a local one, for the feature file.
+
+  Raises:
+    ValueError: a line of the file is wrong.
+  """
+  path = os.path.join(folder, f"{kind}.tf_record")
+  settings = {
+    **dataclasses.asdict(options),
+    "source": source._asdict(),
+    "version": _FEATURES_VERSION,
+  }
+  features, is_new = feature_files.open_or_make(
+    path,
+    feature_files.make_key(settings, [options.vocab_file, source.path]),
+    functools.partial(_make_rows, source, options),
+  )
+  facts = features.facts
+  print(
+    f"{kind}: {facts['sentences']:,} sentences ({facts['words']:,} words) of "
+    f"{facts['documents']:,} documents in {len(features):,} windows, "
+    f"{np.mean(features.lengths):.1f} tokens on average; "
+    f"{'wrote' if is_new else 'unchanged:'} {path}"
+  )
+  _print_oddities(source, facts)
+  return Split(source, features, options.scheme)
+
+
+def _print_oddities(source, facts):
+  if facts["irregular"]:
+    print(
+      f"  {facts['irregular']:,} sentences have tags in an order that "
+      f"{source.scheme} does not have; read as conlleval does"
+    )
+  if facts["unseen"]:
+    listing = tables.list_names(
+      f"{name or '_'} ({count:,})" for name, count in facts["unseen"].items()
+    )
+    print(f"  not in the training data, so never predicted: {listing}")
+
+
+def _make_rows(source, options, facts: dict[str, Any]):
+  tokenizer = tokenization.FullTokenizer(
+    options.vocab_file, options.do_lower_case
+  )
+  facts.update(sentences=0, words=0, documents=0, irregular=0)
+  unseen: collections.Counter[str] = collections.Counter()
+
+  def count(sentences):
+    for sentence in sentences:
+      facts["sentences"] += 1
+      facts["words"] += len(sentence.words)
+      facts["documents"] = sentence.document + 1
+      if sentence.tags is not None:
+        regular = tagging.convert_tags(sentence.tags, source.scheme)
+        facts["irregular"] += tuple(regular) != sentence.tags
+        tags = tagging.convert_tags(sentence.tags, options.scheme)
+        unseen.update(_find_unseen(tags, options))
+        sentence = sentence._replace(tags=tuple(tags))
+      yield sentence
+
+  features = tagging.make_features(
+    count(tagging.read_sentences(source)),
+    tokenizer,
+    options.labels,
+    options.max_seq_length,
+    options.document_context,
+  )
+  for feature in features:
+    yield feature_files.Row(
+      tagging.encode_feature(feature, options.max_seq_length),
+      len(feature.input_ids),
+      feature.sentence,
+    )
+  facts["unseen"] = dict(unseen.most_common())
+
+
+def _find_unseen(tags, options) -> Iterable[str]:
+  """Returns the types of entities, or the tags, that no label stands for."""
+  if set(tags) <= set(options.labels):
+    return ()
+  if options.scheme == tagging.NO_SCHEME:
+    return (tag for tag in tags if tag not in options.labels)
+  return (
+    entity.type
+    for entity in metrics.find_entities(tags)
+    if tags[entity.start] not in options.labels
+  )
+
+
+def make_parser(
+  options: Options, vocab_size: int, type_vocab_size: int, is_static: bool
+):
+  """Returns the function from serialized rows, string [B], to features.
+
+  Args:
+    options: what the rows were made with.
+    vocab_size, type_vocab_size: the model's.
+    is_static: whether to keep all padding.
+  """
+  per_token = tf.io.FixedLenFeature([options.max_seq_length], tf.int64)
+  names = ("input_ids", "input_mask", "segment_ids", "label_ids", "label_mask")
+  limits = {
+    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
+    "segment_ids": records.Limit(
+      type_vocab_size, "the config's type_vocab_size"
+    ),
+  }
+
+  def parse(serialized):
+    features = records.parse_batch(
+      serialized, dict.fromkeys(names, per_token), limits
+    )
+    if is_static:
+      return features
+    return feature_files.trim(features, "label_ids", "label_mask")
+
+  return parse
+
+
+class Outputs(NamedTuple):
+  """What a model says of a split."""
+
+  labels: np.ndarray  # Int [words], their numbers, in the order of the file.
+  loss: float  # In nats, the mean over words whose label is known.
+
+
+def predict_split(
+  predictor: training.Predictor, split: Split, parse, order: list[np.ndarray]
+) -> Outputs:
+  """Predicts the label of every word of a file.
+
+  Args:
+    predictor: returns predicted, label_mask and known, int [B, S], and losses,
+      float [B, S].
+    split: what to predict.
+    parse: from `make_parser`.
+    order: the batches, by the indices of their rows.
+  """
+  results = feature_files.predict(predictor, split.features, order, parse)
+  # Windows are in the order of the words that they are made for.
+  labels = results["predicted"][results["label_mask"] > 0]
+  known = results["known"].sum()
+  loss = results["losses"].sum(dtype=np.float64) / max(1, known)
+  return Outputs(labels, float(loss))

@@ -1,0 +1,174 @@
+"""From predicted labels of words to scores and to files for people to read."""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import itertools
+import json
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import files
+import metrics
+import tagging
+
+METRICS = {
+  True: ("f1", "precision", "recall", "accuracy", "loss"),
+  False: ("accuracy", "macro_f1", "loss"),
+}
+
+
+def metric_names(scheme: str) -> tuple[str, ...]:
+  """Returns what labels of a scheme are scored by, the most telling first."""
+  return METRICS[scheme != tagging.NO_SCHEME]
+
+
+class Scores(NamedTuple):
+  """How good predictions are."""
+
+  metrics: dict[str, float]
+  report: metrics.ClassificationReport
+  names: list[str]  # Of the report's types, or labels.
+
+
+def split_by_sentence(
+  predicted: Iterable[str], sentences: Iterable[tagging.Sentence]
+) -> Iterator[list[str]]:
+  """Yields the labels of each sentence from those of all words in order."""
+  labels = iter(predicted)
+  for sentence in sentences:
+    yield list(itertools.islice(labels, len(sentence.words)))
+
+
+def score(
+  true: Iterable[Sequence[str]],
+  predicted: Iterable[Sequence[str]],
+  scheme: str,
+  loss: float,
+) -> Scores:
+  """Scores labels: by entities if they follow a scheme, else by words.
+
+  Args:
+    true: labels of each sentence, in the scheme.
+    predicted: as many of each.
+    scheme: see `tagging.label_scheme`.
+    loss: cross entropy in nats, the mean over words.
+
+  Returns:
+    Its metrics are named `eval_...`. Precision, recall and f1 are of all
+    entities together.
+  """
+  if scheme == tagging.NO_SCHEME:
+    report, names = _score_words(true, predicted)
+    values = {"macro_f1": report.macro.f1}
+  else:
+    report, names = metrics.entity_report(true, predicted)
+    values = report.micro._asdict()
+  values |= {"accuracy": report.accuracy, "loss": loss}
+  scores = {f"eval_{name}": value for name, value in sorted(values.items())}
+  return Scores(scores, report, names)
+
+
+def _score_words(true, predicted):
+  pairs = [
+    np.array(list(itertools.chain.from_iterable(labels)))
+    for labels in (true, predicted)
+  ]
+  names, numbers = np.unique(np.concatenate(pairs), return_inverse=True)
+  true_numbers, predicted_numbers = np.split(numbers, 2)
+  report = metrics.classification_report(
+    true_numbers, predicted_numbers, len(names)
+  )
+  return report, names.tolist()
+
+
+def write_scores(folder: str, kind: str, scores: Scores) -> None:
+  """Prints the scores by type or label, and writes all of them.
+
+  Args:
+    folder: of the run.
+    kind: "eval" or "predict", the beginning of the file's name.
+    scores: from `score`.
+  """
+  print(metrics.format_report(scores.report, scores.names))
+  content = {
+    "metrics": scores.metrics,
+    **metrics.report_as_dict(scores.report, scores.names),
+  }
+  path = os.path.join(folder, f"{kind}_metrics.json")
+  text = json.dumps(content, indent=2, ensure_ascii=False)
+  files.write_text(path, text + "\n")
+  print(f"wrote {path}")
+
+
+def write_columns(
+  path: str, source: tagging.Source, labels: Iterable[Sequence[str]]
+) -> None:
+  """Writes the lines of a CoNLL file with the predicted tag behind each word.
+
+  Of plain text, words and tags are written, and blank lines after sentences.
+
+  Args:
+    path: of the file to write.
+    source: what was read.
+    labels: of each sentence, as they are to be written.
+  """
+  if source.format in ("text", "characters"):
+    sentences = tagging.read_sentences(source)
+    lines = _columns_of_text(sentences, labels)
+  else:
+    tags = itertools.chain.from_iterable(labels)
+    lines = tagging.append_column(source, tags)
+  files.write_lines(path, lines)
+
+
+def _columns_of_text(sentences, labels):
+  for sentence, tags in zip(sentences, labels, strict=True):
+    yield from map(" ".join, zip(sentence.words, tags, strict=True))
+    yield ""
+
+
+def write_spans(
+  path: str,
+  sentences: Iterable[tagging.Sentence],
+  labels: Iterable[Sequence[str]],
+  scheme: str,
+  separator: str,
+) -> None:
+  """Writes the entities of each sentence as JSON Lines.
+
+  A line holds id (the number of the sentence, from 0), text, and a list of
+  entities: type, start and end in characters of the text, and the text between.
+  Without a scheme the list is `words`, with a label for a type.
+
+  Args:
+    path: of the file to write.
+    sentences: what was tagged.
+    labels: predicted for each.
+    scheme: of the labels.
+    separator: between the words of a text, see `tagging.text_of`.
+  """
+  pairs = enumerate(zip(sentences, labels, strict=True))
+  rows = (
+    _describe(index, sentence, tags, scheme, separator)
+    for index, (sentence, tags) in pairs
+  )
+  files.write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
+
+
+def _describe(index, sentence, labels, scheme, separator) -> dict[str, Any]:
+  text, offsets = tagging.text_of(sentence, separator)
+  if scheme == tagging.NO_SCHEME:
+    key, name = "words", "label"
+    spans = [metrics.Entity(label, i, i + 1) for i, label in enumerate(labels)]
+  else:
+    key, name = "entities", "type"
+    spans = metrics.find_entities(labels)
+  found = []
+  for span in spans:
+    start, end = offsets[span.start][0], offsets[span.end - 1][1]
+    text_range = {"start": start, "end": end, "text": text[start:end]}
+    found.append({name: span.type, **text_range})
+  return {"id": index, "text": text, key: found}
