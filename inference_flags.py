@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import os
 import sys
-from typing import NamedTuple
 
 from absl import flags
 import tensorflow as tf
@@ -83,18 +83,32 @@ def read_config() -> modeling.BertConfig:
 
 
 def load_weights(
-  variables: dict[str, tf.Variable], optional: Callable[[str], bool]
+  variables: dict[str, tf.Variable],
+  optional: Callable[[str], bool],
+  head: str = "",
+  head_name: str = "",
 ) -> None:
   """Loads --init_checkpoint.
 
   Args:
     variables: of the model, by name.
     optional: tells the names that the model or the checkpoint may lack.
+    head: how the names of a head begin that the checkpoint must have, if any.
+    head_name: what users call it.
 
   Raises:
     ValueError: it does not fit.
   """
   prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  if head:
+    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    missing = sorted(name for name in missing if name.startswith(head))
+    if missing:
+      raise ValueError(
+        f"--init_checkpoint={FLAGS.init_checkpoint} has no {head_name}, it "
+        f"lacks {', '.join(missing)}: give one that was pre-trained and not "
+        "fine-tuned since"
+      )
   checkpoints.load(prefix, variables, optional)
   # The standard output may be the program's result.
   print(f"weights from {prefix}", file=sys.stderr)
@@ -108,28 +122,27 @@ def batching() -> text_inputs.Batching:
   )
 
 
-class Line(NamedTuple):
-  """A line of the input."""
-
-  index: int  # From 0, over all files.
-  text: str
-  source: str  # Where it is, for error messages.
-
-
 class Lines:
   """The lines of --input_file, and how far they have been worked through.
+
+  Args:
+    texts: the lines, if they are not those of --input_file.
 
   Attributes:
     count: of the lines read so far.
 
   Raises:
-    ValueError: there is no such file.
+    ValueError: there is no such file, or both are given.
   """
 
-  def __init__(self):
-    self._paths = [FLAGS.input_file]
-    if FLAGS.input_file != files.STANDARD_INPUT:
-      self._paths = files.expand_patterns(FLAGS.input_file, "input_file")
+  def __init__(self, texts: Sequence[str] | None = None):
+    self._texts, self._paths = texts or [], []
+    if not texts:
+      self._paths = _input_files()
+    elif FLAGS["input_file"].present:
+      raise ValueError(
+        f"--text and --input_file={FLAGS.input_file} are both given: give one"
+      )
     self.count = self._bytes = 0
     # How much text there is shows at its end only if it is compressed, say.
     known = all(map(os.path.isfile, self._paths)) and not any(
@@ -143,14 +156,21 @@ class Lines:
     self._progress = progress.Progress(self._total)
     self._lines = progress.Progress(0)
 
-  def __iter__(self) -> Iterator[Line]:
+  def __iter__(self) -> Iterator[text_inputs.Line]:
     """Yields them once."""
+    for text in self._texts:
+      yield text_inputs.Line(self.count, text, "--text")
+      self.count += 1
     for path in self._paths:
       name = "standard input" if path == files.STANDARD_INPUT else path
       for number, text in enumerate(files.read_lines(path), 1):
-        yield Line(self.count, text, f"{name}:{number}")
+        yield text_inputs.Line(self.count, text, f"{name}:{number}")
         self.count += 1
         self._bytes += len(text.encode()) + 1
+
+  def is_typed(self) -> bool:
+    """Tells whether somebody types them and waits for answers."""
+    return self._paths == [files.STANDARD_INPUT] and sys.stdin.isatty()
 
   def check_not_empty(self) -> None:
     """Raises a ValueError if there was no line."""
@@ -169,3 +189,9 @@ class Lines:
   def speed(self) -> str:
     """Returns the mean speed so far, in words."""
     return f"{self._lines.units_per_second(self.count):,.1f} lines/s"
+
+
+def _input_files() -> list[str]:
+  if FLAGS.input_file == files.STANDARD_INPUT:
+    return [files.STANDARD_INPUT]
+  return files.expand_patterns(FLAGS.input_file, "input_file")

@@ -24,6 +24,14 @@ _Item = TypeVar("_Item")
 _PAIR = re.compile(r"(.*) \|\|\| (.*)")
 
 
+class Line(NamedTuple):
+  """A line of text."""
+
+  index: int  # From 0, over all files.
+  text: str
+  source: str  # Where it is, for error messages.
+
+
 # An input of the model: lists of integers by the name of the feature. Those of
 # `_PER_TOKEN` are as long as the input, the others the same for all inputs.
 Row = dict[str, list[int]]
@@ -48,8 +56,9 @@ class Encoder:
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
 
   Attributes:
-    tokens: how many there were in all lines so far, those that were cut off
-      and [CLS] and [SEP] not counted.
+    max_seq_length: as given.
+    tokens: how many there were in all lines so far, without those that were
+      cut off, [CLS] and [SEP].
     cut: how many lines were cut.
 
   Raises:
@@ -59,7 +68,7 @@ class Encoder:
   def __init__(
     self, tokenizer: tokenization.FullTokenizer, max_seq_length: int
   ):
-    self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
+    self._tokenizer, self.max_seq_length = tokenizer, max_seq_length
     self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
       ["[CLS]", "[SEP]"]
     )
@@ -72,7 +81,7 @@ class Encoder:
     texts = pair.groups() if pair else (line, "")
     ids_a, ids_b = map(self._tokenizer.encode, texts)
     whole = len(ids_a) + len(ids_b)
-    room = self._max_seq_length - (3 if ids_b else 2)
+    room = self.max_seq_length - (3 if ids_b else 2)
     tokenization.truncate_pair(ids_a, ids_b, room)
     self.tokens += len(ids_a) + len(ids_b)
     self.cut += len(ids_a) + len(ids_b) < whole

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import types
 from typing import NamedTuple, Protocol
 import zipfile
 
@@ -215,10 +216,17 @@ class NpzWriter:
     return os.path.dirname(self._path) or "."
 
   def _save(self):
-    with (
-      files.open_for_writing(self._path) as file,
-      zipfile.ZipFile(file, "w") as archive,
-    ):
+    with files.open_for_writing(self._path) as file:
+
+      def write(data):
+        file.write(data)
+        return len(data)  # As a remote file does not.
+
+      # Without `seek` and `tell`: a remote file can only be appended to.
+      self._save_arrays(types.SimpleNamespace(write=write, flush=file.flush))
+
+  def _save_arrays(self, output):
+    with zipfile.ZipFile(output, "w") as archive:
       for name, array in self._arrays.items():
         with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
           array.copy_to(member)

@@ -1,0 +1,199 @@
+"""Guesses the words behind [MASK], or scores texts by guessing every word.
+
+  python fill_mask.py --text="the capital of france is [MASK]." \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt
+
+Without --text it reads --input_file, or else the standard input.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import functools
+import sys
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import tensorflow as tf
+
+import files
+import heads
+import inference_flags
+import masked_words
+import text_inputs
+import tokenization
+import training
+
+FLAGS = flags.FLAGS
+
+# A window ends with so many lines, or with so many ids in its rows: scoring a
+# text takes a row as long as the text for each of its tokens.
+_WINDOW_LINES = 1024
+_WINDOW_IDS = 1 << 21
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  inference_flags.define_inference_flags(
+    batch_size=32, input_file=files.STANDARD_INPUT
+  )
+  flags.DEFINE_multi_string(
+    "text", None, "A text, instead of --input_file; may be given again."
+  )
+  flags.DEFINE_integer("top_k", 5, "Guesses for each mask.", lower_bound=1)
+  flags.DEFINE_bool(
+    "score",
+    False,
+    "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "
+    "pseudo-perplexity instead: every token is masked in turn.",
+  )
+  flags.DEFINE_enum(
+    "output_format",
+    "table",
+    ["table", "jsonl"],
+    "table: to read. jsonl: a JSON object for every line of the input.",
+  )
+  flags.DEFINE_string(
+    "output_file", None, "What to write; default the standard output."
+  )
+
+
+def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
+  """Guesses the masked token of every row of a batch.
+
+  Args:
+    model: a `heads.PretrainingModel`.
+    features: those of `masked_words.ask`, int32 [B, S] or [B, 1].
+    vocab_size: the ids from here on are no tokens.
+    top_k: K.
+
+  Returns:
+    ids, int32, and probabilities, float32, of the most likely tokens [B, K];
+    log_prob, float32 [B], of the token that was there.
+  """
+  inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+  logits = model(*map(features.get, inputs)).masked_lm_logits[:, 0, :vocab_size]
+  log_probs = tf.nn.log_softmax(logits)  # [B, V]
+  best, ids = tf.math.top_k(log_probs, top_k)
+  asked = tf.gather(log_probs, features["masked_lm_ids"][:, 0], batch_dims=1)
+  return {"ids": ids, "probabilities": tf.exp(best), "log_prob": asked}
+
+
+def make_masked_words() -> masked_words.MaskedWords:
+  """Makes the model of the flags and loads its weights."""
+  strategy = common_flags.make_strategy()
+  config = inference_flags.read_config()
+  tokenizer = tokenization.FullTokenizer(
+    FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]
+  )
+  with strategy.scope():
+    model = heads.PretrainingModel(config, common_flags.compute_dtype())
+  inference_flags.load_weights(
+    training.model_variables(model),
+    # The heads of other tasks, and what leads to the next sentence.
+    lambda name: not name.startswith("bert/") or "/pooler/" in name,
+    head="cls/predictions/",
+    head_name="masked-LM head",
+  )
+  vocab_size = max(tokenizer.inv_vocab) + 1
+  top_k = min(FLAGS.top_k, vocab_size)
+  predictor = training.Predictor(
+    strategy,
+    model,
+    functools.partial(guess, vocab_size=vocab_size, top_k=top_k),
+  )
+  return masked_words.MaskedWords(
+    tokenizer, FLAGS.max_seq_length, predictor, inference_flags.batching()
+  )
+
+
+def ask(words, lines) -> Iterator[masked_words.Question]:
+  """Yields what is asked of every line; who types may try a bad one again."""
+  find = words.find_words if FLAGS.score else words.find_masks
+  for line in lines:
+    try:
+      yield find(line)
+    except ValueError as error:
+      if not lines.is_typed():
+        raise
+      print_status(str(error))
+
+
+def fill(words, questions, write) -> None:
+  """Writes the guesses for every line."""
+  for question, masks in zip(questions, words.fill(questions), strict=True):
+    line = question.line
+    if FLAGS.output_format == "jsonl":
+      write(masked_words.guesses_json(line.index, line.text, masks))
+    else:
+      write(masked_words.guesses_table(line.text, masks))
+
+
+def score(words, questions, write) -> tuple[float, int]:
+  """Writes the score of every line; returns their sum, and all tokens."""
+  total, tokens = 0.0, 0
+  for question, result in zip(questions, words.score(questions), strict=True):
+    line = question.line
+    if FLAGS.output_format == "jsonl":
+      write(masked_words.score_json(line.index, line.text, result))
+    else:
+      write(masked_words.score_table(line.text, result))
+    total += result.pseudo_log_likelihood
+    tokens += len(result.tokens)
+  return total, tokens
+
+
+@contextlib.contextmanager
+def open_output() -> Iterator[Callable[[str], None]]:
+  """Gives the function that writes lines, to --output_file or the terminal."""
+  if not FLAGS.output_file:
+    yield functools.partial(print, flush=True)
+    return
+  with files.replace_on_success(FLAGS.output_file) as temporary:
+    with files.open_for_writing(temporary) as file:
+      yield lambda text: file.write(f"{text}\n".encode())
+
+
+def print_status(text: str) -> None:
+  """Prints beside the results."""
+  print(text, file=sys.stderr)
+
+
+def main() -> None:
+  lines = inference_flags.Lines(FLAGS.text)
+  words = make_masked_words()
+  if lines.is_typed():
+    print_status("a sentence a line, please; Ctrl-D ends")
+  lines.start()
+  windows = text_inputs.windows(
+    ask(words, lines),
+    1 if lines.is_typed() else _WINDOW_LINES,
+    lambda question: question.size,
+    _WINDOW_IDS,
+  )
+  total, tokens = 0.0, 0
+  with open_output() as write:
+    if FLAGS.score and FLAGS.output_format == "table":
+      write(masked_words.SCORE_HEADER)
+    for window in windows:
+      if FLAGS.score:
+        sums = score(words, window, write)
+        total, tokens = total + sums[0], tokens + sums[1]
+      else:
+        fill(words, window, write)
+      lines.report()
+    lines.check_not_empty()
+  print_status(f"{lines.count:,} lines, {lines.speed()}")
+  if tokens:
+    print_status(
+      f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "
+      f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
+    )
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, define_flags)

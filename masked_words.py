@@ -1,0 +1,257 @@
+"""Questions to a masked-LM head: which word is it, how likely is this one?
+
+Salazar et al., "Masked Language Model Scoring",
+https://arxiv.org/abs/1910.14659, section 2: the pseudo-log-likelihood of a text
+is the sum of the log-probabilities of its tokens, each masked in turn and
+guessed from all the others.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import text_inputs
+import tokenization
+import training
+
+MASK = "[MASK]"
+_RESULTS = ("ids", "probabilities", "log_prob")
+
+
+class Guess(NamedTuple):
+  """A token that may stand at a mask."""
+
+  token: str
+  probability: float
+
+
+class Score(NamedTuple):
+  """How likely the tokens of a text are, each guessed from the others."""
+
+  tokens: list[str]
+  log_probs: list[float]  # Natural logarithms.
+
+  @property
+  def pseudo_log_likelihood(self) -> float:
+    """The sum of the logarithms; 0 without tokens."""
+    return math.fsum(self.log_probs)
+
+  @property
+  def pseudo_perplexity(self) -> float | None:
+    """The inverse of the tokens' geometric mean; None without tokens."""
+    return perplexity(self.pseudo_log_likelihood, len(self.tokens))
+
+
+def perplexity(log_likelihood: float, tokens: int) -> float | None:
+  """Returns exp(-log_likelihood / tokens); None without tokens.
+
+  >>> round(perplexity(3 * math.log(0.5), 3), 6)
+  2.0
+  """
+  return math.exp(-log_likelihood / tokens) if tokens else None
+
+
+class Question(NamedTuple):
+  """A line and the tokens to be guessed in it."""
+
+  line: text_inputs.Line
+  ids: list[int]
+  positions: list[int]
+
+  @property
+  def size(self) -> int:
+    """The ids that its rows take."""
+    return len(self.ids) * len(self.positions)
+
+
+class MaskedWords:
+  """Asks a model for the tokens of texts.
+
+  Args:
+    tokenizer: of the model; keeps [MASK] whole.
+    max_seq_length: most tokens of a row, [CLS] and [SEP] included.
+    predictor: takes the rows of `ask`; returns for each of them the K most
+      likely ids, their probabilities, and log_prob of the token that was there.
+    batching: of its rows.
+
+  Raises:
+    ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
+  """
+
+  def __init__(
+    self,
+    tokenizer: tokenization.FullTokenizer,
+    max_seq_length: int,
+    predictor: training.Predictor,
+    batching: text_inputs.Batching,
+  ):
+    self._tokenizer = tokenizer
+    (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
+    self._encode = text_inputs.Encoder(tokenizer, max_seq_length)
+    self._predictor, self._batching = predictor, batching
+
+  def find_masks(self, line: text_inputs.Line) -> Question:
+    """Asks for every [MASK] of a line; for nothing if it holds no token.
+
+    Raises:
+      ValueError: there is none.
+    """
+    ids = self._tokenizer.encode(line.text)
+    masks = [i for i, token in enumerate(ids) if token == self._mask_id]
+    if ids and not masks:
+      raise ValueError(
+        f"{line.source}: no {MASK} in {line.text[:40]!r}; put one where a word "
+        "is to be guessed, or pass --score=true"
+      )
+    return Question(line, ids, masks)
+
+  def find_words(self, line: text_inputs.Line) -> Question:
+    """Asks for every token of a line.
+
+    Raises:
+      ValueError: one of them is [MASK].
+    """
+    ids = self._tokenizer.encode(line.text)
+    if self._mask_id in ids:
+      raise ValueError(
+        f"{line.source}: {line.text[:40]!r} holds a {MASK}, which no score can "
+        "be given to; put a word there, or leave --score out"
+      )
+    return Question(line, ids, list(range(len(ids))))
+
+  def fill(self, questions: list[Question]) -> Iterator[list[list[Guess]]]:
+    """Yields for every question the guesses for each of its masks."""
+    for _, results in self._answer(questions):
+      yield [
+        [
+          Guess(token, float(probability))
+          for token, probability in zip(
+            self._tokenizer.convert_ids_to_tokens(ids), row, strict=True
+          )
+        ]
+        for ids, row in zip(
+          results["ids"].tolist(), results["probabilities"], strict=True
+        )
+      ]
+
+  def score(self, questions: list[Question]) -> Iterator[Score]:
+    """Yields the score of every question."""
+    for question, results in self._answer(questions):
+      yield Score(
+        self._tokenizer.convert_ids_to_tokens(question.ids),
+        results["log_prob"].tolist(),
+      )
+
+  def _answer(self, questions):
+    """Yields every question with what was predicted for its positions."""
+    rows = [
+      ask(self._encode, question.ids, position, self._mask_id)
+      for question in questions
+      for position in question.positions
+    ]
+    results = {name: np.empty([0]) for name in _RESULTS}
+    if rows:
+      results = text_inputs.predict(self._predictor, rows, self._batching)
+    end = 0
+    for question in questions:
+      start, end = end, end + len(question.positions)
+      yield question, {k: v[start:end] for k, v in results.items()}
+
+
+def ask(
+  encode: text_inputs.Encoder,
+  ids: Sequence[int],
+  position: int,
+  mask_id: int,
+) -> text_inputs.Row:
+  """Makes the input that masks one token of a text.
+
+  Of a text that is too long, as much is kept as fits around that token.
+
+  Args:
+    encode: of the model.
+    ids: the text.
+    position: of the token in it.
+    mask_id: the id of [MASK].
+
+  Returns:
+    A row with two more features, of one value each: masked_lm_positions, and
+    masked_lm_ids, the token that was there.
+  """
+  room = encode.max_seq_length - 2  # For [CLS] and [SEP].
+  start = max(0, min(position - room // 2, len(ids) - room))
+  part = list(ids[start : start + room])
+  part[position - start] = mask_id
+  row = encode.pack(part)
+  row["masked_lm_positions"] = [position - start + 1]
+  row["masked_lm_ids"] = [ids[position]]
+  return row
+
+
+def guesses_json(line: int, text: str, masks: Iterable[list[Guess]]) -> str:
+  """Returns the guesses for a line as a JSON object."""
+  return _to_json(
+    line=line,
+    text=text,
+    masks=[
+      [{"token": g.token, "probability": _round(g.probability)} for g in mask]
+      for mask in masks
+    ],
+  )
+
+
+def guesses_table(text: str, masks: Sequence[list[Guess]]) -> str:
+  """Returns the guesses for a line for people to read.
+
+  >>> print(guesses_table("a [MASK]", [[Guess("cat", 0.5), Guess("b", 0.25)]]))
+  a [MASK]
+    cat  50.0 %
+    b    25.0 %
+  """
+  lines = [text]
+  for number, mask in enumerate(masks, 1):
+    title = f"mask {number}  " if len(masks) > 1 else ""
+    width = max(len(guess.token) for guess in mask)
+    for guess in mask:
+      percent = f"{100 * guess.probability:.1f}"
+      lines.append(f"  {title}{guess.token:{width}}  {percent:>4} %")
+      title = " " * len(title)
+  return "\n".join(lines)
+
+
+def score_json(line: int, text: str, score: Score) -> str:
+  """Returns the score of a line as a JSON object."""
+  return _to_json(
+    line=line,
+    text=text,
+    pseudo_log_likelihood=_round(score.pseudo_log_likelihood),
+    pseudo_perplexity=_round(score.pseudo_perplexity),
+    tokens=score.tokens,
+    log_probs=list(map(_round, score.log_probs)),
+  )
+
+
+SCORE_HEADER = "tokens  log-likelihood    perplexity  text"
+
+
+def score_table(text: str, score: Score) -> str:
+  """Returns the score of a line below SCORE_HEADER."""
+  value = score.pseudo_perplexity
+  perplexity = "-" if value is None else f"{value:.2f}"
+  return (
+    f"{len(score.tokens):6}  {score.pseudo_log_likelihood:14.2f}  "
+    f"{perplexity:>12}  {text}"
+  )
+
+
+def _to_json(**fields: Any) -> str:
+  return json.dumps(fields, ensure_ascii=False)
+
+
+def _round(value: float | None) -> float | None:
+  return None if value is None else round(value, 6)
