@@ -1,0 +1,158 @@
+"""Lines become rows and batches; results come in the order of the lines."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import feature_files
+import text_inputs
+import tokenization
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "|"]
+
+
+def make_encoder(folder, max_seq_length=8):
+  path = folder / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY) + "\n")
+  tokenizer = tokenization.FullTokenizer(str(path))
+  return text_inputs.Encoder(tokenizer, max_seq_length)
+
+
+def by_tokens(tokens):
+  return text_inputs.Batching(
+    lambda lengths: feature_files.batches_by_tokens(lengths, tokens)
+  )
+
+
+@pytest.mark.parametrize(
+  "line,ids,segments",
+  [
+    ("a b", [2, 4, 5, 3], [0, 0, 0, 0]),
+    ("", [2, 3], [0, 0]),
+    ("\u200b", [2, 3], [0, 0]),  # Deleted: nothing is left.
+    (" a ||| b\r", [2, 4, 3, 5, 3], [0, 0, 0, 1, 1]),
+    ("a ||| \u200b", [2, 4, 3], [0, 0, 0]),
+    # The last separator counts, and a line is stripped before it is split.
+    ("a ||| b ||| c", [2, 4, 7, 7, 7, 5, 3, 6, 3], [0] * 7 + [1, 1]),
+    ("a |||", [2, 4, 7, 7, 7, 3], [0] * 6),
+    ("a b c a b c a b c", [2, 4, 5, 6, 4, 5, 6, 4, 3], [0] * 9),
+    ("a b c a ||| b b b b", [2, 4, 5, 6, 3, 5, 5, 5, 3], [0] * 5 + [1] * 4),
+  ],
+)
+def test_a_line_becomes_a_row(tmp_path, line, ids, segments):
+  row = make_encoder(tmp_path, max_seq_length=9)(line)
+  assert row == {
+    "input_ids": ids,
+    "input_mask": [1] * len(ids),
+    "segment_ids": segments,
+  }
+
+
+def test_tokens_and_cut_lines_are_counted(tmp_path):
+  encode = make_encoder(tmp_path, max_seq_length=5)
+  for line in ("a b c", "a b c a", "a ||| b", "a ||| b c"):
+    encode(line)
+  assert (encode.tokens, encode.cut) == (3 + 3 + 2 + 2, 2)
+
+
+def test_a_vocabulary_without_cls_is_refused(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("[UNK]\na\n")
+  tokenizer = tokenization.FullTokenizer(str(path))
+  with pytest.raises(ValueError, match=r"'\[CLS\]' is not in the vocabulary"):
+    text_inputs.Encoder(tokenizer, 8)
+
+
+def test_windows_end_by_number_or_cost():
+  costs = [1, 1, 1, 5, 4, 9, 1]
+  cut = text_inputs.windows(costs, 3, lambda cost: cost, 8)
+  assert list(cut) == [[1, 1, 1], [5], [4], [9], [1]]
+  assert list(text_inputs.windows("abcde", 2)) == [
+    ["a", "b"],
+    ["c", "d"],
+    ["e"],
+  ]
+  assert list(text_inputs.windows("", 2)) == []
+
+
+def test_windows_read_no_further_than_needed():
+  endless = itertools.count()
+  windows = text_inputs.windows(endless, 3)
+  assert [next(windows), next(windows)] == [[0, 1, 2], [3, 4, 5]]
+  assert next(endless) == 6
+
+
+def make_rows(lengths):
+  return [
+    {"input_ids": [n] * length, "input_mask": [1] * length, "asked": [10 * n]}
+    for n, length in enumerate(lengths, 1)
+  ]
+
+
+def test_rows_are_padded_to_the_longest():
+  batch = text_inputs.pad(make_rows([1, 3]))
+  assert {k: v.tolist() for k, v in batch.items()} == {
+    "input_ids": [[1, 0, 0], [2, 2, 2]],
+    "input_mask": [[1, 0, 0], [1, 1, 1]],
+    "asked": [[10], [20]],
+  }
+
+
+def test_rows_are_padded_to_a_width():
+  batch = text_inputs.pad(make_rows([1]), width=2)
+  assert batch["input_ids"].tolist() == [[1, 0]]
+  assert batch["asked"].tolist() == [[10]]
+
+
+class FakePredictor:
+  """Notes the shapes of its batches; returns what a function makes of them."""
+
+  def __init__(self, function):
+    self.function, self.calls = function, []
+
+  def __call__(self, batches):
+    batches = list(batches)
+    self.calls.append([tuple(batch["input_ids"].shape) for batch in batches])
+    results = [self.function(batch) for batch in batches]
+    return {"result": np.concatenate(results)}
+
+
+def test_results_are_in_the_order_of_the_rows():
+  predictor = FakePredictor(
+    lambda b: b["asked"].numpy()[:, 0] + b["input_mask"].numpy().sum(1)
+  )
+  rows = make_rows([2, 6, 3, 6, 1])
+  results = text_inputs.predict(predictor, rows, by_tokens(12))
+  assert results["result"].tolist() == [12, 26, 33, 46, 51]
+  assert predictor.calls == [[(2, 6), (3, 3)]]
+
+
+def test_results_for_tokens_are_as_long_as_the_rows():
+  predictor = FakePredictor(lambda b: b["input_ids"].numpy()[..., None] * 2)
+  rows = make_rows([2, 6, 3, 6, 1, 3])
+  results = text_inputs.predict_tokens(predictor, rows, by_tokens(6))
+  assert [result[:, 0].tolist() for result in results] == [
+    [2, 2],
+    [4] * 6,
+    [6] * 3,
+    [8] * 6,
+    [10],
+    [12] * 3,
+  ]
+  # Batches of one length are predicted together.
+  assert predictor.calls == [[(1, 6), (1, 6)], [(2, 3)], [(2, 2)]]
+
+
+def test_static_batches_are_of_one_shape():
+  predictor = FakePredictor(lambda b: b["asked"].numpy()[:, 0])
+  batching = text_inputs.Batching(
+    lambda lengths: feature_files.equal_batches(len(lengths), 2), width=4
+  )
+  results = text_inputs.predict(predictor, make_rows([1, 4, 2]), batching)
+  assert results["result"].tolist() == [10, 20, 30]
+  assert predictor.calls == [[(2, 4), (2, 4)]]
+  tokens = FakePredictor(lambda b: b["input_ids"].numpy())
+  rows = make_rows([1, 4, 2])
+  results = text_inputs.predict_tokens(tokens, rows, batching)
+  assert list(map(list, results)) == [[1], [2] * 4, [3, 3]]
