@@ -20,6 +20,7 @@ import classification
 import classification_results
 import feature_files
 import files
+import prediction
 import records
 import tokenization
 import training
@@ -322,7 +323,7 @@ def make_parser(
 
 
 def predict_split(
-  predictor: training.Predictor,
+  predictor: prediction.Predictor,
   split: Split,
   parse,
   order: list[np.ndarray],

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 import inference_flags
 import modeling
+import prediction
 import text_inputs
 import tokenization
 import training
@@ -120,7 +121,7 @@ def read_layers(config: modeling.BertConfig) -> list[int]:
 class Extractor(NamedTuple):
   """A model and what is to be computed with it."""
 
-  predictor: training.Predictor
+  predictor: prediction.Predictor
   tokenizer: tokenization.FullTokenizer
   encode: text_inputs.Encoder
   layers: list[int]
@@ -168,7 +169,7 @@ def make_extractor() -> Extractor:
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=FLAGS.pooling
   )
-  predictor = training.Predictor(strategy, model, compute)
+  predictor = prediction.Predictor(strategy, model, compute)
   size = 4 * len(layers) * config.hidden_size
   return Extractor(predictor, tokenizer, encode, layers, size)
 
@@ -188,7 +189,7 @@ def main() -> None:
   print(f"{lines.count:,} lines, {encode.tokens:,} tokens, {lines.speed()}")
   if encode.cut:
     print(
-      f"{encode.cut:,} lines were cut to --max_seq_length="
+      f"{encode.cut:,} line(s) cut to --max_seq_length="
       f"{FLAGS.max_seq_length} tokens"
     )
   print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import files
+import prediction
 import progress
 import record_writer
 import training
@@ -261,7 +262,7 @@ def training_source(
 
 
 def predict(
-  predictor: training.Predictor,
+  predictor: prediction.Predictor,
   features: FeatureFile,
   order: list[np.ndarray],
   parse: Callable[[tf.Tensor], training.Features],
@@ -279,7 +280,11 @@ def predict(
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
   with training.explained_errors(features):
-    results = predictor(features.batches(order, parse), total=len(indices))
+    results = predictor(
+      features.batches(order, parse),
+      total=len(indices),
+      num_tokens=int(features.lengths[indices].sum()),
+    )
   return {name: result[first] for name, result in results.items()}
 
 

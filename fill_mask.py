@@ -24,6 +24,7 @@ import files
 import heads
 import inference_flags
 import masked_words
+import prediction
 import text_inputs
 import tokenization
 import training
@@ -101,7 +102,7 @@ def make_masked_words() -> masked_words.MaskedWords:
   )
   vocab_size = max(tokenizer.inv_vocab) + 1
   top_k = min(FLAGS.top_k, vocab_size)
-  predictor = training.Predictor(
+  predictor = prediction.Predictor(
     strategy,
     model,
     functools.partial(guess, vocab_size=vocab_size, top_k=top_k),

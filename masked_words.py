@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import prediction
 import text_inputs
 import tokenization
-import training
 
 MASK = "[MASK]"
 _RESULTS = ("ids", "probabilities", "log_prob")
@@ -87,7 +87,7 @@ class MaskedWords:
     self,
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
-    predictor: training.Predictor,
+    predictor: prediction.Predictor,
     batching: text_inputs.Batching,
   ):
     self._tokenizer = tokenizer

@@ -15,6 +15,7 @@ loading or saving.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import json
 import math
 from typing import Any, NamedTuple
@@ -87,6 +88,14 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
   "linear": tf.identity,
   "relu": tf.nn.relu,
   "tanh": tf.tanh,
+}
+
+# The same values in operations that TensorFlow can merge into the matrix
+# product before them, where no gradient needs what is between.
+_INFERENCE_ACTIVATIONS = {
+  "gelu": functools.partial(tf.nn.gelu, approximate=True),
+  "gelu_erf": functools.partial(tf.nn.gelu, approximate=False),
+  "gelu_exact": functools.partial(tf.nn.gelu, approximate=False),
 }
 
 
@@ -222,14 +231,32 @@ def make_initializer(config: BertConfig) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+class Dense(keras.layers.Dense):
+  """A dense layer whose bias TensorFlow can merge into the product.
+
+  Keras adds it with an operation that also broadcasts, and which is not merged
+  with an activation after it. Call with [..., M]; returns [..., N].
+  """
+
+  def call(self, inputs, is_training=False):
+    product, bias = tf.matmul(inputs, self.kernel), self.bias
+    if is_training and self.compute_dtype == "bfloat16":
+      # The merged product is slower by half where weights change: a control
+      # dependency keeps TensorFlow from merging.
+      with tf.control_dependencies([product]):
+        bias = tf.identity(bias)
+    rows = tf.nn.bias_add(product, bias)
+    return rows if self.activation is None else self.activation(rows)
+
+
 def make_dense(
   parent: keras.layers.Layer,
   size: int,
   name: str,
   activation: str | None = None,
-) -> keras.layers.Dense:
+) -> Dense:
   """Makes a dense layer of a layer that has a config."""
-  return keras.layers.Dense(
+  return Dense(
     size,
     activation=activation,
     kernel_initializer=make_initializer(parent.config),
@@ -333,9 +360,10 @@ class SelfAttention(keras.layers.Layer):
       x = tf.reshape(x, [batch, length, heads, size // heads])
       return tf.transpose(x, [0, 2, 1, 3])  # [B, N, S, D]
 
-    query = split_heads(self.query(rows))
-    key = split_heads(self.key(rows))
-    value = split_heads(self.value(rows))
+    is_training = seed is not None
+    query = split_heads(self.query(rows, is_training=is_training))
+    key = split_heads(self.key(rows, is_training=is_training))
+    value = split_heads(self.value(rows, is_training=is_training))
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
     scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
     padding = 1.0 - tf.cast(input_mask[:, None, None, :], tf.float32)
@@ -367,7 +395,8 @@ class ResidualOutput(keras.layers.Layer):
     self.layer_norm.build([None, self.config.hidden_size])
 
   def call(self, x, residual, seed=None):
-    rows = self.dense(tf.reshape(x, [-1, self.input_size]))
+    rows = tf.reshape(x, [-1, self.input_size])
+    rows = self.dense(rows, is_training=seed is not None)
     rows = dropout(rows, self.config.hidden_dropout_prob, seed)
     return self.layer_norm(tf.reshape(rows, tf.shape(residual)) + residual)
 
@@ -404,8 +433,15 @@ class Intermediate(keras.layers.Layer):
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
 
-  def call(self, rows):
-    return ACTIVATIONS[self.config.hidden_act](self.dense(rows))
+  def call(self, rows, seed=None):
+    is_training, name = seed is not None, self.config.hidden_act
+    wide = self.dense(rows, is_training=is_training)
+    if is_training or name not in _INFERENCE_ACTIVATIONS:
+      return ACTIVATIONS[name](wide)
+    # TensorFlow's graph optimizer visits operations in the order of their
+    # names, and merges these into the product only if they come after "dense".
+    with tf.name_scope("gelu"):
+      return _INFERENCE_ACTIVATIONS[name](wide)
 
 
 class EncoderLayer(keras.layers.Layer):
@@ -429,7 +465,7 @@ class EncoderLayer(keras.layers.Layer):
   def call(self, hidden, input_mask, seed=None):
     attended, probs = self.attention(hidden, input_mask, fold_in(seed, 0))
     rows = tf.reshape(attended, [-1, self.config.hidden_size])
-    wide = self.intermediate(rows)  # [B*S, I]
+    wide = self.intermediate(rows, seed)  # [B*S, I]
     return self.output_block(wide, attended, fold_in(seed, 1)), probs
 
 

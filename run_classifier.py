@@ -24,6 +24,7 @@ import classifier_inputs
 import fine_tuning_flags
 import heads
 import modeling
+import prediction
 import training
 
 FLAGS = flags.FLAGS
@@ -84,7 +85,7 @@ class Run(NamedTuple):
   model: keras.Model
   inputs: classifier_inputs.Inputs
   parse: Callable[[tf.Tensor], training.Features]
-  predictor: training.Predictor
+  predictor: prediction.Predictor
   folder: str
   seed: int
 
@@ -98,7 +99,7 @@ def prepare(strategy, config, task, folder, private, seed) -> Run:
   with strategy.scope():
     dtype = common_flags.compute_dtype()
     model = create_model(config, inputs.options.num_outputs, dtype)
-  predictor = training.Predictor(strategy, model, predict)
+  predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, model, inputs, parse, predictor, folder, seed)
 
 

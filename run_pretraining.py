@@ -22,6 +22,7 @@ import heads
 import metrics
 import modeling
 import optimization
+import prediction
 import records
 import training
 
@@ -170,11 +171,10 @@ def main() -> int | None:
     model = heads.PretrainingModel(config, common_flags.compute_dtype())
   step = common_flags.load_weights(folder, training.model_variables(model))
   common_flags.write_config(folder, config, strategy)
-  predictor = training.Predictor(strategy, model, compare)
+  predictor = prediction.Predictor(strategy, model, compare)
 
-  @functools.lru_cache(maxsize=1)  # The last step may be asked for twice.
-  def evaluate_at(step):
-    return evaluate(predictor, data)
+  # Remembered: the last step may be asked for twice.
+  evaluate_at = functools.lru_cache(1)(lambda step: evaluate(predictor, data))
 
   if FLAGS.do_train:
     with strategy.scope():

@@ -20,6 +20,7 @@ import tensorflow as tf
 import fine_tuning_flags
 import heads
 import modeling
+import prediction
 import squad_flags
 import squad_inputs
 import training
@@ -94,7 +95,7 @@ class Run(NamedTuple):
   config: modeling.BertConfig
   model: keras.Model
   inputs: squad_flags.Inputs
-  predictor: training.Predictor
+  predictor: prediction.Predictor
   folder: str
   private: str  # A local folder of this worker alone.
 
@@ -107,7 +108,7 @@ def prepare(strategy, config, private) -> Run:
   keras.utils.set_random_seed(FLAGS.seed % 2**32)
   with strategy.scope():
     model = create_model(config, common_flags.compute_dtype())
-  predictor = training.Predictor(strategy, model, predict)
+  predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, config, model, inputs, predictor, folder, private)
 
 

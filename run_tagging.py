@@ -21,6 +21,7 @@ import feature_files
 import fine_tuning_flags
 import heads
 import modeling
+import prediction
 import tagging_flags
 import tagging_inputs
 import tagging_results
@@ -91,7 +92,7 @@ class Run(NamedTuple):
   model: keras.Model
   inputs: tagging_flags.Inputs
   parse: Callable[[tf.Tensor], training.Features]
-  predictor: training.Predictor
+  predictor: prediction.Predictor
   folder: str
   private: str  # A local folder of this worker alone.
 
@@ -107,7 +108,7 @@ def prepare(strategy, config, sources, private) -> Run:
   with strategy.scope():
     dtype = common_flags.compute_dtype()
     model = create_model(config, len(inputs.options.labels), dtype)
-  predictor = training.Predictor(strategy, model, predict)
+  predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, model, inputs, parse, predictor, folder, private)
 
 

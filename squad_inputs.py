@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import answer_metrics
 import feature_files
+import prediction
 import progress
 import records
 import squad
@@ -199,7 +200,7 @@ def make_parser(
 
 
 def compute_logits(
-  predictor: training.Predictor,
+  predictor: prediction.Predictor,
   split: Split,
   parse: Callable[[tf.Tensor], training.Features],
   order: list[np.ndarray],
@@ -279,10 +280,10 @@ def answer(
       query, windows = maker.windows(document, question)
       rows = slice(row, row + len(windows))
       row += len(windows)
-      prediction = answerer(
+      predicted = answerer(
         document, len(query), windows, logits[0, rows], logits[1, rows]
       )
-      yield Answered(question, paragraph.context, prediction)
+      yield Answered(question, paragraph.context, predicted)
 
 
 def score(
@@ -299,7 +300,7 @@ def score(
     The scores; their names begin with "eval_".
   """
   given, best, odds, has_answer = [], [], [], []
-  for question, context, prediction in answered:
+  for question, context, predicted in answered:
     truths = [answer.text for answer in question.answers]
 
     def judge(span, truths=truths, context=context):
@@ -310,10 +311,10 @@ def score(
         squad_features.is_unspaced(context),
       )
 
-    given.append(judge(prediction.decide(threshold)))
+    given.append(judge(predicted.decide(threshold)))
     if version_2:
-      best.append(judge(prediction.answer))
-      odds.append(prediction.odds)
+      best.append(judge(predicted.answer))
+      odds.append(predicted.odds)
       has_answer.append(bool(truths))
   if version_2:
     metrics = answer_metrics.version_2_metrics(given, best, odds, has_answer)

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 import feature_files
 import metrics
+import prediction
 import records
 import tables
 import tagging
 import tokenization
-import training
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1
@@ -200,7 +200,7 @@ class Outputs(NamedTuple):
 
 
 def predict_split(
-  predictor: training.Predictor, split: Split, parse, order: list[np.ndarray]
+  predictor: prediction.Predictor, split: Split, parse, order: list[np.ndarray]
 ) -> Outputs:
   """Predicts the label of every word of a file.
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
+import prediction
 import tokenization
-import training
 
 _Item = TypeVar("_Item")
 
@@ -127,7 +127,7 @@ def windows(
 
 
 def predict(
-  predictor: training.Predictor, rows: list[Row], batching: Batching
+  predictor: prediction.Predictor, rows: list[Row], batching: Batching
 ) -> dict[str, np.ndarray]:
   """Predicts rows; results are of one shape whatever the batch's length.
 
@@ -142,7 +142,7 @@ def predict(
 
 
 def predict_tokens(
-  predictor: training.Predictor, rows: list[Row], batching: Batching
+  predictor: prediction.Predictor, rows: list[Row], batching: Batching
 ) -> list[np.ndarray]:
   """Predicts the tokens of rows.
 

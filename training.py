@@ -42,9 +42,6 @@ LossFn = Callable[
 # to hear a signal; seldom enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 
-# What layers multiply by. Embeddings are gathered before they are cast.
-_MATRICES = ("kernel", "output_weights")
-
 _fold_in = tf.random.experimental.stateless_fold_in  # Seed, integer -> seed.
 
 
@@ -156,98 +153,6 @@ def train(
   # Without a signal here, another worker has caught one.
   caught = caught or [signal.SIGTERM]
   return TrainingResult(step, None if is_finished else caught[0])
-
-
-class Predictor:
-  """Applies a function of a model to batches of features, compiled once.
-
-  Args:
-    strategy: each of its replicas gets an equal share of every batch.
-    model: what `predict_fn` calls.
-    predict_fn: takes the model and features [B, ...]; returns tensors [B, ...].
-  """
-
-  def __init__(
-    self,
-    strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    predict_fn: Callable[[keras.Model, Features], dict[str, tf.Tensor]],
-  ):
-    self._strategy, self._model = strategy, model
-
-    def predict(features, weights):
-      with self._use_weights(weights):
-        return predict_fn(model, features)
-
-    @tf.function(reduce_retracing=True)
-    def run(features, weights):
-      return strategy.run(predict, args=(features, weights))
-
-    self._run = run
-
-  def _matrices(self):
-    """Lists the variables that are cast whole at every call of a layer."""
-    if self._model.compute_dtype == self._model.variable_dtype:
-      return []
-    return [v for v in self._model.variables if v.name in _MATRICES]
-
-  def _cast_weights(self):
-    dtype = self._model.compute_dtype
-    return [tf.cast(v.value, dtype) for v in self._matrices()]
-
-  def _use_weights(self, weights):
-    """Makes layers find weights that were cast once, for all batches."""
-    scope = keras.StatelessScope()
-    for update in zip(self._matrices(), weights, strict=True):
-      scope.add_update(update)
-    return scope
-
-  def __call__(
-    self, batches: tf.data.Dataset, total: int = 0
-  ) -> dict[str, np.ndarray]:
-    """Returns one array per result, [rows, ...], in the order of the input.
-
-    Args:
-      batches: yields features; batches need not be equally long.
-      total: rows to expect, for the progress on the terminal; 0 prints none.
-    """
-    results: dict[str, list[np.ndarray]] = {}
-    reporter, done = progress.Progress(total, unit="rows"), 0
-    weights = self._cast_weights()
-    run = self._compile(batches.element_spec, weights)
-    for features in batches:
-      rows = int(next(iter(features.values())).shape[0])
-      if self._strategy.num_replicas_in_sync > 1:
-        features = _split(self._strategy, features, rows)
-      for name, value in run(features, weights).items():
-        shares = self._strategy.experimental_local_results(value)
-        whole = np.concatenate([share.numpy() for share in shares])[:rows]
-        results.setdefault(name, []).append(whole)
-      done += rows
-      if total and reporter.is_due():
-        reporter.print_line(
-          f"{done:,} of {total:,} rows  ETA {reporter.eta(done)}"
-        )
-    return {name: np.concatenate(parts) for name, parts in results.items()}
-
-  def _compile(self, spec, weights):
-    # Traced for batches of any size, not again for every size.
-    if self._strategy.num_replicas_in_sync > 1:
-      return self._run
-    return self._run.get_concrete_function(spec, weights)
-
-
-def _split(strategy, features, rows):
-  """Gives each replica a share; the last row is repeated to fill it up."""
-  replicas = len(strategy.extended.worker_devices)
-  share = -(-rows // replicas)
-
-  def take(context):
-    first = context.replica_id_in_sync_group % replicas * share
-    indices = np.minimum(np.arange(first, first + share), rows - 1)
-    return {name: tf.gather(value, indices) for name, value in features.items()}
-
-  return strategy.experimental_distribute_values_from_function(take)
 
 
 def _make_runner(

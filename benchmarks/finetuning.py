@@ -288,8 +288,8 @@ def make_our_prediction(workload: Workload, precision: str) -> Turn:
 
   import classifier_inputs
   import feature_files
+  import prediction
   import run_classifier
-  import training
 
   model, inputs, config = make_our_model(workload, precision)
   parse = classifier_inputs.make_parser(
@@ -301,12 +301,17 @@ def make_our_prediction(workload: Workload, precision: str) -> Turn:
     features.lengths[rows], workload.batch_size * workload.max_seq_length
   )
   order = [rows[indices] for indices in order]
-  predictor = training.Predictor(
+  predictor = prediction.Predictor(
     tf.distribute.get_strategy(), model, run_classifier.predict
   )
 
+  # Compiled as for all sentences, of which a turn takes some.
+  spec = features.batches(order, parse).element_spec
+  predict = predictor.compile(spec, features.lengths.sum())
+
   def run():
-    return predictor(features.batches(order, parse))["logits"].sum()
+    batches = features.batches(order, parse)
+    return sum(predict(batch)["logits"].numpy().sum() for batch in batches)
 
   return Turn(run, len(rows))
 

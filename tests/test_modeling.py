@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 import heads
 import modeling
@@ -250,3 +251,21 @@ class TestConfig:
       intermediate_size=4 * hidden,
       type_vocab_size=2,
     )
+
+
+def test_activation_is_merged_into_the_product():
+  """Another name scope would undo it, with no other sign."""
+  config = dataclasses.replace(CONFIG, hidden_act="gelu")
+  layer = modeling.Intermediate(config)
+  layer.build()
+  predict = tf.function(lambda rows: layer(rows))
+  rows = tf.ones([4, config.hidden_size])
+  context.enable_graph_collection()
+  merged = predict(rows)
+  graphs = context.export_run_metadata().function_graphs
+  context.disable_graph_collection()
+  kinds = {n.op for g in graphs for n in g.post_optimization_graph.node}
+  assert "_FusedMatMul" in kinds
+  assert "Tanh" not in kinds
+  seed = tf.constant([1, 2])
+  np.testing.assert_allclose(merged, layer(rows, seed), atol=1e-6)

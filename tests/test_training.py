@@ -13,6 +13,7 @@ import checkpoints
 import heads
 import modeling
 import optimization
+import prediction
 import run_pretraining
 import training
 
@@ -214,7 +215,7 @@ def test_old_checkpoints_are_deleted(tmp_path):
 def test_prediction_keeps_order_and_strips_padding():
   strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
-  predictor = training.Predictor(
+  predictor = prediction.Predictor(
     strategy, keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
   )
   result = predictor(batches)
@@ -242,7 +243,7 @@ def test_weights_cast_once_predict_the_same(devices):
 
   ids = np.random.default_rng(1).integers(0, 20, [6, 5]).astype(np.int32)
   batches = tf.data.Dataset.from_tensor_slices({"ids": ids}).batch(4)
-  predictor = training.Predictor(strategy, model, predict)
+  predictor = prediction.Predictor(strategy, model, predict)
   expected = predict(model, {"ids": ids})["logits"].numpy()
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
   # The next call sees what a training has changed meanwhile.
@@ -253,3 +254,10 @@ def test_weights_cast_once_predict_the_same(devices):
   kernel.assign(-kernel)
   expected = predict(model, {"ids": ids})["logits"].numpy()
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
+  # So many tokens that the weights are compiled in: those of now, too.
+  frozen = predictor(batches, num_tokens=10**6)["logits"]
+  np.testing.assert_allclose(frozen, expected, atol=2e-3)
+  kernel.assign(-kernel)
+  expected = predict(model, {"ids": ids})["logits"].numpy()
+  frozen = predictor(batches, num_tokens=10**6)["logits"]
+  np.testing.assert_allclose(frozen, expected, atol=2e-3)

@@ -24,6 +24,7 @@ import feature_files  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
+import prediction  # noqa: E402
 import run_classifier  # noqa: E402
 import training  # noqa: E402
 
@@ -68,7 +69,7 @@ def train(inputs, strategy, parts, output_dir):
   )
   source = inputs.training_source(parse, 8, 1)
   training.train(strategy, model, optimizer, loss_fn, source, plan)
-  predictor = training.Predictor(strategy, model, run_classifier.predict)
+  predictor = prediction.Predictor(strategy, model, run_classifier.predict)
   split = inputs.eval[0]
   order = feature_files.batches_by_tokens(split.features.lengths, 50)
   outputs = classifier_inputs.predict_split(
