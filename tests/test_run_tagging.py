@@ -1,0 +1,347 @@
+"""run_tagging.py: from files of tags to scores and predictions."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import program_flags
+import pytest
+import tiny_classification as tiny
+
+import run_tagging
+import tagging_flags
+
+TYPES = {word: "PER" for word in tiny.GOOD} | {w: "LOC" for w in tiny.BAD}
+TRAINING = {
+  "do_train": True,
+  "do_eval": True,
+  "num_train_epochs": 5,
+  "learning_rate": 5e-3,
+  "train_batch_size": 8,
+  "save_checkpoints_steps": 50,
+  "max_seq_length": tiny.SEQUENCE,
+}
+
+
+def make_sentence(number):
+  """Returns the words of a sentence and their IOB1 tags."""
+  source = random.Random(number)
+  words = source.choices(tiny.OTHER, k=6)
+  for place in (source.randrange(3), source.randrange(4, 6)):
+    words[place] = source.choice(sorted(TYPES))
+  tags = [f"I-{TYPES[word]}" if word in TYPES else "O" for word in words]
+  return words, tags
+
+
+def write(path, numbers):
+  lines = []
+  for number in numbers:
+    if number % 10 == 0:
+      lines += ["-DOCSTART- X O", ""]
+    rows = zip(*make_sentence(number), strict=True)
+    lines += [f"{word} X {tag}" for word, tag in rows] + [""]
+  path.write_text("\n".join(lines) + "\n")
+  return path
+
+
+def flags_for(folder, **flags):
+  return {
+    "bert_config_file": folder / "config.json",
+    "vocab_file": folder / "vocab.txt",
+    "output_dir": folder / "out",
+    "max_seq_length": tiny.SEQUENCE,
+    **flags,
+  }
+
+
+def run(folder, **flags):
+  return program_flags.run_main(
+    run_tagging, tagging_flags.define_flags, **flags_for(folder, **flags)
+  )
+
+
+def write_data(folder):
+  tiny.write_model(folder)
+  write(folder / "train.txt", range(160))
+  write(folder / "dev.txt", range(160, 200))
+  write(folder / "test.txt", range(200, 220))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A folder in which a model was trained by a process of its own."""
+  folder = tmp_path_factory.mktemp("trained")
+  write_data(folder)
+  flags = flags_for(
+    folder,
+    data_dir=folder,
+    do_predict=True,
+    eval_every_epochs=2.5,
+    **TRAINING,
+  )
+  program = str(tiny.ROOT / "run_tagging.py")
+  result = subprocess.run(
+    [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())],
+    capture_output=True,
+    text=True,
+    timeout=300,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+  )
+  assert result.returncode == 0, result.stderr
+  return folder, result.stdout
+
+
+def read_metrics(path):
+  return json.loads(path.read_text())["metrics"]
+
+
+def test_training_learns_and_says_what_it_read_and_wrote(trained):
+  folder, output = trained
+  assert (
+    "train: 160 sentences (960 words) of 16 documents in 160 windows, "
+    "8.0 tokens on average; wrote "
+  ) in output
+  assert "LOC" in output
+  metrics = read_metrics(folder / "out" / "eval_metrics.json")
+  assert metrics["eval_f1"] == metrics["eval_accuracy"] == 1.0
+  results = (folder / "out" / "eval_results.txt").read_text().splitlines()
+  assert [line.split(" = ")[0] for line in results] == [
+    "eval_accuracy",
+    "eval_f1",
+    "eval_loss",
+    "eval_precision",
+    "eval_recall",
+    "global_step",
+  ]
+  labels = (folder / "out" / "labels.txt").read_text().split()
+  assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+  steps = (folder / "out" / "evaluations.jsonl").read_text().splitlines()
+  assert [json.loads(line)["step"] for line in steps] == [50, 100]
+
+
+def test_predictions_are_columns_in_the_scheme_of_the_file(trained):
+  folder, _ = trained
+  read = (folder / "test.txt").read_text().splitlines()
+  written = (folder / "out" / "predictions.txt").read_text().splitlines()
+  assert written == [
+    line and f"{line} {line.split()[-1]}" for line in read
+  ]  # It makes no fault.
+  metrics = read_metrics(folder / "out" / "predict_metrics.json")
+  assert metrics["eval_f1"] == 1.0
+
+
+def test_predictions_are_spans_of_characters(trained):
+  folder, _ = trained
+  rows = (folder / "out" / "predictions.jsonl").read_text().splitlines()
+  assert len(rows) == 20
+  for number, row in enumerate(map(json.loads, rows)):
+    words, tags = make_sentence(200 + number)
+    assert row["id"] == number
+    assert row["text"] == " ".join(words)
+    covered = " ".join(entity["text"] for entity in row["entities"])
+    assert covered.split() == [w for w in words if w in TYPES]
+    for entity in row["entities"]:
+      assert row["text"][entity["start"] : entity["end"]] == entity["text"]
+      assert {TYPES[w] for w in entity["text"].split()} == {entity["type"]}
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  whole = {
+    path.name: path.read_bytes() for path in out.glob("model.ckpt-100.*")
+  }
+  for name in [*whole, "checkpoint", "evaluations.jsonl"]:
+    (out / name).unlink()
+  run(
+    folder,
+    data_dir=folder,
+    output_dir=out,
+    eval_every_epochs=2.5,
+    **TRAINING,
+  )
+  for name, content in whole.items():
+    assert (out / name).read_bytes() == content, name
+
+
+def test_plain_text_is_predicted(trained, tmp_path, capsys):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  (out / "predict_metrics.json").unlink()
+  text = "the (good great) film\n\nwas awful. \n"
+  (tmp_path / "new.txt").write_text(text)
+  run(
+    folder,
+    output_dir=out,
+    do_predict=True,
+    predict_file=tmp_path / "new.txt",
+    predict_format="text",
+  )
+  first, second = map(
+    json.loads, (out / "predictions.jsonl").read_text().splitlines()
+  )
+  assert first["text"] == "the (good great) film"
+  assert {"type": "LOC", "start": 4, "end": 9, "text": "awful"} in second[
+    "entities"
+  ]
+  columns = (out / "predictions.txt").read_text().splitlines()
+  assert [line.split(" ")[0] for line in columns] == [
+    *("the", "(", "good", "great", ")", "film", ""),
+    *("was", "awful", ".", ""),
+  ]
+  assert not (out / "predict_metrics.json").exists()
+  assert "weights from the best evaluation, at step" in capsys.readouterr().out
+
+
+def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  path = tmp_path / "dev.txt"
+  path.write_text("good B-PER\nthe O\nfilm B-NEW\ncast I-NEW\n\nbad B-LOC\n")
+  run(folder, output_dir=out, do_eval=True, eval_file=path)
+  assert "not in the training data, so never predicted: NEW (1)" in (
+    capsys.readouterr().out
+  )
+  content = json.loads((out / "eval_metrics.json").read_text())
+  assert content["labels"]["NEW"] == {
+    "precision": 0.0,
+    "recall": 0.0,
+    "f1": 0.0,
+    "support": 1,
+  }
+  assert content["metrics"]["eval_recall"] == pytest.approx(2 / 3)
+
+
+def test_features_of_a_frozen_model_are_tagged(tmp_path):
+  write_data(tmp_path)
+  flags = {
+    "feature_based": True,
+    "feature_layers": "mix",
+    "lstm_size": 16,
+    "document_context": True,
+  }
+  training = {**TRAINING, "learning_rate": 2e-2}
+  run(tmp_path, data_dir=tmp_path, **flags, **training)
+  metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
+  assert metrics["eval_f1"] > 0.6  # Not 0.0, as at first.
+  with pytest.raises(ValueError, match="lstm_size: 16, not 9"):
+    run(
+      tmp_path,
+      data_dir=tmp_path,
+      do_predict=True,
+      **{**flags, "lstm_size": 9},
+    )
+
+
+def test_labels_that_are_no_entities(tmp_path):
+  tiny.write_model(tmp_path)
+  for name, numbers in (("train", range(80)), ("valid", range(80, 100))):
+    lines = []
+    for number in numbers:
+      words, tags = make_sentence(number)
+      lines += [
+        f"{tag[2:] or 'X'}\t{w}" for w, tag in zip(words, tags, strict=True)
+      ] + [""]
+    (tmp_path / f"{name}.conll").write_text("\n".join(lines))
+  run(
+    tmp_path,
+    data_dir=tmp_path,
+    token_column=1,
+    tag_column=0,
+    do_predict=True,
+    predict_file=tmp_path / "valid.conll",
+    **TRAINING,
+  )
+  out = tmp_path / "out"
+  assert (out / "labels.txt").read_text().split() == ["LOC", "PER", "X"]
+  content = json.loads((out / "eval_metrics.json").read_text())
+  assert content["metrics"]["eval_accuracy"] > 0.95
+  assert set(content["labels"]) == {"LOC", "PER", "X"}
+  row = json.loads((out / "predictions.jsonl").read_text().splitlines()[0])
+  words = make_sentence(80)[0]
+  assert [word["text"] for word in row["words"]] == words
+  line = (out / "predictions.txt").read_text().splitlines()[0]
+  assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3
+
+
+FAULTS = {
+  "a tag outside of the scheme": (
+    {"dev.txt": "good X I-PER\nbad X X-LOC\n"},
+    {},
+    "{}/dev.txt:2: the tag 'X-LOC' is outside of every scheme: expected O, or "
+    "B-, I-, E-, S- or M- and a type (--tag_scheme=none takes all tags as they "
+    "are)",
+  ),
+  "a tag outside of the scheme that is given": (
+    {"train.txt": "good S-PER\n"},
+    {"tag_scheme": "iob2"},
+    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected "
+    "O, or B- or I- and a type (see --tag_scheme and --tag_column)",
+  ),
+  "a row that is too short": (
+    {"train.txt": "good X I-PER\n\nbad\n"},
+    {"tag_column": 2},
+    "{}/train.txt:3: expected at least 3 columns (see --token_column and "
+    "--tag_column), found 1",
+  ),
+  "a file without a sentence": (
+    {"dev.txt": "\n\n"},
+    {},
+    "{}/dev.txt: holds no sentence",
+  ),
+  "an empty word": (
+    {"dev.txt": "good\tO\n\tO\n"},
+    {},
+    "{}/dev.txt:2: the word is empty",
+  ),
+  "nothing to do": (
+    {},
+    {"do_train": False, "do_eval": False},
+    "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true",
+  ),
+  "no file": (
+    {},
+    {"data_dir": "/nowhere", "do_eval": False},
+    "--data_dir=/nowhere: no file for --do_train; expected train, ending in "
+    + ", ".join(tagging_flags._ENDINGS),
+  ),
+  "two files": (
+    {"train.tsv": "good\tB-X\n"},
+    {},
+    "--data_dir={}: holds train.txt and train.tsv; keep one of them",
+  ),
+  "no such score": (
+    {},
+    {"best_metric": "bleu"},
+    "--best_metric=bleu: expected one of f1, precision, recall, accuracy, loss",
+  ),
+  "no such layer": (
+    {},
+    {"feature_based": True, "feature_layers": "-4,3"},
+    "--feature_layers=-4,3: expected mix, or numbers from -3 to 2, such as "
+    "-2,-1",
+  ),
+  "no training": (
+    {},
+    {"do_train": False},
+    "no {}/out/labels.txt and no training file: the labels are unknown; pass "
+    "the --output_dir of a training",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_input_is_named(tmp_path, name):
+  contents, flags, message = FAULTS[name]
+  write_data(tmp_path)
+  for path, content in contents.items():
+    (tmp_path / path).write_text(content)
+  with pytest.raises(ValueError) as error:
+    run(tmp_path, **{"data_dir": tmp_path, **TRAINING, **flags})
+  assert str(error.value) == message.replace("{}", str(tmp_path))
