@@ -151,6 +151,16 @@ def test_batches_by_tokens_are_of_equal_work_and_longest_first():
   assert [batch.tolist() for batch in batches] == [[1], [4, 3], [2, 0]]
 
 
+def test_batches_end_before_their_padding_costs_more_than_another_batch():
+  lengths = np.array([100] + 4 * [60] + 4 * [20])
+  batches = feature_files.batches_by_tokens(lengths, 1000)
+  assert [lengths[batch].tolist() for batch in batches] == [
+    [100, 60, 60, 60],  # 120 tokens of padding; the next row makes it 160.
+    [60, 20, 20, 20],
+    [20],
+  ]
+
+
 def test_equal_batches_repeat_the_last_row():
   batches = feature_files.equal_batches(5, 3)
   assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 4]]
