@@ -188,7 +188,7 @@ def main() -> None:
         fill(words, window, write)
       lines.report()
     lines.check_not_empty()
-  print_status(f"{lines.count:,} lines, {lines.speed()}")
+  print_status(f"{lines.count:,} line(s), {lines.speed()}")
   if tokens:
     print_status(
       f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-import feature_files
 import text_inputs
 import tokenization
 
@@ -19,10 +18,8 @@ def make_encoder(folder, max_seq_length=8):
   return text_inputs.Encoder(tokenizer, max_seq_length)
 
 
-def by_tokens(tokens):
-  return text_inputs.Batching(
-    lambda lengths: feature_files.batches_by_tokens(lengths, tokens)
-  )
+def in_batches(*order):
+  return text_inputs.Batching(lambda lengths: list(map(np.array, order)))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,7 @@ def test_results_are_in_the_order_of_the_rows():
     lambda b: b["asked"].numpy()[:, 0] + b["input_mask"].numpy().sum(1)
   )
   rows = make_rows([2, 6, 3, 6, 1])
-  results = text_inputs.predict(predictor, rows, by_tokens(12))
+  results = text_inputs.predict(predictor, rows, in_batches([1, 3], [2, 0, 4]))
   assert results["result"].tolist() == [12, 26, 33, 46, 51]
   assert predictor.calls == [[(2, 6), (3, 3)]]
 
@@ -131,7 +128,9 @@ def test_results_are_in_the_order_of_the_rows():
 def test_results_for_tokens_are_as_long_as_the_rows():
   predictor = FakePredictor(lambda b: b["input_ids"].numpy()[..., None] * 2)
   rows = make_rows([2, 6, 3, 6, 1, 3])
-  results = text_inputs.predict_tokens(predictor, rows, by_tokens(6))
+  results = text_inputs.predict_tokens(
+    predictor, rows, in_batches([1], [3], [2, 5], [0, 4])
+  )
   assert [result[:, 0].tolist() for result in results] == [
     [2, 2],
     [4] * 6,
@@ -146,9 +145,7 @@ def test_results_for_tokens_are_as_long_as_the_rows():
 
 def test_static_batches_are_of_one_shape():
   predictor = FakePredictor(lambda b: b["asked"].numpy()[:, 0])
-  batching = text_inputs.Batching(
-    lambda lengths: feature_files.equal_batches(len(lengths), 2), width=4
-  )
+  batching = in_batches([0, 1], [2, 2])._replace(width=4)
   results = text_inputs.predict(predictor, make_rows([1, 4, 2]), batching)
   assert results["result"].tolist() == [10, 20, 30]
   assert predictor.calls == [[(2, 4), (2, 4)]]

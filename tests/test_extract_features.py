@@ -1,0 +1,275 @@
+"""Vectors of texts: the original's file, pooling by hand, streaming, faults."""
+
+import gzip
+import io
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import numpy as np
+import program_flags
+import pytest
+import tensorflow as tf
+import tiny_classification
+import tiny_masked_lm
+
+import extract_features
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+GOLDEN = SHARED / "golden" / "e2e"
+
+# Of many lengths, with a pair and an empty one; not sorted.
+TEXTS = [
+  "the film was good",
+  "",
+  "a very very awful plot and a poor cast and the film was bad",
+  "bad ||| the plot was fine",
+  "cast",
+  "a great cast and a very fine film",
+  "the plot",
+]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("model")
+  tiny_masked_lm.write_model(folder)
+  return folder
+
+
+def extract(model_folder, path, texts=TEXTS, **flags):
+  """Runs the program in this process; returns the file it wrote."""
+  (path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+  output = path / "out"
+  flags = {
+    **tiny_masked_lm.flags(model_folder),
+    "input_file": path / "in.txt",
+    "output_file": output,
+    "layers": "-1,0",
+    **flags,
+  }
+  program_flags.run_main(
+    extract_features, extract_features.define_flags, **flags
+  )
+  return output
+
+
+def read_vectors(path):
+  """Reads a file of JSON Lines; returns [T, L, H] or [L, H] for each line."""
+
+  def values(layers):
+    return [layer["values"] for layer in layers]
+
+  items = [json.loads(line) for line in path.read_text().splitlines()]
+  assert [item["linex_index"] for item in items] == list(range(len(items)))
+  return [
+    np.array(
+      [values(token["layers"]) for token in item["features"]]
+      if "features" in item
+      else values(item["layers"])
+    )
+    for item in items
+  ]
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
+def test_the_originals_file(tmp_path):
+  command = [sys.executable, str(ROOT / "extract_features.py")]
+  command += [
+    f"--vocab_file={SHARED}/data/vocab/uncased_vocab.txt",
+    f"--bert_config_file={GOLDEN}/pretrained/bert_config.json",
+    f"--init_checkpoint={GOLDEN}/pretrained/bert_model.ckpt",
+    f"--input_file={GOLDEN}/inputs/features.txt",
+    f"--output_file={tmp_path}/features.jsonl",
+    "--do_lower_case=True",
+    "--layers=-1,-2",
+    "--max_seq_length=96",
+    "--batch_size=8",
+    "--use_tpu=False",
+    "--master=",
+    "--num_tpu_cores=8",
+    "--use_one_hot_embeddings=False",
+  ]
+  subprocess.run(command, check=True, capture_output=True, timeout=300)
+  number = re.compile(r"-?\d+\.?\d*(?:e-\d+)?(?=[,\]])")
+  actual = (tmp_path / "features.jsonl").read_text()
+  expected = (GOLDEN / "expected" / "features.jsonl").read_text()
+  assert number.sub("#", actual) == number.sub("#", expected)
+  np.testing.assert_allclose(
+    np.array(number.findall(actual), float),
+    np.array(number.findall(expected), float),
+    atol=1e-4,
+  )
+
+
+class FakeModel:
+  """Returns the same hidden states whatever it is given."""
+
+  def __init__(self, *states):
+    self.states = [tf.constant(state, tf.float32) for state in states]
+
+  def __call__(self, *inputs, return_hidden_states):
+    assert return_hidden_states
+    embedding = tf.zeros_like(self.states[0])
+    return types.SimpleNamespace(hidden_states=(embedding, *self.states))
+
+
+@pytest.mark.parametrize(
+  "pooling,expected",
+  [
+    (
+      "none",
+      [[[[1, 2]], [[3, 4]], [[9, 9]]], [[[-1, -5]], [[-2, 1]], [[0, 0]]]],
+    ),
+    ("cls", [[[1, 2]], [[-1, -5]]]),
+    # The third token is padding in the first text, real in the second.
+    ("mean", [[[2, 3]], [[-1, -4 / 3]]]),
+    ("max", [[[3, 4]], [[0, 1]]]),
+  ],
+)
+def test_pooling(pooling, expected):
+  model = FakeModel(
+    [[[7, 7], [7, 7], [7, 7]]] * 2,
+    [[[1, 2], [3, 4], [9, 9]], [[-1, -5], [-2, 1], [0, 0]]],
+  )
+  features = {"input_mask": tf.constant([[1, 1, 0], [1, 1, 1]])}
+  features["input_ids"] = features["segment_ids"] = features["input_mask"]
+  result = extract_features.compute_vectors(model, features, [-1], pooling)
+  np.testing.assert_allclose(result["vectors"], expected, rtol=1e-6)
+
+
+def test_max_of_negative_values():
+  model = FakeModel([[[-3, -4], [-5, -2], [0, 0]]])
+  features = {"input_mask": tf.constant([[1, 1, 0]])}
+  features["input_ids"] = features["segment_ids"] = features["input_mask"]
+  result = extract_features.compute_vectors(model, features, [0], "max")
+  np.testing.assert_array_equal(result["vectors"], [[[-3, -2]]])
+
+
+def test_layers_are_those_of_the_model(tmp_path):
+  model = tiny_masked_lm.write_model(tmp_path)
+  (vectors,) = read_vectors(extract(tmp_path, tmp_path, ["the film"]))
+  ids = [tiny_masked_lm.VOCABULARY.index(t) for t in ("[CLS]", "the", "film")]
+  states = model.bert(tf.constant([[*ids, 3]]), return_hidden_states=True)
+  expected = np.stack([states.hidden_states[i][0] for i in (2, 1)], axis=1)
+  np.testing.assert_allclose(vectors, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", ["none", "mean"])
+def test_windows_change_nothing(model_folder, tmp_path, monkeypatch, pooling):
+  whole = read_vectors(extract(model_folder, tmp_path, pooling=pooling))
+  monkeypatch.setattr(extract_features, "_WINDOW_LINES", 3)
+  monkeypatch.setattr(extract_features, "_WINDOW_BYTES", 1500)
+  cut = read_vectors(
+    extract(model_folder, tmp_path, pooling=pooling, batch_size=1)
+  )
+  assert len(whole) == len(cut) == len(TEXTS)
+  for one, other in zip(whole, cut, strict=True):
+    np.testing.assert_allclose(one, other, atol=2e-6)
+  # Those of a line are its own: a line by itself gives the same.
+  alone = extract(model_folder, tmp_path, TEXTS[2:3], pooling=pooling)
+  np.testing.assert_allclose(read_vectors(alone)[0], whole[2], atol=2e-6)
+
+
+def test_padding_to_the_full_length_changes_nothing(model_folder, tmp_path):
+  trimmed = read_vectors(extract(model_folder, tmp_path))
+  padded = read_vectors(
+    extract(model_folder, tmp_path, pad_to_max_length=True, batch_size=3)
+  )
+  for one, other in zip(trimmed, padded, strict=True):
+    np.testing.assert_allclose(one, other, atol=2e-6)
+
+
+def test_two_devices_give_the_same(model_folder, tmp_path):
+  one = read_vectors(extract(model_folder, tmp_path))
+  two = read_vectors(extract(model_folder, tmp_path, distribution="mirrored"))
+  for expected, actual in zip(one, two, strict=True):
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+def test_bfloat16_is_close(model_folder, tmp_path):
+  exact = read_vectors(extract(model_folder, tmp_path))
+  rounded = read_vectors(extract(model_folder, tmp_path, precision="bfloat16"))
+  difference = max(
+    np.abs(a - b).max() for a, b in zip(exact, rounded, strict=True)
+  )
+  assert 1e-4 < difference < 0.1
+
+
+def test_pooled_vectors_in_an_npz(model_folder, tmp_path):
+  expected = read_vectors(extract(model_folder, tmp_path, pooling="max"))
+  path = extract(model_folder, tmp_path, pooling="max", output_format="npz")
+  with np.load(path) as arrays:
+    assert arrays["vectors"].shape == (len(TEXTS), 2, 16)
+    np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-6)
+
+
+def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
+  path = tmp_path / "in.gz"
+  path.write_bytes(gzip.compress(("a " * 20 + "\nthe film\n").encode()))
+  vectors = read_vectors(extract(model_folder, tmp_path, input_file=path))
+  assert [len(v) for v in vectors] == [16, 4]
+  output = capsys.readouterr().out
+  assert "2 lines, 16 tokens" in output
+  assert "1 line(s) cut to --max_seq_length=16 tokens" in output
+
+
+def test_the_standard_input(model_folder, tmp_path, monkeypatch):
+  text = io.TextIOWrapper(io.BytesIO(b"the film\nbad"))
+  monkeypatch.setattr(sys, "stdin", text)
+  vectors = read_vectors(extract(model_folder, tmp_path, input_file="-"))
+  assert [len(v) for v in vectors] == [4, 3]
+
+
+@pytest.mark.parametrize(
+  "flags,message",
+  [
+    (
+      {"layers": "-1,2"},
+      "--layers=-1,2: expected numbers from -2 to 1, separated by commas: the "
+      "model has 2 layers",
+    ),
+    ({"layers": "last"}, "--layers=last: expected numbers"),
+    ({"layers": ""}, "--layers=: expected numbers"),
+    ({"input_file": "/nowhere"}, "--input_file: no file matches '/nowhere'"),
+    ({"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
+    ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's"),
+    ({"texts": []}, "in.txt: it holds no line"),
+  ],
+)
+def test_bad_flags(model_folder, tmp_path, flags, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    extract(model_folder, tmp_path, **flags)
+  assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_wrong_vocabulary(model_folder, tmp_path):
+  path = tmp_path / "wrong.txt"
+  path.write_text(
+    "[UNK]\n[CLS]\n[SEP]\n" + "".join(f"{n}\n" for n in range(30))
+  )
+  with pytest.raises(ValueError, match="they are of different models"):
+    extract(model_folder, tmp_path, vocab_file=path)
+
+
+def test_bytes_that_are_no_text(model_folder, tmp_path):
+  path = tmp_path / "bad.txt"
+  path.write_bytes(b"the film\nbad \xff\n")
+  with pytest.raises(ValueError, match=r"bad.txt: byte offset 13: not UTF-8"):
+    extract(model_folder, tmp_path, input_file=path)
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_model(tmp_path):
+  tiny_masked_lm.write_model(tmp_path, lambda n: "layer_1/output" not in n)
+  with pytest.raises(ValueError, match="- bert/encoder/layer_1/output/Layer"):
+    extract(tmp_path, tmp_path)
+
+
+def test_the_vocabulary_of_the_tests_has_no_unknown_words():
+  known = set(tiny_classification.VOCABULARY) | {"|||"}
+  assert {word for text in TEXTS for word in text.split()} <= known

@@ -1,0 +1,209 @@
+"""Guesses and scores of a whole program, against the model asked directly."""
+
+import io
+import json
+import math
+import re
+import sys
+
+import numpy as np
+import program_flags
+import pytest
+import tensorflow as tf
+import tiny_masked_lm
+
+import fill_mask
+
+VOCABULARY = tiny_masked_lm.VOCABULARY
+CLS, SEP, MASK = map(VOCABULARY.index, ("[CLS]", "[SEP]", "[MASK]"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("model")
+  return folder, tiny_masked_lm.write_model(folder)
+
+
+def run(folder, **flags):
+  """Runs the program in this process."""
+  flags = {**tiny_masked_lm.flags(folder), **flags}
+  program_flags.run_main(fill_mask, fill_mask.define_flags, **flags)
+
+
+def run_on(folder, tmp_path, texts, **flags):
+  """Runs it on a file; returns the objects it wrote."""
+  path = tmp_path / "in.txt"
+  path.write_text("".join(f"{text}\n" for text in texts))
+  output = tmp_path / "out.jsonl"
+  flags = {"output_format": "jsonl", "output_file": output, **flags}
+  run(folder, input_file=path, **flags)
+  return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def ask(model, ids, position):
+  """Returns the probabilities of the token at a position of one text."""
+  ids = tf.constant([[CLS, *ids, SEP]])
+  positions = tf.constant([[position + 1]])
+  output = model(ids, tf.ones_like(ids), tf.zeros_like(ids), positions)
+  return tf.nn.softmax(output.masked_lm_logits[0, 0]).numpy()
+
+
+def test_masks_are_filled(trained, tmp_path):
+  folder, model = trained
+  texts = ["the [MASK] was [MASK]", "", "[MASK]"]
+  items = run_on(folder, tmp_path, texts, top_k=3)
+  assert [item["line"] for item in items] == [0, 1, 2]
+  assert [item["text"] for item in items] == texts
+  assert [len(item["masks"]) for item in items] == [2, 0, 1]
+  the, was = VOCABULARY.index("the"), VOCABULARY.index("was")
+  for mask, position in zip(items[0]["masks"], (1, 3), strict=True):
+    expected = ask(model, [the, MASK, was, MASK], position)
+    best = np.argsort(-expected)[:3]
+    assert [guess["token"] for guess in mask] == [VOCABULARY[i] for i in best]
+    probabilities = [guess["probability"] for guess in mask]
+    np.testing.assert_allclose(probabilities, expected[best], atol=2e-6)
+
+
+def test_more_guesses_than_tokens(trained, tmp_path):
+  (item,) = run_on(trained[0], tmp_path, ["[MASK]"], top_k=1000)
+  (mask,) = item["masks"]
+  assert sorted(guess["token"] for guess in mask) == sorted(VOCABULARY)
+  assert sum(guess["probability"] for guess in mask) == pytest.approx(
+    1, abs=1e-4
+  )
+
+
+def test_scores_are_those_of_one_mask_at_a_time(trained, tmp_path):
+  folder, model = trained
+  texts = ["the film was very good", "", "a bad plot"]
+  items = run_on(folder, tmp_path, texts, score=True)
+  for item, text in zip(items, texts, strict=True):
+    ids = [VOCABULARY.index(word) for word in text.split()]
+    expected = [
+      math.log(ask(model, [*ids[:i], MASK, *ids[i + 1 :]], i)[ids[i]])
+      for i in range(len(ids))
+    ]
+    assert item["tokens"] == text.split()
+    np.testing.assert_allclose(item["log_probs"], expected, atol=1e-5)
+    total = item["pseudo_log_likelihood"]
+    assert total == pytest.approx(sum(expected), abs=1e-4)
+    if ids:
+      perplexity = math.exp(-sum(expected) / len(ids))
+      assert item["pseudo_perplexity"] == pytest.approx(perplexity, rel=1e-4)
+    else:
+      assert item["pseudo_perplexity"] is None
+
+
+def test_windows_change_nothing(trained, tmp_path, monkeypatch):
+  texts = ["the film", "a good plot was fine", "bad", "", "the cast was poor"]
+  whole = run_on(trained[0], tmp_path, texts, score=True)
+  monkeypatch.setattr(fill_mask, "_WINDOW_LINES", 2)
+  monkeypatch.setattr(fill_mask, "_WINDOW_IDS", 5)
+  cut = run_on(trained[0], tmp_path, texts, score=True, batch_size=1)
+  for one, other in zip(whole, cut, strict=True):
+    assert one["text"] == other["text"]
+    np.testing.assert_allclose(one["log_probs"], other["log_probs"], atol=2e-6)
+
+
+def test_a_text_longer_than_the_model(trained, tmp_path):
+  folder, model = trained
+  words = ["the", "film", "was", "good", "a", "plot"] * 5
+  (item,) = run_on(folder, tmp_path, [" ".join(words)], score=True)
+  assert item["tokens"] == words
+  ids = [VOCABULARY.index(word) for word in words]
+  # 14 tokens fit; the token at 20 has 7 before it.
+  window = [*ids[13:20], MASK, *ids[21:27]]
+  expected = math.log(ask(model, window, 7)[ids[20]])
+  assert item["log_probs"][20] == pytest.approx(expected, abs=1e-5)
+  texts = [" ".join([*words, "[MASK]", *words])]
+  (item,) = run_on(folder, tmp_path, texts, top_k=1)
+  assert len(item["masks"]) == 1
+
+
+def test_texts_of_the_command_line(trained, capsys):
+  run(trained[0], text="the film was [MASK]", top_k=2)
+  output = capsys.readouterr()
+  assert re.fullmatch(
+    r"the film was \[MASK\]\n(  \S+ +\d+\.\d %\n){2}", output.out
+  )
+  assert re.search(r"^1 line\(s\), ", output.err, re.MULTILINE)
+
+
+def test_the_standard_input_is_scored(trained, capsys, monkeypatch):
+  text = io.TextIOWrapper(io.BytesIO(b"the film\n\nbad"))
+  monkeypatch.setattr(sys, "stdin", text)
+  run(trained[0], score=True)
+  output = capsys.readouterr()
+  lines = output.out.splitlines()
+  assert lines[0].split() == ["tokens", "log-likelihood", "perplexity", "text"]
+  assert [line.split()[0] for line in lines[1:]] == ["2", "0", "1"]
+  assert re.search(r"^3 tokens, pseudo-log-likelihood -", output.err, re.M)
+
+
+def test_who_types_may_try_again(trained, capsys, monkeypatch):
+  text = io.TextIOWrapper(io.BytesIO(b"the film\nthe [MASK]\n"))
+  text.isatty = lambda: True
+  monkeypatch.setattr(sys, "stdin", text)
+  run(trained[0], top_k=1)
+  output = capsys.readouterr()
+  assert "standard input:1: no [MASK] in 'the film'" in output.err
+  assert output.out.startswith("the [MASK]\n")
+
+
+@pytest.mark.parametrize(
+  "flags,message",
+  [
+    ({"text": "the film"}, "--text: no [MASK] in 'the film'; put one where"),
+    ({"text": "a [MASK]", "score": True}, "--text: 'a [MASK]' holds a [MASK]"),
+    ({"text": "a", "input_file": "b"}, "--text and --input_file=b are both"),
+    ({"input_file": "/nowhere"}, "--input_file: no file matches '/nowhere'"),
+    ({"text": "[MASK]", "max_seq_length": 17}, "--max_seq_length=17 is above"),
+    ({"text": "[MASK]", "init_checkpoint": "/nowhere"}, "/nowhere: no check"),
+  ],
+)
+def test_bad_flags(trained, flags, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    run(trained[0], **flags)
+
+
+def test_a_bad_line_of_a_file_leaves_no_output(trained, tmp_path):
+  texts = ["a [MASK]", "", "the film"]
+  with pytest.raises(ValueError, match=r"in\.txt:3: no \[MASK\] in 'the film'"):
+    run_on(trained[0], tmp_path, texts)
+  assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_a_model_without_a_masked_lm_head(tmp_path):
+  tiny_masked_lm.write_model(tmp_path, lambda name: name.startswith("bert/"))
+  with pytest.raises(ValueError) as error:
+    run(tmp_path, text="[MASK]")
+  assert str(error.value) == (
+    f"--init_checkpoint={tmp_path} has no masked-LM head, it lacks "
+    "cls/predictions/output_bias, "
+    "cls/predictions/transform/LayerNorm/beta, "
+    "cls/predictions/transform/LayerNorm/gamma, "
+    "cls/predictions/transform/dense/bias, "
+    "cls/predictions/transform/dense/kernel: give one that was pre-trained and "
+    "not fine-tuned since"
+  )
+
+
+def test_the_next_sentence_is_not_needed(tmp_path, capsys):
+  unneeded = ("cls/seq_relationship", "bert/pooler")
+  tiny_masked_lm.write_model(tmp_path, lambda n: not n.startswith(unneeded))
+  run(tmp_path, text="[MASK]")
+  assert capsys.readouterr().out.startswith("[MASK]\n")
+
+
+def test_a_vocabulary_without_the_mask(trained, tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY).replace("[MASK]", "[mask]"))
+  with pytest.raises(ValueError, match=r"vocab.txt: no line '\[MASK\]' among"):
+    run(trained[0], text="[MASK]", vocab_file=path)
+
+
+def test_a_vocabulary_of_another_size(trained, tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join([*VOCABULARY, "one", "more"]))
+  with pytest.raises(ValueError, match="they are of different models"):
+    run(trained[0], text="[MASK]", vocab_file=path)

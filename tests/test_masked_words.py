@@ -1,0 +1,170 @@
+"""Questions to a masked-LM head, and how its answers are written."""
+
+import math
+
+import numpy as np
+import pytest
+
+import masked_words
+import text_inputs
+import tokenization
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
+CLS, SEP, MASK, A, B, C, D = 2, 3, 4, 5, 6, 7, 8
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY) + "\n")
+  return tokenization.FullTokenizer(str(path), never_split=["[MASK]"])
+
+
+class FakePredictor:
+  """Says that the token is as likely as 1 / (its id)."""
+
+  def __init__(self):
+    self.rows = []
+
+  def __call__(self, batches):
+    results = {"ids": [], "probabilities": [], "log_prob": []}
+    for batch in batches:
+      ids = batch["input_ids"].numpy()
+      self.rows += ids.tolist()
+      truth = batch["masked_lm_ids"].numpy()[:, 0]
+      results["ids"].append(np.stack([truth, np.full_like(truth, A)], 1))
+      results["probabilities"].append(np.array([[0.5, 0.25]] * len(ids)))
+      results["log_prob"].append(-np.log(truth.astype(np.float32)))
+    return {name: np.concatenate(parts) for name, parts in results.items()}
+
+
+def make_words(tokenizer, max_seq_length=8):
+  batching = text_inputs.Batching(
+    lambda lengths: [np.array([i]) for i in np.argsort(-lengths, kind="stable")]
+  )
+  predictor = FakePredictor()
+  words = masked_words.MaskedWords(
+    tokenizer, max_seq_length, predictor, batching
+  )
+  return words, predictor
+
+
+def make_lines(*texts):
+  return [
+    text_inputs.Line(i, text, f"in.txt:{i + 1}") for i, text in enumerate(texts)
+  ]
+
+
+@pytest.mark.parametrize(
+  "position,ids,masked",
+  [
+    (0, [CLS, MASK, B, C, SEP], 1),
+    (1, [CLS, A, MASK, C, SEP], 2),
+    (3, [CLS, C, MASK, A, SEP], 2),  # Cut on both sides.
+    (6, [CLS, A, A, MASK, SEP], 3),
+  ],
+)
+def test_a_long_text_is_cut_around_the_mask(tokenizer, position, ids, masked):
+  encode = text_inputs.Encoder(tokenizer, 5)
+  text = [A, B, C, D, A, A, B]
+  row = masked_words.ask(encode, text, position, MASK)
+  assert row == {
+    "input_ids": ids,
+    "input_mask": [1] * 5,
+    "segment_ids": [0] * 5,
+    "masked_lm_positions": [masked],
+    "masked_lm_ids": [text[position]],
+  }
+
+
+def test_every_mask_is_asked_for(tokenizer):
+  words, predictor = make_words(tokenizer)
+  lines = make_lines("a [MASK] b [MASK]", "", "[MASK]")
+  questions = list(map(words.find_masks, lines))
+  assert [question.positions for question in questions] == [[1, 3], [], [0]]
+  guess = [masked_words.Guess("[MASK]", 0.5), masked_words.Guess("a", 0.25)]
+  assert list(words.fill(questions)) == [[guess, guess], [], [guess]]
+  # The other mask of a line is left where it is; the longest come first.
+  assert predictor.rows == [
+    [CLS, A, MASK, B, MASK, SEP],
+    [CLS, A, MASK, B, MASK, SEP],
+    [CLS, MASK, SEP],
+  ]
+
+
+def test_every_word_is_masked_in_turn(tokenizer):
+  words, predictor = make_words(tokenizer)
+  lines = make_lines("c", "a b", "\u200b")
+  scores = list(words.score(list(map(words.find_words, lines))))
+  assert [score.tokens for score in scores] == [["c"], ["a", "b"], []]
+  assert scores[0].pseudo_log_likelihood == pytest.approx(-math.log(C))
+  assert scores[0].pseudo_perplexity == pytest.approx(C)
+  assert scores[1].log_probs == pytest.approx([-math.log(A), -math.log(B)])
+  assert scores[1].pseudo_log_likelihood == pytest.approx(-math.log(A * B))
+  assert scores[1].pseudo_perplexity == pytest.approx(math.sqrt(A * B))
+  assert scores[2].pseudo_log_likelihood == 0
+  assert scores[2].pseudo_perplexity is None
+  assert predictor.rows == [
+    [CLS, MASK, B, SEP],
+    [CLS, A, MASK, SEP],
+    [CLS, MASK, SEP],
+  ]
+
+
+def test_a_line_without_a_mask(tokenizer):
+  words, _ = make_words(tokenizer)
+  with pytest.raises(ValueError, match=r"^in.txt:1: no \[MASK\] in 'a b'; put"):
+    words.find_masks(make_lines("a b")[0])
+
+
+def test_a_mask_cannot_be_scored(tokenizer):
+  words, _ = make_words(tokenizer)
+  with pytest.raises(ValueError, match=r"^in.txt:1: 'a \[MASK\]' holds a"):
+    words.find_words(make_lines("a [MASK]")[0])
+
+
+def test_nothing_but_empty_lines(tokenizer):
+  words, predictor = make_words(tokenizer)
+  questions = list(map(words.find_masks, make_lines("", " ")))
+  assert list(words.fill(questions)) == [[], []]
+  assert predictor.rows == []
+
+
+def test_guesses_are_written():
+  masks = [
+    [masked_words.Guess("the", 0.98765432), masked_words.Guess("\u4e2d", 0.01)],
+    [masked_words.Guess("b", 0.5)],
+  ]
+  assert masked_words.guesses_table("[MASK] x [MASK]", masks) == (
+    "[MASK] x [MASK]\n"
+    "  mask 1  the  98.8 %\n"
+    "          \u4e2d     1.0 %\n"
+    "  mask 2  b  50.0 %"
+  )
+  assert masked_words.guesses_json(3, "x", masks[:1]) == (
+    '{"line": 3, "text": "x", "masks": [[{"token": "the", "probability": '
+    '0.987654}, {"token": "\u4e2d", "probability": 0.01}]]}'
+  )
+
+
+def test_scores_are_written():
+  score = masked_words.Score(["a", "b"], [-1.0, -2.0])
+  assert masked_words.score_json(0, "a b", score) == (
+    '{"line": 0, "text": "a b", "pseudo_log_likelihood": -3.0, '
+    '"pseudo_perplexity": 4.481689, "tokens": ["a", "b"], '
+    '"log_probs": [-1.0, -2.0]}'
+  )
+  empty = masked_words.Score([], [])
+  assert masked_words.score_json(1, "", empty) == (
+    '{"line": 1, "text": "", "pseudo_log_likelihood": 0.0, '
+    '"pseudo_perplexity": null, "tokens": [], "log_probs": []}'
+  )
+  assert [
+    masked_words.SCORE_HEADER,
+    masked_words.score_table("a b", score),
+    masked_words.score_table("", empty),
+  ] == [
+    "tokens  log-likelihood    perplexity  text",
+    "     2           -3.00          4.48  a b",
+    "     0            0.00             -  ",
+  ]

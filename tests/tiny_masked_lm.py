@@ -1,0 +1,43 @@
+"""A tiny BERT of random weights with its masked-LM head, for the tests."""
+
+import tiny_classification
+
+import checkpoints
+import heads
+import modeling
+import training
+
+VOCABULARY = tiny_classification.VOCABULARY
+SEQUENCE = tiny_classification.SEQUENCE
+
+
+def make_model(folder, dtype="float32"):
+  """Returns the model whose config.json is in a folder, with new weights."""
+  config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+  return heads.PretrainingModel(config, dtype)
+
+
+def write_model(folder, keep=lambda name: True):
+  """Writes config.json, vocab.txt and a checkpoint; returns the model.
+
+  Args:
+    folder: to write to.
+    keep: tells the names of the variables that the checkpoint gets.
+  """
+  tiny_classification.write_model(folder)
+  model = make_model(folder)
+  variables = training.model_variables(model)
+  kept = {name: value for name, value in variables.items() if keep(name)}
+  checkpoints.save(str(folder), 0, kept, keep=0)
+  return model
+
+
+def flags(folder, **others):
+  """Returns the flags of a program for the model in a folder."""
+  return {
+    "bert_config_file": folder / "config.json",
+    "vocab_file": folder / "vocab.txt",
+    "init_checkpoint": folder,
+    "max_seq_length": SEQUENCE,
+    **others,
+  }
