@@ -121,7 +121,7 @@ def find_data_files(endings: Sequence[str]) -> dict[str, str]:
   found = {}
   for kind, is_asked, names in (
     ("train", FLAGS.do_train, ("train",)),
-    ("eval", evaluates, ("dev", "valid")),
+    ("eval", evaluates, ("dev", "valid", "val")),
     ("predict", FLAGS.do_predict, ("test",)),
   ):
     if is_asked:

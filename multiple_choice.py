@@ -1,0 +1,323 @@
+"""Questions with several answers to choose from: SWAG, and your own.
+
+`read_examples` reads them, `make_features` makes an input of the model for each
+choice, `encode_feature` a record of all choices of a question. Section 4.4 of
+the paper.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import functools
+import itertools
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import files
+import record_writer
+import tables
+import tokenization
+
+_SWAG_CHOICE = "ending"
+
+
+class Example(NamedTuple):
+  """A context, perhaps a question, and what could come next."""
+
+  example_id: str  # As in the file, else its number there, from 0.
+  context: str
+  question: str  # Stands before each choice; may be empty.
+  choices: tuple[str, ...]
+  label: int | None  # The number of the right choice, from 0; None: not known.
+  place: str  # "path:line".
+
+
+def read_examples(path: str) -> Iterator[Example]:
+  """Yields the examples of a file, no more than a row being in memory.
+
+  A CSV or TSV file has SWAG's columns: sent1, sent2, ending0, ending1 and so
+  on, label, and perhaps id; more choices than a row has are empty. A row of
+  JSON Lines is {"context": ..., "choices": [...]}, and perhaps "question",
+  "label" and "id". Labels are numbers from 0.
+
+  Raises:
+    ValueError: a row is damaged, lacks something or has a label of no choice;
+      the message begins with path and line.
+    OSError: the file cannot be read.
+  """
+  is_json = tables.find_format(path) == "jsonl"
+  read = _read_json if is_json else _read_columns
+  example = None
+  for example in read(path):
+    _check(example)
+    yield example
+  if example is None:
+    raise ValueError(f"{path}: holds no example")
+
+
+def _check(example: Example) -> None:
+  count = len(example.choices)
+  if count < 2:
+    raise ValueError(
+      f"{example.place}: expected two choices or more, found {count}"
+    )
+  if not (example.context + example.question).strip():
+    raise ValueError(f"{example.place}: neither a context nor a question")
+  for number, choice in enumerate(example.choices):
+    if not choice.strip():
+      raise ValueError(f"{example.place}: choice {number} is empty")
+  if example.label is not None and not 0 <= example.label < count:
+    raise ValueError(
+      f"{example.place}: the label {example.label} is none of the {count} "
+      f"choices: expected 0 to {count - 1}"
+    )
+
+
+def _read_columns(path: str) -> Iterator[Example]:
+  header = next(tables.read_rows(path), None)
+  if header is None:
+    return
+  names = [name.strip() for name in header.cells]
+  endings = list(
+    itertools.takewhile(
+      lambda name: name in names,
+      (f"{_SWAG_CHOICE}{number}" for number in itertools.count()),
+    )
+  )
+  columns = ["sent1", "sent2", "label", "id", *(endings or ["ending0"])]
+  rows = tables.read_columns(
+    path, columns, optional=("label", "id", "sent2"), header=True
+  )
+  for index, (place, values) in enumerate(rows):
+    context, question, label, example_id, *choices = values
+    while choices and not choices[-1].strip():
+      choices.pop()  # This question has fewer than others.
+    yield Example(
+      str(index) if example_id is None else example_id.strip(),
+      context.strip(),
+      (question or "").strip(),
+      tuple(choice.strip() for choice in choices),
+      _to_label(label, place),
+      place,
+    )
+
+
+def _read_json(path: str) -> Iterator[Example]:
+  columns = ["context", "question", "choices", "label", "id"]
+  rows = tables.read_columns(
+    path, columns, optional=("context", "question", "label", "id")
+  )
+  for index, (place, values) in enumerate(rows):
+    context, question, choices, label, example_id = values
+    if not isinstance(choices, list):
+      raise ValueError(
+        f"{place}: 'choices' must be a list of strings, found"
+        f" {tables.describe(choices)}"
+      )
+    yield Example(
+      str(index) if example_id is None else str(example_id),
+      _to_text(context, place, "context"),
+      _to_text(question, place, "question"),
+      tuple(_to_text(choice, place, "choices") for choice in choices),
+      _to_label(label, place),
+      place,
+    )
+
+
+def _to_text(value: Any, place: str, name: str) -> str:
+  if value is None:
+    return ""
+  if type(value) is str:  # A number of a JSON file is of a subclass.
+    return value.strip()
+  raise ValueError(
+    f"{place}: {name!r} must hold strings, found {tables.describe(value)}"
+  )
+
+
+def _to_label(value: Any, place: str) -> int | None:
+  if value is None or (isinstance(value, str) and not value.strip()):
+    return None
+  text = value.strip() if isinstance(value, str) else ""
+  # Not int(): it takes "1_0" and "²" is a digit to str.isdigit().
+  if not (text.isascii() and text.removeprefix("-").isdecimal()):
+    shown = repr(text) if text else tables.describe(value)
+    raise ValueError(
+      f"{place}: expected the number of the right choice, found {shown[:99]}"
+    )
+  return int(text[:20])
+
+
+class Feature(NamedTuple):
+  """The inputs of the model for one example, a list for each choice."""
+
+  input_ids: list[list[int]]  # [CLS] context [SEP] question choice [SEP].
+  segment_ids: list[list[int]]  # 0 up to the first [SEP], then 1.
+  label: int  # 0 if it is not known.
+  was_cut: bool  # Tokens of some choice are not in its input.
+
+
+def make_features(
+  examples: Iterable[Example],
+  tokenizer: tokenization.FullTokenizer,
+  max_seq_length: int,
+) -> Iterator[Feature]:
+  """Turns examples into inputs of the model, in their order.
+
+  Args:
+    examples: the questions.
+    tokenizer: makes their tokens.
+    max_seq_length: the most tokens of an input, [CLS] and [SEP] included; what
+      is too long is cut, of context and choice the longer one, token by token.
+
+  Raises:
+    ValueError: max_seq_length leaves no room.
+  """
+  if max_seq_length < 5:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length}: expected at least 5: [CLS], a token,"
+      " [SEP], a token and [SEP]"
+    )
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  room = max_seq_length - 3
+  for example in examples:
+    packed, was_cut = [], False
+    for choice in example.choices:
+      # Without a context, the question takes its place.
+      first = example.context or example.question
+      before = example.question if example.context else ""
+      ids_a = tokenizer.encode(first)
+      ids_b = tokenizer.encode(f"{before} {choice}" if before else choice)
+      was_cut = was_cut or len(ids_a) + len(ids_b) > room
+      tokenization.truncate_pair(ids_a, ids_b, room)
+      packed.append(
+        tokenization.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
+      )
+    yield Feature(
+      [choice.input_ids for choice in packed],
+      [choice.segment_ids for choice in packed],
+      example.label or 0,
+      was_cut,
+    )
+
+
+# Few of the numbers of records differ: each is encoded once.
+_encode_id = functools.cache(record_writer.encode_integer)
+
+
+def encode_feature(
+  feature: Feature, max_seq_length: int, num_choices: int
+) -> bytes:
+  """Encodes a feature as a tf.train.Example.
+
+  Args:
+    feature: of at most `num_choices` choices.
+    max_seq_length: what each is padded to.
+    num_choices: the most choices of any example of the file.
+
+  Returns:
+    The serialized input_ids, input_mask and segment_ids, int64 [num_choices *
+    max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
+    choice that there is; label_ids, int64 [1].
+  """
+  names = ("input_ids", "input_mask", "segment_ids")
+  packed = {name: b"" for name in names}
+  for ids, segments in zip(feature.input_ids, feature.segment_ids, strict=True):
+    padding = bytes(max_seq_length - len(ids))
+    packed["input_ids"] += b"".join(map(_encode_id, ids)) + padding
+    packed["input_mask"] += b"\1" * len(ids) + padding
+    packed["segment_ids"] += bytes(segments) + padding
+  count = len(feature.input_ids)
+  for name in names:
+    packed[name] += bytes((num_choices - count) * max_seq_length)
+  packed["choice_mask"] = b"\1" * count + bytes(num_choices - count)
+  packed["label_ids"] = _encode_id(feature.label)
+  return record_writer.encode_example(
+    {
+      name: record_writer.packed_feature(value)
+      for name, value in packed.items()
+    }
+  )
+
+
+def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
+  """Returns the softmax of scores over the choices that there are.
+
+  Args:
+    logits: float32 [N, C].
+    is_choice: 0 or 1 [N, C].
+
+  Returns:
+    float32 [N, C], 0 where there is no choice.
+  """
+  masked = np.where(is_choice > 0, logits, -np.inf)
+  exponents = np.exp(masked - masked.max(-1, keepdims=True))
+  return exponents / exponents.sum(-1, keepdims=True)
+
+
+def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
+  """Scores probabilities by the right choices.
+
+  Args:
+    shares: float32 [N, C], from `probabilities`.
+    labels: int [N].
+
+  Returns:
+    eval_accuracy, and eval_loss in nats.
+  """
+  labels = np.asarray(labels)
+  right = shares[np.arange(len(labels)), labels].astype(np.float64)
+  smallest = np.finfo(np.float32).tiny  # Or a sure fault would cost infinity.
+  return {
+    "eval_accuracy": float(np.mean(shares.argmax(-1) == labels)),
+    "eval_loss": float(-np.log(np.maximum(right, smallest)).mean()),
+  }
+
+
+def write_predictions(
+  path: str, examples: Iterable[Example], shares: np.ndarray
+) -> None:
+  """Writes the chosen answer of each example and the probability of all.
+
+  Args:
+    path: ends in .tsv or .jsonl.
+    examples: in the order of the predictions.
+    shares: float32 [N, C], from `probabilities`.
+  """
+  rows = map(_describe, examples, shares)
+  if path.endswith(".jsonl"):
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+  else:
+    lines = _as_table(rows, shares.shape[-1])
+  files.write_lines(path, lines)
+
+
+def _describe(example: Example, shares: np.ndarray) -> dict[str, Any]:
+  row: dict[str, Any] = {"id": example.example_id, "context": example.context}
+  if example.question:
+    row["question"] = example.question
+  if example.label is not None:
+    row["label"] = example.label
+  predicted = int(shares.argmax())
+  row["predicted"] = predicted
+  row["choice"] = example.choices[predicted]
+  row["probabilities"] = [
+    float(f"{share:.6g}") for share in shares[: len(example.choices)]
+  ]
+  return row
+
+
+def _as_table(rows: Iterable[dict[str, Any]], count: int) -> Iterator[str]:
+  names = ("id", "context", "question", "label", "predicted", "choice")
+  yield "\t".join([*names, *(f"probability_{n}" for n in range(count))])
+  for row in rows:
+    shares = row["probabilities"]
+    absent = [""] * (count - len(shares))
+    cells = [row.get(name, "") for name in names]
+    yield "\t".join(map(_one_line, [*cells, *shares, *absent]))
+
+
+def _one_line(value: Any) -> str:
+  # The columns of a TSV file are split at every tab, its rows at every newline.
+  return " ".join(str(value).replace("\t", " ").splitlines())

@@ -1,0 +1,174 @@
+"""Fine-tunes BERT to choose among answers: SWAG, and your own questions.
+
+  python run_multiple_choice.py --data_dir=swag --output_dir=/tmp/swag \
+    --do_train=true --do_eval=true --train_batch_size=16 --learning_rate=2e-5 \
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+    --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
+"""
+
+from typing import NamedTuple
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import keras
+import tensorflow as tf
+
+import feature_files
+import fine_tuning_flags
+import heads
+import modeling
+import multiple_choice
+import multiple_choice_flags
+import multiple_choice_inputs
+import prediction
+import training
+
+FLAGS = flags.FLAGS
+
+_NEVER = -1e9  # Far below any logit.
+
+
+def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
+  """Makes the model; this is the place for another head.
+
+  Returns:
+    A model called with input_ids, input_mask and segment_ids, int32 [B*C, S],
+    and a seed for its dropout, int32 [2] or None; returns the score of each
+    choice, float32 [B*C, 1].
+  """
+  return heads.ClassifierModel(config, 1, dtype)
+
+
+def compute_logits(model, features, seed=None) -> tf.Tensor:
+  """Scores the choices of a batch, float32 [B, C]."""
+  shape = tf.shape(features["input_ids"])
+  names = ["input_ids", "input_mask", "segment_ids"]
+  inputs = [tf.reshape(features[name], [-1, shape[2]]) for name in names]
+  logits = model(*inputs, seed)  # [B*C, 1]
+  logits = tf.reshape(logits, shape[:2])
+  is_choice = tf.cast(features["choice_mask"], tf.float32)
+  return logits + _NEVER * (1.0 - is_choice)
+
+
+def predict(model, features) -> dict[str, tf.Tensor]:
+  """Scores the choices of a batch; keeps the labels."""
+  kept = {name: features[name] for name in ("choice_mask", "label_ids")}
+  return {"logits": compute_logits(model, features), **kept}
+
+
+def loss_fn(model, features, seed):
+  """Sums the losses over a batch; see `training.LossFn`."""
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    features["label_ids"][:, 0], compute_logits(model, features, seed)
+  )
+  weight = tf.reduce_sum(tf.ones_like(features["label_ids"]))
+  return {"choice_loss": (tf.reduce_sum(losses), tf.cast(weight, tf.float32))}
+
+
+class Run(NamedTuple):
+  """A model and its data."""
+
+  strategy: tf.distribute.Strategy
+  config: modeling.BertConfig
+  model: keras.Model
+  inputs: multiple_choice_flags.Inputs
+  predictor: prediction.Predictor
+  folder: str
+  private: str  # A local folder of this worker alone.
+
+
+def prepare(strategy, config, paths, private) -> Run:
+  """Reads and checks all data, then makes the model: no work is lost."""
+  folder = FLAGS.output_dir
+  common_flags.claim_output_dir(folder, config)
+  inputs = multiple_choice_flags.open_inputs(paths, folder, private)
+  keras.utils.set_random_seed(FLAGS.seed % 2**32)
+  with strategy.scope():
+    model = create_model(config, common_flags.compute_dtype())
+  predictor = prediction.Predictor(strategy, model, predict)
+  return Run(strategy, config, model, inputs, predictor, folder, private)
+
+
+def train(run: Run) -> training.TrainingResult:
+  """Trains, or goes on with it; ends with the best weights, if some are."""
+  split = run.inputs.train
+  count = len(split.features)
+  source = feature_files.training_source(
+    split.features,
+    multiple_choice_flags.make_parser(split, run.config),
+    FLAGS.train_batch_size,
+    FLAGS.seed,
+    split.describe,
+  )
+  metric = multiple_choice_flags.best_metric()
+  return fine_tuning_flags.fine_tune(
+    run.strategy,
+    run.model,
+    loss_fn,
+    source,
+    fine_tuning_flags.fine_tuning_plan(run.folder, count, FLAGS.seed),
+    count,
+    fine_tuning_flags.make_history(
+      run.strategy, run.folder, run.private, metric
+    ),
+    lambda step: evaluate(run),
+  )
+
+
+def choose(run: Run, split, batch_size) -> multiple_choice_inputs.Outputs:
+  """Computes the probabilities of the choices of a split."""
+  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
+  parse = multiple_choice_flags.make_parser(split, run.config)
+  return multiple_choice_inputs.predict_split(
+    run.predictor, split, parse, order
+  )
+
+
+def evaluate(run: Run) -> dict[str, float]:
+  """Scores the model on the evaluation data."""
+  outputs = choose(run, run.inputs.eval, FLAGS.eval_batch_size)
+  return multiple_choice.score(*outputs)
+
+
+def write_evaluation(run: Run, step: int) -> None:
+  """Scores the model, prints and writes the scores."""
+  scores = evaluate(run)
+  if run.strategy.extended.should_checkpoint:
+    common_flags.write_eval_results(run.folder, step, scores)
+
+
+def write_predictions(run: Run) -> None:
+  """Predicts and writes the predictions."""
+  outputs = choose(run, run.inputs.predict, FLAGS.predict_batch_size)
+  if run.strategy.extended.should_checkpoint:
+    multiple_choice_flags.write_outputs(run.folder, run.inputs.predict, outputs)
+
+
+def main() -> int | None:
+  paths = multiple_choice_flags.find_files()
+  strategy = common_flags.make_strategy()
+  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+  fine_tuning_flags.check_fine_tuning_flags(config)
+  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+    run = prepare(strategy, config, paths, private)
+    step = fine_tuning_flags.load_trained_weights(
+      run.folder, run.model, FLAGS.do_train
+    )
+    multiple_choice_flags.write_settings(
+      run.folder, config, strategy, run.inputs
+    )
+    if FLAGS.do_train:
+      step, interrupted_by = train(run)
+      if interrupted_by:
+        return 128 + interrupted_by
+    if FLAGS.do_eval:
+      write_evaluation(run, step)
+    if FLAGS.do_predict:
+      write_predictions(run)
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, multiple_choice_flags.define_flags)

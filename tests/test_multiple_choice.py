@@ -1,0 +1,221 @@
+"""Reading questions with choices, their features, scores and predictions."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import multiple_choice
+import tokenization
+
+SWAG = """,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,\
+ending1,ending2,ending3,label
+0,v1,5,"A b, c",A b.,He,gold,"runs, fast",sits,eats,flies,2
+1,v2,6,x,C d.,,gold,one,two,three,,0
+"""
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e"]
+
+
+def read(tmp_path, text, name="data.csv"):
+  path = tmp_path / name
+  path.write_text(text, encoding="utf-8")
+  return list(multiple_choice.read_examples(str(path)))
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY) + "\n")
+  return tokenization.FullTokenizer(str(path))
+
+
+def test_swag_is_read(tmp_path):
+  first, second = read(tmp_path, SWAG)
+  assert first == multiple_choice.Example(
+    "0",
+    "A b.",
+    "He",
+    ("runs, fast", "sits", "eats", "flies"),
+    2,
+    f"{tmp_path}/data.csv:2",
+  )
+  assert second.question == "" and second.choices == ("one", "two", "three")
+
+
+def test_json_lines_are_read(tmp_path):
+  rows = [
+    {"id": 7, "context": "A.", "choices": ["b", "c"], "label": 1},
+    {"question": "Who?", "choices": ["b", "c", "d"]},
+  ]
+  text = "".join(json.dumps(row) + "\n" for row in rows)
+  first, second = read(tmp_path, text, "data.jsonl")
+  assert first[:5] == ("7", "A.", "", ("b", "c"), 1)
+  assert second[:5] == ("1", "", "Who?", ("b", "c", "d"), None)
+
+
+FAULTS = {
+  "label out of range": (
+    "data.csv",
+    "sent1,ending0,ending1,label\na,b,c,0\na,b,c,2\n",
+    ":3: the label 2 is none of the 2 choices: expected 0 to 1",
+  ),
+  "negative label": (
+    "data.jsonl",
+    '{"context": "a", "choices": ["b", "c"], "label": -1}\n',
+    ":1: the label -1 is none of the 2 choices: expected 0 to 1",
+  ),
+  "label that is no number": (
+    "data.csv",
+    "sent1,ending0,ending1,label\na,b,c,B\n",
+    ":2: expected the number of the right choice, found 'B'",
+  ),
+  "label that is true": (
+    "data.jsonl",
+    '{"context": "a", "choices": ["b", "c"], "label": true}\n',
+    ":1: expected the number of the right choice, found true",
+  ),
+  "label that is a fraction": (
+    "data.jsonl",
+    '{"context": "a", "choices": ["b", "c"], "label": 0.5}\n',
+    ":1: expected the number of the right choice, found '0.5'",
+  ),
+  "one choice": (
+    "data.jsonl",
+    '\n{"context": "a", "choices": ["b"]}\n',
+    ":2: expected two choices or more, found 1",
+  ),
+  "empty choice": (
+    "data.csv",
+    "sent1,ending0,ending1,ending2\na,b,,c\n",
+    ":2: choice 1 is empty",
+  ),
+  "no choices": (
+    "data.csv",
+    "sent1,sent2,label\na,b,0\n",
+    ": no column 'ending0'; the columns are sent1, sent2, label",
+  ),
+  "choices that are no list": (
+    "data.jsonl",
+    '{"context": "a", "choices": "b"}\n',
+    ":1: 'choices' must be a list of strings, found a string",
+  ),
+  "a choice that is a number": (
+    "data.jsonl",
+    '{"context": "a", "choices": ["b", 3]}\n',
+    ":1: 'choices' must hold strings, found the number 3",
+  ),
+  "nothing asked": (
+    "data.jsonl",
+    '{"context": " ", "choices": ["b", "c"]}\n',
+    ":1: neither a context nor a question",
+  ),
+  "no example": (
+    "data.csv",
+    "sent1,ending0,ending1\n",
+    ": holds no example",
+  ),
+  "empty file": ("data.jsonl", "", ": holds no example"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_rows_are_named(tmp_path, name):
+  path, text, message = FAULTS[name]
+  with pytest.raises(ValueError) as error:
+    read(tmp_path, text, path)
+  assert str(error.value) == f"{tmp_path}/{path}{message}"
+
+
+def make_example(context, question, *choices, label=None):
+  return multiple_choice.Example("0", context, question, choices, label, "x:1")
+
+
+def features(example, tokenizer, max_seq_length=16):
+  (feature,) = multiple_choice.make_features(
+    [example], tokenizer, max_seq_length
+  )
+  return feature
+
+
+def test_each_choice_is_an_input_behind_the_question(tokenizer):
+  example = make_example("a b", "c", "d", "e e", label=1)
+  feature = features(example, tokenizer)
+  assert feature.input_ids == [[2, 4, 5, 3, 6, 7, 3], [2, 4, 5, 3, 6, 8, 8, 3]]
+  assert feature.segment_ids == [[0, 0, 0, 0, 1, 1, 1], [0] * 4 + [1] * 4]
+  assert (feature.label, feature.was_cut) == (1, False)
+
+
+def test_without_a_context_the_question_stands_first(tokenizer):
+  feature = features(make_example("", "a", "d", "e"), tokenizer)
+  assert feature.input_ids == [[2, 4, 3, 7, 3], [2, 4, 3, 8, 3]]
+
+
+def test_what_is_too_long_is_cut(tokenizer):
+  feature = features(make_example("a b c d", "", "e", "d e"), tokenizer, 6)
+  assert feature.input_ids == [[2, 4, 5, 3, 8, 3], [2, 4, 5, 3, 7, 3]]
+  assert feature.was_cut
+
+
+def test_a_choice_without_tokens_has_no_second_part(tokenizer):
+  feature = features(make_example("a", "", "\u200b", "b"), tokenizer)
+  assert feature.input_ids == [[2, 4, 3], [2, 4, 3, 5, 3]]
+
+
+def test_records_are_padded_in_tokens_and_choices(tokenizer):
+  feature = features(make_example("a", "", "b", "c c", label=1), tokenizer)
+  record = multiple_choice.encode_feature(feature, 6, num_choices=3)
+  found = tf.train.Example.FromString(record).features.feature
+  values = {name: list(v.int64_list.value) for name, v in found.items()}
+  assert values == {
+    "input_ids": [2, 4, 3, 5, 3, 0] + [2, 4, 3, 6, 6, 3] + [0] * 6,
+    "input_mask": [1, 1, 1, 1, 1, 0] + [1] * 6 + [0] * 6,
+    "segment_ids": [0, 0, 0, 1, 1, 0] + [0, 0, 0, 1, 1, 1] + [0] * 6,
+    "choice_mask": [1, 1, 0],
+    "label_ids": [1],
+  }
+
+
+def test_absent_choices_have_no_probability():
+  logits = np.float32([[0, np.log(3), 9], [1, 1, 1]])
+  found = multiple_choice.probabilities(
+    logits, np.array([[1, 1, 0], [1, 1, 1]])
+  )
+  expected = [[0.25, 0.75, 0], [1 / 3, 1 / 3, 1 / 3]]
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_scores():
+  shares = np.float32([[0.5, 0.25, 0.25], [0.125, 0.875, 0]])
+  scores = multiple_choice.score(shares, [1, 1])
+  assert scores == {
+    "eval_accuracy": 0.5,
+    "eval_loss": pytest.approx((np.log(4) - np.log(0.875)) / 2),
+  }
+
+
+def test_predictions_as_table_and_as_objects(tmp_path):
+  examples = [
+    make_example("a\tb", "q", "c", "d", label=0),
+    make_example("a", "", "c", "d", "e"),
+  ]
+  shares = np.float32([[0.25, 0.75, 0], [0.5, 0.25, 0.25]])
+  for name in ("p.tsv", "p.jsonl"):
+    multiple_choice.write_predictions(str(tmp_path / name), examples, shares)
+  lines = (tmp_path / "p.tsv").read_text().splitlines()
+  assert [line.split("\t") for line in lines] == [
+    ["id", "context", "question", "label", "predicted", "choice"]
+    + [f"probability_{n}" for n in range(3)],
+    ["0", "a b", "q", "0", "1", "d", "0.25", "0.75", ""],
+    ["0", "a", "", "", "0", "c", "0.5", "0.25", "0.25"],
+  ]
+  rows = (tmp_path / "p.jsonl").read_text().splitlines()
+  assert json.loads(rows[0]) == {
+    "id": "0",
+    "context": "a\tb",
+    "question": "q",
+    "label": 0,
+    "predicted": 1,
+    "choice": "d",
+    "probabilities": [0.25, 0.75],
+  }

@@ -1,0 +1,213 @@
+"""run_multiple_choice.py: from files of questions to scores and predictions."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import program_flags
+import pytest
+import tiny_classification as tiny
+
+import multiple_choice_flags
+import run_multiple_choice
+
+HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label"
+TRAINING = {
+  "do_train": True,
+  "do_eval": True,
+  "num_train_epochs": 3,
+  "learning_rate": 5e-3,
+  "train_batch_size": 8,
+  "save_checkpoints_steps": 30,
+}
+
+
+def make_row(number):
+  """Returns a context, four choices, and the one that holds a good word."""
+  source = random.Random(number)
+  choices = [f"{word} film" for word in source.sample(tiny.BAD + tiny.BAD, 4)]
+  label = source.randrange(4)
+  choices[label] = f"{source.choice(tiny.GOOD)} film"
+  return " ".join(source.choices(tiny.OTHER, k=3)), choices, label
+
+
+def write_swag(path, numbers):
+  lines = [HEADER]
+  for number in numbers:
+    context, choices, label = make_row(number)
+    lines.append(",".join([context, "the cast", *choices, str(label)]))
+  path.write_text("\n".join(lines) + "\n")
+
+
+def write_jsonl(path, numbers):
+  """Writes questions of two to four choices, without the answers."""
+  with path.open("w") as file:
+    for number in numbers:
+      context, choices, label = make_row(number)
+      count = max(2, label + 1)
+      row = {"context": context, "question": "the cast"}
+      row |= {"id": f"q{number}", "choices": choices[:count]}
+      file.write(json.dumps(row) + "\n")
+
+
+def flags_for(folder, **flags):
+  return {
+    "bert_config_file": folder / "config.json",
+    "vocab_file": folder / "vocab.txt",
+    "output_dir": folder / "out",
+    "max_seq_length": tiny.SEQUENCE,
+    **flags,
+  }
+
+
+def run(folder, **flags):
+  return program_flags.run_main(
+    run_multiple_choice,
+    multiple_choice_flags.define_flags,
+    **flags_for(folder, **flags),
+  )
+
+
+def write_data(folder):
+  tiny.write_model(folder)
+  write_swag(folder / "train.csv", range(160))
+  write_swag(folder / "val.csv", range(160, 200))
+  write_swag(folder / "test.csv", range(200, 220))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A folder in which a model was trained by a process of its own."""
+  folder = tmp_path_factory.mktemp("trained")
+  write_data(folder)
+  flags = flags_for(
+    folder, data_dir=folder, do_predict=True, eval_every_steps=30, **TRAINING
+  )
+  program = str(tiny.ROOT / "run_multiple_choice.py")
+  result = subprocess.run(
+    [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())],
+    capture_output=True,
+    text=True,
+    timeout=300,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+  )
+  assert result.returncode == 0, result.stderr
+  return folder, result.stdout
+
+
+def test_training_learns_and_says_what_it_read(trained):
+  folder, output = trained
+  assert (
+    "train: 160 examples of up to 4 choices, 10.0 tokens in the longest on "
+    "average, 0 cut to --max_seq_length=16; wrote "
+  ) in output
+  lines = (folder / "out" / "eval_results.txt").read_text().splitlines()
+  results = dict(line.split(" = ") for line in lines)
+  assert list(results) == ["eval_accuracy", "eval_loss", "global_step"]
+  assert float(results["eval_accuracy"]) == 1.0
+
+
+def test_predictions_have_the_choice_and_all_probabilities(trained):
+  folder, _ = trained
+  lines = (folder / "out" / "predictions.tsv").read_text().splitlines()
+  rows = [line.split("\t") for line in lines[1:]]
+  assert len(rows) == 20
+  for number, row in enumerate(rows):
+    context, choices, label = make_row(200 + number)
+    assert row[:6] == [
+      str(number),
+      context,
+      "the cast",
+      str(label),
+      str(label),
+      choices[label],
+    ]
+    assert sum(map(float, row[6:])) == pytest.approx(1, abs=1e-4)
+  path = folder / "out" / "predict_metrics.json"
+  assert json.loads(path.read_text())["metrics"]["eval_accuracy"] == 1.0
+
+
+def test_questions_of_any_number_of_choices(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  (out / "predict_metrics.json").unlink()
+  write_jsonl(tmp_path / "new.jsonl", range(300, 320))
+  run(
+    folder,
+    output_dir=out,
+    do_predict=True,
+    predict_file=tmp_path / "new.jsonl",
+    predictions_format="jsonl",
+  )
+  lines = (out / "predictions.jsonl").read_text().splitlines()
+  rows = list(map(json.loads, lines))
+  assert [row["predicted"] for row in rows] == [
+    make_row(number)[2] for number in range(300, 320)
+  ]
+  counts = [len(row["probabilities"]) for row in rows]
+  assert counts == [max(2, row["predicted"] + 1) for row in rows]
+  assert set(counts) == {2, 3, 4}
+  assert not (out / "predict_metrics.json").exists()
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  whole = {path.name: path.read_bytes() for path in out.glob("model.ckpt-60.*")}
+  for name in [*whole, "checkpoint", "evaluations.jsonl"]:
+    (out / name).unlink()
+  run(folder, data_dir=folder, output_dir=out, eval_every_steps=30, **TRAINING)
+  for name, content in whole.items():
+    assert (out / name).read_bytes() == content, name
+
+
+FAULTS = {
+  "an answer out of range": (
+    {"val.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,4\n"},
+    {},
+    "{}/val.csv:3: the label 4 is none of the 4 choices: expected 0 to 3",
+  ),
+  "no label to train on": (
+    {"train.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,\n"},
+    {},
+    "{}/train.csv:3: no label; 1 of 2 examples have one",
+  ),
+  "labels of some": (
+    {"test.csv": f"{HEADER}\na,b,c,d,e,f,\na,b,c,d,e,f,0\n"},
+    {"do_train": False, "do_eval": False, "do_predict": True},
+    "{}/test.csv:2: no label; 1 of 2 examples have one",
+  ),
+  "no such score": (
+    {},
+    {"best_metric": "f1"},
+    "--best_metric=f1: expected one of accuracy, loss",
+  ),
+  "too short": (
+    {},
+    {"max_seq_length": 4},
+    "--max_seq_length=4: expected at least 5: [CLS], a token, [SEP], a token "
+    "and [SEP]",
+  ),
+  "no model": (
+    {},
+    {"do_train": False},
+    "--output_dir={}/out holds no trained model: pass --do_train=true, or "
+    "--init_checkpoint with one",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_bad_input_is_named(tmp_path, name):
+  contents, flags, message = FAULTS[name]
+  write_data(tmp_path)
+  for path, content in contents.items():
+    (tmp_path / path).write_text(content)
+  with pytest.raises(ValueError) as error:
+    run(tmp_path, **{"data_dir": tmp_path, **TRAINING, **flags})
+  assert str(error.value) == message.replace("{}", str(tmp_path))
