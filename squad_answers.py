@@ -174,20 +174,22 @@ class Answerer:
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
     is_ranked = null is None
-    for score, first, last, start_logit, end_logit in found:
+    for candidate in found:
+      if not is_ranked and null.score > candidate[0]:
+        spans[""], is_ranked = null, True
       if len(spans) >= self._settings.n_best_size:
         break
-      if not is_ranked and null.score > score:
-        spans[""], is_ranked = null, True
-        if len(spans) >= self._settings.n_best_size:
-          break
-      start, end = self._locate(document, first, last)
-      text = _one_spaced(document.context[start:end])
-      if text not in spans:
-        spans[text] = Span(text, start, end, start_logit, end_logit)
+      span = self._make_span(document, candidate)
+      spans.setdefault(span.text, span)
     if null:
       spans.setdefault("", null)
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
+
+  def _make_span(self, document, candidate):
+    _, first, last, start_logit, end_logit = candidate
+    start, end = self._locate(document, first, last)
+    text = _one_spaced(document.context[start:end])
+    return Span(text, start, end, start_logit, end_logit)
 
   def _locate(self, document, first, last):
     """Returns the characters that tokens were made from, or their words."""

@@ -63,6 +63,10 @@ def define_flags() -> None:
     flags.DEFINE_integer(name, default, text, lower_bound=1)
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   flags.DEFINE_bool("do_predict", False, "Whether to answer, after training.")
+  _define_choices()
+
+
+def _define_choices():
   flags.DEFINE_bool(
     "version_2_with_negative",
     False,

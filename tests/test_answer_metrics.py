@@ -1,0 +1,122 @@
+"""EM and F1 by hand, and thresholds whose best is counted on fingers."""
+
+import doctest
+
+import pytest
+
+import answer_metrics
+from answer_metrics import score_answer
+
+
+def test_examples_in_docstrings():
+  assert not doctest.testmod(answer_metrics).failed
+
+
+@pytest.mark.parametrize(
+  ("text", "expected"),
+  [
+    ("The  U.S. Army, a force", "us army force"),
+    ("An a the", ""),
+    ("Theatre and\tanthem", "theatre and anthem"),
+    ("$20-30%", "2030"),
+    ("l’été", "l’été"),  # Only ASCII's punctuation counts.
+  ],
+)
+def test_normalize_answer(text, expected):
+  assert answer_metrics.normalize_answer(text) == expected
+
+
+@pytest.mark.parametrize(
+  ("answer", "truths", "exact_match", "f1"),
+  [
+    ("the Denver Broncos", ["Denver Broncos"], 1, 1),
+    # One common word of two given and one wanted: P 1/2, R 1.
+    ("Denver Broncos", ["Broncos"], 0, 2 / 3),
+    # The best truth counts: P 1, R 1/2 beside P 1, R 1/3.
+    ("Denver", ["Denver Broncos team", "Denver Broncos"], 0, 2 / 3),
+    # A word that is given twice is found only as often as it is wanted.
+    ("very very good", ["very good"], 0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),
+    ("", ["Denver"], 0, 0),
+    # v1.1 finds no common word in two empty answers.
+    ("the", ["a"], 1, 0),
+  ],
+)
+def test_answers_of_version_1(answer, truths, exact_match, f1):
+  assert score_answer(answer, truths) == pytest.approx((exact_match, f1))
+
+
+@pytest.mark.parametrize(
+  ("answer", "truths", "exact_match", "f1"),
+  [
+    ("", [], 1, 1),
+    ("Denver", [], 0, 0),
+    ("", ["Denver"], 0, 0),
+    # An empty truth beside another one does not count.
+    ("", ["the", "Denver"], 0, 0),
+    ("", ["the"], 1, 1),
+    ("Denver Broncos", ["Broncos"], 0, 2 / 3),
+  ],
+)
+def test_answers_of_version_2(answer, truths, exact_match, f1):
+  scores = score_answer(answer, truths, version_2=True)
+  assert scores == pytest.approx((exact_match, f1))
+
+
+def test_chinese_answers_are_compared_by_characters():
+  # Three of the four characters given are the three wanted.
+  scores = score_answer("在北京市。", ["北京市"], is_unspaced=True)
+  assert scores == pytest.approx((0, 2 * 0.75 / 1.75))
+  assert score_answer("北京市。", ["北京市"], is_unspaced=True) == (1, 1)
+
+
+def test_answer_metrics_are_means_in_percent():
+  scores = [
+    answer_metrics.AnswerScores(1, 1),
+    answer_metrics.AnswerScores(0, 0.5),
+  ]
+  assert answer_metrics.answer_metrics(scores) == {
+    "exact_match": 50.0,
+    "f1": 75.0,
+  }
+
+
+def test_version_2_metrics():
+  score = answer_metrics.AnswerScores
+  metrics = answer_metrics.version_2_metrics(
+    # Silent on the second and third; the third had an answer.
+    given=[score(1, 1), score(1, 1), score(0, 0), score(0, 0)],
+    answered=[score(1, 1), score(0, 0), score(0, 0.5), score(0, 0)],
+    odds=[-3.0, 1.0, 2.0, -1.0],
+    has_answer=[True, False, True, False],
+  )
+  assert metrics == {
+    "exact_match": 50.0,
+    "f1": 50.0,
+    "has_answer_exact_match": 50.0,
+    "has_answer_f1": 50.0,
+    "no_answer_exact_match": 50.0,
+    "no_answer_f1": 50.0,
+    # Answering only the first: it and the two without an answer are right.
+    "best_exact_match": 75.0,
+    "best_exact_match_threshold": -3.0,
+    "best_f1": 75.0,
+    "best_f1_threshold": -3.0,
+  }
+
+
+@pytest.mark.parametrize(
+  ("scores", "odds", "has_answer", "expected"),
+  [
+    # Beyond 2 there is nothing to win.
+    ([1, 0.5, 0], [1, 2, 3], [True, True, False], (2.5 / 3, 2)),
+    # Nothing should be answered: a threshold below all.
+    ([0, 0], [1, 2], [False, True], (0.5, 0)),
+    # Equal odds are answered together: 1 won and 1 lost is nothing.
+    ([1, 0], [5, 5], [True, False], (0.5, 4)),
+    ([1, 0, 1], [5, 5, 6], [True, False, True], (2 / 3, 6)),
+    ([1], [-2], [True], (1, -2)),
+  ],
+)
+def test_best_threshold(scores, odds, has_answer, expected):
+  found = answer_metrics.best_threshold(scores, odds, has_answer)
+  assert found == pytest.approx(expected)

@@ -1,0 +1,257 @@
+"""run_squad.py as its user meets it: every command is a real process."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+from absl import flags
+import pytest
+import test_run_classifier
+import tiny_squad as tiny
+
+import common_flags
+import fine_tuning_flags
+import squad_flags
+
+SHARED = tiny.ROOT.parent / "shared"
+GOLDEN = SHARED / "golden" / "e2e"
+
+
+def run(folder, **flags):
+  """Runs the program, which must succeed; returns its output."""
+  result = tiny.run(folder, **flags)
+  assert result.returncode == 0, result.stderr
+  return result.stdout
+
+
+def assert_refused(result, message):
+  lines = [
+    line
+    for line in result.stderr.splitlines()
+    if not test_run_classifier.IMPORT_NOISE.match(line)
+  ]
+  assert result.returncode == 1, result.stderr
+  assert len(lines) == 1, result.stderr
+  assert lines[0].startswith("run_squad.py: error: ")
+  assert message in lines[0]
+
+
+def read_json(path):
+  return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A folder in which a model was trained on v2.0, and its output."""
+  folder = tmp_path_factory.mktemp("trained")
+  tiny.write_squad(folder / "train.json", range(400), impossible=4)
+  tiny.write_squad(folder / "dev.json", range(400, 460), impossible=4)
+  output = run(
+    folder,
+    do_train=True,
+    train_file=folder / "train.json",
+    num_train_epochs=6,
+    eval_every_epochs=3,
+    do_predict=True,
+    predict_file=folder / "dev.json",
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+  )
+  return folder, output
+
+
+def test_training_learns_and_keeps_the_best_weights(trained):
+  folder, _ = trained
+  lines = (folder / "out" / "evaluations.jsonl").read_text().splitlines()
+  assert len(lines) == 2
+  best = max(json.loads(line)["eval_best_f1"] for line in lines)
+  metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
+  assert metrics["eval_best_f1"] == best
+  assert metrics["eval_f1"] > 90 and metrics["eval_no_answer_f1"] > 80
+
+
+def test_the_threshold_is_tuned_and_kept(trained):
+  folder, output = trained
+  metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
+  path = folder / "out" / "null_score_diff_threshold.json"
+  threshold = metrics["eval_best_f1_threshold"]
+  assert read_json(path) == {"eval_best_f1_threshold": threshold}
+  assert (
+    f"tuning --null_score_diff_threshold on {folder / 'dev.json'}" in output
+  )
+  odds = read_json(folder / "out" / "null_odds.json")
+  predictions = read_json(folder / "out" / "predictions.json")
+  for name, answer in predictions.items():
+    assert (answer == "") == (odds[name] > threshold)
+  assert metrics["eval_f1"] == pytest.approx(metrics["eval_best_f1"])
+
+
+def test_files_are_of_the_same_questions(trained):
+  folder, output = trained
+  names = [f"q{n}" for n in range(400, 460)]
+  for name in ("predictions", "nbest_predictions", "null_odds"):
+    assert list(read_json(folder / "out" / f"{name}.json")) == names
+    assert f"wrote {folder / 'out' / name}.json" in output
+
+
+def test_own_questions_are_answered_with_their_places(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  path = tmp_path / "own.jsonl"
+  contexts = ["the  old tree\nwas Yellow and the house", "a red house"]
+  contexts += ["the old house was very old"]
+  path.write_text(
+    "".join(
+      json.dumps({"id": n, "question": "what color ?", "context": context})
+      + "\n"
+      for n, context in enumerate(contexts)
+    )
+  )
+  output = run(
+    folder,
+    output_dir=out,
+    do_predict=True,
+    predict_file=path,
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+    padding_competes=False,
+  )
+  assert f"wrote {out / 'predictions.jsonl'}" in output
+  assert "tuning" not in output and "predict_metrics" not in output
+  lines = (out / "predictions.jsonl").read_text().splitlines()
+  rows = [json.loads(line) for line in lines]
+  assert [row["answer"] for row in rows] == ["Yellow", "red", ""]
+  for row, context in zip(rows[:2], contexts, strict=False):
+    assert context[row["start"] : row["end"]] == row["answer"]
+  assert rows[2]["start"] is None and rows[2]["runners_up"]
+
+
+def test_training_twice_in_a_folder_has_nothing_to_do(trained):
+  folder, _ = trained
+  same = {
+    "do_train": True,
+    "train_file": folder / "train.json",
+    "num_train_epochs": 6,
+    "version_2_with_negative": True,
+  }
+  output = run(folder, **same)
+  assert "nothing to do" in output and "unchanged: " in output
+  result = tiny.run(folder, **{**same, "doc_stride": 3})
+  assert_refused(result, "training_features: ")
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    ({}, "nothing to do: pass --do_train=true or --do_predict=true"),
+    ({"do_train": True}, "--do_train needs --train_file"),
+    (
+      {"do_predict": True, "predict_file": "nowhere.json"},
+      "--predict_file=nowhere.json: no such file",
+    ),
+    (
+      {
+        "do_predict": True,
+        "predict_file": "tests/tiny_squad.py",
+        "null_score_diff_threshold": "high",
+      },
+      "--null_score_diff_threshold=high: expected a number, or auto",
+    ),
+    (
+      {
+        "do_predict": True,
+        "predict_file": "tests/tiny_squad.py",
+        "null_score_diff_threshold": "auto",
+      },
+      "=auto needs --version_2_with_negative=true",
+    ),
+    (
+      {
+        "do_train": True,
+        "train_file": "tests/tiny_squad.py",
+        "eval_every_steps": 5,
+      },
+      "an evaluation while training needs --eval_file",
+    ),
+  ],
+)
+def test_flags_that_contradict(values, message):
+  with pytest.raises(ValueError) as caught:
+    check_flags(**values)
+  assert message in str(caught.value)
+
+
+def check_flags(**values):
+  """Parses flags and checks them, in this process and without its flags."""
+  required = ["bert_config_file", "output_dir", "vocab_file"]
+  given = {**dict.fromkeys(required, "x"), **values}
+  own = flags.FlagValues()
+  with pytest.MonkeyPatch.context() as patch:
+    for module in (squad_flags, fine_tuning_flags, common_flags):
+      patch.setattr(module, "FLAGS", own)
+    for name in dir(flags):
+      if name.startswith("DEFINE_"):
+        patch.setattr(flags, name, bind(getattr(flags, name), own))
+    squad_flags.define_flags()
+    own(["run_squad.py", *(f"--{k}={v}" for k, v in given.items())])
+    squad_flags.check_flags()
+
+
+def bind(define, own):
+  return lambda *args, **kwargs: define(*args, flag_values=own, **kwargs)
+
+
+def test_an_empty_file_is_refused_in_one_line(tmp_path):
+  (tmp_path / "empty.json").write_text('{"data": []}')
+  result = tiny.run(
+    tmp_path, do_predict=True, predict_file=tmp_path / "empty.json"
+  )
+  assert_refused(result, "no example to make features of")
+
+
+@pytest.mark.parametrize(
+  ("version", "others"),
+  [
+    ("v1.1", []),
+    (
+      "v2.0",
+      [
+        "--version_2_with_negative=True",
+        "--null_score_diff_threshold=-0.5",
+        "--n_best_size=80",
+        "--max_answer_length=60",
+      ],
+    ),
+  ],
+)
+def test_answers_are_those_of_the_original(tmp_path, version, others):
+  if not GOLDEN.exists():
+    pytest.skip("no golden cases")
+  out = tmp_path / "out"
+  shutil.copytree(GOLDEN / "squad", out, copy_function=shutil.copyfile)
+  out.chmod(0o755)
+  vocab_file = SHARED / "data" / "vocab" / "uncased_vocab.txt"
+  inputs = GOLDEN / "inputs" / "squad" / f"dev-{version}.json"
+  command = [sys.executable, str(tiny.ROOT / "run_squad.py"), *others]
+  command += [f"--vocab_file={vocab_file}", f"--output_dir={out}"]
+  command += [f"--bert_config_file={out / 'bert_config.json'}"]
+  command += ["--do_lower_case=True", "--do_predict=True"]
+  command += ["--max_seq_length=192", "--doc_stride=64"]
+  command += ["--max_query_length=48", f"--predict_file={inputs}"]
+  result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+  assert result.returncode == 0, result.stderr
+  expected = GOLDEN / "expected" / f"squad-{version}"
+  name = "predictions.json"
+  assert (out / name).read_bytes() == (expected / name).read_bytes()
+  if version == "v2.0":
+    odds = read_json(out / "null_odds.json")
+    assert odds == pytest.approx(read_json(expected / "null_odds.json"), 1e-4)
+    return
+  nbest = read_json(out / "nbest_predictions.json")
+  for name, spans in read_json(expected / "nbest_predictions.json").items():
+    assert len(nbest[name]) == len(spans)
+    for ours, theirs in zip(nbest[name], spans, strict=True):
+      assert ours.pop("text") == theirs.pop("text")
+      assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4)

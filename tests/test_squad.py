@@ -1,0 +1,169 @@
+"""Files of questions: SQuAD's JSON, JSON Lines, TSV, and what is wrong."""
+
+import gzip
+import json
+
+import pytest
+
+import squad
+
+PARAGRAPH = squad.Paragraph(
+  "Rome is old.",
+  (
+    squad.Question(
+      "q1", "What is old?", (squad.Answer("Rome", 0),), "PATH: question 'q1'"
+    ),
+    squad.Question("q2", "Who?", (), "PATH: question 'q2'"),
+    squad.Question("q3", "Where?", None, "PATH: question 'q3'"),
+  ),
+)
+
+
+def squad_json(question=(), context="Rome is old.", **others):
+  """Returns a SQuAD file of one question, changed as told."""
+  question = {
+    "id": "q1",
+    "question": "What is old?",
+    "answers": [{"text": "Rome", "answer_start": 0}],
+    **dict(question),
+  }
+  question = {k: v for k, v in question.items() if v is not KeyError}
+  paragraph = {"context": context, "qas": [question], **others}
+  paragraph = {k: v for k, v in paragraph.items() if v is not KeyError}
+  return json.dumps({"data": [{"title": "T", "paragraphs": [paragraph]}]})
+
+
+def read(path, text):
+  path.write_text(text)
+  return list(squad.read_paragraphs(str(path)))
+
+
+def test_squad_json(tmp_path):
+  path = tmp_path / "dev.json.gz"
+  content = {
+    "version": "v2.0",
+    "data": [
+      {
+        "title": "Rome",
+        "paragraphs": [
+          {
+            "context": "Rome is old.",
+            "qas": [
+              {
+                "id": "q1",
+                "question": "What is old?",
+                "answers": [{"text": "Rome", "answer_start": 0}],
+                "is_impossible": False,
+              },
+              {
+                "id": "q2",
+                "question": "Who?",
+                "answers": [],
+                "plausible_answers": [{"text": "Rome", "answer_start": 0}],
+                "is_impossible": True,
+              },
+              {"id": "q3", "question": "Where?"},
+            ],
+          }
+        ],
+      }
+    ],
+  }
+  path.write_bytes(gzip.compress(json.dumps(content).encode()))
+  found = list(squad.read_paragraphs(str(path)))
+  assert str(found).replace(str(path), "PATH") == str([PARAGRAPH])
+
+
+def test_rows_of_json_lines_with_the_same_context_are_one_paragraph(tmp_path):
+  rows = [
+    {"id": "a", "question": "Q1?", "context": "C one"},
+    {
+      "id": 2,
+      "question": "Q2?",
+      "context": "C one",
+      "answers": {"text": ["C"], "answer_start": [0]},
+    },
+    {"id": "c", "question": "Q3?", "context": "C two", "answers": []},
+  ]
+  path = tmp_path / "own.jsonl"
+  found = read(path, "\n".join(map(json.dumps, rows)))
+  assert found == [
+    squad.Paragraph(
+      "C one",
+      (
+        squad.Question("a", "Q1?", None, f"{path}:1"),
+        squad.Question("2", "Q2?", (squad.Answer("C", 0),), f"{path}:2"),
+      ),
+    ),
+    squad.Paragraph("C two", (squad.Question("c", "Q3?", (), f"{path}:3"),)),
+  ]
+
+
+@pytest.mark.parametrize(
+  "text",
+  ["1\tWho?\tIt was I.\n", "context\tid\tquestion\nIt was I.\t1\tWho?\n"],
+)
+def test_tables_with_and_without_names(tmp_path, text):
+  (paragraph,) = read(tmp_path / "own.tsv", text)
+  (question,) = paragraph.questions
+  assert paragraph.context == "It was I."
+  assert question[:3] == ("1", "Who?", None)
+
+
+@pytest.mark.parametrize(
+  ("name", "text", "message"),
+  [
+    ("a.json", squad_json()[:-9], ":1:164: not the JSON expected: Expecting"),
+    ("a.json", '{"data": [{"title": "T"}]}', ": article 'T': expected a list"),
+    ("a.json", squad_json(context=KeyError), ": question 'q1': no 'context'"),
+    (
+      "a.json",
+      squad_json(context=" \n"),
+      ": question 'q1': the context is empty",
+    ),
+    (
+      "a.json",
+      squad_json({"question": ""}),
+      ": question 'q1': the question is empty",
+    ),
+    (
+      "a.json",
+      squad_json({"id": KeyError}),
+      ": article 'T': question 1 of a paragraph has no 'id'",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": ["Rome"]}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": [{"text": 3, "answer_start": 0}]}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"question": "half \ud83d"}),
+      ": question 'q1': the question holds half of a surrogate pair",
+    ),
+    ("a.jsonl", '{"id": "1", "question": "Q"}', ":1: no 'context'"),
+    ("a.jsonl", '\n{"id": "1", "question": Q}', ":2: "),
+    ("a.tsv", "1\tQ\tC\n2\tQ\n", ":2: "),
+    ("a.tsv", "1\tQ\n", ":1: 2 columns; expected id, question and context"),
+    ("a.tsv", "1\t \tC\n", ":1: the question is empty"),
+    ("a.pdf", "", ": expected a name that ends in"),
+  ],
+)
+def test_faults_are_placed(tmp_path, name, text, message):
+  path = tmp_path / name
+  with pytest.raises(ValueError) as caught:
+    read(path, text)
+  assert str(caught.value).startswith(f"{path}{message}")
+  assert "\n" not in str(caught.value)
+
+
+def test_an_id_is_given_once(tmp_path):
+  path = tmp_path / "own.tsv"
+  paragraphs = read(path, "1\tQ\tC\n2\tQ\tC\n1\tR\tD\n")
+  with pytest.raises(ValueError, match=r"own.tsv:3: a second .* the id '1'"):
+    list(squad.unique_questions(paragraphs))

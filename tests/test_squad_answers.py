@@ -1,0 +1,278 @@
+"""Answers from logits made by hand, and the files they are written to."""
+
+import doctest
+import json
+import math
+
+import numpy as np
+import pytest
+
+import squad
+import squad_answers
+import squad_features
+import tokenization
+
+# "##er" and "##'" stand for what a tokenizer may cut a word into.
+VOCABULARY = "[UNK] steve smith ' s wins ##er , big the".split()
+IDS = {token: index for index, token in enumerate(VOCABULARY)}
+CONTEXT = "Steve  Smith's WINS, the"
+# Its tokens:       0      1    2 3  4   5   6
+TOKENS = ["steve", "smith", "'", "s", "wins", ",", "the"]
+SETTINGS = {
+  "n_best_size": 3,
+  "max_answer_length": 4,
+  "version_2_with_negative": False,
+  "do_lower_case": True,
+}
+
+
+def make_document(context=CONTEXT):
+  basic = tokenization.BasicTokenizer()
+  return squad_features.make_document(
+    context, lambda word: [IDS.get(w, 0) for w in basic.tokenize(word)]
+  )
+
+
+def make_answerer(**changes):
+  return squad_answers.Answerer(
+    squad_answers.Settings(**{**SETTINGS, **changes}),
+    lambda ids: [VOCABULARY[i] for i in ids],
+  )
+
+
+def answer(starts, ends, null=None, length=12, windows=None, **changes):
+  """Answers a question of one token; logits are given by token of the text.
+
+  The inputs are [CLS] question [SEP] text [SEP]; other logits are -9.
+  """
+  windows = windows or [squad_features.Window(0, len(TOKENS))]
+  logits = np.full([2, len(windows), length], -9, np.float32)
+  for row, values in enumerate((starts, ends)):
+    for token, value in values.items():
+      for index, window in enumerate(windows):
+        if window.start <= token < window.start + window.length:
+          logits[row, index, token - window.start + 3] = value
+  if null is not None:
+    logits[:, :, 0] = null
+  answerer = make_answerer(version_2_with_negative=null is not None, **changes)
+  return answerer(make_document(), 1, windows, *logits)
+
+
+def texts(prediction):
+  return [span.text for span in prediction.spans]
+
+
+def test_examples_in_docstrings():
+  assert not doctest.testmod(squad_answers).failed
+
+
+def test_starts_and_ends_are_combined_best_first():
+  prediction = answer({0: 5, 1: 4}, {1: 3, 4: 2.5}, n_best_size=2)
+  # Five tokens are more than max_answer_length, so "0 to 4" is none.
+  assert [(s.text, s.start_logit, s.end_logit) for s in prediction.spans] == [
+    ("Steve Smith", 5, 3),
+    ("Smith", 4, 3),
+  ]
+  assert [CONTEXT[s.start : s.end] for s in prediction.spans] == [
+    "Steve  Smith",  # Both spaces of the source.
+    "Smith",
+  ]
+  total = math.exp(8 - 8) + math.exp(7 - 8)
+  assert prediction.spans[0].probability == pytest.approx(1 / total)
+  assert prediction.odds is None
+  assert prediction.answer.text == prediction.decide(0.0).text == "Steve Smith"
+
+
+def test_answers_lose_no_more_than_they_must():
+  # The token "smith" is part of the word "Smith's"; "wins" of "WINS,".
+  assert texts(answer({1: 5}, {1: 5}))[0] == "Smith"
+  assert texts(answer({1: 5}, {3: 5}))[0] == "Smith's"
+  assert texts(answer({4: 5}, {4: 5}))[0] == "WINS"
+
+
+def test_the_same_text_is_listed_once():
+  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
+  prediction = answer({4: 5}, {4: 5}, windows=windows, n_best_size=20)
+  assert texts(prediction).count("WINS") == 1
+
+
+def test_a_start_counts_only_in_the_window_with_most_context():
+  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
+  logits = np.full([2, 2, 12], -9, np.float32)
+  # Token 4 is the last of the first window, so only the second one's counts.
+  logits[:, 0, 3 + 4] = 5
+  logits[:, 1, 3 + 2] = 1
+  prediction = make_answerer()(make_document(), 1, windows, *logits)
+  assert prediction.spans[0][:1] + prediction.spans[0][3:5] == ("WINS", 1, 1)
+
+
+def test_what_is_no_text_takes_up_places():
+  # Padding and the question are among the two best, as in the original.
+  logits = np.full([2, 1, 12], -9, np.float32)
+  logits[0, 0, [1, 11]] = 7
+  logits[:, 0, 3] = 5
+  windows = [squad_features.Window(0, len(TOKENS))]
+  answerer = make_answerer(n_best_size=2)
+  prediction = answerer(make_document(), 1, windows, *logits)
+  assert texts(prediction) == ["empty"]
+  assert prediction.answer is None
+  answerer = make_answerer(n_best_size=3)
+  prediction = answerer(make_document(), 1, windows, *logits)
+  assert texts(prediction)[0] == "Steve"
+
+
+def test_no_answer_is_ranked_among_the_answers():
+  prediction = answer({0: 5, 1: 1}, {0: 5, 1: 1}, null=2.5)
+  assert texts(prediction) == ["Steve", "Steve Smith", ""]
+  assert prediction.odds == 5 - 10
+  assert prediction.decide(-5).text == "Steve"
+  assert prediction.decide(-5.1) is None
+  prediction = answer({0: 1}, {0: 1}, null=2.5)
+  assert texts(prediction)[0] == ""
+  assert prediction.odds == 5 - 2
+  assert prediction.decide(3.0).text == "Steve"
+  assert prediction.decide(0.0) is None
+
+
+def test_no_answer_is_listed_even_beyond_the_best():
+  prediction = answer({0: 5}, {0: 5}, null=-8.9, n_best_size=1)
+  assert texts(prediction) == ["Steve", ""]
+
+
+def test_the_window_least_sure_of_no_answer_decides():
+  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
+  logits = np.full([2, 2, 12], -9, np.float32)
+  logits[:, 0, 0], logits[:, 1, 0] = 3, 1
+  answerer = make_answerer(version_2_with_negative=True)
+  prediction = answerer(make_document(), 1, windows, *logits)
+  null = next(span for span in prediction.spans if span.text == "")
+  assert (null.start_logit, null.end_logit) == (1, 1)
+
+
+def test_a_list_without_any_answer_is_no_answer():
+  # Here the original ended in a traceback.
+  logits = np.full([2, 1, 12], -9, np.float32)
+  logits[:, 0, [0, 1, 2]] = 5
+  answerer = make_answerer(version_2_with_negative=True)
+  windows = [squad_features.Window(0, len(TOKENS))]
+  prediction = answerer(make_document(), 1, windows, *logits)
+  assert texts(prediction) == [""]
+  assert prediction.odds == 1e6
+  assert prediction.decide(1000.0) is None
+
+
+@pytest.mark.parametrize(
+  ("wanted", "words", "expected"),
+  [
+    ("steve smith", "Steve Smith's", "Steve Smith"),
+    ("cafe", "the (Café)", "Café"),  # One letter for one letter.
+    ("北 京", "在北京。", "北京"),
+    ("smith", "Stevesmiths", "smith"),  # Part of a word.
+    ("1 , 000", "$1,000", "1,000"),
+    ("jones", "Steve Smith's", None),  # As of an unknown token.
+    ("i", "I\u0307 see", None),  # A letter of its own vanished.
+    ("", "Steve", None),
+  ],
+)
+def test_find_final_text(wanted, words, expected):
+  basic = tokenization.BasicTokenizer()
+  part = squad_answers.find_final_text(wanted, words, basic)
+  assert (part and words[slice(*part)]) == expected
+
+
+def test_words_that_cannot_be_cut_are_the_answer_and_told():
+  told = []
+  answerer = squad_answers.Answerer(
+    squad_answers.Settings(**SETTINGS), lambda ids: ["[UNK]"], told.append
+  )
+  logits = np.full([2, 1, 12], -9, np.float32)
+  logits[:, 0, 3 + 4] = 5
+  windows = [squad_features.Window(0, len(TOKENS))]
+  prediction = answerer(make_document(), 1, windows, *logits)
+  assert prediction.spans[0].text == "WINS,"
+  assert "no '[UNK]' found in 'WINS,'" in told
+
+
+def write(tmp_path, predictions, threshold=0.0, ending="jsonl", odds=False):
+  names = {"predictions": "p.json", "nbest": "n.json"}
+  if odds:
+    names["null_odds"] = "o.json"
+  names["readable"] = f"r.{ending}"
+  paths = {key: str(tmp_path / name) for key, name in names.items()}
+  with squad_answers.open_writer(paths, threshold) as writer:
+    for number, prediction in enumerate(predictions):
+      question = squad.Question(f"q{number}", "Who \u4e2d?", None, "")
+      writer.add(question, prediction)
+  return {key: (tmp_path / name).read_text() for key, name in names.items()}
+
+
+def test_files_are_those_of_the_original(tmp_path):
+  predictions = [
+    answer({0: 5}, {0: 5}, null=0, n_best_size=2),
+    answer({0: 1}, {0: 1}, null=2, n_best_size=2),
+  ]
+  written = write(tmp_path, predictions, odds=True)
+  expected = {"q0": "Steve", "q1": ""}
+  assert written["predictions"] == json.dumps(expected, indent=4) + "\n"
+  expected = {"q0": -10.0, "q1": 2.0}
+  assert written["null_odds"] == json.dumps(expected, indent=4) + "\n"
+  nbest = json.loads(written["nbest"])
+  assert written["nbest"] == json.dumps(nbest, indent=4) + "\n"
+  assert [span["text"] for span in nbest["q1"]] == ["", "Steve"]
+  assert nbest["q0"][0] == {
+    "text": "Steve",
+    "probability": pytest.approx(1.0, abs=1e-4),
+    "start_logit": 5.0,
+    "end_logit": 5.0,
+  }
+
+
+def test_readable_predictions_have_places_and_runners_up(tmp_path):
+  prediction = answer({0: 5, 1: 4}, {1: 3}, null=2, n_best_size=5)
+  rows = write(tmp_path, [prediction], odds=True)["readable"].splitlines()
+  row = json.loads(rows[0])
+  runners_up = row.pop("runners_up")
+  assert row == {
+    "id": "q0",
+    "question": "Who \u4e2d?",
+    "answer": "Steve Smith",
+    "probability": prediction.spans[0].probability,
+    "score": 8.0,
+    "start": 0,
+    "end": 12,
+    "no_answer_odds": -4.0,
+  }
+  assert runners_up[0]["answer"] == "Smith"
+  assert CONTEXT[runners_up[0]["start"] : runners_up[0]["end"]] == "Smith"
+
+
+def test_readable_predictions_say_where_there_is_no_answer(tmp_path):
+  prediction = answer({0: 1}, {0: 1}, null=2, n_best_size=2)
+  row = json.loads(write(tmp_path, [prediction], odds=True)["readable"])
+  assert row["answer"] == "" and row["start"] is None
+  assert row["probability"] == prediction.spans[0].probability
+  assert row["runners_up"][0]["answer"] == "Steve"
+
+
+def test_readable_predictions_as_a_table(tmp_path):
+  prediction = answer({0: 5, 1: 4}, {1: 3}, n_best_size=2)
+  table = write(tmp_path, [prediction], ending="tsv")["readable"]
+  header, row = (line.split("\t") for line in table.splitlines())
+  assert (
+    header
+    == (
+      "id question answer probability score start end no_answer_odds runners_up"
+    ).split()
+  )
+  assert row[:3] == ["q0", "Who \u4e2d?", "Steve Smith"]
+  assert row[4:] == ["8.0", "0", "12", "", "Smith"]
+
+
+def test_no_question_makes_an_empty_object(tmp_path):
+  assert write(tmp_path, [])["predictions"] == "{}\n"
+
+
+def test_an_error_leaves_no_file(tmp_path):
+  with pytest.raises(AttributeError):
+    write(tmp_path, [None])
+  assert not list(tmp_path.iterdir())

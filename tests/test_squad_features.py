@@ -1,0 +1,280 @@
+"""Words, windows and records of questions, by hand and against plain loops."""
+
+import doctest
+import random
+
+import pytest
+
+import squad
+import squad_features
+from squad_features import Settings
+from squad_features import Window
+
+VOCABULARY = (
+  "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"
+  " 北 京 是 。 a b c d e f g h"
+).split()
+SETTINGS = Settings("", True, 16, 4, 4, False)
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory):
+  path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+  path.write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+  return str(path)
+
+
+@pytest.fixture
+def make_maker(vocab_file):
+  def make(is_training=False, **changes):
+    values = {**vars(SETTINGS), "vocab_file": vocab_file, **changes}
+    return squad_features.FeatureMaker(Settings(**values), is_training)
+
+  return make
+
+
+def ask(context, question="what ?", answers=None, place="here"):
+  return squad.Paragraph(
+    context, (squad.Question("q", question, answers, place),)
+  )
+
+
+def tokens(maker, ids):
+  return " ".join(maker.tokens(ids))
+
+
+def test_examples_in_docstrings():
+  assert not doctest.testmod(squad_features).failed
+
+
+def test_words_are_between_the_spaces_of_the_original(make_maker):
+  # A no-break space does not separate words, a narrow one does.
+  context = " the\u00a0year\u202fwas\n(1895)."
+  document = make_maker().document(ask(context))
+  words = [
+    context[start:end]
+    for start, end in zip(document.word_starts, document.word_ends, strict=True)
+  ]
+  assert words == ["the\u00a0year", "was", "(1895)."]
+  assert tokens(make_maker(), document.ids) == "the year was ( 1895 ) ."
+  assert document.first_tokens == [0, 2, 3]
+  assert [document.word_of(i) for i in range(7)] == [0, 0, 1, 2, 2, 2, 2]
+  assert [document.last_token(i) for i in range(3)] == [1, 2, 6]
+  # A character of whitespace belongs to the word before it.
+  assert [document.word_at(i) for i in (0, 1, 9, 10, 13, 14)] == [
+    *(0, 0, 0, 1, 1, 2)
+  ]
+
+
+def test_words_without_tokens_are_passed_over(make_maker):
+  document = make_maker().document(ask("\u200b the \u200b year"))
+  assert document.first_tokens == [0, 0, 1, 1]
+  assert [document.word_of(i) for i in range(2)] == [1, 3]
+
+
+def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):
+  chinese = make_maker().document(ask("北京是1895。"))
+  assert chinese.word_ends == [1, 2, 3, 8]
+  english = make_maker().document(ask("the 北京 year was 1895"))
+  assert english.word_ends == [3, 6, 11, 15, 20]
+
+
+@pytest.mark.parametrize(
+  ("num_tokens", "size", "stride", "expected"),
+  [
+    (3, 5, 2, [(0, 3)]),
+    (5, 5, 2, [(0, 5)]),
+    (6, 5, 2, [(0, 5), (2, 4)]),
+    (9, 5, 2, [(0, 5), (2, 5), (4, 5)]),
+    # A stride beyond a window would skip text.
+    (9, 4, 100, [(0, 4), (4, 4), (8, 1)]),
+  ],
+)
+def test_make_windows(num_tokens, size, stride, expected):
+  windows = squad_features.make_windows(num_tokens, size, stride)
+  assert list(map(tuple, windows)) == expected
+
+
+def plain_max_context(windows, position):
+  """Returns the window with the most context: the definition, in a loop."""
+  scores = [
+    min(position - w.start, w.start + w.length - 1 - position) + 0.01 * w.length
+    if w.start <= position < w.start + w.length
+    else -1
+    for w in windows
+  ]
+  return scores.index(max(scores))
+
+
+def test_every_token_has_most_context_in_one_window():
+  source = random.Random(1)
+  for _ in range(200):
+    num_tokens = source.randint(1, 60)
+    size, stride = source.randint(1, 20), source.randint(1, 20)
+    windows = squad_features.make_windows(num_tokens, size, stride)
+    for position in range(num_tokens):
+      found = [
+        i
+        for i, window in enumerate(windows)
+        if window.start <= position < window.start + window.length
+        and squad_features.is_max_context(windows, i, position)
+      ]
+      assert found == [plain_max_context(windows, position)]
+
+
+def test_of_equal_contexts_the_first_window_has_it():
+  windows = [Window(0, 4), Window(2, 4)]
+  # Tokens 2 and 3: one to the right or left in both windows.
+  assert [squad_features.is_max_context(windows, 0, p) for p in (2, 3)] == [
+    True,
+    False,
+  ]
+
+
+@pytest.mark.parametrize(
+  ("context", "text", "start", "expected"),
+  [
+    ("the year was (1895).", "1895", 14, "1895"),
+    ("the year was (1895).", "year was", 4, "year was"),
+    ("the year  was 1895", "year was", 4, "year was"),
+    # Two words off, but still within the words that are there.
+    ("the year was (1895).", "189", 14, "( 1895 ) ."),
+    ("undoing the year", "doing", 2, "un ##do ##ing"),
+    # The second of two, by its place.
+    ("北京是北京。", "京", 4, "京"),
+    ("the year was 1895", "the", 4, None),
+    ("the year was 1895", "1895", 99, None),
+    ("the year was 1895", "1895", -4, None),
+    ("the year was 1895", "1895", None, None),
+    ("the year was 1895", "", 4, None),
+  ],
+)
+def test_find_answer(make_maker, context, text, start, expected):
+  maker = make_maker()
+  document = maker.document(ask(context))
+  answer = squad.Answer(text, start)
+  span = squad_features.find_answer(document, answer, maker.encode)
+  if expected is None:
+    assert span is None
+  else:
+    assert tokens(maker, document.ids[span[0] : span[1] + 1]) == expected
+  if start == 4 and text == "京":
+    assert span == (4, 4)
+
+
+def test_records_of_windows(make_maker, parse_record):
+  # [CLS], 2 tokens of the question and 2 [SEP] leave 5 for the text; the
+  # windows begin 3 apart. Of several answers the first is trained on.
+  maker = make_maker(True, max_seq_length=10, doc_stride=3)
+  answers = (squad.Answer("d", 6), squad.Answer("a", 0))
+  rows = maker([ask("a b c d e f g h", "what ?", answers)])
+  ((*windows,),) = rows.by_question
+  assert [length for _, length in windows] == [10, 10]
+  first, second = (parse_record(record) for record, _ in windows)
+  assert tokens(maker, first["input_ids"]) == (
+    "[CLS] what ? [SEP] a b c d e [SEP]"
+  )
+  assert tokens(maker, second["input_ids"]) == (
+    "[CLS] what ? [SEP] d e f g h [SEP]"
+  )
+  assert first["segment_ids"] == [0] * 4 + [1] * 6
+  assert first["input_mask"] == [1] * 10
+  assert [w["start_positions"] for w in (first, second)] == [[7], [4]]
+  assert [w["end_positions"] for w in (first, second)] == [[7], [4]]
+  assert first["is_impossible"] == [0]
+  assert first["unique_ids"] == [1_000_000_000]
+
+
+def test_an_answer_outside_of_a_window_is_at_its_beginning(
+  make_maker, parse_record
+):
+  maker = make_maker(True, max_seq_length=11, doc_stride=3)
+  rows = maker([ask("a b c d e f g h", "what ?", (squad.Answer("a b", 0),))])
+  ((first, second),) = rows.by_question
+  assert parse_record(first[0])["end_positions"] == [5]
+  assert parse_record(second[0])["start_positions"] == [0]
+  assert parse_record(second[0])["input_mask"] == [1] * 10 + [0]
+  assert parse_record(second[0])["segment_ids"] == [0] * 4 + [1] * 6 + [0]
+  assert rows.outside == 1
+
+
+def test_a_question_without_an_answer(make_maker, parse_record):
+  maker = make_maker(True, version_2_with_negative=True)
+  ((window,),) = maker([ask("a b", answers=())]).by_question
+  features = parse_record(window[0])
+  assert features["is_impossible"] == [1]
+  assert features["start_positions"] == features["end_positions"] == [0]
+
+
+def test_records_to_predict_have_no_answers(make_maker, parse_record):
+  ((window,),) = make_maker()([ask("a b")]).by_question
+  assert sorted(parse_record(window[0])) == [
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "unique_ids",
+  ]
+
+
+def test_unique_ids_are_filled_in_later(make_maker, parse_record):
+  ((window,),) = make_maker()([ask("a b")]).by_question
+  record = squad_features.set_unique_id(window[0], 12_345)
+  assert parse_record(record)["unique_ids"] == [1_000_012_345]
+
+
+@pytest.fixture
+def parse_record():
+  import tensorflow as tf
+
+  def parse(record):
+    features = tf.train.Example.FromString(record).features.feature
+    return {k: list(v.int64_list.value) for k, v in features.items()}
+
+  return parse
+
+
+def test_long_questions_are_cut_and_counted(make_maker, parse_record):
+  maker = make_maker()
+  rows = maker([ask("a b", "c d e f g"), ask("a b", "c d e f")])
+  assert rows.cut_questions == 1
+  features = parse_record(rows.by_question[0][0][0])
+  assert tokens(maker, features["input_ids"][:6]) == "[CLS] c d e f [SEP]"
+
+
+def test_misplaced_answers_are_left_out_of_training_and_told(make_maker):
+  paragraph = ask("a b c", answers=(squad.Answer("b c", 1),))
+  rows = make_maker(True)([paragraph])
+  assert rows.by_question == [[]]
+  assert rows.misplaced == [
+    "here: at answer_start 1 is ' b ', not the answer 'b c'"
+  ]
+  assert len(make_maker()([paragraph]).by_question[0]) == 1
+
+
+@pytest.mark.parametrize(
+  ("answers", "message"),
+  [
+    (None, "here: no 'answers' to train on"),
+    ((), "here: a question without an answer; pass --version_2_with_neg"),
+  ],
+)
+def test_training_needs_answers(make_maker, answers, message):
+  with pytest.raises(ValueError, match=message):
+    make_maker(True)([ask("a b", answers=answers)])
+
+
+def test_a_context_without_tokens_is_an_error(make_maker):
+  with pytest.raises(ValueError, match="here: the context is empty: no token"):
+    make_maker()([ask("\u200b")])
+
+
+def test_a_question_that_leaves_no_room_is_an_error():
+  with pytest.raises(ValueError, match="--max_seq_length=16: expected more"):
+    Settings("", True, 16, 4, 13, False).check()
+  Settings("", True, 16, 4, 12, False).check()
+
+
+def test_paragraphs_are_batched_by_work():
+  paragraphs = [ask("12345"), ask("1"), ask("1"), ask("1234")]
+  batches = squad_features.batch_paragraphs(iter(paragraphs), 5)
+  assert [len(batch) for batch in batches] == [1, 3]

@@ -1,0 +1,158 @@
+"""Files of questions as feature files, and logits as answers and scores."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_squad as tiny
+
+import squad_answers
+import squad_features
+import squad_inputs
+
+ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)
+
+
+@pytest.fixture
+def settings(tmp_path):
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny.VOCABULARY) + "\n")
+  return squad_features.Settings(
+    vocab_file=str(tmp_path / "vocab.txt"),
+    do_lower_case=True,
+    max_seq_length=tiny.SEQUENCE,
+    doc_stride=4,
+    max_query_length=4,
+    version_2_with_negative=True,
+  )
+
+
+def write(path, numbers=range(10)):
+  return str(tiny.write_squad(path, numbers, impossible=4))
+
+
+def make_rows(path, settings, is_training, num_processes):
+  facts = {}
+  rows = squad_inputs.make_rows(
+    path, settings, is_training, num_processes, facts
+  )
+  return list(rows), facts
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_records_do_not_depend_on_the_number_of_processes(
+  tmp_path, settings, monkeypatch, is_training
+):
+  monkeypatch.setattr(squad_inputs, "_SMALL_FILE", 0)
+  monkeypatch.setattr(squad_inputs, "_CHARACTERS_PER_TASK", 100)
+  path = write(tmp_path / "a.json", range(40))
+  one = make_rows(path, settings, is_training, 1)
+  assert make_rows(path, settings, is_training, 2) == one
+  assert len(one[0]) > 40  # Some texts have several windows.
+
+
+def test_facts_count_what_was_noticed(tmp_path, settings):
+  paragraphs = [tiny.make_question(n, n > 0) for n in range(6)]
+  paragraphs[1]["qas"][0]["answers"][0]["answer_start"] = 10_000
+  paragraphs[2]["qas"][0]["question"] = "what color was the house ?"
+  content = {"data": [{"title": "T", "paragraphs": paragraphs}]}
+  (tmp_path / "a.json").write_text(json.dumps(content))
+  rows, facts = make_rows(str(tmp_path / "a.json"), settings, True, 1)
+  shown = facts.pop("misplaced_shown")
+  windows_with = len({row.example for row in rows} - {0})
+  assert facts == {
+    "questions": 6,
+    "labelled": 6,
+    "cut_questions": 1,
+    "misplaced": 1,
+    "outside": facts["outside"],
+  }
+  assert len(rows) - facts["outside"] >= windows_with
+  assert shown[0].startswith(f"{tmp_path / 'a.json'}: question 'q1': at answer")
+  assert 1 not in {row.example for row in rows}
+
+
+def test_nothing_to_train_on_is_an_error(tmp_path, settings):
+  paragraph = tiny.make_question(1)
+  paragraph["qas"][0]["answers"][0]["answer_start"] = 10_000
+  content = {"data": [{"title": "T", "paragraphs": [paragraph]}]}
+  (tmp_path / "a.json").write_text(json.dumps(content))
+  with pytest.raises(ValueError, match="all 1 answers are not where"):
+    make_rows(str(tmp_path / "a.json"), settings, True, 1)
+
+
+def test_features_are_made_once(tmp_path, settings, capsys):
+  path = write(tmp_path / "a.json")
+  first = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  assert "wrote " in capsys.readouterr().out
+  again = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  assert "unchanged: " in capsys.readouterr().out
+  assert first.features.read([0]) == again.features.read([0])
+  assert again.is_labelled
+  assert again.describe(3) == f"{path}: question 'q3'"
+
+
+class Oracle:
+  """Predicts, knowing the answers: high logits for colours."""
+
+  COLORS = [tiny.VOCABULARY.index(color.lower()) for color in tiny.COLORS]
+
+  def __call__(self, batches, total=0):
+    starts = []
+    for features in batches:
+      ids = features["input_ids"].numpy()
+      logits = np.where(np.isin(ids, self.COLORS), 5.0, -5.0)
+      logits[:, 0] = 0.0
+      missing = tiny.SEQUENCE - ids.shape[1]
+      padding = [[0, 0], [0, missing]]
+      starts.append(np.pad(logits, padding, constant_values=-9.0))
+    starts = np.concatenate(starts).astype(np.float32)
+    return {"start_logits": starts, "end_logits": starts}
+
+
+def test_logits_become_answers_and_scores(tmp_path, settings, monkeypatch):
+  monkeypatch.setattr(squad_inputs, "_WINDOWS_PER_CALL", 5)
+  path = write(tmp_path / "a.json")
+  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  parse = squad_inputs.make_parser(
+    settings, False, len(tiny.VOCABULARY), 2, is_static=False
+  )
+  order = np.array_split(
+    np.random.default_rng(1).permutation(len(split.features)), 4
+  )
+  logits = squad_inputs.compute_logits(
+    Oracle(), split, parse, order, str(tmp_path)
+  )
+  answered = list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
+  for number, (question, context, prediction) in enumerate(answered):
+    assert question.question_id == f"q{number}"
+    span = prediction.decide(0.0)
+    if number % 4:
+      assert span.text == question.answers[0].text
+      assert context[span.start : span.end] == span.text
+    else:
+      assert span is None
+  scores = squad_inputs.score(iter(answered), True, 0.0)
+  assert scores["eval_exact_match"] == scores["eval_no_answer_f1"] == 100.0
+  # With a threshold above all odds every question is answered, be it wrongly;
+  # what is left of "the" by the rules is no answer, so one of three is right.
+  scores = squad_inputs.score(iter(answered), True, 1e9)
+  assert scores["eval_no_answer_f1"] == pytest.approx(100 / 3)
+  assert scores["eval_best_f1"] == 100.0
+
+
+def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
+  characters = "北京是中国的首都。"
+  vocabulary = tiny.VOCABULARY + sorted(set(characters))
+  (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+  row = {"id": "1", "question": "what ?", "context": characters}
+  row["answers"] = [{"text": "中国的", "answer_start": 3}]
+  (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+  path = str(tmp_path / "a.jsonl")
+  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  logits = np.full([2, 1, tiny.SEQUENCE], -9, np.float32)
+  logits[0, 0, 4 + 3] = logits[1, 0, 4 + 4] = 5  # "中国".
+  (answered,) = squad_inputs.answer(split, logits, ANSWER_SETTINGS)
+  assert answered.prediction.answer[:3] == ("中国", 3, 5)
+  scores = squad_inputs.score(iter([answered]), False, 0.0)
+  # Two of three characters: P 1, R 2/3.
+  assert scores == {"eval_exact_match": 0.0, "eval_f1": pytest.approx(80.0)}
