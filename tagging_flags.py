@@ -159,19 +159,25 @@ def _choose_labels(
 ) -> tuple[list[str], str]:
   """Returns the labels of a model and their scheme."""
   path = _labels_file(folder)
-  if files.exists(path):
-    labels = classification.read_labels(path)
-    is_plain = FLAGS.tag_scheme == tagging.NO_SCHEME
-    scheme = tagging.NO_SCHEME if is_plain else tagging.scheme_of_labels(labels)
+  known = classification.read_labels(path) if files.exists(path) else None
+  if train:
+    scheme = tagging.label_scheme(train.scheme)
+    sentences = tagging_inputs.read_sentences(train, scheme)
+    labels = tagging.find_labels(sentences, scheme)
+    if known and known != labels:
+      raise ValueError(
+        f"{path} has the labels {', '.join(known)}; those of {train.path} are "
+        f"{', '.join(labels)}: use another --output_dir"
+      )
     return labels, scheme
-  if not train:
+  if not known:
     raise ValueError(
       f"no {path} and no training file: the labels are unknown; pass the "
       "--output_dir of a training"
     )
-  scheme = tagging.label_scheme(train.scheme)
-  sentences = tagging_inputs.read_sentences(train, scheme)
-  return tagging.find_labels(sentences, scheme), scheme
+  if FLAGS.tag_scheme == tagging.NO_SCHEME:
+    return known, tagging.NO_SCHEME
+  return known, tagging.scheme_of_labels(known)
 
 
 def _labels_file(folder):

@@ -203,11 +203,15 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
   out = tmp_path / "out"
   shutil.copytree(folder / "out", out)
   path = tmp_path / "dev.txt"
-  path.write_text("good B-PER\nthe O\nfilm B-NEW\ncast I-NEW\n\nbad B-LOC\n")
+  path.write_text("good B-PER\nthe O\nfilm B-NEW\ncast I-NEW\n\nbad I-LOC\n")
   run(folder, output_dir=out, do_eval=True, eval_file=path)
-  assert "not in the training data, so never predicted: NEW (1)" in (
-    capsys.readouterr().out
-  )
+  output = capsys.readouterr().out
+  assert "not in the training data, so never predicted: NEW (1)" in output
+  # I-LOC makes it IOB1, in which B-PER would have to follow another PER.
+  assert (
+    "1 sentences have tags in an order that iob1 does not have; read as "
+    "conlleval does"
+  ) in output
   content = json.loads((out / "eval_metrics.json").read_text())
   assert content["labels"]["NEW"] == {
     "precision": 0.0,
@@ -327,6 +331,12 @@ FAULTS = {
     "--feature_layers=-4,3: expected mix, or numbers from -3 to 2, such as "
     "-2,-1",
   ),
+  "other labels in the folder": (
+    {"out/labels.txt": "O\nB-X\nI-X\n"},
+    {},
+    "{}/out/labels.txt has the labels O, B-X, I-X; those of {}/train.txt are "
+    "O, B-LOC, I-LOC, B-PER, I-PER: use another --output_dir",
+  ),
   "no training": (
     {},
     {"do_train": False},
@@ -340,6 +350,7 @@ FAULTS = {
 def test_bad_input_is_named(tmp_path, name):
   contents, flags, message = FAULTS[name]
   write_data(tmp_path)
+  (tmp_path / "out").mkdir()
   for path, content in contents.items():
     (tmp_path / path).write_text(content)
   with pytest.raises(ValueError) as error:
