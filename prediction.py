@@ -1,7 +1,7 @@
 """Applies a model to batches of any length, compiled once.
 
 The function of a batch is traced once. In bfloat16 the weights are cast once,
-and for many tokens compiled into it.
+for all batches.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,6 @@ Features = dict[str, tf.Tensor]
 
 # What layers multiply by. Embeddings are gathered before they are cast.
 _MATRICES = ("kernel", "output_weights")
-
-# From how many tokens on it pays to compile the weights into the function. That
-# takes about 15 s and ten times their memory, of a base model (170 MB).
-_TOKENS_WORTH_FREEZING = 500_000
-_MAX_FROZEN_BYTES = 2**28
 
 
 class Predictor:
@@ -39,7 +34,6 @@ class Predictor:
     predict_fn: Callable[[keras.Model, Features], dict[str, tf.Tensor]],
   ):
     self._strategy, self._model = strategy, model
-    self._predict_fn = predict_fn
 
     def predict(features, weights):
       with self._use_weights(weights):
@@ -69,19 +63,17 @@ class Predictor:
     return scope
 
   def __call__(
-    self, batches: tf.data.Dataset, total: int = 0, num_tokens: int = 0
+    self, batches: tf.data.Dataset, total: int = 0
   ) -> dict[str, np.ndarray]:
     """Returns one array per result, [rows, ...], in the order of the input.
 
     Args:
       batches: yields features; batches need not be equally long.
       total: rows to expect, for the progress on the terminal; 0 prints none.
-      num_tokens: to expect in all rows, if known: for many, the weights are
-        compiled into the function.
     """
     results: dict[str, list[np.ndarray]] = {}
     reporter, done = progress.Progress(total, unit="rows"), 0
-    run = self.compile(batches.element_spec, num_tokens)
+    run = self.compile(batches.element_spec)
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
@@ -97,38 +89,17 @@ class Predictor:
         )
     return {name: np.concatenate(parts) for name, parts in results.items()}
 
-  def compile(
-    self, spec, num_tokens: int = 0
-  ) -> Callable[[Features], dict[str, tf.Tensor]]:
+  def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
     """Makes the function of a batch; its weights are those of this moment.
 
     Args:
       spec: of the features, [B, ...]; traced once, for batches of any size.
-      num_tokens: see `__call__`.
     """
     weights = self._cast_weights()
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
-    size = sum(tf.size(w).numpy() * w.dtype.size for w in weights)
-    is_worth = num_tokens >= _TOKENS_WORTH_FREEZING and size > 0
-    if not is_worth or size > _MAX_FROZEN_BYTES or _has_gpu():
-      run = self._run.get_concrete_function(spec, weights)
-      return lambda features: run(features, weights)
-    return self._freeze([w.numpy() for w in weights], spec)
-
-  def _freeze(self, weights, spec):
-    # oneDNN packs constant matrices once, variable ones at every product: half
-    # of the time in bfloat16. In float32 there is nothing to gain.
-    @tf.function
-    def run(features):
-      with self._use_weights([tf.constant(w) for w in weights]):
-        return self._predict_fn(self._model, features)
-
-    return run.get_concrete_function(spec)
-
-
-def _has_gpu():
-  return bool(tf.config.list_logical_devices("GPU"))
+    run = self._run.get_concrete_function(spec, weights)
+    return lambda features: run(features, weights)
 
 
 def _split(strategy, features, rows):
