@@ -24,8 +24,9 @@ $(VENV)/requirements-bench: requirements-bench.txt $(VENV)/requirements
 demo: $(VENV)/requirements
 	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output
 
+# Two processes: most of the time of a test of a program is one thread starting it.
 test: $(VENV)/requirements-dev
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
 test-slow: $(VENV)/requirements-dev
 	$(RUN) -m pytest -m slow

@@ -1,8 +1,9 @@
 """Reads and writes checkpoints in Google's TF1 format, under Google's names.
 
 A checkpoint is a prefix (`out/model.ckpt-1000`) with an index file and data
-files behind it. `variables` is, here and in the training loop, a dict from a
-name in the checkpoint to the variable that holds its value.
+files behind it; a folder of Hugging Face's is read as if it were one.
+`variables` is, here and in the training loop, a dict from a name in the
+checkpoint to the variable that holds its value.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import files
+import huggingface
 
 # What a checkpoint may hold beyond a model: the state of its training.
 _TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
@@ -30,15 +32,19 @@ def find_checkpoint(path: str) -> str:
 
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
-      (its newest checkpoint) or an unpacked release (its only one).
+      (its newest checkpoint), an unpacked release (its only one), or Hugging
+      Face's, which its model.safetensors may stand for.
 
   Returns:
-    The prefix, as `tf.train.load_checkpoint` takes it.
+    The prefix, or Hugging Face's folder.
 
   Raises:
     ValueError: if there is no checkpoint, or a choice of several.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
+  if prefix.endswith(f"/{huggingface.WEIGHTS}"):
+    prefix = path = prefix.removesuffix(f"/{huggingface.WEIGHTS}")
+  huggingface.refuse_pickles(path, [path.split("/")[-1]])
   if _exists(prefix):
     return prefix
   if path.endswith(".zip"):
@@ -48,6 +54,13 @@ def find_checkpoint(path: str) -> str:
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
   newest = latest_checkpoint(path)
+  if huggingface.is_folder(path):
+    if newest:
+      raise ValueError(
+        f"{path}: several checkpoints, name one: {newest} or its "
+        f"{huggingface.WEIGHTS}"
+      )
+    return path.rstrip("/")
   if newest:
     return newest
   found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
@@ -56,8 +69,11 @@ def find_checkpoint(path: str) -> str:
     return found[0].removesuffix(".index")
   if found:
     raise ValueError(f"{path}: several checkpoints, name one: {sorted(found)}")
-  entries = sorted(tf.io.gfile.listdir(path))[:10]
-  raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
+  entries = sorted(tf.io.gfile.listdir(path))
+  huggingface.refuse_pickles(path, entries)
+  raise ValueError(
+    f"{path}: no checkpoint there; the folder holds {entries[:10]}"
+  )
 
 
 def _exists(prefix: str) -> bool:
@@ -248,17 +264,9 @@ def save(
     ValueError: if it cannot be written (a full disk); older ones are untouched.
   """
   prefix = checkpoint_prefix(folder, step)
-  temporary = prefix + _TEMPORARY
-  names = sorted(variables)
   try:
-    tf.raw_ops.SaveV2(
-      prefix=temporary,
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[variables[name].read_value() for name in names],
-    )
-    for suffix in (".data-00000-of-00001", ".index"):
-      tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
+    values = {name: v.read_value() for name, v in variables.items()}
+    _write_files(prefix, values)
     steps = saved_steps(folder)
     kept = steps[-keep:] if keep else steps
     _write_state(folder, step, kept)
@@ -270,6 +278,50 @@ def save(
   for old in set(steps) - set(kept):
     _delete(folder, old)
   return prefix
+
+
+def write(
+  folder: str, values: Mapping[str, np.ndarray], step: int | None = None
+) -> str:
+  """Writes values to a folder that has no checkpoint.
+
+  Args:
+    folder: must exist.
+    values: by name.
+    step: for a training to go on at; None to write `bert_model.ckpt`, as in a
+      release.
+
+  Returns:
+    The prefix.
+
+  Raises:
+    ValueError: it cannot be written.
+  """
+  prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
+  if step is not None:
+    prefix = checkpoint_prefix(folder, step)
+  try:
+    _write_files(prefix, values)
+    if step is not None:
+      _write_state(folder, step, [step])
+  except (tf.errors.OpError, OSError) as error:
+    raise ValueError(
+      f"{prefix}: cannot be written: {_message(error)}"
+    ) from error
+  return prefix
+
+
+def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
+  """Writes the data, then the index, each under its name when it is whole."""
+  temporary, names = prefix + _TEMPORARY, sorted(values)
+  tf.raw_ops.SaveV2(
+    prefix=temporary,
+    tensor_names=names,
+    shape_and_slices=[""] * len(names),
+    tensors=[values[name] for name in names],
+  )
+  for suffix in (".data-00000-of-00001", ".index"):
+    tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
 
 
 def _write_state(folder: str, step: int, kept: list[int]) -> None:
@@ -306,6 +358,9 @@ def _message(error: Exception) -> str:
 
 
 def _open(prefix: str):
+  if huggingface.is_folder(prefix):
+    folder = huggingface.Folder(prefix)
+    return folder, folder.get_variable_to_shape_map()
   try:
     reader = tf.train.load_checkpoint(prefix)
     return reader, reader.get_variable_to_shape_map()

@@ -85,9 +85,9 @@ def define_model_flags() -> None:
   flags.DEFINE_string(
     "init_checkpoint",
     None,
-    "Weights to start from: the prefix of a TF1 checkpoint or a folder with "
-    "one in it, such as an unpacked release. Unused once --output_dir has its "
-    "own.",
+    "Weights to start from: the prefix of a TF1 checkpoint, a folder with one "
+    "in it, such as an unpacked release, or a folder of Hugging Face's. Unused "
+    "once --output_dir has its own.",
   )
   flags.DEFINE_string(
     "output_dir",
@@ -291,6 +291,34 @@ def _config_path(folder: str) -> str:
   return os.path.join(folder, "bert_config.json")
 
 
+def find_init_checkpoint() -> str:
+  """Finds the checkpoint that --init_checkpoint means.
+
+  Raises:
+    ValueError: there is none, or it is a folder of Hugging Face's whose model
+      computes something else than --bert_config_file says.
+  """
+  import checkpoints
+  import huggingface
+  import modeling
+
+  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  if huggingface.is_folder(prefix):
+    # What no shape of a variable shows.
+    path = os.path.join(prefix, huggingface.CONFIG)
+    theirs = modeling.BertConfig.from_json_file(path)
+    ours = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+    for name in ("num_attention_heads", "hidden_act"):
+      expected, found = getattr(theirs, name), getattr(ours, name)
+      known = modeling.ACTIVATIONS
+      if known.get(expected, expected) != known.get(found, found):
+        raise ValueError(
+          f"--bert_config_file={FLAGS.bert_config_file}: {name} is {found!r}, "
+          f"that of --init_checkpoint is {expected!r}: pass {path}"
+        )
+  return prefix
+
+
 def load_weights(folder: str, variables) -> int:
   """Loads the newest checkpoint of a folder, or else --init_checkpoint.
 
@@ -312,9 +340,12 @@ def load_weights(folder: str, variables) -> int:
   if not FLAGS.init_checkpoint:
     print("no checkpoint given: the weights are random")
     return 0
-  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  prefix = find_init_checkpoint()
+  # Hugging Face stores no pooler with a head that does not use it.
   loaded = checkpoints.load(
-    prefix, variables, optional=lambda name: not name.startswith("bert/")
+    prefix,
+    variables,
+    lambda name: not name.startswith("bert/") or "/pooler/" in name,
   )
   print(f"weights from {prefix}")
   for title, names in (

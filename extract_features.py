@@ -164,7 +164,8 @@ def make_extractor() -> Extractor:
     model = modeling.BertModel(config, common_flags.compute_dtype())
   inference_flags.load_weights(
     training.model_variables(model),
-    optional=lambda name: not name.startswith("bert/"),
+    # Nothing is above the layers: heads, and the pooler they may do without.
+    optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
   )
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=FLAGS.pooling

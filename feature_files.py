@@ -47,16 +47,7 @@ def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
   """Returns a digest of settings and of the contents of files."""
   digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
   for path in paths:
-    digest.update(hash_file(path).encode())
-  return digest.hexdigest()
-
-
-def hash_file(path: str) -> str:
-  """Returns the SHA-256 of a file's bytes in hexadecimal."""
-  digest = hashlib.sha256()
-  with files.open_bytes(path) as file:
-    while block := file.read(1 << 20):
-      digest.update(block)
+    digest.update(files.hash_file(path).encode())
   return digest.hexdigest()
 
 

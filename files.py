@@ -11,6 +11,7 @@ import contextlib
 import errno
 import glob
 import gzip
+import hashlib
 import lzma
 import math
 import os
@@ -137,6 +138,15 @@ def open_bytes(path: str) -> BinaryIO:
 
     return tf.io.gfile.GFile(path, "rb")
   return open(path, "rb")
+
+
+def hash_file(path: str) -> str:
+  """Returns the SHA-256 of a file's bytes in hexadecimal."""
+  digest = hashlib.sha256()
+  with open_bytes(path) as file:
+    while block := file.read(1 << 20):
+      digest.update(block)
+  return digest.hexdigest()
 
 
 @contextlib.contextmanager

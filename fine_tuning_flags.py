@@ -186,8 +186,10 @@ def load_trained_weights(
         f"--output_dir={folder} holds no trained model: pass --do_train=true, "
         "or --init_checkpoint with one"
       )
-    prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+    prefix = common_flags.find_init_checkpoint()
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    if not getattr(model, "uses_pooler", True):
+      missing = {name for name in missing if "/pooler/" not in name}
     if missing:
       raise ValueError(
         f"--init_checkpoint={FLAGS.init_checkpoint} is not trained for this "
@@ -321,7 +323,7 @@ def model_settings(**others: Any) -> dict[str, Any]:
   return {
     **others,
     "do_lower_case": FLAGS.do_lower_case,
-    "vocab_file_sha256": feature_files.hash_file(FLAGS.vocab_file),
+    "vocab_file_sha256": files.hash_file(FLAGS.vocab_file),
   }
 
 

@@ -205,6 +205,8 @@ class TaggerModel(keras.Model):
     dropout_rate: on the output of BERT.
   """
 
+  uses_pooler = False
+
   def __init__(
     self,
     config: modeling.BertConfig,
@@ -245,6 +247,8 @@ class FeatureTaggerModel(keras.Model):
     lstm_layers: their number, one above the other.
     dropout_rate: on the input of every LSTM and of the output.
   """
+
+  uses_pooler = False
 
   def __init__(
     self,
@@ -430,6 +434,8 @@ class SpanModel(keras.Model):
   This is section 4.2 of the paper. Call with the tensors `modeling.BertModel`
   takes; returns a `SpanOutput`.
   """
+
+  uses_pooler = False
 
   def __init__(self, config: modeling.BertConfig, dtype: str = "float32"):
     super().__init__(dtype=dtype, name="span")

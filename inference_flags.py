@@ -34,8 +34,9 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
     ),
     (
       "init_checkpoint",
-      "The weights: the prefix of a TF1 checkpoint or a folder with one in it, "
-      "such as an unpacked release or the output of a training.",
+      "The weights: the prefix of a TF1 checkpoint, a folder with one in it, "
+      "such as an unpacked release or the output of a training, or a folder of "
+      "Hugging Face's.",
     ),
     ("vocab_file", "The vocab.txt of the model."),
   ):
@@ -99,7 +100,7 @@ def load_weights(
   Raises:
     ValueError: it does not fit.
   """
-  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  prefix = common_flags.find_init_checkpoint()
   if head:
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
     missing = sorted(name for name in missing if name.startswith(head))

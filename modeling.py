@@ -34,6 +34,33 @@ if keras.backend.backend() != "tensorflow":
 _MASKED_SCORE = -10000.0
 _LAYER_NORM_EPSILON = 1e-12
 
+# What a config.json of Hugging Face calls the activations. Its "gelu" is not
+# Google's, which is the tanh form.
+HUGGING_FACE_ACTIVATIONS = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
+  "gelu_pytorch_tanh": "gelu",
+  "gelu_new": "gelu",
+  "gelu_fast": "gelu",
+  "linear": "linear",
+  "relu": "relu",
+  "tanh": "tanh",
+}
+
+# Its settings that change what a model computes: as they must be for a BERT,
+# and are if it does not say.
+_HUGGING_FACE_SETTINGS = {
+  "model_type": "bert",
+  "add_cross_attention": False,
+  "is_decoder": False,
+  "is_encoder_decoder": False,
+  "layer_norm_eps": _LAYER_NORM_EPSILON,
+  "position_embedding_type": "absolute",
+  "pruned_heads": {},
+  "quantization_config": None,
+  "tie_word_embeddings": True,
+}
+
 # Keys that released bert_config.json files carry and nothing reads.
 _IGNORED_CONFIG_KEYS = frozenset(
   {
@@ -146,10 +173,14 @@ class BertConfig:
   def from_dict(cls, fields: dict[str, Any]) -> "BertConfig":
     """Makes a config from the contents of a bert_config.json.
 
+    That of a config.json of Hugging Face, which has a "model_type", does too.
+
     Raises:
       ValueError: for an unknown or missing key, or a value out of range.
     """
     known = {field.name for field in dataclasses.fields(cls)}
+    if "model_type" in fields:
+      fields = _from_hugging_face(fields, known)
     unknown = sorted(set(fields) - known - _IGNORED_CONFIG_KEYS)
     if unknown:
       raise ValueError(f"unknown keys: {', '.join(unknown)}")
@@ -159,7 +190,7 @@ class BertConfig:
 
   @classmethod
   def from_json_file(cls, path: str) -> "BertConfig":
-    """Reads a bert_config.json.
+    """Reads a bert_config.json, or a config.json of Hugging Face.
 
     Raises:
       ValueError: with the path and the fault, if it is not a valid config.
@@ -182,6 +213,28 @@ class BertConfig:
     """Returns the config as the text of a bert_config.json."""
     fields = dataclasses.asdict(self)
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+
+def _from_hugging_face(fields: dict[str, Any], known: set[str]):
+  """Returns the fields of a bert_config.json that a config.json amounts to."""
+  for name, expected in _HUGGING_FACE_SETTINGS.items():
+    if fields.get(name, expected) != expected:
+      raise ValueError(
+        f"{name} is {fields[name]!r}; this BERT has {expected!r} only"
+      )
+  name = fields.get("hidden_act", "gelu")
+  if not isinstance(name, str) or name not in HUGGING_FACE_ACTIVATIONS:
+    raise ValueError(
+      f"hidden_act is {name!r}; known of Hugging Face's: "
+      f"{', '.join(HUGGING_FACE_ACTIVATIONS)}"
+    )
+  # The rest tells how to train, generate text, or call the labels.
+  kept = {name: value for name, value in fields.items() if name in known}
+  return {
+    "type_vocab_size": 2,  # Its default is not Google's.
+    **kept,
+    "hidden_act": HUGGING_FACE_ACTIVATIONS[name],
+  }
 
 
 class BertOutput(NamedTuple):

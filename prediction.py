@@ -5,6 +5,7 @@ for all batches.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -67,27 +68,37 @@ class Predictor:
   ) -> dict[str, np.ndarray]:
     """Returns one array per result, [rows, ...], in the order of the input.
 
+    Arguments are those of `iterate`.
+    """
+    parts = list(self.iterate(batches, total))
+    return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+
+  def iterate(
+    self, batches: tf.data.Dataset, total: int = 0
+  ) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the results of every batch, [B, ...].
+
     Args:
       batches: yields features; batches need not be equally long.
       total: rows to expect, for the progress on the terminal; 0 prints none.
     """
-    results: dict[str, list[np.ndarray]] = {}
     reporter, done = progress.Progress(total, unit="rows"), 0
     run = self.compile(batches.element_spec)
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      for name, value in run(features).items():
-        shares = self._strategy.experimental_local_results(value)
-        whole = np.concatenate([share.numpy() for share in shares])[:rows]
-        results.setdefault(name, []).append(whole)
+      results = run(features)
+      yield {name: self._gather(results[name])[:rows] for name in results}
       done += rows
       if total and reporter.is_due():
         reporter.print_line(
           f"{done:,} of {total:,} rows  ETA {reporter.eta(done)}"
         )
-    return {name: np.concatenate(parts) for name, parts in results.items()}
+
+  def _gather(self, value):
+    shares = self._strategy.experimental_local_results(value)
+    return np.concatenate([share.numpy() for share in shares])
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
     """Makes the function of a batch; its weights are those of this moment.

@@ -41,29 +41,21 @@ def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
 
 
 def compute_logits(model, features, seed=None) -> heads.SpanOutput:
+  """Computes the logits of a batch, float32 [B, S]."""
   names = ["input_ids", "input_mask", "segment_ids"]
-  return model(*(features[name] for name in names), seed)
-
-
-def mask_padding(logits, features) -> tf.Tensor:
-  """Makes padding no candidate, float32 [B, S]."""
-  mask = tf.cast(features["input_mask"], tf.float32)
-  return logits + _NEVER * (1.0 - mask)
+  logits = model(*(features[name] for name in names), seed)
+  if FLAGS.padding_competes:
+    return logits
+  padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
+  return heads.SpanOutput(*(values + _NEVER * padding for values in logits))
 
 
 def predict(model, features) -> dict[str, tf.Tensor]:
   """Computes the logits of a batch, float32 [B, max_seq_length]."""
-  results = compute_logits(model, features)._asdict()
-  if FLAGS.padding_competes:
-    return results
   missing = FLAGS.max_seq_length - tf.shape(features["input_ids"])[1]
   return {
-    name: tf.pad(
-      mask_padding(logits, features),
-      [[0, 0], [0, missing]],
-      constant_values=_NEVER,
-    )
-    for name, logits in results.items()
+    name: tf.pad(logits, [[0, 0], [0, missing]], constant_values=_NEVER)
+    for name, logits in compute_logits(model, features)._asdict().items()
   }
 
 
@@ -71,13 +63,10 @@ def loss_fn(model, features, seed):
   """Sums the losses over a batch; see `training.LossFn`.
 
   The loss of a window is the mean cross entropy of its start and its end.
-  Padding is no candidate, so that a window's loss is the same in any batch.
   """
   logits = compute_logits(model, features, seed)
   losses = [
-    tf.nn.sparse_softmax_cross_entropy_with_logits(
-      features[labels], mask_padding(values, features)
-    )
+    tf.nn.sparse_softmax_cross_entropy_with_logits(features[labels], values)
     for labels, values in (
       ("start_positions", logits.start_logits),
       ("end_positions", logits.end_logits),

@@ -75,9 +75,9 @@ def _define_choices():
   flags.DEFINE_bool(
     "padding_competes",
     True,
-    "Whether padding takes up places among the --n_best_size starts and ends, "
-    "as it did in the original. False predicts windows of their own length, "
-    "which is faster; the answers of a trained model hardly change.",
+    "Whether padding is among the places where an answer may start or end, in "
+    "the loss and in the --n_best_size best ones, as it was in the original. "
+    "False computes windows at their own length, which is faster.",
   )
   flags.DEFINE_string(
     "null_score_diff_threshold",
@@ -190,7 +190,11 @@ def open_inputs(folder: str, private: str) -> Inputs:
 
 
 def _model_settings():
-  return fine_tuning_flags.model_settings(problem="question_answering")
+  return fine_tuning_flags.model_settings(
+    problem="question_answering",
+    # A model that never learned to leave padding alone would choose it.
+    padding_competes=FLAGS.padding_competes,
+  )
 
 
 def _training(split):
@@ -218,13 +222,12 @@ def batch_order(split: squad_inputs.Split) -> list[np.ndarray]:
 
 def make_parser(config, is_training: bool):
   """Returns the function from serialized rows to features."""
-  keeps_padding = FLAGS.padding_competes and not is_training
   return squad_inputs.make_parser(
     settings(),
     is_training,
     config.vocab_size,
     config.type_vocab_size,
-    keeps_padding or fine_tuning_flags.is_static(),
+    is_static=FLAGS.padding_competes or fine_tuning_flags.is_static(),
   )
 
 

@@ -16,7 +16,6 @@ import tensorflow as tf
 import answer_metrics
 import feature_files
 import prediction
-import progress
 import records
 import squad
 import squad_answers
@@ -31,8 +30,6 @@ _MISPLACED_SHOWN = 3
 _CHARACTERS_PER_TASK = 200_000
 # Starting processes takes as long as one needs for a file of so many bytes.
 _SMALL_FILE = 1 << 20
-# Windows between two lines of progress at most.
-_WINDOWS_PER_CALL = 512
 
 
 class Split(NamedTuple):
@@ -223,31 +220,13 @@ def compute_logits(
   with tempfile.TemporaryFile(dir=folder) as file:
     shape = (2, len(features), split.settings.max_seq_length)
     logits = np.memmap(file, np.float32, "w+", shape=shape)
-  reporter, done = progress.Progress(len(features), unit="windows"), 0
-  for batches in _group(order, _WINDOWS_PER_CALL):
-    with training.explained_errors(features):
-      results = predictor(features.batches(batches, parse))
-    rows = np.concatenate(batches)
-    logits[0, rows] = results["start_logits"]
-    logits[1, rows] = results["end_logits"]
-    done = min(done + len(rows), len(features))
-    if reporter.is_due():
-      reporter.print_line(
-        f"{done:,} of {len(features):,} windows  ETA {reporter.eta(done)}"
-      )
+  batches = features.batches(order, parse)
+  with training.explained_errors(features):
+    results = predictor.iterate(batches, total=len(features))
+    for rows, result in zip(order, results, strict=True):
+      logits[0, rows] = result["start_logits"]
+      logits[1, rows] = result["end_logits"]
   return logits
-
-
-def _group(batches, size):
-  group, rows = [], 0
-  for batch in batches:
-    group.append(batch)
-    rows += len(batch)
-    if rows >= size:
-      yield group
-      group, rows = [], 0
-  if group:
-    yield group
 
 
 class Answered(NamedTuple):

@@ -8,7 +8,6 @@ results are put back in order.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-import itertools
 import re
 from typing import NamedTuple, TypeVar
 
@@ -155,17 +154,14 @@ def predict_tokens(
     N arrays [length, ...], in the order of the rows.
   """
   lengths = _lengths(rows)
-
-  def width(indices):
-    return batching.width or lengths[indices].max()
-
+  order = batching.make_order(lengths)
+  batches = predictor.iterate(_Batches(rows, order, batching.width))
   results: list[np.ndarray] = [np.empty(0)] * len(rows)
-  # Arrays of different lengths do not make one: a call for each length.
-  for _, group in itertools.groupby(batching.make_order(lengths), width):
-    order = list(group)
-    (values,) = predictor(_Batches(rows, order, batching.width)).values()
-    for index, value in zip(np.concatenate(order), values, strict=True):
-      results[index] = value[: lengths[index]]
+  for indices, batch in zip(order, batches, strict=True):
+    (values,) = batch.values()
+    for index, value in zip(indices, values, strict=True):
+      # A copy, which does not keep the padding alive.
+      results[index] = value[: lengths[index]].copy()
   return results
 
 

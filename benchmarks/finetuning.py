@@ -3,36 +3,20 @@
 python benchmarks/finetuning.py
 """
 
-import argparse
-from collections.abc import Callable
 from collections.abc import Iterator
-from concurrent import futures
 import contextlib
 import dataclasses
 import functools
-import importlib.util
-import json
-import multiprocessing
 import os
-import pathlib
 import re
-import statistics
 import sys
 import tempfile
-import time
 from typing import NamedTuple
 
+import contest
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # Read by the processes that this one starts.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-DATA = ROOT.parent / "shared" / "data"
-SEED = 12345  # The programs' default.
-LEARNING_RATE = 5e-5  # Likewise.
-# A turn is repeated if other processes took more of the machine meanwhile.
-MOST_DISTURBANCE = 0.04
+LEARNING_RATE = 5e-5  # The programs' default.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +32,6 @@ class Workload:
   padded_batches: int
   sentences: int
   folder: str  # For the feature file, and the same rows for the peers.
-
-  @property
-  def config(self) -> dict:
-    """The fields of the bert_config.json."""
-    return json.loads(pathlib.Path(self.bert_config_file).read_text())
 
   @property
   def sample_file(self) -> str:
@@ -72,66 +51,33 @@ class Sample(NamedTuple):
   predict_mask: np.ndarray
 
 
-class Turn(NamedTuple):
-  """What a contestant does whenever it is its turn."""
-
-  run: Callable[[], float]  # Returns a number of the result.
-  examples: int
-
-
-class Timing(NamedTuple):
-  """What a process reports of a turn."""
-
-  speed: float  # Examples per second.
-  disturbance: float  # The share of the machine that other processes took.
-  peak_memory: float  # Of the process since it began, in gigabytes.
-
-
-class Contestant(NamedTuple):
-  """A way to train or to predict."""
-
-  make: Callable[[Workload, str], Turn]
-  library: str  # Without it, the contestant is skipped.
-  # How many times as fast ours must be, by precision.
-  targets: dict[str, float]
-
-
 def main() -> int:
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  vocab_file = str(DATA / "vocab" / "uncased_vocab.txt")
-  config_file = str(ROOT / "configs" / "bert_base.json")
-  parser.add_argument("--data_dir", default=str(DATA / "glue" / "SST-2"))
-  parser.add_argument("--vocab_file", default=vocab_file)
-  parser.add_argument("--bert_config_file", default=config_file)
+  parser = contest.make_parser(__doc__, CONTESTANTS)
+  data_dir = str(contest.DATA / "glue" / "SST-2")
+  parser.add_argument("--data_dir", default=data_dir)
   parser.add_argument("--max_seq_length", type=int, default=128)
   parser.add_argument("--batch_size", type=int, default=32)
   parser.add_argument("--batches", type=int, default=16, help="per turn")
   parser.add_argument("--padded_batches", type=int, default=1)
   parser.add_argument("--sentences", type=int, default=1024, help="to predict")
-  parser.add_argument("--rounds", type=int, default=3)
-  parser.add_argument("--kinds", type=split, default=list(CONTESTANTS))
-  parser.add_argument("--precisions", type=split, default=PRECISIONS)
   options = vars(parser.parse_args())
-  for path in (options["data_dir"], options["vocab_file"]):
-    if not os.path.exists(path):
-      print(f"skipped: no {path}; pass --data_dir and --vocab_file")
-      return 0
+  if contest.lacks_data(options, "data_dir", "vocab_file"):
+    return 0
   rounds, kinds = options.pop("rounds"), options.pop("kinds")
   precisions = options.pop("precisions")
   missed = 0
   with tempfile.TemporaryDirectory() as folder:
     workload = Workload(**options, folder=folder)
-    with start_process() as process:
+    with contest.start_process() as process:
       print(process.submit(make_sample, workload).result(), flush=True)
     for kind in kinds:
       for precision in precisions:
-        timings = time_group(kind, precision, workload, rounds)
-        missed += print_table(kind, precision, timings)
+        group = kind, precision, CONTESTANTS[kind]
+        timings = contest.time_group(*group, workload, rounds)
+        missed += contest.print_table(*group, timings)
+        missed += takes_more_memory(kind, precision, timings)
+        print(flush=True)
   return 1 if missed else 0
-
-
-def split(text: str) -> list[str]:
-  return text.split(",")
 
 
 # The input.
@@ -143,12 +89,12 @@ def make_sample(workload: Workload) -> str:
 
   features = open_inputs(workload).train.features
   lengths, size = features.lengths, workload.batch_size
-  order = feature_files.epoch_order(lengths, size, SEED, epoch=0)
+  order = feature_files.epoch_order(lengths, size, contest.SEED, epoch=0)
   whole = order[: len(order) // size * size]
   padded = lengths[whole].reshape(-1, size).max(1)
   first = find_typical(padded, workload.batches)
   rows = order[first * size : (first + workload.batches) * size]
-  random = np.random.default_rng(SEED)
+  random = np.random.default_rng(contest.SEED)
   chosen = random.choice(len(features), workload.sentences, replace=False)
   chosen = chosen[np.argsort(-lengths[chosen], kind="stable")]
   train_ids, train_mask, train_labels = read_rows(features, rows, workload)
@@ -241,7 +187,7 @@ def make_our_model(workload: Workload, precision: str):
 
 def make_our_training(
   workload: Workload, precision: str, is_padded: bool
-) -> Turn:
+) -> contest.Turn:
   """The updates that run_classifier.py makes."""
   import tensorflow as tf
 
@@ -258,7 +204,7 @@ def make_our_training(
     inputs.options, config.vocab_size, config.type_vocab_size, is_padded
   )
   size = workload.batch_size
-  source = inputs.training_source(parse, size, SEED)
+  source = inputs.training_source(parse, size, contest.SEED)
   plan = training.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)
@@ -279,10 +225,12 @@ def make_our_training(
     distribute()[1],
   )
   count = workload.padded_batches if is_padded else workload.batches
-  return Turn(lambda: train_steps(distribute()[0], count)["loss"], count * size)
+  return contest.Turn(
+    lambda: train_steps(distribute()[0], count)["loss"], count * size
+  )
 
 
-def make_our_prediction(workload: Workload, precision: str) -> Turn:
+def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   """Predicts as run_classifier.py does: batches of so many tokens."""
   import tensorflow as tf
 
@@ -308,7 +256,7 @@ def make_our_prediction(workload: Workload, precision: str) -> Turn:
   def run():
     return predictor(features.batches(order, parse))["logits"].sum()
 
-  return Turn(run, len(rows))
+  return contest.Turn(run, len(rows))
 
 
 # Hugging Face: what its Trainer runs.
@@ -316,13 +264,9 @@ def make_our_prediction(workload: Workload, precision: str) -> Turn:
 
 def make_peer_model(workload: Workload):
   """Makes BertForSequenceClassification."""
-  import torch
-  import transformers
-
-  torch.set_num_threads(os.cpu_count())
-  config = transformers.BertConfig(**workload.config, num_labels=2)
-  config._attn_implementation = "sdpa"  # Its fastest.
-  return transformers.BertForSequenceClassification(config)
+  return contest.make_peer_model(
+    "BertForSequenceClassification", workload.bert_config_file, num_labels=2
+  )
 
 
 def peer_batches(
@@ -351,7 +295,7 @@ def peer_batches(
 
 def make_peer_training(
   workload: Workload, precision: str, is_padded: bool
-) -> Turn:
+) -> contest.Turn:
   """Updates by the fused AdamW on the batches that ours trains on.
 
   Trainer groups by length as our `feature_files.epoch_order` does: it shuffles,
@@ -390,10 +334,10 @@ def make_peer_training(
       optimizer.zero_grad()
     return loss.item()
 
-  return Turn(run, rows)
+  return contest.Turn(run, rows)
 
 
-def make_peer_prediction(workload: Workload, precision: str) -> Turn:
+def make_peer_prediction(workload: Workload, precision: str) -> contest.Turn:
   """Predicts sorted sentences, with weights of the precision."""
   import torch
 
@@ -410,175 +354,52 @@ def make_peer_prediction(workload: Workload, precision: str) -> Turn:
     ]
     return np.concatenate(logits).sum()
 
-  return Turn(run, len(sample.predict_ids))
+  return contest.Turn(run, len(sample.predict_ids))
 
 
-PRECISIONS = ["float32", "bfloat16"]
-OURS, PEER = "ours", "Hugging Face"
 # By kind and name; the first one is compared with the others.
 CONTESTANTS = {
   "train": {
-    f"{OURS}, bucketed": Contestant(
+    f"{contest.OURS}, bucketed": contest.Contestant(
       functools.partial(make_our_training, is_padded=False), "tensorflow", {}
     ),
-    f"{OURS}, padded": Contestant(
+    f"{contest.OURS}, padded": contest.Contestant(
       functools.partial(make_our_training, is_padded=True),
       "tensorflow",
       {"float32": 3.0, "bfloat16": 3.0},
     ),
-    f"{PEER}, grouped": Contestant(
+    f"{contest.PEER}, grouped": contest.Contestant(
       functools.partial(make_peer_training, is_padded=False),
       "transformers",
       {"float32": 1.5, "bfloat16": 1.15},
     ),
-    f"{PEER}, padded": Contestant(
+    f"{contest.PEER}, padded": contest.Contestant(
       functools.partial(make_peer_training, is_padded=True),
       "transformers",
       {"float32": 5.0, "bfloat16": 5.0},
     ),
   },
   "predict": {
-    f"{OURS}, by tokens": Contestant(make_our_prediction, "tensorflow", {}),
-    f"{PEER}, grouped": Contestant(
+    f"{contest.OURS}, by tokens": contest.Contestant(
+      make_our_prediction, "tensorflow", {}
+    ),
+    f"{contest.PEER}, grouped": contest.Contestant(
       make_peer_prediction, "transformers", {"float32": 1.8, "bfloat16": 1.2}
     ),
   },
 }
 
 
-# The contest.
-
-
-def start_process() -> futures.Executor:
-  """Starts a process that inherits nothing and runs what it is given."""
-  context = multiprocessing.get_context("spawn")
-  return futures.ProcessPoolExecutor(1, context)
-
-
-def is_installed(library: str) -> bool:
-  """Tells whether a peer can run; says so if it cannot."""
-  found = importlib.util.find_spec(library) is not None
-  if not found:
-    print(f"skipped: no {library}; pip install -r requirements-bench.txt")
-  return found
-
-
-def time_group(
-  kind: str, precision: str, workload: Workload, rounds: int
-) -> dict[str, list[Timing]]:
-  """Lets the contestants of a kind take turns, each in its own process."""
-  timings = {
-    name: []
-    for name, contestant in CONTESTANTS[kind].items()
-    if is_installed(contestant.library)
-  }
-  with contextlib.ExitStack() as stack:
-    turns = {}
-    for name in timings:
-      process = stack.enter_context(start_process())
-      turns[name] = functools.partial(
-        process.submit, time_turn, kind, name, precision, workload
-      )
-      turns[name]().result()  # Compiles, and makes what is cached by shape.
-    for i in range(rounds):
-      for name, start_turn in turns.items():
-        timing = start_turn().result()
-        if timing.disturbance > MOST_DISTURBANCE:
-          timing = start_turn().result()  # A busy machine gets another chance.
-        timings[name].append(timing)
-        print(
-          f"round {i + 1}, {kind}, {precision}, {name}: "
-          f"{timing.speed:.1f} examples/s, {timing.peak_memory:.2f} GB"
-          f"{'; disturbed' * is_disturbed(timing)}"
-        )
-        sys.stdout.flush()
-  return timings
-
-
-def time_turn(
-  kind: str, name: str, precision: str, workload: Workload
-) -> Timing:
-  """Times a turn in the process that is its contestant's."""
-  turn = prepare(kind, name, precision, workload)
-  busy, own = busy_seconds(), time.process_time()
-  start = time.perf_counter()
-  result = turn.run()
-  seconds = time.perf_counter() - start
-  others = busy_seconds() - busy - (time.process_time() - own)
-  if not np.isfinite(result):
-    raise ValueError(f"{name}: found {result}; expected a finite number")
-  return Timing(
-    turn.examples / seconds, others / seconds / os.cpu_count(), peak_memory()
-  )
-
-
-@functools.cache
-def prepare(kind: str, name: str, precision: str, workload: Workload) -> Turn:
-  """Makes a contestant's turn; the process keeps it."""
-  return CONTESTANTS[kind][name].make(workload, precision)
-
-
-def busy_seconds() -> float:
-  """Returns the time that all processors were not idle since the machine began.
-
-  Time that went to other virtual machines is part of it.
-  """
-  line = pathlib.Path("/proc/stat").read_text().split("\n")[0].split()
-  user, nice, system, _, _, irq, softirq, steal = map(int, line[1:9])
-  ticks = user + nice + system + irq + softirq + steal
-  return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def peak_memory() -> float:
-  """Returns the most memory that this process had at a time, in gigabytes."""
-  status = pathlib.Path("/proc/self/status").read_text()
-  return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**20
-
-
 # The results.
 
 
-def print_table(
-  kind: str, precision: str, timings: dict[str, list[Timing]]
-) -> int:
-  """Prints speeds, memory, and our speed by each of the others'.
-
-  Returns:
-    How many targets are missed. What was disturbed decides nothing.
-  """
-  print(f"\n| {kind}, {precision} | examples/s | peak GB | ours is |")
-  print("|---|---|---|---|")
-  ours, *_ = timings.values()
-  missed = 0
-  for name, theirs in timings.items():
-    speed = statistics.median(timing.speed for timing in theirs)
-    memory = max(timing.peak_memory for timing in theirs)
-    verdict = ""
-    if theirs is not ours:
-      pairs = list(zip(ours, theirs, strict=True))
-      calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
-      ratio = statistics.median(a.speed / b.speed for a, b in calm or pairs)
-      target = CONTESTANTS[kind][name].targets[precision]
-      missed += bool(calm) and ratio < target
-      verdict = f"{ratio:.2f} times as fast (target {target})"
-      verdict += "" if calm else "; disturbed"
-    print(f"| {name} | {speed:.1f} | {memory:.2f} | {verdict} |")
-  missed += takes_more_memory(kind, precision, timings)
-  print(flush=True)
-  return missed
-
-
-def is_disturbed(timing: Timing) -> bool:
-  return timing.disturbance > MOST_DISTURBANCE
-
-
 def takes_more_memory(
-  kind: str, precision: str, timings: dict[str, list[Timing]]
+  kind: str, precision: str, timings: contest.Timings
 ) -> bool:
   """Tells whether full-length float32 training takes more than the peer's."""
   peaks = [
     max(timing.peak_memory for timing in timings[name])
-    for name in (f"{OURS}, padded", f"{PEER}, padded")
+    for name in (f"{contest.OURS}, padded", f"{contest.PEER}, padded")
     if name in timings
   ]
   if (kind, precision, len(peaks)) != ("train", "float32", 2):

@@ -57,6 +57,7 @@ def trained(tmp_path_factory):
     predict_file=folder / "dev.json",
     version_2_with_negative=True,
     null_score_diff_threshold="auto",
+    padding_competes=False,
   )
   return folder, output
 
@@ -135,11 +136,14 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     "train_file": folder / "train.json",
     "num_train_epochs": 6,
     "version_2_with_negative": True,
+    "padding_competes": False,
   }
   output = run(folder, **same)
   assert "nothing to do" in output and "unchanged: " in output
   result = tiny.run(folder, **{**same, "doc_stride": 3})
   assert_refused(result, "training_features: ")
+  result = tiny.run(folder, **{**same, "padding_competes": True})
+  assert_refused(result, "padding_competes: False, not True")
 
 
 @pytest.mark.parametrize(

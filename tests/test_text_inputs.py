@@ -109,10 +109,14 @@ class FakePredictor:
     self.function, self.calls = function, []
 
   def __call__(self, batches):
+    parts = [part["result"] for part in self.iterate(batches)]
+    return {"result": np.concatenate(parts)}
+
+  def iterate(self, batches):
     batches = list(batches)
     self.calls.append([tuple(batch["input_ids"].shape) for batch in batches])
-    results = [self.function(batch) for batch in batches]
-    return {"result": np.concatenate(results)}
+    for batch in batches:
+      yield {"result": self.function(batch)}
 
 
 def test_results_are_in_the_order_of_the_rows():
@@ -139,8 +143,7 @@ def test_results_for_tokens_are_as_long_as_the_rows():
     [10],
     [12] * 3,
   ]
-  # Batches of one length are predicted together.
-  assert predictor.calls == [[(1, 6), (1, 6)], [(2, 3)], [(2, 2)]]
+  assert predictor.calls == [[(1, 6), (1, 6), (2, 3), (2, 2)]]
 
 
 def test_static_batches_are_of_one_shape():
