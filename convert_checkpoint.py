@@ -1,0 +1,151 @@
+"""Converts checkpoints: Google's to Hugging Face's folders, and back.
+
+  python convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert_hf
+
+makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
+`transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of a
+Hugging Face folder it makes Google's files. With --output_format the kind can
+stay the same, to change a checkpoint: --strip, --float16, --grow_positions,
+--resize_vocab.
+"""
+
+from absl import flags
+
+import common_flags  # Before TensorFlow: it quietens its log.
+
+# isort: split
+import checkpoints
+import conversion
+import huggingface
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  for name, text, is_required in (
+    (
+      "input",
+      "The checkpoint: the prefix of a TF1 checkpoint, a folder with one in "
+      "it, or a folder of Hugging Face's.",
+      True,
+    ),
+    ("output", "The folder to write; new or empty.", True),
+    ("bert_config_file", "The config, if it is not beside --input.", False),
+    (
+      "vocab_file",
+      "The vocab.txt, if it is not beside --input, or with tokens added at its "
+      "end; see --resize_vocab.",
+      False,
+    ),
+    (
+      "labels_file",
+      "The labels of a head, one a line, if they are not beside --input.",
+      False,
+    ),
+  ):
+    flags.DEFINE_string(name, None, text, required=is_required)
+  flags.DEFINE_enum(
+    "output_format",
+    "auto",
+    ["auto", "google", "hugging_face"],
+    "auto: of the two, the one that --input is not.",
+  )
+  flags.DEFINE_enum(
+    "head",
+    "auto",
+    ["auto", *huggingface.HEADS],
+    "What to keep on top of BERT, other heads being left out. auto: leaves out "
+    "nothing, and goes by the variables there are and by the program that "
+    "trained them; a classifier's and a tagger's are alike.",
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether the text is lower-cased; by default what the files beside --input "
+    "say, or else whether the vocabulary has no capital letters.",
+  )
+  _define_changes()
+
+
+def _define_changes() -> None:
+  flags.DEFINE_bool(
+    "strip",
+    False,
+    "Whether to leave out the state of the training, Adam's slots and the "
+    "step: a third of the size remains.",
+  )
+  flags.DEFINE_bool(
+    "float16", False, "Whether to round the weights to float16: half the size."
+  )
+  flags.DEFINE_integer(
+    "grow_positions",
+    0,
+    "Tokens that a sequence may have from now on; the table of positions is "
+    "repeated from its beginning. 0 leaves it.",
+    lower_bound=0,
+  )
+  flags.DEFINE_integer(
+    "resize_vocab",
+    0,
+    "Tokens that the vocabulary has from now on; the new ones' embeddings are "
+    "random. 0 leaves it.",
+    lower_bound=0,
+  )
+  flags.DEFINE_integer("seed", 12345, "Decides the new embeddings.")
+
+
+def make_model() -> conversion.Model:
+  """Reads --input and changes it as the flags say."""
+  model = conversion.read(
+    FLAGS.input,
+    conversion.Given(
+      FLAGS.bert_config_file,
+      FLAGS.vocab_file,
+      FLAGS.labels_file,
+      FLAGS.do_lower_case,
+      None if FLAGS.head == "auto" else FLAGS.head,
+    ),
+  )
+  if FLAGS.strip:
+    model = conversion.strip(model)
+  if FLAGS.grow_positions:
+    model = conversion.grow_positions(model, FLAGS.grow_positions)
+  if FLAGS.resize_vocab:
+    model = conversion.resize_vocabulary(model, FLAGS.resize_vocab, FLAGS.seed)
+  conversion.check_vocabulary(model)
+  return conversion.to_float16(model) if FLAGS.float16 else model
+
+
+def main() -> None:
+  """Reads, changes and writes a checkpoint, and says what is where."""
+  conversion.check_free(FLAGS.output)
+  model = make_model()
+  from_google = not huggingface.is_folder(model.source)
+  print(
+    f"read {model.source}: {model.config.num_hidden_layers} layers of "
+    f"{model.config.hidden_size}, --head={model.head}"
+  )
+  _print_left_out(model)
+  to_google = FLAGS.output_format == "google"
+  if FLAGS.output_format == "auto":
+    to_google = not from_google
+  write = (
+    conversion.write_google if to_google else conversion.write_hugging_face
+  )
+  lines = write(FLAGS.output, model)
+  print("\n".join([f"wrote {FLAGS.output}:", *(f"  {x}" for x in lines)]))
+
+
+def _print_left_out(model: conversion.Model) -> None:
+  names = set(checkpoints.read_shapes(model.source)) - set(model.values)
+  state = sum(map(conversion.is_training_state, names))
+  if state:
+    print(f"left out: {state} variables of the state of the training")
+  rest = sorted(n for n in names if not conversion.is_training_state(n))
+  if rest:
+    print(f"left out: {', '.join(rest)}")
+
+
+if __name__ == "__main__":
+  common_flags.run_program(main, define_flags)
