@@ -1,0 +1,315 @@
+"""What benchmarks have in common: contestants that take turns. Linux only.
+
+Each works in a process of its own, which inherits nothing and lives as long as
+the contest. They take turns for several rounds, so that a machine that is slow
+for a while is slow for all. Our speed by another's is that of the turns of a
+round; the median over the rounds counts.
+"""
+
+import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from concurrent import futures
+import contextlib
+import functools
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import resource
+import statistics
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # Read by the processes that this one starts.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+DATA = ROOT.parent / "shared" / "data"
+SEED = 12345  # The programs' default.
+OURS, PEER = "ours", "Hugging Face"
+PRECISIONS = ["float32", "bfloat16"]
+# A turn is repeated if other processes took more of the machine meanwhile.
+MOST_DISTURBANCE = 0.04
+
+
+class Turn(NamedTuple):
+  """What a contestant does whenever it is its turn."""
+
+  run: Callable[[], float]  # Returns a number of the result.
+  examples: int
+
+
+class Timing(NamedTuple):
+  """What a process reports of a turn."""
+
+  speed: float  # Examples per second.
+  disturbance: float  # The share of the machine that other processes took.
+  peak_memory: float  # Of the process since it began, in gigabytes.
+
+
+class Contestant(NamedTuple):
+  """A way to do the work."""
+
+  # Of the workload, and the precision if there is one; a function that other
+  # processes can import.
+  make: Callable[..., Turn]
+  library: str  # Without it, the contestant is skipped.
+  # How many times as fast ours must be, by precision; "" if there is none.
+  targets: dict[str, float]
+
+
+Contestants = dict[
+  str, Contestant
+]  # The first one is compared with the others.
+Timings = dict[str, list[Timing]]
+
+
+# The command line.
+
+
+def make_parser(
+  docstring: str, kinds: Iterable[str]
+) -> argparse.ArgumentParser:
+  """Makes the parser of what every benchmark of a model takes."""
+  parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
+  vocab_file = str(DATA / "vocab" / "uncased_vocab.txt")
+  config_file = str(ROOT / "configs" / "bert_base.json")
+  parser.add_argument("--vocab_file", default=vocab_file)
+  parser.add_argument("--bert_config_file", default=config_file)
+  parser.add_argument("--rounds", type=int, default=3)
+  parser.add_argument("--kinds", type=split, default=list(kinds))
+  parser.add_argument("--precisions", type=split, default=PRECISIONS)
+  return parser
+
+
+def split(text: str) -> list[str]:
+  return text.split(",")
+
+
+def lacks_data(options: dict[str, Any], *names: str) -> bool:
+  """Tells whether a file or folder that options name is absent; says so."""
+  absent = [name for name in names if not os.path.exists(options[name])]
+  for name in absent:
+    print(f"skipped: no {options[name]}; pass --{name}")
+  return bool(absent)
+
+
+# The contestants.
+
+
+def set_flags(define_flags: Callable[[], None], **values: Any) -> None:
+  """Gives a program its flags, as its command line does.
+
+  Args:
+    define_flags: declares them.
+    **values: by name; the others have their defaults.
+  """
+  from absl import flags
+
+  define_flags()
+  arguments = [f"--{name}={value}" for name, value in values.items()]
+  flags.FLAGS(["benchmark", *arguments])
+
+
+def make_peer_model(class_name: str, bert_config_file: str, **fields: Any):
+  """Makes a model of Hugging Face's, with random weights.
+
+  Args:
+    class_name: of the model.
+    bert_config_file: its architecture.
+    **fields: of the config, besides.
+  """
+  import torch
+  import transformers
+
+  torch.set_num_threads(os.cpu_count())
+  config = json.loads(pathlib.Path(bert_config_file).read_text())
+  config = transformers.BertConfig(**config, **fields)
+  config._attn_implementation = "sdpa"  # Its fastest.
+  return getattr(transformers, class_name)(config)
+
+
+def make_peer_tokenizer(vocab_file: str):
+  """Makes Hugging Face's fast tokenizer, for text to be lower-cased."""
+  import transformers
+
+  import tokenization
+
+  # It takes a dictionary, or the name of a JSON file.
+  vocab = tokenization.load_vocab(vocab_file)
+  return transformers.BertTokenizerFast(vocab=vocab, do_lower_case=True)
+
+
+def start_process() -> futures.Executor:
+  """Starts a process that inherits nothing and runs what it is given."""
+  context = multiprocessing.get_context("spawn")
+  return futures.ProcessPoolExecutor(1, context)
+
+
+def is_installed(library: str) -> bool:
+  """Tells whether a peer can run; says so if it cannot."""
+  found = importlib.util.find_spec(library) is not None
+  if not found:
+    print(f"skipped: no {library}; pip install -r requirements-bench.txt")
+  return found
+
+
+# The contest.
+
+
+def time_group(
+  kind: str,
+  precision: str,
+  contestants: Contestants,
+  workload: Any,
+  rounds: int,
+) -> Timings:
+  """Lets contestants take turns, each in its own process.
+
+  Args:
+    kind: what they do, in a word.
+    precision: what they do it in; "" if it makes no difference.
+    contestants: by name; those whose library is absent are left out.
+    workload: what they are made for, and the precision if there is one.
+    rounds: how many turns each gets.
+  """
+  title = _title(kind, precision)
+  arguments = [workload, precision] if precision else [workload]
+  timings = {
+    name: []
+    for name, contestant in contestants.items()
+    if is_installed(contestant.library)
+  }
+  with contextlib.ExitStack() as stack:
+    turns = {}
+    for name in timings:
+      process = stack.enter_context(start_process())
+      make = functools.partial(contestants[name].make, *arguments)
+      turns[name] = functools.partial(process.submit, time_turn, name, make)
+      turns[name]().result()  # Compiles, and makes what is cached by shape.
+    for i in range(rounds):
+      for name, start_turn in turns.items():
+        timing = start_turn().result()
+        if timing.disturbance > MOST_DISTURBANCE:
+          timing = start_turn().result()  # A busy machine gets another chance.
+        timings[name].append(timing)
+        print(
+          f"round {i + 1}, {title}, {name}: "
+          f"{timing.speed:.1f} examples/s, {timing.peak_memory:.2f} GB"
+          f"{'; disturbed' * is_disturbed(timing)}"
+        )
+        sys.stdout.flush()
+  return timings
+
+
+def _title(kind, precision):
+  return f"{kind}, {precision}" if precision else kind
+
+
+_turns: dict[str, Turn] = {}  # Of the contestant whose process this is.
+
+
+def time_turn(name: str, make: Callable[[], Turn]) -> Timing:
+  """Times a turn in the process that is its contestant's."""
+  with _silence():
+    if name not in _turns:
+      _turns[name] = make()
+    turn = _turns[name]
+    busy, own = busy_seconds(), own_seconds()
+    start = time.perf_counter()
+    result = turn.run()
+    seconds = time.perf_counter() - start
+    others = busy_seconds() - busy - (own_seconds() - own)
+  if not np.isfinite(result):
+    raise ValueError(f"{name}: found {result}; expected a finite number")
+  return Timing(
+    turn.examples / seconds, others / seconds / os.cpu_count(), peak_memory()
+  )
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+  """Hides what programs say about their progress."""
+  with (
+    open(os.devnull, "w") as nowhere,
+    contextlib.redirect_stdout(nowhere),
+    contextlib.redirect_stderr(nowhere),
+  ):
+    yield
+
+
+def busy_seconds() -> float:
+  """Returns the time that all processors were not idle since the machine began.
+
+  Time that went to other virtual machines is part of it.
+  """
+  line = pathlib.Path("/proc/stat").read_text().split("\n")[0].split()
+  user, nice, system, _, _, irq, softirq, steal = map(int, line[1:9])
+  ticks = user + nice + system + irq + softirq + steal
+  return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+  """Returns the time of this process and of those that it started and ended."""
+  children = resource.getrusage(resource.RUSAGE_CHILDREN)
+  return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def peak_memory() -> float:
+  """Returns the most memory that this process had at a time, in gigabytes."""
+  status = pathlib.Path("/proc/self/status").read_text()
+  return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**20
+
+
+# The results.
+
+
+def print_table(
+  kind: str, precision: str, contestants: Contestants, timings: Timings
+) -> int:
+  """Prints speeds, memory, and our speed by each of the others'.
+
+  Args:
+    kind, precision, contestants: see `time_group`.
+    timings: from there.
+
+  Returns:
+    How many targets are missed. What was disturbed decides nothing.
+  """
+  print(f"\n| {_title(kind, precision)} | examples/s | peak GB | ours is |")
+  print("|---|---|---|---|")
+  ours, *_ = timings.values()
+  missed = 0
+  for name, theirs in timings.items():
+    speed = statistics.median(timing.speed for timing in theirs)
+    memory = max(timing.peak_memory for timing in theirs)
+    verdict = ""
+    if theirs is not ours:
+      target = contestants[name].targets.get(precision)
+      verdict, is_missed = _compare(ours, theirs, target)
+      missed += is_missed
+    print(f"| {name} | {speed:.1f} | {memory:.2f} | {verdict} |")
+  sys.stdout.flush()
+  return missed
+
+
+def _compare(ours, theirs, target) -> tuple[str, bool]:
+  """Puts our speed by theirs in words, and tells whether it is too low."""
+  pairs = list(zip(ours, theirs, strict=True))
+  calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
+  ratio = statistics.median(a.speed / b.speed for a, b in calm or pairs)
+  verdict = f"{ratio:.2f} times as fast"
+  verdict += "" if target is None else f" (target {target})"
+  verdict += "" if calm else "; disturbed"
+  return verdict, bool(calm) and target is not None and ratio < target
+
+
+def is_disturbed(timing: Timing) -> bool:
+  return timing.disturbance > MOST_DISTURBANCE

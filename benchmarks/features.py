@@ -1,0 +1,223 @@
+"""Times extract_features.py on SST-2's sentences against a peer. Linux only.
+
+python benchmarks/features.py
+
+A turn reads lines of text and writes the mean vector of each; models and
+tokenizers are there before. Where sentences are padded to --max_seq_length, a
+turn has fewer of them, for all take the same time.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import sys
+import tempfile
+from unittest import mock
+
+import contest
+import numpy as np
+
+# The sentences are drawn from so many at the beginning of the file.
+MOST_SENTENCES = 5000
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """Which sentences, and how many of them in a turn."""
+
+  vocab_file: str
+  bert_config_file: str
+  max_seq_length: int
+  batch_size: int
+  sentences: int
+  padded_sentences: int
+  folder: str  # For the lines and their vectors.
+
+  @property
+  def input_file(self) -> str:
+    """The lines."""
+    return os.path.join(self.folder, "sentences.txt")
+
+  @property
+  def padded_input_file(self) -> str:
+    """The first of them."""
+    return os.path.join(self.folder, "padded_sentences.txt")
+
+
+def main() -> int:
+  parser = contest.make_parser(__doc__, CONTESTANTS)
+  data_file = str(contest.DATA / "glue" / "SST-2" / "train.tsv")
+  parser.add_argument("--data_file", default=data_file)
+  parser.add_argument("--max_seq_length", type=int, default=128)
+  parser.add_argument("--batch_size", type=int, default=32)
+  parser.add_argument("--sentences", type=int, default=1000, help="per turn")
+  parser.add_argument("--padded_sentences", type=int, default=128)
+  options = vars(parser.parse_args())
+  if contest.lacks_data(options, "data_file", "vocab_file"):
+    return 0
+  rounds, kinds = options.pop("rounds"), options.pop("kinds")
+  precisions, data_file = options.pop("precisions"), options.pop("data_file")
+  missed = 0
+  with tempfile.TemporaryDirectory() as folder:
+    workload = Workload(**options, folder=folder)
+    with contest.start_process() as process:
+      done = process.submit(write_sentences, data_file, workload)
+      print(done.result(), flush=True)
+    for kind in kinds:
+      for precision in precisions:
+        group = kind, precision, CONTESTANTS[kind]
+        timings = contest.time_group(*group, workload, rounds)
+        missed += contest.print_table(*group, timings)
+        print(flush=True)
+  return 1 if missed else 0
+
+
+# The input.
+
+
+def write_sentences(data_file: str, workload: Workload) -> str:
+  """Draws sentences and writes them, a line each; says what is in them."""
+  import text_inputs
+  import tokenization
+
+  rows = pathlib.Path(data_file).read_text(encoding="utf-8").splitlines()
+  pool = [row.split("\t")[0].strip() for row in rows[1 : 1 + MOST_SENTENCES]]
+  count = min(workload.sentences, len(pool))
+  random = np.random.default_rng(contest.SEED)
+  chosen = np.sort(random.choice(len(pool), count, replace=False))
+  lines = [pool[i] for i in chosen]
+  for path, part in (
+    (workload.input_file, lines),
+    (workload.padded_input_file, lines[: workload.padded_sentences]),
+  ):
+    text = "".join(f"{line}\n" for line in part)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
+  tokenizer = tokenization.FullTokenizer(workload.vocab_file)
+  encode = text_inputs.Encoder(tokenizer, workload.max_seq_length)
+  lengths = [len(encode(line)["input_ids"]) for line in lines]
+  return (
+    f"{count:,} of the first {len(pool):,} sentences, drawn with the seed "
+    f"{contest.SEED}, of {np.mean(lengths):.1f} tokens; a sentence is an "
+    "example"
+  )
+
+
+# Ours: what extract_features.py runs.
+
+
+def make_our_extraction(
+  workload: Workload, precision: str, is_padded: bool
+) -> contest.Turn:
+  """Extracts as extract_features.py does, with random weights."""
+  import extract_features
+  import inference_flags
+  import vector_files
+
+  output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
+  lines_file = workload.input_file
+  if is_padded:
+    lines_file = workload.padded_input_file
+  contest.set_flags(
+    extract_features.define_flags,
+    input_file=lines_file,
+    output_file=output_file,
+    output_format="npz",
+    layers=-1,
+    pooling="mean",
+    vocab_file=workload.vocab_file,
+    bert_config_file=workload.bert_config_file,
+    init_checkpoint="none",
+    max_seq_length=workload.max_seq_length,
+    batch_size=workload.batch_size,
+    precision=precision,
+    pad_to_max_length=is_padded,
+  )
+  with mock.patch.object(inference_flags, "load_weights"):
+    extractor = extract_features.make_extractor()
+
+  def run():
+    lines = inference_flags.Lines()
+    with vector_files.open_writer(
+      output_file, "npz", extractor.layers
+    ) as writer:
+      for line in extractor.extract(lines):
+        writer.write(line)
+    return check_vectors(output_file, lines.count)
+
+  return contest.Turn(run, count_lines(lines_file))
+
+
+def count_lines(path: str) -> int:
+  return pathlib.Path(path).read_bytes().count(b"\n")
+
+
+def check_vectors(path: str, count: int) -> float:
+  """Returns the sum of the vectors in a file; there must be so many."""
+  with np.load(path) as file:
+    vectors = file["vectors"]
+  if len(vectors) != count:
+    raise ValueError(f"{path}: {len(vectors)} vectors; expected {count}")
+  return vectors.sum()
+
+
+# Hugging Face.
+
+
+def make_peer_extraction(workload: Workload, precision: str) -> contest.Turn:
+  """Extracts from batches as they come, padded to their longest sentence."""
+  import torch
+
+  model = contest.make_peer_model("BertModel", workload.bert_config_file)
+  model = model.eval().to(getattr(torch, precision))
+  tokenizer = contest.make_peer_tokenizer(workload.vocab_file)
+  output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
+
+  @torch.inference_mode()
+  def extract(lines):
+    batch = tokenizer(
+      lines,
+      padding=True,
+      truncation=True,
+      max_length=workload.max_seq_length,
+      return_tensors="pt",
+    )
+    states = model(**batch).last_hidden_state.float()  # [B, S, H]
+    mask = batch["attention_mask"][..., None]
+    return ((states * mask).sum(1) / mask.sum(1)).numpy()
+
+  def run():
+    text = pathlib.Path(workload.input_file).read_text(encoding="utf-8")
+    lines = text.splitlines()
+    vectors = [
+      extract(lines[start : start + workload.batch_size])
+      for start in range(0, len(lines), workload.batch_size)
+    ]
+    np.savez(output_file, vectors=np.concatenate(vectors))
+    return check_vectors(output_file, len(lines))
+
+  return contest.Turn(run, count_lines(workload.input_file))
+
+
+# By kind and name; the first one is compared with the others.
+CONTESTANTS = {
+  "extract": {
+    f"{contest.OURS}, bucketed": contest.Contestant(
+      functools.partial(make_our_extraction, is_padded=False), "tensorflow", {}
+    ),
+    f"{contest.OURS}, padded": contest.Contestant(
+      functools.partial(make_our_extraction, is_padded=True),
+      "tensorflow",
+      {"float32": 2.0, "bfloat16": 2.0},
+    ),
+    f"{contest.PEER}, padded to the batch": contest.Contestant(
+      make_peer_extraction,
+      "transformers",
+      {"float32": 1.0, "bfloat16": 1.0},
+    ),
+  },
+}
+
+
+if __name__ == "__main__":
+  sys.exit(main())
