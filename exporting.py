@@ -1,0 +1,324 @@
+"""Writes a trained model for others to use, with a card that describes it."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import exported_model
+import files
+import signatures
+import tf_tokenization
+import trained_models
+
+FORMATS = ("saved_model", "litert", "onnx")
+_TOLERANCE = 1e-4  # Between the model and what is loaded again.
+_TITLES = {
+  "single_label": "Classifies texts",
+  "multi_label": "Gives texts any number of labels",
+  "regression": "Predicts a number for texts",
+  trained_models.QUESTION_ANSWERING: "Answers questions about texts",
+  trained_models.TAGGING: "Labels words",
+  trained_models.FEATURES: "Makes vectors of texts",
+  trained_models.FILL_MASK: "Guesses masked words",
+}
+_LITERT = "model.tflite"
+_ONNX = "model.onnx"
+_PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
+
+
+def make_head(
+  trained: trained_models.TrainedModel,
+  vocab_file: str,
+  max_seq_length: int,
+  answers: signatures.AnswerSettings,
+  layer: int,
+  pooling: str,
+  top_k: int,
+) -> signatures.Head:
+  """Makes what is exported of a trained model.
+
+  Args:
+    trained: the model.
+    vocab_file: its vocabulary.
+    max_seq_length: see `signatures.Head`.
+    answers: for question answering.
+    layer, pooling: for vectors, see `signatures.Vectors`.
+    top_k: tokens for each mask.
+  """
+  kind, model = trained.kind, trained.model
+  kept = [signatures.MASK] if kind == trained_models.FILL_MASK else []
+  tokenizer = tf_tokenization.TfTokenizer(
+    vocab_file, trained.do_lower_case, kept
+  )
+  common = model, tokenizer, max_seq_length
+  if kind == trained_models.QUESTION_ANSWERING:
+    return signatures.Answerer(*common, answers)
+  if kind == trained_models.TAGGING:
+    marks_entities = trained.marks_entities
+    return signatures.Tagger(*common, trained.labels, marks_entities)
+  if kind == trained_models.FEATURES:
+    return signatures.Vectors(*common, layer, pooling)
+  if kind == trained_models.FILL_MASK:
+    return signatures.MaskFiller(*common, top_k)
+  return signatures.Classifier(
+    *common, kind, trained.labels, trained.thresholds
+  )
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+  """Gives a folder of a temporary name that becomes `path` at the end.
+
+  Raises:
+    ValueError: there is something of that name.
+  """
+  path = path.rstrip("/")
+  if os.path.exists(path):
+    raise ValueError(
+      f"--export_dir={path}: exists; choose another or delete it"
+    )
+  temporary = f"{path}.writing"
+  shutil.rmtree(temporary, ignore_errors=True)  # Left by a killed run.
+  try:
+    os.makedirs(temporary)
+    yield temporary
+    os.rename(temporary, path)
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def describe(
+  trained: trained_models.TrainedModel,
+  head: signatures.Head,
+  format: str,
+  others: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Returns what export.json says.
+
+  Args:
+    trained: the model.
+    head: what is exported.
+    format: one of FORMATS.
+    others: what else shapes the answers.
+  """
+  return {
+    "kind": trained.kind,
+    "format": format,
+    "inputs": list(head.inputs),
+    "labels": list(trained.labels),
+    "thresholds": list(trained.thresholds),
+    "max_seq_length": head.max_seq_length,
+    "do_lower_case": trained.do_lower_case,
+    "num_layers": trained.config.num_hidden_layers,
+    "num_heads": trained.config.num_attention_heads,
+    **others,
+    "weights": trained.weights,
+    "training": dict(trained.settings),
+    "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+  }
+
+
+def write(
+  folder: str,
+  trained: trained_models.TrainedModel,
+  head: signatures.Head,
+  facts: Mapping[str, Any],
+  vocab_file: str,
+) -> float:
+  """Writes a model and what describes it, loads it again and compares.
+
+  Args:
+    folder: to write into.
+    trained, head: what to write.
+    facts: from `describe`.
+    vocab_file: is copied.
+
+  Returns:
+    The largest difference between the model and what was loaded.
+
+  Raises:
+    ValueError: they are not the same, or the format cannot be written.
+  """
+  config = trained.config.to_json_string()
+  files.write_text(os.path.join(folder, "bert_config.json"), config)
+  shutil.copyfile(vocab_file, os.path.join(folder, "vocab.txt"))
+  if trained.labels:
+    files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
+  path = os.path.join(folder, exported_model.FACTS_FILE)
+  text = json.dumps(facts, indent=2, ensure_ascii=False)
+  files.write_text(path, text + "\n")
+  files.write_text(os.path.join(folder, "README.md"), _write_card(facts))
+  run = _WRITERS[facts["format"]](folder, head, trained.config)
+  return _compare(head, run, trained.config)
+
+
+def _compare(head, run, config) -> float:
+  """Compares the outputs of ids between a head and what was loaded again."""
+  source = np.random.default_rng(1)
+  length = head.max_seq_length
+  ids = source.integers(0, len(head.tokenizer.tokens), [1, length])
+  mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
+  segments = (np.arange(length) > length // 3).astype(int)[None] * mask
+  segments = np.minimum(segments, config.type_vocab_size - 1)
+  if isinstance(head, signatures.MaskFiller):
+    ids[0, 1] = head.tokenizer.vocab[signatures.MASK]
+  inputs = [values.astype(np.int32) for values in (ids * mask, mask, segments)]
+  expected = head.compute(*map(tf.constant, inputs))
+  found = run(*inputs)
+  worst = 0.0
+  for name, values in expected.items():
+    difference = np.abs(np.asarray(found[name], float) - values.numpy()).max()
+    # Not the other way round: NaN is no agreement.
+    if not difference <= _TOLERANCE * max(1.0, np.abs(values.numpy()).max()):
+      raise ValueError(
+        f"what was written, loaded again, gives other {name}: they differ by "
+        f"{difference}; nothing was kept"
+      )
+    worst = max(worst, float(difference))
+  return worst
+
+
+def _write_saved_model(folder, head, config):
+  signatures.save(head, folder)
+  loaded = tf.saved_model.load(folder)
+
+  def run(input_ids, input_mask, segment_ids):
+    outputs = loaded.signatures["ids"](
+      input_ids=tf.constant(input_ids),
+      input_mask=tf.constant(input_mask),
+      segment_ids=tf.constant(segment_ids),
+    )
+    # The strings too: what is wrong shows here, not at its first user.
+    texts = {name: tf.constant(["a b", ""]) for name in head.inputs}
+    loaded.signatures["serving_default"](**texts)
+    return {name: value.numpy() for name, value in outputs.items()}
+
+  return run
+
+
+def _ids_function(head):
+  """Returns the function from ids, int32 [1, S], as a concrete one."""
+  spec = tf.TensorSpec([1, head.max_seq_length], tf.int32)
+  names = ("input_ids", "input_mask", "segment_ids")
+  specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name in names]
+  function = tf.function(lambda *ids: head.compute(*ids), input_signature=specs)
+  return function
+
+
+def _write_litert(folder, head, config):
+  module = tf.Module()
+  module.weights = [variable.value for variable in head.model.variables]
+  function = _ids_function(head)
+  module.serve = function
+  converter = tf.lite.TFLiteConverter.from_concrete_functions(
+    [function.get_concrete_function()], module
+  )
+  try:
+    content = converter.convert()
+  except Exception as error:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    raise ValueError(
+      f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
+    ) from error
+  with open(os.path.join(folder, _LITERT), "wb") as file:
+    file.write(content)
+  interpreter = tf.lite.Interpreter(os.path.join(folder, _LITERT))
+  # Sorted by name, as are the inputs of its signature.
+  runner = interpreter.get_signature_runner()
+  return lambda *ids: runner(
+    **dict(zip(("input_ids", "input_mask", "segment_ids"), ids, strict=True))
+  )
+
+
+def _write_onnx(folder, head, config):
+  try:
+    import onnxruntime
+    import tf2onnx
+  except ImportError as error:
+    raise ValueError(
+      f"--format=onnx needs tf2onnx and onnxruntime: {error}"
+    ) from None
+  path = os.path.join(folder, _ONNX)
+  function = _ids_function(head)
+  tf2onnx.convert.from_function(
+    function, function.input_signature, opset=18, output_path=path
+  )
+  session = onnxruntime.InferenceSession(path)
+  names = [output.name for output in session.get_outputs()]
+
+  def run(*ids):
+    keys = ("input_ids", "input_mask", "segment_ids")
+    values = session.run(names, dict(zip(keys, ids, strict=True)))
+    return dict(zip(names, values, strict=True))
+
+  return run
+
+
+_WRITERS = {
+  "saved_model": _write_saved_model,
+  "litert": _write_litert,
+  "onnx": _write_onnx,
+}
+
+
+def _write_card(facts: Mapping[str, Any]) -> str:
+  """Returns the text of README.md."""
+  shown = {"inputs", "labels", "training", "versions", "format", "kind"}
+  rows = [(k, v) for k, v in facts.items() if k not in shown and v not in ([],)]
+  lines = [
+    f"# {_TITLES[facts['kind']]}",
+    "",
+    f"A BERT, exported as {facts['format']} by `export_saved_model.py`.",
+    "",
+    *_usage(facts),
+    "## Facts",
+    "",
+    "| | |",
+    "|---|---|",
+    *(f"| {name} | {_cell(value)} |" for name, value in rows),
+  ]
+  if facts["labels"]:
+    lines += ["", "## Labels", "", ", ".join(map(_cell, facts["labels"]))]
+  for title, key in (("Training", "training"), ("Versions", "versions")):
+    if facts[key]:
+      rows = facts[key].items()
+      lines += ["", f"## {title}", "", "| | |", "|---|---|"]
+      lines += [f"| {name} | {_cell(value)} |" for name, value in rows]
+  return "\n".join(lines) + "\n"
+
+
+def _cell(value) -> str:
+  return f"`{value}`".replace("|", "\\|").replace("\n", " ")
+
+
+def _usage(facts):
+  inputs = ", ".join(f"`{name}`" for name in facts["inputs"])
+  if facts["format"] != "saved_model":
+    return [
+      "Takes `input_ids`, `input_mask` and `segment_ids`, int32 "
+      f"[1, {facts['max_seq_length']}], with the tokens of `vocab.txt`.",
+      "",
+    ]
+  return [
+    "| signature | takes | returns |",
+    "|---|---|---|",
+    f"| `serving_default` | {inputs}: strings [B] | answers |",
+    "| `ids` | `input_ids`, `input_mask`, `segment_ids`: int32 [B, S] | "
+    "numbers |",
+    f"| `attention` | {inputs}; `layer`, `head`: int32 | `tokens`, `attention` "
+    "|",
+    "",
+    "```sh",
+    "python predict.py --export_dir=. --input_file=texts.txt",
+    "python predict.py --export_dir=. --serve",
+    "```",
+    "",
+  ]

@@ -1,0 +1,108 @@
+"""Lines of input for an exported model: plain text, TSV or JSON Lines.
+
+A line that cannot be answered does not end the stream: it says what is wrong.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import gzip
+import json
+import lzma
+import sys
+from typing import Any, NamedTuple
+import zlib
+
+import exported_model
+import files
+
+FORMATS = ("lines", "tsv", "jsonl")
+
+
+class Line(NamedTuple):
+  """A line of the input."""
+
+  request: exported_model.Request | None  # None if there is an error.
+  shown: dict[str, Any]  # What its answer begins with.
+  error: str = ""
+
+
+def read(
+  texts: Sequence[str] | None,
+  path: str,
+  format: str,
+  model: exported_model.ExportedModel,
+) -> Iterator[Line]:
+  """Yields the lines of a file as they come.
+
+  Args:
+    texts: the lines, instead of those of a file.
+    path: of the file; it may end in .gz or .xz, or be - for the standard input.
+    format: one of FORMATS, or auto.
+    model: what is to answer.
+
+  Raises:
+    OSError, ValueError: the file cannot be read.
+  """
+  if format == "auto":
+    format = _guess_format(path, model)
+  parse = {"lines": _parse_line, "tsv": _parse_columns, "jsonl": _parse_json}
+  for index, line in enumerate(_raw_lines(texts, path)):
+    shown = {"index": index}
+    try:
+      text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+      request = parse[format](text, model)
+      if "id" in request and format == "jsonl":
+        shown["id"] = request["id"]
+      yield Line(model.check(request), shown)
+    except UnicodeDecodeError as error:
+      message = f"not UTF-8 at byte offset {error.start}"
+      yield Line(None, shown, f"line {index + 1}: {message}")
+    except ValueError as error:
+      yield Line(None, shown, f"line {index + 1}: {error}")
+
+
+def _guess_format(path: str, model: exported_model.ExportedModel) -> str:
+  for ending in (".gz", ".xz"):
+    path = path.removesuffix(ending)
+  for format in ("tsv", "jsonl"):
+    if path.endswith(f".{format}"):
+      return format
+  needed = sum(required for _, required in model.inputs)
+  return "tsv" if needed > 1 else "lines"
+
+
+def _raw_lines(texts, path) -> Iterator[bytes]:
+  if texts:
+    # What is no UTF-8 on the command line is in surrogates.
+    yield from (text.encode("utf-8", "surrogateescape") for text in texts)
+    return
+  opener = {".gz": gzip.open, ".xz": lzma.open}.get(path[-3:], files.open_bytes)
+  is_standard = path == files.STANDARD_INPUT
+  try:
+    with sys.stdin.buffer if is_standard else opener(path) as source:
+      yield from source
+  except (zlib.error, lzma.LZMAError, EOFError) as error:
+    raise ValueError(f"{path}: damaged compressed file ({error})") from None
+
+
+def _parse_line(text, model):
+  return {model.inputs[0].name: text}
+
+
+def _parse_columns(text, model):
+  cells, names = text.split("\t"), [name for name, _ in model.inputs]
+  if len(cells) > len(names):
+    raise ValueError(
+      f"{len(cells)} columns, expected {' and '.join(names)} with a tab between"
+    )
+  return dict(zip(names, cells, strict=False))
+
+
+def _parse_json(text, model):
+  try:
+    request = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"not JSON: {error}") from None
+  return model.check(request) | (
+    {"id": request["id"]} if "id" in request else {}
+  )
