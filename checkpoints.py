@@ -9,6 +9,7 @@ checkpoint to the variable that holds its value.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import os
 import re
 import sys
 from typing import NamedTuple
@@ -42,9 +43,10 @@ def find_checkpoint(path: str) -> str:
     ValueError: if there is no checkpoint, or a choice of several.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
-  if prefix.endswith(f"/{huggingface.WEIGHTS}"):
-    prefix = path = prefix.removesuffix(f"/{huggingface.WEIGHTS}")
-  huggingface.refuse_pickles(path, [path.split("/")[-1]])
+  folder, name = os.path.split(path)
+  if name == huggingface.WEIGHTS and files.exists(path):
+    return folder or "."
+  huggingface.refuse_pickles(path, [name])
   if _exists(prefix):
     return prefix
   if path.endswith(".zip"):

@@ -75,12 +75,12 @@ def read(path: str, given: Given) -> Model:
   source = checkpoints.find_checkpoint(path)
   is_theirs = huggingface.is_folder(source)
   folders = [source] if is_theirs else _folders_of(source)
-  config_names = (huggingface.CONFIG,) if is_theirs else ("bert_config.json",)
-  config_file = given.config_file or _find(folders, *config_names)
+  if is_theirs:
+    huggingface.read_settings(source)  # Tells what is wrong with it.
+  name = huggingface.CONFIG if is_theirs else "bert_config.json"
+  config_file = given.config_file or _find(folders, name)
   if not config_file:
-    raise ValueError(
-      f"{folders[0]}: holds no {config_names[0]}: pass --bert_config_file"
-    )
+    raise ValueError(f"{folders[0]}: holds no {name}: pass --bert_config_file")
   config = modeling.BertConfig.from_json_file(config_file)
   values = dict(checkpoints.read(source))
   _check_encoder(source, config, values)
@@ -107,8 +107,8 @@ def _folders_of(prefix: str) -> list[str]:
   return [folder, os.path.dirname(folder) or "."] if is_best else [folder]
 
 
-def _find(folders: Sequence[str], *names: str) -> str | None:
-  paths = [os.path.join(folder, n) for folder in folders for n in names]
+def _find(folders: Sequence[str], name: str) -> str | None:
+  paths = [os.path.join(folder, name) for folder in folders]
   return next(filter(files.exists, paths), None)
 
 

@@ -1,0 +1,670 @@
+"""Checkpoints converted there and back, changed, or refused in one line."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+from absl import flags
+import numpy as np
+import program_flags
+import pytest
+import tensorflow as tf
+
+import checkpoints
+import conversion
+import convert_checkpoint
+import extract_features
+import fine_tuning_flags
+import heads
+import huggingface
+import modeling
+import safetensors_files
+import training
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+needs_data = pytest.mark.skipif(
+  not SHARED.is_dir(), reason=f"no checkpoints in {SHARED}"
+)
+
+SIZES = {
+  "vocab_size": 12,
+  "hidden_size": 8,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 16,
+  "max_position_embeddings": 6,
+  "type_vocab_size": 2,
+}
+CONFIG = modeling.BertConfig(**SIZES)
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
+
+
+def convert(**values):
+  """Runs the program in this process."""
+  return program_flags.run_main(
+    convert_checkpoint, convert_checkpoint.define_flags, **values
+  )
+
+
+def write_google(folder, model=None, slots=False, **others):
+  """Writes a checkpoint and the files beside it; returns its values."""
+  folder.mkdir(exist_ok=True)
+  model = model or heads.PretrainingModel(CONFIG)
+  variables = dict(training.model_variables(model))
+  source = np.random.default_rng(1)
+  for variable in variables.values():
+    variable.assign(source.normal(size=variable.shape))
+  if slots:
+    for name, variable in list(variables.items()):
+      for slot in ("adam_m", "adam_v"):
+        drawn = source.normal(size=variable.shape).astype("f4")
+        variables[f"{name}/{slot}"] = tf.Variable(drawn)
+    variables["global_step"] = tf.Variable(7, dtype=tf.int64)
+  prefix = checkpoints.save(str(folder), 7, variables, keep=1)
+  (folder / "bert_config.json").write_text(CONFIG.to_json_string())
+  (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+  for name, text in others.items():
+    (folder / name.replace("_", ".")).write_text(text)
+  return dict(checkpoints.read(prefix))
+
+
+def write_theirs(folder, **values):
+  write_google(folder.parent / "source", **values)
+  convert(input=folder.parent / "source", output=folder)
+  return folder
+
+
+def read(path):
+  return dict(checkpoints.read(checkpoints.find_checkpoint(str(path))))
+
+
+def assert_equal(found, expected):
+  assert sorted(found) == sorted(expected)
+  for name, value in expected.items():
+    assert found[name].dtype == value.dtype, name
+    assert found[name].tobytes() == value.tobytes(), name
+
+
+def names(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+  "make_model",
+  [
+    heads.PretrainingModel,
+    heads.SpanModel,
+    lambda config: heads.ClassifierModel(config, 3),
+    lambda config: heads.FeatureTaggerModel(
+      config, 3, layers=[-1], lstm_size=4
+    ),
+  ],
+)
+def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
+  here, there, back = (tmp_path / name for name in ("here", "there", "back"))
+  before = write_google(here, make_model(CONFIG), slots=True)
+  assert convert(input=here, output=there) is None
+  convert(input=there, output=back)
+  assert_equal(read(back), before)
+  # A training goes on from it: the step is in the name.
+  assert checkpoints.latest_checkpoint(str(back)) == f"{back}/model.ckpt-7"
+  for name in ("bert_config.json", "vocab.txt"):
+    assert (back / name).read_bytes() == (here / name).read_bytes()
+
+
+@needs_data
+@pytest.mark.parametrize("case", ["pretrained", "mrpc", "squad"])
+def test_the_original_s_checkpoints_there_and_back(case, tmp_path):
+  source = SHARED / "golden/e2e" / case
+  vocabulary = SHARED / "data/vocab/uncased_vocab.txt"
+  convert(input=source, output=tmp_path / "there", vocab_file=vocabulary)
+  convert(input=tmp_path / "there", output=tmp_path / "back")
+  assert_equal(read(tmp_path / "back"), read(source))
+
+
+@needs_data
+def test_released_layouts_map_completely():
+  folders = sorted((SHARED / "data/checkpoints").glob("*.index_only"))
+  assert len(folders) == 4
+  for folder in folders:
+    config = modeling.BertConfig.from_json_file(
+      str(folder / "bert_config.json")
+    )
+    table = huggingface.head_variables(config, "pretraining")
+    found = {}
+    for line in (folder / "VARIABLES.txt").read_text().splitlines():
+      name, shape, _ = line.split("\t")
+      if name != "global_step":
+        found[name] = tuple(json.loads(shape))
+    assert {row.google: row.shape for row in table} == found
+    assert len({row.hugging_face for row in table}) == len(table)
+
+
+def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
+  before = write_google(tmp_path / "here")
+  convert(input=tmp_path / "here", output=tmp_path / "there")
+  file = safetensors_files.SafetensorsFile(
+    str(tmp_path / "there/model.safetensors")
+  )
+  path = "bert/encoder/layer_1/intermediate/dense/kernel"
+  stored = file.read("bert.encoder.layer.1.intermediate.dense.weight")
+  assert stored.shape == (16, 8)
+  assert np.array_equal(stored, before[path].T)
+  assert np.array_equal(
+    file.read("cls.seq_relationship.weight"),
+    before["cls/seq_relationship/output_weights"],
+  )
+
+
+def test_says_what_is_where_and_strips(tmp_path, capsys):
+  write_google(tmp_path / "here", slots=True)
+  convert(input=tmp_path / "here", output=tmp_path / "whole")
+  assert capsys.readouterr().out.splitlines() == [
+    f"read {tmp_path}/here/model.ckpt-7: 2 layers of 8, --head=pretraining",
+    f"wrote {tmp_path}/whole:",
+    "  model.safetensors: 46 variables, for BertForPreTraining",
+    "  google_only.safetensors: 92 slots of Adam, global_step; "
+    "BertForPreTraining has no place for that, a conversion back reads it",
+    "  config.json: hidden_act is gelu_pytorch_tanh",
+    "  vocab.txt: 12 tokens, do_lower_case=True",
+  ]
+  convert(
+    input=tmp_path / "here",
+    output=tmp_path / "stripped",
+    strip=True,
+    output_format="google",
+  )
+  assert "left out: 93 variables of the state of the training" in (
+    capsys.readouterr().out
+  )
+  assert names(tmp_path / "stripped") == [
+    "bert_config.json",
+    "bert_model.ckpt.data-00000-of-00001",
+    "bert_model.ckpt.index",
+    "vocab.txt",
+  ]
+  kept = read(tmp_path / "stripped")
+  assert len(kept) == 46 and not any("adam" in name for name in kept)
+  convert(input=tmp_path / "here", output=tmp_path / "hf", strip=True)
+  assert "google_only.safetensors" not in names(tmp_path / "hf")
+
+
+def test_float16_rounds_weights_and_no_slots(tmp_path):
+  before = write_google(tmp_path / "here", slots=True)
+  convert(
+    input=tmp_path / "here",
+    output=tmp_path / "half",
+    output_format="google",
+    float16=True,
+  )
+  for name, value in read(tmp_path / "half").items():
+    is_weight = "adam" not in name and name != "global_step"
+    expected = before[name].astype("f2") if is_weight else before[name]
+    assert value.dtype == expected.dtype and np.array_equal(value, expected)
+  convert(
+    input=tmp_path / "here", output=tmp_path / "hf", strip=True, float16=True
+  )
+  settings = json.loads((tmp_path / "hf/config.json").read_text())
+  assert settings["dtype"] == "float16"
+  variables = training.model_variables(heads.PretrainingModel(CONFIG))
+  checkpoints.load(str(tmp_path / "hf"), variables)  # Widened.
+
+
+def test_float16_refuses_what_overflows():
+  model = read_model({"output_bias": np.float32([1.0, 1e5])})
+  with pytest.raises(ValueError, match="--float16: output_bias holds 100000.0"):
+    conversion.to_float16(model)
+
+
+def read_model(values, **others):
+  fields = {
+    "source": "x",
+    "config": CONFIG,
+    "values": values,
+    "head": "pretraining",
+    "problem": None,
+    "labels": [],
+    "vocabulary": VOCABULARY,
+    "do_lower_case": True,
+  }
+  return conversion.Model(**{**fields, **others})
+
+
+def test_positions_are_repeated(tmp_path):
+  write_google(tmp_path / "here", slots=True)
+  convert(input=tmp_path / "here", output=tmp_path / "long", grow_positions=14)
+  assert (
+    json.loads((tmp_path / "long/config.json").read_text())[
+      "max_position_embeddings"
+    ]
+    == 14
+  )
+  before, after = read(tmp_path / "here"), read(tmp_path / "long")
+  name = "bert/embeddings/position_embeddings"
+  old = before[name]
+  assert np.array_equal(after[name], np.concatenate([old, old, old[:2]]))
+  assert np.array_equal(after[f"{name}/adam_v"][:6], before[f"{name}/adam_v"])
+  assert not after[f"{name}/adam_v"][6:].any()
+
+
+def test_new_tokens_get_rows_like_new_weights(tmp_path):
+  write_google(tmp_path / "here")
+  vocabulary = tmp_path / "more.txt"
+  tokens = [*VOCABULARY, *(f"new{number}" for number in range(500))]
+  vocabulary.write_text("\n".join(tokens) + "\n")
+  arguments = {
+    "input": tmp_path / "here",
+    "vocab_file": vocabulary,
+    "resize_vocab": 512,
+  }
+  name = "bert/embeddings/word_embeddings"
+  tables = []
+  for output, seed in (("one", 1), ("same", 1), ("two", 2)):
+    convert(output=tmp_path / output, seed=seed, **arguments)
+    tables.append(read(tmp_path / output)[name])
+  before = read(tmp_path / "here")
+  assert np.array_equal(tables[0], tables[1])
+  assert not np.array_equal(tables[0], tables[2])
+  assert np.array_equal(tables[0][:12], before[name])
+  new = tables[0][12:]
+  assert np.abs(new).max() <= 0.04 and 0.016 < new.std() < 0.019
+  bias = read(tmp_path / "one")["cls/predictions/output_bias"]
+  assert bias.shape == (512,) and not bias[12:].any()
+
+
+def test_labels_and_problems_travel(tmp_path):
+  settings = '{"problem": "multi_label", "do_lower_case": false}'
+  write_google(
+    tmp_path / "here",
+    heads.ClassifierModel(CONFIG, 2),
+    labels_txt="bad\n\u597d\n",
+    settings_json=settings,
+  )
+  convert(input=tmp_path / "here", output=tmp_path / "there")
+  found = json.loads((tmp_path / "there/config.json").read_text())
+  assert found["architectures"] == ["BertForSequenceClassification"]
+  assert found["id2label"] == {"0": "bad", "1": "\u597d"}
+  assert found["label2id"] == {"bad": 0, "\u597d": 1}
+  assert found["problem_type"] == "multi_label_classification"
+  tokenizer = json.loads((tmp_path / "there/tokenizer_config.json").read_text())
+  assert tokenizer["do_lower_case"] is False
+  convert(input=tmp_path / "there", output=tmp_path / "back")
+  assert (tmp_path / "back/labels.txt").read_text() == "bad\n\u597d\n"
+
+
+@pytest.mark.parametrize(
+  ("problem", "architecture"),
+  [
+    ("tagging", "BertForTokenClassification"),
+    ("multiple_choice", "BertForMultipleChoice"),
+    ("single_label", "BertForSequenceClassification"),
+  ],
+)
+def test_the_program_that_trained_it_tells_the_head(
+  problem, architecture, tmp_path
+):
+  run = tmp_path / "run"
+  model = heads.ClassifierModel(CONFIG, 1)
+  write_google(run, model, settings_json=json.dumps({"problem": problem}))
+  # The best weights of a run have its files in the folder above.
+  (run / "best").mkdir()
+  for path in run.glob("*ckpt*"):
+    path.rename(run / "best" / path.name)
+  (run / "checkpoint").unlink()
+  convert(input=run / "best", output=tmp_path / "there")
+  found = json.loads((tmp_path / "there/config.json").read_text())
+  assert found["architectures"] == [architecture]
+  assert conversion.read(str(tmp_path / "there"), conversion.Given()).head == {
+    "single_label": "classifier"
+  }.get(problem, problem)
+
+
+def test_a_head_can_be_left_out(tmp_path, capsys):
+  write_google(tmp_path / "here")
+  convert(input=tmp_path / "here", output=tmp_path / "there", head="masked_lm")
+  output = capsys.readouterr().out
+  assert (
+    "left out: cls/seq_relationship/output_bias, "
+    "cls/seq_relationship/output_weights"
+  ) in output
+  found = json.loads((tmp_path / "there/config.json").read_text())
+  assert found["architectures"] == ["BertForMaskedLM"]
+  # It is what fill_mask.py reads, with the pooler from google_only.
+  assert len(read(tmp_path / "there")) == 44
+
+
+def test_old_names_and_tied_copies_are_understood(tmp_path):
+  folder = write_theirs(tmp_path / "there")
+  before = read(folder)
+  path = str(folder / "model.safetensors")
+  file = safetensors_files.SafetensorsFile(path)
+  values = {}
+  for name in file.entries:
+    old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+    old = old.replace("LayerNorm.bias", "LayerNorm.beta")
+    values[old.removeprefix("bert.")] = file.read(name)
+  values["embeddings.position_ids"] = np.arange(6)[None]
+  values["cls.predictions.decoder.bias"] = values["cls.predictions.bias"]
+  del values["cls.predictions.bias"]
+  table = values["embeddings.word_embeddings.weight"]
+  values["cls.predictions.decoder.weight"] = table
+  safetensors_files.write(path, values, {})
+  assert_equal(read(folder), before)
+  values["cls.predictions.decoder.weight"] = table + 1
+  safetensors_files.write(path, values, {})
+  with pytest.raises(ValueError, match="is not the table of the word embeddi"):
+    read(folder)
+
+
+def test_what_google_only_holds_must_belong_to_the_weights(tmp_path):
+  folder = write_theirs(tmp_path / "there", slots=True)
+  path = str(folder / "model.safetensors")
+  file = safetensors_files.SafetensorsFile(path)
+  values = {name: file.read(name) + 1 for name in file.entries}
+  safetensors_files.write(path, values, {})
+  with pytest.raises(ValueError, match="does not belong to the model.safete"):
+    read(folder)
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path, monkeypatch):
+  write_google(tmp_path / "here")
+
+  def fail(path, lines):
+    raise OSError(28, "No space left on device", path)
+
+  monkeypatch.setattr(conversion.files, "write_lines", fail)
+  with pytest.raises(OSError, match="No space left"):
+    convert(input=tmp_path / "here", output=tmp_path / "there")
+  assert names(tmp_path) == ["here"]
+
+
+def edit_config(folder, **fields):
+  path = folder / "config.json"
+  settings = json.loads(path.read_text())
+  settings.update(fields)
+  path.write_text(
+    json.dumps({k: v for k, v in settings.items() if v != "drop"})
+  )
+
+
+def remove(name):
+  return lambda folder: (folder / name).unlink()
+
+
+def edit(**fields):
+  return lambda folder: edit_config(folder, **fields)
+
+
+def write(name, content):
+  return lambda folder: (folder / name).write_bytes(content)
+
+
+def truncate(folder):
+  path = folder / "model.safetensors"
+  path.write_bytes(path.read_bytes()[:-1])
+
+
+def make_pickle(folder):
+  (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def make_index(weight_map):
+  def change(folder):
+    (folder / "model.safetensors").unlink()
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": weight_map}))
+
+  return change
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (make_pickle, "there: pytorch_model.bin is a pickle: reading one runs"),
+    (remove("config.json"), "there: holds weights, but no config.json"),
+    (
+      remove("model.safetensors"),
+      "there: no checkpoint there; the folder holds ['config.json', 'tokeni",
+    ),
+    (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),
+    (truncate, "model.safetensors: not a whole safetensors file: cut short"),
+    (
+      write("model.safetensors", b"\xff" * 100),
+      "model.safetensors: not a whole safetensors file: its header is of",
+    ),
+    (write("config.json", b"{"), "config.json: not a JSON file: "),
+    (write("config.json", b"[1]"), "config.json: expected a JSON object"),
+    (edit(model_type="drop"), 'config.json: no model_type; add "model_type"'),
+    (
+      edit(model_type="roberta"),
+      "config.json: model_type is 'roberta'; this BERT has 'bert' only",
+    ),
+    (
+      edit(position_embedding_type="relative_key"),
+      "position_embedding_type is 'relative_key'; this BERT has 'absolute'",
+    ),
+    (edit(is_decoder=True), "is_decoder is True; this BERT has False only"),
+    (edit(layer_norm_eps=1e-5), "layer_norm_eps is 1e-05; this BERT has 1e-"),
+    (edit(tie_word_embeddings=False), "tie_word_embeddings is False; this"),
+    (
+      edit(hidden_act="silu"),
+      "hidden_act is 'silu'; known of Hugging Face's: gelu, ",
+    ),
+    (
+      edit(hidden_size=10, intermediate_size=20),
+      "there does not fit its config: bert/embeddings/LayerNorm/beta: shape "
+      "(8,), the config's is (10,); ",
+    ),
+    (edit(num_hidden_layers=1), "+ bert.encoder.layer.1."),
+    (
+      edit(num_hidden_layers=3),
+      "does not fit its config: - bert/encoder/layer_2/attention/output/",
+    ),
+    (
+      edit(vocab_size=13),
+      "bert/embeddings/word_embeddings: shape (12, 8), the config's is (13, 8)",
+    ),
+    (
+      edit(id2label={"1": "x"}),
+      "id2label is {'1': 'x'}; expected {\"0\": \"name\", ...}",
+    ),
+    (
+      make_index({"x": "../../etc/passwd"}),
+      "index.json: '../../etc/passwd' is not the name of a shard",
+    ),
+    (make_index({"x": "a.safetensors"}), "a.safetensors is missing in the fol"),
+    (make_index({}), "model.safetensors.index.json: has no weight_map"),
+    (
+      write("vocab.txt", b"[PAD]\n\xff\n"),
+      "vocab.txt: byte offset 6: not UTF-8",
+    ),
+    (
+      write("vocab.txt", b"a\n" * 13),
+      "there: 12 word embeddings, but 13 tokens in the vocabulary: pass the "
+      "--vocab_file of the model, or to add tokens, --resize_vocab=13",
+    ),
+  ],
+)  # fmt: skip
+def test_a_bad_folder_is_refused_in_one_line(change, message, tmp_path, theirs):
+  folder = tmp_path / "there"
+  shutil.copytree(theirs, folder)
+  change(folder)
+  with pytest.raises(ValueError) as caught:
+    convert(input=folder, output=tmp_path / "out")
+  assert message in str(caught.value)
+  assert "\n" not in str(caught.value)
+  assert names(tmp_path) == ["there"]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+  return write_theirs(tmp_path_factory.mktemp("theirs") / "there")
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    ({"input": "nowhere"}, "nowhere: no checkpoint there (no nowhere.index"),
+    ({"grow_positions": 6}, "--grow_positions=6: expected more than the 6"),
+    ({"resize_vocab": 12}, "--resize_vocab=12: expected more than the 12"),
+    ({"resize_vocab": 200}, "200 word embeddings, but 12 tokens in the voc"),
+    (
+      {"head": "tagging", "output_format": "hugging_face"},
+      "BertForTokenClassification (--head=tagging) needs output_bias, ",
+    ),
+  ],
+)
+def test_bad_flags_are_refused(values, message, tmp_path, theirs):
+  with pytest.raises(ValueError) as caught:
+    convert(**{"input": theirs, "output": tmp_path / "out", **values})
+  assert message in str(caught.value) and "\n" not in str(caught.value)
+  assert names(tmp_path) == []
+
+
+def test_a_vocabulary_that_changes_old_tokens_is_refused(tmp_path, theirs):
+  path = tmp_path / "other.txt"
+  path.write_text("\n".join([*VOCABULARY[:-1], "z", "new"]) + "\n")
+  with pytest.raises(ValueError, match=r"other.txt:12: expected 'g', as in"):
+    convert(
+      input=theirs,
+      output=tmp_path / "out",
+      vocab_file=path,
+      resize_vocab=13,
+    )
+
+
+def test_an_output_that_is_there_is_refused(tmp_path, theirs):
+  (tmp_path / "out").mkdir()
+  (tmp_path / "out/notes").write_text("mine")
+  with pytest.raises(ValueError, match="is there already; name a folder that"):
+    convert(input=theirs, output=tmp_path / "out")
+  assert names(tmp_path / "out") == ["notes"]
+
+
+def test_labels_must_be_as_many_as_the_head_has(tmp_path):
+  write_google(
+    tmp_path / "here", heads.ClassifierModel(CONFIG, 3), labels_txt="a\nb\n"
+  )
+  with pytest.raises(ValueError, match="2 labels, but the head has 3: pass"):
+    convert(input=tmp_path / "here", output=tmp_path / "there")
+  (tmp_path / "three.txt").write_text("x\ny\nz\n")
+  convert(
+    input=tmp_path / "here",
+    output=tmp_path / "there",
+    labels_file=tmp_path / "three.txt",
+    do_lower_case=False,
+    bert_config_file=tmp_path / "here/bert_config.json",
+  )
+  found = json.loads((tmp_path / "there/config.json").read_text())
+  assert found["label2id"] == {"x": 0, "y": 1, "z": 2}
+
+
+@needs_data
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [("uncased", True), ("cased", False), ("multi_cased", False)],
+)
+def test_casing_is_told_from_the_vocabulary(name, expected):
+  path = str(SHARED / f"data/vocab/{name}_vocab.txt")
+  given = conversion.Given(vocab_file=path)
+  tokens = conversion._read_vocabulary([], given)
+  assert conversion._find_do_lower_case([], given, tokens) == expected
+
+
+def extract(folder, name, checkpoint, config):
+  """Returns the features that extract_features.py writes."""
+  texts, output = folder / "texts.txt", folder / f"{name}.jsonl"
+  texts.write_text("a b c\n")
+  program_flags.run_main(
+    extract_features,
+    extract_features.define_flags,
+    input_file=texts,
+    output_file=output,
+    vocab_file=checkpoint.parent / "there/vocab.txt",
+    bert_config_file=config,
+    init_checkpoint=checkpoint,
+    layers="-1",
+    max_seq_length=6,
+  )
+  return output.read_text()
+
+
+def test_programs_read_the_folder_itself(tmp_path, theirs):
+  google, config = theirs.parent / "source", theirs / "config.json"
+  ours = extract(tmp_path, "ours", google, google / "bert_config.json")
+  assert extract(tmp_path, "theirs", theirs, config) == ours
+  # The config may be Google's as long as it says the same.
+  config = google / "bert_config.json"
+  assert extract(tmp_path, "mixed", theirs, config) == ours
+
+
+def test_programs_refuse_another_activation(tmp_path, theirs):
+  path = tmp_path / "erf.json"
+  config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+  path.write_text(config.to_json_string())
+  with pytest.raises(ValueError) as caught:
+    extract(tmp_path, "out", theirs, path)
+  assert str(caught.value) == (
+    f"--bert_config_file={path}: hidden_act is 'gelu_erf', that of "
+    f"--init_checkpoint is 'gelu': pass {theirs}/config.json"
+  )
+
+
+def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
+  write_google(tmp_path / "source", heads.SpanModel(CONFIG))
+  convert(input=tmp_path / "source", output=tmp_path / "there")
+  (tmp_path / "there/google_only.safetensors").unlink()
+
+  def define_flags():
+    flags.DEFINE_string("init_checkpoint", None, "")
+    flags.DEFINE_string("bert_config_file", None, "")
+
+  class Program:
+    """Loads weights as the programs that fine-tune do."""
+
+    @staticmethod
+    def main():
+      model = heads.SpanModel(CONFIG)
+      # To predict, it needs all that it uses; to train, what there is.
+      for will_train in (False, True):
+        fine_tuning_flags.load_trained_weights(
+          str(tmp_path / "out"), model, will_train
+        )
+      return training.model_variables(model)
+
+  variables = program_flags.run_main(
+    Program,
+    define_flags,
+    init_checkpoint=tmp_path / "there",
+    bert_config_file=tmp_path / "there/config.json",
+  )
+  assert (
+    "not in it, start at random: bert/pooler/dense/bias, "
+    "bert/pooler/dense/kernel"
+  ) in capsys.readouterr().out
+  before = read(tmp_path / "source")
+  name = "cls/squad/output_weights"
+  assert np.array_equal(variables[name].numpy(), before[name])
+
+
+def test_a_folder_of_both_kinds_is_refused(tmp_path, theirs):
+  folder = tmp_path / "both"
+  shutil.copytree(theirs, folder)
+  write_google(folder)
+  with pytest.raises(ValueError, match="both: several checkpoints, name one"):
+    checkpoints.find_checkpoint(str(folder))
+  path = str(folder / "model.safetensors")
+  assert checkpoints.find_checkpoint(path) == str(folder)
+
+
+def test_a_training_goes_on_from_what_came_back(tmp_path):
+  before = write_google(tmp_path / "here", slots=True)
+  convert(input=tmp_path / "here", output=tmp_path / "there")
+  convert(input=tmp_path / "there", output=tmp_path / "back")
+  model = heads.PretrainingModel(CONFIG)
+  variables = training.model_variables(model)
+  assert checkpoints.restore(str(tmp_path / "back"), variables) == 7
+  name = "bert/pooler/dense/kernel"
+  assert np.array_equal(variables[name].numpy(), before[name])

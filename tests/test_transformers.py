@@ -1,0 +1,253 @@
+"""The outputs of transformers' classes are ours, whoever wrote the weights."""
+
+import os
+
+os.environ.setdefault("USE_TF", "0")
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs requirements-bench.txt")
+transformers = pytest.importorskip("transformers")
+
+import tensorflow as tf  # noqa: E402
+
+import checkpoints  # noqa: E402
+import conversion  # noqa: E402
+import heads  # noqa: E402
+import modeling  # noqa: E402
+import tokenization  # noqa: E402
+import training  # noqa: E402
+
+SIZES = {
+  "vocab_size": 30,
+  "hidden_size": 16,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 4,
+  "intermediate_size": 24,
+  "max_position_embeddings": 12,
+  "type_vocab_size": 2,
+}
+LABELS = 3
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"]
+VOCABULARY += [f"word{number}" for number in range(22)]
+BATCH, LENGTH = 4, 12
+
+# Of each head: the class, our model, and the names of the class's outputs.
+CASES = {
+  "pretraining": (
+    transformers.BertForPreTraining,
+    heads.PretrainingModel,
+    ("prediction_logits", "seq_relationship_logits"),
+  ),
+  "masked_lm": (
+    transformers.BertForMaskedLM,
+    heads.PretrainingModel,
+    ("logits",),
+  ),
+  "classifier": (
+    transformers.BertForSequenceClassification,
+    lambda config: heads.ClassifierModel(config, LABELS),
+    ("logits",),
+  ),
+  "question_answering": (
+    transformers.BertForQuestionAnswering,
+    heads.SpanModel,
+    ("start_logits", "end_logits"),
+  ),
+  "tagging": (
+    transformers.BertForTokenClassification,
+    lambda config: heads.TaggerModel(config, LABELS),
+    ("logits",),
+  ),
+}
+
+
+def make_inputs():
+  """Returns ids, mask and segments; each row is padded from another place."""
+  source = np.random.default_rng(1)
+  ids = source.integers(5, SIZES["vocab_size"], [BATCH, LENGTH])
+  mask = np.arange(LENGTH) < np.array([[12], [7], [3], [1]])
+  segments = (np.arange(LENGTH) >= 4) & mask
+  return [np.int32(x) for x in (ids * mask, mask, segments)]
+
+
+def our_outputs(model, head):
+  ids, mask, segments = make_inputs()
+  if head in ("pretraining", "masked_lm"):
+    positions = np.tile(np.arange(LENGTH, dtype=np.int32), [BATCH, 1])
+    outputs = model(ids, mask, segments, positions)
+    return outputs if head == "pretraining" else outputs[:1]
+  outputs = model(ids, mask, segments)
+  return outputs if isinstance(outputs, tuple) else [outputs]
+
+
+def assert_same(ours, model, names):
+  ids, mask, segments = (torch.tensor(np.int64(x)) for x in make_inputs())
+  with torch.no_grad():
+    theirs = model.eval()(ids, mask, segments)
+  for name, our in zip(names, ours, strict=True):
+    their = theirs[name].numpy()
+    assert their.shape == our.shape and np.std(their) > 0.1
+    real = mask.numpy().astype(bool) if their.ndim > 2 else slice(None)
+    if "start" in name or "end" in name:
+      real = mask.numpy().astype(bool)
+    np.testing.assert_allclose(our.numpy()[real], their[real], atol=1e-4)
+
+
+def write_ours(folder, model, config):
+  """Writes a model with large random weights, biases included."""
+  variables = training.model_variables(model)
+  source = np.random.default_rng(2)
+  for variable in variables.values():
+    variable.assign_add(source.normal(0, 0.2, variable.shape))
+  checkpoints.save(str(folder), 1, variables, keep=1)
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_erf"])
+@pytest.mark.parametrize("head", CASES)
+def test_transformers_computes_what_we_do(head, activation, tmp_path):
+  model_class, make_model, names = CASES[head]
+  config = modeling.BertConfig(**SIZES, hidden_act=activation)
+  ours, folder = make_model(config), tmp_path / "ours"
+  folder.mkdir()
+  write_ours(folder, ours, config)
+  model = conversion.read(str(folder), conversion.Given(head=head))
+  conversion.write_hugging_face(str(tmp_path / "theirs"), model)
+  theirs, report = model_class.from_pretrained(
+    tmp_path / "theirs", output_loading_info=True
+  )
+  assert not any(report.values())
+  assert_same(our_outputs(ours, head), theirs, names)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("head", CASES)
+def test_we_compute_what_transformers_does(head, activation, tmp_path):
+  model_class, make_model, names = CASES[head]
+  settings = transformers.BertConfig(
+    **SIZES,
+    hidden_act=activation,
+    initializer_range=0.3,
+    num_labels=2 if head == "question_answering" else LABELS,
+  )
+  torch.manual_seed(3)
+  theirs = model_class(settings)
+  for parameter in theirs.parameters():
+    parameter.data += 0.2 * torch.randn(parameter.shape)
+  theirs.save_pretrained(tmp_path)
+  config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+  ours = make_model(config)
+  loaded = checkpoints.load(
+    checkpoints.find_checkpoint(str(tmp_path)),
+    training.model_variables(ours),
+    lambda name: "/pooler/" in name or "seq_relationship" in name,
+  )
+  assert not loaded.unused
+  assert_same(our_outputs(ours, head), theirs, names)
+
+
+def test_encoders_saved_alone_go_both_ways(tmp_path):
+  settings = transformers.BertConfig(**SIZES)
+  theirs = transformers.BertModel(settings)
+  theirs.save_pretrained(tmp_path / "one")
+  (tmp_path / "one/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+  model = conversion.read(str(tmp_path / "one"), conversion.Given())
+  assert model.head == "encoder"
+  conversion.write_google(str(tmp_path / "two"), model)
+  model = conversion.read(str(tmp_path / "two"), conversion.Given())
+  conversion.write_hugging_face(str(tmp_path / "three"), model)
+  again, report = transformers.BertModel.from_pretrained(
+    tmp_path / "three", output_loading_info=True
+  )
+  assert not any(report.values())
+  for name, value in theirs.state_dict().items():
+    assert torch.equal(value, again.state_dict()[name]), name
+
+
+def test_shards_are_read_as_one(tmp_path):
+  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+  theirs.save_pretrained(tmp_path, max_shard_size="8KB")
+  assert not (tmp_path / "model.safetensors").exists()
+  values = dict(checkpoints.read(str(tmp_path)))
+  assert len(values) == 5 + 16 * 2 + 2 + 5 + 2
+  kernel = theirs.bert.encoder.layer[1].output.dense.weight.detach().numpy()
+  assert np.array_equal(
+    values["bert/encoder/layer_1/output/dense/kernel"], kernel.T
+  )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_read(dtype, tmp_path):
+  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+  theirs.to(getattr(torch, dtype)).save_pretrained(tmp_path)
+  values = dict(checkpoints.read(str(tmp_path)))
+  table = theirs.bert.embeddings.word_embeddings.weight.detach()
+  assert np.array_equal(
+    np.float32(values["bert/embeddings/word_embeddings"]),
+    table.float().numpy(),
+  )
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
+  vocabulary = [*VOCABULARY[:8], "\u6587", "A", "bc", "e", "\xe9"]
+  config = modeling.BertConfig(**{**SIZES, "vocab_size": len(vocabulary)})
+  model = conversion.Model(
+    "test",
+    config,
+    {
+      name: value.numpy()
+      for name, value in training.model_variables(
+        heads.PretrainingModel(config)
+      ).items()
+    },
+    "pretraining",
+    None,
+    [],
+    vocabulary,
+    do_lower_case,
+  )
+  conversion.write_hugging_face(str(tmp_path / "one"), model)
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")
+  ours = tokenization.FullTokenizer(
+    str(tmp_path / "one/vocab.txt"), do_lower_case
+  )
+  for text in ("ab Ab a [MASK] bc,\u6587C", "\xc9 \xe9 E", "abab"):
+    expected = ours.tokenize(text) if "[" not in text else None
+    if expected is None:
+      ours_masked = tokenization.FullTokenizer(
+        str(tmp_path / "one/vocab.txt"), do_lower_case, never_split=["[MASK]"]
+      )
+      expected = ours_masked.tokenize(text)
+    assert theirs.tokenize(text) == expected
+  assert theirs.model_max_length == SIZES["max_position_embeddings"]
+  # transformers 5 writes tokenizer.json alone, without a vocab.txt.
+  theirs.save_pretrained(tmp_path / "one")
+  (tmp_path / "one/vocab.txt").unlink()
+  again = conversion.read(str(tmp_path / "one"), conversion.Given())
+  assert again.vocabulary == vocabulary
+  assert again.do_lower_case == do_lower_case
+
+
+def test_a_pickle_is_refused_with_a_command_that_works(tmp_path):
+  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+  theirs.config.save_pretrained(tmp_path)
+  torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+  with pytest.raises(ValueError) as caught:
+    checkpoints.find_checkpoint(str(tmp_path))
+  message = str(caught.value)
+  assert "pytorch_model.bin is a pickle: reading one runs the code" in message
+  code = message.split('python -c "')[1].removesuffix('"')
+  before = os.getcwd()
+  os.chdir(tmp_path)
+  try:
+    exec(code, {})
+  finally:
+    os.chdir(before)
+  assert checkpoints.find_checkpoint(str(tmp_path)) == str(tmp_path)
+  values = dict(checkpoints.read(str(tmp_path)))
+  assert "cls/predictions/output_bias" in values
+  assert tf.reduce_any(values["bert/embeddings/word_embeddings"] != 0)
