@@ -21,6 +21,7 @@ Tensors = dict[str, tf.Tensor]
 MASK = "[MASK]"
 _IDS = ("input_ids", "input_mask", "segment_ids")
 _NOWHERE = -1  # The place of an answer that there is none of.
+_CERTAIN_ODDS = 1e6  # Of no answer where nothing can be one; see squad_answers.
 _IMPOSSIBLE = -1e30  # A score below that of all that is possible.
 
 
@@ -319,11 +320,11 @@ class Tagger(Head):
 
   def _find_entities(self, text, words, best, certainty):
     """Joins words into entities, as `metrics.find_entities` does."""
-    numbers, rows = best.values, tf.cast(best.value_rowids(), tf.int32)
+    numbers, rows = best.values, best.value_rowids()
     is_inside = ~tf.gather(self._is_outside, numbers)
     types = tf.gather(self._types, numbers)
     # The first word of a text has an O before it.
-    is_new_row = _shift(rows, -1) != rows
+    is_new_row = _shift(rows, tf.constant(-1, rows.dtype)) != rows
     begins = is_inside & (
       is_new_row
       | tf.gather(self._begins, numbers)
@@ -435,18 +436,22 @@ class Answerer(Head):
     )
     logits = self.compute(*windows.packed[:3])
     best = self._choose(logits, windows, tokens)
-    is_found = best.score > _IMPOSSIBLE / 2
+    is_found = has_span = best.score > _IMPOSSIBLE / 2
     outputs, log_total = {"score": best.score}, best.log_total
     if settings.version_2_with_negative:
       null = logits["start_logits"][:, 0] + logits["end_logits"][:, 0]
       null = tf.math.segment_min(null, windows.rows)
       outputs["no_answer_odds"] = odds = tf.where(
-        is_found, null - best.score, -_IMPOSSIBLE
+        is_found, null - best.score, _CERTAIN_ODDS
       )
       is_found &= odds <= settings.null_score_diff_threshold
       log_total = tf.reduce_logsumexp(tf.stack([log_total, null]), 0)
       outputs["score"] = tf.where(is_found, best.score, null)
-    outputs["probability"] = tf.exp(outputs["score"] - log_total)
+    is_known = has_span | settings.version_2_with_negative
+    outputs["score"] = tf.where(is_known, outputs["score"], 0.0)
+    outputs["probability"] = tf.where(
+      is_known, tf.exp(outputs["score"] - log_total), 0.0
+    )
     outputs |= self._cut_out(context, tokens, best, is_found)
     was_cut = tf.math.segment_max(
       tf.cast(windows.packed.was_cut, tf.int32), windows.rows

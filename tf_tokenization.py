@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
 import itertools
+import sys
 from typing import NamedTuple
 import unicodedata
 
@@ -30,39 +31,43 @@ def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
   return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges)
 
 
-def _ranges(belongs) -> Iterable[tuple[int, int]]:
-  """Yields the ranges of code points that belong."""
-  # Surrogates are no characters of a text.
-  points = itertools.chain(range(0xD800), range(0xE000, 0x110000))
-  found = (point for point in points if belongs(chr(point)))
+def _ranges(points: Iterable[int]) -> Iterable[tuple[int, int]]:
+  """Yields the first and the last of what follows on each other."""
   for _, group in itertools.groupby(
-    enumerate(found), lambda pair: pair[1] - pair[0]
+    enumerate(points), lambda pair: pair[1] - pair[0]
   ):
     run = [point for _, point in group]
     yield run[0], run[-1]
 
 
+@functools.cache
+def _categories() -> list[str]:
+  return list(map(unicodedata.category, map(chr, range(sys.maxunicode + 1))))
+
+
 # The Unicode of RE2 is not always that of Python, whose answer counts: so
-# classes are spelt out, which takes a second at first use.
+# classes are spelt out.
 
 
 @functools.cache
-def _category(*prefixes: str) -> str:
-  return _in_class(
-    _ranges(lambda char: unicodedata.category(char).startswith(prefixes))
-  )
+def _category(*names: str) -> str:
+  """Returns the characters of categories, such as Zs, or P for all of its."""
+  points = enumerate(_categories())
+  return _in_class(_ranges(i for i, name in points if name.startswith(names)))
 
 
 @functools.cache
 def _named_cjk() -> str:
-  return _in_class(
-    _ranges(lambda char: unicodedata.name(char, "").startswith("CJK "))
-  )
+  # To look at all names takes seconds; these are letters, signs and numbers.
+  points = [i for i, name in enumerate(_categories()) if name in ("Lo", "So")]
+  names = ((i, unicodedata.name(chr(i), "")) for i in points)
+  return _in_class(_ranges(i for i, name in names if name.startswith("CJK ")))
 
 
 @functools.cache
 def _whitespace() -> str:
-  return _in_class(_ranges(str.isspace))
+  points = range(sys.maxunicode + 1)
+  return _in_class(_ranges(i for i in points if chr(i).isspace()))
 
 
 _CJK = _in_class(tokenization.CJK_RANGES)

@@ -1,0 +1,391 @@
+"""Tests of export_saved_model.py, predict.py and the server in it."""
+
+from concurrent import futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_classification
+import program_flags
+import tiny_export
+
+import export_flags
+import export_saved_model
+import tokenization
+import trained_models
+
+LONG = "the film was very good and a plot the cast was very very bad"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("trained")
+  model = tiny_export.write_trained(folder)
+  # Far from 50 %, so that texts get answers of their own.
+  model.output_weights.assign(50.0 * model.output_weights.value)
+  model = tiny_export.write_trained(folder, make=lambda config: model)
+  result = tiny_export.export(folder)
+  assert result.returncode == 0, result.stderr
+  assert b"loaded again, it gives the same" in result.stdout
+  return folder, model
+
+
+@pytest.fixture(scope="module")
+def expected(trained):
+  folder, model = trained
+  tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+
+  def compute(text, pair=""):
+    a, b = tokenizer.encode(text), tokenizer.encode(pair)
+    tokenization.truncate_pair(a, b, 16 - (3 if b else 2))
+    packed = tokenization.pack(a, b, cls_id=2, sep_id=3)
+    logits = model(*(tf.constant([values]) for values in packed)).numpy()[0]
+    return float((np.exp(logits) / np.exp(logits).sum())[1])
+
+  return compute
+
+
+def predict(folder, stdin=b"", **flags):
+  result = tiny_export.run(
+    "predict.py", stdin, export_dir=folder / "export", **flags
+  )
+  return result, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
+  folder = trained[0] / "export"
+  assert not list(folder.parent.glob("*.writing"))
+  card = (folder / "README.md").read_text()
+  assert card.startswith("# Classifies texts\n")
+  assert "`neg`, `pos`" in card and "step 7" in card
+  assert (folder / "labels.txt").read_text() == "neg\npos\n"
+  assert (folder / "vocab.txt").read_bytes() == (
+    trained[0] / "vocab.txt"
+  ).read_bytes()
+  facts = json.loads((folder / "export.json").read_text())
+  assert facts["kind"] == "single_label"
+  assert facts["inputs"] == ["text", "text_pair"]
+  assert (facts["max_seq_length"], facts["num_layers"]) == (16, 2)
+
+
+def test_export_uses_no_operation_that_tensorflow_serving_lacks(trained):
+  content = (trained[0] / "export" / "saved_model.pb").read_bytes()
+  assert b"FastWordpieceTokenizeWithOffsets" in content
+  assert b"Trimmer" not in content and b"PyFunc" not in content
+
+
+def test_lines(trained, expected):
+  stdin = (
+    b"the film was good\r\n\nfilm\tbad plot\nx\xff y\n"
+    + LONG.encode()
+    + b"\n\xc2\x85 a\tb\tc"
+  )
+  result, rows = predict(trained[0], stdin, input_format="tsv")
+  assert result.returncode == 1
+  assert result.stderr.endswith(b"2 line(s) could not be answered\n")
+  assert [row["index"] for row in rows] == list(range(6))
+  assert rows[3] == {"index": 3, "error": "line 4: not UTF-8 at byte offset 1"}
+  assert "3 columns, expected text and text_pair" in rows[5]["error"]
+  for index, texts, is_cut in (
+    (0, ["the film was good"], False),
+    (1, [""], False),
+    (2, ["film", "bad plot"], False),
+    (4, [LONG], False),
+  ):
+    share = rows[index]["probabilities"]["pos"]
+    assert share == pytest.approx(expected(*texts), abs=1e-5)
+    assert rows[index]["label"] == ("pos" if share > 0.5 else "neg")
+    assert rows[index]["truncated"] is is_cut
+
+
+def test_jsonl_in_a_compressed_file(trained, expected, tmp_path):
+  import gzip
+
+  lines = [
+    '{"text": "good", "text_pair": "a", "id": "q1"}',
+    '{"text": "' + "very " * 15 + '"}',
+    '{"text": 3}',
+    "{",
+  ]
+  path = tmp_path / "in.jsonl.gz"
+  path.write_bytes(gzip.compress("\n".join(lines).encode()))
+  output = tmp_path / "out.jsonl"
+  result, _ = predict(trained[0], input_file=path, output_file=output)
+  assert result.returncode == 1
+  rows = [json.loads(line) for line in output.read_text().splitlines()]
+  assert rows[0]["id"] == "q1"
+  share = rows[0]["probabilities"]["pos"]
+  assert share == pytest.approx(expected("good", "a"), abs=1e-5)
+  assert rows[1]["truncated"] is True
+  assert rows[2]["error"].startswith("line 3: text is int, expected a string")
+  assert rows[3]["error"].startswith("line 4: not JSON")
+
+
+def test_answers_come_while_the_input_is_open(trained):
+  command = [sys.executable, str(tiny_export.ROOT / "predict.py")]
+  process = subprocess.Popen(
+    [*command, f"--export_dir={trained[0] / 'export'}"],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+  )
+  for index in range(3):
+    process.stdin.write(b"good\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["index"] == index
+  process.stdin.close()
+  assert process.wait(60) == 0
+
+
+def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
+  needed = ["predict", "exported_model", "request_lines", "serving"]
+  needed += ["common_flags", "files"]
+  for name in needed:
+    shutil.copy(tiny_export.ROOT / f"{name}.py", tmp_path)
+  result = subprocess.run(
+    [
+      sys.executable,
+      str(tmp_path / "predict.py"),
+      f"--export_dir={trained[0] / 'export'}",
+      "--text=good",
+    ],
+    capture_output=True,
+    timeout=300,
+  )
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)["index"] == 0
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"model_dir": "/none"}, "--model_dir=/none: no settings.json with one"),
+    ({"init_checkpoint": "x"}, "pass either --model_dir or --init_checkpoint"),
+    (
+      {"max_seq_length": 17},
+      "--max_seq_length=17 is above the model's max_position_embeddings of 16",
+    ),
+    ({"layer": 2}, "--layer=2: the model has 2 layers; expected a number"),
+    ({"export_dir": "."}, "--export_dir=.: exists; choose another"),
+  ],
+)
+def test_faults_of_an_export(trained, tmp_path, flags, message):
+  flags = {
+    "model_dir": trained[0],
+    "vocab_file": trained[0] / "vocab.txt",
+    "export_dir": tmp_path / "new",
+    **flags,
+  }
+  program_flags.parse(export_flags.define_flags, flags)
+  with pytest.raises(ValueError) as error:
+    export_saved_model.main()
+  assert message in str(error.value)
+  assert not list(tmp_path.iterdir())
+
+
+def test_another_vocabulary(trained, tmp_path):
+  vocab = tmp_path / "vocab.txt"
+  vocab.write_text("[UNK]\n[CLS]\n[SEP]\n")
+  with pytest.raises(ValueError, match="is not the one that .* trained with"):
+    trained_models.load_output_dir(str(trained[0]), str(vocab))
+
+
+def test_a_folder_that_is_no_export(tmp_path):
+  result, _ = predict(tmp_path)
+  assert result.returncode == 1
+  assert b"no readable export.json" in result.stderr
+
+
+class Server:
+  """predict.py --serve in a process of its own."""
+
+  def __init__(self, folder, **flags):
+    flags = {"export_dir": folder / "export", "serve": True, "port": 0, **flags}
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    self.process = subprocess.Popen(
+      [sys.executable, str(tiny_export.ROOT / "predict.py"), *arguments],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+    )
+    line = self.process.stdout.readline().decode()
+    self.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\n", line)[1])
+
+  def connect(self):
+    return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+
+  def ask(self, path, body=None, connection=None):
+    connection = connection or self.connect()
+    if isinstance(body, (dict, list)):
+      body = json.dumps(body)
+    connection.request("GET" if body is None else "POST", path, body)
+    response = connection.getresponse()
+    content = response.read()
+    if response.headers["Content-Type"] == "application/json":
+      content = json.loads(content)
+    return response.status, content
+
+  def memory(self):
+    text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) / 1024
+
+
+@pytest.fixture(scope="module")
+def server(trained):
+  server = Server(trained[0], max_request_bytes=100_000)
+  yield server
+  server.process.kill()
+  server.process.wait()
+
+
+def test_server_answers(server, expected):
+  status, answer = server.ask("/predict", {"text": "good", "text_pair": "a"})
+  assert status == 200
+  share = answer["probabilities"]["pos"]
+  assert share == pytest.approx(expected("good", "a"), abs=1e-5)
+  texts = ["the film", "", LONG + " the cast"]
+  body = {"inputs": [{"text": text} for text in texts]}
+  status, answer = server.ask("/predict", body)
+  assert status == 200
+  rows = answer["outputs"]
+  assert [row["truncated"] for row in rows] == [False, False, True]
+  for row, text in zip(rows, texts, strict=True):
+    share = row["probabilities"]["pos"]
+    assert share == pytest.approx(expected(text), abs=1e-5)
+
+
+def test_server_gives_attention_and_its_page(server):
+  body = {"text": "the film", "layer": 1, "head": 0}
+  status, answer = server.ask("/attention", body)
+  assert status == 200
+  assert answer["tokens"] == ["[CLS]", "the", "film", "[SEP]"]
+  sums = np.sum(answer["attention"], 1)
+  np.testing.assert_allclose(sums, [1, 1, 1, 1], atol=1e-3)
+  assert server.ask("/health") == (200, {"status": "ok"})
+  assert server.ask("/model")[1]["labels"] == ["neg", "pos"]
+  status, page = server.ask("/")
+  assert status == 200 and page.startswith(b"<!doctype html>")
+  # All of the page is in it.
+  assert not re.search(rb"(src|href)=|https?://|@import|url\(", page)
+
+
+@pytest.mark.parametrize(
+  ("path", "body", "status", "message"),
+  [
+    ("/predict", "{", 400, "not JSON"),
+    ("/predict", b'{"text": "\xff"}', 400, "not UTF-8 at byte offset 10"),
+    ("/predict", '{"text": "\\ud800"}', 400, "surrogate"),
+    ("/predict", "[" * 50_000, 400, "not JSON"),
+    ("/predict", "[]", 400, "expected a JSON object with text, text_pair"),
+    ("/predict", '{"inputs": 3}', 400, "inputs: expected a list"),
+    ("/predict", '{"inputs": [{"text": "a"}, 5]}', 400, "inputs[1]: "),
+    ("/predict", '{"text": 5}', 400, "text is int, expected a string"),
+    ("/predict", "x" * 10_000_000, 413, "at most 100000 are taken"),
+    ("/attention", '{"text": "a", "layer": 2, "head": 0}', 400, "from 0 to 1"),
+    ("/other", "{}", 404, "knows /predict, /attention"),
+  ],
+)
+def test_bad_requests(server, path, body, status, message):
+  found, answer = server.ask(path, body)
+  assert (found, list(answer)) == (status, ["error"])
+  assert message in answer["error"]
+
+
+def test_a_client_that_sends_no_length_or_leaves(server):
+  with socket.create_connection(("127.0.0.1", server.port), 30) as client:
+    client.sendall(b"POST /predict HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert client.recv(100).startswith(b"HTTP/1.1 411 ")
+  with socket.create_connection(("127.0.0.1", server.port), 30) as client:
+    client.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+  assert server.ask("/health")[0] == 200
+
+
+def load(server, expected, seconds, clients=200):
+  """Asks with many clients at once; returns how many answers were right."""
+  texts = [tiny_classification.make_text(n, ["good"]) for n in range(50)]
+  shares = [expected(text) for text in texts]
+  end = time.monotonic() + seconds
+
+  def client(number):
+    connection, count = server.connect(), 0
+    while not count or time.monotonic() < end:
+      index = (number + count) % len(texts)
+      status, answer = server.ask(
+        "/predict", {"text": texts[index]}, connection
+      )
+      assert status == 200, answer
+      assert abs(answer["probabilities"]["pos"] - shares[index]) < 1e-4
+      count += 1
+    connection.close()
+    return count
+
+  assert len({round(share, 3) for share in shares}) > 10
+  with futures.ThreadPoolExecutor(clients) as pool:
+    return sum(pool.map(client, range(clients)))
+
+
+def test_200_clients_at_once(server, expected):
+  assert load(server, expected, seconds=2) >= 200
+
+
+@pytest.mark.slow
+def test_200_clients_for_a_minute(trained, expected):
+  server = Server(trained[0])
+  try:
+    load(server, expected, seconds=10)
+    before = server.memory()
+    count = load(server, expected, seconds=60)
+    after = server.memory()
+    print(f"{count} answers, memory {before:.0f} MB before, {after:.0f} after")
+    assert after < before + 40
+  finally:
+    server.process.kill()
+
+
+def test_server_ends_on_sigterm(trained):
+  server = Server(trained[0])
+  connection = server.connect()
+  assert server.ask("/predict", {"text": "good"}, connection)[0] == 200
+  server.process.send_signal(signal.SIGTERM)
+  assert server.process.wait(30) == 0
+  assert server.process.stderr.read().endswith(b"stopped\n")
+  connection.close()
+
+
+def test_a_port_that_is_taken(trained, server):
+  result, _ = predict(trained[0], serve=True, port=server.port)
+  assert result.returncode == 1
+  assert b"Address already in use" in result.stderr
+
+
+def test_page_in_a_browser(server):
+  browser = shutil.which("chromium") or shutil.which("google-chrome")
+  if not browser:
+    pytest.skip("no chromium or google-chrome on this machine")
+  result = subprocess.run(
+    [
+      browser,
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--virtual-time-budget=10000",
+      "--dump-dom",
+      f"http://127.0.0.1:{server.port}/#text=the%20film",
+    ],
+    capture_output=True,
+    timeout=120,
+    env={**os.environ, "HOME": "/tmp"},
+  )
+  dom = result.stdout.decode()
+  assert "<title>Classify a text</title>" in dom
+  assert 'class="bar"' in dom and 'data-tokens="4"' in dom

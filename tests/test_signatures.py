@@ -1,0 +1,289 @@
+"""Tests of signatures.py: answers in the graph equal those of our programs."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_squad
+
+import heads
+import metrics
+import modeling
+import signatures
+import squad_answers
+import squad_features
+import tagging
+import tf_tokenization
+import tokenization
+
+SEQUENCE = 16
+CONFIG = modeling.BertConfig.from_dict(
+  {**tiny_squad.CONFIG, "initializer_range": 0.7}
+)
+WORDS = tiny_squad.WORDS
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory):
+  path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+  path.write_text("\n".join(tiny_squad.VOCABULARY) + "\n")
+  return str(path)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+  return tf_tokenization.TfTokenizer(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def python(vocab_file):
+  return tokenization.FullTokenizer(vocab_file, True, ["[MASK]"])
+
+
+def random_texts(count, most, seed=1):
+  source = random.Random(seed)
+  return [
+    " ".join(source.choices(WORDS, k=source.randrange(most)))
+    for _ in range(count)
+  ]
+
+
+def pack(python, a, b=()):
+  ids = python.encode(a), python.encode(b) if b else []
+  tokenization.truncate_pair(*ids, SEQUENCE - (3 if b else 2))
+  packed = tokenization.pack(*ids, cls_id=2, sep_id=3)
+  return [tf.constant([values]) for values in packed]
+
+
+def serve(head, *texts):
+  outputs = head.serve(*map(tf.constant, texts))
+  return {name: value.numpy() for name, value in outputs.items()}
+
+
+@pytest.mark.parametrize("problem", ["single_label", "multi_label"])
+def test_classifier(tokenizer, python, problem):
+  model = heads.ClassifierModel(CONFIG, 3)
+  head = signatures.Classifier(
+    model, tokenizer, SEQUENCE, problem, ["x", "y", "z"], [0.5, 0.9, 0.1]
+  )
+  texts, pairs = random_texts(6, 12), random_texts(6, 9, seed=2)
+  pairs[0] = texts[1] = ""
+  outputs = serve(head, texts, pairs)
+  for row, (a, b) in enumerate(zip(texts, pairs, strict=True)):
+    logits = model(*pack(python, a, b)).numpy()[0]
+    if problem == "single_label":
+      expected = np.exp(logits) / np.exp(logits).sum()
+      assert outputs["label"][row] == b"xyz"[logits.argmax() :][:1]
+    else:
+      expected = 1 / (1 + np.exp(-logits))
+      chosen = [expected[0] >= 0.5, expected[1] >= 0.9, expected[2] >= 0.1]
+      assert outputs["chosen"][row].tolist() == chosen
+    np.testing.assert_allclose(
+      outputs["probabilities"][row], expected, atol=1e-5
+    )
+    assert outputs["labels"][row].tolist() == [b"x", b"y", b"z"]
+    tokens = len(a.split()) + len(b.split())
+    room = SEQUENCE - (3 if b else 2)
+    assert outputs["truncated"][row] == (tokens > room)
+  assert outputs["truncated"].tolist().count(True) in range(1, 6)
+
+
+def test_regression(tokenizer, python):
+  model = heads.ClassifierModel(CONFIG, 1)
+  head = signatures.Classifier(model, tokenizer, SEQUENCE, "regression", [])
+  outputs = serve(head, ["the old house", ""], ["", "red"])
+  assert sorted(outputs) == ["truncated", "value"]
+  expected = model(*pack(python, "the old house")).numpy()[0, 0]
+  assert outputs["value"][0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_attention(tokenizer, python):
+  model = heads.ClassifierModel(CONFIG, 2)
+  head = signatures.Classifier(
+    model, tokenizer, SEQUENCE, "single_label", ["x", "y"]
+  )
+  outputs = head.attend(
+    1, 0, tf.constant(["the house", "a"]), tf.constant(["", ""])
+  )
+  tokens = outputs["tokens"].numpy().tolist()
+  assert tokens == [
+    [b"[CLS]", b"the", b"house", b"[SEP]"],
+    [b"[CLS]", b"a", b"[SEP]", b""],
+  ]
+  probs = model.bert(
+    *pack(python, "the house"), return_attention_probs=True
+  ).attention_probs
+  found = outputs["attention"].numpy()[0]
+  np.testing.assert_allclose(found, probs[1][0, 0], atol=1e-5)
+  assert np.abs(found - probs[0][0, 0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_vectors(tokenizer, python, pooling):
+  model = modeling.BertModel(CONFIG)
+  head = signatures.Vectors(model, tokenizer, SEQUENCE, -2, pooling)
+  texts = ["the old house", "", "red"]
+  vectors = serve(head, texts, ["", "", "a tree"])["vectors"]
+  for text, pair, found in zip(texts, ["", "", "a tree"], vectors, strict=True):
+    states = (
+      model(*pack(python, text, pair), return_hidden_states=True)
+      .hidden_states[-2]
+      .numpy()[0]
+    )
+    expected = {"cls": states[0], "mean": states.mean(0), "max": states.max(0)}
+    np.testing.assert_allclose(found, expected[pooling], atol=1e-5)
+
+
+def test_masks(vocab_file, python):
+  model = heads.PretrainingModel(CONFIG)
+  tokenizer = tf_tokenization.TfTokenizer(vocab_file, True, ["[MASK]"])
+  head = signatures.MaskFiller(model, tokenizer, SEQUENCE, 3)
+  texts = ["the [MASK] was[MASK]", "no mask", ""]
+  outputs = serve(head, texts)
+  logits = model(
+    *pack(python, texts[0]), tf.constant([[2, 4]])
+  ).masked_lm_logits.numpy()[0]
+  best = np.argsort(-logits, axis=-1)[:, :3]
+  expected = [python.convert_ids_to_tokens(row) for row in best]
+  found = outputs["tokens"][0].tolist()
+  assert [[t.decode() for t in row] for row in found] == expected
+  assert outputs["tokens"][1:].tolist() == [[[b""] * 3] * 2] * 2
+  shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+  np.testing.assert_allclose(
+    outputs["probabilities"][0],
+    np.take_along_axis(shares, best, -1),
+    atol=1e-5,
+  )
+
+
+LABELS = ["O", "B-COL", "I-COL", "B-OBJ", "I-OBJ", "E-OBJ", "S-COL"]
+
+
+def test_tags_and_entities(tokenizer, python):
+  model = heads.TaggerModel(CONFIG, len(LABELS))
+  head = signatures.Tagger(model, tokenizer, SEQUENCE, LABELS, True)
+  texts = [*random_texts(30, 13), "", "(red,tree) \x07 a", "zzz"]
+  outputs = serve(head, texts)
+  total = 0
+  for row, text in enumerate(texts):
+    places = list(tagging.split_text(text))
+    words = tuple(text[a:b] for a, b in places)
+    sentence = tagging.Sentence(words, None, 0, "", 1, text, tuple(places))
+    tags = []
+    for feature in tagging.make_features([sentence], python, LABELS, SEQUENCE):
+      ids = tf.constant([feature.input_ids])
+      logits = model(ids, tf.ones_like(ids), tf.zeros_like(ids)).numpy()[0]
+      mask = np.array(feature.label_mask) > 0
+      tags += [LABELS[i] for i in logits.argmax(-1)[mask]]
+    count = len(words)
+    assert [w.decode() for w in outputs["words"][row][:count]] == list(words)
+    assert [w.decode() for w in outputs["labels"][row][:count]] == tags
+    assert not any(outputs["words"][row][count:])
+    expected = [
+      (e.type, places[e.start][0], places[e.end - 1][1])
+      for e in metrics.find_entities(tags)
+    ]
+    names = ("types", "starts", "ends", "entities")
+    found = [x for x in zip(*(outputs[n][row] for n in names), strict=True)]
+    found = [x for x in found if x[1] >= 0]
+    assert [(t.decode(), a, b) for t, a, b, _ in found] == expected
+    assert [x[3].decode() for x in found] == [text[a:b] for _, a, b in expected]
+    total += len(expected)
+  assert total > 30
+
+
+def test_words_beyond_the_window_are_cut(tokenizer):
+  model = heads.TaggerModel(CONFIG, len(LABELS))
+  head = signatures.Tagger(model, tokenizer, SEQUENCE, LABELS, False)
+  outputs = serve(head, ["red " * 14, "red " * 15])
+  assert outputs["truncated"].tolist() == [False, True]
+  assert outputs["words"].shape == (2, 14)
+  assert "entities" not in outputs
+
+
+def reference_answer(model, python, settings, question, context):
+  """Answers as run_squad.py does, padding not competing."""
+  encode = python.encode
+  document = squad_features.make_document(context, encode)
+  query = encode(question)[: settings.max_query_length]
+  windows = squad_features.make_windows(
+    len(document.ids), SEQUENCE - len(query) - 3, settings.doc_stride
+  )
+  logits = np.full([2, len(windows), SEQUENCE], -1e30)
+  for index, window in enumerate(windows):
+    part = document.ids[window.start : window.start + window.length]
+    packed = tokenization.pack(query, part, cls_id=2, sep_id=3)
+    outputs = model(*(tf.constant([values]) for values in packed))
+    for row, values in zip(logits, outputs, strict=True):
+      row[index, : values.shape[1]] = values.numpy()[0]
+  answerer = squad_answers.Answerer(
+    squad_answers.Settings(
+      settings.n_best_size,
+      settings.max_answer_length,
+      settings.version_2_with_negative,
+      True,
+    ),
+    python.convert_ids_to_tokens,
+  )
+  return answerer(document, len(query), windows, *logits)
+
+
+@pytest.mark.parametrize("may_be_none", [False, True])
+def test_answers_equal_those_of_squad(tokenizer, python, may_be_none):
+  settings = signatures.AnswerSettings(4, 4, 5, 3, may_be_none, 0.0)
+  model = heads.SpanModel(CONFIG)
+  # Far enough apart for rounding not to decide.
+  model.output_weights.assign(100.0 * model.output_weights.value)
+  head = signatures.Answerer(model, tokenizer, SEQUENCE, settings)
+  questions = random_texts(30, 6, seed=3)
+  contexts = [f"The  {text} OLD" for text in random_texts(30, 40, seed=4)]
+  contexts[0] = "The  tree Was red"
+  outputs = serve(head, questions, contexts)
+  answered = 0
+  for row, (question, context) in enumerate(
+    zip(questions, contexts, strict=True)
+  ):
+    expected = reference_answer(model, python, settings, question, context)
+    span = expected.decide(0.0)
+    start, end = outputs["start"][row], outputs["end"][row]
+    if span is None:
+      assert (start, end, outputs["answer"][row]) == (-1, -1, b"")
+    else:
+      answered += 1
+      assert (start, end) == (span.start, span.end)
+      assert outputs["answer"][row].decode() == context[start:end]
+      assert outputs["score"][row] == pytest.approx(span.score, abs=1e-3)
+      assert 0 < outputs["probability"][row] <= 1.001
+    if may_be_none and expected.answer:
+      odds = outputs["no_answer_odds"][row]
+      assert odds == pytest.approx(expected.odds, abs=1e-3)
+    is_cut = len(question.split()) > settings.max_query_length
+    assert outputs["truncated"][row] == is_cut
+  assert answered >= 10
+
+
+def test_no_context(tokenizer):
+  settings = signatures.AnswerSettings()
+  model = heads.SpanModel(CONFIG)
+  head = signatures.Answerer(
+    model, tokenizer, SEQUENCE, settings._replace(max_query_length=4)
+  )
+  outputs = serve(head, ["what", "", "what"], ["", "", "red"])
+  assert outputs["answer"].tolist() == [b"", b"", b"red"]
+  assert outputs["probability"].tolist() == [0, 0, 1]
+  assert outputs["start"].tolist() == [-1, -1, 0]
+
+
+def test_ids_take_what_the_tokenizer_makes(tokenizer):
+  model = heads.ClassifierModel(CONFIG, 2)
+  head = signatures.Classifier(
+    model, tokenizer, SEQUENCE, "single_label", ["x", "y"]
+  )
+  functions = signatures.make_functions(head)
+  texts = tf.constant(["red tree", "a"]), tf.constant(["old", ""])
+  expected = serve(head, *texts)["probabilities"]
+  found = functions["ids"](*head.pack(*texts)[:3])["probabilities"]
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+  found = functions["serving_default"](*texts)["probabilities"]
+  np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -1,0 +1,66 @@
+"""Trained folders and exports of tiny random BERTs, for the tests."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import tiny_classification
+
+import checkpoints
+import files
+import heads
+import modeling
+import training
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LABELS = ["neg", "pos"]
+
+
+def write_trained(folder, problem="single_label", make=None, **settings):
+  """Writes what a training leaves; returns the model.
+
+  Args:
+    folder: of the training; vocab.txt and config.json go there, too.
+    problem: what settings.json says.
+    make: from the config to the model; default a classifier of two labels.
+    **settings: more of settings.json.
+  """
+  tiny_classification.write_model(folder)
+  config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+  model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  content = {
+    "problem": problem,
+    "do_lower_case": True,
+    "vocab_file_sha256": files.hash_file(str(folder / "vocab.txt")),
+    **settings,
+  }
+  (folder / "settings.json").write_text(json.dumps(content))
+  (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
+  checkpoints.save(str(folder), 7, training.model_variables(model), keep=1)
+  return model
+
+
+def run(program, stdin=b"", **flags):
+  """Runs a program; returns its exit status, output and errors as bytes."""
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  return subprocess.run(
+    [sys.executable, str(ROOT / program), *arguments],
+    input=stdin,
+    capture_output=True,
+    env=dict(os.environ),
+    timeout=300,
+  )
+
+
+def export(folder, **flags):
+  """Runs export_saved_model.py on a trained folder, to `folder`/export."""
+  flags = {
+    "model_dir": folder,
+    "vocab_file": folder / "vocab.txt",
+    "export_dir": folder / "export",
+    **flags,
+  }
+  return run("export_saved_model.py", **flags)
