@@ -33,7 +33,8 @@ def main() -> None:
     f"{FLAGS.export_dir} written in {time.monotonic() - start:.1f} s; loaded "
     f"again, it gives the same within {difference:.1g}"
   )
-  print(f"next: python predict.py --export_dir={FLAGS.export_dir}")
+  if FLAGS.format == "saved_model":
+    print(f"next: python predict.py --export_dir={FLAGS.export_dir}")
 
 
 if __name__ == "__main__":

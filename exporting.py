@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from typing import Any
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +32,7 @@ _TITLES = {
 }
 _LITERT = "model.tflite"
 _ONNX = "model.onnx"
+_IDS = ("input_ids", "input_mask", "segment_ids")
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 
 
@@ -207,10 +209,8 @@ def _write_saved_model(folder, head, config):
 def _ids_function(head):
   """Returns the function from ids, int32 [1, S], as a concrete one."""
   spec = tf.TensorSpec([1, head.max_seq_length], tf.int32)
-  names = ("input_ids", "input_mask", "segment_ids")
-  specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name in names]
-  function = tf.function(lambda *ids: head.compute(*ids), input_signature=specs)
-  return function
+  specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name in _IDS]
+  return tf.function(lambda *ids: head.compute(*ids), input_signature=specs)
 
 
 def _write_litert(folder, head, config):
@@ -230,12 +230,21 @@ def _write_litert(folder, head, config):
     ) from error
   with open(os.path.join(folder, _LITERT), "wb") as file:
     file.write(content)
-  interpreter = tf.lite.Interpreter(os.path.join(folder, _LITERT))
-  # Sorted by name, as are the inputs of its signature.
-  runner = interpreter.get_signature_runner()
-  return lambda *ids: runner(
-    **dict(zip(("input_ids", "input_mask", "segment_ids"), ids, strict=True))
-  )
+  runner = _make_interpreter(os.path.join(folder, _LITERT))
+  return lambda *ids: runner(**dict(zip(_IDS, ids, strict=True)))
+
+
+def _make_interpreter(path):
+  """Loads a LiteRT model; returns its signature as a function."""
+  with warnings.catch_warnings():
+    # TensorFlow's own one is to become a package of its own.
+    warnings.simplefilter("ignore")
+    try:
+      from ai_edge_litert import interpreter
+
+      return interpreter.Interpreter(path).get_signature_runner()
+    except ImportError:
+      return tf.lite.Interpreter(path).get_signature_runner()
 
 
 def _write_onnx(folder, head, config):
@@ -255,8 +264,7 @@ def _write_onnx(folder, head, config):
   names = [output.name for output in session.get_outputs()]
 
   def run(*ids):
-    keys = ("input_ids", "input_mask", "segment_ids")
-    values = session.run(names, dict(zip(keys, ids, strict=True)))
+    values = session.run(names, dict(zip(_IDS, ids, strict=True)))
     return dict(zip(names, values, strict=True))
 
   return run

@@ -131,7 +131,7 @@ class Classifier(Head):
     activate = tf.nn.softmax
     if self._problem == "multi_label":
       activate = tf.nn.sigmoid
-    return {"probabilities": activate(logits)}
+    return {"logits": logits, "probabilities": activate(logits)}
 
   def answer(self, outputs):
     if self._problem == "regression":
@@ -289,7 +289,10 @@ class Tagger(Head):
 
   def compute(self, input_ids, input_mask, segment_ids):
     logits = self.model(input_ids, input_mask, segment_ids)
-    return {"probabilities": tf.nn.softmax(logits)}  # [B, S, L]
+    return {
+      "logits": logits,
+      "probabilities": tf.nn.softmax(logits),
+    }  # [B, S, L]
 
   def serve(self, text):
     """Labels the words of texts.

@@ -14,14 +14,16 @@ import sys
 import time
 
 import numpy as np
+import program_flags
 import pytest
 import tensorflow as tf
 import tiny_classification
-import program_flags
 import tiny_export
 
 import export_flags
 import export_saved_model
+import exported_model
+import exporting
 import tokenization
 import trained_models
 
@@ -167,6 +169,47 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   assert json.loads(result.stdout)["index"] == 0
 
 
+def run_export(**flags):
+  return program_flags.run_main(
+    export_saved_model, export_flags.define_flags, **flags
+  )
+
+
+def test_litert(trained, tmp_path):
+  flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
+  folder = tmp_path / "lite"
+  run_export(**flags, export_dir=folder, format="litert")
+  assert (folder / "model.tflite").stat().st_size > 10_000
+  assert "int32 [1, 16]" in (folder / "README.md").read_text()
+  with pytest.raises(ValueError, match="the model is in the format litert"):
+    exported_model.read_facts(str(folder))
+
+
+def test_onnx_names_the_packages_that_are_missing(
+  trained, tmp_path, monkeypatch
+):
+  flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
+  monkeypatch.setitem(sys.modules, "onnxruntime", None)
+  with pytest.raises(ValueError, match="needs tf2onnx and onnxruntime"):
+    run_export(**flags, export_dir=tmp_path / "onnx", format="onnx")
+  assert not list(tmp_path.iterdir())
+
+
+def test_what_differs_when_loaded_again_is_not_kept(
+  trained, tmp_path, monkeypatch
+):
+  flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
+
+  def damage(folder, head, config):
+    good = head.compute
+    return lambda *ids: {k: v + 0.01 for k, v in good(*ids).items()}
+
+  monkeypatch.setitem(exporting._WRITERS, "saved_model", damage)
+  with pytest.raises(ValueError, match="loaded again, gives other logits"):
+    run_export(**flags, export_dir=tmp_path / "new")
+  assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
@@ -187,9 +230,8 @@ def test_faults_of_an_export(trained, tmp_path, flags, message):
     "export_dir": tmp_path / "new",
     **flags,
   }
-  program_flags.parse(export_flags.define_flags, flags)
   with pytest.raises(ValueError) as error:
-    export_saved_model.main()
+    run_export(**flags)
   assert message in str(error.value)
   assert not list(tmp_path.iterdir())
 
