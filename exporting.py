@@ -253,7 +253,8 @@ def _write_onnx(folder, head, config):
     import tf2onnx
   except ImportError as error:
     raise ValueError(
-      f"--format=onnx needs tf2onnx and onnxruntime: {error}"
+      f"--format=onnx needs tf2onnx and onnxruntime ({error}): pip install -r "
+      "requirements-onnx.txt"
     ) from None
   path = os.path.join(folder, _ONNX)
   function = _ids_function(head)

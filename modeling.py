@@ -270,14 +270,48 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   """
   if seed is None or rate == 0.0:
     return x
+  return _drop(x, _draw_kept(x, rate, seed), rate)
+
+
+def _draw_kept(x, rate, seed):
+  """Draws which elements of a tensor are kept."""
   size = tf.size(x)
   bits = tf.random.stateless_uniform(
     [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
   threshold = tf.constant(round(rate * 2**16), tf.uint16)
-  keep = tf.reshape(bits >= threshold, tf.shape(x))
-  return tf.where(keep, x * tf.cast(1.0 / (1.0 - rate), x.dtype), 0)
+  return tf.reshape(bits >= threshold, tf.shape(x))
+
+
+def _drop(x, kept, rate):
+  return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), 0)
+
+
+def dropout_matmul(
+  x: tf.Tensor, y: tf.Tensor, rate: float, seed: tf.Tensor | None
+) -> tf.Tensor:
+  """Computes `tf.matmul(dropout(x, rate, seed), y)` in less memory.
+
+  The backward pass drops out anew instead of keeping the outcome: of attention
+  it would be the largest tensor, a twentieth of a training step's memory.
+  """
+  if seed is None or rate == 0.0:
+    return tf.matmul(x, y)
+  kept = _draw_kept(x, rate, seed)
+
+  @tf.custom_gradient
+  def multiply(x, y):
+    def gradient(upstream):
+      # As in `gelu`, keeps TensorFlow from merging the two passes again.
+      with tf.control_dependencies([upstream]):
+        dropped = _drop(tf.identity(x), kept, rate)
+      by_x = _drop(tf.matmul(upstream, y, transpose_b=True), kept, rate)
+      return by_x, tf.matmul(dropped, upstream, transpose_a=True)
+
+    return tf.matmul(_drop(x, kept, rate), y), gradient
+
+  return multiply(x, y)
 
 
 def make_initializer(config: BertConfig) -> keras.initializers.Initializer:
@@ -420,12 +454,13 @@ class SelfAttention(keras.layers.Layer):
     scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
     padding = 1.0 - tf.cast(input_mask[:, None, None, :], tf.float32)
     probs = tf.nn.softmax(scores + _MASKED_SCORE * padding)
-    dropped = dropout(
+    context = dropout_matmul(
       tf.cast(probs, self.compute_dtype),
+      value,
       self.config.attention_probs_dropout_prob,
       seed,
     )
-    context = tf.transpose(tf.matmul(dropped, value), [0, 2, 1, 3])
+    context = tf.transpose(context, [0, 2, 1, 3])
     return tf.reshape(context, [batch, length, size]), probs  # [B, S, H]
 
 

@@ -269,3 +269,20 @@ def test_activation_is_merged_into_the_product():
   assert "Tanh" not in kinds
   seed = tf.constant([1, 2])
   np.testing.assert_allclose(merged, layer(rows, seed), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [None, [1, 2]])
+def test_dropout_and_product_are_those_of_the_two_operations(seed):
+  random = np.random.default_rng(1)
+  x, y = (tf.Variable(random.normal(size=[2, 3, 3])) for _ in range(2))
+  results = []
+  for multiply in (
+    lambda: modeling.dropout_matmul(x, y, 0.5, seed),
+    lambda: tf.matmul(modeling.dropout(x, 0.5, seed), y),
+  ):
+    with tf.GradientTape() as tape:
+      product = multiply()
+      loss = tf.reduce_sum(product**2)
+    results.append([product, *tape.gradient(loss, [x, y])])
+  for ours, expected in zip(*results, strict=True):
+    np.testing.assert_allclose(ours, expected, rtol=1e-12)
