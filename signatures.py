@@ -9,6 +9,7 @@ padded.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import copy
 from typing import NamedTuple
 
 import keras
@@ -569,11 +570,14 @@ def make_functions(head: Head) -> dict[str, Callable]:
 
   number = [tf.TensorSpec([], tf.int32, name) for name in ("layer", "head")]
   ids = [tf.TensorSpec([None, None], tf.int32, name) for name in _IDS]
+  # Traced once for both signatures: half the graph, and half the time to load.
+  shared = copy.copy(head)
+  shared.compute = tf.function(head.compute, input_signature=ids)
   return {
     name: tf.function(function, input_signature=spec)
     for name, function, spec in (
-      ("serving_default", lambda *texts: head.serve(*texts), strings()),
-      ("ids", lambda *ids: head.compute(*ids), ids),
+      ("serving_default", lambda *texts: shared.serve(*texts), strings()),
+      ("ids", lambda *ids: shared.compute(*ids), ids),
       (
         "attention",
         lambda layer, number, *texts: head.attend(layer, number, *texts),

@@ -19,13 +19,17 @@ import pytest
 import tensorflow as tf
 import tiny_classification
 import tiny_export
+import tiny_masked_lm
 
+import checkpoints
 import export_flags
 import export_saved_model
 import exported_model
 import exporting
+import heads
 import tokenization
 import trained_models
+import training
 
 LONG = "the film was very good and a plot the cast was very very bad"
 
@@ -34,9 +38,10 @@ LONG = "the film was very good and a plot the cast was very very bad"
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
   model = tiny_export.write_trained(folder)
-  # Far from 50 %, so that texts get answers of their own.
-  model.output_weights.assign(50.0 * model.output_weights.value)
-  model = tiny_export.write_trained(folder, make=lambda config: model)
+  # Chances of all sizes, not only near 50 %.
+  model.output_weights.assign(20.0 * model.output_weights.value)
+  variables = training.model_variables(model)
+  checkpoints.save(str(folder), 7, variables, keep=1)
   result = tiny_export.export(folder)
   assert result.returncode == 0, result.stderr
   assert b"loaded again, it gives the same" in result.stdout
@@ -173,6 +178,72 @@ def run_export(**flags):
   return program_flags.run_main(
     export_saved_model, export_flags.define_flags, **flags
   )
+
+
+def export_and_answer(folder, request, **flags):
+  flags = {"model_dir": folder, **flags}
+  run_export(
+    vocab_file=folder / "vocab.txt", export_dir=folder / "export", **flags
+  )
+  model = exported_model.ExportedModel(str(folder / "export"))
+  (answer,) = model.answer_many([model.check(request)], 1000)
+  return answer
+
+
+def test_answers_of_question_answering(tmp_path):
+  tiny_export.write_trained(tmp_path, "question_answering", heads.SpanModel)
+  context = "\U0001f600 the film"
+  request = {"question": "good", "context": context}
+  answer = export_and_answer(tmp_path, request, max_query_length=4)
+  assert answer["answer"] == context[answer["start"] : answer["end"]] != ""
+  assert 0 < answer["probability"] <= 1 and answer["truncated"] is False
+
+
+def test_answers_of_tagging(tmp_path):
+  def make(config):
+    model = heads.TaggerModel(config, 2)
+    model.output_bias.assign([0.0, 100.0])  # All is B-POS.
+    return model
+
+  labels = ["O", "B-POS"]
+  settings = {"label_scheme": "IOB2"}
+  tiny_export.write_trained(tmp_path, "tagging", make, labels, **settings)
+  answer = export_and_answer(tmp_path, {"text": "(good film"})
+  assert answer == {
+    "words": [
+      {"word": w, "label": "B-POS", "start": a, "end": b, "probability": 1.0}
+      for w, a, b in (("(", 0, 1), ("good", 1, 5), ("film", 6, 10))
+    ],
+    "entities": [
+      {"text": w, "type": "POS", "start": a, "end": b, "probability": 1.0}
+      for w, a, b in (("(", 0, 1), ("good", 1, 5), ("film", 6, 10))
+    ],
+    "truncated": False,
+  }
+
+
+def test_answers_of_pretrained_models(tmp_path):
+  model = tiny_masked_lm.write_model(tmp_path)
+  flags = {
+    "model_dir": "",
+    "init_checkpoint": tmp_path,
+    "bert_config_file": tmp_path / "config.json",
+  }
+  request = {"text": "the [MASK] was"}
+  answer = export_and_answer(tmp_path, request, top_k=2, **flags)
+  ids = tf.constant([[2, 11, 4, 13, 3]])
+  logits = model(ids, tf.ones_like(ids), 0 * ids, tf.constant([[2]]))
+  best = np.argsort(-logits.masked_lm_logits.numpy()[0, 0])[:2]
+  tokens = [guess["token"] for guess in answer["masks"][0]]
+  assert tokens == [tiny_masked_lm.VOCABULARY[index] for index in best]
+
+  shutil.rmtree(tmp_path / "export")
+  request = {"text": "the", "text_pair": "was"}
+  answer = export_and_answer(tmp_path, request, task="features", **flags)
+  ids = tf.constant([[2, 11, 3, 13, 3]])
+  segments = tf.constant([[0, 0, 0, 1, 1]])
+  state = model.bert(ids, tf.ones_like(ids), segments).sequence_output
+  np.testing.assert_allclose(answer["vector"], state[0].numpy().mean(0), 1e-3)
 
 
 def test_litert(trained, tmp_path):

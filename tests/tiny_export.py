@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import tiny_classification
 
 import checkpoints
@@ -18,16 +19,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LABELS = ["neg", "pos"]
 
 
-def write_trained(folder, problem="single_label", make=None, **settings):
+def write_trained(
+  folder, problem="single_label", make=None, labels=LABELS, **settings
+):
   """Writes what a training leaves; returns the model.
 
   Args:
     folder: of the training; vocab.txt and config.json go there, too.
     problem: what settings.json says.
     make: from the config to the model; default a classifier of two labels.
+    labels: of labels.txt.
     **settings: more of settings.json.
   """
-  tiny_classification.write_model(folder)
+  # Weights so large that texts get answers of their own; always the same.
+  tiny_classification.write_model(folder, {"initializer_range": 0.7})
+  keras.utils.set_random_seed(1)
   config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
   model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
   (folder / "bert_config.json").write_text(config.to_json_string())
@@ -38,7 +44,7 @@ def write_trained(folder, problem="single_label", make=None, **settings):
     **settings,
   }
   (folder / "settings.json").write_text(json.dumps(content))
-  (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
+  (folder / "labels.txt").write_text("\n".join(labels) + "\n")
   checkpoints.save(str(folder), 7, training.model_variables(model), keep=1)
   return model
 
