@@ -188,6 +188,8 @@ def test_an_interrupted_run_can_be_repeated(folder, stop):
     cwd=folder,
     stderr=subprocess.PIPE,
     text=True,
+    # A shell that started the tests with "&" made them ignore Ctrl-C.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
   deadline = time.monotonic() + 30
   while len(workers := children(process.pid)) < 2:
