@@ -199,6 +199,7 @@ def test_answers_of_question_answering(tmp_path):
   assert 0 < answer["probability"] <= 1 and answer["truncated"] is False
 
 
+@pytest.mark.slow
 def test_answers_of_tagging(tmp_path):
   def make(config):
     model = heads.TaggerModel(config, 2)
@@ -222,6 +223,7 @@ def test_answers_of_tagging(tmp_path):
   }
 
 
+@pytest.mark.slow
 def test_answers_of_pretrained_models(tmp_path):
   model = tiny_masked_lm.write_model(tmp_path)
   flags = {
@@ -246,6 +248,7 @@ def test_answers_of_pretrained_models(tmp_path):
   np.testing.assert_allclose(answer["vector"], state[0].numpy().mean(0), 1e-3)
 
 
+@pytest.mark.slow
 def test_litert(trained, tmp_path):
   flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
   folder = tmp_path / "lite"
