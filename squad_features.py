@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
+import itertools
 import re
 from typing import NamedTuple
 
@@ -26,8 +27,6 @@ _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{_SPACES}]+")
 _SPACE_RUNS = re.compile(f"[{_SPACES}]+")
-# A cache of words is emptied when it holds so many.
-_CACHE_ENTRIES = 1 << 17
 # The original's first id. It and the ids after it take five bytes in a record,
 # up to 2^35, which lets them be filled in when the windows before are counted.
 FIRST_UNIQUE_ID = 1_000_000_000
@@ -58,14 +57,52 @@ class Settings:
       )
 
 
-class Document(NamedTuple):
-  """A context as words and tokens."""
+@dataclasses.dataclass(frozen=True)
+class Document:
+  """A context as tokens and words.
+
+  The words are the original's. In a text without spaces these would be whole
+  sentences; there every Chinese character is a word, so that an answer may
+  begin and end at any of them. See `is_unspaced`.
+
+  Tokens and words are found when they are asked for: windows without answers
+  need no words. No token reaches over the end of a word, so that the tokens of
+  the words are those of the text.
+
+  Attributes:
+    context: the text.
+    encode: from a text to the ids of its tokens.
+  """
 
   context: str
-  word_starts: list[int]  # The first character of each word.
-  word_ends: list[int]  # The one behind its last.
-  first_tokens: list[int]  # Of each word.
-  ids: list[int]  # Of all tokens.
+  encode: Callable[[str], Sequence[int]]
+
+  @functools.cached_property
+  def ids(self) -> Sequence[int]:
+    """The ids of all tokens."""
+    return self.encode(self.context)
+
+  @functools.cached_property
+  def word_starts(self) -> list[int]:
+    """The first character of each word."""
+    return [start for start, _ in self._spans]
+
+  @functools.cached_property
+  def word_ends(self) -> list[int]:
+    """The character behind the last one of each word."""
+    return [end for _, end in self._spans]
+
+  @functools.cached_property
+  def first_tokens(self) -> list[int]:
+    """The first token of each word, and the number of all tokens."""
+    words = [self.context[start:end] for start, end in self._spans]
+    lengths = map(len, map(self.encode, words))
+    return list(itertools.accumulate(lengths, initial=0))
+
+  @functools.cached_property
+  def _spans(self) -> list[tuple[int, int]]:
+    words = _UNSPACED_WORDS if is_unspaced(self.context) else _WORDS
+    return [match.span() for match in words.finditer(self.context)]
 
   def word_at(self, offset: int) -> int:
     """Returns the word at a character; at whitespace, the one before it."""
@@ -77,9 +114,7 @@ class Document(NamedTuple):
 
   def last_token(self, word: int) -> int:
     """Returns the last token of a word."""
-    if word + 1 < len(self.first_tokens):
-      return self.first_tokens[word + 1] - 1
-    return len(self.ids) - 1
+    return self.first_tokens[word + 1] - 1
 
 
 class Window(NamedTuple):
@@ -102,29 +137,6 @@ def is_unspaced(context: str) -> bool:
     return False
   characters = len(_CHINESE_CHARACTER.findall(context))
   return characters > len(_WORDS.findall(context))
-
-
-def make_document(
-  context: str, encode: Callable[[str], Sequence[int]]
-) -> Document:
-  """Splits a context into words and tokens.
-
-  The words are the original's. In a text without spaces these would be whole
-  sentences; there every Chinese character is a word, so that an answer may
-  begin and end at any of them. See `is_unspaced`.
-
-  Args:
-    context: the text.
-    encode: from a word to the ids of its tokens.
-  """
-  words = _UNSPACED_WORDS if is_unspaced(context) else _WORDS
-  spans = [match.span() for match in words.finditer(context)]
-  first_tokens, ids = [], []
-  for start, end in spans:
-    first_tokens.append(len(ids))
-    ids += encode(context[start:end])
-  starts, ends = [s for s, _ in spans], [e for _, e in spans]
-  return Document(context, starts, ends, first_tokens, ids)
 
 
 def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
@@ -236,6 +248,9 @@ class FeatureMaker:
     settings: shape the features.
     is_training: adds where the answer is, and leaves out questions for which
       that is not known.
+
+  Attributes:
+    encode: from a text to the ids of its tokens.
   """
 
   def __init__(self, settings: Settings, is_training: bool):
@@ -243,20 +258,10 @@ class FeatureMaker:
     tokenizer = tokenization.FullTokenizer(
       settings.vocab_file, settings.do_lower_case
     )
-    self._tokenizer = tokenizer
-    self._words: dict[str, list[int]] = {}
+    self.encode, self._tokenizer = tokenizer.encode, tokenizer
     self.cls_id, self.sep_id = tokenizer.convert_tokens_to_ids(
       ["[CLS]", "[SEP]"]
     )
-
-  def encode(self, text: str) -> list[int]:
-    """Returns the ids of a text, remembered if it is a word."""
-    ids = self._words.get(text)
-    if ids is None:
-      if len(self._words) >= _CACHE_ENTRIES:
-        self._words.clear()
-      ids = self._words[text] = self._tokenizer.encode(text)
-    return ids
 
   def tokens(self, ids: Sequence[int]) -> list[str]:
     """Returns the tokens of ids."""
@@ -264,7 +269,7 @@ class FeatureMaker:
 
   def document(self, paragraph: squad.Paragraph) -> Document:
     """Makes the document of a paragraph; a ValueError if it has no token."""
-    document = make_document(paragraph.context, self.encode)
+    document = Document(paragraph.context, self.encode)
     if not document.ids:
       place = paragraph.questions[0].place
       raise ValueError(f"{place}: the context is empty: no token in it")
@@ -274,24 +279,27 @@ class FeatureMaker:
     self, document: Document, question: squad.Question
   ) -> tuple[list[int], list[Window]]:
     """Returns the ids of a question, cut, and the windows of its text."""
-    settings = self.settings
-    query = self._tokenizer.encode(question.text)[: settings.max_query_length]
-    size = settings.max_seq_length - len(query) - 3
-    return query, make_windows(len(document.ids), size, settings.doc_stride)
+    query = self.encode(question.text)[: self.settings.max_query_length]
+    return query, self._windows(document, len(query))
+
+  def _windows(self, document, query_length):
+    size = self.settings.max_seq_length - query_length - 3
+    stride = self.settings.doc_stride
+    return make_windows(len(document.ids), size, stride)
 
   def __call__(self, paragraphs: Sequence[squad.Paragraph]) -> Rows:
     """Makes the records of some paragraphs."""
     rows = Rows()
     for paragraph in paragraphs:
       document = self.document(paragraph)
-      encoded = [_encode_id(token) for token in document.ids]
+      encoded = list(map(_encode_id, document.ids))
       for question in paragraph.questions:
         self._add(rows, document, encoded, question)
     return rows
 
   def _add(self, rows, document, encoded, question):
-    whole = self._tokenizer.encode(question.text)
-    query, windows = self.windows(document, question)
+    whole = self.encode(question.text)
+    query = whole[: self.settings.max_query_length]
     rows.cut_questions += len(whole) > len(query)
     rows.labelled += self._is_labelled(question.answers)
     is_impossible, span = False, None
@@ -305,7 +313,7 @@ class FeatureMaker:
         return
     head = b"".join(map(_encode_id, [self.cls_id, *query, self.sep_id]))
     records, labels = [], {}
-    for window in windows:
+    for window in self._windows(document, len(query)):
       if self._is_training:
         start, end = _positions(window, span, len(query) + 2)
         rows.outside += not start

@@ -320,7 +320,8 @@ class FullTokenizer:
     self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
     self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
     self._never_split = frozenset(never_split)
-    self._get_chunk_ids = _Cache(self._encode_chunk).__getitem__
+    self._chunks = _Cache(self._encode_chunk)
+    self._get_chunk_ids = self._chunks.__getitem__
     self._get_word_ids = _Cache(self._encode_word).__getitem__
     self._get_lone_id = _Table(self._encode_lone).__getitem__
 
@@ -358,6 +359,8 @@ class FullTokenizer:
   def encode(self, text: str | bytes) -> list[int]:
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""
     text = convert_to_unicode(text)
+    if text in self._chunks:  # Many callers come word by word.
+      return list(self._chunks[text])
     if self._never_split:
       # Such a token may hold whitespace, so look at the text as a whole.
       words = self.basic_tokenizer.tokenize(text)

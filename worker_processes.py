@@ -17,10 +17,11 @@ import pickle
 import queue
 import subprocess
 import sys
+import threading
 from typing import Any, NamedTuple
 
-# Tasks handed out per process and not yet taken back: one to work on, one so
-# that a slow one does not make the others wait.
+# Tasks sent to a process whose results are not yet taken: one to work on, and
+# the next one, for which it then need not wait.
 _AHEAD = 2
 
 
@@ -55,18 +56,22 @@ def map_in_order(
     yield from map(maker.make(), tasks)
     return
   with contextlib.ExitStack() as stack:
-    idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-    for _ in range(num_processes):
-      idle.put(stack.enter_context(_Process(maker)))
-    # A thread waits for each process; it needs no CPU of its own.
-    pool = stack.enter_context(futures.ThreadPoolExecutor(num_processes))
+    processes = [
+      stack.enter_context(_Process(maker)) for _ in range(num_processes)
+    ]
+    ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+    for process in _AHEAD * processes:
+      ready.put(process)
+    # A thread waits for each task; it needs no CPU of its own.
+    pool = futures.ThreadPoolExecutor(_AHEAD * num_processes)
+    stack.enter_context(pool)
 
     def work(task):
-      process = idle.get()
+      process = ready.get()
       try:
         return process.call(task)
       finally:
-        idle.put(process)
+        ready.put(process)
 
     pending: collections.deque[futures.Future] = collections.deque()
     try:
@@ -82,7 +87,7 @@ def map_in_order(
 
 
 class _Process:
-  """A process that answers one task at a time."""
+  """A process that answers tasks in the order in which they are sent."""
 
   def __init__(self, maker: Maker):
     self._process = subprocess.Popen(
@@ -92,6 +97,7 @@ class _Process:
       # Ctrl-C is for the parent; at its end the pipe ends, and so does this.
       start_new_session=True,
     )
+    self._sending, self._receiving = threading.Lock(), threading.Lock()
     with contextlib.suppress(OSError):  # If it is dead, `call` says so.
       self._send(maker)
 
@@ -107,9 +113,15 @@ class _Process:
     self._process.stdin.flush()
 
   def call(self, task):
+    """Sends a task, maybe while another is worked on; returns its result."""
     try:
-      self._send(task)
-      is_good, result = pickle.load(self._process.stdout)
+      with self._sending:
+        self._send(task)
+        self._receiving.acquire()  # Before another task can be sent.
+      try:
+        is_good, result = pickle.load(self._process.stdout)
+      finally:
+        self._receiving.release()
     except (OSError, EOFError, pickle.UnpicklingError):
       raise OSError(
         "a worker process died, probably for want of memory: lower "

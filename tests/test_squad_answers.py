@@ -28,7 +28,7 @@ SETTINGS = {
 
 def make_document(context=CONTEXT):
   basic = tokenization.BasicTokenizer()
-  return squad_features.make_document(
+  return squad_features.Document(
     context, lambda word: [IDS.get(w, 0) for w in basic.tokenize(word)]
   )
 

@@ -57,7 +57,7 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
   ]
   assert words == ["the\u00a0year", "was", "(1895)."]
   assert tokens(make_maker(), document.ids) == "the year was ( 1895 ) ."
-  assert document.first_tokens == [0, 2, 3]
+  assert document.first_tokens == [0, 2, 3, 7]
   assert [document.word_of(i) for i in range(7)] == [0, 0, 1, 2, 2, 2, 2]
   assert [document.last_token(i) for i in range(3)] == [1, 2, 6]
   # A character of whitespace belongs to the word before it.
@@ -68,8 +68,25 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
 
 def test_words_without_tokens_are_passed_over(make_maker):
   document = make_maker().document(ask("\u200b the \u200b year"))
-  assert document.first_tokens == [0, 0, 1, 1]
+  assert document.first_tokens == [0, 0, 1, 1, 2]
   assert [document.word_of(i) for i in range(2)] == [1, 3]
+
+
+def test_tokens_of_words_are_those_of_the_text(make_maker):
+  # Some texts are without spaces, some characters are deleted, combine, or
+  # depend on what is around them.
+  maker, source = make_maker(), random.Random(1)
+  characters = "ab1.北京。\u0391\u03a3\u0301\u200b\x0b\x1c\x85\u00a0\u202f \n"
+  for _ in range(1000):
+    context = "".join(source.choices(characters, k=source.randint(1, 12)))
+    document = squad_features.Document(context, maker.encode)
+    first_tokens, ids = [0], []
+    spans = zip(document.word_starts, document.word_ends, strict=True)
+    for start, end in spans:
+      ids += maker.encode(context[start:end])
+      first_tokens.append(len(ids))
+    assert document.ids == ids
+    assert document.first_tokens == first_tokens
 
 
 def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):

@@ -170,6 +170,13 @@ def test_golden(name, case):
     assert [token.token for token in offsets] == tokens, ascii(text)
 
 
+def test_remembered_ids_are_not_the_callers(tokenizer):
+  for text in ("unwanted", "the"):
+    expected = list(tokenizer.encode(text))
+    tokenizer.encode(text).clear()
+    assert tokenizer.encode(text) == expected
+
+
 def test_the_caches_are_bounded(tokenizer, monkeypatch):
   monkeypatch.setattr(tokenization, "_CACHE_ENTRIES", 3)
   for number in range(10):

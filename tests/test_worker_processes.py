@@ -16,6 +16,13 @@ def test_results_are_in_the_order_of_the_tasks(num_processes):
   assert list(results) == [[str(i), str(i * i)] for i in range(50)]
 
 
+def test_tasks_and_results_may_be_larger_than_pipes():
+  tasks = [f"{i}," * 100_000 for i in range(8)]
+  results = worker_processes.map_in_order(SPLIT, tasks, 2)
+  for i, result in enumerate(results):
+    assert result == [str(i)] * 100_000 + [""]
+
+
 def test_tasks_are_read_only_a_little_ahead():
   read = []
 
