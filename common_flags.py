@@ -28,7 +28,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def run_program(
-  main: Callable[[], int | None], define_flags: Callable[[], None]
+  main: Callable[..., int | None],
+  define_flags: Callable[[], None],
+  takes_others: bool = False,
 ) -> None:
   """Parses the command line, calls `main` and exits with its status.
 
@@ -39,15 +41,17 @@ def run_program(
   Args:
     main: the program; returns None or its exit status.
     define_flags: declares the program's flags with absl.
+    takes_others: `main` takes a list, in which it gets what is no flag of ours.
   """
   define_flags()
+  FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
 
   def call_main(argv: list[str]) -> int:
     program = os.path.basename(argv[0])
-    if argv[1:]:
+    if argv[1:] and not takes_others:
       return _fail(program, f"unexpected argument {argv[1]!r}; see --help")
     try:
-      return main() or 0
+      return (main(argv[1:]) if takes_others else main()) or 0
     except (ValueError, OSError, ImportError) as error:
       return _fail(program, _describe(error))
     except KeyboardInterrupt:
@@ -55,7 +59,7 @@ def run_program(
 
   def parse_flags(argv: list[str]) -> list[str]:
     try:
-      return FLAGS(argv)
+      return FLAGS(argv, known_only=takes_others)
     except flags.Error as error:
       sys.exit(_fail(os.path.basename(argv[0]), f"{error}; see --help"))
 

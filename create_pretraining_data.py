@@ -10,8 +10,7 @@ are the original program's, one by one. WikiText-2's validation and test text
 """
 
 import contextlib
-import os
-import sys
+import functools
 import time
 
 from absl import flags
@@ -19,75 +18,28 @@ from absl import flags
 import common_flags
 import files
 import pretraining_data
+import pretraining_data_flags
 import progress
 import record_writer
-import tokenization
 
 FLAGS = flags.FLAGS
 
-_MANY_REPEATED_LINES = 0.05
-
 
 def define_flags() -> None:
-  """Declares the flags; all but the last three are the original's."""
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "Text files or globs, separated by commas, with a sentence a line and a "
-    "blank line between documents (the end of a file ends none); .gz and .xz "
-    "are decompressed.",
-  )
-  flags.DEFINE_string(
-    "output_file",
-    None,
-    "TFRecord files to write, separated by commas; records go to them in turn.",
-  )
-  flags.DEFINE_string("vocab_file", None, "WordPieces, one a line.")
-  flags.DEFINE_bool(
-    "do_lower_case", True, "Lower-cases and strips accents. False if cased."
-  )
-  flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, padded.")
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "At most so many tokens of a record are masked; choose --max_seq_length "
-    "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
-  )
-  flags.DEFINE_float("masked_lm_prob", 0.15, "Part of tokens to be masked.")
-  flags.DEFINE_float(
-    "short_seq_prob", 0.1, "Part of the documents cut into shorter pairs."
-  )
-  flags.DEFINE_integer(
-    "dupe_factor", 10, "Times each document is used, masked differently."
-  )
-  flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Masks all pieces of a word or none."
-  )
-  flags.DEFINE_integer("random_seed", 12345, "The same seed, the same records.")
-  flags.DEFINE_integer(
-    "documents_per_block",
-    0,
-    "Makes records of every so many documents by themselves, in bounded memory "
-    "but not the original's. 0: all at once.",
-  )
+  """Declares the flags."""
+  pretraining_data_flags.define_flags()
   flags.DEFINE_integer(
     "num_processes", 1, "Blocks made at once; it does not change the records."
   )
-  flags.DEFINE_bool("compress", False, "Writes GZIP files.")
-  flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
 
 
 def main() -> None:
   """Makes the records and sums up what they were made of."""
-  names = vars(pretraining_data.Settings())
-  settings = pretraining_data.Settings(**{n: FLAGS[n].value for n in names})
-  inputs = files.expand_patterns(FLAGS.input_file, "input_file")
-  outputs = _output_files(inputs)
-  _check_flags()
-  tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
-  vocabulary = pretraining_data.make_vocabulary(
-    tokenizer.encode, tokenizer.vocab, FLAGS.vocab_file
-  )
+  settings = pretraining_data_flags.settings()
+  inputs, outputs = pretraining_data_flags.find_files()
+  _check_processes()
+  pretraining_data_flags.warn_of_few_predictions()
+  vocabulary = pretraining_data_flags.read_vocabulary()
   text, work = files.Text(inputs), _Work()
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
@@ -108,25 +60,14 @@ def main() -> None:
       statistics.append(block.statistics)
       work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
-  total = pretraining_data.Statistics(*map(sum, zip(*statistics, strict=True)))
-  _print_summary(total, writer.count, text)
+  total = functools.reduce(pretraining_data.Statistics.plus, statistics)
+  pretraining_data_flags.print_summary(
+    total, writer.count, text.part_repeated()
+  )
   print(f"{', '.join(outputs)} written in {work.seconds():.1f} s")
 
 
-def _output_files(inputs: list[str]) -> list[str]:
-  outputs = list(filter(None, map(str.strip, FLAGS.output_file.split(","))))
-  if not outputs:
-    raise ValueError("--output_file: expected a file or a list of them")
-  taken = set(map(os.path.realpath, [*inputs, FLAGS.vocab_file]))
-  for path in outputs:
-    if os.path.realpath(path) in taken:
-      raise ValueError(f"--output_file: {path} is an input, or named twice")
-    taken.add(os.path.realpath(path))
-  return outputs
-
-
-def _check_flags() -> None:
-  """Checks what concerns this program alone, or two settings together."""
+def _check_processes() -> None:
   processes = FLAGS.num_processes
   if processes < 1:
     raise ValueError(f"--num_processes={processes}: expected at least 1")
@@ -134,12 +75,6 @@ def _check_flags() -> None:
     raise ValueError(
       f"--num_processes={processes} needs --documents_per_block, say 100:"
       " processes share the work by blocks of documents"
-    )
-  wanted = FLAGS.max_seq_length * FLAGS.masked_lm_prob
-  if FLAGS.max_predictions_per_seq < int(wanted):
-    _warn(
-      f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq} masks fewer"
-      f" tokens than --masked_lm_prob asks for, {wanted:.0f} in a full record"
     )
 
 
@@ -161,29 +96,6 @@ class _Work:
     if part:
       line = f"{part:.0%} in {line}, {self._progress.eta(part)} to go"
     self._progress.print_line(line)
-
-
-def _print_summary(
-  total: pretraining_data.Statistics, records: int, text: files.Text
-) -> None:
-  repeated = text.part_repeated()
-  print(
-    f"{total.documents:,} documents, {total.sentences:,} sentences"
-    f" ({repeated:.1%} repeated), {total.tokens:,} tokens"
-    f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
-    f" {total.tokens / total.sentences:.1f} a sentence)"
-  )
-  truncated = total.truncated_pairs / records
-  print(f"{records:,} records ({truncated:.1%} of them truncated)")
-  if repeated > _MANY_REPEATED_LINES:
-    _warn(
-      f"{repeated:.1%} of the lines repeat an earlier one. This is the usual"
-      " cause of a masked-LM loss that stays high: remove the repetitions"
-    )
-
-
-def _warn(message: str) -> None:
-  print(f"warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

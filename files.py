@@ -1,7 +1,8 @@
 """Paths, text and output files: globs, lines of UTF-8, all-or-nothing writing.
 
 TensorFlow is imported only for a path such as `gs://...`, inside the function
-that meets one: importing it takes seconds and hundreds of megabytes.
+that meets one: importing it takes seconds and hundreds of megabytes. Where it
+is not installed, `use_file_system` puts something else in its place.
 """
 
 import codecs
@@ -15,18 +16,40 @@ import hashlib
 import lzma
 import math
 import os
+import shutil
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 import zlib
 
 STANDARD_INPUT = "-"  # What `read_lines` calls it.
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
+_file_system: Any = None  # Of remote paths; None: TensorFlow's.
+
 
 def is_remote(path: str) -> bool:
-  """Returns whether only TensorFlow's file systems can open the path."""
+  """Returns whether only TensorFlow, or its stand-in, can open the path."""
   return "://" in path
+
+
+def use_file_system(file_system: Any) -> None:
+  """Opens remote paths otherwise than by TensorFlow from now on.
+
+  Args:
+    file_system: has the functions of `tf.io.gfile` that are used here, which
+      raise `OSError`; None for TensorFlow's own.
+  """
+  global _file_system
+  _file_system = file_system
+
+
+def _remote() -> Any:
+  if _file_system:
+    return _file_system
+  import tensorflow as tf  # Slow; only remote paths need it.
+
+  return tf.io.gfile
 
 
 def expand_patterns(patterns: str, flag: str) -> list[str]:
@@ -55,10 +78,8 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
 
 def _glob(pattern: str) -> list[str]:
   if is_remote(pattern):
-    import tensorflow as tf  # Slow; only remote paths need it.
-
     with _os_errors(pattern):
-      return sorted(tf.io.gfile.glob(pattern))
+      return sorted(_remote().glob(pattern))
   # A file may have a name that reads as a glob: `notes[1].txt`.
   matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
   return sorted(match for match in matches if not os.path.isdir(match))
@@ -134,9 +155,7 @@ def _next_line(lines: Iterator[bytes], path: str) -> bytes:
 def open_bytes(path: str) -> BinaryIO:
   """Opens a local or a remote file to read its bytes as they are."""
   if is_remote(path):
-    import tensorflow as tf  # Slow; only remote paths need it.
-
-    return tf.io.gfile.GFile(path, "rb")
+    return _remote().GFile(path, "rb")
   return open(path, "rb")
 
 
@@ -252,23 +271,21 @@ def _remove_if_exists(path: str) -> None:
 
 @contextlib.contextmanager
 def _replace_remote(path: str) -> Iterator[str]:
-  import tensorflow as tf  # Slow; only remote paths need it.
-
   temporary = f"{path}.tmp"
   with _os_errors(path):
-    tf.io.gfile.makedirs(os.path.dirname(path))
+    _remote().makedirs(os.path.dirname(path))
     try:
       yield temporary
-      tf.io.gfile.rename(temporary, path, overwrite=True)
+      _remote().rename(temporary, path, overwrite=True)
     finally:
-      if tf.io.gfile.exists(temporary):
-        tf.io.gfile.remove(temporary)
+      if _remote().exists(temporary):
+        _remote().remove(temporary)
 
 
 @contextlib.contextmanager
 def _os_errors(path: str) -> Iterator[None]:
   """Turns TensorFlow's errors about a remote path into `OSError`."""
-  if not is_remote(path):
+  if _file_system or not is_remote(path):
     yield
     return
   import tensorflow as tf  # Slow; only remote paths need it.
@@ -293,14 +310,49 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
     yield [stack.enter_context(replace_on_success(path)) for path in paths]
 
 
+@contextlib.contextmanager
+def working_folder(path: str) -> Iterator[str]:
+  """Makes a folder for what is written on the way to `path`; removes it.
+
+  Its name is always the same: the next run clears away what a killed one left.
+
+  Args:
+    path: the file that the work is for; the folder is beside it.
+
+  Yields:
+    The folder, in which files can be written.
+  """
+  folder, name = os.path.split(path)
+  working = os.path.join(folder, f".{name}.work")
+  if is_remote(path):
+    working = f"{path}.work"
+  try:
+    _remove_folder(working)
+    if is_remote(path):
+      with _os_errors(path):
+        _remote().makedirs(working)
+    else:
+      os.makedirs(working)
+    yield working
+  finally:
+    _remove_folder(working)
+
+
+def _remove_folder(path: str) -> None:
+  if not is_remote(path):
+    shutil.rmtree(path, ignore_errors=True)
+    return
+  with _os_errors(path):
+    if _remote().exists(path):
+      _remote().rmtree(path)
+
+
 def exists(path: str) -> bool:
   """Returns whether a file or folder is there, local or remote."""
   if not is_remote(path):
     return os.path.exists(path)
-  import tensorflow as tf  # Slow; only remote paths need it.
-
   with _os_errors(path):
-    return tf.io.gfile.exists(path)
+    return _remote().exists(path)
 
 
 def write_text(path: str, text: str) -> None:
@@ -331,7 +383,5 @@ def _write_pieces(path: str, pieces: Iterable[str]) -> None:
 def open_for_writing(path: str) -> BinaryIO:
   """Opens a local or a remote file to write bytes to it."""
   if is_remote(path):
-    import tensorflow as tf  # Slow; only remote paths need it.
-
-    return tf.io.gfile.GFile(path, "wb")
+    return _remote().GFile(path, "wb")
   return open(path, "wb")

@@ -108,6 +108,17 @@ def unframe_record(frame: bytes) -> bytes:
   return record
 
 
+def open_gzip(file: BinaryIO) -> BinaryIO:
+  """Opens a file into another one, which gets its bytes compressed.
+
+  Without name and time, equal records give equal files. Closing it does not
+  close the other.
+  """
+  return io.BufferedWriter(
+    gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0), _BUFFER_BYTES
+  )
+
+
 class ShardedWriter:
   """Writes records to several TFRecord files in turn.
 
@@ -158,11 +169,7 @@ class ShardedWriter:
       file = open(path, "wb", buffering=_BUFFER_BYTES)
     self._stack.callback(file.close)
     if compress:
-      file = io.BufferedWriter(
-        # Without name and time, equal records give equal files.
-        gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0),
-        _BUFFER_BYTES,
-      )
+      file = open_gzip(file)
       self._stack.callback(file.close)
     return file
 

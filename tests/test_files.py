@@ -138,6 +138,25 @@ def test_several_files_appear_together(tmp_path):
   assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_working_folder_is_cleared_before_and_after(tmp_path, scheme):
+  path = f"{scheme}{tmp_path}/out"
+  with files.working_folder(path) as folder:
+    (name,) = os.listdir(tmp_path)
+    assert name == ("out.work" if scheme else ".out.work")
+  assert os.listdir(tmp_path) == []
+  (tmp_path / name).mkdir()
+  (tmp_path / name / "of a killed run").touch()
+  with pytest.raises(ZeroDivisionError):
+    with files.working_folder(path) as folder:
+      assert os.listdir(tmp_path / name) == []
+      with files.open_for_writing(f"{folder}/a") as file:
+        file.write(b"text")
+      assert (tmp_path / name / "a").read_bytes() == b"text"
+      raise ZeroDivisionError
+  assert os.listdir(tmp_path) == []
+
+
 def test_remote_paths_go_through_tensorflow():
   import tensorflow as tf  # Slow; only this test needs it.
 

@@ -1,0 +1,51 @@
+"""Turns text into BERT's pre-training records on many machines: Apache Beam.
+
+  python create_pretraining_data_beam.py --input_file=corpus.txt \\
+      --vocab_file=vocab.txt --output_file=examples.tfrecord \\
+      --documents_per_block=1000 --direct_num_workers=2
+
+The records are those of `create_pretraining_data.py` with the same flags, in
+the same order, whatever runs the pipeline. Flags that are not listed here are
+Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
+"""
+
+import time
+
+import common_flags
+import files
+import pretraining_data_flags
+
+FLAGS = pretraining_data_flags.FLAGS
+
+
+def main(beam_arguments: list[str]) -> None:
+  """Makes the records and sums up what they were made of."""
+  start = time.monotonic()
+  settings = pretraining_data_flags.settings()
+  if not settings.documents_per_block:
+    raise ValueError(
+      "--documents_per_block=0: expected at least 2, say 1000: workers share "
+      "the work by blocks of documents"
+    )
+  import pretraining_pipeline  # Seconds; --help does without Beam.
+
+  files.use_file_system(pretraining_pipeline.FileSystem)
+  inputs, outputs = pretraining_data_flags.find_files()
+  pretraining_data_flags.warn_of_few_predictions()
+  work = pretraining_pipeline.Work(
+    inputs,
+    outputs,
+    pretraining_data_flags.read_vocabulary(),
+    settings,
+    FLAGS.compress,
+  )
+  outcome = pretraining_pipeline.make_records(work, beam_arguments)
+  pretraining_data_flags.print_summary(*outcome)
+  seconds = time.monotonic() - start
+  print(f"{', '.join(outputs)} written in {seconds:.1f} s")
+
+
+if __name__ == "__main__":
+  common_flags.run_program(
+    main, pretraining_data_flags.define_flags, takes_others=True
+  )

@@ -1,0 +1,138 @@
+"""Flags, checks and the summary of the programs that make pre-training records.
+
+`create_pretraining_data.py` works on one machine, its twin on Apache Beam.
+"""
+
+import os
+import sys
+
+from absl import flags
+
+import files
+import pretraining_data
+import tokenization
+
+FLAGS = flags.FLAGS
+
+_MANY_REPEATED_LINES = 0.05
+
+
+def define_flags() -> None:
+  """Declares the flags; all but the last two are the original's."""
+  flags.DEFINE_string(
+    "input_file",
+    None,
+    "Text files or globs, separated by commas, with a sentence a line and a "
+    "blank line between documents (the end of a file ends none); .gz and .xz "
+    "are decompressed.",
+  )
+  flags.DEFINE_string(
+    "output_file",
+    None,
+    "TFRecord files to write, separated by commas; records go to them in turn.",
+  )
+  flags.DEFINE_string("vocab_file", None, "WordPieces, one a line.")
+  flags.DEFINE_bool(
+    "do_lower_case", True, "Lower-cases and strips accents. False if cased."
+  )
+  flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, padded.")
+  flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "At most so many tokens of a record are masked; choose --max_seq_length "
+    "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
+  )
+  flags.DEFINE_float("masked_lm_prob", 0.15, "Part of tokens to be masked.")
+  flags.DEFINE_float(
+    "short_seq_prob", 0.1, "Part of the documents cut into shorter pairs."
+  )
+  flags.DEFINE_integer(
+    "dupe_factor", 10, "Times each document is used, masked differently."
+  )
+  flags.DEFINE_bool(
+    "do_whole_word_mask", False, "Masks all pieces of a word or none."
+  )
+  flags.DEFINE_integer("random_seed", 12345, "The same seed, the same records.")
+  flags.DEFINE_integer(
+    "documents_per_block",
+    0,
+    "Makes records of every so many documents by themselves, in bounded memory "
+    "but not the original's. 0: all at once.",
+  )
+  flags.DEFINE_bool("compress", False, "Writes GZIP files.")
+  flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
+
+
+def settings() -> pretraining_data.Settings:
+  """Makes the settings of the flags.
+
+  Raises:
+    ValueError: no records can come of them.
+  """
+  names = vars(pretraining_data.Settings())
+  return pretraining_data.Settings(**{n: FLAGS[n].value for n in names})
+
+
+def find_files() -> tuple[list[str], list[str]]:
+  """Returns the input files, of which there are some, and the output files.
+
+  Raises:
+    ValueError: an output is an input, too, or named twice.
+  """
+  inputs = files.expand_patterns(FLAGS.input_file, "input_file")
+  outputs = list(filter(None, map(str.strip, FLAGS.output_file.split(","))))
+  if not outputs:
+    raise ValueError("--output_file: expected a file or a list of them")
+  taken = set(map(os.path.realpath, [*inputs, FLAGS.vocab_file]))
+  for path in outputs:
+    if os.path.realpath(path) in taken:
+      raise ValueError(f"--output_file: {path} is an input, or named twice")
+    taken.add(os.path.realpath(path))
+  return inputs, outputs
+
+
+def read_vocabulary() -> pretraining_data.Vocabulary:
+  """Makes the tokenizer and reads the vocabulary of --vocab_file."""
+  tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+  return pretraining_data.make_vocabulary(
+    tokenizer.encode, tokenizer.vocab, FLAGS.vocab_file
+  )
+
+
+def warn_of_few_predictions() -> None:
+  """Warns if records have no room for what --masked_lm_prob asks for."""
+  wanted = FLAGS.max_seq_length * FLAGS.masked_lm_prob
+  if FLAGS.max_predictions_per_seq < int(wanted):
+    _warn(
+      f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq} masks fewer"
+      f" tokens than --masked_lm_prob asks for, {wanted:.0f} in a full record"
+    )
+
+
+def print_summary(
+  total: pretraining_data.Statistics, records: int, repeated: float
+) -> None:
+  """Sums up what the records were made of.
+
+  Args:
+    total: counts of all blocks.
+    records: how many there are.
+    repeated: part of the lines that equal an earlier one.
+  """
+  print(
+    f"{total.documents:,} documents, {total.sentences:,} sentences"
+    f" ({repeated:.1%} repeated), {total.tokens:,} tokens"
+    f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
+    f" {total.tokens / total.sentences:.1f} a sentence)"
+  )
+  truncated = total.truncated_pairs / records
+  print(f"{records:,} records ({truncated:.1%} of them truncated)")
+  if repeated > _MANY_REPEATED_LINES:
+    _warn(
+      f"{repeated:.1%} of the lines repeat an earlier one. This is the usual"
+      " cause of a masked-LM loss that stays high: remove the repetitions"
+    )
+
+
+def _warn(message: str) -> None:
+  print(f"warning: {message}", file=sys.stderr)
