@@ -29,7 +29,7 @@ test: $(VENV)/requirements-dev
 	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
 test-slow: $(VENV)/requirements-dev
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep
 
 lint: $(VENV)/requirements-dev
 	$(RUN) -m ruff check .

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+import checkpoint_index
 import files
 import huggingface
 
@@ -24,7 +25,13 @@ import huggingface
 _TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
 _TEMPORARY = ".writing"
 # What TensorFlow's reader raises on a file that is damaged or cut short.
-_READ_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
+_READ_ERRORS = (
+  tf.errors.OpError,
+  OSError,
+  RuntimeError,
+  ValueError,
+  IndexError,
+)
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 
 
@@ -127,7 +134,13 @@ def read_step(prefix: str) -> int:
   reader, shapes = _open(prefix)
   if "global_step" not in shapes:
     return 0
-  return int(_value(reader, prefix, "global_step"))
+  value = np.asarray(_value(reader, prefix, "global_step"))
+  if value.shape or value.dtype.kind not in "iu":
+    raise ValueError(
+      f"{prefix}: global_step has shape {value.shape} and dtype {value.dtype};"
+      " expected an integer"
+    )
+  return int(value)
 
 
 def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -195,6 +208,9 @@ def load(
     raise ValueError(f"{prefix} does not fit the model: {'; '.join(faults)}")
   # Everything is read, and its checksum proved, before anything is assigned.
   values = {name: _value(reader, prefix, name) for name in shared}
+  for name, value in values.items():
+    if np.asarray(value).dtype.kind in "OSU":
+      raise ValueError(f"{prefix}: {name} holds text; expected numbers")
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
   return Loaded(missing, unused)
@@ -364,6 +380,7 @@ def _open(prefix: str):
     folder = huggingface.Folder(prefix)
     return folder, folder.get_variable_to_shape_map()
   try:
+    checkpoint_index.check(prefix)
     reader = tf.train.load_checkpoint(prefix)
     return reader, reader.get_variable_to_shape_map()
   except _READ_ERRORS as error:
@@ -374,14 +391,22 @@ def _open(prefix: str):
 
 def _value(reader, prefix: str, name: str) -> np.ndarray:
   try:
-    return reader.get_tensor(name)
-  except tf.errors.UnimplementedError:
-    # The reader cannot put a partitioned variable of the V1 format together.
-    dtype = reader.get_variable_to_dtype_map()[name]
-    return tf.raw_ops.Restore(
-      file_pattern=prefix, tensor_name=name, dt=dtype
-    ).numpy()
+    return _read_value(reader, prefix, name)
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
       f"{prefix}: {name} is damaged: {_message(error)}"
     ) from error
+
+
+def _read_value(reader, prefix: str, name: str) -> np.ndarray:
+  try:
+    return reader.get_tensor(name)
+  except tf.errors.UnimplementedError:
+    # The reader cannot put a partitioned variable of the V1 format together.
+    try:
+      dtype = reader.get_variable_to_dtype_map()[name]
+    except TypeError as error:  # Its number is that of none.
+      raise ValueError(str(error)) from None
+    return tf.raw_ops.Restore(
+      file_pattern=prefix, tensor_name=name, dt=dtype
+    ).numpy()

@@ -241,6 +241,11 @@ class Folder:
     return {tensor: opened[name] for tensor, name in places.items()}
 
   def _match(self, stored: Mapping[str, Any]) -> dict[str, tuple]:
+    if self.config.num_hidden_layers > len(stored):
+      raise ValueError(
+        f"{self.path}: num_hidden_layers is {self.config.num_hidden_layers} in "
+        f"{CONFIG}, the weights are {len(stored)}"
+      )
     known = {v.hugging_face: v for v in variables(self.config)}
     places, unknown = {}, []
     for name in sorted(stored):
@@ -330,9 +335,10 @@ def read_settings(folder: str) -> dict[str, Any]:
 
 
 def _read_json(path: str) -> dict[str, Any]:
+  text = "\n".join(files.read_lines(path))
   try:
-    contents = json.loads("\n".join(files.read_lines(path)))
-  except (json.JSONDecodeError, RecursionError) as error:
+    contents = json.loads(text)
+  except (ValueError, RecursionError) as error:
     raise ValueError(f"{path}: not a JSON file: {error}") from None
   if not isinstance(contents, dict):
     raise ValueError(f"{path}: expected a JSON object")

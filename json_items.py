@@ -12,6 +12,8 @@ from typing import Any
 import files
 
 _WHITESPACE = re.compile(r"[ \t\r\n]*")
+# Behind a number it may be the beginning of more of it: of 1.5, of 1e-5.
+_NUMBER_GOES_ON = re.compile(r"[.eE+-]*")
 
 
 def read_list(path: str, key: str) -> Iterator[Any]:
@@ -120,13 +122,15 @@ class _Scanner:
     while True:
       try:
         value, end = self._decode(self._text, self._position)
-        # A number may go on behind what has been read.
-        if end < len(self._text) or not self._fill():
+        rest = _NUMBER_GOES_ON.match(self._text, end).end()
+        if rest < len(self._text) or not self._fill():
           self._position = end
           return value
       except json.JSONDecodeError as error:
         reason, position = error.msg, error.pos - self._position
         if not self._fill():
           raise self.error(reason, position) from None
+      except ValueError:
+        raise self.error("a number of thousands of digits") from None
       except RecursionError:
         raise self.error("brackets nested too deeply") from None

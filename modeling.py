@@ -147,7 +147,8 @@ class BertConfig:
       self._check_range(field.name, getattr(self, field.name), field.type)
     if self.hidden_act not in ACTIVATIONS:
       raise ValueError(
-        f"hidden_act is {self.hidden_act!r}; known: {', '.join(ACTIVATIONS)}"
+        f"hidden_act is {self.hidden_act!r:.80}; known: "
+        f"{', '.join(ACTIVATIONS)}"
       )
     if self.hidden_size % self.num_attention_heads:
       raise ValueError(
@@ -160,12 +161,14 @@ class BertConfig:
     if kind is int:
       # bool is an int to Python, not to a reader of the file.
       if type(value) is not int or value < 1:
-        raise ValueError(f"{name} is {value!r}; expected an integer above 0")
+        raise ValueError(
+          f"{name} is {value!r:.80}; expected an integer above 0"
+        )
     elif kind is float:
       number = type(value) in (int, float)
       if not number or not 0 <= value < (1 if "dropout" in name else math.inf):
         raise ValueError(
-          f"{name} is {value!r}; expected a number in [0, "
+          f"{name} is {value!r:.80}; expected a number in [0, "
           f"{'1)' if 'dropout' in name else 'infinity)'}"
         )
 
@@ -183,7 +186,8 @@ class BertConfig:
       fields = _from_hugging_face(fields, known)
     unknown = sorted(set(fields) - known - _IGNORED_CONFIG_KEYS)
     if unknown:
-      raise ValueError(f"unknown keys: {', '.join(unknown)}")
+      names = (name if name.isprintable() else repr(name) for name in unknown)
+      raise ValueError(f"unknown keys: {', '.join(names):.999}")
     if "vocab_size" not in fields:
       raise ValueError("vocab_size is missing")
     return cls(**{k: v for k, v in fields.items() if k in known})
@@ -200,13 +204,13 @@ class BertConfig:
         fields = json.loads(file.read().decode("utf-8"))
     except tf.errors.OpError as error:
       raise ValueError(f"{path}: cannot be read: {error.message}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
       raise ValueError(f"{path}: not a JSON file: {error}") from error
     if not isinstance(fields, dict):
       raise ValueError(f"{path}: expected a JSON object of the config's fields")
     try:
       return cls.from_dict(fields)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # Of lists, shown in one.
       raise ValueError(f"{path}: {error}") from error
 
   def to_json_string(self) -> str:
@@ -220,12 +224,12 @@ def _from_hugging_face(fields: dict[str, Any], known: set[str]):
   for name, expected in _HUGGING_FACE_SETTINGS.items():
     if fields.get(name, expected) != expected:
       raise ValueError(
-        f"{name} is {fields[name]!r}; this BERT has {expected!r} only"
+        f"{name} is {fields[name]!r:.80}; this BERT has {expected!r} only"
       )
   name = fields.get("hidden_act", "gelu")
   if not isinstance(name, str) or name not in HUGGING_FACE_ACTIVATIONS:
     raise ValueError(
-      f"hidden_act is {name!r}; known of Hugging Face's: "
+      f"hidden_act is {name!r:.80}; known of Hugging Face's: "
       f"{', '.join(HUGGING_FACE_ACTIVATIONS)}"
     )
   # The rest tells how to train, generate text, or call the labels.

@@ -117,7 +117,7 @@ def _read_json(path: str) -> Iterator[Example]:
         f" {tables.describe(choices)}"
       )
     yield Example(
-      str(index) if example_id is None else str(example_id),
+      str(index) if example_id is None else _to_id(example_id, place),
       _to_text(context, place, "context"),
       _to_text(question, place, "question"),
       tuple(_to_text(choice, place, "choices") for choice in choices),
@@ -133,6 +133,15 @@ def _to_text(value: Any, place: str, name: str) -> str:
     return value.strip()
   raise ValueError(
     f"{place}: {name!r} must hold strings, found {tables.describe(value)}"
+  )
+
+
+def _to_id(value: Any, place: str) -> str:
+  if isinstance(value, str):  # Or a number of a JSON file.
+    return str(value)
+  raise ValueError(
+    f"{place}: 'id' must be a string or a number, found"
+    f" {tables.describe(value)}"
   )
 
 

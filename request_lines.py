@@ -81,7 +81,7 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
   try:
     with sys.stdin.buffer if is_standard else opener(path) as source:
       yield from source
-  except (zlib.error, lzma.LZMAError, EOFError) as error:
+  except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
     raise ValueError(f"{path}: damaged compressed file ({error})") from None
 
 
@@ -103,6 +103,11 @@ def _parse_json(text, model):
     request = json.loads(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"not JSON: {error}") from None
-  return model.check(request) | (
-    {"id": request["id"]} if "id" in request else {}
-  )
+  checked = model.check(request)
+  if "id" in request:
+    checked["id"] = request["id"]
+    try:
+      json.dumps(checked["id"], ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+      raise ValueError(f"id cannot be written: {error}") from None
+  return checked

@@ -12,12 +12,16 @@ compressed; of a JSON file no more than an article is in memory.
 from collections.abc import Iterable
 from collections.abc import Iterator
 import itertools
+import reprlib
 from typing import Any, NamedTuple
 
 import json_items
 import tables
 
 _COLUMNS = ("id", "question", "context")
+# Writes any value, however long or deep, on a part of a line.
+_shown = reprlib.Repr()
+_shown.maxstring = 80
 
 
 class Answer(NamedTuple):
@@ -91,11 +95,13 @@ def unique_questions(
 
 def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
   title = article.get("title", "") if isinstance(article, dict) else ""
-  place = f"{path}: article {title!r}"
+  place = f"{path}: article {_shown.repr(title)}"
   for paragraph in _list(article, "paragraphs", place):
     questions = _list(paragraph, "qas", place)
     ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
-    near = f"{path}: question {ids[0]!r}" if questions else place
+    near = place
+    if questions:
+      near = f"{path}: question {_shown.repr(ids[0])}"
     context = _text(paragraph, "context", near)
     read = []
     for number, (question, question_id) in enumerate(
@@ -107,7 +113,8 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
         raise ValueError(
           f"{place}: question {number} of a paragraph has no 'id'"
         )
-      near = f"{path}: question {question_id!r}"
+      near = f"{path}: question {_shown.repr(question_id)}"
+      _check_unicode(question_id, "id", near)
       read.append(
         Question(
           question_id,
@@ -160,16 +167,22 @@ def _text(value: Any, key: str, place: str) -> str:
   if found is None:
     raise ValueError(f"{place}: no {key!r}")
   if not isinstance(found, str):
-    raise ValueError(f"{place}: expected a text as {key!r}, found {found!r}")
+    raise ValueError(
+      f"{place}: expected a text as {key!r}, found {_shown.repr(found)}"
+    )
   if not found.strip():
     raise ValueError(f"{place}: the {key} is empty")
+  _check_unicode(found, key, place)
+  return found
+
+
+def _check_unicode(text: str, key: str, place: str) -> None:
   try:
-    found.encode()
+    text.encode()
   except UnicodeEncodeError:
     raise ValueError(
       f"{place}: the {key} holds half of a surrogate pair"
     ) from None
-  return found
 
 
 def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
@@ -185,18 +198,26 @@ def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
       pairs = zip(answers["text"], answers["answer_start"], strict=True)
     else:
       pairs = [(a["text"], a.get("answer_start")) for a in answers]
-    return tuple(
-      Answer(_checked(text, str), None if at is None else int(at))
-      for text, at in pairs
-    )
+    return tuple(Answer(_to_text(text), _to_start(at)) for text, at in pairs)
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
       f"{place}: expected as 'answers' a list of"
-      f' {{"text": "...", "answer_start": 0}}, found {str(answers)[:80]}'
+      ' {"text": "...", "answer_start": 0}, found'
+      f" {_shown.repr(answers)}"
     ) from None
 
 
-def _checked(value: Any, kind: type) -> Any:
-  if not isinstance(value, kind):
+def _to_text(value: Any) -> str:
+  if not isinstance(value, str):
     raise TypeError
+  value.encode()  # Half of a surrogate pair is a ValueError.
   return value
+
+
+def _to_start(value: Any) -> int | None:
+  if value is None:
+    return None
+  # int() would take 1.5 for 1, and infinity for an error of another kind.
+  if isinstance(value, float) and not value.is_integer():
+    raise ValueError
+  return int(value)

@@ -5,6 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.util import saved_tensor_slice_pb2
+import tiny_index
 
 import checkpoints
 import heads
@@ -166,6 +168,33 @@ def test_an_index_that_is_cut_short_is_one_line(tmp_path):
   index.write_bytes(index.read_bytes()[:20])
   with pytest.raises(ValueError, match="not a readable checkpoint"):
     list(checkpoints.read(prefix))
+
+
+@pytest.mark.parametrize("step", [[1, 2], 1.5, "text"])
+def test_a_step_that_is_no_integer_is_named(tmp_path, step):
+  prefix = checkpoints.write(str(tmp_path), {"global_step": np.array(step)})
+  with pytest.raises(ValueError, match="ckpt: global_step has shape .* dtype"):
+    checkpoints.read_step(prefix)
+
+
+def test_text_is_no_value_of_a_variable(tmp_path):
+  prefix = checkpoints.write(str(tmp_path), {"a": np.array("text")})
+  with pytest.raises(ValueError, match="ckpt: a holds text; expected numbers"):
+    checkpoints.load(prefix, make_variables(a=0.0))
+
+
+def test_a_damaged_dtype_of_the_first_format_is_named(tmp_path):
+  meta = saved_tensor_slice_pb2.SavedTensorSlices()
+  meta.meta.versions.producer = 1
+  tensor = meta.meta.tensor.add(name="a", type=0)
+  tensor.shape.dim.add(size=2)
+  for start in (0, 1):
+    tensor.slice.add().extent.add(start=start, length=1)
+  block = tiny_index.make_block([(b"", meta.SerializeToString())])
+  path = tmp_path / "old.ckpt"
+  path.write_bytes(tiny_index.make_table(block))
+  with pytest.raises(ValueError, match="old.ckpt: a is damaged: 0 does not"):
+    dict(checkpoints.read(str(path)))
 
 
 def test_a_failed_write_leaves_the_older_checkpoint(tmp_path):

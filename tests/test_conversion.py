@@ -436,6 +436,14 @@ def make_index(weight_map):
     ),
     (write("config.json", b"{"), "config.json: not a JSON file: "),
     (write("config.json", b"[1]"), "config.json: expected a JSON object"),
+    (
+      write("config.json", b'{"model_type": %s}' % (b"9" * 5000)),
+      "config.json: not a JSON file: Exceeds the limit",
+    ),
+    (
+      edit(num_hidden_layers=10**12),
+      "there: num_hidden_layers is 1000000000000 in config.json, the weights",
+    ),
     (edit(model_type="drop"), 'config.json: no model_type; add "model_type"'),
     (
       edit(model_type="roberta"),

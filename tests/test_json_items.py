@@ -29,6 +29,20 @@ def test_items_do_not_depend_on_how_the_file_is_read(tmp_path, ascii_only):
   assert list(json_items.read_list(str(path), "data")) == LIST
 
 
+@pytest.mark.parametrize("number", ["1.5", "-2e-7", "30E+5", "4"])
+def test_a_number_may_be_cut_at_its_point_or_exponent(
+  tmp_path, monkeypatch, number
+):
+  path = tmp_path / "list.json"
+  path.write_text(f'{{"data": [{number}]}}')
+  content = path.read_text()
+  for cut in range(len(content)):
+    chunks = [content[:cut], *content[cut:]]
+    monkeypatch.setattr(files, "read_chunks", lambda path, c=chunks: iter(c))
+    found = list(json_items.read_list(str(path), "data"))
+    assert found == [float(number)]
+
+
 def test_compressed_and_indented(tmp_path):
   path = tmp_path / "list.json.gz"
   path.write_bytes(gzip.compress(TEXT.encode()))
@@ -55,6 +69,7 @@ def test_items_come_before_the_rest_is_read(tmp_path):
     ('{"data":3}', ":1:9: not the JSON expected: expected '[', found '3'"),
     ("[1]", ":1:1: not the JSON expected: expected '{', found '['"),
     ("", ":1:1: not the JSON expected: expected '{', found the end"),
+    ('{"data": [%s]}' % ("9" * 5000), ":1:11: not the JSON expected: a number"),
     ('{"v": 1}', ": expected a list under the key 'data'"),
   ],
 )

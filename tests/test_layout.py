@@ -22,6 +22,7 @@ FLOORS = {
   "records.py": 0,
   "tokenization.py": 0,
   "worker_processes.py": 0,
+  "checkpoint_index.py": 1,
   "checkpoints.py": 1,
   "classification.py": 1,
   "classification_results.py": 1,

@@ -196,6 +196,8 @@ class TestConfig:
     ("fields", "message"),
     [
       ({"hiden_size": 8}, "unknown keys: hiden_size"),
+      ({"two\nlines": 8}, r"unknown keys: 'two\nlines'"),
+      ({"hidden_size": ["long"] * 99}, "is ['long', 'long', 'long', 'long',"),
       ({"hidden_size": 10, "num_attention_heads": 4}, "(4) does not divide"),
       ({"hidden_act": "swish"}, "hidden_act is 'swish'; known: gelu, gelu_erf"),
       ({"num_hidden_layers": 0}, "num_hidden_layers is 0; expected an integer"),
@@ -212,12 +214,15 @@ class TestConfig:
       modeling.BertConfig.from_json_file(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
   @pytest.mark.parametrize(
     ("content", "message"),
     [
       (b"{", "not a JSON file"),
       (b"\xff", "not a JSON file"),
+      (b"[" * 5000, "bert_config.json: not a JSON file: maximum recursion"),
+      (b'{"vocab_size": %s}' % (b"9" * 5000), "json: not a JSON file: Exceeds"),
       (b"[]", "expected a JSON object"),
       (b"{}", "vocab_size is missing"),
       (None, "cannot be read"),

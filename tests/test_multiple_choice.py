@@ -105,6 +105,11 @@ FAULTS = {
     '{"context": "a", "choices": ["b", 3]}\n',
     ":1: 'choices' must hold strings, found the number 3",
   ),
+  "an id that is a list": (
+    "data.jsonl",
+    '{"id": [1], "context": "a", "choices": ["b", "c"]}\n',
+    ":1: 'id' must be a string or a number, found a list",
+  ),
   "nothing asked": (
     "data.jsonl",
     '{"context": " ", "choices": ["b", "c"]}\n',

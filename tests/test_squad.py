@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 
 import pytest
 
@@ -146,6 +147,36 @@ def test_tables_with_and_without_names(tmp_path, text):
       squad_json({"question": "half \ud83d"}),
       ": question 'q1': the question holds half of a surrogate pair",
     ),
+    (
+      "a.json",
+      squad_json({"id": "half \ud83d"}),
+      ": question 'half \\ud83d': the id holds half of a surrogate pair",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": [{"text": "\ud83d", "answer_start": 0}]}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": [{"text": "R", "answer_start": math.inf}]}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": [{"text": "o", "answer_start": 1.5}]}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"answers": "two\nlines"}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
+      squad_json({"question": ["long"] * 99}),
+      ": question 'q1': expected a text as 'question', found ['long', 'long',",
+    ),
     ("a.jsonl", '{"id": "1", "question": "Q"}', ":1: no 'context'"),
     ("a.jsonl", '\n{"id": "1", "question": Q}', ":2: "),
     ("a.tsv", "1\tQ\tC\n2\tQ\n", ":2: "),
@@ -159,7 +190,7 @@ def test_faults_are_placed(tmp_path, name, text, message):
   with pytest.raises(ValueError) as caught:
     read(path, text)
   assert str(caught.value).startswith(f"{path}{message}")
-  assert "\n" not in str(caught.value)
+  assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
 def test_an_id_is_given_once(tmp_path):

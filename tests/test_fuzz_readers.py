@@ -1,0 +1,321 @@
+"""Readers of text files on damaged files: a value or an error for the user."""
+
+import functools
+import gzip
+import json
+import lzma
+from unittest import mock
+
+import fuzzing
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+import classification
+import classification_tasks
+import exported_model
+import files
+import json_items
+import multiple_choice
+import request_lines
+import squad
+import tables
+import tagging
+
+pytestmark = pytest.mark.fuzz
+
+TSV = 'id\ttext\ttext_b\tlabel\n1\tA "b" c\td\t0\n2\tcaf\xe9\t\u4e2d\t1\n'
+CSV = 'id,text,text_b,label\r\n1,"a ""b"", c",d,0\r\n2,"x\ny",\u4e2d,1\r\n'
+JSONL = (
+  '{"id": 1, "text": "a \\"b\\"", "text_b": "d", "label": "x"}\n'
+  '{"id": "2", "text": "\\u00e9", "text_b": "\u4e2d", "label": ["x", 1.5]}\n'
+)
+CONLL = (
+  "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n"
+  "\u4e2d NN I-NP B-LOC\n\n-DOCSTART- -X- O O\n\nPeter NNP I-NP I-PER\n"
+)
+CONLL_TABS = "EU\tB-ORG\nrejects\tO\n\n\u4e2d\tS-LOC\n"
+SQUAD = {
+  "version": "2.0",
+  "data": [
+    {
+      "title": "T",
+      "paragraphs": [
+        {
+          "context": "Rome is old.",
+          "qas": [
+            {
+              "id": "q1",
+              "question": "What?",
+              "answers": [{"text": "Rome", "answer_start": 0}],
+              "is_impossible": False,
+            },
+            {"id": 2, "question": "Who?", "answers": [], "is_impossible": True},
+          ],
+        },
+      ],
+    },
+  ],
+}
+SQUAD_ROW = {
+  "id": "1",
+  "question": "What?",
+  "context": "Rome is old.",
+  "answers": {"text": ["Rome"], "answer_start": [0]},
+}
+SQUAD_TSV = "id\tquestion\tcontext\n1\tWhat?\tRome is old.\n"
+SWAG = (
+  ",sent1,sent2,ending0,ending1,ending2,label\n"
+  '0,A b.,He,"runs, fast",sits,eats,2\n1,C d.,,one,two,,0\n'
+)
+SWAG_TSV = "id\tsent1\tending0\tending1\tlabel\n7\tA b.\tc\td\t1\n"
+SWAG_ROW = {
+  "id": 7,
+  "context": "A.",
+  "question": "Who?",
+  "choices": ["b", "c"],
+  "label": 1,
+}
+REQUEST = {"id": 1, "text": "a b", "text_pair": "c"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("fuzz")
+
+
+def whole(read):
+  return lambda *args, **options: list(read(*args, **options))
+
+
+def read_examples(path, **options):
+  """Reads a file of unknown columns as run_classifier does."""
+  table = classification_tasks.find_table(path, **options)
+  examples = list(classification.read_examples(table))
+  is_list = any(isinstance(example.label, tuple) for example in examples)
+  problem = "multi_label" if is_list else "single_label"
+  return examples, classification.find_labels(examples, problem)
+
+
+def read_tagged(path):
+  """Reads a file of unknown scheme as run_tagging does."""
+  source = tagging.Source(path, scheme="none")
+  source = source._replace(scheme=tagging.find_scheme(source))
+  sentences = list(tagging.read_sentences(source))
+  scheme = tagging.label_scheme(source.scheme)
+  for sentence in sentences:
+    tags = tagging.convert_tags(sentence.tags, scheme)
+    assert len(tags) == len(sentence.words)
+  return sentences, tagging.find_labels(sentences, source.scheme)
+
+
+def read_as(format):
+  return lambda path: list(
+    tagging.read_sentences(tagging.Source(path, format, scheme="iob1"))
+  )
+
+
+def read_paragraphs(path):
+  return list(squad.unique_questions(squad.read_paragraphs(path)))
+
+
+rows = whole(tables.read_rows)
+columns = whole(tables.read_columns)
+choices = whole(multiple_choice.read_examples)
+READERS = {
+  "rows.tsv": (rows, TSV),
+  "rows.csv": (rows, CSV),
+  "rows.jsonl": (rows, JSONL),
+  "quoted.tsv": (functools.partial(rows, quoting=True), TSV),
+  "plain.csv": (functools.partial(rows, quoting=False), CSV),
+  "columns.tsv": (functools.partial(columns, columns=("text", "label")), TSV),
+  "numbers.csv": (functools.partial(columns, columns=(1, -1, None)), CSV),
+  "keys.jsonl": (functools.partial(columns, columns=("text", "id")), JSONL),
+  "short.tsv": (
+    functools.partial(columns, columns=(-1, 3), skips_short_rows=True),
+    TSV,
+  ),
+  "examples.tsv": (read_examples, TSV),
+  "examples.csv": (read_examples, CSV),
+  "examples.jsonl": (read_examples, JSONL),
+  "predict.tsv": (functools.partial(read_examples, label_required=False), TSV),
+  "labels.txt": (classification.read_labels, "entailment\nneutral\n"),
+  "iob.txt": (read_tagged, CONLL),
+  "iobes.txt": (read_tagged, CONLL_TABS),
+  "conll.txt": (read_as("conll"), CONLL),
+  "untagged.txt": (read_as("untagged"), CONLL),
+  "text.txt": (read_as("text"), "Rome, (\u4e2d\u6587) U.S.!\n\nOld.\n"),
+  "characters.txt": (read_as("characters"), "Rome \u4e2d\u6587\n"),
+  "squad.json": (read_paragraphs, json.dumps(SQUAD)),
+  "indented.json": (read_paragraphs, json.dumps(SQUAD, indent=1)),
+  "squad.jsonl": (read_paragraphs, json.dumps(SQUAD_ROW) + "\n"),
+  "squad.tsv": (read_paragraphs, SQUAD_TSV),
+  "swag.csv": (choices, SWAG),
+  "swag.tsv": (choices, SWAG_TSV),
+  "swag.jsonl": (choices, json.dumps(SWAG_ROW) + "\n"),
+  "lines.txt": (whole(files.read_lines), "a\n\u4e2d\n"),
+  "chunks.txt": (
+    whole(functools.partial(files.read_chunks, size=3)),
+    "a\u4e2d",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(data=st.data())
+def test_any_file_is_a_value_or_one_line(folder, name, data):
+  read, valid = READERS[name]
+  content = data.draw(fuzzing.mutated(valid.encode()) | fuzzing.any_bytes())
+  path = folder / name
+  path.write_bytes(content)
+  value = fuzzing.value_or_error(read, path)
+  fuzzing.check_writable(value)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_mutated_is_valid(folder, name):
+  read, valid = READERS[name]
+  path = folder / name
+  path.write_bytes(valid.encode())
+  assert read(str(path))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+@given(data=st.data())
+def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
+  ending = {gzip.compress: "gz", lzma.compress: "xz"}[pack]
+  # A gzip file holds the time; the examples must stay the same.
+  options = {"mtime": 0} if ending == "gz" else {}
+  packed = pack(TSV.encode(), **options)
+  path = folder / f"rows.tsv.{ending}"
+  path.write_bytes(data.draw(fuzzing.mutated(packed) | fuzzing.any_bytes()))
+  fuzzing.check_writable(fuzzing.value_or_error(rows, path))
+  fuzzing.value_or_error(read_requests, path)
+
+
+# Values of every kind in every place.
+JSON_READERS = {
+  "squad.json": (read_paragraphs, SQUAD),
+  "squad.jsonl": (read_paragraphs, SQUAD_ROW),
+  "swag.jsonl": (choices, SWAG_ROW),
+  "examples.jsonl": (
+    read_examples,
+    {"id": 1, "text": "a", "text_b": "b", "label": ["x", 1]},
+  ),
+}
+
+
+@pytest.mark.parametrize("name", JSON_READERS)
+@given(data=st.data())
+def test_any_json_value_is_a_value_or_one_line(folder, name, data):
+  read, valid = JSON_READERS[name]
+  path = folder / name
+  path.write_text(json.dumps(data.draw(fuzzing.mutated_json(valid))))
+  fuzzing.check_writable(fuzzing.value_or_error(read, path))
+
+
+# Lists in JSON, item by item.
+
+
+def load_list(text, key):
+  """Reads with Python's reader what `json_items.read_list` should yield."""
+  top = []
+
+  def note(pairs):
+    top[:] = pairs  # The last object to end is the outermost.
+    return dict(pairs)
+
+  value = json.loads(text, object_pairs_hook=note)
+  lists = [value for name, value in top if name == key]
+  if not isinstance(value, dict) or not lists:
+    raise ValueError("no object, or no such key")
+  if not all(isinstance(value, list) for value in lists):
+    raise ValueError("no list")
+  return [item for items in lists for item in items]
+
+
+@given(
+  content=fuzzing.mutated(
+    json.dumps({"a": 1.5, "data": [1, "x", [2e5, {"b": None}]]}).encode()
+  ),
+  size=st.integers(1, 9),
+)
+def test_items_are_those_of_pythons_reader(folder, content, size):
+  path = folder / "items.json"
+  path.write_bytes(content)
+  # Every value is cut somewhere if what is read at once is short.
+  read_chunks = functools.partial(files.read_chunks, size=size)
+  with mock.patch.object(files, "read_chunks", read_chunks):
+    found = fuzzing.value_or_error(
+      lambda path: list(json_items.read_list(path, "data")), path
+    )
+  try:
+    expected = load_list(content.decode("utf-8").removeprefix("\ufeff"), "data")
+  except (ValueError, RecursionError):
+    expected = None
+  assert repr(found) == repr(expected)  # NaN is not equal to itself.
+
+
+# Columns added to a file.
+
+
+@given(content=fuzzing.mutated(CONLL.encode(), CONLL_TABS.encode()))
+def test_a_column_that_is_added_is_read_again(folder, content):
+  path, other = folder / "words.txt", folder / "tagged.txt"
+  path.write_bytes(content)
+  source = tagging.Source(str(path), "untagged")
+  sentences = fuzzing.value_or_error(whole(read_as("untagged")), path)
+  if sentences is None:
+    return
+  words = [s.words for s in sentences]
+  tags = [f"B-{i}" for i in range(sum(map(len, words)))]
+  lines = tagging.append_column(source, tags)
+  other.write_text("".join(f"{line}\n" for line in lines), newline="")
+  tagged = list(tagging.read_sentences(tagging.Source(str(other), "untagged")))
+  assert [s.words for s in tagged] == words
+  lasts = [row.split()[-1] for row in other.read_text().split("\n") if row]
+  assert [tag for tag in lasts if tag.startswith("B-")][-len(tags) :] == tags
+
+
+# Requests.
+
+
+class Model(exported_model.ExportedModel):
+  """One that only says what it takes."""
+
+  def __init__(self, *names):
+    self.inputs = tuple(
+      exported_model.Input(name, name != "text_pair") for name in names
+    )
+
+
+def read_requests(path, format="auto", names=("text",)):
+  return list(request_lines.read(None, path, format, Model(*names)))
+
+
+@pytest.mark.parametrize("names", [("text",), ("text", "text_pair")])
+@pytest.mark.parametrize("format", request_lines.FORMATS)
+@given(data=st.data())
+def test_any_request_is_answered(folder, format, names, data):
+  valid = {
+    "lines": "a b\n\u4e2d\n",
+    "tsv": "a\tb\nc\td\n",
+    "jsonl": json.dumps(REQUEST) + "\n",
+  }[format].encode()
+  content = data.draw(
+    fuzzing.mutated(valid)
+    | fuzzing.mutated_json(REQUEST).map(lambda v: json.dumps(v).encode())
+    | fuzzing.any_bytes()
+  )
+  path = folder / "requests.txt"
+  path.write_bytes(content)
+  read = functools.partial(read_requests, format=format, names=names)
+  lines = fuzzing.value_or_error(read, path)
+  assert (
+    len(lines) == len(content.splitlines(keepends=True)) or b"\r" in content
+  )
+  for index, line in enumerate(lines):
+    assert line.shown["index"] == index
+    assert (line.request is None) == bool(line.error)
+    fuzzing.check_writable([line.shown, line.request, line.error])
+    assert len(line.error.splitlines()) <= 1
