@@ -16,6 +16,9 @@ import fine_tuning_flags
 
 FLAGS = flags.FLAGS
 
+# These, too, must not change when training goes on.
+_TRAINING_FLAGS = ("class_weights",)
+
 
 def define_flags() -> None:
   """Declares the flags of this program."""
@@ -184,8 +187,9 @@ def open_inputs(
   if FLAGS.do_predict:
     kinds.append("predict")
   inputs = classifier_inputs.Inputs(task, options, private, kinds)
-  if FLAGS.do_train:
-    fine_tuning_flags.check_training_settings(folder, _training(inputs))
+  fine_tuning_flags.check_training_settings(
+    folder, inputs.train, *_TRAINING_FLAGS
+  )
   return inputs
 
 
@@ -197,7 +201,8 @@ def write_settings(folder, config, inputs, strategy) -> None:
     config,
     strategy,
     _settings(options),
-    _training(inputs) if FLAGS.do_train else None,
+    inputs.train,
+    *_TRAINING_FLAGS,
   )
   if strategy.extended.should_checkpoint and options.labels:
     classification.write_labels(_labels_file(folder), options.labels)
@@ -209,12 +214,6 @@ def _labels_file(folder):
 
 def _settings(options):
   return fine_tuning_flags.model_settings(problem=options.problem)
-
-
-def _training(inputs):
-  return fine_tuning_flags.training_settings(
-    inputs.train.features, "class_weights"
-  )
 
 
 def make_parser(options: classifier_inputs.Options, config):

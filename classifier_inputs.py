@@ -21,9 +21,7 @@ import classification_results
 import feature_files
 import files
 import prediction
-import records
 import tokenization
-import training
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1
@@ -60,6 +58,10 @@ class Split(NamedTuple):
   def examples(self) -> Iterator[classification.Example]:
     """Reads the examples again, from their files."""
     return _read_tables(self.tables)
+
+  def describe(self, index: int) -> str:
+    """Says where an example, by its number from 0, is from."""
+    return next(itertools.islice(self.examples(), index, None)).place
 
   def groups(self) -> list[str]:
     """Returns the group of each example; nothing if there are no groups."""
@@ -257,18 +259,6 @@ class Inputs:
       sets = _required(task.test, "do_predict", "predict_file")
       self.predict = _open_sets("predict", sets, options, folder)
 
-  def training_source(
-    self, parse, batch_size: int, seed: int
-  ) -> training.TrainingInput:
-    """Makes the endless rows of the training data."""
-
-    def describe(index):
-      return next(itertools.islice(self.train.examples(), index, None)).place
-
-    return feature_files.training_source(
-      self.train.features, parse, batch_size, seed, describe
-    )
-
 
 def _required(sets, do_flag, file_flag):
   if not sets:
@@ -297,29 +287,19 @@ def make_parser(
     vocab_size, type_vocab_size: the model's.
     is_static: whether to keep all padding.
   """
-  per_token = tf.io.FixedLenFeature([options.max_seq_length], tf.int64)
+  is_multi_label = options.problem == "multi_label"
   is_regression = options.problem == "regression"
-  spec = {
-    "input_ids": per_token,
-    "input_mask": per_token,
-    "segment_ids": per_token,
-    "label_ids": tf.io.FixedLenFeature(
-      [options.num_outputs if options.problem == "multi_label" else 1],
-      tf.float32 if is_regression else tf.int64,
-    ),
-  }
-  limits = {
-    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": records.Limit(
-      type_vocab_size, "the config's type_vocab_size"
-    ),
-  }
-
-  def parse(serialized):
-    features = records.parse_batch(serialized, spec, limits)
-    return features if is_static else feature_files.trim(features)
-
-  return parse
+  label_ids = tf.io.FixedLenFeature(
+    [options.num_outputs if is_multi_label else 1],
+    tf.float32 if is_regression else tf.int64,
+  )
+  return feature_files.make_parser(
+    [options.max_seq_length],
+    vocab_size,
+    type_vocab_size,
+    is_static,
+    spec={"label_ids": label_ids},
+  )
 
 
 def predict_split(

@@ -10,6 +10,7 @@ holds a key of all that shaped the file; one of another key is made again.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 import hashlib
 import json
@@ -24,6 +25,7 @@ import files
 import prediction
 import progress
 import record_writer
+import records
 import training
 
 # So many batches are shuffled rows first and sorted by length then. More pad
@@ -184,8 +186,8 @@ def open_or_make(
     return FeatureFile(path, index), False
   facts: dict[str, Any] = {}
   paths = [path, _index_path(path)]
-  with files.replace_all_on_success(paths) as (records, index_file):
-    index = _write_rows(records, make_rows(facts), total)
+  with files.replace_all_on_success(paths) as (rows_file, index_file):
+    index = _write_rows(rows_file, make_rows(facts), total)
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
     index.update(key=key, facts=json.dumps(facts))
@@ -350,12 +352,50 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
   return list(indices.reshape(-1, batch_size))
 
 
+def make_parser(
+  shape: Sequence[int],
+  vocab_size: int,
+  type_vocab_size: int,
+  is_static: bool,
+  *,
+  per_token: Sequence[str] = (),
+  spec: records.Spec | None = None,
+  limits: records.Limits | None = None,
+) -> Callable[[tf.Tensor], training.Features]:
+  """Returns the function from serialized rows, string [B], to features.
+
+  Args:
+    shape: of input_ids, input_mask and segment_ids in a row: [..., S].
+    vocab_size, type_vocab_size: the model's.
+    is_static: whether to keep all padding.
+    per_token: names of other integers of that shape.
+    spec: the features besides.
+    limits: what other integers must stay below.
+  """
+  per_token = ("input_ids", "input_mask", "segment_ids", *per_token)
+  integers = tf.io.FixedLenFeature(list(shape), tf.int64)
+  spec = {**dict.fromkeys(per_token, integers), **(spec or {})}
+  limits = {
+    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
+    "segment_ids": records.Limit(
+      type_vocab_size, "the config's type_vocab_size"
+    ),
+    **(limits or {}),
+  }
+
+  def parse(serialized):
+    features = records.parse_batch(serialized, spec, limits)
+    return features if is_static else trim(features, *per_token)
+
+  return parse
+
+
 def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
   """Cuts the padding that a batch of rows has in common.
 
   Args:
     features: tensors [B, ..., S] by name, among them input_mask, int.
-    names: what is to be shortened besides input_ids, input_mask, segment_ids.
+    *names: which of them to shorten.
 
   Returns:
     The same, shortened to the longest row.
@@ -363,8 +403,7 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
   # Not rounded up: a quarter of a short batch would be padding, which costs
   # more than even lengths gain.
   length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
-  per_token = ("input_ids", "input_mask", "segment_ids", *names)
   return {
-    name: value[..., :length] if name in per_token else value
+    name: value[..., :length] if name in names else value
     for name, value in features.items()
   }

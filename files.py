@@ -6,10 +6,12 @@ is not installed, `use_file_system` puts something else in its place.
 """
 
 import codecs
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import errno
+import functools
 import glob
 import gzip
 import hashlib
@@ -371,6 +373,24 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
     OSError: it cannot be written.
   """
   _write_pieces(path, (line + "\n" for line in lines))
+
+
+@contextlib.contextmanager
+def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+  """Gives a function that writes lines of UTF-8, whole or not at all.
+
+  Args:
+    path: of the file; none for the standard output, line by line.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  if not path:
+    yield functools.partial(print, flush=True)
+    return
+  with replace_on_success(path) as temporary:
+    with open_for_writing(temporary) as file:
+      yield lambda line: file.write(f"{line}\n".encode())
 
 
 def _write_pieces(path: str, pieces: Iterable[str]) -> None:

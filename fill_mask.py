@@ -7,9 +7,7 @@
 Without --text it reads --input_file, or else the standard input.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
-import contextlib
 import functools
 import sys
 
@@ -148,17 +146,6 @@ def score(words, questions, write) -> tuple[float, int]:
   return total, tokens
 
 
-@contextlib.contextmanager
-def open_output() -> Iterator[Callable[[str], None]]:
-  """Gives the function that writes lines, to --output_file or the terminal."""
-  if not FLAGS.output_file:
-    yield functools.partial(print, flush=True)
-    return
-  with files.replace_on_success(FLAGS.output_file) as temporary:
-    with files.open_for_writing(temporary) as file:
-      yield lambda text: file.write(f"{text}\n".encode())
-
-
 def print_status(text: str) -> None:
   """Prints beside the results."""
   print(text, file=sys.stderr)
@@ -177,7 +164,7 @@ def main() -> None:
     _WINDOW_IDS,
   )
   total, tokens = 0.0, 0
-  with open_output() as write:
+  with files.open_lines(FLAGS.output_file) as write:
     if FLAGS.score and FLAGS.output_format == "table":
       write(masked_words.SCORE_HEADER)
     for window in windows:

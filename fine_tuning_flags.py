@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
-from typing import Any
+from typing import Any, Protocol
 
 from absl import flags
 import keras
@@ -156,6 +156,25 @@ def _find_data_file(kind, names, endings) -> str:
   return found[0]
 
 
+class Run(Protocol):
+  """What `fine_tune` reads of a program's run."""
+
+  strategy: tf.distribute.Strategy
+  model: keras.Model
+  folder: str
+  private: str  # See `common_flags.private_folder`.
+  seed: int
+
+
+class Split(Protocol):
+  """Data to train on."""
+
+  features: feature_files.FeatureFile
+
+  def describe(self, index: int) -> str:
+    """Says where an example, by its number from 0, is from."""
+
+
 def load_trained_weights(
   folder: str, model: keras.Model, will_train: bool
 ) -> int:
@@ -222,37 +241,6 @@ def check_fine_tuning_flags(config: modeling.BertConfig) -> None:
   )
 
 
-def fine_tuning_plan(
-  folder: str, num_rows: int, seed: int
-) -> training.TrainingPlan:
-  """Makes the `training.TrainingPlan` of the flags that count epochs.
-
-  Args:
-    folder: of the run.
-    num_rows: training examples, or windows of them.
-    seed: of the run.
-
-  Raises:
-    ValueError: not one batch is to be trained on.
-  """
-  batch_size, epochs = FLAGS.train_batch_size, FLAGS.num_train_epochs
-  # Truncated, and in this order of operations: the original's.
-  num_train_steps = int(num_rows / batch_size * epochs)
-  if not num_train_steps:
-    raise ValueError(
-      f"{num_rows} training examples are less than one batch in "
-      f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
-    )
-  every = FLAGS.eval_every_steps
-  if FLAGS.eval_every_epochs:
-    every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
-  return dataclasses.replace(
-    common_flags.training_plan(folder, num_train_steps),
-    eval_every_steps=every,
-    seed=seed,
-  )
-
-
 def evaluates_while_training() -> bool:
   """Tells whether training is interrupted by evaluations."""
   return bool(
@@ -299,25 +287,6 @@ def best_metric(default: str, known: Iterable[str]) -> str:
   return f"eval_{name}"
 
 
-def make_history(
-  strategy: tf.distribute.Strategy, folder: str, private: str, metric: str
-) -> model_selection.History | None:
-  """Makes the record of evaluations during training, if there are any.
-
-  Args:
-    strategy: tells whether this worker is the chief.
-    folder: of the run.
-    private: see `common_flags.private_folder`; for all workers but the chief.
-    metric: from `best_metric`.
-  """
-  if not evaluates_while_training():
-    return None
-  is_chief = strategy.extended.should_checkpoint
-  return model_selection.History(
-    folder if is_chief else private, metric, FLAGS.early_stopping_patience
-  )
-
-
 def model_settings(**others: Any) -> dict[str, Any]:
   """Returns what a model is bound to: its tokens, and what a program adds."""
   return {
@@ -327,15 +296,8 @@ def model_settings(**others: Any) -> dict[str, Any]:
   }
 
 
-def training_settings(
-  features: feature_files.FeatureFile, *names: str
-) -> dict[str, Any]:
-  """Returns what must not change when training goes on.
-
-  Args:
-    features: of the training data.
-    names: of flags of this program that have a part in it.
-  """
+def _training_settings(split, names):
+  """Returns what must not change when training goes on."""
   names = (
     "train_batch_size",
     "learning_rate",
@@ -345,7 +307,7 @@ def training_settings(
     *names,
   )
   return {
-    "training_features": features.key,
+    "training_features": split.features.key,
     **{name: getattr(FLAGS, name) for name in names},
   }
 
@@ -359,13 +321,21 @@ def check_model_settings(folder: str, settings: dict[str, Any]) -> None:
   common_flags.check_settings(_settings_file(folder), settings)
 
 
-def check_training_settings(folder: str, settings: dict[str, Any]) -> None:
-  """Compares `training_settings` with those of a training to go on with.
+def check_training_settings(
+  folder: str, split: Split | None, *names: str
+) -> None:
+  """Compares data and flags with those of a training to go on with.
+
+  Args:
+    folder: of the run.
+    split: what is to be trained on; None checks nothing.
+    names: of flags of this program that have a part in it.
 
   Raises:
     ValueError: naming what differs.
   """
-  if checkpoints.latest_checkpoint(folder):
+  if split and checkpoints.latest_checkpoint(folder):
+    settings = _training_settings(split, names)
     common_flags.check_settings(_training_file(folder), settings)
 
 
@@ -374,7 +344,8 @@ def write_settings(
   config: modeling.BertConfig,
   strategy: tf.distribute.Strategy,
   of_model: dict[str, Any],
-  of_training: dict[str, Any] | None,
+  split: Split | None,
+  *names: str,
 ) -> None:
   """Leaves in the run's folder what later runs in it must agree with.
 
@@ -382,15 +353,16 @@ def write_settings(
     folder: of the run.
     config: of the model.
     strategy: only its chief writes.
-    of_model, of_training: from `model_settings` and `training_settings`; None
-      if nothing is to be trained.
+    of_model: from `model_settings`.
+    split, names: see `check_training_settings`.
   """
   common_flags.write_config(folder, config, strategy)
   if not strategy.extended.should_checkpoint:
     return
   common_flags.write_settings(_settings_file(folder), of_model)
-  if of_training is not None:
-    common_flags.write_settings(_training_file(folder), of_training)
+  if split:
+    settings = _training_settings(split, names)
+    common_flags.write_settings(_training_file(folder), settings)
 
 
 def _settings_file(folder):
@@ -402,48 +374,87 @@ def _training_file(folder):
 
 
 def fine_tune(
-  strategy: tf.distribute.Strategy,
-  model: keras.Model,
+  run: Run,
   loss_fn: training.LossFn,
-  source: training.TrainingInput,
-  plan: training.TrainingPlan,
-  num_rows: int,
-  history: model_selection.History | None,
+  split: Split,
+  parse: Callable[[tf.Tensor], training.Features],
+  metric: str,
   evaluate: Callable[[int], Mapping[str, float]],
 ) -> training.TrainingResult:
-  """Trains with the optimizer of the flags and restores the best weights.
+  """Trains as the flags say, and restores the best weights if some are.
 
   Args:
-    strategy, model, loss_fn, source, plan: see `training.train`.
-    num_rows: training examples, or windows of them.
-    history: see `training.train`; None without evaluations.
+    run: the model, and where to leave its checkpoints.
+    loss_fn: see `training.train`.
+    split: what to train on.
+    parse: from its serialized rows, string [B], to features.
+    metric: decides which weights are best; from `best_metric`.
     evaluate: scores the model at a step.
 
   Returns:
     The `training.TrainingResult`; its step is that of the weights.
+
+  Raises:
+    ValueError: not one batch is to be trained on.
   """
-  with strategy.scope():
+  num_rows, batch_size = len(split.features), FLAGS.train_batch_size
+  plan = _make_plan(run.folder, num_rows, run.seed)
+  history = _make_history(run, metric)
+  with run.strategy.scope():
     optimizer = optimization.create_optimizer(
-      model.trainable_variables,
+      run.model.trainable_variables,
       FLAGS.learning_rate,
       plan.num_train_steps,
       int(plan.num_train_steps * FLAGS.warmup_proportion),
       FLAGS.layerwise_lr_decay,
       _freeze_layers(),
-      num_rows / plan.train_batch_size,
+      num_rows / batch_size,
     )
+  source = feature_files.training_source(
+    split.features, parse, batch_size, run.seed, split.describe
+  )
   result = training.train(
-    strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+    run.strategy, run.model, optimizer, loss_fn, source, plan, evaluate, history
   )
   if not history or result.signal:
     return result
   best = model_selection.restore_best(
-    plan.output_dir, training.model_variables(model)
+    run.folder, training.model_variables(run.model)
   )
   if best is None:
     return result
   print(f"weights from the best evaluation: {history.summary()}")
   return result._replace(step=best)
+
+
+def _make_plan(folder, num_rows, seed):
+  batch_size, epochs = FLAGS.train_batch_size, FLAGS.num_train_epochs
+  # Truncated, and in this order of operations: the original's.
+  num_train_steps = int(num_rows / batch_size * epochs)
+  if not num_train_steps:
+    raise ValueError(
+      f"{num_rows} training examples are less than one batch in "
+      f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
+    )
+  every = FLAGS.eval_every_steps
+  if FLAGS.eval_every_epochs:
+    every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
+  return dataclasses.replace(
+    common_flags.training_plan(folder, num_train_steps),
+    eval_every_steps=every,
+    seed=seed,
+  )
+
+
+def _make_history(run, metric):
+  if not evaluates_while_training():
+    return None
+  is_chief = run.strategy.extended.should_checkpoint
+  return model_selection.History(
+    run.folder if is_chief else run.private,
+    metric,
+    FLAGS.early_stopping_patience,
+  )
 
 
 def _freeze_layers() -> int | str:

@@ -170,15 +170,8 @@ class ClassifierModel(keras.Model):
     super().__init__(dtype=dtype, name="classifier")
     self.dropout_rate = dropout_rate
     self.bert = modeling.BertModel(config, dtype=dtype)
-    # Not in a layer: in Google's checkpoints these two have no prefix. Their
-    # deviation of 0.02 is not the config's initializer_range either.
-    self.output_weights = keras.Variable(
-      keras.initializers.TruncatedNormal(stddev=0.02),
-      shape=[num_labels, config.hidden_size],
-      name="output_weights",
-    )
-    self.output_bias = keras.Variable(
-      "zeros", shape=[num_labels], name="output_bias", autocast=False
+    self.output_weights, self.output_bias = _make_output(
+      num_labels, config.hidden_size
     )
 
   def call(self, input_ids, input_mask, segment_ids, seed=None):
@@ -300,7 +293,8 @@ class FeatureTaggerModel(keras.Model):
 def _make_output(num_labels: int, size: int):
   """Makes the weights [L, size] and the bias [L] of a dense layer.
 
-  They have the names of a classifier's: not in a layer, without a prefix.
+  Not in a layer: in Google's checkpoints the two have no prefix. Their
+  deviation of 0.02 is the original's too, whatever the initializer_range.
   """
   weights = keras.Variable(
     keras.initializers.TruncatedNormal(stddev=0.02),

@@ -83,10 +83,7 @@ def open_inputs(paths: dict[str, str], folder: str, private: str) -> Inputs:
     )
     for kind, path in paths.items()
   }
-  if "train" in splits:
-    fine_tuning_flags.check_training_settings(
-      folder, _training(splits["train"])
-    )
+  fine_tuning_flags.check_training_settings(folder, splits.get("train"))
   return Inputs(*map(splits.get, Inputs._fields))
 
 
@@ -94,18 +91,10 @@ def _model_settings():
   return fine_tuning_flags.model_settings(problem="multiple_choice")
 
 
-def _training(split):
-  return fine_tuning_flags.training_settings(split.features)
-
-
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   fine_tuning_flags.write_settings(
-    folder,
-    config,
-    strategy,
-    _model_settings(),
-    _training(inputs.train) if inputs.train else None,
+    folder, config, strategy, _model_settings(), inputs.train
   )
 
 

@@ -13,7 +13,6 @@ import tensorflow as tf
 import feature_files
 import multiple_choice
 import prediction
-import records
 import tokenization
 
 # Changed whenever this program makes other features of the same input.
@@ -144,28 +143,16 @@ def make_parser(
     A function whose features are int32: input_ids, input_mask and segment_ids
     [B, C, S]; choice_mask [B, C]; label_ids [B, 1].
   """
-  per_token = ("input_ids", "input_mask", "segment_ids")
-  size = num_choices * max_seq_length
-  spec = {
-    **dict.fromkeys(per_token, tf.io.FixedLenFeature([size], tf.int64)),
-    "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
-    "label_ids": tf.io.FixedLenFeature([1], tf.int64),
-  }
-  limits = {
-    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": records.Limit(
-      type_vocab_size, "the config's type_vocab_size"
-    ),
-  }
-
-  def parse(serialized):
-    features = records.parse_batch(serialized, spec, limits)
-    for name in per_token:
-      shape = [-1, num_choices, max_seq_length]
-      features[name] = tf.reshape(features[name], shape)  # [B, C, S]
-    return features if is_static else feature_files.trim(features)
-
-  return parse
+  return feature_files.make_parser(
+    [num_choices, max_seq_length],
+    vocab_size,
+    type_vocab_size,
+    is_static,
+    spec={
+      "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
+      "label_ids": tf.io.FixedLenFeature([1], tf.int64),
+    },
+  )
 
 
 class Outputs(NamedTuple):

@@ -7,10 +7,7 @@ It needs the folder that export_saved_model.py wrote, and none of the code that
 made and trained the model.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
-import contextlib
-import functools
 import json
 import queue
 import sys
@@ -152,24 +149,13 @@ def answer_window(
       yield {**line.shown, **next(answers)}
 
 
-@contextlib.contextmanager
-def open_output() -> Iterator[Callable[[str], None]]:
-  """Gives the function that writes lines."""
-  if not FLAGS.output_file:
-    yield functools.partial(print, flush=True)
-    return
-  with files.replace_on_success(FLAGS.output_file) as temporary:
-    with files.open_for_writing(temporary) as file:
-      yield lambda text: file.write(f"{text}\n".encode())
-
-
 def answer_lines(model: exported_model.ExportedModel, clock: Clock) -> int:
   """Answers the input; returns how many lines could not be answered."""
   lines = request_lines.read(
     FLAGS.text, FLAGS.input_file, FLAGS.input_format, model
   )
   count = bad = 0
-  with open_output() as write:
+  with files.open_lines(FLAGS.output_file) as write:
     for window in read_ahead(lines):
       for answer in answer_window(model, window):
         write(json.dumps(answer, ensure_ascii=False))

@@ -87,6 +87,7 @@ class Run(NamedTuple):
   parse: Callable[[tf.Tensor], training.Features]
   predictor: prediction.Predictor
   folder: str
+  private: str  # A local folder of this worker alone.
   seed: int
 
 
@@ -100,34 +101,22 @@ def prepare(strategy, config, task, folder, private, seed) -> Run:
     dtype = common_flags.compute_dtype()
     model = create_model(config, inputs.options.num_outputs, dtype)
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, model, inputs, parse, predictor, folder, seed)
+  return Run(strategy, model, inputs, parse, predictor, folder, private, seed)
 
 
-def train(run: Run, private: str) -> training.TrainingResult:
+def train(run: Run) -> training.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   data = run.inputs.train
   weights = classifier_flags.class_weights(data.features.facts["label_counts"])
   loss = functools.partial(
     loss_fn, problem=data.problem, class_weights=tf.constant(weights)
   )
-  source = run.inputs.training_source(
-    run.parse, FLAGS.train_batch_size, run.seed
-  )
   return fine_tuning_flags.fine_tune(
-    run.strategy,
-    run.model,
+    run,
     loss,
-    source,
-    fine_tuning_flags.fine_tuning_plan(
-      run.folder, len(data.features), run.seed
-    ),
-    len(data.features),
-    fine_tuning_flags.make_history(
-      run.strategy,
-      run.folder,
-      private,
-      classifier_flags.best_metric(run.inputs.task),
-    ),
+    data,
+    run.parse,
+    classifier_flags.best_metric(run.inputs.task),
     lambda step: evaluate(run, run.inputs.eval[0]).metrics,
   )
 
@@ -184,7 +173,7 @@ def main() -> int | None:
       )
       classifier_flags.write_settings(folder, config, run.inputs, strategy)
       if FLAGS.do_train:
-        step, interrupted_by = train(run, private)
+        step, interrupted_by = train(run)
         if interrupted_by:
           return 128 + interrupted_by
       if FLAGS.do_eval:

@@ -16,7 +16,6 @@ import common_flags  # Before TensorFlow: it quietens its log.
 import keras
 import tensorflow as tf
 
-import feature_files
 import fine_tuning_flags
 import heads
 import modeling
@@ -78,6 +77,7 @@ class Run(NamedTuple):
   predictor: prediction.Predictor
   folder: str
   private: str  # A local folder of this worker alone.
+  seed: int
 
 
 def prepare(strategy, config, paths, private) -> Run:
@@ -89,31 +89,20 @@ def prepare(strategy, config, paths, private) -> Run:
   with strategy.scope():
     model = create_model(config, common_flags.compute_dtype())
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, config, model, inputs, predictor, folder, private)
+  return Run(
+    strategy, config, model, inputs, predictor, folder, private, FLAGS.seed
+  )
 
 
 def train(run: Run) -> training.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   split = run.inputs.train
-  count = len(split.features)
-  source = feature_files.training_source(
-    split.features,
-    multiple_choice_flags.make_parser(split, run.config),
-    FLAGS.train_batch_size,
-    FLAGS.seed,
-    split.describe,
-  )
-  metric = multiple_choice_flags.best_metric()
   return fine_tuning_flags.fine_tune(
-    run.strategy,
-    run.model,
+    run,
     loss_fn,
-    source,
-    fine_tuning_flags.fine_tuning_plan(run.folder, count, FLAGS.seed),
-    count,
-    fine_tuning_flags.make_history(
-      run.strategy, run.folder, run.private, metric
-    ),
+    split,
+    multiple_choice_flags.make_parser(split, run.config),
+    multiple_choice_flags.best_metric(),
     lambda step: evaluate(run),
   )
 

@@ -87,6 +87,7 @@ class Run(NamedTuple):
   predictor: prediction.Predictor
   folder: str
   private: str  # A local folder of this worker alone.
+  seed: int
 
 
 def prepare(strategy, config, private) -> Run:
@@ -98,25 +99,19 @@ def prepare(strategy, config, private) -> Run:
   with strategy.scope():
     model = create_model(config, common_flags.compute_dtype())
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, config, model, inputs, predictor, folder, private)
+  return Run(
+    strategy, config, model, inputs, predictor, folder, private, FLAGS.seed
+  )
 
 
 def train(run: Run) -> training.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
-  split = run.inputs.train
-  parse = squad_flags.make_parser(run.config, is_training=True)
   return fine_tuning_flags.fine_tune(
-    run.strategy,
-    run.model,
+    run,
     loss_fn,
-    squad_flags.training_source(split, parse, FLAGS.seed),
-    fine_tuning_flags.fine_tuning_plan(
-      run.folder, len(split.features), FLAGS.seed
-    ),
-    len(split.features),
-    fine_tuning_flags.make_history(
-      run.strategy, run.folder, run.private, squad_flags.best_metric()
-    ),
+    run.inputs.train,
+    squad_flags.make_parser(run.config, is_training=True),
+    squad_flags.best_metric(),
     lambda step: evaluate(run, run.inputs.eval),
   )
 

@@ -17,7 +17,6 @@ import common_flags  # Before TensorFlow: it quietens its log.
 import keras
 import tensorflow as tf
 
-import feature_files
 import fine_tuning_flags
 import heads
 import modeling
@@ -95,6 +94,7 @@ class Run(NamedTuple):
   predictor: prediction.Predictor
   folder: str
   private: str  # A local folder of this worker alone.
+  seed: int
 
 
 def prepare(strategy, config, sources, private) -> Run:
@@ -109,31 +109,19 @@ def prepare(strategy, config, sources, private) -> Run:
     dtype = common_flags.compute_dtype()
     model = create_model(config, len(inputs.options.labels), dtype)
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, model, inputs, parse, predictor, folder, private)
+  return Run(
+    strategy, model, inputs, parse, predictor, folder, private, FLAGS.seed
+  )
 
 
 def train(run: Run) -> training.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
-  split = run.inputs.train
-  count = len(split.features)
-  source = feature_files.training_source(
-    split.features,
-    run.parse,
-    FLAGS.train_batch_size,
-    FLAGS.seed,
-    split.describe,
-  )
-  metric = tagging_flags.best_metric(run.inputs.options.scheme)
   return fine_tuning_flags.fine_tune(
-    run.strategy,
-    run.model,
+    run,
     loss_fn,
-    source,
-    fine_tuning_flags.fine_tuning_plan(run.folder, count, FLAGS.seed),
-    count,
-    fine_tuning_flags.make_history(
-      run.strategy, run.folder, run.private, metric
-    ),
+    run.inputs.train,
+    run.parse,
+    tagging_flags.best_metric(run.inputs.options.scheme),
     lambda step: evaluate(run).metrics,
   )
 

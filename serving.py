@@ -70,10 +70,9 @@ class Batcher:
         results.append(result)
       deadline = time.monotonic() + _ANSWER_SECONDS
       return [r.result(deadline - time.monotonic()) for r in results]
-    except BaseException:
+    finally:
       for result in results:
-        result.cancel()
-      raise
+        result.cancel()  # Of use only if nobody waits for it any more.
 
   def _run(self):
     while True:

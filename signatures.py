@@ -7,6 +7,7 @@ windows of texts, H hidden, M masks. What rows have different numbers of is
 padded.
 """
 
+import abc
 from collections.abc import Callable
 from collections.abc import Sequence
 import copy
@@ -26,7 +27,7 @@ _CERTAIN_ODDS = 1e6  # Of no answer where nothing can be one; see squad_answers.
 _IMPOSSIBLE = -1e30  # A score below that of all that is possible.
 
 
-class Head:
+class Head(abc.ABC):
   """A model and its tokenizer; see the classes below.
 
   Args:
@@ -71,9 +72,9 @@ class Head:
     outputs = self.answer(self.compute(*packed[:3]))
     return {**outputs, "truncated": packed.was_cut}
 
+  @abc.abstractmethod
   def compute(self, input_ids, input_mask, segment_ids) -> Tensors:
     """Computes what `answer` puts into words, of ids, int32 [B, S]."""
-    raise NotImplementedError
 
   def answer(self, outputs: Tensors) -> Tensors:
     """Puts what `compute` returns into words."""

@@ -21,7 +21,6 @@ import fine_tuning_flags
 import squad_answers
 import squad_features
 import squad_inputs
-import training
 
 FLAGS = flags.FLAGS
 
@@ -177,7 +176,7 @@ def open_inputs(folder: str, private: str) -> Inputs:
   train = evaluated = predicted = None
   if FLAGS.do_train:
     train = open_split("train", FLAGS.train_file)
-    fine_tuning_flags.check_training_settings(folder, _training(train))
+    fine_tuning_flags.check_training_settings(folder, train)
   if FLAGS.do_predict:
     predicted = open_split("eval", FLAGS.predict_file)
   if _evaluates() or (FLAGS.do_predict and is_automatic() and FLAGS.eval_file):
@@ -197,18 +196,10 @@ def _model_settings():
   )
 
 
-def _training(split):
-  return fine_tuning_flags.training_settings(split.features)
-
-
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   fine_tuning_flags.write_settings(
-    folder,
-    config,
-    strategy,
-    _model_settings(),
-    _training(inputs.train) if inputs.train else None,
+    folder, config, strategy, _model_settings(), inputs.train
   )
 
 
@@ -239,15 +230,6 @@ def best_metric() -> str:
   if is_automatic():
     default = "best_f1"
   return fine_tuning_flags.best_metric(default, known)
-
-
-def training_source(
-  split: squad_inputs.Split, parse, seed: int
-) -> training.TrainingInput:
-  """Makes the endless rows of the training data."""
-  return feature_files.training_source(
-    split.features, parse, FLAGS.train_batch_size, seed, split.describe
-  )
 
 
 def is_automatic() -> bool:

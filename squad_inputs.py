@@ -176,24 +176,17 @@ def make_parser(
     is_static: whether to keep all padding.
   """
   length = settings.max_seq_length
-  per_token = tf.io.FixedLenFeature([length], tf.int64)
-  spec = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], per_token)
-  limits = {
-    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": records.Limit(
-      type_vocab_size, "the config's type_vocab_size"
-    ),
-  }
-  if is_training:
-    for name in ("start_positions", "end_positions"):
-      spec[name] = tf.io.FixedLenFeature([], tf.int64)
-      limits[name] = records.Limit(length, "--max_seq_length")
-
-  def parse(serialized):
-    features = records.parse_batch(serialized, spec, limits)
-    return features if is_static else feature_files.trim(features)
-
-  return parse
+  positions = ["start_positions", "end_positions"] if is_training else []
+  position = tf.io.FixedLenFeature([], tf.int64)
+  limit = records.Limit(length, "--max_seq_length")
+  return feature_files.make_parser(
+    [length],
+    vocab_size,
+    type_vocab_size,
+    is_static,
+    spec=dict.fromkeys(positions, position),
+    limits=dict.fromkeys(positions, limit),
+  )
 
 
 def compute_logits(

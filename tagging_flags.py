@@ -147,10 +147,7 @@ def open_inputs(
     kind: tagging_inputs.open_split(kind, source, options, private)
     for kind, source in sources.items()
   }
-  if "train" in splits:
-    fine_tuning_flags.check_training_settings(
-      folder, _training(splits["train"])
-    )
+  fine_tuning_flags.check_training_settings(folder, splits.get("train"))
   return Inputs(options, *map(splits.get, ("train", "eval", "predict")))
 
 
@@ -199,18 +196,11 @@ def _model_settings(scheme):
   )
 
 
-def _training(split):
-  return fine_tuning_flags.training_settings(split.features)
-
-
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
+  settings = _model_settings(inputs.options.scheme)
   fine_tuning_flags.write_settings(
-    folder,
-    config,
-    strategy,
-    _model_settings(inputs.options.scheme),
-    _training(inputs.train) if inputs.train else None,
+    folder, config, strategy, settings, inputs.train
   )
   if strategy.extended.should_checkpoint:
     classification.write_labels(_labels_file(folder), inputs.options.labels)

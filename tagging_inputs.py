@@ -10,12 +10,10 @@ import os
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 import feature_files
 import metrics
 import prediction
-import records
 import tables
 import tagging
 import tokenization
@@ -172,24 +170,13 @@ def make_parser(
     vocab_size, type_vocab_size: the model's.
     is_static: whether to keep all padding.
   """
-  per_token = tf.io.FixedLenFeature([options.max_seq_length], tf.int64)
-  names = ("input_ids", "input_mask", "segment_ids", "label_ids", "label_mask")
-  limits = {
-    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": records.Limit(
-      type_vocab_size, "the config's type_vocab_size"
-    ),
-  }
-
-  def parse(serialized):
-    features = records.parse_batch(
-      serialized, dict.fromkeys(names, per_token), limits
-    )
-    if is_static:
-      return features
-    return feature_files.trim(features, "label_ids", "label_mask")
-
-  return parse
+  return feature_files.make_parser(
+    [options.max_seq_length],
+    vocab_size,
+    type_vocab_size,
+    is_static,
+    per_token=["label_ids", "label_mask"],
+  )
 
 
 class Outputs(NamedTuple):

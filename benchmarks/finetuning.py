@@ -192,6 +192,7 @@ def make_our_training(
   import tensorflow as tf
 
   import classifier_inputs
+  import feature_files
   import optimization
   import run_classifier
   import training
@@ -204,7 +205,9 @@ def make_our_training(
     inputs.options, config.vocab_size, config.type_vocab_size, is_padded
   )
   size = workload.batch_size
-  source = inputs.training_source(parse, size, contest.SEED)
+  source = feature_files.training_source(
+    inputs.train.features, parse, size, contest.SEED, inputs.train.describe
+  )
   plan = training.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)

@@ -18,31 +18,22 @@ from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 import functools
-import importlib.util
 import json
-import multiprocessing
 import os
 import pathlib
-import resource
 import statistics
 import sys
 import time
 from typing import NamedTuple
 
+import contest
 import numpy as np
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # Read by the processes that this one starts.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 # Share of the peak to reach, by precision.
 TARGETS = {"float32": 0.70, "bfloat16": 0.55}
-OURS = "ours"
 LEARNING_RATE = 1e-4
 # The product whose speed is called the peak: a BERT-Base intermediate layer.
 MATMUL = (4096, 768, 3072)
-# A step is repeated if other processes took more of the machine meanwhile.
-MOST_DISTURBANCE = 0.04
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +71,7 @@ Step = Callable[[], float]  # Makes an update, returns the loss.
 
 def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  config_file = str(ROOT / "configs" / "bert_base.json")
+  config_file = str(contest.ROOT / "configs" / "bert_base.json")
   parser.add_argument("--bert_config_file", default=config_file)
   parser.add_argument("--train_batch_size", type=int, default=16)
   parser.add_argument("--max_seq_length", type=int, default=128)
@@ -98,12 +89,12 @@ def main() -> int:
   names = [
     name
     for name in arguments.contestants or CONTESTANTS
-    if is_installed(CONTESTANTS[name].library)
+    if contest.is_installed(CONTESTANTS[name].library)
   ]
   rounds = {name: [] for name in names}
   gigaflops = step_flops(workload) / workload.batch_size / 1e9
   print(f"{gigaflops:.1f} GFLOP per example")
-  with start_process() as gauge:
+  with contest.start_process() as gauge:
     for i in range(arguments.rounds):
       for name in names:
         samples = time_contestant(name, workload, arguments.steps, gauge)
@@ -114,14 +105,6 @@ def main() -> int:
   for name, lists in rounds.items():
     print(f"{name:<22}{describe(workload, sum(lists, []))}")
   return print_verdicts(workload, rounds)
-
-
-def is_installed(library: str) -> bool:
-  """Tells whether a peer can run; says so if it cannot."""
-  found = importlib.util.find_spec(library) is not None
-  if not found:
-    print(f"skipped: no {library}; pip install -r requirements-bench.txt")
-  return found
 
 
 def step_flops(workload: Workload) -> float:
@@ -305,19 +288,13 @@ CONTESTANTS = {
 }
 
 
-def start_process() -> futures.Executor:
-  """Starts a process that inherits nothing and runs what it is given."""
-  context = multiprocessing.get_context("spawn")
-  return futures.ProcessPoolExecutor(1, context)
-
-
 def time_contestant(
   name: str, workload: Workload, steps: int, gauge: futures.Executor
 ) -> list[Sample]:
   """Times steps of a new process; returns the undisturbed ones, if any."""
   precision = CONTESTANTS[name].precision
   samples = []
-  with start_process() as process:
+  with contest.start_process() as process:
     process.submit(warm_up, name, workload).result()
     for _ in range(2 * steps):  # A busy machine gets a second chance.
       peak = gauge.submit(measure_peak, precision).result()
@@ -329,7 +306,9 @@ def time_contestant(
 
 
 def undisturbed(samples: list[Sample]) -> list[Sample]:
-  return [x for x in samples if x.timing.disturbance <= MOST_DISTURBANCE]
+  return [
+    x for x in samples if x.timing.disturbance <= contest.MOST_DISTURBANCE
+  ]
 
 
 @functools.cache
@@ -348,26 +327,16 @@ def prepare(name: str, workload: Workload) -> Step:
 def time_step(name: str, workload: Workload) -> Timing:
   """Times a step in the process that is its contestant's."""
   step = prepare(name, workload)
-  busy, own = busy_seconds(), time.process_time()
+  busy, own = contest.busy_seconds(), contest.own_seconds()
   start = time.perf_counter()
   loss = step()
   seconds = time.perf_counter() - start
-  others = busy_seconds() - busy - (time.process_time() - own)
+  others = contest.busy_seconds() - busy - (contest.own_seconds() - own)
   if not np.isfinite(loss):
     raise ValueError(f"{name}: the loss is {loss}; expected a finite number")
-  kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return Timing(seconds, others / seconds / os.cpu_count(), kilobytes / 2**20)
-
-
-def busy_seconds() -> float:
-  """Returns the time that all processors were not idle since the machine began.
-
-  Time that went to other virtual machines is part of it.
-  """
-  line = pathlib.Path("/proc/stat").read_text().split("\n")[0].split()
-  user, nice, system, _, _, irq, softirq, steal = map(int, line[1:9])
-  ticks = user + nice + system + irq + softirq + steal
-  return ticks / os.sysconf("SC_CLK_TCK")
+  return Timing(
+    seconds, others / seconds / os.cpu_count(), contest.peak_memory()
+  )
 
 
 def measure_peak(precision: str) -> float:
@@ -437,7 +406,7 @@ def print_verdicts(workload: Workload, rounds: dict[str, list]) -> int:
   missed = 0
   for name, theirs in rounds.items():
     precision = CONTESTANTS[name].precision
-    ours = rounds.get(f"{OURS} {precision}")
+    ours = rounds.get(f"{contest.OURS} {precision}")
     if not ours:
       continue
     pairs = list(zip(theirs, ours, strict=True))
@@ -449,7 +418,9 @@ def print_verdicts(workload: Workload, rounds: dict[str, list]) -> int:
     else:
       ratios = [median_seconds(x) / median_seconds(y) for x, y in calm or pairs]
       value, target = statistics.median(ratios), 1
-      text = f"{OURS} / {name}: {value:.2f} times as fast (target {target})"
+      text = (
+        f"{contest.OURS} / {name}: {value:.2f} times as fast (target {target})"
+      )
     print(text if calm else f"{text}; disturbed")
     missed += bool(calm) and value < target
   return 1 if missed else 0

@@ -1,17 +1,100 @@
-"""Runs the `main` of a program in the process of the tests."""
+"""Runs the programs with flags: here, or in processes of their own."""
 
+import contextlib
+import io
+import os
+import pathlib
+import re
+import runpy
+import subprocess
+import sys
+from unittest import mock
+
+from absl import app
 from absl import flags
+import pytest
+
+# What TensorFlow prints while it is imported; no setting hides it.
+_NOISE = re.compile(
+  r"WARNING: All log messages before|[IWE]0000 |To enable the following"
+)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def run_main(program, define_flags, **values):
   """Calls `program.main()` with flags of these values; returns its status."""
   before = set(flags.FLAGS)
   define_flags()
-  arguments = [f"--{name}={value}" for name, value in values.items()]
   try:
-    flags.FLAGS(["program", *arguments])
+    flags.FLAGS(["program", *arguments(values)])
     return program.main()
   finally:
-    for name in set(flags.FLAGS) - before:
-      delattr(flags.FLAGS, name)
-    flags.FLAGS.unparse_flags()
+    _forget_flags(before)
+
+
+def command(program, **values):
+  """Returns the command line of a program, such as "predict", with flags."""
+  return [sys.executable, str(ROOT / f"{program}.py"), *arguments(values)]
+
+
+def arguments(values):
+  """Returns flags as a command line has them."""
+  return [f"--{name}={value}" for name, value in values.items()]
+
+
+def run_here(arguments):
+  """Runs the command line of a program in this process, which is faster.
+
+  Returns:
+    What `run_command` returns.
+  """
+  app.define_help_flags()  # Those stay.
+  before = set(flags.FLAGS)
+  output, errors = io.StringIO(), io.StringIO()
+  _, program, *_ = arguments
+  try:
+    with (
+      mock.patch.object(sys, "argv", arguments[1:]),
+      contextlib.redirect_stdout(output),
+      contextlib.redirect_stderr(errors),
+      pytest.raises(SystemExit) as end,
+    ):
+      runpy.run_path(program, run_name="__main__")
+  finally:
+    _forget_flags(before)
+  return subprocess.CompletedProcess(
+    arguments, end.value.code or 0, output.getvalue(), errors.getvalue()
+  )
+
+
+def error_lines(errors):
+  """Returns the lines on standard error that are the program's own."""
+  return [line for line in errors.splitlines() if not _NOISE.match(line)]
+
+
+def assert_refused(result, message):
+  """Checks that a run ended in one line with this in it, and status 1."""
+  lines = error_lines(result.stderr)
+  assert result.returncode == 1, result.stderr
+  assert len(lines) == 1, result.stderr
+  program = os.path.basename(result.args[1])
+  assert lines[0].startswith(f"{program}: error: "), lines
+  assert message in lines[0]
+
+
+def _forget_flags(known):
+  for name in set(flags.FLAGS) - known:
+    delattr(flags.FLAGS, name)
+  flags.FLAGS.unparse_flags()
+
+
+def run_command(arguments, preexec_fn=None, **environment):
+  """Runs a command; returns its exit status, output and errors as text."""
+  return subprocess.run(
+    arguments,
+    preexec_fn=preexec_fn,
+    capture_output=True,
+    text=True,
+    env={**os.environ, **environment},
+    timeout=300,
+  )

@@ -159,7 +159,9 @@ def test_features_are_made_again_for_other_data(tmp_path, capsys):
 def test_a_row_is_described_by_its_line(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(4))
   inputs = open_train(tmp_path)
-  source = inputs.training_source(None, 2, 1)
+  source = feature_files.training_source(
+    inputs.train.features, None, 2, 1, inputs.train.describe
+  )
   assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 
 import optimization
@@ -232,7 +233,7 @@ def run_steps(strategy, steps=6):
 def test_every_replica_is_updated():
   (alone,) = run_steps(tf.distribute.get_strategy())
   assert (alone[1:5] < 1.0).all() and alone[0] == 1.0  # Of six steps.
-  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  strategy = replicas.two_replicas()
   first, second = run_steps(strategy)
   np.testing.assert_array_equal(first, second)
   np.testing.assert_allclose(first, alone, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""run_classifier.py as its user meets it: every command is a real process."""
+"""run_classifier.py as its user meets it; the first run is a real process."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import program_flags
 import pytest
 import tiny_classification as tiny
 
@@ -16,10 +17,6 @@ import checkpoints
 
 SHARED = tiny.ROOT.parent / "shared"
 GOLDEN = SHARED / "golden" / "e2e"
-# What TensorFlow prints while it is imported; no setting hides it.
-IMPORT_NOISE = re.compile(
-  r"WARNING: All log messages before|[IWE]0000 |To enable the following"
-)
 # Enough to learn the tiny task without a fault.
 PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
 
@@ -29,16 +26,6 @@ def run(folder, **flags):
   result = tiny.run(folder, **flags)
   assert result.returncode == 0, result.stderr
   return result.stdout
-
-
-def assert_refused(result, message):
-  """The run ended in one line, with status 1."""
-  lines = result.stderr.splitlines()
-  lines = [line for line in lines if not IMPORT_NOISE.match(line)]
-  assert result.returncode == 1, result.stderr
-  assert len(lines) == 1, result.stderr
-  assert lines[0].startswith("run_classifier.py: error: "), lines
-  assert message in lines[0]
 
 
 def read_results(path):
@@ -57,7 +44,11 @@ def trained(tmp_path_factory):
   tiny.write_tsv(folder / "train.tsv", range(400))
   tiny.write_tsv(folder / "dev.tsv", range(400, 460))
   tiny.write_tsv(folder / "test.tsv", range(460, 500))
-  return folder, run(folder, data_dir=folder, do_predict=True, **PERFECT)
+  result = program_flags.run_command(
+    tiny.command(folder, data_dir=folder, do_predict=True, **PERFECT)
+  )
+  assert result.returncode == 0, result.stderr
+  return folder, result.stdout
 
 
 def test_training_learns_and_says_what_it_wrote(trained):
@@ -190,7 +181,7 @@ def test_training_on_in_a_folder_needs_the_same_settings(
 ):
   folder, _ = trained
   result = tiny.run(folder, data_dir=folder, **{**PERFECT, **flags})
-  assert_refused(result, message)
+  program_flags.assert_refused(result, message)
 
 
 def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
@@ -203,7 +194,7 @@ def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
     predict_file=folder / "test.tsv",
     do_predict=True,
   )
-  assert_refused(result, "vocab_file_sha256")
+  program_flags.assert_refused(result, "vocab_file_sha256")
 
 
 def test_early_stopping_and_the_best_checkpoint(tmp_path):
@@ -423,7 +414,7 @@ def test_bad_input_is_one_line(tmp_path, name):
   for path, content in contents.items():
     (tmp_path / path).write_text(content)
   flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True, **flags}
-  assert_refused(tiny.run(tmp_path, **flags), message)
+  program_flags.assert_refused(tiny.run(tmp_path, **flags), message)
 
 
 def test_a_head_of_other_labels_is_refused(trained, tmp_path):
@@ -437,7 +428,9 @@ def test_a_head_of_other_labels_is_refused(trained, tmp_path):
     predict_file=path,
     do_predict=True,
   )
-  assert_refused(result, "output_bias: shape (2,), the model's is (3,)")
+  program_flags.assert_refused(
+    result, "output_bias: shape (2,), the model's is (3,)"
+  )
 
 
 def test_an_untrained_model_does_not_predict(tmp_path):
@@ -445,7 +438,7 @@ def test_an_untrained_model_does_not_predict(tmp_path):
   result = tiny.run(
     tmp_path, labels="neg,pos", predict_file=path, do_predict=True
   )
-  assert_refused(result, "holds no trained model")
+  program_flags.assert_refused(result, "holds no trained model")
 
 
 def test_a_vocabulary_of_another_model_is_refused(tmp_path):
@@ -453,7 +446,7 @@ def test_a_vocabulary_of_another_model_is_refused(tmp_path):
   result = tiny.run(
     tmp_path, config={"vocab_size": 500}, data_dir=tmp_path, do_train=True
   )
-  assert_refused(result, "they are of different models")
+  program_flags.assert_refused(result, "they are of different models")
 
 
 def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
@@ -465,7 +458,7 @@ def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
     do_lower_case=False,
     init_checkpoint="uncased_L-12_H-768_A-12/bert_model.ckpt",
   )
-  assert_refused(result, "--do_lower_case=False does not fit")
+  program_flags.assert_refused(result, "--do_lower_case=False does not fit")
 
 
 def checkpoint_bytes(folder, step):

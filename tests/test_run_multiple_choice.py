@@ -1,11 +1,8 @@
 """run_multiple_choice.py: from files of questions to scores and predictions."""
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 
 import program_flags
 import pytest
@@ -53,21 +50,11 @@ def write_jsonl(path, numbers):
       file.write(json.dumps(row) + "\n")
 
 
-def flags_for(folder, **flags):
-  return {
-    "bert_config_file": folder / "config.json",
-    "vocab_file": folder / "vocab.txt",
-    "output_dir": folder / "out",
-    "max_seq_length": tiny.SEQUENCE,
-    **flags,
-  }
-
-
 def run(folder, **flags):
   return program_flags.run_main(
     run_multiple_choice,
     multiple_choice_flags.define_flags,
-    **flags_for(folder, **flags),
+    **tiny.flags_for(folder, **flags),
   )
 
 
@@ -83,16 +70,12 @@ def trained(tmp_path_factory):
   """A folder in which a model was trained by a process of its own."""
   folder = tmp_path_factory.mktemp("trained")
   write_data(folder)
-  flags = flags_for(
+  flags = tiny.flags_for(
     folder, data_dir=folder, do_predict=True, eval_every_steps=30, **TRAINING
   )
-  program = str(tiny.ROOT / "run_multiple_choice.py")
-  result = subprocess.run(
-    [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())],
-    capture_output=True,
-    text=True,
-    timeout=300,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+  result = program_flags.run_command(
+    program_flags.command("run_multiple_choice", **flags),
+    TF_CPP_MIN_LOG_LEVEL="3",
   )
   assert result.returncode == 0, result.stderr
   return folder, result.stdout

@@ -1,4 +1,4 @@
-"""run_pretraining.py as its user meets it: every command is a real process."""
+"""run_pretraining.py as its user meets it: the first run is a real process."""
 
 import contextlib
 import functools
@@ -13,6 +13,7 @@ import time
 
 from absl import flags
 import numpy as np
+import program_flags
 import pytest
 import tensorflow as tf
 import tiny_pretraining as tiny
@@ -32,24 +33,6 @@ SCALARS = [
   "next_sentence_loss",
 ]
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-# What TensorFlow prints while it is imported; no setting hides it.
-IMPORT_NOISE = re.compile(
-  r"WARNING: All log messages before|[IWE]0000 |To enable the following"
-)
-
-
-def error_lines(errors):
-  """Returns the lines on standard error that are the program's own."""
-  return [line for line in errors.splitlines() if not IMPORT_NOISE.match(line)]
-
-
-def assert_refused(result, message):
-  """The run ended in one line, with status 1."""
-  lines = error_lines(result.stderr)
-  assert result.returncode == 1, result.stderr
-  assert len(lines) == 1, result.stderr
-  assert lines[0].startswith("run_pretraining.py: error: "), lines
-  assert message in lines[0]
 
 
 def read_scalars(folder):
@@ -103,7 +86,7 @@ def write_data(tmp_path_factory):
 def train_once(data, tmp_path_factory):
   """The folder of a run of 6 steps that evaluates, and what it printed."""
   folder = tmp_path_factory.mktemp("trained")
-  result = tiny.run(
+  command = tiny.command(
     folder,
     input_file=data,
     do_train="true",
@@ -114,6 +97,7 @@ def train_once(data, tmp_path_factory):
     max_eval_steps=0,
     init_checkpoint="",
   )
+  result = program_flags.run_command(command)
   assert result.returncode == 0, result.stderr
   return folder, result
 
@@ -146,7 +130,7 @@ def test_trains_evaluates_and_writes_its_files(trained):
 
 
 def test_the_terminal_shows_how_it_goes(trained):
-  lines = error_lines(trained[1].stderr)
+  lines = program_flags.error_lines(trained[1].stderr)
   assert lines[0].startswith("step 1/6  loss ")
   assert all(f" {name} " in lines[0] for name in SCALARS)
   last = [line for line in lines if line.startswith("step 6/6  ")][0]
@@ -185,7 +169,9 @@ def test_evaluation_counts_every_record_once(trained, data):
     eval_batch_size=60,
     max_eval_steps=0,
   )
-  assert_refused(result, "--input_file: no file matches 'nothing-trains-here'")
+  program_flags.assert_refused(
+    result, "--input_file: no file matches 'nothing-trains-here'"
+  )
   result = tiny.run(
     folder, input_file=data, do_eval=1, eval_batch_size=60, max_eval_steps=0
   )
@@ -222,7 +208,9 @@ def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
   (out / "model.ckpt-6.writing.index.tempstate1").write_bytes(b"half")
   (out / "model.ckpt-4.data-00000-of-00001").write_bytes(b"no index")
   result = tiny.run(tmp_path, {"hidden_size": 32}, **options)
-  assert_refused(result, f"{out} belongs to another model; choose another --")
+  program_flags.assert_refused(
+    result, f"{out} belongs to another model; choose another --"
+  )
   # The refused config must not have been left there.
   result = tiny.run(tmp_path, **options)
   assert result.returncode == 0, result.stderr
@@ -237,13 +225,13 @@ def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
     "--output_dir"
   ) in result.stdout.splitlines()
   result = tiny.run(tmp_path, {"num_attention_heads": 4}, **options)
-  assert_refused(
+  program_flags.assert_refused(
     result, f"{out} belongs to another model (num_attention_heads: 2, not 4)"
   )
 
 
 def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
-  result = tiny.run(
+  command = tiny.command(
     tmp_path,
     input_file=data,
     do_train=True,
@@ -253,6 +241,7 @@ def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
     distribution="mirrored",
     gradient_accumulation_steps=2,
   )
+  result = program_flags.run_command(command)
   assert result.returncode == 0, result.stderr
   results = read_results(tmp_path / "out")
   assert 4.0 < results["loss"] < 4.8
@@ -359,7 +348,7 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
 )
 def test_a_wrong_command_line_is_one_line(options, message, data, tmp_path):
   result = tiny.run(tmp_path, input_file=data, **options)
-  assert_refused(result, message)
+  program_flags.assert_refused(result, message)
   assert not result.stdout
 
 
@@ -491,14 +480,14 @@ def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
   options = {"input_file": hurt, "num_train_steps": 1000}
   message = f"{hurt}: record 200 is damaged or cut short"
   result = tiny.run(tmp_path, do_train=True, **options)
-  lines = error_lines(result.stderr)
+  lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
   assert message in lines[-1]
   assert not [line for line in lines[:-1] if not line.startswith("step ")]
   before = checkpoint_bytes(trained[0] / "out", 6)
   assert checkpoint_bytes(out, 6) == before
   result = tiny.run(tmp_path, do_eval=True, max_eval_steps=0, **options)
-  assert_refused(result, message)
+  program_flags.assert_refused(result, message)
 
 
 def limit_file_size():
@@ -513,7 +502,7 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   before = checkpoint_bytes(out, 6)
   options = {"input_file": data, "do_train": True, "num_train_steps": 8}
   result = tiny.run(tmp_path, preexec_fn=limit_file_size, **options)
-  lines = error_lines(result.stderr)
+  lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
   assert lines[-1].startswith(
     f"run_pretraining.py: error: {out}/model.ckpt-8: cannot be written: "
@@ -582,7 +571,7 @@ def test_two_workers_train_as_one_device(data, tmp_path):
   out, alone = tmp_path / "out", tmp_path / "alone"
   assert f"wrote {out}/model.ckpt-6" in outputs[0]
   assert "wrote" not in outputs[1]
-  assert not error_lines(errors[1])
+  assert not program_flags.error_lines(errors[1])
   assert len(list(out.glob("events.*"))) == 1
   assert checkpoints.saved_steps(str(out)) == [4, 6]
   assert not leftovers(out)

@@ -205,7 +205,7 @@ def test_words_beyond_the_window_are_cut(tokenizer):
 def reference_answer(model, python, settings, question, context):
   """Answers as run_squad.py does, padding not competing."""
   encode = python.encode
-  document = squad_features.make_document(context, encode)
+  document = squad_features.Document(context, encode)
   query = encode(question)[: settings.max_query_length]
   windows = squad_features.make_windows(
     len(document.ids), SEQUENCE - len(query) - 3, settings.doc_stride

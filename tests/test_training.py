@@ -7,6 +7,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 
 import checkpoints
@@ -112,7 +113,7 @@ def test_accumulation_makes_the_same_update(parts, alone, tmp_path):
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
-  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  strategy = replicas.two_replicas()
   assert strategy.num_replicas_in_sync == 2
   run(
     tmp_path,
@@ -124,12 +125,12 @@ def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
   assert_equal_within(saved(tmp_path), alone, 1e-5)
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_resumed_equals_uninterrupted_bit_for_bit(replicas, tmp_path):
+@pytest.mark.parametrize("count", [1, 2])
+def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
   def strategy():
-    if replicas == 1:
+    if count == 1:
       return tf.distribute.get_strategy()
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return replicas.two_replicas()
 
   whole, parts = tmp_path / "whole", tmp_path / "parts"
   run(whole, 6, strategy=strategy())
@@ -213,7 +214,7 @@ def test_old_checkpoints_are_deleted(tmp_path):
 
 
 def test_prediction_keeps_order_and_strips_padding():
-  strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  strategy = replicas.two_replicas()
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
   predictor = prediction.Predictor(
     strategy, keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
@@ -233,7 +234,7 @@ def test_weights_cast_once_predict_the_same(devices):
   )
   strategy = tf.distribute.OneDeviceStrategy(devices[0])
   if len(devices) > 1:
-    strategy = tf.distribute.MirroredStrategy(devices)
+    strategy = replicas.two_replicas()
   with strategy.scope():
     model = heads.ClassifierModel(config, 3, "mixed_bfloat16")
 

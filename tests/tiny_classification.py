@@ -1,13 +1,11 @@
 """A tiny classification that a tiny BERT learns in seconds, for the tests."""
 
 import json
-import os
-import pathlib
 import random
-import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import program_flags
+
+ROOT = program_flags.ROOT
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GOOD = ["good", "great", "fine"]
 BAD = ["bad", "poor", "awful"]
@@ -61,29 +59,29 @@ def write_model(folder, config=()):
   (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
 
 
+def flags_for(folder, **flags):
+  """Returns the flags to work with the model of `folder` in `folder`/out."""
+  return {
+    "bert_config_file": folder / "config.json",
+    "vocab_file": folder / "vocab.txt",
+    "output_dir": folder / "out",
+    "max_seq_length": SEQUENCE,
+    **flags,
+  }
+
+
 def command(folder, config=(), **flags):
   """Returns the command that trains in `folder`/out; flags override."""
   write_model(folder, config)
   flags = {
     "task_name": "file",
-    "bert_config_file": folder / "config.json",
-    "vocab_file": folder / "vocab.txt",
-    "output_dir": folder / "out",
-    "max_seq_length": SEQUENCE,
     "train_batch_size": 8,
     "learning_rate": 2e-3,
     **flags,
   }
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
-  return [sys.executable, str(ROOT / "run_classifier.py"), *arguments]
+  return program_flags.command("run_classifier", **flags_for(folder, **flags))
 
 
-def run(folder, config=(), environment=(), **flags):
-  """Runs `command`; returns its exit status, output and errors as text."""
-  return subprocess.run(
-    command(folder, config, **flags),
-    capture_output=True,
-    text=True,
-    env={**os.environ, **dict(environment)},
-    timeout=300,
-  )
+def run(folder, config=(), **flags):
+  """Runs `command` in this process."""
+  return program_flags.run_here(command(folder, config, **flags))

@@ -1,16 +1,14 @@
 """A tiny BERT and records for it, for the tests that pre-train."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import program_flags
 
 import record_writer
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = program_flags.ROOT
 SEQUENCE, PREDICTIONS, VOCABULARY = 16, 4, 40
 CONFIG = {
   "vocab_size": VOCABULARY,
@@ -92,17 +90,12 @@ def command(folder, config=(), **flags):
     "num_warmup_steps": 2,
     **flags,
   }
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
-  return [sys.executable, str(ROOT / "run_pretraining.py"), *arguments]
+  return program_flags.command("run_pretraining", **flags)
 
 
-def run(folder, config=(), environment=(), preexec_fn=None, **flags):
-  """Runs `command`; returns its exit status, output and errors as text."""
-  return subprocess.run(
-    command(folder, config, **flags),
-    capture_output=True,
-    text=True,
-    env={**os.environ, **dict(environment)},
-    preexec_fn=preexec_fn,
-    timeout=300,
-  )
+def run(folder, config=(), preexec_fn=None, **flags):
+  """Runs `command`; in a process of its own if something is to precede it."""
+  arguments = command(folder, config, **flags)
+  if preexec_fn:
+    return program_flags.run_command(arguments, preexec_fn)
+  return program_flags.run_here(arguments)

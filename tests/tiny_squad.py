@@ -4,11 +4,9 @@ The answer is the colour in a text; some texts have none.
 """
 
 import json
-import os
 import random
-import subprocess
-import sys
 
+import program_flags
 import tiny_classification
 
 ROOT = tiny_classification.ROOT
@@ -59,26 +57,16 @@ def command(folder, **flags):
   (folder / "config.json").write_text(json.dumps(CONFIG))
   (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   flags = {
-    "bert_config_file": folder / "config.json",
-    "vocab_file": folder / "vocab.txt",
-    "output_dir": folder / "out",
-    "max_seq_length": SEQUENCE,
     "max_query_length": 4,
     "doc_stride": 4,
     "train_batch_size": 16,
     "learning_rate": 5e-3,
     **flags,
   }
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
-  return [sys.executable, str(ROOT / "run_squad.py"), *arguments]
+  flags = tiny_classification.flags_for(folder, **flags)
+  return program_flags.command("run_squad", **flags)
 
 
 def run(folder, **flags):
-  """Runs `command`; returns its exit status, output and errors as text."""
-  return subprocess.run(
-    command(folder, **flags),
-    capture_output=True,
-    text=True,
-    env=dict(os.environ),
-    timeout=300,
-  )
+  """Runs `command` in this process."""
+  return program_flags.run_here(command(folder, **flags))

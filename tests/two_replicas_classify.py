@@ -67,7 +67,9 @@ def train(inputs, strategy, parts, output_dir):
     problem="single_label",
     class_weights=tf.constant([1.0, 3.0]),
   )
-  source = inputs.training_source(parse, 8, 1)
+  source = feature_files.training_source(
+    inputs.train.features, parse, 8, 1, inputs.train.describe
+  )
   training.train(strategy, model, optimizer, loss_fn, source, plan)
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
   split = inputs.eval[0]
