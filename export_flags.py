@@ -17,7 +17,8 @@ def define_flags() -> None:
   for name, text in (
     (
       "model_dir",
-      "The --output_dir of run_classifier.py, run_squad.py or run_tagging.py.",
+      "The --output_dir of run_classifier.py, run_squad.py, run_tagging.py or "
+      "run_multiple_choice.py.",
     ),
     (
       "init_checkpoint",

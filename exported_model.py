@@ -14,9 +14,13 @@ import os
 from typing import Any, NamedTuple
 
 FACTS_FILE = "export.json"
+# The name of an input of lines, which may also be given as a list.
+CHOICES = "choices"
 Request = dict[str, str]
 Answer = dict[str, Any]
 
+# By what a model does, the input that it can do without.
+_OPTIONAL = {"multiple_choice": "question"}
 # The operations of tensorflow-text that the graph has.
 _TEXT_OPERATIONS = ("_fast_wordpiece_tokenizer", "_normalize_ops")
 
@@ -44,8 +48,9 @@ class ExportedModel:
 
   def __init__(self, folder: str):
     self.facts = read_facts(folder)
+    optional = _OPTIONAL.get(self.facts["kind"], "text_pair")
     self.inputs = tuple(
-      Input(name, name != "text_pair") for name in self.facts["inputs"]
+      Input(name, name != optional) for name in self.facts["inputs"]
     )
     import tensorflow as tf  # Takes seconds; what is wrong above shows at once.
 
@@ -71,6 +76,8 @@ class ExportedModel:
     checked = {}
     for name, required in self.inputs:
       value = request.get(name)
+      if name == CHOICES and value is not None:
+        value = _join_choices(value)
       if value is None and not required:
         value = ""
       if not isinstance(value, str):
@@ -217,9 +224,29 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
     yield group
 
 
+def _join_choices(value: Any) -> str:
+  """Makes lines of choices.
+
+  Raises:
+    ValueError: they are no strings, or fewer than two.
+  """
+  choices = value.split("\n") if isinstance(value, str) else value
+  if not isinstance(choices, list) or not all(
+    isinstance(choice, str) for choice in choices
+  ):
+    raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
+  lines = [choice.replace("\n", " ").strip() for choice in choices]
+  lines = list(filter(None, lines))
+  if len(lines) < 2:
+    raise ValueError(f"{CHOICES}: found {len(lines)}, expected two or more")
+  return "\n".join(lines)
+
+
 def _size(request: Request) -> int:
-  # What is around a text, [CLS] and [SEP], takes time too.
-  return 16 + sum(map(len, request.values()))
+  # What is around a text, [CLS] and [SEP], takes time too. Each choice is an
+  # input with all that is before it.
+  count = 1 + request.get(CHOICES, "").count("\n")
+  return count * (16 + sum(map(len, request.values())))
 
 
 def _decode(strings: Iterable[bytes]) -> list[str]:
@@ -282,6 +309,16 @@ def _list_spans(row, names, keys):
   return spans
 
 
+def _describe_choice(row):
+  # What is "" is padding.
+  pairs = zip(row["choices"], row["probabilities"].tolist(), strict=True)
+  return {
+    "predicted": int(row["predicted"]),
+    "choice": row["choice"].decode(),
+    "probabilities": [share for choice, share in pairs if choice],
+  }
+
+
 def _describe_masks(row):
   return {
     "masks": [
@@ -303,6 +340,7 @@ _DESCRIBE = {
   "regression": lambda row: {"value": float(row["value"])},
   "question_answering": _describe_answer,
   "tagging": _describe_tags,
+  "multiple_choice": _describe_choice,
   "features": lambda row: {"vector": row["vectors"].tolist()},
   "fill_mask": _describe_masks,
 }

@@ -27,6 +27,7 @@ _TITLES = {
   "regression": "Predicts a number for texts",
   trained_models.QUESTION_ANSWERING: "Answers questions about texts",
   trained_models.TAGGING: "Labels words",
+  trained_models.MULTIPLE_CHOICE: "Chooses among answers",
   trained_models.FEATURES: "Makes vectors of texts",
   trained_models.FILL_MASK: "Guesses masked words",
 }
@@ -66,6 +67,8 @@ def make_head(
   if kind == trained_models.TAGGING:
     marks_entities = trained.marks_entities
     return signatures.Tagger(*common, trained.labels, marks_entities)
+  if kind == trained_models.MULTIPLE_CHOICE:
+    return signatures.Chooser(*common)
   if kind == trained_models.FEATURES:
     return signatures.Vectors(*common, layer, pooling)
   if kind == trained_models.FILL_MASK:

@@ -91,6 +91,9 @@ def _parse_line(text, model):
 
 def _parse_columns(text, model):
   cells, names = text.split("\t"), [name for name, _ in model.inputs]
+  last = len(names) - 1
+  if names[last] == exported_model.CHOICES and len(cells) > last:
+    cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
     raise ValueError(
       f"{len(cells)} columns, expected {' and '.join(names)} with a tab between"

@@ -22,6 +22,7 @@ Tensors = dict[str, tf.Tensor]
 
 MASK = "[MASK]"
 _IDS = ("input_ids", "input_mask", "segment_ids")
+_NEW_LINE = "\n"
 _NOWHERE = -1  # The place of an answer that there is none of.
 _CERTAIN_ODDS = 1e6  # Of no answer where nothing can be one; see squad_answers.
 _IMPOSSIBLE = -1e30  # A score below that of all that is possible.
@@ -178,6 +179,71 @@ class Vectors(Head):
       return tf.reduce_max(tf.where(is_token, state, state.dtype.min), 1)
     total = tf.reduce_sum(tf.where(is_token, state, 0.0), 1)
     return total / tf.cast(tf.reduce_sum(input_mask, 1), state.dtype)[:, None]
+
+
+class Chooser(Head):
+  """Probabilities of choices after contexts, as in run_multiple_choice.py.
+
+  `choices` are lines, those of each text; blank ones do not count. `question`
+  may be "", else it stands before each choice. `ids` scores one choice a row.
+
+  Args:
+    model: a `heads.ClassifierModel` of one label.
+    tokenizer, max_seq_length: see `Head`.
+  """
+
+  inputs = ("context", "question", "choices")
+
+  def pack(self, context, question, choices):
+    return self._pack(context, question, choices)[0]
+
+  def _pack(self, context, question, choices):
+    """Packs each choice with what is before it.
+
+    Returns:
+      The inputs, a row for each choice of all texts, and the choices, [B, (C)];
+      where a text has none, "" is one.
+    """
+    lines = tf.strings.strip(tf.strings.split(choices, _NEW_LINE))  # [B, (C)]
+    lines = tf.ragged.boolean_mask(lines, lines != "")
+    # Else there could be nothing to compute.
+    missing = tf.cast(lines.row_lengths() == 0, tf.int32)[:, None]
+    blank = tf.ragged.boolean_mask(tf.fill(tf.shape(missing), ""), missing > 0)
+    lines = tf.concat([lines, blank], 1)
+    # Without a context, the question takes its place.
+    has_context = tf.strings.strip(context) != ""
+    first = tf.where(has_context, context, question)
+    before = tf.where(has_context, tf.strings.join([question, " "]), "")
+    rows = lines.value_rowids()
+    second = tf.strings.join([tf.gather(before, rows), lines.values])
+    return super().pack(tf.gather(first, rows), second), lines
+
+  def compute(self, input_ids, input_mask, segment_ids):
+    return {"logits": self.model(input_ids, input_mask, segment_ids)[:, 0]}
+
+  def serve(self, context, question, choices):
+    """Chooses.
+
+    Returns:
+      choices, string [B, C], and their probabilities; choice, string, the most
+      probable one, and predicted, int32, its number from 0, -1 if there is
+      none, [B].
+    """
+    packed, lines = self._pack(context, question, choices)
+    logits = lines.with_values(self.compute(*packed[:3])["logits"])
+    logits, texts = logits.to_tensor(_IMPOSSIBLE), lines.to_tensor()
+    is_choice = texts != ""  # [B, C]
+    shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
+    best = tf.argmax(shares, -1, tf.int32)
+    choice = tf.gather(texts, best, batch_dims=1)
+    was_cut = tf.reduce_any(lines.with_values(packed.was_cut), 1)
+    return {
+      "choices": texts,
+      "probabilities": shares,
+      "choice": choice,
+      "predicted": tf.where(choice != "", best, _NOWHERE),
+      "truncated": was_cut,
+    }
 
 
 class MaskFiller(Head):

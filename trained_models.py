@@ -19,9 +19,15 @@ import training
 
 QUESTION_ANSWERING = "question_answering"
 TAGGING = "tagging"
+MULTIPLE_CHOICE = "multiple_choice"
 FEATURES = "features"
 FILL_MASK = "fill_mask"
-KINDS = (*classification.PROBLEMS, QUESTION_ANSWERING, TAGGING)
+KINDS = (
+  *classification.PROBLEMS,
+  QUESTION_ANSWERING,
+  TAGGING,
+  MULTIPLE_CHOICE,
+)
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -75,7 +81,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"--model_dir={folder}: {found}; expected the --output_dir of "
-      "run_classifier.py, run_squad.py or run_tagging.py"
+      "run_classifier.py, run_squad.py, run_tagging.py or "
+      "run_multiple_choice.py"
     )
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(
@@ -109,7 +116,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 
 
 def _read_labels(folder, kind):
-  if kind in ("regression", QUESTION_ANSWERING):
+  if kind in ("regression", QUESTION_ANSWERING, MULTIPLE_CHOICE):
     return ()
   return tuple(classification.read_labels(os.path.join(folder, "labels.txt")))
 

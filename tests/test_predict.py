@@ -27,6 +27,7 @@ import export_saved_model
 import exported_model
 import exporting
 import heads
+import request_lines
 import tokenization
 import trained_models
 import training
@@ -221,6 +222,44 @@ def test_answers_of_tagging(tmp_path):
     ],
     "truncated": False,
   }
+
+
+@pytest.mark.slow
+def test_answers_of_multiple_choice(tmp_path):
+  weights = tiny_export.write_trained(
+    tmp_path, "multiple_choice", lambda config: heads.ClassifierModel(config, 1)
+  )
+  run_export(
+    model_dir=tmp_path,
+    vocab_file=tmp_path / "vocab.txt",
+    export_dir=tmp_path / "export",
+  )
+  model = exported_model.ExportedModel(str(tmp_path / "export"))
+  assert [name for name, required in model.inputs if not required] == [
+    "question"
+  ]
+  lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
+  good, *bad = request_lines.read(lines, "", "tsv", model)
+  choices = ["good", "bad plot", "good"]
+  request = {"context": "the film", "question": "was", "choices": choices}
+  assert model.check(request) == good.request
+  assert bad[0].error == "line 2: choices: found 1, expected two or more"
+  assert bad[1].error.startswith("line 3: choices is nothing, expected")
+  (answer,) = model.answer_many([good.request], 1000)
+  logits = []
+  for pair in ([13, 5], [13, 8, 14], [13, 5]):
+    ids = [2, 11, 12, 3, *pair, 3]
+    segments = tf.constant([[0] * 4 + [1] * (len(pair) + 1)])
+    ids = tf.constant([ids])
+    logits.append(weights(ids, tf.ones_like(ids), segments).numpy()[0, 0])
+  expected = np.exp(logits) / np.exp(logits).sum()
+  np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+  assert answer["predicted"] == expected.argmax()
+  assert answer["choice"] == choices[expected.argmax()]
+  attention = model.attend(good.request, 0, 0)
+  assert attention["tokens"][-2:] == ["good", "[SEP]"]
+  with pytest.raises(ValueError, match="choices: expected a list of strings"):
+    model.check({**request, "choices": ["a", 1]})
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import tiny_squad
 import heads
 import metrics
 import modeling
+import multiple_choice
 import signatures
 import squad_answers
 import squad_features
@@ -273,6 +274,53 @@ def test_no_context(tokenizer):
   assert outputs["answer"].tolist() == [b"", b"", b"red"]
   assert outputs["probability"].tolist() == [0, 0, 1]
   assert outputs["start"].tolist() == [-1, -1, 0]
+
+
+def test_choices_equal_those_of_run_multiple_choice(tokenizer, python):
+  model = heads.ClassifierModel(CONFIG, 1)
+  model.output_weights.assign(20.0 * model.output_weights.value)
+  head = signatures.Chooser(model, tokenizer, SEQUENCE)
+  questions = [
+    ("the old house", "", ["red", "a tree"]),
+    ("", "what was", ["a house", "the tree", "red"]),
+    ("the tree was", "what", ["old", "red " * 12]),
+  ]
+  outputs = serve(
+    head,
+    [context for context, _, _ in questions],
+    [question for _, question, _ in questions],
+    ["\n".join(choices) for _, _, choices in questions],
+  )
+  for row, (context, question, choices) in enumerate(questions):
+    example = multiple_choice.Example(
+      "", context, question, tuple(map(str.strip, choices)), None, ""
+    )
+    (made,) = multiple_choice.make_features([example], python, SEQUENCE)
+    logits = []
+    for ids, segments in zip(made.input_ids, made.segment_ids, strict=True):
+      ids, segments = tf.constant([ids]), tf.constant([segments])
+      logits.append(model(ids, tf.ones_like(ids), segments).numpy()[0, 0])
+    expected = np.zeros(3)
+    expected[: len(logits)] = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(
+      outputs["probabilities"][row], expected, atol=1e-5
+    )
+    best = expected.argmax()
+    assert outputs["predicted"][row] == best
+    assert outputs["choice"][row].decode() == example.choices[best]
+    assert outputs["truncated"][row] == made.was_cut
+  assert outputs["truncated"].tolist() == [False, False, True]
+  assert np.ptp(outputs["probabilities"][1]) > 0.01
+
+
+def test_no_choices(tokenizer):
+  head = signatures.Chooser(
+    heads.ClassifierModel(CONFIG, 1), tokenizer, SEQUENCE
+  )
+  outputs = serve(head, ["the house"] * 2, ["", ""], ["", "\n red\n\n"])
+  assert outputs["choices"].tolist() == [[b""], [b"red"]]
+  assert outputs["probabilities"].tolist() == [[0.0], [1.0]]
+  assert outputs["predicted"].tolist() == [-1, 0]
 
 
 def test_ids_take_what_the_tokenizer_makes(tokenizer):
