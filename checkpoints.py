@@ -9,6 +9,7 @@ checkpoint to the variable that holds its value.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import functools
 import os
 import re
 import sys
@@ -32,7 +33,9 @@ _READ_ERRORS = (
   ValueError,
   IndexError,
 )
+_INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
+_SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
 
 
 def find_checkpoint(path: str) -> str:
@@ -40,8 +43,8 @@ def find_checkpoint(path: str) -> str:
 
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
-      (its newest checkpoint), an unpacked release (its only one), or Hugging
-      Face's, which its model.safetensors may stand for.
+      (its newest checkpoint that is not damaged), an unpacked release (its only
+      one), or Hugging Face's, which its model.safetensors may stand for.
 
   Returns:
     The prefix, or Hugging Face's folder.
@@ -71,7 +74,7 @@ def find_checkpoint(path: str) -> str:
       )
     return path.rstrip("/")
   if newest:
-    return newest
+    return _newest_readable(path) or newest
   found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
   found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
   if len(found) == 1:
@@ -118,6 +121,83 @@ def latest_checkpoint(folder: str) -> str | None:
     return checkpoint_prefix(folder, steps[-1])
   named = tf.train.latest_checkpoint(folder)
   return named if named and _exists(named) else None
+
+
+def saved_prefix(folder: str, step: int) -> str:
+  """Returns the prefix of the step that `restore` returned."""
+  if step in saved_steps(folder):
+    return checkpoint_prefix(folder, step)
+  return latest_checkpoint(folder)
+
+
+def _newest_readable(folder: str) -> str | None:
+  """Returns the newest checkpoint that can be read to its end.
+
+  The only one is not read: there is nothing to fall back to.
+  """
+  steps = saved_steps(folder)
+
+  def prove(prefix):
+    if len(steps) > 1:
+      for _ in read(prefix):
+        pass
+
+  step = _use_newest(folder, prove)
+  return None if step is None else checkpoint_prefix(folder, step)
+
+
+def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
+  """Uses the newest checkpoint; if it is damaged, the one before it.
+
+  Returns:
+    Its step, or None if there is none.
+
+  Raises:
+    DamagedCheckpointError: all are damaged.
+  """
+  steps = saved_steps(folder)
+  _check_indices(folder, steps)
+  for number, step in reversed(list(enumerate(steps))):
+    try:
+      use(checkpoint_prefix(folder, step))
+      return step
+    except DamagedCheckpointError as error:
+      if not number:
+        raise
+      _fall_back(str(error), checkpoint_prefix(folder, steps[number - 1]))
+  return None
+
+
+def _check_indices(folder: str, steps: list[int]) -> None:
+  """Says which data newer than the whole checkpoints has lost its index.
+
+  A training that is killed leaves such data, too, but with the index beside it
+  under its temporary name: that checkpoint had never been there.
+
+  Raises:
+    DamagedCheckpointError: there is no checkpoint to fall back to.
+  """
+  names = set(_list(folder))
+  last = steps[-1] if steps else -1
+  for match in map(_SAVED_DATA.fullmatch, sorted(names)):
+    if match and int(match[1]) > last:
+      name = match[0].removesuffix(_DATA)
+      if name + _TEMPORARY + _INDEX in names:
+        continue
+      prefix = tf.io.gfile.join(folder, name)
+      if not steps:
+        raise DamagedCheckpointError(
+          f"{prefix}{_INDEX} is missing, and there is no older checkpoint: put "
+          f"it back, or delete {name}{_DATA} to begin anew"
+        )
+      _fall_back(
+        f"{prefix}{_INDEX} is missing", checkpoint_prefix(folder, last)
+      )
+
+
+@functools.cache  # Once: a program may look for weights, then for a training.
+def _fall_back(fault: str, prefix: str) -> None:
+  print(f"{fault}; trying {prefix}", file=sys.stderr)
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
@@ -219,7 +299,8 @@ def load(
 def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
   """Loads the newest whole checkpoint of an output folder.
 
-  A damaged one is reported on standard error and the one before it is tried.
+  A damaged one, or one that lost its index, is reported in a line on standard
+  error, and the one before it is tried.
   One without a step in its name (`model.ckpt`) counts if it is the only one.
 
   Returns:
@@ -228,15 +309,11 @@ def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
   Raises:
     ValueError: if the newest is of another model, or all are damaged.
   """
-  steps = saved_steps(folder)
-  for step in reversed(steps):
-    try:
-      _load_own(folder, checkpoint_prefix(folder, step), variables)
-      return step
-    except DamagedCheckpointError as error:
-      if step == steps[0]:
-        raise
-      print(f"{error}; trying the one before it", file=sys.stderr)
+  step = _use_newest(
+    folder, lambda prefix: _load_own(folder, prefix, variables)
+  )
+  if step is not None:
+    return step
   if newest := latest_checkpoint(folder):
     # Not saved by a training: it may hold the heads of other tasks, too.
     _load_own(
@@ -273,7 +350,8 @@ def save(
     folder: must exist.
     step: the number of updates made.
     variables: what to write, by name.
-    keep: how many of the newest checkpoints to keep; 0 for all.
+    keep: how many of the newest checkpoints to keep; 0 for all. Those of later
+      steps do not count: only if they are damaged is an earlier one saved.
 
   Returns:
     The prefix.
@@ -285,7 +363,7 @@ def save(
   try:
     values = {name: v.read_value() for name, v in variables.items()}
     _write_files(prefix, values)
-    steps = saved_steps(folder)
+    steps = [saved for saved in saved_steps(folder) if saved <= step]
     kept = steps[-keep:] if keep else steps
     _write_state(folder, step, kept)
   except (tf.errors.OpError, OSError) as error:
@@ -338,7 +416,7 @@ def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
     shape_and_slices=[""] * len(names),
     tensors=[values[name] for name in names],
   )
-  for suffix in (".data-00000-of-00001", ".index"):
+  for suffix in (_DATA, _INDEX):
     tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
 
 
@@ -352,11 +430,14 @@ def _write_state(folder: str, step: int, kept: list[int]) -> None:
 
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
-  for name in _list(folder):
+  names = _list(folder)
+  # Data before a temporary index, which tells that it never had another.
+  for name in sorted(names):
     path = tf.io.gfile.join(folder, name)
-    data = re.fullmatch(r"(model\.ckpt-\d+)\.data-00000-of-00001", name)
     # Data without an index: killed between two renames, or two deletions.
-    orphan = data and f"{data[1]}.index" not in _list(folder)
+    orphan = _SAVED_DATA.fullmatch(name) and (
+      name.removesuffix(_DATA) + _INDEX not in names
+    )
     if (_TEMPORARY in name or orphan) and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)
 

@@ -56,6 +56,14 @@ def run_program(
       return _fail(program, _describe(error))
     except KeyboardInterrupt:
       return _fail(program, "interrupted", status=130)
+    except Exception as error:
+      if not _is_of_lost_worker(error):
+        raise
+      return _fail(
+        program,
+        "another worker of TF_CONFIG has ended or cannot be reached: start all "
+        "of them again, and they go on from the last checkpoint",
+      )
 
   def parse_flags(argv: list[str]) -> list[str]:
     try:
@@ -76,6 +84,14 @@ def _fail(program: str, message: str, status: int = 1) -> int:
   line = "; ".join(message.splitlines())  # Of absl's, a line for each flag.
   print(f"{program}: error: {line}", file=sys.stderr)
   return status
+
+
+def _is_of_lost_worker(error: Exception) -> bool:
+  if "distribution" not in FLAGS or FLAGS.distribution != "multi_worker":
+    return False
+  import training
+
+  return isinstance(error, training.LOST_WORKER_ERRORS)
 
 
 def define_model_flags() -> None:
@@ -339,7 +355,7 @@ def load_weights(folder: str, variables) -> int:
 
   step = checkpoints.restore(folder, variables)
   if step is not None:
-    print(f"weights from {checkpoints.latest_checkpoint(folder)}")
+    print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
   if not FLAGS.init_checkpoint:
     print("no checkpoint given: the weights are random")

@@ -85,8 +85,8 @@ class FeatureFile:
         rows.append(record_writer.unframe_record(frame))
       except ValueError as error:
         raise ValueError(
-          f"{self.path}: record {index}: {error}; delete the file and it will "
-          "be made again"
+          f"{self.path}: record {index}, at byte {start}: {error}; delete the "
+          "file and it will be made again"
         ) from None
     return rows
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 import json
 import math
+import sys
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -206,13 +207,31 @@ def restore_best(
 ) -> int | None:
   """Loads the best weights of a run.
 
+  If they are damaged, a line on standard error says so, and the run's own
+  checkpoint of that step, which has them too, takes their place while it is
+  kept.
+
   Returns:
-    Their step, or None if the run kept none; nothing has been changed then.
+    Their step, or None if the run has none; nothing has been changed then.
 
   Raises:
-    ValueError: they are of another model, or damaged.
+    ValueError: they are of another model.
   """
-  return checkpoints.restore(_best_folder(folder), variables)
+  try:
+    return checkpoints.restore(_best_folder(folder), variables)
+  except checkpoints.DamagedCheckpointError as error:
+    fault = str(error)
+  step = best_step(folder)
+  if step in checkpoints.saved_steps(folder):
+    prefix = checkpoints.checkpoint_prefix(folder, step)
+    print(f"{fault}; trying {prefix}", file=sys.stderr)
+    try:
+      checkpoints.load(prefix, variables)
+      return step
+    except checkpoints.DamagedCheckpointError as error:
+      fault = str(error)
+  print(f"{fault}; trying the newest weights", file=sys.stderr)
+  return None
 
 
 def _best_folder(folder):

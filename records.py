@@ -4,11 +4,14 @@ The feature names and their order are Google's, so files are interchangeable.
 Writing is in record_writer.py, which does without TensorFlow.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import gzip
 import os
 import re
 from typing import NamedTuple
+import zlib
 
 from google.protobuf import message
 import tensorflow as tf
@@ -19,6 +22,9 @@ Spec = dict[str, tf.io.FixedLenFeature]
 # shuffled: the original's numbers. The records of a file are shuffled already.
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
+
+_FRAME = 16  # Bytes around a record: its length and two checksums.
+_GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class RecordId(NamedTuple):
@@ -120,12 +126,12 @@ def training_dataset(
     (RecordId, serialized example), scalars.
   """
   epoch, skip = divmod(skip, _count_records(paths)) if skip else (0, 0)
-  sources = _sources(paths)
+  sources, read_file = _sources(paths), _make_reader(paths)
 
   def shuffle(epoch):
     files = sources.shuffle(len(paths), seed=seed + epoch)
     records = files.interleave(
-      _read_file,
+      read_file,
       cycle_length=min(_CYCLE_LENGTH, len(paths)),
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
@@ -138,7 +144,7 @@ def training_dataset(
 
 def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
   """Yields (RecordId, serialized example), file after file, once."""
-  return _sources(paths).flat_map(_read_file)
+  return _sources(paths).flat_map(_make_reader(paths))
 
 
 def parse_batch(
@@ -166,13 +172,42 @@ def _sources(paths: Sequence[str]) -> tf.data.Dataset:
   )
 
 
-def _read_file(index, path, compression) -> tf.data.Dataset:
-  row_id = RecordId(
-    tf.data.Dataset.from_tensors(index).repeat(),
-    tf.data.Dataset.range(tf.int64.max),
-  )
-  records = tf.data.TFRecordDataset(path, compression_type=compression)
-  return tf.data.Dataset.zip((row_id, records))
+def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
+  """Builds the function that reads a file of `_sources`."""
+  unproved = set(filter(_compression, paths))
+
+  def prove(path):
+    path = path.decode()
+    if path in unproved:
+      _check_gzip(path)
+      unproved.remove(path)  # Once is enough: it takes 6 s a gigabyte.
+    yield from ()
+
+  def read_file(index, path, compression):
+    row_id = RecordId(
+      tf.data.Dataset.from_tensors(index).repeat(),
+      tf.data.Dataset.range(tf.int64.max),
+    )
+    records = tf.data.TFRecordDataset(path, compression_type=compression)
+    if unproved:
+      # TensorFlow takes it for the end if a compressed file is cut short where
+      # the length of a record should be.
+      string = tf.TensorSpec([], tf.string)
+      records = records.concatenate(
+        tf.data.Dataset.from_generator(
+          prove, output_signature=string, args=(path,)
+        )
+      )
+    return tf.data.Dataset.zip((row_id, records))
+
+  return read_file
+
+
+def _check_gzip(path: str) -> None:
+  """Decompresses a file; raises an error of `_GZIP_ERRORS` if it is damaged."""
+  with tf.io.gfile.GFile(path, "rb") as file, gzip.open(file) as text:
+    while text.read(1 << 20):
+      pass
 
 
 def _compression(path: str) -> str:
@@ -183,22 +218,32 @@ def _compression(path: str) -> str:
 
 
 def _read_records(path: str) -> Iterator[bytes]:
-  count = 0
+  count = offset = 0
+  compression = ""
   try:
-    records = tf.data.TFRecordDataset(path, compression_type=_compression(path))
-    for serialized in records:
-      yield serialized.numpy()
-      count += 1
-  except tf.errors.OpError as error:
+    compression = _compression(path)
+    for serialized in tf.data.TFRecordDataset(path, compression):
+      record = serialized.numpy()
+      yield record
+      count, offset = count + 1, offset + len(record) + _FRAME
+    # Behind the last record there may be a part of one, to TensorFlow nothing.
+    if compression:
+      _check_gzip(path)
+    elif _is_walkable(path):
+      _count_frames(path)
+  except (tf.errors.OpError, *_GZIP_ERRORS) as error:
+    # Of compressed data much is read ahead.
+    where = "from byte {} on, decompressed" if compression else "byte {}"
     raise ValueError(
       f"{path}: record {count} is damaged or cut short, or this is not a "
-      f"TFRecord file: {_plain_message(error)}"
+      f"TFRecord file: {where.format(offset)}: {_plain_message(error)}"
     ) from error
 
 
-def _plain_message(error: tf.errors.OpError) -> str:
+def _plain_message(error: Exception) -> str:
   """Returns the message without the names of operations around it."""
-  return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", error.message)
+  message = getattr(error, "message", str(error))
+  return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
 def _check_features(
@@ -266,7 +311,7 @@ def _count_frames(path: str) -> int:
     while offset < size:
       file.seek(offset)
       header = file.read(12)  # Length, 8 bytes, and its checksum, 4.
-      following = offset + 16 + int.from_bytes(header[:8], "little")
+      following = offset + _FRAME + int.from_bytes(header[:8], "little")
       if len(header) < 12 or following > size:
         raise ValueError(
           f"{path}: the record at byte {offset} is cut short; the file has "

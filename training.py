@@ -42,6 +42,14 @@ LossFn = Callable[
 # to hear a signal; seldom enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 
+# What a worker meets when another one has ended.
+LOST_WORKER_ERRORS = (
+  tf.errors.UnavailableError,
+  tf.errors.AbortedError,
+  tf.errors.CancelledError,
+  tf.errors.DeadlineExceededError,
+)
+
 _fold_in = tf.random.experimental.stateless_fold_in  # Seed, integer -> seed.
 
 
@@ -131,6 +139,7 @@ def train(
     strategy, model, optimizer, loss_fn, source, plan, global_step
   )
   reporter = _Reporter(plan, step, strategy)
+  saved_step = step or None  # A later one in the folder is damaged.
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
       wanted = reporter.choose_count(plan.next_stop(step) - step)
@@ -142,16 +151,15 @@ def train(
       step += count
       reporter.add(step, count, means)
       if evaluation.needs_checkpoint(step):
-        _save(strategy, plan, step, saved)
+        saved_step = _save(strategy, plan, step, saved)
       if evaluation.is_due(step):
         reporter.add_evaluation(step, evaluation.run(step))
-  if step not in checkpoints.saved_steps(plan.output_dir):
+  if step != saved_step:
     _save(strategy, plan, step, saved)
   is_early = evaluation.says_stop and not caught
   is_finished = is_early or step == plan.num_train_steps
   reporter.close(step, is_finished)
-  # Without a signal here, another worker has caught one.
-  caught = caught or [signal.SIGTERM]
+  caught = caught or [signal.SIGTERM]  # Another worker's, if none here.
   return TrainingResult(step, None if is_finished else caught[0])
 
 
@@ -349,8 +357,8 @@ def _make_global_step(strategy):
 
 def _resume(plan, saved):
   """Restores the newest whole checkpoint and says so; returns its step."""
-  checkpoints.remove_temporary_files(plan.output_dir)
   step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
+  checkpoints.remove_temporary_files(plan.output_dir)
   if step is None:
     print(f"training from step 0 to {last}")
     return 0
@@ -368,6 +376,7 @@ def _save(strategy, plan, step, saved):
   """Saves a step, over a damaged one if there is; one worker of all writes."""
   if strategy.extended.should_checkpoint:
     checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
+  return step
 
 
 def _agree(strategy, count, stopping):
@@ -414,6 +423,8 @@ def explained_errors(source: TrainingInput) -> Iterator[None]:
   """
   try:
     yield
+  except LOST_WORKER_ERRORS:
+    raise  # To read all records would keep the user waiting, to no end.
   except tf.errors.OpError as error:
     fault = source.find_fault()
     if fault:

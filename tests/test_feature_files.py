@@ -85,7 +85,7 @@ def test_a_damaged_row_is_named(tmp_path):
   content[len(content) // 2] ^= 255
   pathlib.Path(features.path).write_bytes(bytes(content))
   fault = features.find_fault()
-  assert "train.tf_record: record 2: the record is damaged" in fault
+  assert "train.tf_record: record 2, at byte 130: the record is dam" in fault
   assert "made again" in fault
 
 

@@ -204,9 +204,10 @@ def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
   out.mkdir()
   for path in whole.glob("model.ckpt-3.*"):
     (out / path.name).write_bytes(path.read_bytes())
-  # What a killed run may leave: half a checkpoint, data without an index.
+  # What a killed run may leave: half a checkpoint, data without its index.
   (out / "model.ckpt-6.writing.index.tempstate1").write_bytes(b"half")
-  (out / "model.ckpt-4.data-00000-of-00001").write_bytes(b"no index")
+  (out / "model.ckpt-4.data-00000-of-00001").write_bytes(b"whole")
+  (out / "model.ckpt-4.writing.index").write_bytes(b"whole")
   result = tiny.run(tmp_path, {"hidden_size": 32}, **options)
   program_flags.assert_refused(
     result, f"{out} belongs to another model; choose another --"
@@ -466,7 +467,8 @@ def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   result = tiny.run(tmp_path, **options)
   assert result.returncode == 0, result.stderr
   assert f"{out}/model.ckpt-6: " in result.stderr
-  assert "trying the one before it" in result.stderr
+  assert result.stderr.count(f"; trying {out}/model.ckpt-3\n") == 1
+  assert f"weights from {out}/model.ckpt-3" in result.stdout
   assert "resuming at step 3 of 6" in result.stdout
   assert checkpoint_bytes(out, 6) == good
 

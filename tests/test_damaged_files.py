@@ -1,0 +1,238 @@
+"""Damaged and lost files: what they hold is never used, what is whole is.
+
+The campaign in tests/faults meets such cases by chance; here each has a test.
+"""
+
+import gzip
+import sys
+import zlib
+
+import program_flags
+import pytest
+import tensorflow as tf
+import test_training
+import tiny_pretraining as tiny
+
+import checkpoints
+import model_selection
+import record_writer
+import records
+import training
+
+DATA, INDEX = "data-00000-of-00001", "index"
+SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
+
+
+def write(folder, *steps, keep=0):
+  """Saves 1.0 at step 1, 2.0 at step 2 and so on."""
+  folder.mkdir(exist_ok=True)
+  for step in steps:
+    variables = {"a": tf.Variable([float(step)] * 50)}
+    checkpoints.save(str(folder), step, variables, keep)
+
+
+def read(folder, restore=checkpoints.restore):
+  """Returns the step that was restored, and the first number."""
+  variables = {"a": tf.Variable([0.0] * 50)}
+  return restore(str(folder), variables), variables["a"].numpy()[0]
+
+
+def damage(folder, step):
+  tiny.damage(folder / f"model.ckpt-{step}.{DATA}", 100)
+
+
+def lose_index(folder, step):
+  (folder / f"model.ckpt-{step}.index").unlink()
+
+
+@pytest.mark.parametrize(
+  ("fault", "line"),
+  [
+    (damage, "{}/model.ckpt-2: a is damaged: "),
+    (lose_index, "{}/model.ckpt-2.index is missing; trying {}/model.ckpt-1"),
+  ],
+)
+def test_every_reader_takes_the_checkpoint_before(
+  fault, line, tmp_path, capsys
+):
+  write(tmp_path, 1, 2)
+  fault(tmp_path, 2)
+  assert read(tmp_path) == (1, 1.0)
+  found = checkpoints.find_checkpoint(str(tmp_path))
+  assert found == f"{tmp_path}/model.ckpt-1"
+  said = capsys.readouterr().err.splitlines()
+  assert said[0].startswith(line.format(tmp_path, tmp_path))
+  assert said[0].endswith(f"; trying {tmp_path}/model.ckpt-1")
+  assert len(said) == 1  # Not once for every reader of a program.
+
+
+def test_what_is_named_is_read_or_refused(tmp_path):
+  write(tmp_path, 1, 2)
+  damage(tmp_path, 2)
+  prefix = f"{tmp_path}/model.ckpt-2"
+  assert checkpoints.find_checkpoint(prefix) == prefix
+  with pytest.raises(ValueError, match="model.ckpt-2: a is damaged"):
+    list(checkpoints.read(prefix))
+
+
+def test_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
+  write(tmp_path, 2)
+  lose_index(tmp_path, 2)
+  with pytest.raises(ValueError) as caught:
+    read(tmp_path)
+  assert str(caught.value) == (
+    f"{tmp_path}/model.ckpt-2.index is missing, and there is no older "
+    f"checkpoint: put it back, or delete model.ckpt-2.{DATA} to begin anew"
+  )
+
+
+@pytest.mark.parametrize("before", [[], [1]])
+def test_a_kill_between_two_renames_is_no_loss(before, tmp_path, capsys):
+  write(tmp_path, *before, 2)
+  index = tmp_path / "model.ckpt-2.index"
+  index.rename(tmp_path / "model.ckpt-2.writing.index")
+  assert read(tmp_path) == ((1, 1.0) if before else (None, 0.0))
+  assert not capsys.readouterr().err
+  checkpoints.remove_temporary_files(str(tmp_path))
+  assert not list(tmp_path.glob("model.ckpt-2*"))
+
+
+def test_a_damaged_later_checkpoint_does_not_push_out_the_good_ones(tmp_path):
+  write(tmp_path, 1, 3)
+  damage(tmp_path, 3)
+  assert read(tmp_path) == (1, 1.0)
+  write(tmp_path, 2, keep=1)
+  assert checkpoints.saved_steps(str(tmp_path)) == [2, 3]
+  assert read(tmp_path) == (2, 2.0)
+  state = (tmp_path / "checkpoint").read_text()
+  assert state.splitlines() == [
+    'model_checkpoint_path: "model.ckpt-2"',
+    'all_model_checkpoint_paths: "model.ckpt-2"',
+  ]
+
+
+def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
+  test_training.run(tmp_path, 4, save_checkpoints_steps=2)
+  damage(tmp_path, 4)
+  calls = []
+
+  def agree(strategy, count, stopping):
+    calls.append(count)
+    return count, len(calls) > 2
+
+  monkeypatch.setattr(training, "_agree", agree)
+  result = test_training.run(tmp_path, 6, iterations_per_loop=1)
+  assert result.step == 4
+  assert test_training.saved(tmp_path, 4)["global_step"] == 4
+
+
+@pytest.mark.parametrize("fault", [damage, lose_index])
+def test_damaged_best_weights_are_those_of_their_step(fault, tmp_path, capsys):
+  write(tmp_path, 1, 2)
+  write(tmp_path / "best", 1)
+  fault(tmp_path / "best", 1)
+  restored = read(tmp_path, model_selection.restore_best)
+  said = capsys.readouterr().err
+  if fault is damage:
+    assert restored == (1, 1.0)
+    assert "/best/model.ckpt-1: a is damaged: " in said
+    assert said.endswith(f"; trying {tmp_path}/model.ckpt-1\n")
+  else:
+    assert restored == (None, 0.0)
+    assert said.endswith("; trying the newest weights\n")
+
+
+def test_damaged_best_weights_kept_nowhere_else_are_passed_over(
+  tmp_path, capsys
+):
+  write(tmp_path, 1, 2)
+  write(tmp_path / "best", 1)
+  damage(tmp_path, 1)
+  damage(tmp_path / "best", 1)
+  assert read(tmp_path, model_selection.restore_best) == (None, 0.0)
+  said = capsys.readouterr().err.splitlines()
+  assert said[0].endswith(f"; trying {tmp_path}/model.ckpt-1")
+  assert said[1].startswith(f"{tmp_path}/model.ckpt-1: a is damaged")
+  assert said[1].endswith("; trying the newest weights")
+
+
+def compress_cut_short(path, content):
+  """Writes what a gzip file holds before its end is written."""
+  packer = zlib.compressobj(wbits=31)
+  path.write_bytes(packer.compress(content) + packer.flush(zlib.Z_SYNC_FLUSH))
+
+
+# An example is 245 bytes, a record of it 261.
+@pytest.mark.parametrize("size", [2 * 261, 2 * 261 + 5, 2 * 261 + 100])
+def test_a_compressed_file_cut_short_anywhere_is_noticed(size, tmp_path):
+  path = tmp_path / "cut.tfrecord"
+  frames = [
+    record_writer.frame_record(tiny.encode(tiny.make_values(number)))
+    for number in range(3)
+  ]
+  compress_cut_short(path, b"".join(frames)[:size])
+  fault = records.find_fault([str(path)], SPEC, {})
+  assert fault.startswith(
+    f"{path}: record 2 is damaged or cut short, or this is not a TFRecord "
+    "file: from byte 522 on, decompressed: "
+  )
+  rows = records.training_dataset([str(path)], seed=1)
+  with pytest.raises(tf.errors.OpError):
+    list(rows.take(3))
+
+
+def test_compressed_files_in_parts_are_read(tmp_path):
+  path = tmp_path / "two.tfrecord"
+  frames = [
+    record_writer.frame_record(tiny.encode(tiny.make_values(number)))
+    for number in range(2)
+  ]
+  path.write_bytes(b"".join(map(gzip.compress, frames)))
+  assert records.find_fault([str(path)], SPEC, {}) is None
+  assert len(list(records.training_dataset([str(path)], seed=1).take(4))) == 4
+
+
+def test_the_byte_of_a_damaged_record_is_named(tmp_path):
+  path = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
+  tiny.damage(path, 261 + 40)
+  assert records.find_fault([path], SPEC, {}).startswith(
+    f"{path}: record 1 is damaged or cut short, or this is not a TFRecord "
+    "file: byte 261: "
+  )
+
+
+PROGRAM = """
+from absl import flags
+import tensorflow as tf
+import common_flags
+
+def main():
+  raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")
+
+if __name__ == "__main__":
+  common_flags.run_program(main, common_flags.define_device_flags)
+"""
+
+
+def test_a_lost_worker_is_one_line(tmp_path):
+  program = tmp_path / "lose_worker.py"
+  program.write_text(PROGRAM)
+  command = [sys.executable, str(program), "--distribution=multi_worker"]
+  result = program_flags.run_here(command)
+  program_flags.assert_refused(
+    result, "another worker of TF_CONFIG has ended or cannot be reached"
+  )
+  with pytest.raises(tf.errors.UnavailableError):  # Nobody to be lost.
+    program_flags.run_here(command[:2])
+
+
+def test_a_lost_worker_is_not_looked_for_in_the_records():
+  source = training.TrainingInput(
+    rows=None,
+    parse=None,
+    describe_row=None,
+    find_fault=lambda: pytest.fail("reads all records"),
+  )
+  with pytest.raises(tf.errors.UnavailableError):
+    with training.explained_errors(source):
+      raise tf.errors.UnavailableError(None, None, "Socket closed")
