@@ -160,6 +160,7 @@ def _check_entries(prefix: str, entries: list[tuple[bytes, bytes]]) -> None:
     entry = tensor_bundle_pb2.BundleEntryProto()
     _parse(entry, value, name)
     needed[name] = _count_bytes(entry, name)
+    _check_slices(entry, name)
     shards.add(f"{entry.shard_id:05d}-of-{header.num_shards:05d}")
   paths = [f"{prefix}.data-{shard}" for shard in sorted(shards)]
   missing = [path for path in paths if not files.exists(path)]
@@ -198,3 +199,24 @@ def _count_bytes(entry: tensor_bundle_pb2.BundleEntryProto, name: str) -> int:
       f"{name!r:.80} has shape {shape!r:.80} and dtype {entry.dtype}"
     )
   return count * _BYTES[entry.dtype]
+
+
+def _check_slices(entry: tensor_bundle_pb2.BundleEntryProto, name: str) -> None:
+  """Checks that a partitioned variable's parts are within it, each once."""
+  shape = [axis.size for axis in entry.shape.dim]
+  seen = set()
+  for part in entry.slices:
+    bounds = tuple(
+      # Without a length it is the whole axis.
+      (e.start, e.start + e.length if e.HasField("length") else size)
+      for e, size in zip(part.extent, shape, strict=False)
+    )
+    fits = all(
+      0 <= start <= end <= size
+      for (start, end), size in zip(bounds, shape, strict=False)
+    )
+    if not fits or len(part.extent) != len(shape) or bounds in seen:
+      raise ValueError(
+        f"{name!r:.80} of shape {shape!r:.80} has a wrong part {bounds!r:.80}"
+      )
+    seen.add(bounds)

@@ -67,6 +67,22 @@ def test_a_table_written_out_by_hand(tmp_path):
       tiny_index.make_entry([1 << 31]),
       "'a' needs 8,589,934,592 bytes, there are 8 of data",
     ),
+    (
+      tiny_index.make_entry([4], slices=[[(0, -4)]]),
+      "'a' of shape [4] has a wrong part ((0, -4),)",
+    ),
+    (
+      tiny_index.make_entry([4], slices=[[(3, 2)]]),
+      "'a' of shape [4] has a wrong part ((3, 5),)",
+    ),
+    (
+      tiny_index.make_entry([4, 4], slices=[[(0, 4)]]),
+      "'a' of shape [4, 4] has a wrong part ((0, 4),)",
+    ),
+    (
+      tiny_index.make_entry([4], slices=[[(1, 2)], [(1, 2)]]),
+      "'a' of shape [4] has a wrong part ((1, 3),)",
+    ),
     (b"\xff\xff", "the index has a damaged entry: 'a'"),
   ],
 )

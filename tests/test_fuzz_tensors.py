@@ -5,6 +5,7 @@ that is the fault found.
 """
 
 import json
+import pathlib
 import resource
 
 import fuzzing
@@ -209,7 +210,7 @@ odd_entries = st.builds(
   offset=st.sampled_from([0, *ODD_SIZES]),
   size=sizes | st.just(8),
   shard=st.integers(-1, 2),
-  slices=st.lists(st.tuples(sizes, sizes), max_size=1),
+  slices=st.lists(st.lists(st.tuples(sizes, sizes), max_size=2), max_size=2),
 )
 one_entry_changed = st.one_of(
   odd_entries.map(lambda e: [ENTRIES[0], (b"a", e)]),
@@ -233,6 +234,44 @@ tables = st.one_of(
     )
   ),
 )
+
+
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory):
+  """Returns the bytes of the files of a checkpoint in two parts."""
+  prefix = str(tmp_path_factory.mktemp("parts") / "x")
+  parts = tf.constant([[[1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0]]])
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["a", "a"],
+    shape_and_slices=["2 3 0,1:0,3", "2 3 1,1:0,3"],
+    tensors=list(parts),
+  )
+  return {
+    suffix: pathlib.Path(prefix + suffix).read_bytes()
+    for suffix in (".index", ".data-00000-of-00001")
+  }
+
+
+@given(data=st.data())
+def test_malicious_parts(folder, partitioned, data):
+  block = tiny_index.first_block(partitioned[".index"])
+  # A byte more or less would be a block that is refused at once.
+  index = data.draw(
+    st.lists(
+      st.tuples(st.integers(0, len(block) - 1), st.integers(0, 255)), max_size=3
+    ).map(lambda changes: tiny_index.make_table(overwrite(block, changes)))
+    | fuzzing.mutated(block).map(tiny_index.make_table)
+  )
+  prefix = write_checkpoint(folder, partitioned | {".index": index})
+  value_or_error(read_checkpoint, prefix)
+
+
+def overwrite(content, changes):
+  content = bytearray(content)
+  for place, byte in changes:
+    content[place] = byte
+  return bytes(content)
 
 
 @given(index=tables)
@@ -302,10 +341,16 @@ def test_checkpoints_of_the_first_format(tmp_path_factory, content):
 # What is mutated is valid.
 
 
-def test_valid_files_are_read(folder, tmp_path, checkpoint):
+def test_valid_files_are_read(folder, tmp_path, checkpoint, partitioned):
   assert read_checkpoint(str(write_checkpoint(folder, checkpoint))).keys() == (
     VALUES.keys()
   )
+  block = tiny_index.first_block(partitioned[".index"])
+  index = tiny_index.make_table(block)
+  values = checkpoints.read(
+    str(write_checkpoint(folder, partitioned | {".index": index}))
+  )
+  assert dict(values)["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
   index = tiny_index.make_table(tiny_index.make_block(ENTRIES))
   files = {".index": index, ".data-00000-of-00001": tiny_index.DATA}
   values = read_checkpoint(str(write_checkpoint(folder, files)))

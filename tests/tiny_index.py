@@ -40,8 +40,10 @@ def make_entry(shape=(2,), dtype=1, offset=0, size=8, shard=0, slices=()):
   entry.MergeFromString(b"\x08" + varint(dtype % (1 << 64)))
   for axis in shape:
     entry.shape.dim.add(size=axis)
-  for start, length in slices:
-    entry.slices.add().extent.add(start=start, length=length)
+  for extents in slices:
+    part = entry.slices.add()
+    for start, length in extents:
+      part.extent.add(start=start, length=length)
   return entry.SerializeToString()
 
 
@@ -52,6 +54,17 @@ def make_block(entries, restarts=(0,)):
     for key, value in entries
   ]
   return b"".join(rows) + struct.pack(f"<{len(restarts) + 1}I", *restarts, 1)
+
+
+def first_block(table):
+  """Returns the block that a table begins with, without its checksum."""
+  second, shift = 0, 0
+  for byte in table[-48:]:
+    second |= (byte & 127) << shift
+    shift += 7
+    if byte < 128:
+      break
+  return table[: second - 5]
 
 
 def make_table(block, handle=None):
