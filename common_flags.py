@@ -181,7 +181,9 @@ def define_device_flags() -> None:
   )
   flags.DEFINE_bool("use_tpu", False, "Same as --distribution=tpu.")
   flags.DEFINE_string(
-    "tpu_name", None, "The name or grpc:// address of the TPU."
+    "tpu_name",
+    None,
+    "The name or grpc:// address of the TPU; local for that of this machine.",
   )
   flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
   flags.DEFINE_string("gcp_project", None, "The project of the TPU.")
@@ -202,6 +204,38 @@ def define_device_flags() -> None:
   )
 
 
+def uses_tpu() -> bool:
+  """Tells whether a TPU is asked for."""
+  return FLAGS.use_tpu or FLAGS.distribution == "tpu"
+
+
+def uses_tpu_elsewhere() -> bool:
+  """Tells whether the TPU asked for is that of another machine."""
+  return uses_tpu() and (FLAGS.tpu_name or FLAGS.master) != "local"
+
+
+def check_tpu_paths(*names: str) -> None:
+  """Refuses paths of this machine if a TPU elsewhere is to open them.
+
+  Args:
+    *names: of flags with files that a training reads in TensorFlow; those of
+      checkpoints are checked, too.
+
+  Raises:
+    ValueError: naming the first such flag.
+  """
+  if not uses_tpu_elsewhere():
+    return
+  for name in ("output_dir", "init_checkpoint", *names):
+    value = (FLAGS[name].value if name in FLAGS else None) or ""
+    for path in filter(None, value.split(",") if name in names else [value]):
+      if not files.is_remote(path):
+        raise ValueError(
+          f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
+          "or run on the TPU's own machine with --tpu_name=local"
+        )
+
+
 def make_strategy():
   """Makes the distribution strategy of the flags; call it before any tensor.
 
@@ -211,7 +245,7 @@ def make_strategy():
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
-  distribution = "tpu" if FLAGS.use_tpu else FLAGS.distribution
+  distribution = "tpu" if uses_tpu() else FLAGS.distribution
   if distribution == "mirrored":
     kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
     devices = kinds[0] or kinds[1]
@@ -381,7 +415,8 @@ def load_weights(folder: str, variables) -> int:
 def private_folder(folder: str, strategy) -> Iterator[str]:
   """Gives a local folder that no other worker writes to.
 
-  It is the run's own folder, unless that is remote or another worker's.
+  It is the run's own folder, unless that is remote or another worker's: every
+  worker makes feature files for itself, at the same time, and waits for none.
   """
   if strategy.extended.should_checkpoint and not files.is_remote(folder):
     yield folder

@@ -155,7 +155,7 @@ class Extractor(NamedTuple):
 
 def make_extractor() -> Extractor:
   """Makes the model of the flags and loads its weights."""
-  strategy = common_flags.make_strategy()
+  strategy = inference_flags.make_strategy()
   config = inference_flags.read_config()
   layers = read_layers(config)
   tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)

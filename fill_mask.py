@@ -84,7 +84,7 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
 
 def make_masked_words() -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  strategy = common_flags.make_strategy()
+  strategy = inference_flags.make_strategy()
   config = inference_flags.read_config()
   tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]

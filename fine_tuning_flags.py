@@ -162,7 +162,6 @@ class Run(Protocol):
   strategy: tf.distribute.Strategy
   model: keras.Model
   folder: str
-  private: str  # See `common_flags.private_folder`.
   seed: int
 
 
@@ -217,6 +216,21 @@ def load_trained_weights(
   return common_flags.load_weights(folder, variables)
 
 
+def check_tpu_flags() -> None:
+  """Refuses what a TPU of another machine cannot do.
+
+  Raises:
+    ValueError: it cannot open a path, or is to be trained.
+  """
+  common_flags.check_tpu_paths()
+  if FLAGS.do_train and common_flags.uses_tpu_elsewhere():
+    raise ValueError(
+      "--distribution=tpu: this program hands the training data to the TPU, "
+      "which only one of the same machine can take: run on the TPU's own "
+      "machine with --tpu_name=local"
+    )
+
+
 def check_fine_tuning_flags(config: modeling.BertConfig) -> None:
   """Compares vocabulary, casing and lengths with the model.
 
@@ -264,8 +278,7 @@ def batch_order(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 def is_static() -> bool:
   """Tells whether all batches have to be of one shape."""
-  on_tpu = FLAGS.use_tpu or FLAGS.distribution == "tpu"
-  return FLAGS.pad_to_max_length or on_tpu
+  return FLAGS.pad_to_max_length or common_flags.uses_tpu()
 
 
 def best_metric(default: str, known: Iterable[str]) -> str:
@@ -418,6 +431,7 @@ def fine_tune(
   )
   if not history or result.signal:
     return result
+  training.wait_for_workers(run.strategy)
   best = model_selection.restore_best(
     run.folder, training.model_variables(run.model)
   )
@@ -449,11 +463,11 @@ def _make_plan(folder, num_rows, seed):
 def _make_history(run, metric):
   if not evaluates_while_training():
     return None
-  is_chief = run.strategy.extended.should_checkpoint
   return model_selection.History(
-    run.folder if is_chief else run.private,
+    run.folder,
     metric,
     FLAGS.early_stopping_patience,
+    writes=run.strategy.extended.should_checkpoint,
   )
 
 

@@ -72,6 +72,23 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
   common_flags.define_device_flags()
 
 
+def make_strategy() -> tf.distribute.Strategy:
+  """Makes the distribution strategy of the flags; call it before any tensor.
+
+  Raises:
+    ValueError: it is one of several hosts, or there is no TPU, or none that can
+      open --init_checkpoint.
+  """
+  if FLAGS.distribution == "multi_worker":
+    raise ValueError(
+      "--distribution=multi_worker: this program works on one host; give each "
+      "host a part of the input, and pass --distribution=mirrored for all of "
+      "its devices"
+    )
+  common_flags.check_tpu_paths()
+  return common_flags.make_strategy()
+
+
 def read_config() -> modeling.BertConfig:
   """Reads the config and compares vocabulary, casing and lengths with it.
 

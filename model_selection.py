@@ -39,18 +39,23 @@ class History:
       or `_error`, else higher is.
     patience: stop after so many evaluations in a row that bring nothing better;
       0 never stops.
+    writes: whether to keep scores and weights in the folder. Of several workers
+      one does; the others get the same scores and so decide the same.
 
   Raises:
     ValueError: the file is damaged or lacks the metric.
   """
 
-  def __init__(self, folder: str, metric: str, patience: int = 0):
+  def __init__(
+    self, folder: str, metric: str, patience: int = 0, writes: bool = True
+  ):
     if patience < 0:
       raise ValueError(
         f"--early_stopping_patience={patience}: expected a number of "
         "evaluations, or 0 to train to the end"
       )
     self.folder, self.metric, self.patience = folder, metric, patience
+    self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
     self._lower_is_better = metric.endswith(("loss", "_error"))
     self._results = self._read() if files.exists(self._path) else {}
@@ -79,6 +84,8 @@ class History:
       )
 
   def _write(self):
+    if not self.writes:
+      return
     lines = [
       json.dumps({"step": step, **scores}) + "\n"
       for step, scores in self._results.items()
@@ -107,7 +114,7 @@ class History:
     They are of updates that will be made again, perhaps with other settings.
     """
     best = best_step(self.folder)
-    if best is not None and best > step:
+    if self.writes and best is not None and best > step:
       _delete_best(self.folder)
     kept = {s: scores for s, scores in self._results.items() if s <= step}
     if kept != self._results:
@@ -172,7 +179,8 @@ def record_evaluation(
   if history.results_at(step) is None:
     history.add(step, evaluate(step))
   best = history.best
-  if best and best.step == step and not _is_complete(history.folder, step):
+  is_best = best is not None and best.step == step
+  if history.writes and is_best and not _is_complete(history.folder, step):
     save_best(history.folder, step, variables)
   return history.results_at(step)
 

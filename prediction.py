@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import memory
 import progress
 
 Features = dict[str, tf.Tensor]
@@ -23,7 +24,8 @@ class Predictor:
   """Applies a function of a model to batches of features, compiled once.
 
   Args:
-    strategy: each of its replicas gets an equal share of every batch.
+    strategy: each of its replicas gets an equal share of every batch. Several
+      workers must be given the same batches; each gets all results.
     model: what `predict_fn` calls.
     predict_fn: takes the model and features [B, ...]; returns tensors [B, ...].
   """
@@ -88,8 +90,10 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      results = run(features)
-      yield {name: self._gather(results[name])[:rows] for name in results}
+      with memory.explained_errors("predicting", memory.PREDICTION_CURES):
+        results = run(features)
+        gathered = {k: self._gather(v)[:rows] for k, v in results.items()}
+      yield gathered
       done += rows
       if total and reporter.is_due():
         reporter.print_line(
@@ -97,7 +101,10 @@ class Predictor:
         )
 
   def _gather(self, value):
-    shares = self._strategy.experimental_local_results(value)
+    strategy = self._strategy
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+      return strategy.gather(value, axis=0).numpy()  # Of all workers.
+    shares = strategy.experimental_local_results(value)
     return np.concatenate([share.numpy() for share in shares])
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
@@ -114,12 +121,14 @@ class Predictor:
 
 
 def _split(strategy, features, rows):
-  """Gives each replica a share; the last row is repeated to fill it up."""
-  replicas = len(strategy.extended.worker_devices)
-  share = -(-rows // replicas)
+  """Gives each replica a share; the last row is repeated to fill it up.
+
+  Every worker reads whole batches and keeps the shares of its own replicas.
+  """
+  share = -(-rows // strategy.num_replicas_in_sync)
 
   def take(context):
-    first = context.replica_id_in_sync_group % replicas * share
+    first = context.replica_id_in_sync_group * share
     indices = np.minimum(np.arange(first, first + share), rows - 1)
     return {name: tf.gather(value, indices) for name, value in features.items()}
 

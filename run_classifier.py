@@ -87,7 +87,6 @@ class Run(NamedTuple):
   parse: Callable[[tf.Tensor], training.Features]
   predictor: prediction.Predictor
   folder: str
-  private: str  # A local folder of this worker alone.
   seed: int
 
 
@@ -101,7 +100,7 @@ def prepare(strategy, config, task, folder, private, seed) -> Run:
     dtype = common_flags.compute_dtype()
     model = create_model(config, inputs.options.num_outputs, dtype)
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, model, inputs, parse, predictor, folder, private, seed)
+  return Run(strategy, model, inputs, parse, predictor, folder, seed)
 
 
 def train(run: Run) -> training.TrainingResult:
@@ -159,6 +158,7 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
+  fine_tuning_flags.check_tpu_flags()
   task = classifier_flags.read_task()
   metric = classifier_flags.best_metric(task)
   strategy = common_flags.make_strategy()
@@ -180,6 +180,7 @@ def main() -> int | None:
         scores[seed] = write_evaluations(run, step)
       if FLAGS.do_predict:
         write_predictions(run)
+      training.wait_for_workers(strategy)
   if FLAGS.seeds and scores:
     print(classification_results.format_seeds(scores, metric))
 

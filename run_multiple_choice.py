@@ -76,7 +76,6 @@ class Run(NamedTuple):
   inputs: multiple_choice_flags.Inputs
   predictor: prediction.Predictor
   folder: str
-  private: str  # A local folder of this worker alone.
   seed: int
 
 
@@ -89,9 +88,7 @@ def prepare(strategy, config, paths, private) -> Run:
   with strategy.scope():
     model = create_model(config, common_flags.compute_dtype())
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(
-    strategy, config, model, inputs, predictor, folder, private, FLAGS.seed
-  )
+  return Run(strategy, config, model, inputs, predictor, folder, FLAGS.seed)
 
 
 def train(run: Run) -> training.TrainingResult:
@@ -137,6 +134,7 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
+  fine_tuning_flags.check_tpu_flags()
   paths = multiple_choice_flags.find_files()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
@@ -157,6 +155,7 @@ def main() -> int | None:
       write_evaluation(run, step)
     if FLAGS.do_predict:
       write_predictions(run)
+    training.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

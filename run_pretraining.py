@@ -41,9 +41,7 @@ def define_flags() -> None:
     required=True,
   )
   flags.DEFINE_string(
-    "eval_input_file",
-    None,
-    "TFRecord files to evaluate on; default --input_file.",
+    "eval_input_file", None, "Those to evaluate on; default --input_file."
   )
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
@@ -162,6 +160,7 @@ def read_data(config: modeling.BertConfig) -> Data:
 def main() -> int | None:
   if not FLAGS.do_train and not FLAGS.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
+  common_flags.check_tpu_paths("input_file", "eval_input_file")
   folder, strategy = FLAGS.output_dir, common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   data = read_data(config)
@@ -194,6 +193,7 @@ def main() -> int | None:
     results = evaluate_at(step)  # By all workers; the chief writes.
     if strategy.extended.should_checkpoint:
       common_flags.write_eval_results(folder, step, results)
+  training.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

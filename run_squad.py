@@ -139,12 +139,15 @@ def write_predictions(run: Run) -> None:
     values = logits if on is split else all_logits(run, on)
     return squad_flags.score(on, values)
 
-  threshold = squad_flags.choose_threshold(run.folder, run.inputs, tune)
+  threshold = squad_flags.choose_threshold(
+    run.folder, run.strategy, run.inputs, tune
+  )
   if run.strategy.extended.should_checkpoint:
     squad_flags.write_answers(run.folder, split, logits, threshold)
 
 
 def main() -> int | None:
+  fine_tuning_flags.check_tpu_flags()
   squad_flags.check_flags()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
@@ -161,6 +164,7 @@ def main() -> int | None:
         return 128 + interrupted_by
     if FLAGS.do_predict:
       write_predictions(run)
+    training.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,6 @@ class Run(NamedTuple):
   parse: Callable[[tf.Tensor], training.Features]
   predictor: prediction.Predictor
   folder: str
-  private: str  # A local folder of this worker alone.
   seed: int
 
 
@@ -109,9 +108,7 @@ def prepare(strategy, config, sources, private) -> Run:
     dtype = common_flags.compute_dtype()
     model = create_model(config, len(inputs.options.labels), dtype)
   predictor = prediction.Predictor(strategy, model, predict)
-  return Run(
-    strategy, model, inputs, parse, predictor, folder, private, FLAGS.seed
-  )
+  return Run(strategy, model, inputs, parse, predictor, folder, FLAGS.seed)
 
 
 def train(run: Run) -> training.TrainingResult:
@@ -159,6 +156,7 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
+  fine_tuning_flags.check_tpu_flags()
   sources = tagging_flags.find_sources()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
@@ -177,6 +175,7 @@ def main() -> int | None:
       write_evaluation(run, step)
     if FLAGS.do_predict:
       write_predictions(run)
+    training.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

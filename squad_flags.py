@@ -285,6 +285,7 @@ def score(
 
 def choose_threshold(
   folder: str,
+  strategy,
   inputs: Inputs,
   evaluate: Callable[[squad_inputs.Split], Mapping[str, float]],
 ) -> float:
@@ -292,6 +293,7 @@ def choose_threshold(
 
   Args:
     folder: of the run.
+    strategy: only its chief writes what is found.
     inputs: has what to tune on: --eval_file; else, if no earlier evaluation
       left a threshold in the folder, --predict_file.
     evaluate: scores the model.
@@ -312,14 +314,11 @@ def choose_threshold(
       "--null_score_diff_threshold=auto needs --eval_file, with answers"
     )
   print(f"tuning --null_score_diff_threshold on {split.path}")
-  return _write_threshold(folder, evaluate(split))
-
-
-def _write_threshold(folder, metrics):
-  path = _threshold_path(folder)
-  threshold = metrics[_TUNED]
-  files.write_text(path, json.dumps({_TUNED: threshold}) + "\n")
-  print(f"wrote {path}: {threshold:.4f}")
+  threshold = evaluate(split)[_TUNED]
+  if strategy.extended.should_checkpoint:
+    path = _threshold_path(folder)
+    files.write_text(path, json.dumps({_TUNED: threshold}) + "\n")
+    print(f"wrote {path}: {threshold:.4f}")
   return threshold
 
 

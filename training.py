@@ -131,7 +131,7 @@ def train(
   _check_split(plan, strategy)
   saved = {**model_variables(model), **optimizer.slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
-  step = _resume(plan, saved)
+  step = _resume(strategy, plan, saved)
   evaluation = _Evaluation(strategy, model, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
@@ -355,10 +355,11 @@ def _make_global_step(strategy):
     )
 
 
-def _resume(plan, saved):
+def _resume(strategy, plan, saved):
   """Restores the newest whole checkpoint and says so; returns its step."""
   step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
-  checkpoints.remove_temporary_files(plan.output_dir)
+  if strategy.extended.should_checkpoint:
+    checkpoints.remove_temporary_files(plan.output_dir)
   if step is None:
     print(f"training from step 0 to {last}")
     return 0
@@ -377,6 +378,15 @@ def _save(strategy, plan, step, saved):
   if strategy.extended.should_checkpoint:
     checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
   return step
+
+
+def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+  """Returns once all workers are here: what the chief wrote is then whole.
+
+  A worker that ends looks lost to those that still compute, so this belongs at
+  the end of a program, too.
+  """
+  _agree(strategy, 0, False)
 
 
 def _agree(strategy, count, stopping):

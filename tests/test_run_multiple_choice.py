@@ -1,17 +1,17 @@
 """run_multiple_choice.py: from files of questions to scores and predictions."""
 
 import json
-import random
 import shutil
 
 import program_flags
 import pytest
 import tiny_classification as tiny
+import tiny_multiple_choice
 
 import multiple_choice_flags
 import run_multiple_choice
 
-HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label"
+HEADER = tiny_multiple_choice.HEADER
 TRAINING = {
   "do_train": True,
   "do_eval": True,
@@ -22,28 +22,11 @@ TRAINING = {
 }
 
 
-def make_row(number):
-  """Returns a context, four choices, and the one that holds a good word."""
-  source = random.Random(number)
-  choices = [f"{word} film" for word in source.sample(tiny.BAD + tiny.BAD, 4)]
-  label = source.randrange(4)
-  choices[label] = f"{source.choice(tiny.GOOD)} film"
-  return " ".join(source.choices(tiny.OTHER, k=3)), choices, label
-
-
-def write_swag(path, numbers):
-  lines = [HEADER]
-  for number in numbers:
-    context, choices, label = make_row(number)
-    lines.append(",".join([context, "the cast", *choices, str(label)]))
-  path.write_text("\n".join(lines) + "\n")
-
-
 def write_jsonl(path, numbers):
   """Writes questions of two to four choices, without the answers."""
   with path.open("w") as file:
     for number in numbers:
-      context, choices, label = make_row(number)
+      context, choices, label = tiny_multiple_choice.make_row(number)
       count = max(2, label + 1)
       row = {"context": context, "question": "the cast"}
       row |= {"id": f"q{number}", "choices": choices[:count]}
@@ -60,9 +43,9 @@ def run(folder, **flags):
 
 def write_data(folder):
   tiny.write_model(folder)
-  write_swag(folder / "train.csv", range(160))
-  write_swag(folder / "val.csv", range(160, 200))
-  write_swag(folder / "test.csv", range(200, 220))
+  tiny_multiple_choice.write_swag(folder / "train.csv", range(160))
+  tiny_multiple_choice.write_swag(folder / "val.csv", range(160, 200))
+  tiny_multiple_choice.write_swag(folder / "test.csv", range(200, 220))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +82,7 @@ def test_predictions_have_the_choice_and_all_probabilities(trained):
   rows = [line.split("\t") for line in lines[1:]]
   assert len(rows) == 20
   for number, row in enumerate(rows):
-    context, choices, label = make_row(200 + number)
+    context, choices, label = tiny_multiple_choice.make_row(200 + number)
     assert row[:6] == [
       str(number),
       context,
@@ -129,7 +112,7 @@ def test_questions_of_any_number_of_choices(trained, tmp_path):
   lines = (out / "predictions.jsonl").read_text().splitlines()
   rows = list(map(json.loads, lines))
   assert [row["predicted"] for row in rows] == [
-    make_row(number)[2] for number in range(300, 320)
+    tiny_multiple_choice.make_row(number)[2] for number in range(300, 320)
   ]
   counts = [len(row["probabilities"]) for row in rows]
   assert counts == [max(2, row["predicted"] + 1) for row in rows]

@@ -3,20 +3,18 @@
 import contextlib
 import functools
 import json
-import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import time
 
 from absl import flags
-import numpy as np
 import program_flags
 import pytest
 import tensorflow as tf
 import tiny_pretraining as tiny
+import workers
 
 import checkpoints
 import common_flags
@@ -32,7 +30,6 @@ SCALARS = [
   "next_sentence_accuracy",
   "next_sentence_loss",
 ]
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def read_scalars(folder):
@@ -518,77 +515,6 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   assert "resuming at step 6 of 8" in result.stdout
 
 
-def free_port():
-  with socket.socket() as server:
-    server.bind(("127.0.0.1", 0))
-    return server.getsockname()[1]
-
-
-def start_workers(folder, **options):
-  """Starts two workers that share an output folder."""
-  addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-  command = tiny.command(
-    folder, NO_DROPOUT, distribution="multi_worker", **options
-  )
-  workers = []
-  for index in range(2):
-    task = {"type": "worker", "index": index}
-    cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
-    workers.append(
-      subprocess.Popen(
-        command,
-        env={**os.environ, "TF_CONFIG": cluster},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-      )
-    )
-  return workers
-
-
-def finish(workers):
-  """Waits for the workers; returns their statuses, outputs and errors."""
-  try:
-    texts = [worker.communicate(timeout=120) for worker in workers]
-  finally:
-    for worker in workers:
-      worker.kill()
-  outputs, errors = zip(*texts, strict=True)
-  return [worker.returncode for worker in workers], outputs, errors
-
-
-@pytest.mark.slow
-def test_two_workers_train_as_one_device(data, tmp_path):
-  options = {
-    "input_file": data,
-    "do_train": True,
-    "do_eval": True,
-    "num_train_steps": 6,
-    "save_checkpoints_steps": 4,
-    "learning_rate": 1e-3,
-    "max_eval_steps": 0,
-  }
-  codes, outputs, errors = finish(start_workers(tmp_path, **options))
-  assert codes == [0, 0], errors
-  out, alone = tmp_path / "out", tmp_path / "alone"
-  assert f"wrote {out}/model.ckpt-6" in outputs[0]
-  assert "wrote" not in outputs[1]
-  assert not program_flags.error_lines(errors[1])
-  assert len(list(out.glob("events.*"))) == 1
-  assert checkpoints.saved_steps(str(out)) == [4, 6]
-  assert not leftovers(out)
-  result = tiny.run(tmp_path, NO_DROPOUT, **{**options, "output_dir": alone})
-  assert result.returncode == 0, result.stderr
-  ours = dict(checkpoints.read(f"{out}/model.ckpt-6"))
-  theirs = dict(checkpoints.read(f"{alone}/model.ckpt-6"))
-  assert sorted(ours) == sorted(theirs)
-  for name, value in theirs.items():
-    if "key/bias" not in name:  # Its gradient is rounding alone.
-      np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
-  results, expected = read_results(out), read_results(alone)
-  assert results == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.slow
 def test_workers_stop_together_and_go_on(data, tmp_path):
   options = {
@@ -600,16 +526,18 @@ def test_workers_stop_together_and_go_on(data, tmp_path):
     "keep_checkpoint_max": 0,
   }
   out = tmp_path / "out"
-  workers = start_workers(tmp_path, **options)
+  options["distribution"] = "multi_worker"
+  running = workers.start(tiny.command(tmp_path, **options))
   try:
     wait_for(out / "model.ckpt-50.index")
-    workers[1].send_signal(signal.SIGTERM)
+    running[1].send_signal(signal.SIGTERM)
   finally:
-    codes, outputs, errors = finish(workers)
+    codes, outputs, errors = workers.finish(running)
   assert codes == [143, 143], errors
   last = checkpoints.saved_steps(str(out))[-1]
   assert f"stopped at step {last} of 30000" in outputs[0]
   options["num_train_steps"] = last + 5
-  codes, outputs, errors = finish(start_workers(tmp_path, **options))
+  running = workers.start(tiny.command(tmp_path, **options))
+  codes, outputs, errors = workers.finish(running)
   assert codes == [0, 0], errors
   assert f"resuming at step {last} of {last + 5}" in outputs[0]

@@ -1,17 +1,16 @@
 """run_tagging.py: from files of tags to scores and predictions."""
 
 import json
-import random
 import shutil
 
 import program_flags
 import pytest
 import tiny_classification as tiny
+import tiny_tagging
 
 import run_tagging
 import tagging_flags
 
-TYPES = {word: "PER" for word in tiny.GOOD} | {w: "LOC" for w in tiny.BAD}
 TRAINING = {
   "do_train": True,
   "do_eval": True,
@@ -23,27 +22,6 @@ TRAINING = {
 }
 
 
-def make_sentence(number):
-  """Returns the words of a sentence and their IOB1 tags."""
-  source = random.Random(number)
-  words = source.choices(tiny.OTHER, k=6)
-  for place in (source.randrange(3), source.randrange(4, 6)):
-    words[place] = source.choice(sorted(TYPES))
-  tags = [f"I-{TYPES[word]}" if word in TYPES else "O" for word in words]
-  return words, tags
-
-
-def write(path, numbers):
-  lines = []
-  for number in numbers:
-    if number % 10 == 0:
-      lines += ["-DOCSTART- X O", ""]
-    rows = zip(*make_sentence(number), strict=True)
-    lines += [f"{word} X {tag}" for word, tag in rows] + [""]
-  path.write_text("\n".join(lines) + "\n")
-  return path
-
-
 def run(folder, **flags):
   return program_flags.run_main(
     run_tagging, tagging_flags.define_flags, **tiny.flags_for(folder, **flags)
@@ -52,9 +30,9 @@ def run(folder, **flags):
 
 def write_data(folder):
   tiny.write_model(folder)
-  write(folder / "train.txt", range(160))
-  write(folder / "dev.txt", range(160, 200))
-  write(folder / "test.txt", range(200, 220))
+  tiny_tagging.write(folder / "train.txt", range(160))
+  tiny_tagging.write(folder / "dev.txt", range(160, 200))
+  tiny_tagging.write(folder / "test.txt", range(200, 220))
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +98,16 @@ def test_predictions_are_spans_of_characters(trained):
   rows = (folder / "out" / "predictions.jsonl").read_text().splitlines()
   assert len(rows) == 20
   for number, row in enumerate(map(json.loads, rows)):
-    words, tags = make_sentence(200 + number)
+    words, tags = tiny_tagging.make_sentence(200 + number)
     assert row["id"] == number
     assert row["text"] == " ".join(words)
     covered = " ".join(entity["text"] for entity in row["entities"])
-    assert covered.split() == [w for w in words if w in TYPES]
+    assert covered.split() == [w for w in words if w in tiny_tagging.TYPES]
     for entity in row["entities"]:
       assert row["text"][entity["start"] : entity["end"]] == entity["text"]
-      assert {TYPES[w] for w in entity["text"].split()} == {entity["type"]}
+      assert {tiny_tagging.TYPES[w] for w in entity["text"].split()} == {
+        entity["type"]
+      }
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(trained, tmp_path):
@@ -230,7 +210,7 @@ def test_labels_that_are_no_entities(tmp_path):
   for name, numbers in (("train", range(80)), ("valid", range(80, 100))):
     lines = []
     for number in numbers:
-      words, tags = make_sentence(number)
+      words, tags = tiny_tagging.make_sentence(number)
       lines += [
         f"{tag[2:] or 'X'}\t{w}" for w, tag in zip(words, tags, strict=True)
       ] + [""]
@@ -250,7 +230,7 @@ def test_labels_that_are_no_entities(tmp_path):
   assert content["metrics"]["eval_accuracy"] > 0.95
   assert set(content["labels"]) == {"LOC", "PER", "X"}
   row = json.loads((out / "predictions.jsonl").read_text().splitlines()[0])
-  words = make_sentence(80)[0]
+  words = tiny_tagging.make_sentence(80)[0]
   assert [word["text"] for word in row["words"]] == words
   line = (out / "predictions.txt").read_text().splitlines()[0]
   assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3

@@ -1,0 +1,263 @@
+"""The programs on several workers and devices: the same files as on one."""
+
+import re
+
+import numpy as np
+import program_flags
+import pytest
+import replicas
+import tensorflow as tf
+import tiny_classification
+import tiny_masked_lm
+import tiny_programs
+import workers
+
+import checkpoints
+import extract_features
+import fill_mask
+import modeling
+
+# Whose gradients are rounding alone: a softmax is over what they are added to.
+_ROUNDING = {
+  "run_pretraining": "key/bias",
+  "run_classifier": "key/bias",
+  "run_tagging": "key/bias",
+  "run_squad": "key/bias|output_bias",
+  "run_multiple_choice": "key/bias|output_bias",
+}
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def names_in(folder):
+  """Returns what is in a folder and below, but for curves."""
+  return sorted(
+    str(path.relative_to(folder))
+    for path in folder.rglob("*")
+    if path.is_file() and "tfevents" not in path.name
+  )
+
+
+def assert_same_text(ours, theirs):
+  """Compares texts; numbers in them within 1e-4."""
+  assert _NUMBER.split(ours) == _NUMBER.split(theirs)
+  numbers = [list(map(float, _NUMBER.findall(x))) for x in (ours, theirs)]
+  assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-4)
+
+
+def assert_same_weights(program, ours, theirs):
+  """Compares two checkpoints within 1e-5."""
+  ours, theirs = (dict(checkpoints.read(str(path))) for path in (ours, theirs))
+  assert sorted(ours) == sorted(theirs)
+  for name, value in theirs.items():
+    if not re.search(_ROUNDING[program], name):
+      np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
+
+
+def assert_same_files(program, ours, theirs):
+  """Compares two output folders: names, text, features and weights."""
+  assert names_in(ours) == names_in(theirs)
+  for name in names_in(theirs):
+    path = theirs / name
+    if name.endswith(".index"):
+      prefix = name.removesuffix(".index")
+      assert_same_weights(program, ours / prefix, theirs / prefix)
+    elif name.endswith((".tf_record", ".npz")):
+      assert (ours / name).read_bytes() == path.read_bytes(), name
+    elif ".data-" not in name:
+      assert_same_text((ours / name).read_text(), path.read_text())
+
+
+@pytest.fixture(name="no_dropout")
+def drop_nothing(monkeypatch):
+  """Does here what without_dropout.py does elsewhere."""
+  monkeypatch.setattr(modeling, "dropout", lambda x, rate, seed: x)
+
+
+def start_without_dropout(command):
+  python, *rest = command
+  script = program_flags.ROOT / "tests" / "without_dropout.py"
+  rest.append("--distribution=multi_worker")
+  return workers.start([python, str(script), *rest])
+
+
+def run_here(command):
+  """Runs a command in this process."""
+  result = program_flags.run_here(command)
+  assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
+  """13 examples are no multiple of 2 workers, nor of batches."""
+  out, alone = tmp_path / "out", tmp_path / "alone"
+  command = tiny_programs.write(program, tmp_path)
+  ended = workers.finish(start_without_dropout(command))
+  assert ended.codes == [0, 0], ended.errors
+  assert f"wrote {out}/" in ended.outputs[0]
+  assert f"{out}/" not in ended.outputs[1]  # It writes nothing there.
+  assert not program_flags.error_lines(ended.errors[1])
+  assert len(list(out.glob("events.*"))) == 1
+  run_here([*command, f"--output_dir={alone}"])
+  assert_same_files(program, out, alone)
+
+
+@pytest.mark.slow
+def test_workers_that_go_on_stop_early_together(tmp_path):
+  """A worker that did not know the earlier scores would go on alone."""
+  flags = {
+    "learning_rate": 0,  # No evaluation is better than the first.
+    "num_train_epochs": 9,
+    "best_metric": "loss",
+    "early_stopping_patience": 2,
+    "distribution": "multi_worker",
+  }
+  command = tiny_programs.write("run_classifier", tmp_path)
+  command += program_flags.arguments(flags)
+  ended = workers.finish(workers.start(command))
+  assert ended.codes == [0, 0], ended.errors
+  out = tmp_path / "out"
+  assert checkpoints.saved_steps(str(out)) == [2, 4, 6]
+  scores = (out / "evaluations.jsonl").read_text()
+  for path in out.glob("model.ckpt-6.*"):
+    path.unlink()
+  (out / "evaluations.jsonl").write_text("\n".join(scores.split("\n")[:2]))
+  ended = workers.finish(workers.start(command))
+  assert ended.codes == [0, 0], ended.errors
+  assert "resuming at step 4 of" in ended.outputs[0]
+  assert checkpoints.saved_steps(str(out)) == [2, 4, 6]
+  assert_same_text((out / "evaluations.jsonl").read_text(), scores)
+
+
+@pytest.fixture(name="two_devices")
+def give_the_programs_two_devices(monkeypatch):
+  strategy = replicas.two_replicas()
+
+  def make(devices):
+    assert len(devices) == 2
+    return strategy
+
+  monkeypatch.setattr(tf.distribute, "MirroredStrategy", make)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+def test_devices_and_parts_make_the_same_updates(
+  program, two_devices, no_dropout, tmp_path
+):
+  command = tiny_programs.write(program, tmp_path)
+  run_here(command)
+  for name, flags in {
+    "devices": {"distribution": "mirrored"},
+    "two_parts": {"gradient_accumulation_steps": 2},
+    "four_parts": {"gradient_accumulation_steps": 4},
+    "both": {"distribution": "mirrored", "gradient_accumulation_steps": 2},
+  }.items():
+    flags = {**flags, "output_dir": tmp_path / name}
+    run_here([*command, *program_flags.arguments(flags)])
+    assert_same_files(program, tmp_path / name, tmp_path / "out")
+
+
+@pytest.fixture(name="model_folder", scope="module")
+def write_model(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("model")
+  tiny_masked_lm.write_model(folder)
+  texts = ["the [MASK] was [MASK]", "", "a very [MASK] plot"]
+  (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+  return folder
+
+
+def infer(program, model_folder, **flags):
+  flags = tiny_masked_lm.flags(
+    model_folder, input_file=model_folder / "in.txt", **flags
+  )
+  program_flags.run_main(program, program.define_flags, **flags)
+
+
+@pytest.mark.parametrize(
+  ("program", "flags"),
+  [(extract_features, {"layers": "-1,0"}), (fill_mask, {"top_k": 3})],
+)
+def test_inference_on_two_devices(
+  program, flags, model_folder, two_devices, tmp_path
+):
+  flags = {"output_format": "jsonl", "batch_size": 1, **flags}
+  for name in ("default", "mirrored"):
+    path = tmp_path / name
+    infer(program, model_folder, distribution=name, output_file=path, **flags)
+  texts = [(tmp_path / name).read_text() for name in ("mirrored", "default")]
+  assert len(texts[0].splitlines()) == 3
+  assert_same_text(*texts)
+
+
+@pytest.mark.parametrize("program", [extract_features, fill_mask])
+def test_inference_on_several_hosts_is_refused(program, model_folder, tmp_path):
+  with pytest.raises(ValueError) as caught:
+    infer(
+      program,
+      model_folder,
+      distribution="multi_worker",
+      output_file=tmp_path / "out",
+    )
+  assert str(caught.value) == (
+    "--distribution=multi_worker: this program works on one host; give each "
+    "host a part of the input, and pass --distribution=mirrored for all of its "
+    "devices"
+  )
+
+
+def paths_on_gs(program):
+  flags = {"output_dir": "gs://b/out", "init_checkpoint": "gs://b/model.ckpt"}
+  if program == "run_pretraining":
+    flags |= {"input_file": "gs://b/1,gs://b/2", "eval_input_file": "gs://b/3"}
+  return flags
+
+
+@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+@pytest.mark.parametrize(
+  "tpu", [{"use_tpu": True}, {"distribution": "tpu", "tpu_name": "mine"}]
+)
+def test_a_tpu_elsewhere_opens_no_local_path(program, tpu, tmp_path):
+  """Without one: before anything is read, or looked for."""
+  remote = paths_on_gs(program)
+  for name in remote:
+    path = f"gs://b/x,{tmp_path}" if name == "input_file" else tmp_path
+    flags = {
+      "bert_config_file": "nowhere",
+      "vocab_file": "nowhere",
+      "do_train": True,
+      "task_name": "mrpc",
+      **tpu,
+      **remote,
+      name: path,
+    }
+    if program != "run_classifier":
+      del flags["task_name"]
+    if program == "run_pretraining":
+      del flags["vocab_file"]
+    result = program_flags.run_here(program_flags.command(program, **flags))
+    program_flags.assert_refused(
+      result,
+      f"--{name}={tmp_path}: the TPU cannot open a local path: use gs://..., "
+      "or run on the TPU's own machine with --tpu_name=local",
+    )
+
+
+def test_a_tpu_elsewhere_is_not_fine_tuned(tmp_path):
+  flags = {
+    **paths_on_gs("run_classifier"),
+    "task_name": "mrpc",
+    "do_train": True,
+    "use_tpu": True,
+  }
+  command = tiny_classification.command(tmp_path, **flags)
+  program_flags.assert_refused(
+    program_flags.run_here(command),
+    "run on the TPU's own machine with --tpu_name=local",
+  )
+
+
+def test_a_tpu_that_is_not_there_is_named(tmp_path):
+  command = tiny_programs.write("run_classifier", tmp_path)
+  result = program_flags.run_here([*command, "--use_tpu", "--tpu_name=local"])
+  program_flags.assert_refused(result, "--distribution=tpu: no TPU found: ")

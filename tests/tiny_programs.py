@@ -1,0 +1,111 @@
+"""A tiny task for each program that trains, for the tests of them all.
+
+Dropout, whose masks are others on another number of devices, is left to heads
+alone, see without_dropout.py. Examples can be shared evenly neither by two
+workers nor by batches.
+"""
+
+import program_flags
+import tiny_classification
+import tiny_multiple_choice
+import tiny_pretraining
+import tiny_squad
+import tiny_tagging
+
+TRAINERS = [
+  "run_pretraining",
+  "run_classifier",
+  "run_squad",
+  "run_tagging",
+  "run_multiple_choice",
+]
+_COMMON = {
+  "do_train": True,
+  "train_batch_size": 16,
+  "learning_rate": 1e-3,
+  "save_checkpoints_steps": 4,
+}
+_FINE_TUNING = {"num_train_epochs": 2, "eval_every_steps": 2}
+_ALL = {"do_eval": True, "do_predict": True, "eval_batch_size": 4}
+
+
+def write(program, folder):
+  """Writes the data of a task; returns the command that works with it.
+
+  The command trains for a few steps of 16 examples, evaluates and predicts in
+  `folder`/out; flags that are appended override its own.
+  """
+  return _WRITERS[program](folder)
+
+
+def _pretraining(folder):
+  no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+  return tiny_pretraining.command(
+    folder,
+    no_dropout,
+    input_file=tiny_pretraining.write_records(folder / "train", range(50)),
+    eval_input_file=tiny_pretraining.write_records(
+      folder / "dev", range(50, 63)
+    ),
+    num_train_steps=6,
+    do_eval=True,
+    max_eval_steps=0,
+    **_COMMON,
+  )
+
+
+def _classifier(folder):
+  tiny_classification.write_tsv(folder / "train.tsv", range(50))
+  tiny_classification.write_tsv(folder / "dev.tsv", range(50, 63))
+  tiny_classification.write_tsv(folder / "test.tsv", range(63, 70))
+  flags = {**_COMMON, **_FINE_TUNING, **_ALL}
+  return tiny_classification.command(folder, data_dir=folder, **flags)
+
+
+def _squad(folder):
+  tiny_squad.write_squad(folder / "train.json", range(50), impossible=4)
+  tiny_squad.write_squad(folder / "dev.json", range(50, 63), impossible=4)
+  return tiny_squad.command(
+    folder,
+    train_file=folder / "train.json",
+    predict_file=folder / "dev.json",
+    do_predict=True,
+    predict_batch_size=4,
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+    num_processes=1,
+    **_COMMON,
+    **_FINE_TUNING,
+  )
+
+
+def _tagging(folder):
+  tiny_classification.write_model(folder)
+  tiny_tagging.write(folder / "train.txt", range(50))
+  tiny_tagging.write(folder / "dev.txt", range(50, 63))
+  tiny_tagging.write(folder / "test.txt", range(63, 70))
+  return _fine_tuning("run_tagging", folder)
+
+
+def _multiple_choice(folder):
+  tiny_classification.write_model(folder)
+  tiny_multiple_choice.write_swag(folder / "train.csv", range(50))
+  tiny_multiple_choice.write_swag(folder / "dev.csv", range(50, 63))
+  tiny_multiple_choice.write_swag(folder / "test.csv", range(63, 70))
+  return _fine_tuning("run_multiple_choice", folder)
+
+
+def _fine_tuning(program, folder):
+  flags = {"data_dir": folder, **_COMMON, **_FINE_TUNING, **_ALL}
+  return program_flags.command(
+    program, **tiny_classification.flags_for(folder, **flags)
+  )
+
+
+_WRITERS = {
+  "run_pretraining": _pretraining,
+  "run_classifier": _classifier,
+  "run_squad": _squad,
+  "run_tagging": _tagging,
+  "run_multiple_choice": _multiple_choice,
+}
