@@ -56,11 +56,15 @@ class ExportedModel:
 
     load_text_operations(tf)
     try:
-      self._loaded = tf.saved_model.load(folder)
-    except (tf.errors.OpError, OSError) as error:
+      import signature_loader
+
+      self._tf, self._signatures = tf, signature_loader.Signatures(folder)
+      request = dict.fromkeys([name for name, _ in self.inputs], "a")
+      tensors = self._tensors([request])
+      self._signatures.prepare("serving_default", **tensors)
+    except (tf.errors.OpError, OSError, KeyError, ValueError) as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None
-    self._tf, self._functions = tf, self._loaded.signatures
 
   def check(self, request: Any) -> Request:
     """Returns what a request says, "" where it need not say anything.
@@ -98,7 +102,8 @@ class ExportedModel:
     Args:
       requests: from `check`.
     """
-    outputs = self._functions["serving_default"](**self._tensors(requests))
+    tensors = self._tensors(requests)
+    outputs = self._signatures("serving_default", **tensors)
     arrays = {name: value.numpy() for name, value in outputs.items()}
     describe = _DESCRIBE[self.facts["kind"]]
     return [
@@ -141,7 +146,8 @@ class ExportedModel:
           f"{name} is {value!r}; expected a number from 0 to {count - 1}"
         )
     constant = self._tf.constant
-    outputs = self._functions["attention"](
+    outputs = self._signatures(
+      "attention",
       layer=constant(layer, self._tf.int32),
       head=constant(head, self._tf.int32),
       **self._tensors([request]),

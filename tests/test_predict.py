@@ -158,7 +158,7 @@ def test_answers_come_while_the_input_is_open(trained):
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   needed = ["predict", "exported_model", "request_lines", "serving"]
-  needed += ["common_flags", "files"]
+  needed += ["common_flags", "files", "signature_loader"]
   for name in needed:
     shutil.copy(tiny_export.ROOT / f"{name}.py", tmp_path)
   result = subprocess.run(
