@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import memory
 import progress
 
 Features = dict[str, tf.Tensor]
@@ -90,10 +89,8 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      with memory.explained_errors("predicting", memory.PREDICTION_CURES):
-        results = run(features)
-        gathered = {k: self._gather(v)[:rows] for k, v in results.items()}
-      yield gathered
+      results = run(features)
+      yield {name: self._gather(results[name])[:rows] for name in results}
       done += rows
       if total and reporter.is_due():
         reporter.print_line(
