@@ -9,6 +9,9 @@ left to TensorFlow.
 """
 
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import itertools
 import math
 import os
 import struct
@@ -35,6 +38,9 @@ _BYTES = {
     *(tf.complex64, tf.complex128),
   )
 }
+
+
+_Entry = tensor_bundle_pb2.BundleEntryProto
 
 
 class _Handle(NamedTuple):
@@ -148,75 +154,119 @@ def _split_block(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     raise ValueError("the index is damaged: restarts between entries")
 
 
-def _check_entries(prefix: str, entries: list[tuple[bytes, bytes]]) -> None:
-  keys = [key for key, _ in entries]
+def _check_entries(prefix: str, rows: list[tuple[bytes, bytes]]) -> None:
+  keys = [key for key, _ in rows]
   if not keys or keys[0] or keys != sorted(set(keys)):
     raise ValueError("the index is damaged: entries out of order")
-  header = tensor_bundle_pb2.BundleHeaderProto()
-  _parse(header, entries[0][1], "")
-  needed, shards = {}, set()
-  for key, value in entries[1:]:
-    name = key.decode("utf-8", "replace")
-    entry = tensor_bundle_pb2.BundleEntryProto()
-    _parse(entry, value, name)
-    needed[name] = _count_bytes(entry, name)
-    _check_slices(entry, name)
-    shards.add(f"{entry.shard_id:05d}-of-{header.num_shards:05d}")
-  paths = [f"{prefix}.data-{shard}" for shard in sorted(shards)]
+  header = _parse(tensor_bundle_pb2.BundleHeaderProto(), *rows[0])
+  entries = {key: _parse(_Entry(), key, value) for key, value in rows[1:]}
+  needed = max(
+    ((_count_bytes(entry, key), key) for key, entry in entries.items()),
+    default=(0, b""),
+  )
+  for key, entry in entries.items():
+    _check_parts(entry, key, entries)
+  shards = {entry.shard_id for entry in entries.values()}
+  paths = [
+    f"{prefix}.data-{shard:05d}-of-{header.num_shards:05d}"
+    for shard in sorted(shards)
+  ]
+  _check_data(paths, *needed)
+
+
+def _check_data(paths: list[str], needed: int, key: bytes) -> None:
+  """Checks that there is no more to be read into a tensor than there is."""
   missing = [path for path in paths if not files.exists(path)]
   if missing == paths:
     return  # Names and shapes can be read without the data.
   if missing:
     raise ValueError(f"{missing[0]} is missing")
   size = sum(tf.io.gfile.stat(path).length for path in paths)
-  for name, count in needed.items():
-    if count > size:
-      raise ValueError(
-        f"{name!r:.80} needs {count:,} bytes, there are {size:,} of data"
-      )
+  if needed > size:
+    raise ValueError(
+      f"{_name(key)} needs {needed:,} bytes, there are {size:,} of data"
+    )
 
 
-def _parse(proto: message.Message, value: bytes, name: str) -> None:
+def _name(key: bytes) -> str:
+  return f"{key.decode('utf-8', 'replace')!r:.80}"
+
+
+def _parse(proto: message.Message, key: bytes, value: bytes) -> message.Message:
   try:
     proto.ParseFromString(value)
   except message.DecodeError:
-    raise ValueError(f"the index has a damaged entry: {name!r:.80}") from None
+    raise ValueError(f"the index has a damaged entry: {_name(key)}") from None
+  return proto
 
 
-def _count_bytes(entry: tensor_bundle_pb2.BundleEntryProto, name: str) -> int:
+def _count_bytes(entry: _Entry, key: bytes) -> int:
   """Returns how many bytes of data a tensor has at least."""
   shape = [axis.size for axis in entry.shape.dim]
   # TensorFlow multiplies them in 64 bits, from the left.
   length = math.prod(max(size, 1) for size in shape)
   is_known = not entry.shape.unknown_rank and min(shape, default=0) >= 0
   if not is_known or length >= 1 << 60 or len(shape) > _MOST_AXES:
-    raise ValueError(f"{name!r:.80} has the shape {shape!r:.80}")
+    raise ValueError(f"{_name(key)} has the shape {shape!r:.80}")
   count = math.prod(shape)
   if entry.dtype == tf.string.as_datatype_enum and count <= _MOST_STRINGS:
     return count  # The length of each.
   if entry.dtype not in _BYTES:
     raise ValueError(
-      f"{name!r:.80} has shape {shape!r:.80} and dtype {entry.dtype}"
+      f"{_name(key)} has shape {shape!r:.80} and dtype {entry.dtype}"
     )
   return count * _BYTES[entry.dtype]
 
 
-def _check_slices(entry: tensor_bundle_pb2.BundleEntryProto, name: str) -> None:
-  """Checks that a partitioned variable's parts are within it, each once."""
+def _check_parts(
+  entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry]
+) -> None:
+  """Checks that each part of a partitioned variable is there, and fits in."""
   shape = [axis.size for axis in entry.shape.dim]
   seen = set()
   for part in entry.slices:
-    bounds = tuple(
-      # Without a length it is the whole axis.
-      (e.start, e.start + e.length if e.HasField("length") else size)
-      for e, size in zip(part.extent, shape, strict=False)
+    # Without a length it is the whole axis, which is encoded as -1.
+    extents = [
+      (e.start, e.length if e.HasField("length") else -1) for e in part.extent
+    ]
+    lengths = [
+      size if length == -1 else length
+      for (_, length), size in zip(extents, shape, strict=False)
+    ]
+    fits = len(extents) == len(shape) and all(
+      start >= 0 <= length <= size - start
+      for (start, _), length, size in zip(extents, lengths, shape, strict=True)
     )
-    fits = all(
-      0 <= start <= end <= size
-      for (start, end), size in zip(bounds, shape, strict=False)
-    )
-    if not fits or len(part.extent) != len(shape) or bounds in seen:
+    part_key = _part_key(key, extents) if fits else b""
+    found = entries.get(part_key)
+    if (
+      found is None
+      or found.dtype != entry.dtype
+      or [axis.size for axis in found.shape.dim] != lengths
+      or part_key in seen
+    ):
       raise ValueError(
-        f"{name!r:.80} of shape {shape!r:.80} has a wrong part {bounds!r:.80}"
+        f"{_name(key)} of shape {shape!r:.80} has a wrong part {extents!r:.80}"
       )
-    seen.add(bounds)
+    seen.add(part_key)
+
+
+def _part_key(key: bytes, extents: Sequence[tuple[int, int]]) -> bytes:
+  """Encodes a variable and the start and length of a part of it on each axis.
+
+  This is TensorFlow's OrderedCode (core/lib/strings/ordered_code.h): 0, the
+  name, how many axes, the numbers.
+  """
+  special = {0: b"\0\xff", 255: b"\xff\0"}
+  name = b"".join(special.get(byte, bytes([byte])) for byte in key)
+  axes = bytes([1, len(extents)]) if extents else b"\0"
+  numbers = map(_encode_signed, itertools.chain.from_iterable(extents))
+  return b"\0" + name + b"\0\1" + axes + b"".join(numbers)
+
+
+def _encode_signed(value: int) -> bytes:
+  """Encodes -1 or more: as many bits 1 as there are bytes, 0, the number."""
+  if value < 0:
+    return b"\x7f"
+  size = 1 + value.bit_length() // 7
+  return (((1 << size) - 1) << 7 * size | value).to_bytes(size, "big")

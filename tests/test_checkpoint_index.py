@@ -1,6 +1,7 @@
 """Indices that TensorFlow's reader would end the process at."""
 
 import pytest
+import tensorflow as tf
 import tiny_index
 
 import checkpoints
@@ -69,19 +70,19 @@ def test_a_table_written_out_by_hand(tmp_path):
     ),
     (
       tiny_index.make_entry([4], slices=[[(0, -4)]]),
-      "'a' of shape [4] has a wrong part ((0, -4),)",
+      "'a' of shape [4] has a wrong part [(0, -4)]",
     ),
     (
       tiny_index.make_entry([4], slices=[[(3, 2)]]),
-      "'a' of shape [4] has a wrong part ((3, 5),)",
+      "'a' of shape [4] has a wrong part [(3, 2)]",
     ),
     (
       tiny_index.make_entry([4, 4], slices=[[(0, 4)]]),
-      "'a' of shape [4, 4] has a wrong part ((0, 4),)",
+      "'a' of shape [4, 4] has a wrong part [(0, 4)]",
     ),
     (
       tiny_index.make_entry([4], slices=[[(1, 2)], [(1, 2)]]),
-      "'a' of shape [4] has a wrong part ((1, 3),)",
+      "'a' of shape [4] has a wrong part [(1, 2)]",
     ),
     (b"\xff\xff", "the index has a damaged entry: 'a'"),
   ],
@@ -168,3 +169,46 @@ def test_a_missing_shard_is_named(tmp_path):
       tmp_path,
       tiny_index.make_table(tiny_index.make_block(entries)),
     )
+
+
+def write_parts(prefix, length, bounds):
+  """Writes int8 zeros and ones, in parts, as TensorFlow does."""
+  bounds = [0, *bounds, length]
+  parts = list(zip(bounds, bounds[1:], strict=False))
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["a"] * len(parts),
+    shape_and_slices=[f"{length} {a},{b - a}" for a, b in parts],
+    tensors=[tf.cast(tf.range(a, b) % 2, tf.int8) for a, b in parts],
+  )
+
+
+# Numbers of one byte in a key are below 64, of two below 8192, and so on.
+@pytest.mark.parametrize(
+  ("length", "bounds"),
+  [(4, [1, 3]), (300, [63, 127]), (20_000, [64, 8_255]), (2_000_000, [9_000])],
+)
+def test_parts_are_found_by_their_keys(tmp_path, length, bounds):
+  prefix = str(tmp_path / "x")
+  write_parts(prefix, length, bounds)
+  found = dict(checkpoints.read(prefix))["a"]
+  assert found.tolist() == [index % 2 for index in range(length)]
+
+
+@pytest.mark.parametrize("wrong", [{"dtype": 3}, {"shape": [1]}, {"shape": []}])
+def test_a_part_has_the_dtype_and_the_shape_of_its_place(tmp_path, wrong):
+  whole = tiny_index.make_entry([4], size=0, slices=[[(0, 2)], [(2, 2)]])
+  first = tiny_index.make_entry()
+  rows = [
+    (b"", HEADER),
+    (b"\0a\0\1\1\1\x80\x82", first),
+    (b"\0a\0\1\1\1\x82\x82", tiny_index.make_entry(offset=8)),
+    (b"a", whole),
+  ]
+  data = tiny_index.DATA * 2
+  index = tiny_index.make_table(tiny_index.make_block(rows))
+  assert read(tmp_path, index, data)["a"].tolist() == [1, 2, 1, 2]
+  rows[2] = (rows[2][0], tiny_index.make_entry(**wrong))
+  index = tiny_index.make_table(tiny_index.make_block(rows))
+  with pytest.raises(ValueError, match=r"'a' of shape \[4\] has a wrong part"):
+    read(tmp_path, index, data)
