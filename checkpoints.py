@@ -9,7 +9,6 @@ checkpoint to the variable that holds its value.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import functools
 import os
 import re
 import sys
@@ -35,6 +34,7 @@ _READ_ERRORS = (
 )
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
+_reported: set[str] = set()  # Prefixes that are known to be damaged.
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
 
 
@@ -164,7 +164,7 @@ def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
     except DamagedCheckpointError as error:
       if not number:
         raise
-      _fall_back(str(error), checkpoint_prefix(folder, steps[number - 1]))
+      _fall_back(folder, step, str(error), steps[number - 1])
   return None
 
 
@@ -180,24 +180,27 @@ def _check_indices(folder: str, steps: list[int]) -> None:
   names = set(_list(folder))
   last = steps[-1] if steps else -1
   for match in map(_SAVED_DATA.fullmatch, sorted(names)):
-    if match and int(match[1]) > last:
-      name = match[0].removesuffix(_DATA)
-      if name + _TEMPORARY + _INDEX in names:
-        continue
-      prefix = tf.io.gfile.join(folder, name)
-      if not steps:
-        raise DamagedCheckpointError(
-          f"{prefix}{_INDEX} is missing, and there is no older checkpoint: put "
-          f"it back, or delete {name}{_DATA} to begin anew"
-        )
-      _fall_back(
-        f"{prefix}{_INDEX} is missing", checkpoint_prefix(folder, last)
+    if not match or int(match[1]) <= last:
+      continue
+    name = match[0].removesuffix(_DATA)
+    if name + _TEMPORARY + _INDEX in names:
+      continue
+    fault = f"{tf.io.gfile.join(folder, name)}{_INDEX} is missing"
+    if not steps:
+      raise DamagedCheckpointError(
+        f"{fault}, and there is no older checkpoint: put it back, or delete "
+        f"{name}{_DATA} to begin anew"
       )
+    _fall_back(folder, int(match[1]), fault, last)
 
 
-@functools.cache  # Once: a program may look for weights, then for a training.
-def _fall_back(fault: str, prefix: str) -> None:
-  print(f"{fault}; trying {prefix}", file=sys.stderr)
+def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
+  """Says once that a step is damaged, whatever is found to be so later on."""
+  prefix = checkpoint_prefix(folder, step)
+  if prefix not in _reported:
+    _reported.add(prefix)
+    prefix = checkpoint_prefix(folder, to_step)
+    print(f"{fault}; trying {prefix}", file=sys.stderr)
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:

@@ -45,6 +45,19 @@ def lose_index(folder, step):
   (folder / f"model.ckpt-{step}.index").unlink()
 
 
+def test_two_faults_of_a_checkpoint_are_one_line(tmp_path, capsys):
+  weights = {"b": tf.Variable([1.0] * 50)}
+  everything = {"a/adam_m": tf.Variable([1.0] * 50), **weights}
+  for step in (1, 2):
+    checkpoints.save(str(tmp_path), step, everything, 0)
+  tiny.damage(tmp_path / f"model.ckpt-2.{DATA}", 100)
+  tiny.damage(tmp_path / f"model.ckpt-2.{DATA}", 300)
+  assert checkpoints.restore(str(tmp_path), weights) == 1
+  assert checkpoints.restore(str(tmp_path), everything) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith(f"{tmp_path}/model.ckpt-2: b is damaged: ")
+
+
 @pytest.mark.parametrize(
   ("fault", "line"),
   [
@@ -199,6 +212,14 @@ def test_the_byte_of_a_damaged_record_is_named(tmp_path):
     f"{path}: record 1 is damaged or cut short, or this is not a TFRecord "
     "file: byte 261: "
   )
+
+
+def test_a_damaged_length_is_named_where_it_is(tmp_path):
+  path = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
+  tiny.damage(path, 261 + 1)
+  with pytest.raises(ValueError) as caught:
+    records.check_files([path], SPEC, {})
+  assert str(caught.value) == f"{path}: the record at byte 261 is damaged"
 
 
 PROGRAM = """
