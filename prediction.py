@@ -85,6 +85,8 @@ class Predictor:
     """
     reporter, done = progress.Progress(total, unit="rows"), 0
     run = self.compile(batches.element_spec)
+    # Several workers do the same: one of them tells.
+    is_shown = total and self._strategy.extended.should_checkpoint
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
@@ -92,7 +94,7 @@ class Predictor:
       results = run(features)
       yield {name: self._gather(results[name])[:rows] for name in results}
       done += rows
-      if total and reporter.is_due():
+      if is_shown and reporter.is_due():
         reporter.print_line(
           f"{done:,} of {total:,} rows  ETA {reporter.eta(done)}"
         )
