@@ -57,13 +57,10 @@ def run_program(
     except KeyboardInterrupt:
       return _fail(program, "interrupted", status=130)
     except Exception as error:
-      if not _is_of_lost_worker(error):
+      message = _describe_failure(error)
+      if not message:
         raise
-      return _fail(
-        program,
-        "another worker of TF_CONFIG has ended or cannot be reached: start all "
-        "of them again, and they go on from the last checkpoint",
-      )
+      return _fail(program, message)
 
   def parse_flags(argv: list[str]) -> list[str]:
     try:
@@ -84,6 +81,21 @@ def _fail(program: str, message: str, status: int = 1) -> int:
   line = "; ".join(message.splitlines())  # Of absl's, a line for each flag.
   print(f"{program}: error: {line}", file=sys.stderr)
   return status
+
+
+def _describe_failure(error: Exception) -> str | None:
+  """Puts what is no fault of ours in words: lost workers, too little memory."""
+  if _is_of_lost_worker(error):
+    return (
+      "another worker of TF_CONFIG has ended or cannot be reached: start all "
+      "of them again, and they go on from the last checkpoint"
+    )
+  fault = str(error) if isinstance(error, MemoryError) else None
+  if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
+    import memory
+
+    fault = memory.describe_fault(error)
+  return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 
 def _is_of_lost_worker(error: Exception) -> bool:
@@ -137,6 +149,13 @@ def define_training_flags(learning_rate: float) -> None:
     "Parts that a batch is computed in, one after the other; more parts take "
     "less memory and make the same update.",
     lower_bound=1,
+  )
+  flags.DEFINE_bool(
+    "recompute",
+    False,
+    "Whether to keep only the input of every encoder layer for the backward "
+    "pass, which computes the rest again: less memory and the same update, in "
+    "more time.",
   )
   flags.DEFINE_integer(
     "save_checkpoints_steps",
@@ -439,6 +458,8 @@ def training_plan(folder: str, num_train_steps: int):
     eval_every_steps=FLAGS.eval_every_steps,
     iterations_per_loop=FLAGS.iterations_per_loop,
     seed=FLAGS.seed,
+    recompute=FLAGS.recompute,
+    max_seq_length=FLAGS.max_seq_length,
   )
 
 

@@ -572,6 +572,8 @@ class Encoder(keras.layers.Layer):
       EncoderLayer(config, name=f"layer_{i}", dtype=self.dtype_policy)
       for i in range(config.num_hidden_layers)
     ]
+    # How to call a block; recomputation.py puts another way in its place.
+    self.call_block = lambda block, *inputs: block(*inputs)
 
   def build(self, input_shape=None):
     for block in self.blocks:
@@ -580,7 +582,8 @@ class Encoder(keras.layers.Layer):
   def call(self, hidden, input_mask, seed=None):
     states, attention = [], []
     for i, block in enumerate(self.blocks):
-      hidden, probs = block(hidden, input_mask, fold_in(seed, i))
+      inputs = (hidden, input_mask, fold_in(seed, i))
+      hidden, probs = self.call_block(block, *inputs)
       states.append(hidden)
       attention.append(probs)
     return states, attention

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import memory
 import progress
 
 Features = dict[str, tf.Tensor]
@@ -84,15 +85,17 @@ class Predictor:
       total: rows to expect, for the progress on the terminal; 0 prints none.
     """
     reporter, done = progress.Progress(total, unit="rows"), 0
-    run = self.compile(batches.element_spec)
     # Several workers do the same: one of them tells.
     is_shown = total and self._strategy.extended.should_checkpoint
+    run = self.compile(batches.element_spec)
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      results = run(features)
-      yield {name: self._gather(results[name])[:rows] for name in results}
+      with memory.explained_errors("predicting", memory.PREDICTION_CURES):
+        results = run(features)
+        gathered = {k: self._gather(v)[:rows] for k, v in results.items()}
+      yield gathered
       done += rows
       if is_shown and reporter.is_due():
         reporter.print_line(

@@ -28,9 +28,11 @@ import numpy as np
 import tensorflow as tf
 
 import checkpoints
+import memory
 import model_selection
 import optimization
 import progress
+import recomputation
 
 Features = dict[str, tf.Tensor]
 LossFn = Callable[
@@ -77,6 +79,8 @@ class TrainingPlan:
   eval_every_steps: int = 0  # 0: never while training.
   iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
   seed: int = 12345  # Decides the dropout.
+  recompute: bool = False  # The layers of model.bert; see recomputation.py.
+  max_seq_length: int = 0  # To estimate memory of model.bert; 0: do not.
 
   def next_stop(self, step: int) -> int:
     """Returns the first step after `step` at which to save or evaluate."""
@@ -169,17 +173,42 @@ def _make_runner(
   """Builds the function that trains for n steps and checks their means."""
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, source, plan, step)
+  if plan.recompute:
+    recomputation.recompute_layers(model.bert)
+  if plan.max_seq_length and strategy.extended.should_checkpoint:
+    _print_memory(strategy, model, optimizer, plan, signature)
   train_steps = _make_train_steps(
     strategy, model, optimizer, loss_fn, plan, global_step, signature
   )
 
   def run_steps(count):
-    with explained_errors(source):
+    with (
+      explained_errors(source),
+      memory.explained_errors("training", memory.TRAINING_CURES),
+    ):
       means = train_steps(iterator, count)
     _check_finite(means, int(global_step.read_value()), source, plan)
     return means
 
   return run_steps
+
+
+def _print_memory(strategy, model, optimizer, plan, signature):
+  """Prints what an update is about to take, and what there is."""
+  parameters = memory.parameters_of(model, optimizer)
+  if not parameters.trained_layers:
+    return  # The estimate knows nothing of what is on top of BERT.
+  load = memory.Load(
+    *memory.shape_of_batch(signature, plan.gradient_accumulation_steps),
+    length=plan.max_seq_length,
+    dtype=model.bert.dtype_policy.name,
+    recompute=plan.recompute,
+    accumulates=plan.gradient_accumulation_steps > 1,
+  )
+  needed = memory.estimate(model.bert.config, parameters, load)
+  replicas = memory.replicas_in_one(strategy)
+  found = memory.available(strategy)
+  print(memory.report(needed.total(replicas), found, load, replicas))
 
 
 def _make_train_steps(
@@ -298,7 +327,11 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
       [tf.zeros(variable.shape) for variable in optimizer.variables],
     )
     return tf.while_loop(
-      lambda i, *_: i < parts, add_part, (tf.constant(0), *zeros)
+      lambda i, *_: i < parts,
+      add_part,
+      (tf.constant(0), *zeros),
+      # Otherwise all parts are computed at once, and no memory is saved.
+      parallel_iterations=1,
     )[1:]
 
   return accumulate

@@ -1,0 +1,291 @@
+"""How much memory an update takes, how much there is, what to do about it.
+
+The estimate is a sum of what is there at the moment that takes most, when the
+backward pass begins. With B sequences at a time (a micro-batch of one replica)
+of S tokens, P masked words each, hidden size H, intermediate size I, N heads,
+L layers, V words, and c bytes per number of the compute dtype:
+
+  runtime     Python, TensorFlow and its threads, and the graph, by layer
+  weights     4 bytes a parameter; in bfloat16 6, for those that are cast
+  moments     8 bytes a parameter that is trained: Adam's
+  gradients   4 bytes a parameter that is trained, 8 if they are accumulated
+  kept        what the backward pass needs of the forward pass,
+                embeddings  B S H (8 + c + 1)
+                a layer     B S H (6 c + 16 + 2) + B S I 2 c
+                            + B N S^2 (5 in float32, 7 in bfloat16)
+              of every layer; if they are recomputed, B S H c of every layer
+  working     what comes and goes, the larger of
+                the head    12 B P V
+                a layer     16 times the larger of B S I and B N S^2, and, if
+                            layers are recomputed, all that is kept of one
+
+In a layer of float32, those are query, key, value, context and the outputs of
+attention and layer (6 c), what two layer normalisations keep (16), two dropout
+masks (2), the input and the output of the activation (2 c), and of every pair
+of tokens the probability and its dropout mask (5); bfloat16 keeps a probability
+in both dtypes (7).
+"""
+
+from collections.abc import Iterator
+import contextlib
+import math
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+import modeling
+import optimization
+
+GIGABYTE = 2**30
+
+# Measured: a process that trains a model of next to no size, and what every
+# layer adds to its graph.
+_RUNTIME = 780 * 2**20
+_GRAPH_OF_LAYER = 8 * 2**20
+_GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
+
+# What helps a training that needs too much memory.
+TRAINING_CURES = (
+  "lower --train_batch_size or --max_seq_length, raise "
+  "--gradient_accumulation_steps, or pass --recompute=true or "
+  "--precision=bfloat16"
+)
+PREDICTION_CURES = (
+  "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
+  "was, or --max_seq_length, or pass --precision=bfloat16"
+)
+
+
+class Load(NamedTuple):
+  """What a replica computes at a time."""
+
+  sequences: int  # B: those of an example, times the rows of a micro-batch.
+  predictions: int  # P; 0 without a head for masked words.
+  length: int  # S
+  dtype: str = "float32"  # Or "mixed_bfloat16".
+  recompute: bool = False
+  accumulates: bool = False  # Whether a batch is computed in several parts.
+
+
+class Parameters(NamedTuple):
+  """How many numbers a model has, and how many of them are trained."""
+
+  total: int
+  trained: int
+  trained_layers: int  # L: the encoder layers whose gradient is needed.
+
+
+class Estimate(NamedTuple):
+  """The terms of the peak of an update, in bytes; all but one, by replica."""
+
+  runtime: float
+  weights: float
+  moments: float
+  gradients: float
+  kept: float
+  working: float
+
+  def total(self, replicas: int = 1) -> float:
+    """Returns the bytes of a process with so many replicas."""
+    return self.runtime + replicas * sum(self[1:])
+
+
+def count_parameters(config: modeling.BertConfig) -> Parameters:
+  """Counts the parameters of a BERT without a head."""
+  hidden, wide = config.hidden_size, config.intermediate_size
+  words = config.vocab_size + config.max_position_embeddings
+  square = hidden * (hidden + 1)
+  layer = 4 * square + hidden * wide + wide + wide * hidden + hidden
+  layer += 2 * 2 * hidden  # Layer normalisation.
+  embeddings = hidden * (words + config.type_vocab_size + 2)
+  total = embeddings + config.num_hidden_layers * layer + square
+  return Parameters(total, total, config.num_hidden_layers)
+
+
+def parameters_of(
+  model: keras.Model, optimizer: optimization.AdamWeightDecayOptimizer
+) -> Parameters:
+  """Counts the parameters of a model with its head, and those trained."""
+  num_layers = optimization.count_layers([v.path for v in model.variables])
+  parts = map(optimization.layer_of, optimizer.paths)
+  # Layers count from 1. Below the lowest trained one, no gradient is needed.
+  lowest = min(
+    (max(part, 1) for part in parts if part is not None),
+    default=num_layers + 1,
+  )
+  return Parameters(
+    total=sum(math.prod(v.shape) for v in model.variables),
+    trained=sum(math.prod(v.shape) for v in optimizer.variables),
+    trained_layers=num_layers + 1 - lowest,
+  )
+
+
+def shape_of_batch(
+  signature: dict[str, tf.TensorSpec], parts: int
+) -> tuple[int, int]:
+  """Returns B and P of a batch that is computed in some parts.
+
+  Args:
+    signature: of the features of a replica.
+    parts: micro-batches, one after the other.
+  """
+  rows, *inputs, _ = signature["input_ids"].shape  # Of choices, several a row.
+  predictions = 0
+  if "masked_lm_positions" in signature:
+    predictions = signature["masked_lm_positions"].shape[-1]
+  return math.prod([rows // parts, *inputs]), predictions
+
+
+def estimate(
+  config: modeling.BertConfig, parameters: Parameters, load: Load
+) -> Estimate:
+  """Estimates the most memory that an update takes; see the top of the file.
+
+  Args:
+    config: the architecture.
+    parameters: of the model with its head.
+    load: what is computed at a time.
+  """
+  in_bfloat16 = load.dtype != "float32"
+  item = 2 if in_bfloat16 else 4  # c
+  tokens = load.sequences * load.length
+  hidden, wide = tokens * config.hidden_size, tokens * config.intermediate_size
+  pairs = tokens * load.length * config.num_attention_heads
+  layer = hidden * (6 * item + 18) + wide * 2 * item
+  layer += pairs * (7 if in_bfloat16 else 5)
+  head = 12 * load.sequences * load.predictions * config.vocab_size
+  of_layer = 16 * max(wide, pairs) + (layer if load.recompute else 0)
+  graph = _GRAPH_OF_RECOMPUTED_LAYER if load.recompute else _GRAPH_OF_LAYER
+  return Estimate(
+    runtime=_RUNTIME + config.num_hidden_layers * graph,
+    weights=parameters.total * (6 if in_bfloat16 else 4),
+    moments=parameters.trained * 8,
+    gradients=parameters.trained * (8 if load.accumulates else 4),
+    kept=hidden * (9 + item)
+    + parameters.trained_layers * (hidden * item if load.recompute else layer),
+    working=max(head, of_layer),
+  )
+
+
+def report(
+  needed: float, found: tuple[float, str] | None, load: Load, replicas: int = 1
+) -> str:
+  """Puts in a line what an update takes and what there is; warns in another.
+
+  Args:
+    needed: bytes.
+    found: from `available`.
+    load: of a replica.
+    replicas: that share the memory.
+  """
+  shape = f"{load.sequences} x {load.length} tokens at a time"
+  shape += f" on each of {replicas} devices" * (replicas > 1)
+  line = f"memory: about {needed / GIGABYTE:,.1f} GB, for {shape}"
+  if not found:
+    return line
+  size, owner = found
+  line += f"; this {owner} has {size / GIGABYTE:,.1f} GB for it"
+  if needed > size:
+    line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
+  return line
+
+
+def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
+  """Returns how many replicas share a memory: a GPU has its own."""
+  if strategy.num_replicas_in_sync == 1 or tf.config.list_logical_devices(
+    "GPU"
+  ):
+    return 1
+  return len(strategy.extended.worker_devices)
+
+
+def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
+  """Returns the bytes that an update can have, and of what.
+
+  RAM is what is available now and what the process already has, and at most the
+  limit of its control group (of a container). Of several GPUs, the smallest
+  counts. None if there is no way to know.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return None
+  if tf.config.list_logical_devices("GPU"):
+    # Of TensorFlow's public functions, none tells the size.
+    from tensorflow.python.client import device_lib
+
+    devices = device_lib.list_local_devices()
+    limits = [d.memory_limit for d in devices if d.device_type == "GPU"]
+    return min(limits), "GPU"
+  ram = _available_ram()
+  return ram and (ram, "machine")
+
+
+def _available_ram() -> int | None:
+  """Returns the bytes of RAM to have; None where there is no way to know."""
+  try:
+    text = pathlib.Path("/proc/meminfo").read_text()
+    own_pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    free = int(re.search(r"MemAvailable:\s+(\d+) kB", text)[1]) * 1024
+    ram = free + own_pages * os.sysconf("SC_PAGE_SIZE")
+  except OSError:  # Not Linux.
+    try:
+      ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+      return None
+  return min([ram, *_limits_of_group()])
+
+
+def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
+  """Yields the limits on RAM of the control groups of this process."""
+  try:
+    groups = pathlib.Path("/proc/self/cgroup").read_text()
+  except OSError:
+    return
+  second = re.search(r"^0::/(.*)$", groups, re.MULTILINE)
+  folder = pathlib.Path(root, second[1] if second else "")
+  paths = [path / "memory.max" for path in (folder, *folder.parents)]
+  for path in [*paths, pathlib.Path(root, "memory/memory.limit_in_bytes")]:
+    try:
+      yield int(path.read_text())
+    except (OSError, ValueError):  # No such group, or "max".
+      continue
+
+
+def describe_fault(error: Exception) -> str | None:
+  """Puts a lack of memory in words; returns None if an error is none.
+
+  TensorFlow's error of that name is a full disk's, too.
+  """
+  if isinstance(error, MemoryError):
+    return str(error)
+  if not isinstance(error, tf.errors.ResourceExhaustedError):
+    return None
+  match = re.search(
+    r"(OOM when|[Ff]ailed to|[Oo]ut of memory)[^\n]*?(?= on /|$)",
+    error.message,
+    re.MULTILINE,
+  )
+  return match and match[0]
+
+
+@contextlib.contextmanager
+def explained_errors(doing: str, cures: str) -> Iterator[None]:
+  """Turns a lack of memory into one line that names the flags to change.
+
+  Args:
+    doing: what the body does, after "while".
+    cures: what to do about it.
+
+  Raises:
+    MemoryError: with that line.
+  """
+  try:
+    yield
+  except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+    fault = describe_fault(error)
+    if fault is None:
+      raise
+    raise MemoryError(f"while {doing}: {fault}: {cures}") from error

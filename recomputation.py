@@ -1,0 +1,56 @@
+"""Trains the layers of BERT in less memory, by computing them twice.
+
+Chen et al., "Training Deep Nets with Sublinear Memory Cost",
+https://arxiv.org/abs/1604.06174, section 4.1: of every encoder layer only the
+input is kept for the backward pass, which computes the rest of it again.
+"""
+
+import keras
+import tensorflow as tf
+
+import modeling
+
+
+def recompute_layers(bert: modeling.BertModel) -> None:
+  """Makes a BERT compute its encoder layers again in the backward pass.
+
+  Outputs and gradients stay what they are: dropout is a function of its seed.
+  Calls without a seed, which train nothing, stay as they are altogether; calls
+  with one no longer return the attention, which is None.
+  """
+  bert.encoder.call_block = _call_block
+
+
+def _call_block(
+  block: modeling.EncoderLayer,
+  hidden: tf.Tensor,
+  input_mask: tf.Tensor,
+  seed: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+  """Calls an encoder layer; arguments and results are those of the layer."""
+  if seed is None:
+    return block(hidden, input_mask)
+
+  def run(inputs, input_mask, seed):
+    hidden, *weights = inputs
+    # As tensors: a custom gradient cannot have variables of a strategy.
+    with keras.StatelessScope(zip(block.variables, weights, strict=True)):
+      return block(hidden, input_mask, seed)[0]
+
+  @tf.custom_gradient
+  def call(*inputs):
+    def gradient(upstream):
+      # The dependency keeps TensorFlow from merging the two passes again. It
+      # is the seed's, too: the masks would be kept.
+      with tf.control_dependencies([upstream]):
+        again, others = tf.nest.map_structure(
+          tf.identity, [list(inputs), [input_mask, seed]]
+        )
+      with tf.GradientTape() as tape:
+        tape.watch(again)
+        output = run(again, *others)
+      return tape.gradient(output, again, upstream)
+
+    return run(inputs, input_mask, seed), gradient
+
+  return call(hidden, *(v.value for v in block.variables)), None

@@ -1,0 +1,259 @@
+"""What training takes of memory: the estimate, and what if it is too little."""
+
+import os
+import re
+
+import numpy as np
+import program_flags
+import pytest
+import tensorflow as tf
+import tiny_pretraining
+
+import heads
+import memory
+import modeling
+import optimization
+
+CONFIG = modeling.BertConfig(
+  vocab_size=100,
+  hidden_size=8,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=32,
+  type_vocab_size=2,
+)
+PARAMETERS = memory.Parameters(total=1000, trained=900, trained_layers=2)
+LOAD = memory.Load(sequences=2, predictions=4, length=16)
+# As an operation of TensorFlow says it.
+NO_ROOM = (
+  "Graph execution error:\n\nDetected at node mul\nOOM when allocating tensor "
+  "with shape[16,12] and type float on /job:localhost by allocator cpu\n"
+)
+
+
+def test_the_estimate_is_the_sum_that_is_documented():
+  # 256 numbers of hidden size, 1024 of intermediate size, 1024 of attention.
+  layer = 256 * 42 + 1024 * 8 + 1024 * 5
+  assert layer == 24064
+  assert memory.estimate(CONFIG, PARAMETERS, LOAD) == memory.Estimate(
+    runtime=(780 + 2 * 8) * 2**20,
+    weights=4000,
+    moments=7200,
+    gradients=3600,
+    kept=256 * 13 + 2 * 24064,
+    working=16 * 1024,
+  )
+
+
+def test_recomputed_layers_keep_their_inputs_only():
+  found = memory.estimate(CONFIG, PARAMETERS, LOAD._replace(recompute=True))
+  assert found.kept == 256 * 13 + 2 * 256 * 4
+  assert found.working == 16 * 1024 + 24064
+
+
+def test_bfloat16_halves_what_it_is_used_for():
+  load = LOAD._replace(dtype="mixed_bfloat16")
+  found = memory.estimate(CONFIG, PARAMETERS, load)
+  assert found.weights == 6000
+  assert found.kept == 256 * 11 + 2 * (256 * 30 + 1024 * 4 + 1024 * 7)
+
+
+def test_accumulated_gradients_count_twice_and_frozen_layers_keep_nothing():
+  load = LOAD._replace(accumulates=True)
+  parameters = PARAMETERS._replace(trained_layers=1)
+  found = memory.estimate(CONFIG, parameters, load)
+  assert found.gradients == 7200
+  assert found.kept == 256 * 13 + 24064
+
+
+def test_the_scores_of_all_words_may_be_the_largest():
+  load = LOAD._replace(predictions=40)
+  assert memory.estimate(CONFIG, PARAMETERS, load).working == 12 * 2 * 40 * 100
+
+
+def test_replicas_share_one_process():
+  found = memory.Estimate(1000, 1, 2, 3, 4, 5)
+  assert found.total() == 1015
+  assert found.total(replicas=2) == 1030
+
+
+@pytest.mark.parametrize(
+  "name, count", [("base", 109482240), ("large", 335141888)]
+)
+def test_parameters_are_counted(name, count):
+  config = modeling.BertConfig.from_json_file(f"configs/bert_{name}.json")
+  assert memory.count_parameters(config).total == count
+
+
+def test_counted_parameters_are_those_of_the_model():
+  variables = modeling.BertModel(CONFIG).variables
+  count = sum(int(np.prod(variable.shape)) for variable in variables)
+  assert memory.count_parameters(CONFIG) == (count, count, 2)
+
+
+def test_a_warning_names_the_flags_only_if_there_is_too_little():
+  text = memory.report(3.5 * 2**30, (2 * 2**30, "machine"), LOAD)
+  assert text == (
+    "memory: about 3.5 GB, for 2 x 16 tokens at a time; this machine has 2.0 "
+    "GB for it\nwarning: that is less than it takes: lower --train_batch_size "
+    "or --max_seq_length, raise --gradient_accumulation_steps, or pass "
+    "--recompute=true or --precision=bfloat16"
+  )
+  text = memory.report(2**30, (2 * 2**30, "GPU"), LOAD, replicas=2)
+  assert text == (
+    "memory: about 1.0 GB, for 2 x 16 tokens at a time on each of 2 devices; "
+    "this GPU has 2.0 GB for it"
+  )
+  assert memory.report(2**30, None, LOAD).endswith("tokens at a time")
+
+
+def test_available_memory_is_a_part_of_the_machines():
+  total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  size, owner = memory.available(tf.distribute.get_strategy())
+  assert 2**28 < size <= total
+  assert owner == "machine"
+
+
+def test_the_limit_of_a_container_counts(tmp_path):
+  (tmp_path / "memory").mkdir()
+  (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000\n")
+  (tmp_path / "memory.max").write_text("max\n")
+  assert list(memory._limits_of_group(str(tmp_path))) == [1000]
+  (tmp_path / "memory.max").write_text("2000\n")
+  assert list(memory._limits_of_group(str(tmp_path))) == [2000, 1000]
+
+
+def test_a_full_disk_is_no_lack_of_memory():
+  full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+  with pytest.raises(tf.errors.ResourceExhaustedError):
+    with memory.explained_errors("training", "buy a disk"):
+      raise full
+  with pytest.raises(
+    MemoryError,
+    match="^while training: OOM when allocating "
+    r"tensor with shape\[16,12\] and type float: sell it$",
+  ):
+    with memory.explained_errors("training", "sell it"):
+      raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
+
+
+def test_what_cannot_be_allocated_is_one_line():
+  with pytest.raises(
+    MemoryError,
+    match="^while thinking: OOM when allocating "
+    "tensor with shape.* and type float: think less$",
+  ):
+    with memory.explained_errors("thinking", "think less"):
+      tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
+
+
+def test_frozen_layers_are_not_trained():
+  model = heads.ClassifierModel(CONFIG, 3)
+  variables = model.trainable_variables
+  make = optimization.create_optimizer
+  all_of_it = memory.parameters_of(model, make(variables, 1e-4, 10, 1))
+  bert = memory.count_parameters(CONFIG).total
+  assert all_of_it == (bert + 3 * 8 + 3, bert + 3 * 8 + 3, 2)
+  frozen = make(variables, 1e-4, 10, 1, freeze_layers=1)
+  assert memory.parameters_of(model, frozen).trained_layers == 1
+  head = [variable for variable in variables if "bert/e" not in variable.path]
+  of_head = memory.parameters_of(model, make(head, 1e-4, 10, 1))
+  assert of_head == (bert + 3 * 8 + 3, 8 * 8 + 8 + 3 * 8 + 3, 0)
+
+
+def test_choices_are_sequences_of_their_own():
+  def spec(*shape):
+    return tf.TensorSpec(shape, tf.int32)
+
+  choices = {"input_ids": spec(8, 4, None)}
+  assert memory.shape_of_batch(choices, parts=2) == (16, 0)
+  masked = {"input_ids": spec(8, 16), "masked_lm_positions": spec(8, 4)}
+  assert memory.shape_of_batch(masked, parts=1) == (8, 4)
+
+
+@pytest.mark.slow
+def test_a_program_without_the_memory_says_so_in_a_line(tmp_path):
+  # The attention of a sequence of three million tokens is 150 TB: more than
+  # there are addresses. The rest is small.
+  length = 3 * 2**20
+  config = {
+    "hidden_size": 4,
+    "intermediate_size": 4,
+    "num_attention_heads": 4,
+    "max_position_embeddings": length,
+    "attention_probs_dropout_prob": 0.0,
+  }
+  result = tiny_pretraining.run(
+    tmp_path,
+    config,
+    input_file=tiny_pretraining.write_records(
+      tmp_path / "x", range(1), sequence=length
+    ),
+    max_seq_length=length,
+    train_batch_size=1,
+    num_train_steps=1,
+    do_train=True,
+  )
+  program_flags.assert_refused(
+    result, "out of memory: while training: OOM when allocating tensor"
+  )
+  assert memory.TRAINING_CURES in result.stderr
+  found = re.search(
+    r"memory: about ([\d,.]+) GB, for 1 x 3145728 tokens", result.stdout
+  )
+  assert float(found[1].replace(",", "")) > 2**17
+  assert (
+    f"warning: that is less than it takes: {memory.TRAINING_CURES}"
+    in result.stdout
+  )
+
+
+# Runs a program and prints the most memory that it had.
+PEAK_OF_PROGRAM = """
+import pathlib, runpy, sys
+sys.argv = sys.argv[1:]
+try:
+  runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+  print(pathlib.Path("/proc/self/status").read_text())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_estimate_is_near_the_truth_and_flags_save_memory(
+  tmp_path, precision
+):
+  config = {
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 12,
+    "max_position_embeddings": 256,
+  }
+  path = tmp_path / "x"
+  records = tiny_pretraining.write_records(path, range(16), sequence=256)
+  peaks = []
+  for number, flags in enumerate(
+    [{}, {"recompute": True}, {"gradient_accumulation_steps": 4}]
+  ):
+    python, *arguments = tiny_pretraining.command(
+      tmp_path,
+      config,
+      input_file=records,
+      output_dir=tmp_path / str(number),
+      max_seq_length=256,
+      train_batch_size=16,
+      num_train_steps=1,
+      do_train=True,
+      precision=precision,
+      **flags,
+    )
+    command = [python, "-c", PEAK_OF_PROGRAM, *arguments]
+    result = program_flags.run_command(command)
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) / 2**20
+    guess = float(re.search(r"memory: about ([\d.]+) GB", result.stdout)[1])
+    assert 0.75 < guess / peak < 1.25, flags
+    peaks.append(peak)
+  plain, *smaller = peaks
+  assert plain - max(smaller) > 0.3, peaks

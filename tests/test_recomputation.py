@@ -1,0 +1,106 @@
+"""Recomputed layers: the same gradients, in less memory."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import test_training
+
+import heads
+import modeling
+import optimization
+import recomputation
+import run_pretraining
+import training
+
+CONFIG = modeling.BertConfig(
+  vocab_size=30,
+  hidden_size=8,
+  num_hidden_layers=3,
+  num_attention_heads=2,
+  intermediate_size=12,
+  max_position_embeddings=10,
+  type_vocab_size=2,
+)
+IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
+MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
+
+
+def make_model(dtype, recomputes):
+  keras.utils.set_random_seed(1)
+  model = heads.ClassifierModel(CONFIG, 2, dtype)
+  if recomputes:
+    recomputation.recompute_layers(model.bert)
+  return model
+
+
+def differentiate(model, compiled=True):
+  def compute(seed):
+    with tf.GradientTape() as tape:
+      logits = model(IDS, MASK, np.zeros_like(IDS), seed)
+      loss = tf.reduce_sum(logits * logits)
+    variables = [variable.value for variable in model.trainable_variables]
+    gradients = tape.gradient(loss, variables)
+    return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+  compute = tf.function(compute) if compiled else compute
+  return tf.nest.map_structure(np.array, compute(tf.constant([1, 2])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gradients_are_equal_bit_by_bit(dtype, compiled):
+  expected = differentiate(make_model(dtype, False), compiled)
+  found = differentiate(make_model(dtype, True), compiled)
+  for value, other in zip(
+    tf.nest.flatten(expected), tf.nest.flatten(found), strict=True
+  ):
+    np.testing.assert_array_equal(value, other)
+  kernels = [v.path for v in make_model(dtype, True).trainable_variables]
+  index = kernels.index("bert/encoder/layer_0/intermediate/dense/kernel")
+  assert np.abs(found[1][index]).max() > 0
+
+
+def test_calls_without_a_seed_return_the_attention_as_ever():
+  bert = make_model("float32", True).bert
+  output = bert(IDS, MASK, return_attention_probs=True)
+  assert [probs.shape for probs in output.attention_probs] == [(2, 2, 4, 4)] * 3
+
+
+def train(folder, strategy, **options):
+  """Trains for two steps; returns the variables by name."""
+  keras.utils.set_random_seed(1)
+  with strategy.scope():
+    model = heads.PretrainingModel(test_training.CONFIG)
+    optimizer = optimization.create_optimizer(
+      model.trainable_variables, 1e-2, num_train_steps=2, num_warmup_steps=0
+    )
+  training.train(
+    strategy,
+    model,
+    optimizer,
+    run_pretraining.loss_fn,
+    test_training.make_input(test_training.random_rows(16)),
+    training.TrainingPlan(str(folder), 2, train_batch_size=8, **options),
+  )
+  variables = training.model_variables(model)
+  return {name: value.numpy() for name, value in variables.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "make_strategy, parts",
+  [
+    (tf.distribute.get_strategy, 2),
+    (lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), 1),
+    (lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), 2),
+  ],
+)
+def test_updates_are_equal_on_any_devices_in_any_parts(
+  tmp_path, make_strategy, parts
+):
+  strategy, parts = make_strategy(), {"gradient_accumulation_steps": parts}
+  expected = train(tmp_path / "a", strategy, **parts)
+  found = train(tmp_path / "b", strategy, recompute=True, **parts)
+  for name, value in expected.items():
+    np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
