@@ -58,7 +58,8 @@ def define_flags() -> None:
   )
   flags.DEFINE_integer(
     "batch_size",
-    32,
+    # More at once would only be padded more.
+    8,
     "Inputs of the model's full length per batch; of shorter ones, more.",
     lower_bound=1,
   )

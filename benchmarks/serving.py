@@ -41,10 +41,10 @@ class Workload:
   vocab_file: str
   bert_config_file: str
   max_seq_length: int
-  batch_size: int
+  batch_size: int  # Of the pipeline and of the tokenizers.
   sentences: int
   single_sentences: int
-  folder: str
+  folder: str  # For the models and the answers.
 
   @property
   def trained(self) -> str:
@@ -86,7 +86,9 @@ def main() -> int:
   data_dir = str(contest.DATA / "glue" / "SST-2")
   parser.add_argument("--data_dir", default=data_dir)
   parser.add_argument("--max_seq_length", type=int, default=128)
-  parser.add_argument("--batch_size", type=int, default=32)
+  parser.add_argument(
+    "--batch_size", type=int, default=32, help="but for predict.py"
+  )
   parser.add_argument("--sentences", type=int, default=2000, help="as a file")
   parser.add_argument(
     "--single_sentences", type=int, default=100, help="one by one"
@@ -256,7 +258,6 @@ def load_ours(workload: Workload):
     export_dir=workload.export,
     input_file=workload.input_file,
     output_file=workload.answers_file(contest.OURS),
-    batch_size=workload.batch_size,
   )
   return predict.load_model(make_clock())
 
