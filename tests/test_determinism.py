@@ -9,6 +9,7 @@ import random
 import program_flags
 import pytest
 import tiny_classification
+import tiny_export
 import tiny_masked_lm
 import tiny_programs
 
@@ -22,6 +23,13 @@ def read_all(folder):
     for path in folder.rglob("*")
     if path.is_file() and "tfevents" not in path.name
   }
+
+
+def assert_same_files(first, second):
+  """Compares what `read_all` returns."""
+  assert sorted(first) == sorted(second)
+  for name, content in first.items():
+    assert second[name] == content, name
 
 
 def assert_repeatable(folder, command, flag, least):
@@ -41,9 +49,7 @@ def assert_repeatable(folder, command, flag, least):
     assert result.returncode == 0, result.stderr
     written.append(read_all(folder / name))
   assert len(written[0]) >= least
-  assert sorted(written[0]) == sorted(written[1])
-  for name, content in written[0].items():
-    assert written[1][name] == content, name
+  assert_same_files(*written)
 
 
 @pytest.fixture(name="corpus")
@@ -130,3 +136,27 @@ def test_convert_checkpoint(kind, model_folder, tmp_path):
     output_format=kind,
   )
   assert_repeatable(tmp_path, command, "output", 4)
+
+
+@pytest.mark.slow
+def test_export_saved_model_and_predict(tmp_path):
+  """In processes of their own: each numbers the functions it makes.
+
+  fingerprint.pb holds a random number beside the digests of the rest.
+  """
+  trained = tmp_path / "trained"
+  tiny_export.write_trained(trained)
+  written, answers = [], []
+  for name in ("first", "second"):
+    result = tiny_export.export(trained, export_dir=tmp_path / name)
+    assert result.returncode == 0, result.stderr
+    written.append(read_all(tmp_path / name))
+    assert written[-1].pop("fingerprint.pb")
+    result = tiny_export.run(
+      "predict.py", b"a good film\nthe plot\n", export_dir=tmp_path / name
+    )
+    assert result.returncode == 0, result.stderr
+    answers.append(result.stdout)
+  assert_same_files(*written)
+  assert answers[0] == answers[1]
+  assert len(answers[0].splitlines()) == 2
