@@ -39,6 +39,26 @@ def test_a_new_history_reads_what_another_wrote(tmp_path):
   assert history.results_at(400) is None
 
 
+def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
+  make(tmp_path, {100: 0.5, 200: 0.4})
+  before = (tmp_path / "evaluations.jsonl").read_bytes()
+  history = model_selection.History(
+    str(tmp_path), "eval_accuracy", patience=2, writes=False
+  )
+  results = model_selection.record_evaluation(
+    history, 300, lambda step: {"eval_accuracy": 0.3}, {}
+  )
+  assert results == {"eval_accuracy": 0.3}
+  assert history.should_stop() and history.best.step == 100
+  model_selection.record_evaluation(
+    history, 400, lambda step: {"eval_accuracy": 0.6}, {"v": tf.Variable(1.0)}
+  )
+  history.forget_after(0)
+  assert history.best is None
+  assert (tmp_path / "evaluations.jsonl").read_bytes() == before
+  assert [path.name for path in tmp_path.iterdir()] == ["evaluations.jsonl"]
+
+
 @pytest.mark.parametrize(
   ("metric", "values", "best"),
   [
