@@ -441,7 +441,9 @@ def remove_temporary_files(folder: str) -> None:
     orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )
-    if (_TEMPORARY in name or orphan) and not tf.io.gfile.isdir(path):
+    is_state = name in (".checkpoint.tmp", "checkpoint.tmp")  # See files.py.
+    is_left = is_state or _TEMPORARY in name or orphan
+    if is_left and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)
 
 

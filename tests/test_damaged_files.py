@@ -110,6 +110,17 @@ def test_a_kill_between_two_renames_is_no_loss(before, tmp_path, capsys):
   assert not list(tmp_path.glob("model.ckpt-2*"))
 
 
+def test_a_kill_while_the_state_file_is_written_leaves_nothing(tmp_path):
+  write(tmp_path, 1)
+  (tmp_path / ".checkpoint.tmp").write_text("model_chec")
+  checkpoints.remove_temporary_files(str(tmp_path))
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "checkpoint",
+    f"model.ckpt-1.{DATA}",
+    "model.ckpt-1.index",
+  ]
+
+
 def test_a_damaged_later_checkpoint_does_not_push_out_the_good_ones(tmp_path):
   write(tmp_path, 1, 3)
   damage(tmp_path, 3)

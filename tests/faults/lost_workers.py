@@ -1,0 +1,98 @@
+"""Kills one of two workers: the other must end, and both go on together."""
+
+import json
+import os
+import pathlib
+import random
+import socket
+import time
+
+import kills
+import processes
+import rows
+import trainings
+
+_MOST_SECONDS = 60  # That the other may take to end.
+
+
+class _Pair:
+  """Two workers that train together, in place of a `processes.Child`."""
+
+  def __init__(self, training, out):
+    servers = [socket.socket() for _ in range(2)]
+    for server in servers:
+      server.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in servers]
+    for server in servers:
+      server.close()
+    self.workers = []
+    for index in range(2):
+      task = {"type": "worker", "index": index}
+      cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
+      self.workers.append(
+        processes.Child(
+          training.make_command(out),
+          training.folder / f"worker-{index}.log",
+          lambda cluster=cluster: os.environ.update(TF_CONFIG=cluster),
+        )
+      )
+    self.started = time.monotonic()
+
+  def wait(self):
+    for worker in self.workers:
+      worker.wait()
+    return self.poll()
+
+  def poll(self):
+    statuses = [worker.poll() for worker in self.workers]
+    return None if None in statuses else max(statuses)
+
+  @property
+  def status(self):
+    return self.poll()
+
+  def text(self):
+    return self.workers[0].text()
+
+
+class _PairTraining(trainings.Training):
+  """A training by two workers."""
+
+  def start(self, out, prepare=None):
+    return _Pair(self, out)
+
+
+def kill_worker(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
+  """Kills one of two workers at a random moment of their training."""
+  row, generator = rows.Row("one worker of two killed"), random.Random(seed)
+  training = trainings.pretraining(
+    folder, steps=400, every=5, distribution="multi_worker"
+  )
+  whole = _PairTraining(*training).run_whole()
+  chain = kills.Chain(whole, row)
+  while row.rounds < rounds:
+    pair = chain.start()
+    chain.wait_for_saved(pair, 1)
+    time.sleep(generator.uniform(0, 2))
+    if chain.has_ended(pair):
+      continue
+    victim = generator.randrange(2)
+    _lose(row, pair, victim)
+    chain.end_round()
+  chain.finish()
+  return row
+
+
+def _lose(row, pair, victim):
+  pair.workers[victim].kill()
+  start, other = time.monotonic(), pair.workers[1 - victim]
+  other.wait(_MOST_SECONDS)
+  seconds = time.monotonic() - start
+  if other.status is None:
+    row.complain(f"the other did not end in {_MOST_SECONDS} s")
+    other.kill()
+  elif "another worker of TF_CONFIG has ended" in other.error():
+    least = 5 * int(seconds // 5)
+    row.note(f"the other ended in {least} to {least + 5} s")
+  else:
+    row.complain(f"status {other.status}: {other.text()[-3000:]}")

@@ -1,0 +1,88 @@
+"""What a child does to a folder or a file: it needs TensorFlow at work.
+
+readers.py restore OUT WHOLE: the newest good checkpoint, against a whole run.
+readers.py records FILE...: all records, as training reads them.
+readers.py write FOLDER: an output folder with checkpoints 30 and 40.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import tensorflow as tf
+import tiny_masked_lm
+import tiny_pretraining
+
+import checkpoints
+import records
+import training
+
+
+def restore(out: str, whole: str) -> None:
+  """Prints which checkpoint it got, if that is the whole run's of its step."""
+  shapes = checkpoints.read_shapes(f"{whole}/model.ckpt-40")
+  variables = {
+    name: tf.Variable(tf.zeros(shape)) for name, shape in shapes.items()
+  }
+  step = checkpoints.restore(out, variables)
+  prefix = checkpoints.find_checkpoint(out)
+  assert prefix == f"{out}/model.ckpt-{step}", (prefix, step)
+  for name, value in checkpoints.read(f"{whole}/model.ckpt-{step}"):
+    np.testing.assert_array_equal(variables[name].numpy(), value, name)
+  text = pathlib.Path(f"{out}/../read.log").read_text()
+  if step == 40:
+    assert not text.count("; trying"), text
+    print("unharmed: the bit has no use")
+  else:
+    line = f"; trying {out}/model.ckpt-{step}\n"
+    assert step == 30 and text.count(line) == 1, text
+    assert text.startswith(f"{out}/model.ckpt-40"), text
+    print("fell back")
+
+
+def read_records(paths: list[str]) -> None:
+  """Prints the line in which a training would end, or how many there are."""
+  spec = records.pretraining_spec(
+    tiny_pretraining.SEQUENCE, tiny_pretraining.PREDICTIONS
+  )
+  source = training.TrainingInput(
+    rows=None,
+    parse=None,
+    describe_row=None,
+    find_fault=lambda: records.find_fault(paths, spec, {}),
+  )
+  try:
+    records.check_files(paths, spec, {})
+    with training.explained_errors(source):
+      rows = records.training_dataset(paths, seed=1).take(300)
+      contents = sorted(row.numpy() for _, row in rows)
+  except ValueError as error:
+    print(f"error: {error}")
+    return
+  good = [tiny_pretraining.make_values(number) for number in range(300)]
+  assert contents == sorted(map(tiny_pretraining.encode, good))
+  print("unharmed")
+
+
+def write(name: str) -> None:
+  """Writes what fill_mask.py and others read."""
+  folder = pathlib.Path(name)
+  folder.mkdir()
+  model = tiny_masked_lm.write_model(folder)
+  for path in folder.glob("*ckpt-0*"):
+    path.unlink()
+  for step in (30, 40):
+    checkpoints.save(name, step, training.model_variables(model), 0)
+  (folder / "texts.txt").write_text("the film was good\n")
+  json.loads((folder / "config.json").read_text())
+
+
+if __name__ == "__main__":
+  what, *arguments = sys.argv[1:]
+  if what == "restore":
+    restore(*arguments)
+  elif what == "records":
+    read_records(arguments)
+  else:
+    write(*arguments)

@@ -1,0 +1,146 @@
+"""Tiny trainings, whole and interrupted, and what their folders must hold."""
+
+from collections.abc import Callable
+import pathlib
+import re
+import shutil
+from typing import NamedTuple
+
+import processes
+import tiny_classification
+import tiny_pretraining
+
+DATA, INDEX = ".data-00000-of-00001", ".index"
+
+
+def saved_steps(out: pathlib.Path) -> list[int]:
+  """Returns the steps of the checkpoints in a folder, ascending."""
+  found = out.glob("model.ckpt-*.index")
+  steps = (re.fullmatch(r"model\.ckpt-(\d+)\.index", p.name) for p in found)
+  return sorted(int(match[1]) for match in steps if match)
+
+
+def leftovers(out: pathlib.Path) -> list[str]:
+  """Returns what only an interrupted run leaves, in a folder and best/."""
+  names = [str(path.relative_to(out)) for path in out.rglob("*")]
+  orphans = [
+    name
+    for name in names
+    if name.endswith(DATA) and name.removesuffix(DATA) + INDEX not in names
+  ]
+  hidden = [name for name in names if re.search(r"\.writing|\.tmp$", name)]
+  return hidden + orphans
+
+
+class Training(NamedTuple):
+  """A program with flags, but for its --output_dir."""
+
+  folder: pathlib.Path
+  make_command: Callable[[pathlib.Path], list[str]]
+  results: tuple[str, ...] = ()  # Files to compare besides checkpoints.
+
+  def start(self, out: pathlib.Path, prepare=lambda: None) -> processes.Child:
+    """Starts it; it trains in `out`."""
+    log = self.folder / f"{out.name}.log"
+    return processes.Child(self.make_command(out), log, prepare)
+
+  def run_whole(self) -> "Whole":
+    """Runs it without a fault, as what others are compared with."""
+    out = self.folder / "whole"
+    child = self.start(out)
+    assert child.wait() == 0, child.text()
+    return Whole(self, out)
+
+
+class Whole(NamedTuple):
+  """A training that nothing interrupted."""
+
+  training: Training
+  out: pathlib.Path
+
+  def copy(self, name: str, last: int) -> pathlib.Path:
+    """Copies the run as it was after a step; returns the new folder."""
+    out = self.training.folder / name
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    for path in self.out.iterdir():
+      match = re.match(r"model\.ckpt-(\d+)\.", path.name)
+      if path.name == "bert_config.json" or (match and int(match[1]) <= last):
+        shutil.copy(path, out)
+    return out
+
+  def check(self, out: pathlib.Path, steps: list[int]) -> list[str]:
+    """Names the checkpoints that differ from those of the whole run."""
+    names = [
+      f"model.ckpt-{step}{end}" for step in steps for end in (DATA, INDEX)
+    ]
+    return self._differing(out, names)
+
+  def check_end(self, out: pathlib.Path) -> list[str]:
+    """Names all that is not as it is after the whole run."""
+    best = [f"best/{path.name}" for path in self.out.glob("best/*")]
+    faults = self.check(out, saved_steps(self.out)[-1:])
+    faults += self._differing(out, [*self.training.results, *best])
+    return faults + [f"{name} was left behind" for name in leftovers(out)]
+
+  def _differing(self, out, names):
+    return [
+      f"{name} differs"
+      for name in names
+      if not (out / name).exists()
+      or (out / name).read_bytes() != (self.out / name).read_bytes()
+    ]
+
+
+def pretraining(folder, steps=1500, every=25, config=(), **flags) -> Training:
+  """Makes records in a folder and a training on them."""
+  folder.mkdir(parents=True)
+  for number in range(3):
+    numbers = range(20 * number, 20 * number + 10 * (number + 1))
+    path = folder / f"{number}.tfrecord"
+    tiny_pretraining.write_records(path, numbers, compress=number == 1)
+
+  def make_command(out):
+    return tiny_pretraining.command(
+      folder,
+      config,
+      **{
+        "output_dir": out,
+        "input_file": f"{folder}/*.tfrecord",
+        "do_train": True,
+        "num_train_steps": steps,
+        "save_checkpoints_steps": every,
+        "keep_checkpoint_max": 0,
+        "iterations_per_loop": 5,
+        "learning_rate": 1e-3,
+        **flags,
+      },
+    )
+
+  return Training(folder, make_command)
+
+
+def fine_tuning(folder) -> Training:
+  """Makes sentences in a folder and a training that keeps the best weights."""
+  folder.mkdir(parents=True)
+  tiny_classification.write_tsv(folder / "train.tsv", range(160))
+  tiny_classification.write_tsv(folder / "dev.tsv", range(400, 440))
+
+  def make_command(out):
+    return tiny_classification.command(
+      folder,
+      {"hidden_dropout_prob": 0.1},
+      output_dir=out,
+      data_dir=folder,
+      do_train=True,
+      do_eval=True,
+      learning_rate=3e-4,
+      num_train_epochs=40,
+      eval_every_steps=30,
+      save_checkpoints_steps=20,
+      keep_checkpoint_max=0,
+      iterations_per_loop=5,
+    )
+
+  results = ("evaluations.jsonl", "eval_results.txt", "labels.txt")
+  return Training(folder, make_command, results)
