@@ -119,7 +119,10 @@ def latest_checkpoint(folder: str) -> str | None:
   steps = saved_steps(folder)
   if steps:
     return checkpoint_prefix(folder, steps[-1])
-  named = tf.train.latest_checkpoint(folder)
+  # `tf.train.latest_checkpoint` would log an error where that file names one
+  # that a kill left without an index.
+  state = tf.train.get_checkpoint_state(folder)
+  named = state and state.model_checkpoint_path
   return named if named and _exists(named) else None
 
 

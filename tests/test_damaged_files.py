@@ -100,12 +100,15 @@ def test_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
 
 
 @pytest.mark.parametrize("before", [[], [1]])
-def test_a_kill_between_two_renames_is_no_loss(before, tmp_path, capsys):
+def test_a_kill_between_two_renames_is_no_loss(
+  before, tmp_path, capsys, caplog
+):
   write(tmp_path, *before, 2)
   index = tmp_path / "model.ckpt-2.index"
   index.rename(tmp_path / "model.ckpt-2.writing.index")
   assert read(tmp_path) == ((1, 1.0) if before else (None, 0.0))
   assert not capsys.readouterr().err
+  assert not caplog.records
   checkpoints.remove_temporary_files(str(tmp_path))
   assert not list(tmp_path.glob("model.ckpt-2*"))
 
