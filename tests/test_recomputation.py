@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 import test_training
 
@@ -92,8 +93,8 @@ def train(folder, strategy, **options):
   "make_strategy, parts",
   [
     (tf.distribute.get_strategy, 2),
-    (lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), 1),
-    (lambda: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), 2),
+    (replicas.two_replicas, 1),
+    (replicas.two_replicas, 2),
   ],
 )
 def test_updates_are_equal_on_any_devices_in_any_parts(
