@@ -34,8 +34,8 @@ _READ_ERRORS = (
 )
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
-_reported: set[str] = set()  # Prefixes that are known to be damaged.
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
+_reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
 def find_checkpoint(path: str) -> str:

@@ -93,7 +93,7 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
 def frame_record(record: bytes) -> bytes:
   """Adds what a TFRecord file holds around a record: length and checksums."""
   checksum = _CHECKSUM.pack(_masked_crc(record))
-  return b"".join((_frame_header(len(record)), record, checksum))
+  return b"".join((frame_header(len(record)), record, checksum))
 
 
 def unframe_record(frame: bytes) -> bytes:
@@ -208,7 +208,8 @@ def _entry_header(name: str, length: int) -> bytes:
 
 
 @functools.lru_cache(1 << 12)
-def _frame_header(length: int) -> bytes:
+def frame_header(length: int) -> bytes:
+  """Returns the 12 bytes before a record: its length, and their checksum."""
   packed = _LENGTH.pack(length)
   return packed + _CHECKSUM.pack(_masked_crc(packed))
 

@@ -7,7 +7,6 @@ Writing is in record_writer.py, which does without TensorFlow.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
 import gzip
 import os
 import re
@@ -15,8 +14,9 @@ from typing import NamedTuple
 import zlib
 
 from google.protobuf import message
-import google_crc32c
 import tensorflow as tf
+
+import record_writer
 
 Spec = dict[str, tf.io.FixedLenFeature]
 
@@ -306,23 +306,16 @@ def _is_walkable(path: str) -> bool:
   return "://" not in path and not _compression(path)
 
 
-@functools.lru_cache(1 << 12)  # Most records are of a few lengths.
-def _is_header(header: bytes) -> bool:
-  """Tells whether a record's length, 8 bytes, fits its checksum, 4."""
-  crc = google_crc32c.value(header[:8])
-  masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-  return header[8:] == masked.to_bytes(4, "little")
-
-
 def _count_frames(path: str) -> int:
   """Walks from record to record of a local, plain file; reads no record."""
   size, offset, count = os.path.getsize(path), 0, 0
   with open(path, "rb") as file:
     while offset < size:
       file.seek(offset)
-      header = file.read(12)  # Length, 8 bytes, and its checksum, 4.
-      following = offset + _FRAME + int.from_bytes(header[:8], "little")
-      if len(header) == 12 and not _is_header(header):
+      header = file.read(12)
+      length = int.from_bytes(header[:8], "little")
+      following = offset + _FRAME + length
+      if len(header) == 12 and header != record_writer.frame_header(length):
         raise ValueError(f"{path}: the record at byte {offset} is damaged")
       if len(header) < 12 or following > size:
         raise ValueError(

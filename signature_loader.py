@@ -8,6 +8,7 @@ function that is called first is imported and optimized.
 from collections.abc import Iterator
 from collections.abc import Mapping
 from concurrent import futures
+import contextlib
 import itertools
 import os
 import threading
@@ -66,10 +67,9 @@ class Signatures:
     Raises:
       tf.errors.OpError: the weights cannot be read.
     """
-    try:
-      self._call(name, inputs)  # Optimizes its graph.
-    except tf.errors.FailedPreconditionError:
-      pass  # It was fast enough to find that weights are still missing.
+    # Its graph is optimized, even if weights are still missing then.
+    with contextlib.suppress(tf.errors.FailedPreconditionError):
+      self._call(name, inputs)
     self._restoring.result()
 
   def __call__(self, name: str, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:

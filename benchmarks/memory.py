@@ -120,7 +120,7 @@ def make_step(workload: Workload) -> contest.Turn:
     optimizer,
     functools.partial(
       run_classifier.loss_fn,
-      problem="classification",
+      problem="single_label",
       class_weights=tf.ones([2]),
     ),
     training.TrainingPlan("", 1000, workload.batch_size),

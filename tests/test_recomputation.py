@@ -1,5 +1,7 @@
 """Recomputed layers: the same gradients, in less memory."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -8,21 +10,12 @@ import tensorflow as tf
 import test_training
 
 import heads
-import modeling
 import optimization
 import recomputation
 import run_pretraining
 import training
 
-CONFIG = modeling.BertConfig(
-  vocab_size=30,
-  hidden_size=8,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=12,
-  max_position_embeddings=10,
-  type_vocab_size=2,
-)
+CONFIG = dataclasses.replace(test_training.CONFIG, num_hidden_layers=3)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
 

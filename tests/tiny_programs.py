@@ -12,13 +12,6 @@ import tiny_pretraining
 import tiny_squad
 import tiny_tagging
 
-TRAINERS = [
-  "run_pretraining",
-  "run_classifier",
-  "run_squad",
-  "run_tagging",
-  "run_multiple_choice",
-]
 _COMMON = {
   "do_train": True,
   "train_batch_size": 16,
@@ -80,22 +73,19 @@ def _squad(folder):
 
 
 def _tagging(folder):
-  tiny_classification.write_model(folder)
-  tiny_tagging.write(folder / "train.txt", range(50))
-  tiny_tagging.write(folder / "dev.txt", range(50, 63))
-  tiny_tagging.write(folder / "test.txt", range(63, 70))
-  return _fine_tuning("run_tagging", folder)
+  return _fine_tuning("run_tagging", folder, tiny_tagging.write, "txt")
 
 
 def _multiple_choice(folder):
+  write_data = tiny_multiple_choice.write_swag
+  return _fine_tuning("run_multiple_choice", folder, write_data, "csv")
+
+
+def _fine_tuning(program, folder, write_data, ending):
   tiny_classification.write_model(folder)
-  tiny_multiple_choice.write_swag(folder / "train.csv", range(50))
-  tiny_multiple_choice.write_swag(folder / "dev.csv", range(50, 63))
-  tiny_multiple_choice.write_swag(folder / "test.csv", range(63, 70))
-  return _fine_tuning("run_multiple_choice", folder)
-
-
-def _fine_tuning(program, folder):
+  write_data(folder / f"train.{ending}", range(50))
+  write_data(folder / f"dev.{ending}", range(50, 63))
+  write_data(folder / f"test.{ending}", range(63, 70))
   flags = {"data_dir": folder, **_COMMON, **_FINE_TUNING, **_ALL}
   return program_flags.command(
     program, **tiny_classification.flags_for(folder, **flags)
@@ -109,3 +99,4 @@ _WRITERS = {
   "run_tagging": _tagging,
   "run_multiple_choice": _multiple_choice,
 }
+TRAINERS = list(_WRITERS)

@@ -99,7 +99,7 @@ def _become(command, log, prepare):
     status = 0
   except SystemExit as end:
     status = end.code or 0
-  except BaseException:
+  except Exception:
     traceback.print_exc()
   finally:
     sys.stdout.flush()
