@@ -2,9 +2,9 @@
 
 import pytest
 import tensorflow as tf
-import tiny_index
 
 import checkpoints
+import tiny_index
 
 HEADER = tiny_index.make_header()
 ENTRIES = [(b"", HEADER), (b"a", tiny_index.make_entry([2]))]

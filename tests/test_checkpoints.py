@@ -1,19 +1,18 @@
 """Google's checkpoints, read and written; damage and misfits are named."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
-import tiny_index
 
 import checkpoints
 import heads
 import modeling
+import paths
+import tiny_index
 import training
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "shared/data/checkpoints"
+DATA = paths.SHARED / "data/checkpoints"
 needs_data = pytest.mark.skipif(
   not DATA.is_dir(), reason=f"no checkpoints in {DATA}"
 )

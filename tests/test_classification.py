@@ -4,7 +4,6 @@ import csv
 import doctest
 import gzip
 import lzma
-import pathlib
 import random
 import subprocess
 import sys
@@ -16,10 +15,10 @@ import classification
 from classification import Example
 from classification import Table
 import classification_tasks
+import paths
 import tokenization
 
-SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
-GOLDEN = SHARED / "golden" / "e2e" / "inputs"
+GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
 
 
@@ -595,7 +594,7 @@ def test_records_are_those_of_the_original(
   folder = GOLDEN / name
   if not folder.is_dir():
     pytest.skip(f"{folder} is absent")
-  vocab_file = SHARED / "data" / "vocab" / "uncased_vocab.txt"
+  vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
   tokenizer = tokenization.FullTokenizer(str(vocab_file))
   task = classification_tasks.task_in_folder(
     classification_tasks.find_task(name), str(folder)

@@ -1,7 +1,6 @@
 """Tests of classification_tasks.py."""
 
 import doctest
-import pathlib
 import subprocess
 import sys
 
@@ -10,8 +9,9 @@ import pytest
 import classification
 import classification_tasks
 from classification_tasks import Columns
+import paths
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+DATA = paths.SHARED / "data"
 ENTAILMENT = ("contradiction", "entailment", "neutral")
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_classification as tiny
 
 import classification
 import classification_tasks
 import classifier_inputs
 import feature_files
+import tiny_classification as tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)
 

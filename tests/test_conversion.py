@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import pathlib
 import shutil
 
 from absl import flags
 import numpy as np
-import program_flags
 import pytest
 import tensorflow as tf
 
@@ -19,13 +17,13 @@ import fine_tuning_flags
 import heads
 import huggingface
 import modeling
+import paths
+import program_flags
 import safetensors_files
 import training
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared"
 needs_data = pytest.mark.skipif(
-  not SHARED.is_dir(), reason=f"no checkpoints in {SHARED}"
+  not paths.SHARED.is_dir(), reason=f"no checkpoints in {paths.SHARED}"
 )
 
 SIZES = {
@@ -117,8 +115,8 @@ def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
 @needs_data
 @pytest.mark.parametrize("case", ["pretrained", "mrpc", "squad"])
 def test_the_original_s_checkpoints_there_and_back(case, tmp_path):
-  source = SHARED / "golden/e2e" / case
-  vocabulary = SHARED / "data/vocab/uncased_vocab.txt"
+  source = paths.SHARED / "golden/e2e" / case
+  vocabulary = paths.SHARED / "data/vocab/uncased_vocab.txt"
   convert(input=source, output=tmp_path / "there", vocab_file=vocabulary)
   convert(input=tmp_path / "there", output=tmp_path / "back")
   assert_equal(read(tmp_path / "back"), read(source))
@@ -126,7 +124,7 @@ def test_the_original_s_checkpoints_there_and_back(case, tmp_path):
 
 @needs_data
 def test_released_layouts_map_completely():
-  folders = sorted((SHARED / "data/checkpoints").glob("*.index_only"))
+  folders = sorted((paths.SHARED / "data/checkpoints").glob("*.index_only"))
   assert len(folders) == 4
   for folder in folders:
     config = modeling.BertConfig.from_json_file(
@@ -575,7 +573,7 @@ def test_labels_must_be_as_many_as_the_head_has(tmp_path):
   [("uncased", True), ("cased", False), ("multi_cased", False)],
 )
 def test_casing_is_told_from_the_vocabulary(name, expected):
-  path = str(SHARED / f"data/vocab/{name}_vocab.txt")
+  path = str(paths.SHARED / f"data/vocab/{name}_vocab.txt")
   given = conversion.Given(vocab_file=path)
   tokens = conversion._read_vocabulary([], given)
   assert conversion._find_do_lower_case([], given, tokens) == expected

@@ -3,7 +3,6 @@
 import gzip
 import os
 import pathlib
-import random
 import resource
 import signal
 import subprocess
@@ -12,22 +11,14 @@ import time
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h ##i".split()
-
-
-def corpus(documents, seed=0):
-  rng = random.Random(seed)
-  return "\n\n".join(
-    "\n".join(" ".join(rng.choices("abcdefgh", k=12)) for _ in range(5))
-    for _ in range(documents)
-  )
+import paths
+import tiny_corpus
 
 
 @pytest.fixture
 def folder(tmp_path):
-  (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
-  (tmp_path / "text.txt").write_text(corpus(20))
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny_corpus.WORDS))
+  (tmp_path / "text.txt").write_text(tiny_corpus.corpus(20))
   return tmp_path
 
 
@@ -40,7 +31,7 @@ def command(**flags):
     "max_predictions_per_seq": 5,
     **flags,
   }
-  program = str(ROOT / "create_pretraining_data.py")
+  program = str(paths.ROOT / "create_pretraining_data.py")
   return [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())]
 
 
@@ -58,7 +49,9 @@ def records_in(path, compression=None):
 
 
 def test_records_summary_and_files(folder):
-  (folder / "more.txt.gz").write_bytes(gzip.compress(corpus(9, 1).encode()))
+  (folder / "more.txt.gz").write_bytes(
+    gzip.compress(tiny_corpus.corpus(9, 1).encode())
+  )
   done = run(folder, input_file="text.txt,*.gz", output_file="new/a,new/b")
   assert (done.returncode, done.stderr) == (0, "")
   # The end of a file ends no document.
@@ -130,7 +123,9 @@ def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
   (folder / "empty.txt").write_text("\n \n")
   (folder / "one.txt").write_text("a b\nc d\n")
   (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
-  (folder / "cut.txt.gz").write_bytes(gzip.compress(corpus(9).encode())[:-9])
+  (folder / "cut.txt.gz").write_bytes(
+    gzip.compress(tiny_corpus.corpus(9).encode())[:-9]
+  )
   (folder / "words.txt").write_text("a\nb\n")
   (folder / "folder").mkdir()
   (folder / "out").write_text("old")
@@ -181,7 +176,7 @@ def children(pid):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_can_be_repeated(folder, stop):
-  (folder / "text.txt").write_text(corpus(400))
+  (folder / "text.txt").write_text(tiny_corpus.corpus(400))
   flags = {"documents_per_block": 20, "num_processes": 2}
   process = subprocess.Popen(
     command(dupe_factor=1000, **flags),

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import os
-import pathlib
 import random
 import resource
 import shutil
@@ -14,11 +13,12 @@ import time
 import zipfile
 
 import pytest
-import test_create_pretraining_data as plain
 import test_layout
 
 import files
+import paths
 import pretraining_data
+import tiny_corpus
 import tokenization
 
 beam = pytest.importorskip(
@@ -26,7 +26,6 @@ beam = pytest.importorskip(
 )
 import pretraining_pipeline  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 SETTINGS = pretraining_data.Settings(
   max_seq_length=32, max_predictions_per_seq=5, documents_per_block=4
 )
@@ -42,11 +41,11 @@ def _restore_file_system():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "vocab.txt").write_text("\n".join(plain.WORDS))
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny_corpus.WORDS))
   # The third document goes on in the second file; block 5 has five.
-  (tmp_path / "1.txt").write_text(plain.corpus(3))
+  (tmp_path / "1.txt").write_text(tiny_corpus.corpus(3))
   (tmp_path / "2.txt.gz").write_bytes(
-    gzip.compress(plain.corpus(19, 1).encode())
+    gzip.compress(tiny_corpus.corpus(19, 1).encode())
   )
   return tmp_path
 
@@ -76,7 +75,7 @@ def command(program, **flags):
     **flags,
   }
   flags = (f"--{name}={value}" for name, value in flags.items())
-  return [sys.executable, str(ROOT / program), *flags]
+  return [sys.executable, str(paths.ROOT / program), *flags]
 
 
 def run(program, preexec_fn=None, **flags):

@@ -1,22 +1,21 @@
 """Tests of create_vocab.py."""
 
 import gzip
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
 import create_vocab
+import paths
 import tokenization
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9
 
 
 def run(folder, *arguments):
-  command = [sys.executable, str(ROOT / "create_vocab.py"), *arguments]
+  command = [sys.executable, str(paths.ROOT / "create_vocab.py"), *arguments]
   return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 

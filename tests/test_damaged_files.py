@@ -7,16 +7,16 @@ import gzip
 import sys
 import zlib
 
-import program_flags
 import pytest
 import tensorflow as tf
-import test_training
-import tiny_pretraining as tiny
 
 import checkpoints
 import model_selection
+import program_flags
 import record_writer
 import records
+import tiny_pretraining as tiny
+import tiny_training
 import training
 
 DATA, INDEX = "data-00000-of-00001", "index"
@@ -88,7 +88,7 @@ def test_what_is_named_is_read_or_refused(tmp_path):
     list(checkpoints.read(prefix))
 
 
-def test_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
+def tiny_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
   write(tmp_path, 2)
   lose_index(tmp_path, 2)
   with pytest.raises(ValueError) as caught:
@@ -139,7 +139,7 @@ def test_a_damaged_later_checkpoint_does_not_push_out_the_good_ones(tmp_path):
 
 
 def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
-  test_training.run(tmp_path, 4, save_checkpoints_steps=2)
+  tiny_training.run(tmp_path, 4, save_checkpoints_steps=2)
   damage(tmp_path, 4)
   calls = []
 
@@ -148,9 +148,9 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
     return count, len(calls) > 2
 
   monkeypatch.setattr(training, "_agree", agree)
-  result = test_training.run(tmp_path, 6, iterations_per_loop=1)
+  result = tiny_training.run(tmp_path, 6, iterations_per_loop=1)
   assert result.step == 4
-  assert test_training.saved(tmp_path, 4)["global_step"] == 4
+  assert tiny_training.saved(tmp_path, 4)["global_step"] == 4
 
 
 @pytest.mark.parametrize("fault", [damage, lose_index])

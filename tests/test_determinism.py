@@ -6,8 +6,9 @@ Curves aside, which hold the time.
 import json
 import random
 
-import program_flags
 import pytest
+
+import program_flags
 import tiny_classification
 import tiny_export
 import tiny_masked_lm

@@ -3,24 +3,22 @@
 import gzip
 import io
 import json
-import pathlib
 import re
 import subprocess
 import sys
 import types
 
 import numpy as np
-import program_flags
 import pytest
 import tensorflow as tf
+
+import extract_features
+import paths
+import program_flags
 import tiny_classification
 import tiny_masked_lm
 
-import extract_features
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
-GOLDEN = SHARED / "golden" / "e2e"
+GOLDEN = paths.SHARED / "golden" / "e2e"
 
 # Of many lengths, with a pair and an empty one; not sorted.
 TEXTS = [
@@ -78,9 +76,9 @@ def read_vectors(path):
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
 def test_the_originals_file(tmp_path):
-  command = [sys.executable, str(ROOT / "extract_features.py")]
+  command = [sys.executable, str(paths.ROOT / "extract_features.py")]
   command += [
-    f"--vocab_file={SHARED}/data/vocab/uncased_vocab.txt",
+    f"--vocab_file={paths.SHARED}/data/vocab/uncased_vocab.txt",
     f"--bert_config_file={GOLDEN}/pretrained/bert_config.json",
     f"--init_checkpoint={GOLDEN}/pretrained/bert_model.ckpt",
     f"--input_file={GOLDEN}/inputs/features.txt",

@@ -7,12 +7,12 @@ import re
 import sys
 
 import numpy as np
-import program_flags
 import pytest
 import tensorflow as tf
-import tiny_masked_lm
 
 import fill_mask
+import program_flags
+import tiny_masked_lm
 
 VOCABULARY = tiny_masked_lm.VOCABULARY
 CLS, SEP, MASK = map(VOCABULARY.index, ("[CLS]", "[SEP]", "[MASK]"))

@@ -6,7 +6,6 @@ import json
 import lzma
 from unittest import mock
 
-import fuzzing
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -15,6 +14,7 @@ import classification
 import classification_tasks
 import exported_model
 import files
+import fuzzing
 import json_items
 import multiple_choice
 import request_lines

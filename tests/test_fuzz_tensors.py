@@ -8,7 +8,6 @@ import json
 import pathlib
 import resource
 
-import fuzzing
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -16,11 +15,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.util import saved_tensor_slice_pb2
-import tiny_index
 
 import checkpoints
+import fuzzing
 import modeling
 import safetensors_files
+import tiny_index
 
 pytestmark = pytest.mark.fuzz
 

@@ -2,13 +2,13 @@
 
 import json
 
-import fuzzing
 from hypothesis import example
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
-import slow_tokenizer
 
+import fuzzing
+import slow_tokenizer
 import text_inputs
 import tokenization
 

@@ -1,6 +1,5 @@
 """What the original gave, on the golden cases of ../shared/golden."""
 
-import pathlib
 import subprocess
 import sys
 
@@ -12,11 +11,11 @@ import checkpoints
 import heads
 import modeling
 import optimization
+import paths
 import run_pretraining
 import training
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-GOLDEN = ROOT.parent / "shared" / "golden"
+GOLDEN = paths.SHARED / "golden"
 CASES = ["gelu", "relu"]
 
 pytestmark = pytest.mark.skipif(
@@ -153,7 +152,7 @@ def test_evaluation_program(tmp_path):
   subprocess.run(
     [
       sys.executable,
-      ROOT / "run_pretraining.py",
+      paths.ROOT / "run_pretraining.py",
       "--do_eval=True",
       f"--input_file={e2e}/inputs/pretraining_examples.tfrecord",
       f"--init_checkpoint={e2e}/pretrained/bert_model.ckpt",

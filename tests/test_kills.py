@@ -5,9 +5,9 @@ import subprocess
 import time
 
 import pytest
-import tiny_pretraining as tiny
 
 import checkpoints
+import tiny_pretraining as tiny
 
 STEPS = 600
 # So large that a checkpoint of 16 MB takes a part of the time that shows.

@@ -1,12 +1,11 @@
 """The house rules that a machine can check: floors, flags and sizes."""
 
 import ast
-import pathlib
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import paths
 
 # A file may import the floors below its own; on floors 1 and 2, its neighbours.
 # Floor 0 imports no sibling; a program (floor 3) is imported by nobody.
@@ -86,11 +85,11 @@ FLOORS = {
   "run_tagging.py": 3,
 }
 PROGRAM = 3
-SOURCES = sorted(path.name for path in ROOT.glob("*.py"))
+SOURCES = sorted(path.name for path in paths.ROOT.glob("*.py"))
 
 
 def parse(name: str) -> ast.Module:
-  return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+  return ast.parse((paths.ROOT / name).read_text(encoding="utf-8"))
 
 
 def imports(name: str) -> set[str]:
@@ -125,14 +124,14 @@ def test_imports_go_down_the_floors(name):
 @pytest.mark.parametrize("name", SOURCES)
 def test_libraries_see_no_flags(name):
   if FLOORS[name] < FLOORS["common_flags.py"]:
-    text = (ROOT / name).read_text(encoding="utf-8")
+    text = (paths.ROOT / name).read_text(encoding="utf-8")
     assert "FLAGS" not in text
     assert not {"absl", "absl.flags", "argparse"} & imports(name)
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_files_and_functions_stay_small(name):
-  lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
+  lines = len((paths.ROOT / name).read_text(encoding="utf-8").splitlines())
   assert lines <= (200 if FLOORS[name] == PROGRAM else 700)
   for function, length in functions(name):
     assert length <= (40 if function == "main" else 60), function
@@ -140,13 +139,13 @@ def test_files_and_functions_stay_small(name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_readme_names_every_source_file(name):
-  assert name in (ROOT / "README.md").read_text(encoding="utf-8")
+  assert name in (paths.ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_no_large_file_is_tracked():
   listing = subprocess.run(
-    ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ["git", "ls-files", "-z"], cwd=paths.ROOT, capture_output=True, check=True
   )
   tracked = listing.stdout.decode().split("\0")[:-1]
-  large = [n for n in tracked if (ROOT / n).stat().st_size > 200_000]
+  large = [n for n in tracked if (paths.ROOT / n).stat().st_size > 200_000]
   assert not large

@@ -4,15 +4,15 @@ import os
 import re
 
 import numpy as np
-import program_flags
 import pytest
 import tensorflow as tf
-import tiny_pretraining
 
 import heads
 import memory
 import modeling
 import optimization
+import program_flags
+import tiny_pretraining
 
 CONFIG = modeling.BertConfig(
   vocab_size=100,

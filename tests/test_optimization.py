@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import replicas
 import tensorflow as tf
 
 import optimization
+import replicas
 
 
 def rates(num_train_steps, num_warmup_steps, steps):

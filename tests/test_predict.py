@@ -14,12 +14,8 @@ import sys
 import time
 
 import numpy as np
-import program_flags
 import pytest
 import tensorflow as tf
-import tiny_classification
-import tiny_export
-import tiny_masked_lm
 
 import checkpoints
 import export_flags
@@ -27,7 +23,12 @@ import export_saved_model
 import exported_model
 import exporting
 import heads
+import paths
+import program_flags
 import request_lines
+import tiny_classification
+import tiny_export
+import tiny_masked_lm
 import tokenization
 import trained_models
 import training
@@ -141,7 +142,7 @@ def test_jsonl_in_a_compressed_file(trained, expected, tmp_path):
 
 
 def test_answers_come_while_the_input_is_open(trained):
-  command = [sys.executable, str(tiny_export.ROOT / "predict.py")]
+  command = [sys.executable, str(paths.ROOT / "predict.py")]
   process = subprocess.Popen(
     [*command, f"--export_dir={trained[0] / 'export'}"],
     stdin=subprocess.PIPE,
@@ -160,7 +161,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   needed = ["predict", "exported_model", "request_lines", "serving"]
   needed += ["common_flags", "files", "signature_loader"]
   for name in needed:
-    shutil.copy(tiny_export.ROOT / f"{name}.py", tmp_path)
+    shutil.copy(paths.ROOT / f"{name}.py", tmp_path)
   result = subprocess.run(
     [
       sys.executable,
@@ -387,7 +388,7 @@ class Server:
     flags = {"export_dir": folder / "export", "serve": True, "port": 0, **flags}
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     self.process = subprocess.Popen(
-      [sys.executable, str(tiny_export.ROOT / "predict.py"), *arguments],
+      [sys.executable, str(paths.ROOT / "predict.py"), *arguments],
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
     )

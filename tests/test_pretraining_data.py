@@ -4,7 +4,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import pathlib
 import pickle
 import random
 import subprocess
@@ -13,13 +12,13 @@ import sys
 import pytest
 
 import files
+import paths
 import pretraining_data
 from pretraining_data import Generator
 from pretraining_data import Settings
 import record_writer
 import tokenization
 
-SHARED = pathlib.Path(__file__).resolve().parents[2] / "shared"
 VOCAB = {
   token: index
   for index, token in enumerate(
@@ -373,11 +372,11 @@ def test_the_shortest_sequences_work():
 
 
 def check_golden(number, tmp_path):
-  golden = SHARED / "golden/pretraining_data/digests.json"
+  golden = paths.SHARED / "golden/pretraining_data/digests.json"
   if not golden.exists():
     pytest.skip(f"{golden} is absent")
   spec = importlib.util.spec_from_file_location(
-    "record_digest", SHARED / "tools/record_digest.py"
+    "record_digest", paths.SHARED / "tools/record_digest.py"
   )
   record_digest = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(record_digest)
@@ -385,12 +384,12 @@ def check_golden(number, tmp_path):
   lower = case["flags"].pop("do_lower_case", "true") == "true"
   whole = case["flags"].pop("do_whole_word_mask", "false") == "true"
   settings = Settings(do_whole_word_mask=whole, **case["flags"])
-  vocab_file = str(SHARED / "data" / case["vocab_file"])
+  vocab_file = str(paths.SHARED / "data" / case["vocab_file"])
   tokenizer = tokenization.FullTokenizer(vocab_file, lower)
   vocabulary = pretraining_data.make_vocabulary(
     tokenizer.encode, tokenizer.vocab, vocab_file
   )
-  inputs = [str(SHARED / "data" / path) for path in case["input_files"]]
+  inputs = [str(paths.SHARED / "data" / path) for path in case["input_files"]]
   documents = pretraining_data.read_documents(files.Text(inputs).lines())
   outputs = [str(tmp_path / str(i)) for i in range(case["num_output_files"])]
   with record_writer.ShardedWriter(outputs) as writer:

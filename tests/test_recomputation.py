@@ -5,17 +5,17 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import replicas
 import tensorflow as tf
-import test_training
 
 import heads
 import optimization
 import recomputation
+import replicas
 import run_pretraining
+import tiny_training
 import training
 
-CONFIG = dataclasses.replace(test_training.CONFIG, num_hidden_layers=3)
+CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=3)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
 MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
 
@@ -65,7 +65,7 @@ def train(folder, strategy, **options):
   """Trains for two steps; returns the variables by name."""
   keras.utils.set_random_seed(1)
   with strategy.scope():
-    model = heads.PretrainingModel(test_training.CONFIG)
+    model = heads.PretrainingModel(tiny_training.CONFIG)
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=2, num_warmup_steps=0
     )
@@ -74,7 +74,7 @@ def train(folder, strategy, **options):
     model,
     optimizer,
     run_pretraining.loss_fn,
-    test_training.make_input(test_training.random_rows(16)),
+    tiny_training.make_input(tiny_training.random_rows(16)),
     training.TrainingPlan(str(folder), 2, train_batch_size=8, **options),
   )
   variables = training.model_variables(model)

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_pretraining as tiny
 
 import record_writer
 import records
+import tiny_pretraining as tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
 LIMITS = records.pretraining_limits(tiny.SEQUENCE, tiny.VOCABULARY, 2)

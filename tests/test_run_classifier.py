@@ -9,14 +9,14 @@ import sys
 import time
 
 import numpy as np
-import program_flags
 import pytest
-import tiny_classification as tiny
 
 import checkpoints
+import paths
+import program_flags
+import tiny_classification as tiny
 
-SHARED = tiny.ROOT.parent / "shared"
-GOLDEN = SHARED / "golden" / "e2e"
+GOLDEN = paths.SHARED / "golden" / "e2e"
 # Enough to learn the tiny task without a fault.
 PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
 
@@ -533,7 +533,7 @@ def test_devices_and_accumulation_make_the_same_updates(tmp_path):
   result = subprocess.run(
     [
       sys.executable,
-      tiny.ROOT / "tests" / "two_replicas_classify.py",
+      paths.ROOT / "tests/helpers/two_replicas_classify.py",
       tmp_path,
     ],
     capture_output=True,
@@ -590,7 +590,7 @@ def test_the_original_command_line_gives_the_original_files(
     do_predict="true",
     data_dir=GOLDEN / "inputs" / task,
     max_seq_length=128,
-    vocab_file=SHARED / "data" / "vocab" / "uncased_vocab.txt",
+    vocab_file=paths.SHARED / "data" / "vocab" / "uncased_vocab.txt",
     do_lower_case="True",
     bert_config_file=out / "bert_config.json",
   )

@@ -3,13 +3,13 @@
 import json
 import shutil
 
-import program_flags
 import pytest
-import tiny_classification as tiny
-import tiny_multiple_choice
 
 import multiple_choice_flags
+import program_flags
 import run_multiple_choice
+import tiny_classification as tiny
+import tiny_multiple_choice
 
 HEADER = tiny_multiple_choice.HEADER
 TRAINING = {

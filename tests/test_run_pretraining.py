@@ -10,17 +10,18 @@ import subprocess
 import time
 
 from absl import flags
-import program_flags
 import pytest
 import tensorflow as tf
-import tiny_pretraining as tiny
-import workers
 
 import checkpoints
 import common_flags
+import paths
+import program_flags
 import run_pretraining
+import tiny_pretraining as tiny
+import workers
 
-FLAGS_TABLE = tiny.ROOT.parent / "shared" / "FLAGS.md"
+FLAGS_TABLE = paths.SHARED / "FLAGS.md"
 SCALARS = [
   "gradient_norm",
   "learning_rate",

@@ -6,16 +6,16 @@ import subprocess
 import sys
 
 from absl import flags
-import program_flags
 import pytest
-import tiny_squad as tiny
 
 import common_flags
 import fine_tuning_flags
+import paths
+import program_flags
 import squad_flags
+import tiny_squad as tiny
 
-SHARED = tiny.ROOT.parent / "shared"
-GOLDEN = SHARED / "golden" / "e2e"
+GOLDEN = paths.SHARED / "golden" / "e2e"
 
 
 def run(folder, **flags):
@@ -224,9 +224,9 @@ def test_answers_are_those_of_the_original(tmp_path, version, others):
   out = tmp_path / "out"
   shutil.copytree(GOLDEN / "squad", out, copy_function=shutil.copyfile)
   out.chmod(0o755)
-  vocab_file = SHARED / "data" / "vocab" / "uncased_vocab.txt"
+  vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
   inputs = GOLDEN / "inputs" / "squad" / f"dev-{version}.json"
-  command = [sys.executable, str(tiny.ROOT / "run_squad.py"), *others]
+  command = [sys.executable, str(paths.ROOT / "run_squad.py"), *others]
   command += [f"--vocab_file={vocab_file}", f"--output_dir={out}"]
   command += [f"--bert_config_file={out / 'bert_config.json'}"]
   command += ["--do_lower_case=True", "--do_predict=True"]

@@ -3,13 +3,13 @@
 import json
 import shutil
 
-import program_flags
 import pytest
-import tiny_classification as tiny
-import tiny_tagging
 
+import program_flags
 import run_tagging
 import tagging_flags
+import tiny_classification as tiny
+import tiny_tagging
 
 TRAINING = {
   "do_train": True,

@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny_squad
 
 import heads
 import metrics
@@ -16,6 +15,7 @@ import squad_answers
 import squad_features
 import tagging
 import tf_tokenization
+import tiny_squad
 import tokenization
 
 SEQUENCE = 16

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import tiny_squad as tiny
 
 import squad_answers
 import squad_features
 import squad_inputs
+import tiny_squad as tiny
 
 ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)
 

@@ -5,20 +5,21 @@ import random
 
 import pytest
 import tensorflow as tf
-import test_tokenization
 
+import hard_strings
+import paths
 import squad_features
 import tagging
 import tf_tokenization
 import tokenization
 
-VOCAB = test_tokenization.VOCAB
-GOLDEN = test_tokenization.GOLDEN
+VOCAB = hard_strings.VOCAB
+GOLDEN = paths.SHARED / "golden" / "tokenization"
 
 
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory):
-  return test_tokenization.write_vocab(tmp_path_factory.mktemp("vocab"))
+  return hard_strings.write_vocab(tmp_path_factory.mktemp("vocab"))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_ids_and_places_equal_the_golden_ones(name, casing):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_odd_strings_equal_those_of_the_python_tokenizer(vocab_file, lower):
-  texts = list(test_tokenization.random_strings(300, seed=5))
+  texts = list(hard_strings.random_strings(300, seed=5))
   texts = [t.encode("utf-8", "ignore").decode() for t in texts]
   tokenizer = tf_tokenization.TfTokenizer(vocab_file, lower)
   python = tokenization.FullTokenizer(vocab_file, lower)
@@ -126,7 +127,7 @@ def test_words_of_plain_text():
 
 
 def test_words_of_odd_text_equal_those_of_the_tagger():
-  texts = list(test_tokenization.random_strings(300, seed=6))
+  texts = list(hard_strings.random_strings(300, seed=6))
   texts = [t.encode("utf-8", "ignore").decode() for t in texts]
   words = tf_tokenization.split_text(tf.constant(texts))
   for text, starts, ends in zip(

@@ -2,45 +2,21 @@
 
 import doctest
 import json
-import pathlib
 import pickle
-import random
 import unicodedata
 
 import pytest
 
+import hard_strings
+import paths
 import tokenization
 
-SHARED = pathlib.Path(__file__).resolve().parent.parent.parent / "shared"
-GOLDEN = SHARED / "golden" / "tokenization"
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "want", "##want"]
-VOCAB += ["##ed", "wa", "un", "runn", "##ing", ",", ".", "e", "##e", "\u4e2d"]
-# Where the hard cases of Unicode are: cased and case-ignorable characters
-# around a capital sigma, marks that change places, controls, odd spaces.
-ODD = list(
-  " \u03a3\u03c3.'\u2019\xb7\u0301\u0345aB1\u4e2d\uff0c\u3099\u302e\uac01\u200d"
-  "\x85\x0b\u2028\u3000\u0130\ufb01\u0315\u0327\u1ebf\xad\u01c5\U0001d165\0\ufffd"
-)
-
-
-def write_vocab(folder, tokens=VOCAB):
-  path = folder / "vocab.txt"
-  path.write_bytes("".join(f"{token}\n" for token in tokens).encode())
-  return str(path)
+GOLDEN = paths.SHARED / "golden" / "tokenization"
 
 
 @pytest.fixture
 def tokenizer(tmp_path):
-  return tokenization.FullTokenizer(write_vocab(tmp_path))
-
-
-def random_strings(count, seed=1):
-  rng = random.Random(seed)
-  for _ in range(count):
-    yield "".join(
-      rng.choice(ODD) if rng.random() < 0.8 else chr(rng.randrange(0x110000))
-      for _ in range(rng.randrange(12))
-    )
+  return tokenization.FullTokenizer(hard_strings.write_vocab(tmp_path))
 
 
 def test_doctests():
@@ -99,7 +75,7 @@ def test_words_over_the_limit_are_unknown():
 
 def test_never_split_tokens_survive_whole(tmp_path):
   tokenizer = tokenization.FullTokenizer(
-    write_vocab(tmp_path), never_split=["[MASK]"]
+    hard_strings.write_vocab(tmp_path), never_split=["[MASK]"]
   )
   text = "The[MASK]. the [MASK], [mask]"
   tokens = ["the", "[MASK]", ".", "the", "[MASK]", ","] + ["[UNK]"] * 3
@@ -127,10 +103,14 @@ def test_offsets_slice_the_source(tokenizer, text, sources):
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_encode_and_offsets_agree_with_tokenize(tmp_path, do_lower_case):
-  letters = sorted(set("".join(ODD).lower()) - set(" \u2028\u3000\x85"))
-  vocab = write_vocab(tmp_path, VOCAB + letters + ["##" + c for c in letters])
+  letters = sorted(
+    set("".join(hard_strings.ODD).lower()) - set(" \u2028\u3000\x85")
+  )
+  vocab = hard_strings.write_vocab(
+    tmp_path, hard_strings.VOCAB + letters + ["##" + c for c in letters]
+  )
   tokenizer = tokenization.FullTokenizer(vocab, do_lower_case)
-  for text in random_strings(5000):
+  for text in hard_strings.random_strings(5000):
     tokens = tokenizer.tokenize(text)
     ids = tokenizer.convert_tokens_to_ids(tokens)
     assert tokenizer.encode(text) == ids, ascii(text)
@@ -158,7 +138,7 @@ def test_lone_characters_are_one_word():
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
 def test_golden(name, case):
   tokenizer = tokenization.FullTokenizer(
-    str(SHARED / "data" / "vocab" / f"{name}_vocab.txt"), case == "lower"
+    str(paths.SHARED / "data" / "vocab" / f"{name}_vocab.txt"), case == "lower"
   )
   lines = (GOLDEN / f"golden.{name}.{case}.jsonl").read_text(encoding="utf-8")
   for line in lines.rstrip("\n").split("\n"):
@@ -221,7 +201,9 @@ def test_bad_vocabularies_are_named(tmp_path, content, message):
 
 def test_never_split_tokens_are_in_the_vocabulary(tmp_path):
   with pytest.raises(ValueError, match=r"vocab.txt: no line '\[X\]'"):
-    tokenization.FullTokenizer(write_vocab(tmp_path), never_split=["[X]"])
+    tokenization.FullTokenizer(
+      hard_strings.write_vocab(tmp_path), never_split=["[X]"]
+    )
 
 
 def test_missing_tokens_and_ids_are_named(tokenizer):

@@ -3,19 +3,16 @@
 BERT-tiny, fine-tuned on SST-2: two layers of 128, whose GELU is the exact one.
 """
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import heads
 import modeling
+import paths
 import training
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / (
-  "shared/data/checkpoints/bert_tiny_sst2_encoder"
-)
+FOLDER = paths.SHARED / "data/checkpoints/bert_tiny_sst2_encoder"
 TEXTS = [
   "src_tmp_embeddings_6d24994b",
   "src_tmp_embeddings_640fa453",

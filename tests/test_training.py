@@ -1,94 +1,19 @@
 """The loop: equal on any number of devices, resumed as if never stopped."""
 
-import dataclasses
 import os
 import signal
 
 import keras
 import numpy as np
 import pytest
-import replicas
 import tensorflow as tf
 
 import checkpoints
 import heads
 import modeling
-import optimization
 import prediction
-import run_pretraining
-import training
-
-CONFIG = modeling.BertConfig(
-  vocab_size=40,
-  hidden_size=16,
-  num_hidden_layers=1,
-  num_attention_heads=2,
-  intermediate_size=32,
-  max_position_embeddings=12,
-  type_vocab_size=2,
-)
-NO_DROPOUT = dataclasses.replace(
-  CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-)
-
-
-def random_rows(count):
-  """Examples whose numbers of masked words differ, as in real records."""
-  random = np.random.default_rng(3)
-  weights = (np.arange(3) < random.integers(1, 4, [count, 1])).astype("float32")
-  return {
-    "input_ids": random.integers(0, 40, [count, 12]).astype("int32"),
-    "input_mask": np.ones([count, 12], "int32"),
-    "segment_ids": np.repeat([[0, 1]], 6, 1).repeat(count, 0).astype("int32"),
-    "masked_lm_positions": random.integers(0, 12, [count, 3]).astype("int32"),
-    "masked_lm_ids": random.integers(0, 40, [count, 3]).astype("int32"),
-    "masked_lm_weights": weights,
-    "next_sentence_labels": random.integers(0, 2, [count, 1]).astype("int32"),
-  }
-
-
-def make_input(table):
-  """Rows 0, 1, 2, ... of a table, over and over."""
-  count = len(table["input_ids"])
-
-  def rows(skip):
-    indices = tf.data.Dataset.range(count).repeat().skip(skip)
-    return indices.map(lambda i: (i, tf.strings.as_string(i)))
-
-  def parse(serialized):
-    index = tf.strings.to_number(serialized, tf.int32)
-    return {name: tf.gather(value, index) for name, value in table.items()}
-
-  return training.TrainingInput(
-    rows=rows,
-    parse=parse,
-    describe_row=lambda row: f"row {row}",
-    find_fault=lambda: None,
-  )
-
-
-def run(folder, steps, config=CONFIG, strategy=None, source=None, **options):
-  """Trains a new model in a folder; returns how it ended."""
-  strategy = strategy or tf.distribute.get_strategy()
-  keras.utils.set_random_seed(1)
-  with strategy.scope():
-    model = heads.PretrainingModel(config)
-    optimizer = optimization.create_optimizer(
-      model.trainable_variables, 1e-2, num_train_steps=6, num_warmup_steps=2
-    )
-  plan = training.TrainingPlan(
-    output_dir=str(folder),
-    num_train_steps=steps,
-    train_batch_size=8,
-    **options,
-  )
-  source = source or make_input(random_rows(20))
-  loss_fn = run_pretraining.loss_fn
-  return training.train(strategy, model, optimizer, loss_fn, source, plan)
-
-
-def saved(folder, step=6):
-  return dict(checkpoints.read(str(folder / f"model.ckpt-{step}")))
+import replicas
+import tiny_training
 
 
 def assert_equal_within(a, b, tolerance):
@@ -101,28 +26,30 @@ def assert_equal_within(a, b, tolerance):
 @pytest.fixture(name="alone", scope="module")
 def train_on_one_device(tmp_path_factory):
   folder = tmp_path_factory.mktemp("alone")
-  run(folder, 6, NO_DROPOUT)
-  return saved(folder)
+  tiny_training.run(folder, 6, tiny_training.NO_DROPOUT)
+  return tiny_training.saved(folder)
 
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulation_makes_the_same_update(parts, alone, tmp_path):
-  run(tmp_path, 6, NO_DROPOUT, gradient_accumulation_steps=parts)
-  assert_equal_within(saved(tmp_path), alone, 1e-5)
+  tiny_training.run(
+    tmp_path, 6, tiny_training.NO_DROPOUT, gradient_accumulation_steps=parts
+  )
+  assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
   strategy = replicas.two_replicas()
   assert strategy.num_replicas_in_sync == 2
-  run(
+  tiny_training.run(
     tmp_path,
     6,
-    NO_DROPOUT,
+    tiny_training.NO_DROPOUT,
     strategy=strategy,
     gradient_accumulation_steps=parts,
   )
-  assert_equal_within(saved(tmp_path), alone, 1e-5)
+  assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -133,16 +60,16 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
     return replicas.two_replicas()
 
   whole, parts = tmp_path / "whole", tmp_path / "parts"
-  run(whole, 6, strategy=strategy())
+  tiny_training.run(whole, 6, strategy=strategy())
   for steps in (1, 4, 6):
-    run(parts, steps, strategy=strategy())
+    tiny_training.run(parts, steps, strategy=strategy())
   for suffix in ("index", "data-00000-of-00001"):
     name = f"model.ckpt-6.{suffix}"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
-  source = make_input(random_rows(20))
+  source = tiny_training.make_input(tiny_training.random_rows(20))
 
   def kill_at_row_24(index, row):
     if index == 24:  # The first row of the fourth batch.
@@ -158,30 +85,38 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
     return dataset.map(lambda index, row: watch(index, *row))
 
   killer = source._replace(rows=rows)
-  result = run(tmp_path / "killed", 6, source=killer)
+  result = tiny_training.run(tmp_path / "killed", 6, source=killer)
   assert result.signal == signal.SIGTERM
   assert 1 <= result.step < 6
   assert checkpoints.saved_steps(str(tmp_path / "killed")) == [result.step]
-  run(tmp_path / "killed", 6)
-  run(tmp_path / "whole", 6)
-  killed, whole = saved(tmp_path / "killed"), saved(tmp_path / "whole")
+  tiny_training.run(tmp_path / "killed", 6)
+  tiny_training.run(tmp_path / "whole", 6)
+  killed, whole = (
+    tiny_training.saved(tmp_path / "killed"),
+    tiny_training.saved(tmp_path / "whole"),
+  )
   for name in whole:
     np.testing.assert_array_equal(killed[name], whole[name])
 
 
 def test_a_finished_run_has_nothing_to_do(tmp_path, capsys):
-  run(tmp_path, 2)
+  tiny_training.run(tmp_path, 2)
   before = (tmp_path / "model.ckpt-2.index").stat().st_mtime_ns
-  assert run(tmp_path, 2).step == 2
+  assert tiny_training.run(tmp_path, 2).step == 2
   assert "step 2 of 2: nothing to do" in capsys.readouterr().out
   assert (tmp_path / "model.ckpt-2.index").stat().st_mtime_ns == before
 
 
 def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
-  table = random_rows(20)
+  table = tiny_training.random_rows(20)
   table["masked_lm_weights"][13] = np.nan  # In the batch of step 1.
   with pytest.raises(ValueError, match=r"step 1: loss is nan") as caught:
-    run(tmp_path, 6, source=make_input(table), save_checkpoints_steps=1)
+    tiny_training.run(
+      tmp_path,
+      6,
+      source=tiny_training.make_input(table),
+      save_checkpoints_steps=1,
+    )
   message = str(caught.value)
   assert "row 8, row 9, row 10, row 11, row 12, row 13, row 14" in message
   assert "model.ckpt-1" in message
@@ -190,25 +125,30 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
 
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
   with pytest.raises(ValueError, match="--train_batch_size=8 cannot be split"):
-    run(tmp_path, 6, gradient_accumulation_steps=3)
+    tiny_training.run(tmp_path, 6, gradient_accumulation_steps=3)
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
-  run(tmp_path / "whole", 6)
-  run(tmp_path / "hurt", 4, save_checkpoints_steps=2)
+  tiny_training.run(tmp_path / "whole", 6)
+  tiny_training.run(tmp_path / "hurt", 4, save_checkpoints_steps=2)
   data = tmp_path / "hurt" / "model.ckpt-4.data-00000-of-00001"
   data.write_bytes(data.read_bytes()[:-100])
-  run(tmp_path / "hurt", 6, save_checkpoints_steps=2)
+  tiny_training.run(tmp_path / "hurt", 6, save_checkpoints_steps=2)
   captured = capsys.readouterr()
   assert "model.ckpt-4: " in captured.err
   assert "resuming at step 2 of 6" in captured.out
-  hurt, whole = saved(tmp_path / "hurt"), saved(tmp_path / "whole")
+  hurt, whole = (
+    tiny_training.saved(tmp_path / "hurt"),
+    tiny_training.saved(tmp_path / "whole"),
+  )
   for name in whole:
     np.testing.assert_array_equal(hurt[name], whole[name])
 
 
 def test_old_checkpoints_are_deleted(tmp_path):
-  run(tmp_path, 6, save_checkpoints_steps=1, keep_checkpoint_max=2)
+  tiny_training.run(
+    tmp_path, 6, save_checkpoints_steps=1, keep_checkpoint_max=2
+  )
   assert checkpoints.saved_steps(str(tmp_path)) == [5, 6]
   assert not list(tmp_path.glob("*.ckpt-4*"))
 

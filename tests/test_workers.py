@@ -3,19 +3,20 @@
 import re
 
 import numpy as np
-import program_flags
 import pytest
-import replicas
 import tensorflow as tf
-import tiny_classification
-import tiny_masked_lm
-import tiny_programs
-import workers
 
 import checkpoints
 import extract_features
 import fill_mask
 import modeling
+import paths
+import program_flags
+import replicas
+import tiny_classification
+import tiny_masked_lm
+import tiny_programs
+import workers
 
 # Whose gradients are rounding alone: a softmax is over what they are added to.
 _ROUNDING = {
@@ -75,7 +76,7 @@ def drop_nothing(monkeypatch):
 
 def start_without_dropout(command):
   python, *rest = command
-  script = program_flags.ROOT / "tests" / "without_dropout.py"
+  script = paths.ROOT / "tests/helpers/without_dropout.py"
   rest.append("--distribution=multi_worker")
   return workers.start([python, str(script), *rest])
 

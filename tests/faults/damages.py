@@ -7,11 +7,12 @@ import re
 import shutil
 
 import processes
-import program_flags
 import rows
+import trainings
+
+import program_flags
 import tiny_classification
 import tiny_pretraining
-import trainings
 
 LAST = "model.ckpt-40"  # What is damaged; the one before it is of step 30.
 PROGRAM_ROUNDS = 2  # The others go through the reader alone, which is faster.

@@ -9,9 +9,10 @@ import subprocess
 import time
 
 import processes
-import program_flags
 import rows
 import trainings
+
+import program_flags
 
 _RESUMED = re.compile(r"^(?:resuming at|training from) step (\d+)", re.M)
 

@@ -18,7 +18,7 @@ import traceback
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
 
 import run_classifier  # noqa: E402, F401
 import run_pretraining  # noqa: E402, F401

@@ -11,11 +11,11 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-import tiny_masked_lm
-import tiny_pretraining
 
 import checkpoints
 import records
+import tiny_masked_lm
+import tiny_pretraining
 import training
 
 

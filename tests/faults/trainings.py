@@ -7,6 +7,7 @@ import shutil
 from typing import NamedTuple
 
 import processes
+
 import tiny_classification
 import tiny_pretraining
 

@@ -9,7 +9,6 @@ import random
 import program_flags
 import tiny_classification
 
-ROOT = tiny_classification.ROOT
 COLORS = ["red", "green", "blue", "Yellow", "white"]
 OTHER = ["the", "house", "was", "old", "and", "tree", "a", "very"]
 WORDS = ["what", "color", "?", *map(str.lower, COLORS), *OTHER]

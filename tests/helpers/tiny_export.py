@@ -2,20 +2,19 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import keras
-import tiny_classification
 
 import checkpoints
 import files
 import heads
 import modeling
+import paths
+import tiny_classification
 import training
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 LABELS = ["neg", "pos"]
 
 
@@ -53,7 +52,7 @@ def run(program, stdin=b"", **flags):
   """Runs a program; returns its exit status, output and errors as bytes."""
   arguments = [f"--{name}={value}" for name, value in flags.items()]
   return subprocess.run(
-    [sys.executable, str(ROOT / program), *arguments],
+    [sys.executable, str(paths.ROOT / program), *arguments],
     input=stdin,
     capture_output=True,
     env=dict(os.environ),

@@ -5,7 +5,6 @@ import random
 
 import program_flags
 
-ROOT = program_flags.ROOT
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GOOD = ["good", "great", "fine"]
 BAD = ["bad", "poor", "awful"]

@@ -4,11 +4,10 @@ import json
 import pathlib
 
 import numpy as np
-import program_flags
 
+import program_flags
 import record_writer
 
-ROOT = program_flags.ROOT
 SEQUENCE, PREDICTIONS, VOCABULARY = 16, 4, 40
 CONFIG = {
   "vocab_size": VOCABULARY,

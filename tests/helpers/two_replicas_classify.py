@@ -10,13 +10,12 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-import tiny_classification as tiny  # noqa: E402
 
 import classification_tasks  # noqa: E402
 import classifier_inputs  # noqa: E402
@@ -26,6 +25,7 @@ import modeling  # noqa: E402
 import optimization  # noqa: E402
 import prediction  # noqa: E402
 import run_classifier  # noqa: E402
+import tiny_classification as tiny  # noqa: E402
 import training  # noqa: E402
 
 

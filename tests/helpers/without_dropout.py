@@ -9,7 +9,7 @@ import pathlib
 import runpy
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import common_flags  # noqa: E402, F401  Quietens TensorFlow's log.
 

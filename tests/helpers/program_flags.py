@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import pathlib
 import re
 import runpy
 import subprocess
@@ -14,11 +13,12 @@ from absl import app
 from absl import flags
 import pytest
 
+import paths
+
 # What TensorFlow prints while it is imported; no setting hides it.
 _NOISE = re.compile(
   r"WARNING: All log messages before|[IWE]0000 |To enable the following"
 )
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def run_main(program, define_flags, **values):
@@ -34,7 +34,7 @@ def run_main(program, define_flags, **values):
 
 def command(program, **values):
   """Returns the command line of a program, such as "predict", with flags."""
-  return [sys.executable, str(ROOT / f"{program}.py"), *arguments(values)]
+  return [sys.executable, str(paths.ROOT / f"{program}.py"), *arguments(values)]
 
 
 def arguments(values):

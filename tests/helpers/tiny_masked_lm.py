@@ -1,10 +1,9 @@
 """A tiny BERT of random weights with its masked-LM head, for the tests."""
 
-import tiny_classification
-
 import checkpoints
 import heads
 import modeling
+import tiny_classification
 import training
 
 VOCABULARY = tiny_classification.VOCABULARY
