@@ -21,7 +21,7 @@ from google.protobuf import message
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-import files
+from data import files
 
 _FOOTER = 48  # Bytes: two handles, zeros, the magic number.
 _MAGIC = bytes.fromhex("57fb808b247547db")

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import checkpoint_index
-import files
+from data import files
 import huggingface
 
 # What a checkpoint may hold beyond a model: the state of its training.
@@ -444,7 +444,10 @@ def remove_temporary_files(folder: str) -> None:
     orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )
-    is_state = name in (".checkpoint.tmp", "checkpoint.tmp")  # See files.py.
+    is_state = name in (
+      ".checkpoint.tmp",
+      "checkpoint.tmp",
+    )  # See data/files.py.
     is_left = is_state or _TEMPORARY in name or orphan
     if is_left and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)

@@ -15,9 +15,9 @@ import math
 import re
 from typing import Any, NamedTuple
 
-import files
-import record_writer
-import tables
+from data import files
+from data import record_writer
+from data import tables
 import tokenization
 
 Label = int | list[int] | float

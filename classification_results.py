@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import classification
-import files
+from data import files
 import metrics
 import plots
 

@@ -13,8 +13,8 @@ import re
 from typing import NamedTuple
 
 import classification
-import files
-import tables
+from data import files
+from data import tables
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _BINARY = ("0", "1")

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 import classification
 import classification_results
+from data import files
 import feature_files
-import files
 import prediction
 import tokenization
 

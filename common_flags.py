@@ -18,7 +18,7 @@ from typing import Any
 from absl import app
 from absl import flags
 
-import files
+from data import files
 
 FLAGS = flags.FLAGS
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import checkpoints
 import classification
-import files
+from data import files
 import huggingface
 import modeling
 

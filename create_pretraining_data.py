@@ -16,11 +16,11 @@ import time
 from absl import flags
 
 import common_flags
-import files
-import pretraining_data
+from data import files
+from data import pretraining_data
+from data import progress
+from data import record_writer
 import pretraining_data_flags
-import progress
-import record_writer
 
 FLAGS = flags.FLAGS
 

@@ -12,7 +12,7 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 import time
 
 import common_flags
-import files
+from data import files
 import pretraining_data_flags
 
 FLAGS = pretraining_data_flags.FLAGS
@@ -27,7 +27,7 @@ def main(beam_arguments: list[str]) -> None:
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
       "the work by blocks of documents"
     )
-  import pretraining_pipeline  # Seconds; --help does without Beam.
+  from data import pretraining_pipeline  # Seconds; --help does without Beam.
 
   files.use_file_system(pretraining_pipeline.FileSystem)
   inputs, outputs = pretraining_data_flags.find_files()

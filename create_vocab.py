@@ -16,8 +16,8 @@ import time
 from absl import flags
 
 import common_flags
-import files
-import progress
+from data import files
+from data import progress
 import tokenization
 
 FLAGS = flags.FLAGS

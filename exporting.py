@@ -13,8 +13,8 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+from data import files
 import exported_model
-import files
 import signatures
 import tf_tokenization
 import trained_models

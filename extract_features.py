@@ -19,13 +19,13 @@ import common_flags  # Before TensorFlow: it quietens its log.
 # isort: split
 import tensorflow as tf
 
+from data import vector_files
 import inference_flags
 import modeling
 import prediction
 import text_inputs
 import tokenization
 import training
-import vector_files
 
 FLAGS = flags.FLAGS
 

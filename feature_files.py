@@ -21,10 +21,10 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-import files
+from data import files
+from data import progress
+from data import record_writer
 import prediction
-import progress
-import record_writer
 import records
 import training
 

@@ -18,7 +18,7 @@ import common_flags  # Before TensorFlow: it quietens its log.
 # isort: split
 import tensorflow as tf
 
-import files
+from data import files
 import heads
 import inference_flags
 import masked_words

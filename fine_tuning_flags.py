@@ -15,8 +15,8 @@ import tensorflow as tf
 
 import checkpoints
 import common_flags
+from data import files
 import feature_files
-import files
 import model_selection
 import modeling
 import optimization

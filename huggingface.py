@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import files
+from data import files
 import modeling
 import safetensors_files
 

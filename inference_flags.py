@@ -11,10 +11,10 @@ import tensorflow as tf
 
 import checkpoints
 import common_flags
-import files
+from data import files
+from data import progress
 import fine_tuning_flags
 import modeling
-import progress
 import text_inputs
 
 FLAGS = flags.FLAGS

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 import checkpoints
-import files
+from data import files
 
 _EVALUATIONS = "evaluations.jsonl"
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import files
-import record_writer
-import tables
+from data import files
+from data import record_writer
+from data import tables
 import tokenization
 
 _SWAG_CHOICE = "ending"

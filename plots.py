@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-import files
+from data import files
 
 _LARGEST_WITH_COUNTS = 20  # Labels; the cells of more are too small.
 _LARGEST_SIDE = 30.0  # Inches, with memory for the picture in mind.

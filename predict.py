@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import common_flags  # Before TensorFlow: it quietens its log.
+from data import files
 import exported_model
-import files
 import request_lines
 import serving
 

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data import progress
 import memory
-import progress
 
 Features = dict[str, tf.Tensor]
 

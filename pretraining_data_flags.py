@@ -8,8 +8,8 @@ import sys
 
 from absl import flags
 
-import files
-import pretraining_data
+from data import files
+from data import pretraining_data
 import tokenization
 
 FLAGS = flags.FLAGS

@@ -1,7 +1,7 @@
 """TFRecords of pre-training examples as batches of tensors.
 
 The feature names and their order are Google's, so files are interchangeable.
-Writing is in record_writer.py, which does without TensorFlow.
+Writing is in data/record_writer.py, which does without TensorFlow.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ import zlib
 from google.protobuf import message
 import tensorflow as tf
 
-import record_writer
+from data import record_writer
 
 Spec = dict[str, tf.io.FixedLenFeature]
 

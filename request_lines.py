@@ -12,8 +12,8 @@ import sys
 from typing import Any, NamedTuple
 import zlib
 
+from data import files
 import exported_model
-import files
 
 FORMATS = ("lines", "tsv", "jsonl")
 

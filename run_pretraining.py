@@ -17,7 +17,7 @@ import common_flags  # Before TensorFlow: it quietens its log.
 import keras
 import tensorflow as tf
 
-import files
+from data import files
 import heads
 import metrics
 import modeling

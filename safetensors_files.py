@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import files
+from data import files
 
 # By their names in a header. numpy has no bfloat16: it is widened in reading.
 _DTYPES = {

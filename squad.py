@@ -15,8 +15,8 @@ import itertools
 import reprlib
 from typing import Any, NamedTuple
 
-import json_items
-import tables
+from data import json_items
+from data import tables
 
 _COLUMNS = ("id", "question", "context")
 # Writes any value, however long or deep, on a part of a line.

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-import files
+from data import files
 import squad
 import squad_features
 import tokenization

@@ -16,7 +16,7 @@ import itertools
 import re
 from typing import NamedTuple
 
-import record_writer
+from data import record_writer
 import squad
 import tokenization
 

@@ -15,8 +15,8 @@ from absl import flags
 import numpy as np
 
 import common_flags
+from data import files
 import feature_files
-import files
 import fine_tuning_flags
 import squad_answers
 import squad_features

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import answer_metrics
+from data import worker_processes
 import feature_files
 import prediction
 import records
@@ -21,7 +22,6 @@ import squad
 import squad_answers
 import squad_features
 import training
-import worker_processes
 
 # Changed whenever other features are made of the same input.
 _FEATURES_VERSION = 1

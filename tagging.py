@@ -15,10 +15,10 @@ import re
 from typing import NamedTuple
 import unicodedata
 
-import files
+from data import files
+from data import record_writer
+from data import tables
 import metrics
-import record_writer
-import tables
 import tokenization
 
 # The prefixes of each scheme, besides O: the first word of an entity, one in

@@ -8,7 +8,7 @@ from absl import flags
 
 import classification
 import common_flags
-import files
+from data import files
 import fine_tuning_flags
 import heads
 import modeling

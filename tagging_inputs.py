@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import tables
 import feature_files
 import metrics
 import prediction
-import tables
 import tagging
 import tokenization
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import files
+from data import files
 import metrics
 import tagging
 

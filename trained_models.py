@@ -11,7 +11,7 @@ import keras
 import checkpoints
 import classification
 import classification_results
-import files
+from data import files
 import heads
 import model_selection
 import modeling

@@ -28,10 +28,10 @@ import numpy as np
 import tensorflow as tf
 
 import checkpoints
+from data import progress
 import memory
 import model_selection
 import optimization
-import progress
 import recomputation
 
 Features = dict[str, tf.Tensor]

@@ -110,9 +110,9 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
+  from data import vector_files
   import extract_features
   import inference_flags
-  import vector_files
 
   output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
   lines_file = workload.input_file

@@ -169,7 +169,7 @@ def write_weights(workload: Workload) -> None:
   import keras
 
   import checkpoints
-  import files
+  from data import files
   import heads
   import modeling
   import training

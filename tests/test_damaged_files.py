@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import checkpoints
+from data import record_writer
 import model_selection
 import program_flags
-import record_writer
 import records
 import tiny_pretraining as tiny
 import tiny_training

@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from data import record_writer
 import feature_files
-import record_writer
 
 LENGTHS = [5, 3, 9, 4, 7]
 

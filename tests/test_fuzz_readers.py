@@ -12,14 +12,14 @@ import pytest
 
 import classification
 import classification_tasks
+from data import files
+from data import json_items
+from data import tables
 import exported_model
-import files
 import fuzzing
-import json_items
 import multiple_choice
 import request_lines
 import squad
-import tables
 import tagging
 
 pytestmark = pytest.mark.fuzz

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-import files
+from data import files
 import plots
 
 pytest.importorskip("matplotlib", reason="requirements-plots.txt")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import record_writer
+from data import record_writer
 import records
 import tiny_pretraining as tiny
 

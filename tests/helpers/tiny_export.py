@@ -8,7 +8,7 @@ import sys
 import keras
 
 import checkpoints
-import files
+from data import files
 import heads
 import modeling
 import paths

@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 
+from data import record_writer
 import program_flags
-import record_writer
 
 SEQUENCE, PREDICTIONS, VOCABULARY = 16, 4, 40
 CONFIG = {

@@ -28,9 +28,9 @@ from typing import BinaryIO, NamedTuple
 import uuid
 import zipfile
 
-import files
-import pretraining_data
-import record_writer
+from data import files
+from data import pretraining_data
+from data import record_writer
 
 # It says at every import that it misses parts of Google's cloud.
 logging.disable(logging.WARNING)
@@ -55,12 +55,18 @@ finally:
 COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
 
 _OUTCOME = "outcome"  # Name of the file in which the pipeline leaves it.
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_SERVE = (
+  f"import sys; sys.path[0] = {_ROOT!r}; "
+  "from data import pretraining_pipeline; pretraining_pipeline.serve()"
+)
 # What workers on other machines need of ours.
 _MODULES = (
-  "files",
-  "pretraining_data",
-  "pretraining_pipeline",
-  "record_writer",
+  "data/__init__",
+  "data/files",
+  "data/pretraining_data",
+  "data/pretraining_pipeline",
+  "data/record_writer",
   "tokenization",
 )
 
@@ -463,7 +469,7 @@ def _local_runner(
   environment = None
   if direct.direct_num_workers != 1 and mode != "multi_threading":
     direct.direct_running_mode = "in_memory"  # Keeps the one made here.
-    command = shlex.join([sys.executable, os.path.abspath(__file__)])
+    command = shlex.join([sys.executable, "-c", _SERVE])
     environment = environments.SubprocessSDKEnvironment.from_command_string(
       f"exec {command}"
     )
@@ -481,10 +487,9 @@ def pack_modules(folder: str) -> str:
   Returns:
     Its path.
   """
-  source = os.path.dirname(os.path.abspath(__file__))
   contents = {}
   for module in _MODULES:
-    with open(os.path.join(source, f"{module}.py"), "rb") as file:
+    with open(os.path.join(_ROOT, f"{module}.py"), "rb") as file:
       contents[f"{module}.py"] = file.read()
   # Other code is another version: no worker keeps an old one.
   digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
@@ -532,7 +537,7 @@ def _run(pipeline: beam.Pipeline) -> None:
     raise OSError(f"Apache Beam: the pipeline ended as {state}")
 
 
-def _serve() -> None:
+def serve() -> None:
   """Works for the runner that started this file as a process of its own."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for our parent.
   handler = logging.StreamHandler()
@@ -548,7 +553,3 @@ def _die_with_parent() -> None:
   while os.getppid() == parent:
     time.sleep(1)
   os._exit(1)
-
-
-if __name__ == "__main__":
-  _serve()

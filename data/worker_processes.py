@@ -2,7 +2,7 @@
 
 A process is started afresh and imports only the function's own module: not the
 program, which may have imported TensorFlow, with its seconds, its memory and
-its threads that no fork survives. The same file is what runs in them.
+its threads that no fork survives.
 """
 
 import collections
@@ -24,6 +24,13 @@ from typing import Any, NamedTuple
 # Tasks sent to a process whose results are not yet taken: one to work on, and
 # the next one, for which it then need not wait.
 _AHEAD = 2
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The root replaces the working folder, where a file may be named as a module of
+# Python.
+_SERVE = (
+  f"import sys; sys.path[0] = {_ROOT!r}; from data import worker_processes; "
+  "worker_processes.serve()"
+)
 
 
 class Maker(NamedTuple):
@@ -96,7 +103,7 @@ class _Process:
 
   def __init__(self, maker: Maker):
     self._process = subprocess.Popen(
-      [sys.executable, os.path.abspath(__file__)],
+      [sys.executable, "-c", _SERVE],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       # Ctrl-C is for the parent; at its end the pipe ends, and so does this.
@@ -156,8 +163,3 @@ def serve() -> None:
       result = False, error
     pickle.dump(result, target, pickle.HIGHEST_PROTOCOL)
     target.flush()
-
-
-if __name__ == "__main__":
-  # Pickles name the class by its module, not by __main__.
-  importlib.import_module("worker_processes").serve()

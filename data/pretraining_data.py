@@ -23,7 +23,7 @@ import random
 import signal
 from typing import NamedTuple
 
-import record_writer
+from data import record_writer
 
 _LONGEST_CACHED_SHUFFLE = 1024
 _MIN_SEQ_LENGTH = 5  # [CLS] a [SEP] b [SEP]

@@ -1,4 +1,4 @@
-"""Tests of files.py."""
+"""Tests of data/files.py."""
 
 import errno
 import gzip
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-import files
+from data import files
 
 
 def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
@@ -173,7 +173,9 @@ def test_remote_paths_go_through_tensorflow():
 
 
 def test_importing_files_does_not_import_tensorflow():
-  code = "import sys, files; assert 'tensorflow' not in sys.modules"
+  code = (
+    "import sys; from data import files; assert 'tensorflow' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)
 
 

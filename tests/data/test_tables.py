@@ -1,4 +1,4 @@
-"""Tests of tables.py."""
+"""Tests of data/tables.py."""
 
 import doctest
 import gzip
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import tables
+from data import tables
 
 
 @pytest.fixture
@@ -37,7 +37,10 @@ def test_docstring_examples():
 
 
 def test_importing_does_not_import_tensorflow():
-  code = "import sys, tables; assert 'tensorflow' not in sys.modules"
+  code = (
+    "import sys; from data import tables; "
+    "assert 'tensorflow' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Tests of pretraining_data.py."""
+"""Tests of data/pretraining_data.py."""
 
 import importlib.util
 import json
@@ -9,14 +9,14 @@ import random
 import subprocess
 import sys
 
-import pytest
-
-import files
-import paths
-import pretraining_data
 from pretraining_data import Generator
 from pretraining_data import Settings
-import record_writer
+import pytest
+
+from data import files
+from data import pretraining_data
+from data import record_writer
+import paths
 import tokenization
 
 VOCAB = {
@@ -84,7 +84,10 @@ class Scripted(Generator):
 
 
 def test_importing_does_not_import_tensorflow():
-  code = "import sys, pretraining_data; assert 'tensorflow' not in sys.modules"
+  code = (
+    "import sys; from data import pretraining_data; "
+    "assert 'tensorflow' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-import files
-import json_items
+from data import files
+from data import json_items
 
 LIST = [1, 22, {"a": "é中\n\\"}, [], "x", None, -3.5e7]
 TEXT = json.dumps({"v": {"data": 1}, "data": LIST, "w": 12}, indent=1)

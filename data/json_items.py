@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-import files
+from data import files
 
 _WHITESPACE = re.compile(r"[ \t\r\n]*")
 # Behind a number it may be the beginning of more of it: of 1.5, of 1e-5.

@@ -1,4 +1,4 @@
-"""Tests of record_writer.py: TensorFlow must read what it writes."""
+"""Tests of data/record_writer.py: TensorFlow must read what it writes."""
 
 import doctest
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-import record_writer
+from data import record_writer
 
 
 def test_docstring_examples():
@@ -15,7 +15,10 @@ def test_docstring_examples():
 
 
 def test_importing_does_not_import_tensorflow():
-  code = "import sys, record_writer; assert 'tensorflow' not in sys.modules"
+  code = (
+    "import sys; from data import record_writer; "
+    "assert 'tensorflow' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -18,8 +18,8 @@ import zipfile
 
 import numpy as np
 
-import files
-import record_writer
+from data import files
+from data import record_writer
 
 FORMATS = ("jsonl", "npz", "tfrecord")
 

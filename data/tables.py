@@ -15,7 +15,7 @@ import re
 import sys
 from typing import Any, NamedTuple
 
-import files
+from data import files
 
 Column = str | int  # By its name, or by its number from 0; -1 is the last.
 

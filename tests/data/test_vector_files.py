@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import vector_files
+from data import vector_files
 
 LAYERS = [-1, -2]
 TOKENS = ["[CLS]", "caf\u00e9", "[SEP]"]

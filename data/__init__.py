@@ -1,0 +1,1 @@
+"""Files, tables and records: read and written without TensorFlow."""
