@@ -371,9 +371,9 @@ def find_init_checkpoint() -> str:
     ValueError: there is none, or it is a folder of Hugging Face's whose model
       computes something else than --bert_config_file says.
   """
-  import checkpoints
-  import huggingface
   import modeling
+  from weights import checkpoints
+  from weights import huggingface
 
   prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
   if huggingface.is_folder(prefix):
@@ -404,7 +404,7 @@ def load_weights(folder: str, variables) -> int:
   Raises:
     ValueError: if the checkpoint does not fit the model.
   """
-  import checkpoints
+  from weights import checkpoints
 
   step = checkpoints.restore(folder, variables)
   if step is not None:

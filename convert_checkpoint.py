@@ -14,9 +14,9 @@ from absl import flags
 import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
-import checkpoints
-import conversion
-import huggingface
+from weights import checkpoints
+from weights import conversion
+from weights import huggingface
 
 FLAGS = flags.FLAGS
 

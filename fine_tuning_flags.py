@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
 import common_flags
 from data import files
 import feature_files
@@ -22,6 +21,7 @@ import modeling
 import optimization
 import tokenization
 import training
+from weights import checkpoints
 
 FLAGS = flags.FLAGS
 

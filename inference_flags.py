@@ -9,13 +9,13 @@ import sys
 from absl import flags
 import tensorflow as tf
 
-import checkpoints
 import common_flags
 from data import files
 from data import progress
 import fine_tuning_flags
 import modeling
 import text_inputs
+from weights import checkpoints
 
 FLAGS = flags.FLAGS
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-import checkpoints
 from data import files
+from weights import checkpoints
 
 _EVALUATIONS = "evaluations.jsonl"
 

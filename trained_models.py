@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 
-import checkpoints
 import classification
 import classification_results
 from data import files
@@ -16,6 +15,7 @@ import heads
 import model_selection
 import modeling
 import training
+from weights import checkpoints
 
 QUESTION_ANSWERING = "question_answering"
 TAGGING = "tagging"

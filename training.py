@@ -27,12 +27,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
 from data import progress
 import memory
 import model_selection
 import optimization
 import recomputation
+from weights import checkpoints
 
 Features = dict[str, tf.Tensor]
 LossFn = Callable[

@@ -168,11 +168,11 @@ def write_weights(workload: Workload) -> None:
   """Writes what a training of a classifier leaves."""
   import keras
 
-  import checkpoints
   from data import files
   import heads
   import modeling
   import training
+  from weights import checkpoints
 
   keras.utils.set_random_seed(contest.SEED)
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)

@@ -10,7 +10,6 @@ import zlib
 import pytest
 import tensorflow as tf
 
-import checkpoints
 from data import record_writer
 import model_selection
 import program_flags
@@ -18,6 +17,7 @@ import records
 import tiny_pretraining as tiny
 import tiny_training
 import training
+from weights import checkpoints
 
 DATA, INDEX = "data-00000-of-00001", "index"
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)

@@ -16,11 +16,11 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.util import saved_tensor_slice_pb2
 
-import checkpoints
 import fuzzing
 import modeling
-import safetensors_files
 import tiny_index
+from weights import checkpoints
+from weights import safetensors_files
 
 pytestmark = pytest.mark.fuzz
 

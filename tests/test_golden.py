@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import heads
 import modeling
 import optimization
 import paths
 import run_pretraining
 import training
+from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden"
 CASES = ["gelu", "relu"]

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-import checkpoints
 import tiny_pretraining as tiny
+from weights import checkpoints
 
 STEPS = 600
 # So large that a checkpoint of 16 MB takes a part of the time that shows.

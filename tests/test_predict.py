@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import export_flags
 import export_saved_model
 import exported_model
@@ -32,6 +31,7 @@ import tiny_masked_lm
 import tokenization
 import trained_models
 import training
+from weights import checkpoints
 
 LONG = "the film was very good and a plot the cast was very very bad"
 

@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 
-import checkpoints
 import paths
 import program_flags
 import tiny_classification as tiny
+from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
 # Enough to learn the tiny task without a fault.

@@ -13,12 +13,12 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import common_flags
 import paths
 import program_flags
 import run_pretraining
 import tiny_pretraining as tiny
+from weights import checkpoints
 import workers
 
 FLAGS_TABLE = paths.SHARED / "FLAGS.md"

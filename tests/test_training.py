@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import heads
 import modeling
 import prediction
 import replicas
 import tiny_training
+from weights import checkpoints
 
 
 def assert_equal_within(a, b, tolerance):

@@ -12,12 +12,12 @@ transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf  # noqa: E402
 
-import checkpoints  # noqa: E402
-import conversion  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import tokenization  # noqa: E402
 import training  # noqa: E402
+from weights import checkpoints  # noqa: E402
+from weights import conversion  # noqa: E402
 
 SIZES = {
   "vocab_size": 30,

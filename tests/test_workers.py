@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import extract_features
 import fill_mask
 import modeling
@@ -16,6 +15,7 @@ import replicas
 import tiny_classification
 import tiny_masked_lm
 import tiny_programs
+from weights import checkpoints
 import workers
 
 # Whose gradients are rounding alone: a softmax is over what they are added to.

@@ -12,11 +12,11 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
 import records
 import tiny_masked_lm
 import tiny_pretraining
 import training
+from weights import checkpoints
 
 
 def restore(out: str, whole: str) -> None:

@@ -7,13 +7,13 @@ import sys
 
 import keras
 
-import checkpoints
 from data import files
 import heads
 import modeling
 import paths
 import tiny_classification
 import training
+from weights import checkpoints
 
 LABELS = ["neg", "pos"]
 

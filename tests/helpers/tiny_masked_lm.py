@@ -1,10 +1,10 @@
 """A tiny BERT of random weights with its masked-LM head, for the tests."""
 
-import checkpoints
 import heads
 import modeling
 import tiny_classification
 import training
+from weights import checkpoints
 
 VOCABULARY = tiny_classification.VOCABULARY
 SEQUENCE = tiny_classification.SEQUENCE

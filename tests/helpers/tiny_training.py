@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
 import heads
 import modeling
 import optimization
 import run_pretraining
 import training
+from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
   vocab_size=40,

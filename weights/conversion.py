@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import checkpoints
 import classification
 from data import files
-import huggingface
 import modeling
+from weights import checkpoints
+from weights import huggingface
 
 _SLOT = re.compile(r"/adam_[mv]$")
 _POSITIONS = "bert/embeddings/position_embeddings"

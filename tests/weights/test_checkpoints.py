@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
 
-import checkpoints
 import heads
 import modeling
 import paths
 import tiny_index
 import training
+from weights import checkpoints
 
 DATA = paths.SHARED / "data/checkpoints"
 needs_data = pytest.mark.skipif(

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import checkpoints
-import conversion
 import convert_checkpoint
 import extract_features
 import fine_tuning_flags
 import heads
-import huggingface
 import modeling
 import paths
 import program_flags
-import safetensors_files
 import training
+from weights import checkpoints
+from weights import conversion
+from weights import huggingface
+from weights import safetensors_files
 
 needs_data = pytest.mark.skipif(
   not paths.SHARED.is_dir(), reason=f"no checkpoints in {paths.SHARED}"

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import checkpoint_index
 from data import files
-import huggingface
+from weights import checkpoint_index
+from weights import huggingface
 
 # What a checkpoint may hold beyond a model: the state of its training.
 _TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
-import checkpoints
 import tiny_index
+from weights import checkpoints
 
 HEADER = tiny_index.make_header()
 ENTRIES = [(b"", HEADER), (b"a", tiny_index.make_entry([2]))]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-import safetensors_files
+from weights import safetensors_files
 
 
 def write_raw(path, header, data=b""):

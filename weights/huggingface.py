@@ -21,7 +21,7 @@ import numpy as np
 
 from data import files
 import modeling
-import safetensors_files
+from weights import safetensors_files
 
 WEIGHTS = "model.safetensors"
 GOOGLE_ONLY = "google_only.safetensors"

@@ -1,0 +1,1 @@
+"""Checkpoints in the formats of BERT, read and written."""
