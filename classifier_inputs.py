@@ -20,8 +20,8 @@ import classification
 import classification_results
 from data import files
 import feature_files
-import prediction
 import tokenization
+from training import prediction
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1

@@ -92,7 +92,7 @@ def _describe_failure(error: Exception) -> str | None:
     )
   fault = str(error) if isinstance(error, MemoryError) else None
   if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
-    import memory
+    from training import memory
 
     fault = memory.describe_fault(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
@@ -101,9 +101,9 @@ def _describe_failure(error: Exception) -> str | None:
 def _is_of_lost_worker(error: Exception) -> bool:
   if "distribution" not in FLAGS or FLAGS.distribution != "multi_worker":
     return False
-  import training
+  from training import loop
 
-  return isinstance(error, training.LOST_WORKER_ERRORS)
+  return isinstance(error, loop.LOST_WORKER_ERRORS)
 
 
 def define_model_flags() -> None:
@@ -445,10 +445,10 @@ def private_folder(folder: str, strategy) -> Iterator[str]:
 
 
 def training_plan(folder: str, num_train_steps: int):
-  """Makes the `training.TrainingPlan` of the flags."""
-  import training
+  """Makes the `loop.TrainingPlan` of the flags."""
+  from training import loop
 
-  return training.TrainingPlan(
+  return loop.TrainingPlan(
     output_dir=folder,
     num_train_steps=num_train_steps,
     train_batch_size=FLAGS.train_batch_size,

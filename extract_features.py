@@ -22,10 +22,10 @@ import tensorflow as tf
 from data import vector_files
 import inference_flags
 import modeling
-import prediction
 import text_inputs
 import tokenization
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -163,7 +163,7 @@ def make_extractor() -> Extractor:
   with strategy.scope():
     model = modeling.BertModel(config, common_flags.compute_dtype())
   inference_flags.load_weights(
-    training.model_variables(model),
+    loop.model_variables(model),
     # Nothing is above the layers: heads, and the pooler they may do without.
     optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
   )

@@ -24,9 +24,9 @@ import tensorflow as tf
 from data import files
 from data import progress
 from data import record_writer
-import prediction
 import records
-import training
+from training import loop
+from training import prediction
 
 # So many batches are shuffled rows first and sorted by length then. More pad
 # less, fewer mix better; but never more than a quarter of the rows.
@@ -235,11 +235,11 @@ def _size(path: str) -> int:
 
 def training_source(
   features: FeatureFile,
-  parse: Callable[[tf.Tensor], training.Features],
+  parse: Callable[[tf.Tensor], loop.Features],
   batch_size: int,
   seed: int,
   describe_example: Callable[[int], str],
-) -> training.TrainingInput:
+) -> loop.TrainingInput:
   """Makes the endless rows that a model is trained on.
 
   Args:
@@ -249,7 +249,7 @@ def training_source(
     seed: decides their order.
     describe_example: says where an example, by its index, is from.
   """
-  return training.TrainingInput(
+  return loop.TrainingInput(
     rows=functools.partial(features.training_rows, batch_size, seed),
     parse=parse,
     describe_row=lambda row: describe_example(int(features.examples[row])),
@@ -261,7 +261,7 @@ def predict(
   predictor: prediction.Predictor,
   features: FeatureFile,
   order: list[np.ndarray],
-  parse: Callable[[tf.Tensor], training.Features],
+  parse: Callable[[tf.Tensor], loop.Features],
 ) -> dict[str, np.ndarray]:
   """Predicts rows and puts the results in the order of the file.
 
@@ -275,7 +275,7 @@ def predict(
     One array per result, [rows, ...].
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
-  with training.explained_errors(features):
+  with loop.explained_errors(features):
     results = predictor(features.batches(order, parse), total=len(indices))
   return {name: result[first] for name, result in results.items()}
 
@@ -361,7 +361,7 @@ def make_parser(
   per_token: Sequence[str] = (),
   spec: records.Spec | None = None,
   limits: records.Limits | None = None,
-) -> Callable[[tf.Tensor], training.Features]:
+) -> Callable[[tf.Tensor], loop.Features]:
   """Returns the function from serialized rows, string [B], to features.
 
   Args:

@@ -22,10 +22,10 @@ from data import files
 import heads
 import inference_flags
 import masked_words
-import prediction
 import text_inputs
 import tokenization
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -92,7 +92,7 @@ def make_masked_words() -> masked_words.MaskedWords:
   with strategy.scope():
     model = heads.PretrainingModel(config, common_flags.compute_dtype())
   inference_flags.load_weights(
-    training.model_variables(model),
+    loop.model_variables(model),
     # The heads of other tasks, and what leads to the next sentence.
     lambda name: not name.startswith("bert/") or "/pooler/" in name,
     head="cls/predictions/",

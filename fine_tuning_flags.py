@@ -16,11 +16,11 @@ import tensorflow as tf
 import common_flags
 from data import files
 import feature_files
-import model_selection
 import modeling
 import optimization
 import tokenization
-import training
+from training import loop
+from training import model_selection
 from weights import checkpoints
 
 FLAGS = flags.FLAGS
@@ -191,7 +191,7 @@ def load_trained_weights(
   Raises:
     ValueError: the checkpoint does not fit the model, or none is there.
   """
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   if will_train:
     return common_flags.load_weights(folder, variables)
   step = model_selection.restore_best(folder, variables)
@@ -388,24 +388,24 @@ def _training_file(folder):
 
 def fine_tune(
   run: Run,
-  loss_fn: training.LossFn,
+  loss_fn: loop.LossFn,
   split: Split,
-  parse: Callable[[tf.Tensor], training.Features],
+  parse: Callable[[tf.Tensor], loop.Features],
   metric: str,
   evaluate: Callable[[int], Mapping[str, float]],
-) -> training.TrainingResult:
+) -> loop.TrainingResult:
   """Trains as the flags say, and restores the best weights if some are.
 
   Args:
     run: the model, and where to leave its checkpoints.
-    loss_fn: see `training.train`.
+    loss_fn: see `loop.train`.
     split: what to train on.
     parse: from its serialized rows, string [B], to features.
     metric: decides which weights are best; from `best_metric`.
     evaluate: scores the model at a step.
 
   Returns:
-    The `training.TrainingResult`; its step is that of the weights.
+    The `loop.TrainingResult`; its step is that of the weights.
 
   Raises:
     ValueError: not one batch is to be trained on.
@@ -426,14 +426,14 @@ def fine_tune(
   source = feature_files.training_source(
     split.features, parse, batch_size, run.seed, split.describe
   )
-  result = training.train(
+  result = loop.train(
     run.strategy, run.model, optimizer, loss_fn, source, plan, evaluate, history
   )
   if not history or result.signal:
     return result
-  training.wait_for_workers(run.strategy)
+  loop.wait_for_workers(run.strategy)
   best = model_selection.restore_best(
-    run.folder, training.model_variables(run.model)
+    run.folder, loop.model_variables(run.model)
   )
   if best is None:
     return result

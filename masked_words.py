@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import prediction
 import text_inputs
 import tokenization
+from training import prediction
 
 MASK = "[MASK]"
 _RESULTS = ("ids", "probabilities", "log_prob")

@@ -572,7 +572,7 @@ class Encoder(keras.layers.Layer):
       EncoderLayer(config, name=f"layer_{i}", dtype=self.dtype_policy)
       for i in range(config.num_hidden_layers)
     ]
-    # How to call a block; recomputation.py puts another way in its place.
+    # How to call a block; training/recomputation.py puts in another way.
     self.call_block = lambda block, *inputs: block(*inputs)
 
   def build(self, input_shape=None):

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import feature_files
 import multiple_choice
-import prediction
 import tokenization
+from training import prediction
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1

@@ -24,8 +24,8 @@ import classifier_inputs
 import fine_tuning_flags
 import heads
 import modeling
-import prediction
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -50,7 +50,7 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed, problem, class_weights):
-  """Sums the losses over a batch; see `training.LossFn`.
+  """Sums the losses over a batch; see `loop.LossFn`.
 
   Args:
     model, features, seed: see there.
@@ -84,7 +84,7 @@ class Run(NamedTuple):
   strategy: tf.distribute.Strategy
   model: keras.Model
   inputs: classifier_inputs.Inputs
-  parse: Callable[[tf.Tensor], training.Features]
+  parse: Callable[[tf.Tensor], loop.Features]
   predictor: prediction.Predictor
   folder: str
   seed: int
@@ -103,7 +103,7 @@ def prepare(strategy, config, task, folder, private, seed) -> Run:
   return Run(strategy, model, inputs, parse, predictor, folder, seed)
 
 
-def train(run: Run) -> training.TrainingResult:
+def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   data = run.inputs.train
   weights = classifier_flags.class_weights(data.features.facts["label_counts"])
@@ -180,7 +180,7 @@ def main() -> int | None:
         scores[seed] = write_evaluations(run, step)
       if FLAGS.do_predict:
         write_predictions(run)
-      training.wait_for_workers(strategy)
+      loop.wait_for_workers(strategy)
   if FLAGS.seeds and scores:
     print(classification_results.format_seeds(scores, metric))
 

@@ -22,8 +22,8 @@ import modeling
 import multiple_choice
 import multiple_choice_flags
 import multiple_choice_inputs
-import prediction
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -59,7 +59,7 @@ def predict(model, features) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `training.LossFn`."""
+  """Sums the losses over a batch; see `loop.LossFn`."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     features["label_ids"][:, 0], compute_logits(model, features, seed)
   )
@@ -91,7 +91,7 @@ def prepare(strategy, config, paths, private) -> Run:
   return Run(strategy, config, model, inputs, predictor, folder, FLAGS.seed)
 
 
-def train(run: Run) -> training.TrainingResult:
+def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   split = run.inputs.train
   return fine_tuning_flags.fine_tune(
@@ -155,7 +155,7 @@ def main() -> int | None:
       write_evaluation(run, step)
     if FLAGS.do_predict:
       write_predictions(run)
-    training.wait_for_workers(strategy)
+    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

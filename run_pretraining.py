@@ -22,9 +22,9 @@ import heads
 import metrics
 import modeling
 import optimization
-import prediction
 import records
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -93,7 +93,7 @@ def _compare_guesses(logits, labels):
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses of section 3.1 over a batch; see `training.LossFn`."""
+  """Sums the losses of section 3.1 over a batch; see `loop.LossFn`."""
   rows = compare(model, features, seed)
   weights = rows["masked_lm_weights"]
   tokens = tf.reduce_sum(weights)
@@ -116,7 +116,7 @@ def evaluate(predictor, data) -> dict[str, float]:
     # The original starts over where the records end; its scores depend on it.
     rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
   batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
-  with training.explained_errors(data.source):
+  with loop.explained_errors(data.source):
     rows = predictor(batches)
   return metrics.pretraining_metrics(rows, FLAGS.eval_batch_size)
 
@@ -125,8 +125,8 @@ class Data(NamedTuple):
   """The records of a run."""
 
   eval_files: list[str]
-  parse: Callable[[tf.Tensor], training.Features]
-  source: training.TrainingInput
+  parse: Callable[[tf.Tensor], loop.Features]
+  source: loop.TrainingInput
 
 
 def read_data(config: modeling.BertConfig) -> Data:
@@ -148,7 +148,7 @@ def read_data(config: modeling.BertConfig) -> Data:
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
-  source = training.TrainingInput(
+  source = loop.TrainingInput(
     rows=functools.partial(records.training_dataset, train_files, FLAGS.seed),
     parse=parse,
     describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
@@ -168,7 +168,7 @@ def main() -> int | None:
   keras.utils.set_random_seed(FLAGS.seed)
   with strategy.scope():
     model = heads.PretrainingModel(config, common_flags.compute_dtype())
-  step = common_flags.load_weights(folder, training.model_variables(model))
+  step = common_flags.load_weights(folder, loop.model_variables(model))
   common_flags.write_config(folder, config, strategy)
   predictor = prediction.Predictor(strategy, model, compare)
 
@@ -184,7 +184,7 @@ def main() -> int | None:
         FLAGS.num_warmup_steps,
       )
     plan = common_flags.training_plan(folder, FLAGS.num_train_steps)
-    step, interrupted_by = training.train(
+    step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
     if interrupted_by:
@@ -193,7 +193,7 @@ def main() -> int | None:
     results = evaluate_at(step)  # By all workers; the chief writes.
     if strategy.extended.should_checkpoint:
       common_flags.write_eval_results(folder, step, results)
-  training.wait_for_workers(strategy)
+  loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import tensorflow as tf
 import fine_tuning_flags
 import heads
 import modeling
-import prediction
 import squad_flags
 import squad_inputs
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -60,7 +60,7 @@ def predict(model, features) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `training.LossFn`.
+  """Sums the losses over a batch; see `loop.LossFn`.
 
   The loss of a window is the mean cross entropy of its start and its end.
   """
@@ -104,7 +104,7 @@ def prepare(strategy, config, private) -> Run:
   )
 
 
-def train(run: Run) -> training.TrainingResult:
+def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   return fine_tuning_flags.fine_tune(
     run,
@@ -164,7 +164,7 @@ def main() -> int | None:
         return 128 + interrupted_by
     if FLAGS.do_predict:
       write_predictions(run)
-    training.wait_for_workers(strategy)
+    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

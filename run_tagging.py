@@ -20,11 +20,11 @@ import tensorflow as tf
 import fine_tuning_flags
 import heads
 import modeling
-import prediction
 import tagging_flags
 import tagging_inputs
 import tagging_results
-import training
+from training import loop
+from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -78,7 +78,7 @@ def predict(model, features) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over the words of a batch; see `training.LossFn`."""
+  """Sums the losses over the words of a batch; see `loop.LossFn`."""
   _, losses, known = compute_losses(model, features, seed)
   weights = tf.cast(known, tf.float32)
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
@@ -90,7 +90,7 @@ class Run(NamedTuple):
   strategy: tf.distribute.Strategy
   model: keras.Model
   inputs: tagging_flags.Inputs
-  parse: Callable[[tf.Tensor], training.Features]
+  parse: Callable[[tf.Tensor], loop.Features]
   predictor: prediction.Predictor
   folder: str
   seed: int
@@ -111,7 +111,7 @@ def prepare(strategy, config, sources, private) -> Run:
   return Run(strategy, model, inputs, parse, predictor, folder, FLAGS.seed)
 
 
-def train(run: Run) -> training.TrainingResult:
+def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   return fine_tuning_flags.fine_tune(
     run,
@@ -175,7 +175,7 @@ def main() -> int | None:
       write_evaluation(run, step)
     if FLAGS.do_predict:
       write_predictions(run)
-    training.wait_for_workers(strategy)
+    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ import tensorflow as tf
 import answer_metrics
 from data import worker_processes
 import feature_files
-import prediction
 import records
 import squad
 import squad_answers
 import squad_features
-import training
+from training import loop
+from training import prediction
 
 # Changed whenever other features are made of the same input.
 _FEATURES_VERSION = 1
@@ -167,7 +167,7 @@ def make_parser(
   vocab_size: int,
   type_vocab_size: int,
   is_static: bool,
-) -> Callable[[tf.Tensor], training.Features]:
+) -> Callable[[tf.Tensor], loop.Features]:
   """Returns the function from serialized rows, string [B], to features.
 
   Args:
@@ -192,7 +192,7 @@ def make_parser(
 def compute_logits(
   predictor: prediction.Predictor,
   split: Split,
-  parse: Callable[[tf.Tensor], training.Features],
+  parse: Callable[[tf.Tensor], loop.Features],
   order: list[np.ndarray],
   folder: str,
 ) -> np.ndarray:
@@ -214,7 +214,7 @@ def compute_logits(
     shape = (2, len(features), split.settings.max_seq_length)
     logits = np.memmap(file, np.float32, "w+", shape=shape)
   batches = features.batches(order, parse)
-  with training.explained_errors(features):
+  with loop.explained_errors(features):
     results = predictor.iterate(batches, total=len(features))
     for rows, result in zip(order, results, strict=True):
       logits[0, rows] = result["start_logits"]

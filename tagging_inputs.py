@@ -14,9 +14,9 @@ import numpy as np
 from data import tables
 import feature_files
 import metrics
-import prediction
 import tagging
 import tokenization
+from training import prediction
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
-import prediction
 import tokenization
+from training import prediction
 
 _Item = TypeVar("_Item")
 

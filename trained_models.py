@@ -12,9 +12,9 @@ import classification
 import classification_results
 from data import files
 import heads
-import model_selection
 import modeling
-import training
+from training import loop
+from training import model_selection
 from weights import checkpoints
 
 QUESTION_ANSWERING = "question_answering"
@@ -93,7 +93,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   )
   labels = _read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   step = model_selection.restore_best(folder, variables)
   is_best = step is not None
   if not is_best:
@@ -173,7 +173,7 @@ def load_pretrained(
   model = make(config)
   checkpoints.load(
     prefix,
-    training.model_variables(model),
+    loop.model_variables(model),
     optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
   )
   return TrainedModel(kind, config, model, do_lower_case, weights=prefix)

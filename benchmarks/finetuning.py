@@ -195,7 +195,7 @@ def make_our_training(
   import feature_files
   import optimization
   import run_classifier
-  import training
+  from training import loop
 
   model, inputs, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
@@ -208,13 +208,13 @@ def make_our_training(
   source = feature_files.training_source(
     inputs.train.features, parse, size, contest.SEED, inputs.train.describe
   )
-  plan = training.TrainingPlan("", 100000, size)
+  plan = loop.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)
   distribute = functools.partial(
-    training._distribute, strategy, source, plan, first
+    loop._distribute, strategy, source, plan, first
   )
-  train_steps = training._make_train_steps(
+  train_steps = loop._make_train_steps(
     strategy,
     model,
     optimizer,
@@ -224,7 +224,7 @@ def make_our_training(
       class_weights=tf.ones([inputs.options.num_outputs]),
     ),
     plan,
-    training._make_global_step(strategy),
+    loop._make_global_step(strategy),
     distribute()[1],
   )
   count = workload.padded_batches if is_padded else workload.batches
@@ -239,8 +239,8 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
 
   import classifier_inputs
   import feature_files
-  import prediction
   import run_classifier
+  from training import prediction
 
   model, inputs, config = make_our_model(workload, precision)
   parse = classifier_inputs.make_parser(

@@ -1,19 +1,20 @@
 """Measures the memory of training, and the largest batches that fit into some.
 
-  python benchmarks/memory.py
+  python benchmarks/training/memory.py
 
 Fine-tunes a classifier with random weights, as run_classifier.py does. Each
 measurement is the most memory that a new process has had after its updates,
 TensorFlow's own 0.6 GB included; one process runs at a time, and is killed as
 soon as it has more than it may. First BERT-Base on 8 x 512 tokens, with and
 without --recompute: memory and time of an update. Then the largest batches: the
-estimate of memory.py is where the search begins, the batch found has run, and
-the next larger one has not fitted. Batches above 16 are in steps of an eighth.
+estimate of training/memory.py is where the search begins, the batch found has
+run, and the next larger one has not fitted. Batches above 16 are in steps of an
+eighth.
 
 What fits only with --recompute takes minutes a measurement; all that the README
 shows takes hours:
 
-  python benchmarks/memory.py --models=base,large \
+  python benchmarks/training/memory.py --models=base,large \
     --lengths=64,128,256,320,384,512 --recompute=false,true
 
 Linux only.
@@ -99,9 +100,9 @@ def make_step(workload: Workload) -> contest.Turn:
   import heads
   import modeling
   import optimization
-  import recomputation
   import run_classifier
-  import training
+  from training import loop
+  from training import recomputation
 
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
@@ -114,7 +115,7 @@ def make_step(workload: Workload) -> contest.Turn:
   features = make_features(workload, config.vocab_size)
   batches = tf.data.Dataset.from_tensors(features).repeat()
   strategy = tf.distribute.get_strategy()
-  train_steps = training._make_train_steps(
+  train_steps = loop._make_train_steps(
     strategy,
     model,
     optimizer,
@@ -123,8 +124,8 @@ def make_step(workload: Workload) -> contest.Turn:
       problem="single_label",
       class_weights=tf.ones([2]),
     ),
-    training.TrainingPlan("", 1000, workload.batch_size),
-    training._make_global_step(strategy),
+    loop.TrainingPlan("", 1000, workload.batch_size),
+    loop._make_global_step(strategy),
     batches.element_spec,
   )
   iterator = iter(batches)
@@ -199,9 +200,9 @@ def read_memory(pid: int) -> float:
 
 
 def estimate_peak(workload: Workload) -> float:
-  """Returns what memory.py says of an update, in gigabytes."""
-  import memory
+  """Returns what training/memory.py says of an update, in gigabytes."""
   import modeling
+  from training import memory
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
@@ -220,7 +221,7 @@ def free_memory() -> float:
   """Returns the memory that processes could have now, in gigabytes."""
   import tensorflow as tf
 
-  import memory
+  from training import memory
 
   found = memory.available(tf.distribute.get_strategy())
   return found[0] / memory.GIGABYTE if found else 0.0

@@ -171,7 +171,7 @@ def write_weights(workload: Workload) -> None:
   from data import files
   import heads
   import modeling
-  import training
+  from training import loop
   from weights import checkpoints
 
   keras.utils.set_random_seed(contest.SEED)
@@ -188,7 +188,7 @@ def write_weights(workload: Workload) -> None:
   }
   (folder / "settings.json").write_text(json.dumps(settings))
   (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
-  checkpoints.save(str(folder), 1, training.model_variables(model), keep=1)
+  checkpoints.save(str(folder), 1, loop.model_variables(model), keep=1)
 
 
 def run_program(name: str, **values: Any) -> None:

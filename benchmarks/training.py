@@ -1,6 +1,6 @@
 """Times a pre-training step against its peers, and its peak memory. Linux only.
 
-  python benchmarks/training.py
+  python benchmarks/training/loop.py
 
 Every contestant runs in a process of its own, one after the other, for several
 rounds. All get the same synthetic batch; a step is everything until the weights
@@ -167,7 +167,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
   import modeling
   import optimization
   import run_pretraining
-  import training
+  from training import loop
 
   config = modeling.BertConfig.from_dict(workload.config)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
@@ -177,13 +177,13 @@ def make_ours(workload: Workload, precision: str) -> Step:
   )
   batches = tf.data.Dataset.from_tensors(make_features(workload)).repeat()
   strategy = tf.distribute.get_strategy()
-  train_steps = training._make_train_steps(
+  train_steps = loop._make_train_steps(
     strategy,
     model,
     optimizer,
     run_pretraining.loss_fn,
-    training.TrainingPlan("", 100000, workload.batch_size),
-    training._make_global_step(strategy),
+    loop.TrainingPlan("", 100000, workload.batch_size),
+    loop._make_global_step(strategy),
     batches.element_spec,
   )
   iterator = iter(batches)

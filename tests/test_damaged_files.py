@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 
 from data import record_writer
-import model_selection
 import program_flags
 import records
 import tiny_pretraining as tiny
 import tiny_training
-import training
+from training import loop
+from training import model_selection
 from weights import checkpoints
 
 DATA, INDEX = "data-00000-of-00001", "index"
@@ -147,7 +147,7 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
     calls.append(count)
     return count, len(calls) > 2
 
-  monkeypatch.setattr(training, "_agree", agree)
+  monkeypatch.setattr(loop, "_agree", agree)
   result = tiny_training.run(tmp_path, 6, iterations_per_loop=1)
   assert result.step == 4
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4
@@ -262,12 +262,12 @@ def test_a_lost_worker_is_one_line(tmp_path):
 
 
 def test_a_lost_worker_is_not_looked_for_in_the_records():
-  source = training.TrainingInput(
+  source = loop.TrainingInput(
     rows=None,
     parse=None,
     describe_row=None,
     find_fault=lambda: pytest.fail("reads all records"),
   )
   with pytest.raises(tf.errors.UnavailableError):
-    with training.explained_errors(source):
+    with loop.explained_errors(source):
       raise tf.errors.UnavailableError(None, None, "Socket closed")

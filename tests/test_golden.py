@@ -12,7 +12,7 @@ import modeling
 import optimization
 import paths
 import run_pretraining
-import training
+from training import loop
 from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden"
@@ -27,9 +27,7 @@ def load_case(name):
   folder = GOLDEN / "model" / name
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   model = heads.PretrainingModel(config)
-  checkpoints.load(
-    str(folder / "bert_model.ckpt"), training.model_variables(model)
-  )
+  checkpoints.load(str(folder / "bert_model.ckpt"), loop.model_variables(model))
   return folder, np.load(folder / "golden.npz"), model
 
 
@@ -72,7 +70,7 @@ def first_example(golden):
     for name in run_pretraining_features(golden)
   }
   rows = tf.data.Dataset.from_tensors((0, b"")).repeat()
-  return training.TrainingInput(
+  return loop.TrainingInput(
     rows=rows.skip,
     parse=lambda serialized: features,
     describe_row=str,
@@ -102,7 +100,7 @@ def test_training_steps(name, tmp_path):
     int(golden["num_train_steps"]),
     int(golden["num_warmup_steps"]),
   )
-  plan = training.TrainingPlan(
+  plan = loop.TrainingPlan(
     output_dir=str(tmp_path),
     num_train_steps=steps,
     train_batch_size=1,
@@ -110,7 +108,7 @@ def test_training_steps(name, tmp_path):
     eval_every_steps=1,
     iterations_per_loop=1,
   )
-  training.train(
+  loop.train(
     tf.distribute.get_strategy(),
     model,
     optimizer,

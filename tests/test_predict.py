@@ -30,7 +30,7 @@ import tiny_export
 import tiny_masked_lm
 import tokenization
 import trained_models
-import training
+from training import loop
 from weights import checkpoints
 
 LONG = "the film was very good and a plot the cast was very very bad"
@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
   model = tiny_export.write_trained(folder)
   # Chances of all sizes, not only near 50 %.
   model.output_weights.assign(20.0 * model.output_weights.value)
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   checkpoints.save(str(folder), 7, variables, keep=1)
   result = tiny_export.export(folder)
   assert result.returncode == 0, result.stderr

@@ -15,7 +15,7 @@ import tensorflow as tf  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import tokenization  # noqa: E402
-import training  # noqa: E402
+from training import loop  # noqa: E402
 from weights import checkpoints  # noqa: E402
 from weights import conversion  # noqa: E402
 
@@ -97,7 +97,7 @@ def assert_same(ours, model, names):
 
 def write_ours(folder, model, config):
   """Writes a model with large random weights, biases included."""
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   source = np.random.default_rng(2)
   for variable in variables.values():
     variable.assign_add(source.normal(0, 0.2, variable.shape))
@@ -146,7 +146,7 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   ours = make_model(config)
   loaded = checkpoints.load(
     checkpoints.find_checkpoint(str(tmp_path)),
-    training.model_variables(ours),
+    loop.model_variables(ours),
     lambda name: "/pooler/" in name or "seq_relationship" in name,
   )
   assert not loaded.unused
@@ -204,7 +204,7 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
     config,
     {
       name: value.numpy()
-      for name, value in training.model_variables(
+      for name, value in loop.model_variables(
         heads.PretrainingModel(config)
       ).items()
     },

@@ -15,7 +15,7 @@ import tensorflow as tf
 import records
 import tiny_masked_lm
 import tiny_pretraining
-import training
+from training import loop
 from weights import checkpoints
 
 
@@ -46,7 +46,7 @@ def read_records(paths: list[str]) -> None:
   spec = records.pretraining_spec(
     tiny_pretraining.SEQUENCE, tiny_pretraining.PREDICTIONS
   )
-  source = training.TrainingInput(
+  source = loop.TrainingInput(
     rows=None,
     parse=None,
     describe_row=None,
@@ -54,7 +54,7 @@ def read_records(paths: list[str]) -> None:
   )
   try:
     records.check_files(paths, spec, {})
-    with training.explained_errors(source):
+    with loop.explained_errors(source):
       rows = records.training_dataset(paths, seed=1).take(300)
       contents = sorted(row.numpy() for _, row in rows)
   except ValueError as error:
@@ -73,7 +73,7 @@ def write(name: str) -> None:
   for path in folder.glob("*ckpt-0*"):
     path.unlink()
   for step in (30, 40):
-    checkpoints.save(name, step, training.model_variables(model), 0)
+    checkpoints.save(name, step, loop.model_variables(model), 0)
   (folder / "texts.txt").write_text("the film was good\n")
   json.loads((folder / "config.json").read_text())
 

@@ -12,7 +12,7 @@ import heads
 import modeling
 import paths
 import tiny_classification
-import training
+from training import loop
 from weights import checkpoints
 
 LABELS = ["neg", "pos"]
@@ -44,7 +44,7 @@ def write_trained(
   }
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
-  checkpoints.save(str(folder), 7, training.model_variables(model), keep=1)
+  checkpoints.save(str(folder), 7, loop.model_variables(model), keep=1)
   return model
 
 

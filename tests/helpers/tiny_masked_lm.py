@@ -3,7 +3,7 @@
 import heads
 import modeling
 import tiny_classification
-import training
+from training import loop
 from weights import checkpoints
 
 VOCABULARY = tiny_classification.VOCABULARY
@@ -25,7 +25,7 @@ def write_model(folder, keep=lambda name: True):
   """
   tiny_classification.write_model(folder)
   model = make_model(folder)
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   kept = {name: value for name, value in variables.items() if keep(name)}
   checkpoints.save(str(folder), 0, kept, keep=0)
   return model

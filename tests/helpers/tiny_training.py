@@ -10,7 +10,7 @@ import heads
 import modeling
 import optimization
 import run_pretraining
-import training
+from training import loop
 from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
@@ -54,7 +54,7 @@ def make_input(table):
     index = tf.strings.to_number(serialized, tf.int32)
     return {name: tf.gather(value, index) for name, value in table.items()}
 
-  return training.TrainingInput(
+  return loop.TrainingInput(
     rows=rows,
     parse=parse,
     describe_row=lambda row: f"row {row}",
@@ -71,7 +71,7 @@ def run(folder, steps, config=CONFIG, strategy=None, source=None, **options):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=6, num_warmup_steps=2
     )
-  plan = training.TrainingPlan(
+  plan = loop.TrainingPlan(
     output_dir=str(folder),
     num_train_steps=steps,
     train_batch_size=8,
@@ -79,7 +79,7 @@ def run(folder, steps, config=CONFIG, strategy=None, source=None, **options):
   )
   source = source or make_input(random_rows(20))
   loss_fn = run_pretraining.loss_fn
-  return training.train(strategy, model, optimizer, loss_fn, source, plan)
+  return loop.train(strategy, model, optimizer, loss_fn, source, plan)
 
 
 def saved(folder, step=6):

@@ -23,10 +23,10 @@ import feature_files  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
-import prediction  # noqa: E402
 import run_classifier  # noqa: E402
 import tiny_classification as tiny  # noqa: E402
-import training  # noqa: E402
+from training import loop  # noqa: E402
+from training import prediction  # noqa: E402
 
 
 def open_inputs(folder):
@@ -59,9 +59,7 @@ def train(inputs, strategy, parts, output_dir):
   parse = classifier_inputs.make_parser(
     inputs.options, config.vocab_size, config.type_vocab_size, False
   )
-  plan = training.TrainingPlan(
-    output_dir, 7, 8, gradient_accumulation_steps=parts
-  )
+  plan = loop.TrainingPlan(output_dir, 7, 8, gradient_accumulation_steps=parts)
   loss_fn = functools.partial(
     run_classifier.loss_fn,
     problem="single_label",
@@ -70,7 +68,7 @@ def train(inputs, strategy, parts, output_dir):
   source = feature_files.training_source(
     inputs.train.features, parse, 8, 1, inputs.train.describe
   )
-  training.train(strategy, model, optimizer, loss_fn, source, plan)
+  loop.train(strategy, model, optimizer, loss_fn, source, plan)
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
   split = inputs.eval[0]
   order = feature_files.batches_by_tokens(split.features.lengths, 50)

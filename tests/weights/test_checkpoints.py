@@ -9,7 +9,7 @@ import heads
 import modeling
 import paths
 import tiny_index
-import training
+from training import loop
 from weights import checkpoints
 
 DATA = paths.SHARED / "data/checkpoints"
@@ -235,7 +235,7 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   model = heads.PretrainingModel(config)
   ours = {
     key: tuple(value.shape)
-    for key, value in training.model_variables(model).items()
+    for key, value in loop.model_variables(model).items()
   }
   extra = {k for k in shapes if k.endswith(("adam_m", "adam_v", "global_step"))}
   theirs = {k: v for k, v in shapes.items() if k not in extra}

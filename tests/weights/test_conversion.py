@@ -16,7 +16,7 @@ import heads
 import modeling
 import paths
 import program_flags
-import training
+from training import loop
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
@@ -50,7 +50,7 @@ def write_google(folder, model=None, slots=False, **others):
   """Writes a checkpoint and the files beside it; returns its values."""
   folder.mkdir(exist_ok=True)
   model = model or heads.PretrainingModel(CONFIG)
-  variables = dict(training.model_variables(model))
+  variables = dict(loop.model_variables(model))
   source = np.random.default_rng(1)
   for variable in variables.values():
     variable.assign(source.normal(size=variable.shape))
@@ -206,7 +206,7 @@ def test_float16_rounds_weights_and_no_slots(tmp_path):
   )
   settings = json.loads((tmp_path / "hf/config.json").read_text())
   assert settings["dtype"] == "float16"
-  variables = training.model_variables(heads.PretrainingModel(CONFIG))
+  variables = loop.model_variables(heads.PretrainingModel(CONFIG))
   checkpoints.load(str(tmp_path / "hf"), variables)  # Widened.
 
 
@@ -638,7 +638,7 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
         fine_tuning_flags.load_trained_weights(
           str(tmp_path / "out"), model, will_train
         )
-      return training.model_variables(model)
+      return loop.model_variables(model)
 
   variables = program_flags.run_main(
     Program,
@@ -670,7 +670,7 @@ def test_a_training_goes_on_from_what_came_back(tmp_path):
   convert(input=tmp_path / "here", output=tmp_path / "there")
   convert(input=tmp_path / "there", output=tmp_path / "back")
   model = heads.PretrainingModel(CONFIG)
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   assert checkpoints.restore(str(tmp_path / "back"), variables) == 7
   name = "bert/pooler/dense/kernel"
   assert np.array_equal(variables[name].numpy(), before[name])

@@ -9,7 +9,7 @@ import os
 import pytest
 import tensorflow as tf
 
-import model_selection
+from training import model_selection
 from weights import checkpoints
 
 ACCURACIES = {100: 0.5, 200: 0.75, 300: 0.75, 400: 0.7}

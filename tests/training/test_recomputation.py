@@ -9,11 +9,11 @@ import tensorflow as tf
 
 import heads
 import optimization
-import recomputation
 import replicas
 import run_pretraining
 import tiny_training
-import training
+from training import loop
+from training import recomputation
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=3)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
@@ -69,15 +69,15 @@ def train(folder, strategy, **options):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=2, num_warmup_steps=0
     )
-  training.train(
+  loop.train(
     strategy,
     model,
     optimizer,
     run_pretraining.loss_fn,
     tiny_training.make_input(tiny_training.random_rows(16)),
-    training.TrainingPlan(str(folder), 2, train_batch_size=8, **options),
+    loop.TrainingPlan(str(folder), 2, train_batch_size=8, **options),
   )
-  variables = training.model_variables(model)
+  variables = loop.model_variables(model)
   return {name: value.numpy() for name, value in variables.items()}
 
 

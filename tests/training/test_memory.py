@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 import heads
-import memory
 import modeling
 import optimization
 import program_flags
 import tiny_pretraining
+from training import memory
 
 CONFIG = modeling.BertConfig(
   vocab_size=100,

@@ -28,10 +28,10 @@ import numpy as np
 import tensorflow as tf
 
 from data import progress
-import memory
-import model_selection
 import optimization
-import recomputation
+from training import memory
+from training import model_selection
+from training import recomputation
 from weights import checkpoints
 
 Features = dict[str, tf.Tensor]
@@ -79,7 +79,9 @@ class TrainingPlan:
   eval_every_steps: int = 0  # 0: never while training.
   iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
   seed: int = 12345  # Decides the dropout.
-  recompute: bool = False  # The layers of model.bert; see recomputation.py.
+  recompute: bool = (
+    False  # The layers of model.bert; see training/recomputation.py.
+  )
   max_seq_length: int = 0  # To estimate memory of model.bert; 0: do not.
 
   def next_stop(self, step: int) -> int:

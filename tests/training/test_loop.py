@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import heads
 import modeling
-import prediction
 import replicas
 import tiny_training
+from training import prediction
 from weights import checkpoints
 
 

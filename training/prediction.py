@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import progress
-import memory
+from training import memory
 
 Features = dict[str, tf.Tensor]
 

@@ -1,0 +1,1 @@
+"""The training loop, prediction, and what they need of memory."""
