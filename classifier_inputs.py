@@ -19,7 +19,7 @@ import tensorflow as tf
 import classification
 import classification_results
 from data import files
-import feature_files
+from inputs import feature_files
 import tokenization
 from training import prediction
 

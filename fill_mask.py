@@ -21,8 +21,8 @@ import tensorflow as tf
 from data import files
 import heads
 import inference_flags
+from inputs import text_inputs
 import masked_words
-import text_inputs
 import tokenization
 from training import loop
 from training import prediction

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import common_flags
 from data import files
-import feature_files
+from inputs import feature_files
 import modeling
 import optimization
 import tokenization

@@ -13,8 +13,8 @@ import common_flags
 from data import files
 from data import progress
 import fine_tuning_flags
+from inputs import text_inputs
 import modeling
-import text_inputs
 from weights import checkpoints
 
 FLAGS = flags.FLAGS

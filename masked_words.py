@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import text_inputs
+from inputs import text_inputs
 import tokenization
 from training import prediction
 

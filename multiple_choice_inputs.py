@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import feature_files
+from inputs import feature_files
 import multiple_choice
 import tokenization
 from training import prediction

@@ -19,10 +19,10 @@ import tensorflow as tf
 
 from data import files
 import heads
+from inputs import records
 import metrics
 import modeling
 import optimization
-import records
 from training import loop
 from training import prediction
 

@@ -16,8 +16,8 @@ import numpy as np
 
 import common_flags
 from data import files
-import feature_files
 import fine_tuning_flags
+from inputs import feature_files
 import squad_answers
 import squad_features
 import squad_inputs

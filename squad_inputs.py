@@ -15,8 +15,8 @@ import tensorflow as tf
 
 import answer_metrics
 from data import worker_processes
-import feature_files
-import records
+from inputs import feature_files
+from inputs import records
 import squad
 import squad_answers
 import squad_features

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import tables
-import feature_files
+from inputs import feature_files
 import metrics
 import tagging
 import tokenization

@@ -78,7 +78,7 @@ def main() -> int:
 
 def write_sentences(data_file: str, workload: Workload) -> str:
   """Draws sentences and writes them, a line each; says what is in them."""
-  import text_inputs
+  from inputs import text_inputs
   import tokenization
 
   rows = pathlib.Path(data_file).read_text(encoding="utf-8").splitlines()

@@ -85,7 +85,7 @@ def main() -> int:
 
 def make_sample(workload: Workload) -> str:
   """Makes the feature file and the `Sample`; says what is in it."""
-  import feature_files
+  from inputs import feature_files
 
   features = open_inputs(workload).train.features
   lengths, size = features.lengths, workload.batch_size
@@ -192,7 +192,7 @@ def make_our_training(
   import tensorflow as tf
 
   import classifier_inputs
-  import feature_files
+  from inputs import feature_files
   import optimization
   import run_classifier
   from training import loop
@@ -238,7 +238,7 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   import tensorflow as tf
 
   import classifier_inputs
-  import feature_files
+  from inputs import feature_files
   import run_classifier
   from training import prediction
 

@@ -445,7 +445,7 @@ def make_our_prediction(
   workload: Workload, precision: str, padding_competes: bool
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
-  import feature_files
+  from inputs import feature_files
   import squad_flags
   import squad_inputs
 

@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from inputs import records  # noqa: E402
 import modeling  # noqa: E402
-import records  # noqa: E402
 import tokenization  # noqa: E402
 
 VOCAB_SIZE = 4000

@@ -7,7 +7,7 @@ import tensorflow as tf
 import classification
 import classification_tasks
 import classifier_inputs
-import feature_files
+from inputs import feature_files
 import tiny_classification as tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)

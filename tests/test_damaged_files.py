@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from data import record_writer
+from inputs import records
 import program_flags
-import records
 import tiny_pretraining as tiny
 import tiny_training
 from training import loop

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import pytest
 
 import fuzzing
+from inputs import text_inputs
 import slow_tokenizer
-import text_inputs
 import tokenization
 
 pytestmark = pytest.mark.fuzz

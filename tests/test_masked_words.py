@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from inputs import text_inputs
 import masked_words
-import text_inputs
 import tokenization
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]

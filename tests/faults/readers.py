@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-import records
+from inputs import records
 import tiny_masked_lm
 import tiny_pretraining
 from training import loop

@@ -19,8 +19,8 @@ import tensorflow as tf  # noqa: E402
 
 import classification_tasks  # noqa: E402
 import classifier_inputs  # noqa: E402
-import feature_files  # noqa: E402
 import heads  # noqa: E402
+from inputs import feature_files  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
 import run_classifier  # noqa: E402

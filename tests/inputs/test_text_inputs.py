@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-import text_inputs
+from inputs import text_inputs
 import tokenization
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "|"]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from data import record_writer
-import records
+from inputs import records
 import tiny_pretraining as tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)

@@ -24,7 +24,7 @@ import tensorflow as tf
 from data import files
 from data import progress
 from data import record_writer
-import records
+from inputs import records
 from training import loop
 from training import prediction
 

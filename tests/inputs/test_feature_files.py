@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data import record_writer
-import feature_files
+from inputs import feature_files
 
 LENGTHS = [5, 3, 9, 4, 7]
 

@@ -1,0 +1,1 @@
+"""Records and texts as batches for a model: tf.data."""
