@@ -7,12 +7,12 @@ import os
 
 from absl import flags
 
-import classification
-import classification_results
-import classification_tasks
-import classifier_inputs
 import common_flags
 import fine_tuning_flags
+from tasks import classification
+from tasks import classification_inputs
+from tasks import classification_results
+from tasks import glue
 
 FLAGS = flags.FLAGS
 
@@ -29,8 +29,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "task_name",
     None,
-    f"One of {', '.join(classification_tasks.TASKS)}; or file, for your own "
-    "data.",
+    f"One of {', '.join(glue.TASKS)}; or file, for your own data.",
     required=True,
   )
   for name, text in (
@@ -119,7 +118,7 @@ def read_task() -> classification.Task:
       "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
     )
   if FLAGS.task_name.lower() == "file":
-    return classification_tasks.file_task(
+    return glue.file_task(
       data_dir=FLAGS.data_dir,
       train_file=FLAGS.train_file,
       eval_file=FLAGS.eval_file,
@@ -131,12 +130,12 @@ def read_task() -> classification.Task:
       header={"auto": None, "yes": True, "no": False}[FLAGS.header],
       problem=FLAGS.problem,
     )
-  task = classification_tasks.find_task(FLAGS.task_name)
+  task = glue.find_task(FLAGS.task_name)
   if task.name == "xnli":
-    task = classification_tasks.xnli_task(FLAGS.xnli_language)
+    task = glue.xnli_task(FLAGS.xnli_language)
   if not FLAGS.data_dir:
     raise ValueError(f"--task_name={FLAGS.task_name} needs --data_dir")
-  return classification_tasks.task_in_folder(task, FLAGS.data_dir)
+  return glue.task_in_folder(task, FLAGS.data_dir)
 
 
 def seeds_and_folders() -> list[tuple[int, str]]:
@@ -157,7 +156,7 @@ def seeds_and_folders() -> list[tuple[int, str]]:
 
 def open_inputs(
   task: classification.Task, folder: str, private: str
-) -> classifier_inputs.Inputs:
+) -> classification_inputs.Inputs:
   """Reads the data that the flags ask for.
 
   Args:
@@ -169,13 +168,13 @@ def open_inputs(
     ValueError: a file is missing or wrong, or the run's folder is that of
       another vocabulary, problem, or training data.
   """
-  options = classifier_inputs.Options(
+  options = classification_inputs.Options(
     vocab_file=FLAGS.vocab_file,
     do_lower_case=FLAGS.do_lower_case,
     max_seq_length=FLAGS.max_seq_length,
     doc_stride=FLAGS.doc_stride,
     label_separator=FLAGS.label_separator,
-    labels=classifier_inputs.choose_labels(
+    labels=classification_inputs.choose_labels(
       task, _labels_file(folder), FLAGS.labels, FLAGS.label_separator
     ),
     problem=task.problem,
@@ -186,7 +185,7 @@ def open_inputs(
   kinds = [kind for kind, is_asked in kinds if is_asked]
   if FLAGS.do_predict:
     kinds.append("predict")
-  inputs = classifier_inputs.Inputs(task, options, private, kinds)
+  inputs = classification_inputs.Inputs(task, options, private, kinds)
   fine_tuning_flags.check_training_settings(
     folder, inputs.train, *_TRAINING_FLAGS
   )
@@ -216,10 +215,10 @@ def _settings(options):
   return fine_tuning_flags.model_settings(problem=options.problem)
 
 
-def make_parser(options: classifier_inputs.Options, config):
+def make_parser(options: classification_inputs.Options, config):
   """Returns the function from serialized rows to features."""
   is_static = fine_tuning_flags.is_static()
-  return classifier_inputs.make_parser(
+  return classification_inputs.make_parser(
     options, config.vocab_size, config.type_vocab_size, is_static
   )
 
@@ -264,8 +263,8 @@ def class_weights(counts: list[int]) -> list[float]:
 
 def write_scores(
   folder: str,
-  inputs: classifier_inputs.Inputs,
-  split: classifier_inputs.Split,
+  inputs: classification_inputs.Inputs,
+  split: classification_inputs.Split,
   scores: classification_results.Scores,
   step: int,
 ) -> None:
@@ -286,9 +285,9 @@ def write_scores(
 
 def write_outputs(
   folder: str,
-  inputs: classifier_inputs.Inputs,
-  split: classifier_inputs.Split,
-  outputs: classifier_inputs.Outputs,
+  inputs: classification_inputs.Inputs,
+  split: classification_inputs.Split,
+  outputs: classification_inputs.Outputs,
 ) -> None:
   """Writes what is predicted: the original's file, a readable one, GLUE's."""
   problem, labels = split.problem, inputs.options.labels
@@ -327,7 +326,7 @@ def _write_submission(folder, task, split, answers):
     path = os.path.join(folder, task.submissions[names.index(split.name)])
     ids = (example.example_id for example in split.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
-    classification_tasks.write_submission(path, task, rows)
+    glue.write_submission(path, task, rows)
     print(f"wrote {path}")
 
 

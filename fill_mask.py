@@ -22,7 +22,7 @@ from data import files
 import heads
 import inference_flags
 from inputs import text_inputs
-import masked_words
+from tasks import masked_words
 import tokenization
 from training import loop
 from training import prediction

@@ -8,8 +8,8 @@ from absl import flags
 import common_flags
 import fine_tuning_flags
 import modeling
-import multiple_choice
-import multiple_choice_inputs
+from tasks import multiple_choice
+from tasks import multiple_choice_inputs
 
 FLAGS = flags.FLAGS
 

@@ -18,12 +18,12 @@ import common_flags  # Before TensorFlow: it quietens its log.
 import keras
 import tensorflow as tf
 
-import classification_results
 import classifier_flags
-import classifier_inputs
 import fine_tuning_flags
 import heads
 import modeling
+from tasks import classification_inputs
+from tasks import classification_results
 from training import loop
 from training import prediction
 
@@ -83,7 +83,7 @@ class Run(NamedTuple):
 
   strategy: tf.distribute.Strategy
   model: keras.Model
-  inputs: classifier_inputs.Inputs
+  inputs: classification_inputs.Inputs
   parse: Callable[[tf.Tensor], loop.Features]
   predictor: prediction.Predictor
   folder: str
@@ -120,10 +120,12 @@ def train(run: Run) -> loop.TrainingResult:
   )
 
 
-def compute_logits(run: Run, split, batch_size) -> classifier_inputs.Outputs:
+def compute_logits(
+  run: Run, split, batch_size
+) -> classification_inputs.Outputs:
   """Computes the logits of a split, one row an example."""
   order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
-  return classifier_inputs.predict_split(
+  return classification_inputs.predict_split(
     run.predictor, split, run.parse, order, FLAGS.window_pooling
   )
 

@@ -19,9 +19,9 @@ import tensorflow as tf
 import fine_tuning_flags
 import heads
 import modeling
-import multiple_choice
 import multiple_choice_flags
-import multiple_choice_inputs
+from tasks import multiple_choice
+from tasks import multiple_choice_inputs
 from training import loop
 from training import prediction
 

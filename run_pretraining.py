@@ -20,9 +20,9 @@ import tensorflow as tf
 from data import files
 import heads
 from inputs import records
-import metrics
 import modeling
 import optimization
+from tasks import metrics
 from training import loop
 from training import prediction
 

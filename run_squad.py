@@ -21,7 +21,7 @@ import fine_tuning_flags
 import heads
 import modeling
 import squad_flags
-import squad_inputs
+from tasks import squad_inputs
 from training import loop
 from training import prediction
 

@@ -21,8 +21,8 @@ import fine_tuning_flags
 import heads
 import modeling
 import tagging_flags
-import tagging_inputs
-import tagging_results
+from tasks import tagging_inputs
+from tasks import tagging_results
 from training import loop
 from training import prediction
 

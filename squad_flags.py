@@ -18,9 +18,9 @@ import common_flags
 from data import files
 import fine_tuning_flags
 from inputs import feature_files
-import squad_answers
-import squad_features
-import squad_inputs
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import squad_inputs
 
 FLAGS = flags.FLAGS
 

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from absl import flags
 
-import classification
 import common_flags
 from data import files
 import fine_tuning_flags
 import heads
 import modeling
-import tagging
-import tagging_inputs
-import tagging_results
+from tasks import classification
+from tasks import tagging
+from tasks import tagging_inputs
+from tasks import tagging_results
 
 FLAGS = flags.FLAGS
 

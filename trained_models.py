@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-import classification
-import classification_results
 from data import files
 import heads
 import modeling
+from tasks import classification
+from tasks import classification_results
 from training import loop
 from training import model_selection
 from weights import checkpoints

@@ -120,12 +120,12 @@ def make_sample(workload: Workload) -> str:
 
 def open_inputs(workload: Workload):
   """Opens the training data as run_classifier.py does."""
-  import classification_tasks
-  import classifier_inputs
+  from tasks import classification_inputs
+  from tasks import glue
 
-  task = classification_tasks.find_task("sst-2")
-  task = classification_tasks.task_in_folder(task, workload.data_dir)
-  options = classifier_inputs.Options(
+  task = glue.find_task("sst-2")
+  task = glue.task_in_folder(task, workload.data_dir)
+  options = classification_inputs.Options(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,
@@ -135,7 +135,9 @@ def open_inputs(workload: Workload):
     problem=task.problem,
   )
   with contextlib.redirect_stdout(None):  # It says what it has read.
-    return classifier_inputs.Inputs(task, options, workload.folder, ["train"])
+    return classification_inputs.Inputs(
+      task, options, workload.folder, ["train"]
+    )
 
 
 def find_typical(lengths: np.ndarray, count: int) -> int:
@@ -191,17 +193,17 @@ def make_our_training(
   """The updates that run_classifier.py makes."""
   import tensorflow as tf
 
-  import classifier_inputs
   from inputs import feature_files
   import optimization
   import run_classifier
+  from tasks import classification_inputs
   from training import loop
 
   model, inputs, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
-  parse = classifier_inputs.make_parser(
+  parse = classification_inputs.make_parser(
     inputs.options, config.vocab_size, config.type_vocab_size, is_padded
   )
   size = workload.batch_size
@@ -237,13 +239,13 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   """Predicts as run_classifier.py does: batches of so many tokens."""
   import tensorflow as tf
 
-  import classifier_inputs
   from inputs import feature_files
   import run_classifier
+  from tasks import classification_inputs
   from training import prediction
 
   model, inputs, config = make_our_model(workload, precision)
-  parse = classifier_inputs.make_parser(
+  parse = classification_inputs.make_parser(
     inputs.options, config.vocab_size, config.type_vocab_size, is_static=False
   )
   features = inputs.train.features

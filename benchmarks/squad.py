@@ -1,6 +1,6 @@
 """Times feature making and prediction on SQuAD against peers. Linux only.
 
-python benchmarks/squad.py
+python benchmarks/tasks/squad.py
 
 Features are made of a whole file: from its JSON to a TFRecord file, by ours as
 run_squad.py makes them and by the plain way, which is what a port of the
@@ -159,7 +159,7 @@ def read_questions(path: str) -> list[tuple[str, str, str]]:
 
 def make_our_features(workload: Workload) -> contest.Turn:
   """Makes them as run_squad.py does, in several processes."""
-  import squad_inputs  # noqa: F401, for TensorFlow is no part of the turn.
+  from tasks import squad_inputs  # noqa: F401, for TensorFlow is no part of the turn.
 
   def run():
     shutil.rmtree(workload.our_folder, ignore_errors=True)
@@ -171,8 +171,8 @@ def make_our_features(workload: Workload) -> contest.Turn:
 
 def open_features(workload: Workload):
   """Opens our features, made now if they are not there."""
-  import squad_features
-  import squad_inputs
+  from tasks import squad_features
+  from tasks import squad_inputs
 
   settings = squad_features.Settings(
     vocab_file=workload.vocab_file,
@@ -447,7 +447,7 @@ def make_our_prediction(
   """Computes logits as run_squad.py does."""
   from inputs import feature_files
   import squad_flags
-  import squad_inputs
+  from tasks import squad_inputs
 
   program = open_run(workload, precision, padding_competes)
   split, sample = program.inputs.predict, load_sample(workload)

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-import classification
-import classification_tasks
 from data import files
 from data import json_items
 from data import tables
 import exported_model
 import fuzzing
-import multiple_choice
 import request_lines
-import squad
-import tagging
+from tasks import classification
+from tasks import glue
+from tasks import multiple_choice
+from tasks import squad
+from tasks import tagging
 
 pytestmark = pytest.mark.fuzz
 
@@ -90,7 +90,7 @@ def whole(read):
 
 def read_examples(path, **options):
   """Reads a file of unknown columns as run_classifier does."""
-  table = classification_tasks.find_table(path, **options)
+  table = glue.find_table(path, **options)
   examples = list(classification.read_examples(table))
   is_list = any(isinstance(example.label, tuple) for example in examples)
   problem = "multi_label" if is_list else "single_label"

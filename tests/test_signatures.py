@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 import heads
-import metrics
 import modeling
-import multiple_choice
 import signatures
-import squad_answers
-import squad_features
-import tagging
+from tasks import metrics
+from tasks import multiple_choice
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import tagging
 import tf_tokenization
 import tiny_squad
 import tokenization

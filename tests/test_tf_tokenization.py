@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import hard_strings
 import paths
-import squad_features
-import tagging
+from tasks import squad_features
+from tasks import tagging
 import tf_tokenization
 import tokenization
 

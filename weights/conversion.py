@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import classification
 from data import files
 import modeling
+from tasks import classification
 from weights import checkpoints
 from weights import huggingface
 

@@ -17,13 +17,13 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-import classification_tasks  # noqa: E402
-import classifier_inputs  # noqa: E402
 import heads  # noqa: E402
 from inputs import feature_files  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
 import run_classifier  # noqa: E402
+from tasks import classification_inputs  # noqa: E402
+from tasks import glue  # noqa: E402
 import tiny_classification as tiny  # noqa: E402
 from training import loop  # noqa: E402
 from training import prediction  # noqa: E402
@@ -33,7 +33,7 @@ def open_inputs(folder):
   tiny.write_model(folder)
   tiny.write_tsv(folder / "train.tsv", range(50))
   tiny.write_tsv(folder / "dev.tsv", range(50, 61))
-  options = classifier_inputs.Options(
+  options = classification_inputs.Options(
     vocab_file=str(folder / "vocab.txt"),
     do_lower_case=True,
     max_seq_length=tiny.SEQUENCE,
@@ -42,9 +42,9 @@ def open_inputs(folder):
     labels=("neg", "pos"),
     problem="single_label",
   )
-  task = classification_tasks.file_task(str(folder))
+  task = glue.file_task(str(folder))
   kinds = ("train", "eval")
-  return classifier_inputs.Inputs(task, options, str(folder), kinds)
+  return classification_inputs.Inputs(task, options, str(folder), kinds)
 
 
 def train(inputs, strategy, parts, output_dir):
@@ -56,7 +56,7 @@ def train(inputs, strategy, parts, output_dir):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-3, 7, 1
     )
-  parse = classifier_inputs.make_parser(
+  parse = classification_inputs.make_parser(
     inputs.options, config.vocab_size, config.type_vocab_size, False
   )
   plan = loop.TrainingPlan(output_dir, 7, 8, gradient_accumulation_steps=parts)
@@ -72,7 +72,7 @@ def train(inputs, strategy, parts, output_dir):
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
   split = inputs.eval[0]
   order = feature_files.batches_by_tokens(split.features.lengths, 50)
-  outputs = classifier_inputs.predict_split(
+  outputs = classification_inputs.predict_split(
     predictor, split, parse, order, "mean"
   )
   weights = {v.path: v.numpy() for v in model.trainable_variables}

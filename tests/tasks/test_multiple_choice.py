@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import multiple_choice
+from tasks import multiple_choice
 import tokenization
 
 SWAG = """,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,\

@@ -1,4 +1,4 @@
-"""Tests of classification.py."""
+"""Tests of tasks/classification.py."""
 
 import csv
 import doctest
@@ -8,14 +8,14 @@ import random
 import subprocess
 import sys
 
+from classification import Example
+from classification import Table
 import pytest
 import tensorflow as tf
 
-import classification
-from classification import Example
-from classification import Table
-import classification_tasks
 import paths
+from tasks import classification
+from tasks import glue
 import tokenization
 
 GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"
@@ -59,7 +59,10 @@ def test_docstring_examples():
 
 
 def test_importing_does_not_import_tensorflow():
-  code = "import sys, classification; assert 'tensorflow' not in sys.modules"
+  code = (
+    "import sys; from tasks import classification; "
+    "assert 'tensorflow' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -217,7 +220,7 @@ def test_any_bytes_give_examples_or_a_value_error(write, ending):
     path = write(f"t.{ending}", content[: rng.choice([None, None, -1])])
     required = rng.random() < 0.5
     try:
-      table = classification_tasks.find_table(path, label_required=required)
+      table = glue.find_table(path, label_required=required)
     except ValueError as error:
       assert str(error).startswith(path)
       table = Table(path, *rng.choice([("text", None, "label"), (0, -1, 1)]))
@@ -596,9 +599,7 @@ def test_records_are_those_of_the_original(
     pytest.skip(f"{folder} is absent")
   vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
   tokenizer = tokenization.FullTokenizer(str(vocab_file))
-  task = classification_tasks.task_in_folder(
-    classification_tasks.find_task(name), str(folder)
-  )
+  task = glue.task_in_folder(glue.find_task(name), str(folder))
   everything = [*task.train, *(table for _, table in (*task.dev, *task.test))]
   (table,) = (t for t in everything if t.path.endswith(f"/{file}.tsv"))
   found = classification.make_features(

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from data import files
-import squad
-import squad_features
+from tasks import squad
+from tasks import squad_features
 import tokenization
 
 # The original's name for an answer where no part of the text can be one.

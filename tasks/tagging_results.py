@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files
-import metrics
-import tagging
+from tasks import metrics
+from tasks import tagging
 
 METRICS = {
   True: ("f1", "precision", "recall", "accuracy", "loss"),

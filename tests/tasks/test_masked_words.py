@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inputs import text_inputs
-import masked_words
+from tasks import masked_words
 import tokenization
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]

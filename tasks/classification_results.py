@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import classification
 from data import files
-import metrics
-import plots
+from tasks import classification
+from tasks import metrics
+from tasks import plots
 
 _DEFAULT_THRESHOLD = 0.5
 _METRICS = {

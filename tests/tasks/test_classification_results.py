@@ -2,11 +2,11 @@
 
 import json
 
+import classification_results as results
 import numpy as np
 import pytest
 
-import classification
-import classification_results as results
+from tasks import classification
 
 
 def example(number, text, label=None, text_b=None):

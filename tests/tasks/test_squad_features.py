@@ -4,11 +4,11 @@ import doctest
 import random
 
 import pytest
-
-import squad
-import squad_features
 from squad_features import Settings
 from squad_features import Window
+
+from tasks import squad
+from tasks import squad_features
 
 VOCABULARY = (
   "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import classification
-import classification_results
 from data import files
 from inputs import feature_files
+from tasks import classification
+from tasks import classification_results
 import tokenization
 from training import prediction
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from inputs import feature_files
-import multiple_choice
+from tasks import multiple_choice
 import tokenization
 from training import prediction
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import tagging
-import tagging_results
+from tasks import tagging
+from tasks import tagging_results
 
 
 def make_sentence(words, tags):

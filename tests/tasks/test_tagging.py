@@ -5,7 +5,7 @@ import doctest
 import pytest
 import tensorflow as tf
 
-import tagging
+from tasks import tagging
 import tokenization
 
 CONLL = """-DOCSTART- -X- O O

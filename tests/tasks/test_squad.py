@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-import squad
+from tasks import squad
 
 PARAGRAPH = squad.Paragraph(
   "Rome is old.",

@@ -12,9 +12,9 @@ import os
 import re
 from typing import NamedTuple
 
-import classification
 from data import files
 from data import tables
+from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _BINARY = ("0", "1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data import files
-import plots
+from tasks import plots
 
 pytest.importorskip("matplotlib", reason="requirements-plots.txt")
 PNG = b"\x89PNG\r\n\x1a\n"

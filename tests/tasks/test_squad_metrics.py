@@ -2,14 +2,14 @@
 
 import doctest
 
+from answer_metrics import score_answer
 import pytest
 
-import answer_metrics
-from answer_metrics import score_answer
+from tasks import squad_metrics
 
 
 def test_examples_in_docstrings():
-  assert not doctest.testmod(answer_metrics).failed
+  assert not doctest.testmod(squad_metrics).failed
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_examples_in_docstrings():
   ],
 )
 def test_normalize_answer(text, expected):
-  assert answer_metrics.normalize_answer(text) == expected
+  assert squad_metrics.normalize_answer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,18 +71,18 @@ def test_chinese_answers_are_compared_by_characters():
 
 def test_answer_metrics_are_means_in_percent():
   scores = [
-    answer_metrics.AnswerScores(1, 1),
-    answer_metrics.AnswerScores(0, 0.5),
+    squad_metrics.AnswerScores(1, 1),
+    squad_metrics.AnswerScores(0, 0.5),
   ]
-  assert answer_metrics.answer_metrics(scores) == {
+  assert squad_metrics.answer_metrics(scores) == {
     "exact_match": 50.0,
     "f1": 75.0,
   }
 
 
 def test_version_2_metrics():
-  score = answer_metrics.AnswerScores
-  metrics = answer_metrics.version_2_metrics(
+  score = squad_metrics.AnswerScores
+  metrics = squad_metrics.version_2_metrics(
     # Silent on the second and third; the third had an answer.
     given=[score(1, 1), score(1, 1), score(0, 0), score(0, 0)],
     answered=[score(1, 1), score(0, 0), score(0, 0.5), score(0, 0)],
@@ -118,5 +118,5 @@ def test_version_2_metrics():
   ],
 )
 def test_best_threshold(scores, odds, has_answer, expected):
-  found = answer_metrics.best_threshold(scores, odds, has_answer)
+  found = squad_metrics.best_threshold(scores, odds, has_answer)
   assert found == pytest.approx(expected)

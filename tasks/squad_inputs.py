@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-import answer_metrics
 from data import worker_processes
 from inputs import feature_files
 from inputs import records
-import squad
-import squad_answers
-import squad_features
+from tasks import squad
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import squad_metrics
 from training import loop
 from training import prediction
 
@@ -139,7 +139,7 @@ def make_rows(
     paragraphs = squad.unique_questions(paragraphs)
   tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)
   maker = worker_processes.Maker(
-    "squad_features", "FeatureMaker", (settings, is_training)
+    "tasks.squad_features", "FeatureMaker", (settings, is_training)
   )
   number = 0
   for rows in worker_processes.map_in_order(maker, tasks, num_processes):
@@ -276,7 +276,7 @@ def score(
     truths = [answer.text for answer in question.answers]
 
     def judge(span, truths=truths, context=context):
-      return answer_metrics.score_answer(
+      return squad_metrics.score_answer(
         span.text if span else "",
         truths,
         version_2,
@@ -289,7 +289,7 @@ def score(
       odds.append(predicted.odds)
       has_answer.append(bool(truths))
   if version_2:
-    metrics = answer_metrics.version_2_metrics(given, best, odds, has_answer)
+    metrics = squad_metrics.version_2_metrics(given, best, odds, has_answer)
   else:
-    metrics = answer_metrics.answer_metrics(given)
+    metrics = squad_metrics.answer_metrics(given)
   return {f"eval_{name}": value for name, value in metrics.items()}

@@ -17,7 +17,7 @@ import re
 from typing import NamedTuple
 
 from data import record_writer
-import squad
+from tasks import squad
 import tokenization
 
 # The original's whitespace, which lacks most of what Unicode calls so.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import seqeval.metrics
 
-import metrics
+from tasks import metrics
 
 # Three labels, of which the fourth never occurs:
 #   a is predicted 4 times, 2 of them right, and true 3 times;

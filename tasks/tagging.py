@@ -18,7 +18,7 @@ import unicodedata
 from data import files
 from data import record_writer
 from data import tables
-import metrics
+from tasks import metrics
 import tokenization
 
 # The prefixes of each scheme, besides O: the first word of an entity, one in

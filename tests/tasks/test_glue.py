@@ -1,15 +1,15 @@
-"""Tests of classification_tasks.py."""
+"""Tests of tasks/glue.py."""
 
 import doctest
 import subprocess
 import sys
 
+from classification_tasks import Columns
 import pytest
 
-import classification
-import classification_tasks
-from classification_tasks import Columns
 import paths
+from tasks import classification
+from tasks import glue
 
 DATA = paths.SHARED / "data"
 ENTAILMENT = ("contradiction", "entailment", "neutral")
@@ -35,12 +35,12 @@ def texts(table):
 
 
 def test_docstring_examples():
-  assert doctest.testmod(classification_tasks).failed == 0
+  assert doctest.testmod(glue).failed == 0
 
 
 def test_importing_does_not_import_tensorflow():
   code = (
-    "import sys, classification_tasks; assert 'tensorflow' not in sys.modules"
+    "import sys; from tasks import glue; assert 'tensorflow' not in sys.modules"
   )
   subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -61,12 +61,12 @@ def test_importing_does_not_import_tensorflow():
   ],
 )
 def test_tasks_are_found_by_any_spelling(name, found):
-  assert classification_tasks.find_task(name).name == found
+  assert glue.find_task(name).name == found
 
 
 def test_an_unknown_task_is_refused():
   with pytest.raises(ValueError) as error:
-    classification_tasks.find_task("snli")
+    glue.find_task("snli")
   assert str(error.value) == (
     "--task_name=snli: expected one of ax, cola, mnli, mrpc, qnli, qqp, rte,"
     " sst-2, sts-b, wnli, xnli, or file for files of your own"
@@ -95,14 +95,14 @@ def test_every_task_is_whole():
 
 
 def tasks():
-  return classification_tasks.TASKS
+  return glue.TASKS
 
 
 def read_glue(write, name, file, content):
   """Reads a file of a task that was written for the test."""
   write(f"data/{file}", content)
-  task = classification_tasks.find_task(name)
-  task = classification_tasks.task_in_folder(task, "data")
+  task = glue.find_task(name)
+  task = glue.task_in_folder(task, "data")
   everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
   (table,) = (t for t in everything if t.path == f"data/{file}")
   return texts(table)
@@ -191,7 +191,7 @@ def test_broken_rows_are_skipped_in_the_training_file_of_qqp_only(
 def test_mismatched_files_may_be_absent(write):
   write("data/dev_matched.tsv", "")
   write("data/test_mismatched.tsv", "")
-  task = classification_tasks.task_in_folder(tasks()["mnli"], "data")
+  task = glue.task_in_folder(tasks()["mnli"], "data")
   assert [name for name, _ in task.dev] == ["matched"]
   assert [name for name, _ in task.test] == ["matched", "mismatched"]
   assert task.test[1][1].path == "data/test_mismatched.tsv"
@@ -214,8 +214,8 @@ def test_xnli_languages(write):
   )
   for language in ("zh", "de"):
     write(f"multinli/multinli.train.{language}.tsv", train.format(language))
-  task = classification_tasks.xnli_task([" zh", "de"])
-  task = classification_tasks.task_in_folder(task, ".")
+  task = glue.xnli_task([" zh", "de"])
+  task = glue.task_in_folder(task, ".")
   assert [texts(table) for table in task.train] == [
     [("0", "zh1", "zh2", "contradiction"), ("1", "zh3", "zh4", "neutral")],
     [("0", "de1", "de2", "contradiction"), ("1", "de3", "de4", "neutral")],
@@ -232,7 +232,7 @@ def test_xnli_is_chinese_by_default():
   assert [t.path for t in task.train] == ["multinli/multinli.train.zh.tsv"]
   assert task.dev[0][1].groups == ("zh",)
   with pytest.raises(ValueError, match="--xnli_language: expected a code"):
-    classification_tasks.xnli_task([" "])
+    glue.xnli_task([" "])
 
 
 REAL_FILES = [
@@ -271,8 +271,8 @@ def test_real_glue_files(name, file, count, text_a, text_b, label):
   folder = DATA / "glue" / name
   if not folder.is_dir():
     pytest.skip(f"{folder} is absent")
-  task = classification_tasks.find_task(name)
-  task = classification_tasks.task_in_folder(task, str(folder))
+  task = glue.find_task(name)
+  task = glue.task_in_folder(task, str(folder))
   everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
   (table,) = (t for t in everything if t.path.endswith(f"/{file}"))
   examples = list(classification.read_examples(table))
@@ -298,8 +298,8 @@ def test_real_xnli_files():
     (["zh"], [2490, 5010]),
     (["sw", "en"], [4980, 10020]),
   ):
-    task = classification_tasks.xnli_task(languages)
-    task = classification_tasks.task_in_folder(task, str(folder))
+    task = glue.xnli_task(languages)
+    task = glue.task_in_folder(task, str(folder))
     for (_, table), count in zip((*task.dev, *task.test), counts, strict=True):
       examples = list(classification.read_examples(table))
       assert len(examples) == count
@@ -313,20 +313,18 @@ def test_submissions(tmp_path):
   path = tmp_path / "new" / "RTE.tsv"
   task = tasks()["rte"]
   predictions = [("0", "entailment"), ("1", "not_entailment")]
-  classification_tasks.write_submission(str(path), task, predictions)
+  glue.write_submission(str(path), task, predictions)
   assert path.read_bytes() == (
     b"index\tprediction\n0\tentailment\n1\tnot_entailment\n"
   )
   with pytest.raises(ValueError, match="RTE.tsv: 'neutral' is no label of rte"):
-    classification_tasks.write_submission(str(path), task, [("0", "neutral")])
+    glue.write_submission(str(path), task, [("0", "neutral")])
 
 
 def test_submitted_scores_are_between_0_and_5(tmp_path):
   path = tmp_path / "STS-B.tsv"
   predictions = [("0", -0.5), ("1", 2.34567), ("2", 5.1)]
-  classification_tasks.write_submission(
-    str(path), tasks()["sts-b"], predictions
-  )
+  glue.write_submission(str(path), tasks()["sts-b"], predictions)
   assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
 
 
@@ -353,7 +351,7 @@ def test_submissions_have_the_names_that_the_server_expects():
 def find(path, *columns, **options):
   """Returns the columns and the header that are found in a file."""
   columns = Columns(*columns)
-  table = classification_tasks.find_table(path, columns, **options)
+  table = glue.find_table(path, columns, **options)
   assert table.path == path
   return tuple(table[1:6])
 
@@ -361,7 +359,7 @@ def find(path, *columns, **options):
 def test_files_are_found_in_a_folder(write):
   write("data/train.csv", "label,text\n1,a\n")
   write("data/test.jsonl", '{"text": "b"}\n')
-  task = classification_tasks.file_task("data", problem="multi_label")
+  task = glue.file_task("data", problem="multi_label")
   assert task.train == (
     classification.Table("data/train.csv", "text", label="label", header=True),
   )
@@ -378,7 +376,7 @@ def test_files_that_are_given_come_first(write):
   write("data/train.tsv", "text\tlabel\na\tb\n")
   write("data/dev.tsv", "text\tlabel\na\tb\n")
   write("other.csv", "x,y,z\n1,2,3\n")
-  task = classification_tasks.file_task(
+  task = glue.file_task(
     "data",
     eval_file="other.csv",
     predict_file="other.csv",
@@ -398,7 +396,7 @@ def test_files_that_are_given_come_first(write):
 def test_a_folder_without_files_is_refused(write):
   write("data/train.doc", "")
   with pytest.raises(ValueError) as error:
-    classification_tasks.file_task("data")
+    glue.file_task("data")
   assert str(error.value) == (
     "--data_dir=data: no train, dev or test file there; expected a name such as"
     " train.tsv, ending in .tsv, .tsv.gz, .tsv.xz, .csv, .csv.gz, .csv.xz,"
@@ -410,7 +408,7 @@ def test_two_files_for_one_purpose_are_refused(write):
   write("data/dev.tsv", "")
   write("data/dev.csv.gz", "")
   with pytest.raises(ValueError) as error:
-    classification_tasks.file_task("data")
+    glue.file_task("data")
   assert str(error.value) == (
     "--data_dir=data: holds dev.tsv and dev.csv.gz; keep one of them"
   )
@@ -455,7 +453,7 @@ def test_two_columns_without_header_are_labels_and_texts(write):
   path = write("t.tsv", "ham\ta b\r\nspam\tc\r\nham\tham\r\n")
   assert find(path) == (1, None, 0, None, False)
   # The same of a file that leaves it open, when another one has told.
-  like = classification_tasks.find_table(path)
+  like = glue.find_table(path)
   path = write("p.tsv", "ham\ta b\n")
   assert find(path, like=like) == (1, None, 0, None, False)
   path = write("p.csv", "a b\nc\n")
@@ -646,9 +644,7 @@ def test_columns_that_are_not_there(
 def test_real_files(file, columns, problem, count, labels):
   if not (DATA / file).exists():
     pytest.skip(f"{DATA / file} is absent")
-  task = classification_tasks.file_task(
-    train_file=str(DATA / file), problem=problem, **columns
-  )
+  task = glue.file_task(train_file=str(DATA / file), problem=problem, **columns)
   examples = list(classification.read_examples(task.train[0]))
   assert len(examples) == count
   assert classification.find_labels(examples, problem) == labels

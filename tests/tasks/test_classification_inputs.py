@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import classification
-import classification_tasks
-import classifier_inputs
 from inputs import feature_files
+from tasks import classification
+from tasks import classification_inputs
+from tasks import glue
 import tiny_classification as tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)
@@ -23,14 +23,14 @@ def make_options(folder, **fields):
     "labels": ("neg", "pos"),
     "problem": "single_label",
   }
-  return classifier_inputs.Options(**{**defaults, **fields})
+  return classification_inputs.Options(**{**defaults, **fields})
 
 
 def open_train(folder, **fields):
   tiny.write_model(folder)
-  task = classification_tasks.file_task(str(folder))
+  task = glue.file_task(str(folder))
   options = make_options(folder, **fields)
-  return classifier_inputs.Inputs(task, options, str(folder), ("train",))
+  return classification_inputs.Inputs(task, options, str(folder), ("train",))
 
 
 def make_task(path=None, **fields):
@@ -44,7 +44,7 @@ def make_task(path=None, **fields):
 def test_labels_come_from_the_training_file(tmp_path):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
-  labels = classifier_inputs.choose_labels(
+  labels = classification_inputs.choose_labels(
     make_task(path), str(tmp_path / "labels.txt"), (), ","
   )
   assert labels == ("a", "b")
@@ -54,14 +54,14 @@ def test_labels_of_an_earlier_run_come_first(tmp_path):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
   (tmp_path / "labels.txt").write_text("c\na\nb\n")
-  labels = classifier_inputs.choose_labels(
+  labels = classification_inputs.choose_labels(
     make_task(path), str(tmp_path / "labels.txt"), (), ","
   )
   assert labels == ("c", "a", "b")
 
 
 def test_given_labels_keep_their_order(tmp_path):
-  labels = classifier_inputs.choose_labels(
+  labels = classification_inputs.choose_labels(
     make_task(), str(tmp_path / "labels.txt"), ["pos", "neg"], ","
   )
   assert labels == ("pos", "neg")
@@ -70,21 +70,21 @@ def test_given_labels_keep_their_order(tmp_path):
 def test_labels_that_contradict_are_refused(tmp_path):
   (tmp_path / "labels.txt").write_text("a\nb\n")
   with pytest.raises(ValueError, match="use another --output_dir"):
-    classifier_inputs.choose_labels(
+    classification_inputs.choose_labels(
       make_task(labels=("b", "a")), str(tmp_path / "labels.txt"), (), ","
     )
 
 
 def test_labels_that_nobody_knows_are_refused(tmp_path):
   with pytest.raises(ValueError, match="pass --labels or the --output_dir"):
-    classifier_inputs.choose_labels(
+    classification_inputs.choose_labels(
       make_task(), str(tmp_path / "labels.txt"), (), ","
     )
 
 
 def test_a_regression_has_no_labels(tmp_path):
   task = make_task(problem="regression")
-  assert classifier_inputs.choose_labels(task, "labels.txt", (), ",") == ()
+  assert classification_inputs.choose_labels(task, "labels.txt", (), ",") == ()
 
 
 def test_records_are_those_of_the_original(tmp_path):
@@ -181,7 +181,7 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
       "label_ids": np.concatenate([p["label_ids"] for p in parts]),
     }
 
-  parse = classifier_inputs.make_parser(
+  parse = classification_inputs.make_parser(
     inputs.options, len(tiny.VOCABULARY), 2, is_static
   )
   order = (
@@ -189,7 +189,7 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
     if is_static
     else feature_files.batches_by_tokens(features.lengths, 40)
   )
-  outputs = classifier_inputs.predict_split(
+  outputs = classification_inputs.predict_split(
     count_tokens, inputs.train, parse, order, "mean"
   )
   assert outputs.logits[:, 0].tolist() == features.lengths.tolist()

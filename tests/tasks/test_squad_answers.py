@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-import squad
-import squad_answers
-import squad_features
+from tasks import squad
+from tasks import squad_answers
+from tasks import squad_features
 import tokenization
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.

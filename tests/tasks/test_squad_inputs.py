@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import squad_answers
-import squad_features
-import squad_inputs
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import squad_inputs
 import tiny_squad as tiny
 
 ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)

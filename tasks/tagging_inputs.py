@@ -13,8 +13,8 @@ import numpy as np
 
 from data import tables
 from inputs import feature_files
-import metrics
-import tagging
+from tasks import metrics
+from tasks import tagging
 import tokenization
 from training import prediction
 

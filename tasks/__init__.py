@@ -1,0 +1,1 @@
+"""The tasks: examples, features, scores and the files of results."""
