@@ -4,10 +4,10 @@ from typing import Any
 
 from absl import flags
 
-import exporting
-import signatures
+from export import exporting
+from export import signatures
+from export import trained_models
 import tokenization
-import trained_models
 
 FLAGS = flags.FLAGS
 

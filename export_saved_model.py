@@ -14,8 +14,8 @@ from absl import logging
 import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
+from export import exporting
 import export_flags
-import exporting
 
 FLAGS = flags.FLAGS
 

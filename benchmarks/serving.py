@@ -379,7 +379,7 @@ def make_fast_bert(workload: Workload) -> contest.Turn:
 
 def encode_ours(workload: Workload):
   """Returns the function from strings [B] to ids [B, (T)]."""
-  import tf_tokenization
+  from export import tf_tokenization
 
   return tf_tokenization.TfTokenizer(workload.vocab_file).encode
 

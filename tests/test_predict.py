@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from export import exporting
+from export import trained_models
 import export_flags
 import export_saved_model
 import exported_model
-import exporting
 import heads
 import paths
 import program_flags
@@ -29,7 +30,6 @@ import tiny_classification
 import tiny_export
 import tiny_masked_lm
 import tokenization
-import trained_models
 from training import loop
 from weights import checkpoints
 

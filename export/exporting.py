@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
+from export import signatures
+from export import tf_tokenization
+from export import trained_models
 import exported_model
-import signatures
-import tf_tokenization
-import trained_models
 
 FORMATS = ("saved_model", "litert", "onnx")
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.

@@ -1,4 +1,4 @@
-"""Tests of tf_tokenization.py."""
+"""Tests of export/tf_tokenization.py."""
 
 import json
 import random
@@ -6,11 +6,11 @@ import random
 import pytest
 import tensorflow as tf
 
+from export import tf_tokenization
 import hard_strings
 import paths
 from tasks import squad_features
 from tasks import tagging
-import tf_tokenization
 import tokenization
 
 VOCAB = hard_strings.VOCAB

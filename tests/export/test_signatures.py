@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from export import signatures
+from export import tf_tokenization
 import heads
 import modeling
-import signatures
 from tasks import metrics
 from tasks import multiple_choice
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import tagging
-import tf_tokenization
 import tiny_squad
 import tokenization
 

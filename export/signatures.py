@@ -16,7 +16,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-import tf_tokenization
+from export import tf_tokenization
 
 Tensors = dict[str, tf.Tensor]
 

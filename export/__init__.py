@@ -1,0 +1,1 @@
+"""Trained models as graphs that take text."""
