@@ -19,9 +19,9 @@ from absl import flags
 
 import common_flags  # Before TensorFlow: it quietens its log.
 from data import files
-import exported_model
-import request_lines
-import serving
+from serving import exported_model
+from serving import http_server
+from serving import request_lines
 
 FLAGS = flags.FLAGS
 
@@ -171,12 +171,12 @@ def main() -> int | None:
   clock = Clock(time.monotonic())
   model = load_model(clock)
   if FLAGS.serve:
-    limits = serving.Limits(
+    limits = http_server.Limits(
       FLAGS.max_request_bytes,
       FLAGS.batch_size * model.facts["max_seq_length"] * _BYTES_PER_TOKEN,
       FLAGS.batch_wait_ms / 1000,
     )
-    return serving.serve(model, FLAGS.host, FLAGS.port, limits)
+    return http_server.serve(model, FLAGS.host, FLAGS.port, limits)
   bad = answer_lines(model, clock)
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Times predict.py's way of answering against a pipeline. Linux only.
 
-python benchmarks/serving.py
+python benchmarks/serving/http_server.py
 
 Both have the same random weights: ours are exported by export_saved_model.py,
 the peer's made of them by convert_checkpoint.py; the probabilities are compared
@@ -230,7 +230,7 @@ def time_each(workload: Workload, name: str, answer) -> contest.Turn:
 def make_our_latency(workload: Workload) -> contest.Turn:
   """Answers a line as predict.py does when no other has come yet."""
   import predict
-  import request_lines
+  from serving import request_lines
 
   model = load_ours(workload)
 

@@ -17,7 +17,7 @@ from data import files
 from export import signatures
 from export import tf_tokenization
 from export import trained_models
-import exported_model
+from serving import exported_model
 
 FORMATS = ("saved_model", "litert", "onnx")
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.

@@ -13,9 +13,9 @@ import pytest
 from data import files
 from data import json_items
 from data import tables
-import exported_model
 import fuzzing
-import request_lines
+from serving import exported_model
+from serving import request_lines
 from tasks import classification
 from tasks import glue
 from tasks import multiple_choice

@@ -12,12 +12,8 @@ import paths
 FLOORS = {
   "modeling.py": 0,
   "optimization.py": 0,
-  "signature_loader.py": 0,
   "tokenization.py": 0,
-  "exported_model.py": 1,
   "heads.py": 1,
-  "request_lines.py": 1,
-  "serving.py": 1,
   "classifier_flags.py": 2,
   "common_flags.py": 2,
   "export_flags.py": 2,

@@ -21,11 +21,11 @@ from export import exporting
 from export import trained_models
 import export_flags
 import export_saved_model
-import exported_model
 import heads
 import paths
 import program_flags
-import request_lines
+from serving import exported_model
+from serving import request_lines
 import tiny_classification
 import tiny_export
 import tiny_masked_lm
@@ -158,10 +158,10 @@ def test_answers_come_while_the_input_is_open(trained):
 
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
-  needed = ["predict", "exported_model", "request_lines", "serving"]
-  needed += ["common_flags", "files", "signature_loader"]
-  for name in needed:
-    shutil.copy(paths.ROOT / f"{name}.py", tmp_path)
+  for name in ("predict.py", "common_flags.py"):
+    shutil.copy(paths.ROOT / name, tmp_path)
+  for name in ("data", "serving"):
+    shutil.copytree(paths.ROOT / name, tmp_path / name)
   result = subprocess.run(
     [
       sys.executable,

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-import signature_loader
+from serving import signature_loader
 
 
 def save(folder, value):

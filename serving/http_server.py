@@ -19,9 +19,9 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-import exported_model
+from serving import exported_model
 
-_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "serving.html")
+_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _MOST_REQUESTS = 1024  # In one body.
 _IDLE_SECONDS = 60  # After which a silent connection is closed.
 _ANSWER_SECONDS = 120  # Nobody waits longer.

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import exported_model
-import request_lines
+from serving import exported_model
+from serving import request_lines
 
 
 class Model(exported_model.ExportedModel):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import zlib
 
 from data import files
-import exported_model
+from serving import exported_model
 
 FORMATS = ("lines", "tsv", "jsonl")
 

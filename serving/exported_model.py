@@ -56,7 +56,7 @@ class ExportedModel:
 
     load_text_operations(tf)
     try:
-      import signature_loader
+      from serving import signature_loader
 
       self._tf, self._signatures = tf, signature_loader.Signatures(folder)
       request = dict.fromkeys([name for name, _ in self.inputs], "a")

@@ -1,0 +1,1 @@
+"""Exported models that answer: in Python and over HTTP."""
