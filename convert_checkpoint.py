@@ -11,7 +11,7 @@ stay the same, to change a checkpoint: --strip, --float16, --grow_positions,
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 from weights import checkpoints

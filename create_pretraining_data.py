@@ -15,19 +15,19 @@ import time
 
 from absl import flags
 
-import common_flags
+from cli import common_flags
+from cli import pretraining
 from data import files
 from data import pretraining_data
 from data import progress
 from data import record_writer
-import pretraining_data_flags
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
   """Declares the flags."""
-  pretraining_data_flags.define_flags()
+  pretraining.define_flags()
   flags.DEFINE_integer(
     "num_processes", 1, "Blocks made at once; it does not change the records."
   )
@@ -35,11 +35,11 @@ def define_flags() -> None:
 
 def main() -> None:
   """Makes the records and sums up what they were made of."""
-  settings = pretraining_data_flags.settings()
-  inputs, outputs = pretraining_data_flags.find_files()
+  settings = pretraining.settings()
+  inputs, outputs = pretraining.find_files()
   _check_processes()
-  pretraining_data_flags.warn_of_few_predictions()
-  vocabulary = pretraining_data_flags.read_vocabulary()
+  pretraining.warn_of_few_predictions()
+  vocabulary = pretraining.read_vocabulary()
   text, work = files.Text(inputs), _Work()
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
@@ -61,9 +61,7 @@ def main() -> None:
       work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
-  pretraining_data_flags.print_summary(
-    total, writer.count, text.part_repeated()
-  )
+  pretraining.print_summary(total, writer.count, text.part_repeated())
   print(f"{', '.join(outputs)} written in {work.seconds():.1f} s")
 
 

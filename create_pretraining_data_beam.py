@@ -11,17 +11,17 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
-import common_flags
+from cli import common_flags
+from cli import pretraining
 from data import files
-import pretraining_data_flags
 
-FLAGS = pretraining_data_flags.FLAGS
+FLAGS = pretraining.FLAGS
 
 
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
-  settings = pretraining_data_flags.settings()
+  settings = pretraining.settings()
   if not settings.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
@@ -30,22 +30,20 @@ def main(beam_arguments: list[str]) -> None:
   from data import pretraining_pipeline  # Seconds; --help does without Beam.
 
   files.use_file_system(pretraining_pipeline.FileSystem)
-  inputs, outputs = pretraining_data_flags.find_files()
-  pretraining_data_flags.warn_of_few_predictions()
+  inputs, outputs = pretraining.find_files()
+  pretraining.warn_of_few_predictions()
   work = pretraining_pipeline.Work(
     inputs,
     outputs,
-    pretraining_data_flags.read_vocabulary(),
+    pretraining.read_vocabulary(),
     settings,
     FLAGS.compress,
   )
   outcome = pretraining_pipeline.make_records(work, beam_arguments)
-  pretraining_data_flags.print_summary(*outcome)
+  pretraining.print_summary(*outcome)
   seconds = time.monotonic() - start
   print(f"{', '.join(outputs)} written in {seconds:.1f} s")
 
 
 if __name__ == "__main__":
-  common_flags.run_program(
-    main, pretraining_data_flags.define_flags, takes_others=True
-  )
+  common_flags.run_program(main, pretraining.define_flags, takes_others=True)

@@ -15,7 +15,7 @@ import time
 
 from absl import flags
 
-import common_flags
+from cli import common_flags
 from data import files
 from data import progress
 import tokenization

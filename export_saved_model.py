@@ -11,11 +11,11 @@ import time
 from absl import flags
 from absl import logging
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
+from cli import export_flags
 from export import exporting
-import export_flags
 
 FLAGS = flags.FLAGS
 

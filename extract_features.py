@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import tensorflow as tf
 
+from cli import texts
 from data import vector_files
-import inference_flags
 from inputs import text_inputs
 import modeling
 import tokenization
@@ -36,7 +36,7 @@ _WINDOW_BYTES = 1 << 28
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  inference_flags.define_inference_flags(batch_size=32, input_file=None)
+  texts.define_inference_flags(batch_size=32, input_file=None)
   flags.DEFINE_string(
     "output_file", None, "What to write the vectors to.", required=True
   )
@@ -147,7 +147,7 @@ class Extractor(NamedTuple):
     return tokens * self.bytes_per_vector
 
   def _predict(self, rows):
-    batching = inference_flags.batching()
+    batching = texts.batching()
     if FLAGS.pooling == "none":
       return text_inputs.predict_tokens(self.predictor, rows, batching)
     return text_inputs.predict(self.predictor, rows, batching)["vectors"]
@@ -155,14 +155,14 @@ class Extractor(NamedTuple):
 
 def make_extractor() -> Extractor:
   """Makes the model of the flags and loads its weights."""
-  strategy = inference_flags.make_strategy()
-  config = inference_flags.read_config()
+  strategy = texts.make_strategy()
+  config = texts.read_config()
   layers = read_layers(config)
   tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
   encode = text_inputs.Encoder(tokenizer, FLAGS.max_seq_length)
   with strategy.scope():
     model = modeling.BertModel(config, common_flags.compute_dtype())
-  inference_flags.load_weights(
+  texts.load_weights(
     loop.model_variables(model),
     # Nothing is above the layers: heads, and the pooler they may do without.
     optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
@@ -177,7 +177,7 @@ def make_extractor() -> Extractor:
 
 def main() -> None:
   start = time.monotonic()
-  lines = inference_flags.Lines()
+  lines = texts.Lines()
   extractor = make_extractor()
   lines.start()
   with vector_files.open_writer(

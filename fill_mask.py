@@ -13,14 +13,14 @@ import sys
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import tensorflow as tf
 
+from cli import texts
 from data import files
 import heads
-import inference_flags
 from inputs import text_inputs
 from tasks import masked_words
 import tokenization
@@ -37,9 +37,7 @@ _WINDOW_IDS = 1 << 21
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  inference_flags.define_inference_flags(
-    batch_size=32, input_file=files.STANDARD_INPUT
-  )
+  texts.define_inference_flags(batch_size=32, input_file=files.STANDARD_INPUT)
   flags.DEFINE_multi_string(
     "text", None, "A text, instead of --input_file; may be given again."
   )
@@ -84,14 +82,14 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
 
 def make_masked_words() -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  strategy = inference_flags.make_strategy()
-  config = inference_flags.read_config()
+  strategy = texts.make_strategy()
+  config = texts.read_config()
   tokenizer = tokenization.FullTokenizer(
     FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
     model = heads.PretrainingModel(config, common_flags.compute_dtype())
-  inference_flags.load_weights(
+  texts.load_weights(
     loop.model_variables(model),
     # The heads of other tasks, and what leads to the next sentence.
     lambda name: not name.startswith("bert/") or "/pooler/" in name,
@@ -106,7 +104,7 @@ def make_masked_words() -> masked_words.MaskedWords:
     functools.partial(guess, vocab_size=vocab_size, top_k=top_k),
   )
   return masked_words.MaskedWords(
-    tokenizer, FLAGS.max_seq_length, predictor, inference_flags.batching()
+    tokenizer, FLAGS.max_seq_length, predictor, texts.batching()
   )
 
 
@@ -152,7 +150,7 @@ def print_status(text: str) -> None:
 
 
 def main() -> None:
-  lines = inference_flags.Lines(FLAGS.text)
+  lines = texts.Lines(FLAGS.text)
   words = make_masked_words()
   if lines.is_typed():
     print_status("a sentence a line, please; Ctrl-D ends")

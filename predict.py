@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 from data import files
 from serving import exported_model
 from serving import http_server

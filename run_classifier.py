@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
 import tensorflow as tf
 
-import classifier_flags
-import fine_tuning_flags
+from cli import classifier_flags
+from cli import fine_tuning
 import heads
 import modeling
 from tasks import classification_inputs
@@ -110,7 +110,7 @@ def train(run: Run) -> loop.TrainingResult:
   loss = functools.partial(
     loss_fn, problem=data.problem, class_weights=tf.constant(weights)
   )
-  return fine_tuning_flags.fine_tune(
+  return fine_tuning.fine_tune(
     run,
     loss,
     data,
@@ -124,7 +124,7 @@ def compute_logits(
   run: Run, split, batch_size
 ) -> classification_inputs.Outputs:
   """Computes the logits of a split, one row an example."""
-  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
+  order = fine_tuning.batch_order(split.features.lengths, batch_size)
   return classification_inputs.predict_split(
     run.predictor, split, run.parse, order, FLAGS.window_pooling
   )
@@ -160,19 +160,17 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
-  fine_tuning_flags.check_tpu_flags()
+  fine_tuning.check_tpu_flags()
   task = classifier_flags.read_task()
   metric = classifier_flags.best_metric(task)
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning_flags.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(config)
   scores = {}
   for seed, folder in classifier_flags.seeds_and_folders():
     with common_flags.private_folder(folder, strategy) as private:
       run = prepare(strategy, config, task, folder, private, seed)
-      step = fine_tuning_flags.load_trained_weights(
-        folder, run.model, FLAGS.do_train
-      )
+      step = fine_tuning.load_trained_weights(folder, run.model, FLAGS.do_train)
       classifier_flags.write_settings(folder, config, run.inputs, strategy)
       if FLAGS.do_train:
         step, interrupted_by = train(run)

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
 import tensorflow as tf
 
-import fine_tuning_flags
+from cli import fine_tuning
+from cli import multiple_choice_flags
 import heads
 import modeling
-import multiple_choice_flags
 from tasks import multiple_choice
 from tasks import multiple_choice_inputs
 from training import loop
@@ -94,7 +94,7 @@ def prepare(strategy, config, paths, private) -> Run:
 def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
   split = run.inputs.train
-  return fine_tuning_flags.fine_tune(
+  return fine_tuning.fine_tune(
     run,
     loss_fn,
     split,
@@ -106,7 +106,7 @@ def train(run: Run) -> loop.TrainingResult:
 
 def choose(run: Run, split, batch_size) -> multiple_choice_inputs.Outputs:
   """Computes the probabilities of the choices of a split."""
-  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
+  order = fine_tuning.batch_order(split.features.lengths, batch_size)
   parse = multiple_choice_flags.make_parser(split, run.config)
   return multiple_choice_inputs.predict_split(
     run.predictor, split, parse, order
@@ -134,14 +134,14 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
-  fine_tuning_flags.check_tpu_flags()
+  fine_tuning.check_tpu_flags()
   paths = multiple_choice_flags.find_files()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning_flags.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(config)
   with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, paths, private)
-    step = fine_tuning_flags.load_trained_weights(
+    step = fine_tuning.load_trained_weights(
       run.folder, run.model, FLAGS.do_train
     )
     multiple_choice_flags.write_settings(

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
 import numpy as np
 import tensorflow as tf
 
-import fine_tuning_flags
+from cli import fine_tuning
+from cli import squad_flags
 import heads
 import modeling
-import squad_flags
 from tasks import squad_inputs
 from training import loop
 from training import prediction
@@ -106,7 +106,7 @@ def prepare(strategy, config, private) -> Run:
 
 def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
-  return fine_tuning_flags.fine_tune(
+  return fine_tuning.fine_tune(
     run,
     loss_fn,
     run.inputs.train,
@@ -147,16 +147,14 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
-  fine_tuning_flags.check_tpu_flags()
+  fine_tuning.check_tpu_flags()
   squad_flags.check_flags()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning_flags.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(config)
   with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, private)
-    fine_tuning_flags.load_trained_weights(
-      run.folder, run.model, FLAGS.do_train
-    )
+    fine_tuning.load_trained_weights(run.folder, run.model, FLAGS.do_train)
     squad_flags.write_settings(run.folder, config, strategy, run.inputs)
     if FLAGS.do_train:
       _, interrupted_by = train(run)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags  # Before TensorFlow: it quietens its log.
+from cli import common_flags  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
 import tensorflow as tf
 
-import fine_tuning_flags
+from cli import fine_tuning
+from cli import tagging_flags
 import heads
 import modeling
-import tagging_flags
 from tasks import tagging_inputs
 from tasks import tagging_results
 from training import loop
@@ -113,7 +113,7 @@ def prepare(strategy, config, sources, private) -> Run:
 
 def train(run: Run) -> loop.TrainingResult:
   """Trains, or goes on with it; ends with the best weights, if some are."""
-  return fine_tuning_flags.fine_tune(
+  return fine_tuning.fine_tune(
     run,
     loss_fn,
     run.inputs.train,
@@ -125,7 +125,7 @@ def train(run: Run) -> loop.TrainingResult:
 
 def label_words(run: Run, split, batch_size) -> tagging_inputs.Outputs:
   """Predicts the labels of all words of a split."""
-  order = fine_tuning_flags.batch_order(split.features.lengths, batch_size)
+  order = fine_tuning.batch_order(split.features.lengths, batch_size)
   return tagging_inputs.predict_split(run.predictor, split, run.parse, order)
 
 
@@ -156,14 +156,14 @@ def write_predictions(run: Run) -> None:
 
 
 def main() -> int | None:
-  fine_tuning_flags.check_tpu_flags()
+  fine_tuning.check_tpu_flags()
   sources = tagging_flags.find_sources()
   strategy = common_flags.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning_flags.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(config)
   with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, sources, private)
-    step = fine_tuning_flags.load_trained_weights(
+    step = fine_tuning.load_trained_weights(
       run.folder, run.model, FLAGS.do_train
     )
     tagging_flags.write_settings(run.folder, config, strategy, run.inputs)

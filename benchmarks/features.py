@@ -110,9 +110,9 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
+  from cli import texts
   from data import vector_files
   import extract_features
-  import inference_flags
 
   output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
   lines_file = workload.input_file
@@ -133,11 +133,11 @@ def make_our_extraction(
     precision=precision,
     pad_to_max_length=is_padded,
   )
-  with mock.patch.object(inference_flags, "load_weights"):
+  with mock.patch.object(texts, "load_weights"):
     extractor = extract_features.make_extractor()
 
   def run():
-    lines = inference_flags.Lines()
+    lines = texts.Lines()
     with vector_files.open_writer(
       output_file, "npz", extractor.layers
     ) as writer:

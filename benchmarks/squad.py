@@ -387,10 +387,10 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  import common_flags
+  from cli import common_flags
+  from cli import squad_flags
   import modeling
   import run_squad
-  import squad_flags
 
   contest.set_flags(
     squad_flags.define_flags,
@@ -415,7 +415,7 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
 
 def make_sample(workload: Workload) -> str:
   """Makes our features if need be, and the `Sample`; says what is in it."""
-  import squad_flags
+  from cli import squad_flags
 
   os.makedirs(workload.our_folder, exist_ok=True)
   split = open_run(workload, "float32", padding_competes=False).inputs.predict
@@ -445,8 +445,8 @@ def make_our_prediction(
   workload: Workload, precision: str, padding_competes: bool
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
+  from cli import squad_flags
   from inputs import feature_files
-  import squad_flags
   from tasks import squad_inputs
 
   program = open_run(workload, precision, padding_competes)

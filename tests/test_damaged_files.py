@@ -239,7 +239,7 @@ def test_a_damaged_length_is_named_where_it_is(tmp_path):
 PROGRAM = """
 from absl import flags
 import tensorflow as tf
-import common_flags
+from cli import common_flags
 
 def main():
   raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cli import export_flags
 from export import exporting
 from export import trained_models
-import export_flags
 import export_saved_model
 import heads
 import paths
@@ -158,9 +158,8 @@ def test_answers_come_while_the_input_is_open(trained):
 
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
-  for name in ("predict.py", "common_flags.py"):
-    shutil.copy(paths.ROOT / name, tmp_path)
-  for name in ("data", "serving"):
+  shutil.copy(paths.ROOT / "predict.py", tmp_path)
+  for name in ("cli", "data", "serving"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   result = subprocess.run(
     [

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-import multiple_choice_flags
+from cli import multiple_choice_flags
 import program_flags
 import run_multiple_choice
 import tiny_classification as tiny

@@ -13,7 +13,7 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
-import common_flags
+from cli import common_flags
 import paths
 import program_flags
 import run_pretraining

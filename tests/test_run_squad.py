@@ -8,11 +8,11 @@ import sys
 from absl import flags
 import pytest
 
-import common_flags
-import fine_tuning_flags
+from cli import common_flags
+from cli import fine_tuning
+from cli import squad_flags
 import paths
 import program_flags
-import squad_flags
 import tiny_squad as tiny
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
@@ -181,7 +181,7 @@ def check_flags(**values):
   given = {**dict.fromkeys(required, "x"), **values}
   own = flags.FlagValues()
   with pytest.MonkeyPatch.context() as patch:
-    for module in (squad_flags, fine_tuning_flags, common_flags):
+    for module in (squad_flags, fine_tuning, common_flags):
       patch.setattr(module, "FLAGS", own)
     for name in dir(flags):
       if name.startswith("DEFINE_"):

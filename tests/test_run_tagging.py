@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
+from cli import tagging_flags
 import program_flags
 import run_tagging
-import tagging_flags
 import tiny_classification as tiny
 import tiny_tagging
 

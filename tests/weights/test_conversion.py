@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from cli import fine_tuning
 import convert_checkpoint
 import extract_features
-import fine_tuning_flags
 import heads
 import modeling
 import paths
@@ -635,7 +635,7 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
       model = heads.SpanModel(CONFIG)
       # To predict, it needs all that it uses; to train, what there is.
       for will_train in (False, True):
-        fine_tuning_flags.load_trained_weights(
+        fine_tuning.load_trained_weights(
           str(tmp_path / "out"), model, will_train
         )
       return loop.model_variables(model)

@@ -7,8 +7,8 @@ import os
 
 from absl import flags
 
-import common_flags
-import fine_tuning_flags
+from cli import common_flags
+from cli import fine_tuning
 from tasks import classification
 from tasks import classification_inputs
 from tasks import classification_results
@@ -23,7 +23,7 @@ _TRAINING_FLAGS = ("class_weights",)
 def define_flags() -> None:
   """Declares the flags of this program."""
   common_flags.define_model_flags()
-  fine_tuning_flags.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
   common_flags.define_training_flags(learning_rate=5e-5)
   common_flags.define_device_flags()
   flags.DEFINE_string(
@@ -179,23 +179,21 @@ def open_inputs(
     ),
     problem=task.problem,
   )
-  fine_tuning_flags.check_model_settings(folder, _settings(options))
-  evaluates = FLAGS.do_eval or fine_tuning_flags.evaluates_while_training()
+  fine_tuning.check_model_settings(folder, _settings(options))
+  evaluates = FLAGS.do_eval or fine_tuning.evaluates_while_training()
   kinds = [("train", FLAGS.do_train), ("eval", evaluates)]
   kinds = [kind for kind, is_asked in kinds if is_asked]
   if FLAGS.do_predict:
     kinds.append("predict")
   inputs = classification_inputs.Inputs(task, options, private, kinds)
-  fine_tuning_flags.check_training_settings(
-    folder, inputs.train, *_TRAINING_FLAGS
-  )
+  fine_tuning.check_training_settings(folder, inputs.train, *_TRAINING_FLAGS)
   return inputs
 
 
 def write_settings(folder, config, inputs, strategy) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   options = inputs.options
-  fine_tuning_flags.write_settings(
+  fine_tuning.write_settings(
     folder,
     config,
     strategy,
@@ -212,12 +210,12 @@ def _labels_file(folder):
 
 
 def _settings(options):
-  return fine_tuning_flags.model_settings(problem=options.problem)
+  return fine_tuning.model_settings(problem=options.problem)
 
 
 def make_parser(options: classification_inputs.Options, config):
   """Returns the function from serialized rows to features."""
-  is_static = fine_tuning_flags.is_static()
+  is_static = fine_tuning.is_static()
   return classification_inputs.make_parser(
     options, config.vocab_size, config.type_vocab_size, is_static
   )
@@ -229,7 +227,7 @@ def best_metric(task: classification.Task) -> str:
   Raises:
     ValueError: there is no such score.
   """
-  return fine_tuning_flags.best_metric(
+  return fine_tuning.best_metric(
     task.metrics[0],
     classification_results.metric_names(task.problem, task.metrics),
   )

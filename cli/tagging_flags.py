@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags
+from cli import common_flags
+from cli import fine_tuning
 from data import files
-import fine_tuning_flags
 import heads
 import modeling
 from tasks import classification
@@ -29,8 +29,8 @@ _ENDINGS = [
 def define_flags() -> None:
   """Declares the flags of this program."""
   common_flags.define_model_flags()
-  fine_tuning_flags.define_fine_tuning_flags(max_seq_length=128)
-  fine_tuning_flags.define_data_flags()
+  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning.define_data_flags()
   common_flags.define_training_flags(learning_rate=5e-5)
   common_flags.define_device_flags()
   flags.DEFINE_integer(
@@ -98,7 +98,7 @@ def find_sources() -> dict[str, tagging.Source]:
   Raises:
     ValueError: one is missing, or its tags follow no scheme.
   """
-  paths = fine_tuning_flags.find_data_files(_ENDINGS)
+  paths = fine_tuning.find_data_files(_ENDINGS)
   return {kind: _make_source(kind, path) for kind, path in paths.items()}
 
 
@@ -142,12 +142,12 @@ def open_inputs(
     labels=tuple(labels),
     scheme=scheme,
   )
-  fine_tuning_flags.check_model_settings(folder, _model_settings(scheme))
+  fine_tuning.check_model_settings(folder, _model_settings(scheme))
   splits = {
     kind: tagging_inputs.open_split(kind, source, options, private)
     for kind, source in sources.items()
   }
-  fine_tuning_flags.check_training_settings(folder, splits.get("train"))
+  fine_tuning.check_training_settings(folder, splits.get("train"))
   return Inputs(options, *map(splits.get, ("train", "eval", "predict")))
 
 
@@ -188,7 +188,7 @@ def _model_settings(scheme):
       "feature_layers": FLAGS.feature_layers,
       "lstm_size": FLAGS.lstm_size,
     }
-  return fine_tuning_flags.model_settings(
+  return fine_tuning.model_settings(
     problem="tagging",
     label_scheme=scheme,
     feature_based=FLAGS.feature_based,
@@ -199,16 +199,14 @@ def _model_settings(scheme):
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   settings = _model_settings(inputs.options.scheme)
-  fine_tuning_flags.write_settings(
-    folder, config, strategy, settings, inputs.train
-  )
+  fine_tuning.write_settings(folder, config, strategy, settings, inputs.train)
   if strategy.extended.should_checkpoint:
     classification.write_labels(_labels_file(folder), inputs.options.labels)
 
 
 def make_parser(options: tagging_inputs.Options, config: modeling.BertConfig):
   """Returns the function from serialized rows to features."""
-  is_static = fine_tuning_flags.is_static()
+  is_static = fine_tuning.is_static()
   return tagging_inputs.make_parser(
     options, config.vocab_size, config.type_vocab_size, is_static
   )
@@ -221,7 +219,7 @@ def best_metric(scheme: str) -> str:
     ValueError: there is no such score.
   """
   known = tagging_results.metric_names(scheme)
-  return fine_tuning_flags.best_metric(known[0], known)
+  return fine_tuning.best_metric(known[0], known)
 
 
 def make_feature_tagger(

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import common_flags
+from cli import common_flags
 from data import files
 from inputs import feature_files
 import modeling

@@ -9,10 +9,10 @@ import sys
 from absl import flags
 import tensorflow as tf
 
-import common_flags
+from cli import common_flags
+from cli import fine_tuning
 from data import files
 from data import progress
-import fine_tuning_flags
 from inputs import text_inputs
 import modeling
 from weights import checkpoints
@@ -96,7 +96,7 @@ def read_config() -> modeling.BertConfig:
     ValueError: they do not fit.
   """
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning_flags.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(config)
   return config
 
 
@@ -135,8 +135,8 @@ def load_weights(
 def batching() -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
-    lambda lengths: fine_tuning_flags.batch_order(lengths, FLAGS.batch_size),
-    FLAGS.max_seq_length if fine_tuning_flags.is_static() else None,
+    lambda lengths: fine_tuning.batch_order(lengths, FLAGS.batch_size),
+    FLAGS.max_seq_length if fine_tuning.is_static() else None,
   )
 
 

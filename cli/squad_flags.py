@@ -14,9 +14,9 @@ from typing import NamedTuple
 from absl import flags
 import numpy as np
 
-import common_flags
+from cli import common_flags
+from cli import fine_tuning
 from data import files
-import fine_tuning_flags
 from inputs import feature_files
 from tasks import squad_answers
 from tasks import squad_features
@@ -31,7 +31,7 @@ _TUNED = "eval_best_f1_threshold"
 def define_flags() -> None:
   """Declares the flags of this program."""
   common_flags.define_model_flags()
-  fine_tuning_flags.define_fine_tuning_flags(max_seq_length=384)
+  fine_tuning.define_fine_tuning_flags(max_seq_length=384)
   common_flags.define_training_flags(learning_rate=5e-5)
   common_flags.define_device_flags()
   for name, text in (
@@ -139,7 +139,7 @@ def check_flags() -> None:
 
 
 def _evaluates():
-  return fine_tuning_flags.evaluates_while_training()
+  return fine_tuning.evaluates_while_training()
 
 
 def settings() -> squad_features.Settings:
@@ -165,7 +165,7 @@ def open_inputs(folder: str, private: str) -> Inputs:
     ValueError: a file is wrong, or the run's folder is that of another
       vocabulary or training data.
   """
-  fine_tuning_flags.check_model_settings(folder, _model_settings())
+  fine_tuning.check_model_settings(folder, _model_settings())
   shape = settings()
 
   def open_split(kind, path):
@@ -176,7 +176,7 @@ def open_inputs(folder: str, private: str) -> Inputs:
   train = evaluated = predicted = None
   if FLAGS.do_train:
     train = open_split("train", FLAGS.train_file)
-    fine_tuning_flags.check_training_settings(folder, train)
+    fine_tuning.check_training_settings(folder, train)
   if FLAGS.do_predict:
     predicted = open_split("eval", FLAGS.predict_file)
   if _evaluates() or (FLAGS.do_predict and is_automatic() and FLAGS.eval_file):
@@ -189,7 +189,7 @@ def open_inputs(folder: str, private: str) -> Inputs:
 
 
 def _model_settings():
-  return fine_tuning_flags.model_settings(
+  return fine_tuning.model_settings(
     problem="question_answering",
     # A model that never learned to leave padding alone would choose it.
     padding_competes=FLAGS.padding_competes,
@@ -198,7 +198,7 @@ def _model_settings():
 
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
-  fine_tuning_flags.write_settings(
+  fine_tuning.write_settings(
     folder, config, strategy, _model_settings(), inputs.train
   )
 
@@ -208,7 +208,7 @@ def batch_order(split: squad_inputs.Split) -> list[np.ndarray]:
   lengths, batch_size = split.features.lengths, FLAGS.predict_batch_size
   if FLAGS.padding_competes:
     return feature_files.equal_batches(len(lengths), batch_size)
-  return fine_tuning_flags.batch_order(lengths, batch_size)
+  return fine_tuning.batch_order(lengths, batch_size)
 
 
 def make_parser(config, is_training: bool):
@@ -218,7 +218,7 @@ def make_parser(config, is_training: bool):
     is_training,
     config.vocab_size,
     config.type_vocab_size,
-    is_static=FLAGS.padding_competes or fine_tuning_flags.is_static(),
+    is_static=FLAGS.padding_competes or fine_tuning.is_static(),
   )
 
 
@@ -229,7 +229,7 @@ def best_metric() -> str:
     known += ["best_exact_match", "best_f1"]
   if is_automatic():
     default = "best_f1"
-  return fine_tuning_flags.best_metric(default, known)
+  return fine_tuning.best_metric(default, known)
 
 
 def is_automatic() -> bool:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-import common_flags
-import fine_tuning_flags
+from cli import common_flags
+from cli import fine_tuning
 import modeling
 from tasks import multiple_choice
 from tasks import multiple_choice_inputs
@@ -24,8 +24,8 @@ _METRICS = ("accuracy", "loss")
 def define_flags() -> None:
   """Declares the flags of this program."""
   common_flags.define_model_flags()
-  fine_tuning_flags.define_fine_tuning_flags(max_seq_length=128)
-  fine_tuning_flags.define_data_flags()
+  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning.define_data_flags()
   common_flags.define_training_flags(learning_rate=5e-5)
   common_flags.define_device_flags()
   flags.DEFINE_enum(
@@ -51,12 +51,12 @@ def find_files() -> dict[str, str]:
     ValueError: one is missing, or there is no such score to select by.
   """
   best_metric()
-  return fine_tuning_flags.find_data_files(_ENDINGS)
+  return fine_tuning.find_data_files(_ENDINGS)
 
 
 def best_metric() -> str:
   """Returns the name of the score that decides which weights are best."""
-  return fine_tuning_flags.best_metric(_METRICS[0], _METRICS)
+  return fine_tuning.best_metric(_METRICS[0], _METRICS)
 
 
 def open_inputs(paths: dict[str, str], folder: str, private: str) -> Inputs:
@@ -76,24 +76,24 @@ def open_inputs(paths: dict[str, str], folder: str, private: str) -> Inputs:
     do_lower_case=FLAGS.do_lower_case,
     max_seq_length=FLAGS.max_seq_length,
   )
-  fine_tuning_flags.check_model_settings(folder, _model_settings())
+  fine_tuning.check_model_settings(folder, _model_settings())
   splits = {
     kind: multiple_choice_inputs.open_split(
       kind, path, options, private, needs_labels=kind != "predict"
     )
     for kind, path in paths.items()
   }
-  fine_tuning_flags.check_training_settings(folder, splits.get("train"))
+  fine_tuning.check_training_settings(folder, splits.get("train"))
   return Inputs(*map(splits.get, Inputs._fields))
 
 
 def _model_settings():
-  return fine_tuning_flags.model_settings(problem="multiple_choice")
+  return fine_tuning.model_settings(problem="multiple_choice")
 
 
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
-  fine_tuning_flags.write_settings(
+  fine_tuning.write_settings(
     folder, config, strategy, _model_settings(), inputs.train
   )
 
@@ -107,7 +107,7 @@ def make_parser(
     split.num_choices,
     config.vocab_size,
     config.type_vocab_size,
-    fine_tuning_flags.is_static(),
+    fine_tuning.is_static(),
   )
 
 

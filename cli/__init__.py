@@ -1,0 +1,1 @@
+"""Flags, and the objects that programs make from them."""
