@@ -13,11 +13,11 @@ $(VENV)/requirements: requirements.txt
 
 # seqeval is a source package that pip, left to itself, builds the old way, which
 # fails with the setuptools of today.
-$(VENV)/requirements-dev: requirements-dev.txt $(VENV)/requirements
+$(VENV)/requirements-dev: requirements/dev.txt $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check --use-pep517 -r $<
 	touch $@
 
-$(VENV)/requirements-bench: requirements-bench.txt $(VENV)/requirements
+$(VENV)/requirements-bench: requirements/bench.txt $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 

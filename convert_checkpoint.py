@@ -11,7 +11,7 @@ stay the same, to change a checkpoint: --strip, --float16, --grow_positions,
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 from weights import checkpoints
@@ -148,4 +148,4 @@ def _print_left_out(model: conversion.Model) -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

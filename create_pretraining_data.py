@@ -15,8 +15,8 @@ import time
 
 from absl import flags
 
-from cli import common_flags
 from cli import pretraining
+from cli import program
 from data import files
 from data import pretraining_data
 from data import progress
@@ -97,4 +97,4 @@ class _Work:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

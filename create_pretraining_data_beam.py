@@ -11,8 +11,8 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
-from cli import common_flags
 from cli import pretraining
+from cli import program
 from data import files
 
 FLAGS = pretraining.FLAGS
@@ -46,4 +46,4 @@ def main(beam_arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, pretraining.define_flags, takes_others=True)
+  program.run_program(main, pretraining.define_flags, takes_others=True)

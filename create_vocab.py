@@ -15,7 +15,7 @@ import time
 
 from absl import flags
 
-from cli import common_flags
+from cli import program
 from data import files
 from data import progress
 import tokenization
@@ -197,4 +197,4 @@ def _print_coverage(words: collections.Counter, vocab: Mapping) -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

@@ -11,7 +11,7 @@ import time
 from absl import flags
 from absl import logging
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 from cli import export_flags
@@ -38,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, export_flags.define_flags)
+  program.run_program(main, export_flags.define_flags)

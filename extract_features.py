@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import tensorflow as tf
@@ -161,7 +162,7 @@ def make_extractor() -> Extractor:
   tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
   encode = text_inputs.Encoder(tokenizer, FLAGS.max_seq_length)
   with strategy.scope():
-    model = modeling.BertModel(config, common_flags.compute_dtype())
+    model = modeling.BertModel(config, devices.compute_dtype())
   texts.load_weights(
     loop.model_variables(model),
     # Nothing is above the layers: heads, and the pooler they may do without.
@@ -197,4 +198,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

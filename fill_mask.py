@@ -13,7 +13,8 @@ import sys
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import tensorflow as tf
@@ -88,7 +89,7 @@ def make_masked_words() -> masked_words.MaskedWords:
     FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
-    model = heads.PretrainingModel(config, common_flags.compute_dtype())
+    model = heads.PretrainingModel(config, devices.compute_dtype())
   texts.load_weights(
     loop.model_variables(model),
     # The heads of other tasks, and what leads to the next sentence.
@@ -182,4 +183,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

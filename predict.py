@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import program  # Before TensorFlow: it quietens its log.
 from data import files
 from serving import exported_model
 from serving import http_server
@@ -184,4 +184,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

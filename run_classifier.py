@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import models
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
@@ -92,12 +94,12 @@ class Run(NamedTuple):
 
 def prepare(strategy, config, task, folder, private, seed) -> Run:
   """Reads and checks all data, then makes the model: no work is lost."""
-  common_flags.claim_output_dir(folder, config)
+  models.claim_output_dir(folder, config)
   inputs = classifier_flags.open_inputs(task, folder, private)
   parse = classifier_flags.make_parser(inputs.options, config)
   keras.utils.set_random_seed(seed % 2**32)
   with strategy.scope():
-    dtype = common_flags.compute_dtype()
+    dtype = devices.compute_dtype()
     model = create_model(config, inputs.options.num_outputs, dtype)
   predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, model, inputs, parse, predictor, folder, seed)
@@ -163,12 +165,12 @@ def main() -> int | None:
   fine_tuning.check_tpu_flags()
   task = classifier_flags.read_task()
   metric = classifier_flags.best_metric(task)
-  strategy = common_flags.make_strategy()
+  strategy = devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   fine_tuning.check_fine_tuning_flags(config)
   scores = {}
   for seed, folder in classifier_flags.seeds_and_folders():
-    with common_flags.private_folder(folder, strategy) as private:
+    with models.private_folder(folder, strategy) as private:
       run = prepare(strategy, config, task, folder, private, seed)
       step = fine_tuning.load_trained_weights(folder, run.model, FLAGS.do_train)
       classifier_flags.write_settings(folder, config, run.inputs, strategy)
@@ -186,4 +188,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, classifier_flags.define_flags)
+  program.run_program(main, classifier_flags.define_flags)

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import models
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
@@ -82,11 +84,11 @@ class Run(NamedTuple):
 def prepare(strategy, config, paths, private) -> Run:
   """Reads and checks all data, then makes the model: no work is lost."""
   folder = FLAGS.output_dir
-  common_flags.claim_output_dir(folder, config)
+  models.claim_output_dir(folder, config)
   inputs = multiple_choice_flags.open_inputs(paths, folder, private)
   keras.utils.set_random_seed(FLAGS.seed % 2**32)
   with strategy.scope():
-    model = create_model(config, common_flags.compute_dtype())
+    model = create_model(config, devices.compute_dtype())
   predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, config, model, inputs, predictor, folder, FLAGS.seed)
 
@@ -123,7 +125,7 @@ def write_evaluation(run: Run, step: int) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
   if run.strategy.extended.should_checkpoint:
-    common_flags.write_eval_results(run.folder, step, scores)
+    models.write_eval_results(run.folder, step, scores)
 
 
 def write_predictions(run: Run) -> None:
@@ -136,10 +138,10 @@ def write_predictions(run: Run) -> None:
 def main() -> int | None:
   fine_tuning.check_tpu_flags()
   paths = multiple_choice_flags.find_files()
-  strategy = common_flags.make_strategy()
+  strategy = devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   fine_tuning.check_fine_tuning_flags(config)
-  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+  with models.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, paths, private)
     step = fine_tuning.load_trained_weights(
       run.folder, run.model, FLAGS.do_train
@@ -159,4 +161,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, multiple_choice_flags.define_flags)
+  program.run_program(main, multiple_choice_flags.define_flags)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import models
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
@@ -31,9 +33,9 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  common_flags.define_model_flags()
-  common_flags.define_training_flags(learning_rate=5e-5)
-  common_flags.define_device_flags()
+  models.define_model_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
   flags.DEFINE_string(
     "input_file",
     None,
@@ -160,16 +162,16 @@ def read_data(config: modeling.BertConfig) -> Data:
 def main() -> int | None:
   if not FLAGS.do_train and not FLAGS.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
-  common_flags.check_tpu_paths("input_file", "eval_input_file")
-  folder, strategy = FLAGS.output_dir, common_flags.make_strategy()
+  devices.check_tpu_paths("input_file", "eval_input_file")
+  folder, strategy = FLAGS.output_dir, devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   data = read_data(config)
-  common_flags.claim_output_dir(folder, config)
+  models.claim_output_dir(folder, config)
   keras.utils.set_random_seed(FLAGS.seed)
   with strategy.scope():
-    model = heads.PretrainingModel(config, common_flags.compute_dtype())
-  step = common_flags.load_weights(folder, loop.model_variables(model))
-  common_flags.write_config(folder, config, strategy)
+    model = heads.PretrainingModel(config, devices.compute_dtype())
+  step = models.load_weights(folder, loop.model_variables(model))
+  models.write_config(folder, config, strategy)
   predictor = prediction.Predictor(strategy, model, compare)
 
   # Remembered: the last step may be asked for twice.
@@ -183,7 +185,7 @@ def main() -> int | None:
         FLAGS.num_train_steps,
         FLAGS.num_warmup_steps,
       )
-    plan = common_flags.training_plan(folder, FLAGS.num_train_steps)
+    plan = models.training_plan(folder, FLAGS.num_train_steps)
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
@@ -192,9 +194,9 @@ def main() -> int | None:
   if FLAGS.do_eval:
     results = evaluate_at(step)  # By all workers; the chief writes.
     if strategy.extended.should_checkpoint:
-      common_flags.write_eval_results(folder, step, results)
+      models.write_eval_results(folder, step, results)
   loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, define_flags)
+  program.run_program(main, define_flags)

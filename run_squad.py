@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import models
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
@@ -93,11 +95,11 @@ class Run(NamedTuple):
 def prepare(strategy, config, private) -> Run:
   """Reads and checks all data, then makes the model: no work is lost."""
   folder = FLAGS.output_dir
-  common_flags.claim_output_dir(folder, config)
+  models.claim_output_dir(folder, config)
   inputs = squad_flags.open_inputs(folder, private)
   keras.utils.set_random_seed(FLAGS.seed % 2**32)
   with strategy.scope():
-    model = create_model(config, common_flags.compute_dtype())
+    model = create_model(config, devices.compute_dtype())
   predictor = prediction.Predictor(strategy, model, predict)
   return Run(
     strategy, config, model, inputs, predictor, folder, private, FLAGS.seed
@@ -149,10 +151,10 @@ def write_predictions(run: Run) -> None:
 def main() -> int | None:
   fine_tuning.check_tpu_flags()
   squad_flags.check_flags()
-  strategy = common_flags.make_strategy()
+  strategy = devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   fine_tuning.check_fine_tuning_flags(config)
-  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+  with models.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, private)
     fine_tuning.load_trained_weights(run.folder, run.model, FLAGS.do_train)
     squad_flags.write_settings(run.folder, config, strategy, run.inputs)
@@ -166,4 +168,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, squad_flags.define_flags)
+  program.run_program(main, squad_flags.define_flags)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags  # Before TensorFlow: it quietens its log.
+from cli import devices
+from cli import models
+from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
@@ -99,13 +101,13 @@ class Run(NamedTuple):
 def prepare(strategy, config, sources, private) -> Run:
   """Reads and checks all data, then makes the model: no work is lost."""
   folder = FLAGS.output_dir
-  common_flags.claim_output_dir(folder, config)
+  models.claim_output_dir(folder, config)
   inputs = tagging_flags.open_inputs(sources, folder, private)
   tagging_flags.best_metric(inputs.options.scheme)
   parse = tagging_flags.make_parser(inputs.options, config)
   keras.utils.set_random_seed(FLAGS.seed % 2**32)
   with strategy.scope():
-    dtype = common_flags.compute_dtype()
+    dtype = devices.compute_dtype()
     model = create_model(config, len(inputs.options.labels), dtype)
   predictor = prediction.Predictor(strategy, model, predict)
   return Run(strategy, model, inputs, parse, predictor, folder, FLAGS.seed)
@@ -139,7 +141,7 @@ def write_evaluation(run: Run, step: int) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
   if run.strategy.extended.should_checkpoint:
-    common_flags.write_eval_results(run.folder, step, scores.metrics)
+    models.write_eval_results(run.folder, step, scores.metrics)
     tagging_results.write_scores(run.folder, "eval", scores)
 
 
@@ -158,10 +160,10 @@ def write_predictions(run: Run) -> None:
 def main() -> int | None:
   fine_tuning.check_tpu_flags()
   sources = tagging_flags.find_sources()
-  strategy = common_flags.make_strategy()
+  strategy = devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   fine_tuning.check_fine_tuning_flags(config)
-  with common_flags.private_folder(FLAGS.output_dir, strategy) as private:
+  with models.private_folder(FLAGS.output_dir, strategy) as private:
     run = prepare(strategy, config, sources, private)
     step = fine_tuning.load_trained_weights(
       run.folder, run.model, FLAGS.do_train
@@ -179,4 +181,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  common_flags.run_program(main, tagging_flags.define_flags)
+  program.run_program(main, tagging_flags.define_flags)

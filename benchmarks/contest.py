@@ -157,7 +157,7 @@ def is_installed(library: str) -> bool:
   """Tells whether a peer can run; says so if it cannot."""
   found = importlib.util.find_spec(library) is not None
   if not found:
-    print(f"skipped: no {library}; pip install -r requirements-bench.txt")
+    print(f"skipped: no {library}; pip install -r requirements/bench.txt")
   return found
 
 

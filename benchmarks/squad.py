@@ -387,7 +387,7 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import common_flags
+  from cli import devices
   from cli import squad_flags
   import modeling
   import run_squad
@@ -407,7 +407,7 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     padding_competes=padding_competes,
     do_predict=True,
   )
-  strategy = common_flags.make_strategy()
+  strategy = devices.make_strategy()
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)
   with contextlib.redirect_stdout(None):  # It says what it has opened.
     return run_squad.prepare(strategy, config, workload.our_folder)

@@ -7,8 +7,10 @@ import os
 
 from absl import flags
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
+from data import label_files
 from tasks import classification
 from tasks import classification_inputs
 from tasks import classification_results
@@ -22,10 +24,10 @@ _TRAINING_FLAGS = ("class_weights",)
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  common_flags.define_model_flags()
+  models.define_model_flags()
   fine_tuning.define_fine_tuning_flags(max_seq_length=128)
-  common_flags.define_training_flags(learning_rate=5e-5)
-  common_flags.define_device_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
   flags.DEFINE_string(
     "task_name",
     None,
@@ -162,7 +164,7 @@ def open_inputs(
   Args:
     task: from `read_task`.
     folder: of the run.
-    private: see `common_flags.private_folder`.
+    private: see `models.private_folder`.
 
   Raises:
     ValueError: a file is missing or wrong, or the run's folder is that of
@@ -202,7 +204,7 @@ def write_settings(folder, config, inputs, strategy) -> None:
     *_TRAINING_FLAGS,
   )
   if strategy.extended.should_checkpoint and options.labels:
-    classification.write_labels(_labels_file(folder), options.labels)
+    label_files.write(_labels_file(folder), options.labels)
 
 
 def _labels_file(folder):
@@ -272,7 +274,7 @@ def write_scores(
   if task.name in _ORIGINAL_TASKS:
     results = {name: results[name] for name in _ORIGINAL_RESULTS}
   name = f"eval_results{split.suffix}.txt"
-  common_flags.write_eval_results(folder, step, results, name)
+  models.write_eval_results(folder, step, results, name)
   kind = f"eval{split.suffix}"
   classification_results.write_scores(folder, kind, scores, labels)
   if scores.thresholds is not None:

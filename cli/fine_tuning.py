@@ -13,7 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import common_flags
+from cli import devices
+from cli import models
 from data import files
 from inputs import feature_files
 import modeling
@@ -193,7 +194,7 @@ def load_trained_weights(
   """
   variables = loop.model_variables(model)
   if will_train:
-    return common_flags.load_weights(folder, variables)
+    return models.load_weights(folder, variables)
   step = model_selection.restore_best(folder, variables)
   if step is not None:
     print(f"weights from the best evaluation, at step {step}")
@@ -204,7 +205,7 @@ def load_trained_weights(
         f"--output_dir={folder} holds no trained model: pass --do_train=true, "
         "or --init_checkpoint with one"
       )
-    prefix = common_flags.find_init_checkpoint()
+    prefix = models.find_init_checkpoint()
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
     if not getattr(model, "uses_pooler", True):
       missing = {name for name in missing if "/pooler/" not in name}
@@ -213,7 +214,7 @@ def load_trained_weights(
         f"--init_checkpoint={FLAGS.init_checkpoint} is not trained for this "
         f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
       )
-  return common_flags.load_weights(folder, variables)
+  return models.load_weights(folder, variables)
 
 
 def check_tpu_flags() -> None:
@@ -222,8 +223,8 @@ def check_tpu_flags() -> None:
   Raises:
     ValueError: it cannot open a path, or is to be trained.
   """
-  common_flags.check_tpu_paths()
-  if FLAGS.do_train and common_flags.uses_tpu_elsewhere():
+  devices.check_tpu_paths()
+  if FLAGS.do_train and devices.uses_tpu_elsewhere():
     raise ValueError(
       "--distribution=tpu: this program hands the training data to the TPU, "
       "which only one of the same machine can take: run on the TPU's own "
@@ -278,7 +279,7 @@ def batch_order(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 def is_static() -> bool:
   """Tells whether all batches have to be of one shape."""
-  return FLAGS.pad_to_max_length or common_flags.uses_tpu()
+  return FLAGS.pad_to_max_length or devices.uses_tpu()
 
 
 def best_metric(default: str, known: Iterable[str]) -> str:
@@ -331,7 +332,7 @@ def check_model_settings(folder: str, settings: dict[str, Any]) -> None:
   Raises:
     ValueError: naming what differs.
   """
-  common_flags.check_settings(_settings_file(folder), settings)
+  models.check_settings(_settings_file(folder), settings)
 
 
 def check_training_settings(
@@ -349,7 +350,7 @@ def check_training_settings(
   """
   if split and checkpoints.latest_checkpoint(folder):
     settings = _training_settings(split, names)
-    common_flags.check_settings(_training_file(folder), settings)
+    models.check_settings(_training_file(folder), settings)
 
 
 def write_settings(
@@ -369,13 +370,13 @@ def write_settings(
     of_model: from `model_settings`.
     split, names: see `check_training_settings`.
   """
-  common_flags.write_config(folder, config, strategy)
+  models.write_config(folder, config, strategy)
   if not strategy.extended.should_checkpoint:
     return
-  common_flags.write_settings(_settings_file(folder), of_model)
+  models.write_settings(_settings_file(folder), of_model)
   if split:
     settings = _training_settings(split, names)
-    common_flags.write_settings(_training_file(folder), settings)
+    models.write_settings(_training_file(folder), settings)
 
 
 def _settings_file(folder):
@@ -454,7 +455,7 @@ def _make_plan(folder, num_rows, seed):
   if FLAGS.eval_every_epochs:
     every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
   return dataclasses.replace(
-    common_flags.training_plan(folder, num_train_steps),
+    models.training_plan(folder, num_train_steps),
     eval_every_steps=every,
     seed=seed,
   )

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
 import modeling
 from tasks import multiple_choice
 from tasks import multiple_choice_inputs
@@ -23,11 +24,11 @@ _METRICS = ("accuracy", "loss")
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  common_flags.define_model_flags()
+  models.define_model_flags()
   fine_tuning.define_fine_tuning_flags(max_seq_length=128)
   fine_tuning.define_data_flags()
-  common_flags.define_training_flags(learning_rate=5e-5)
-  common_flags.define_device_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
   flags.DEFINE_enum(
     "predictions_format",
     "tsv",
@@ -65,7 +66,7 @@ def open_inputs(paths: dict[str, str], folder: str, private: str) -> Inputs:
   Args:
     paths: from `find_files`.
     folder: of the run.
-    private: see `common_flags.private_folder`.
+    private: see `models.private_folder`.
 
   Raises:
     ValueError: a file is wrong, or the run's folder is that of another
@@ -126,6 +127,6 @@ def write_outputs(
   if split.is_labelled:
     scores = multiple_choice.score(*outputs)
     path = os.path.join(folder, "predict_metrics.json")
-    common_flags.write_settings(path, {"metrics": scores})
+    models.write_settings(path, {"metrics": scores})
     listing = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
     print(f"wrote {path}: {listing}")

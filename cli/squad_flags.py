@@ -14,8 +14,9 @@ from typing import NamedTuple
 from absl import flags
 import numpy as np
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
 from data import files
 from inputs import feature_files
 from tasks import squad_answers
@@ -30,10 +31,10 @@ _TUNED = "eval_best_f1_threshold"
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  common_flags.define_model_flags()
+  models.define_model_flags()
   fine_tuning.define_fine_tuning_flags(max_seq_length=384)
-  common_flags.define_training_flags(learning_rate=5e-5)
-  common_flags.define_device_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
   for name, text in (
     ("train_file", "Questions to train on: SQuAD's JSON, or JSON Lines."),
     (
@@ -159,7 +160,7 @@ def open_inputs(folder: str, private: str) -> Inputs:
 
   Args:
     folder: of the run.
-    private: see `common_flags.private_folder`.
+    private: see `models.private_folder`.
 
   Raises:
     ValueError: a file is wrong, or the run's folder is that of another

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from absl import flags
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
 from data import files
+from data import label_files
 import heads
 import modeling
-from tasks import classification
 from tasks import tagging
 from tasks import tagging_inputs
 from tasks import tagging_results
@@ -28,11 +29,11 @@ _ENDINGS = [
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  common_flags.define_model_flags()
+  models.define_model_flags()
   fine_tuning.define_fine_tuning_flags(max_seq_length=128)
   fine_tuning.define_data_flags()
-  common_flags.define_training_flags(learning_rate=5e-5)
-  common_flags.define_device_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
   flags.DEFINE_integer(
     "token_column", 0, "The column of the word, from 0.", lower_bound=0
   )
@@ -127,7 +128,7 @@ def open_inputs(
   Args:
     sources: from `find_sources`.
     folder: of the run.
-    private: see `common_flags.private_folder`.
+    private: see `models.private_folder`.
 
   Raises:
     ValueError: a file is wrong, or the run's folder is that of other labels,
@@ -156,7 +157,7 @@ def _choose_labels(
 ) -> tuple[list[str], str]:
   """Returns the labels of a model and their scheme."""
   path = _labels_file(folder)
-  known = classification.read_labels(path) if files.exists(path) else None
+  known = label_files.read(path) if files.exists(path) else None
   if train:
     scheme = tagging.label_scheme(train.scheme)
     sentences = tagging_inputs.read_sentences(train, scheme)
@@ -201,7 +202,7 @@ def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   settings = _model_settings(inputs.options.scheme)
   fine_tuning.write_settings(folder, config, strategy, settings, inputs.train)
   if strategy.extended.should_checkpoint:
-    classification.write_labels(_labels_file(folder), inputs.options.labels)
+    label_files.write(_labels_file(folder), inputs.options.labels)
 
 
 def make_parser(options: tagging_inputs.Options, config: modeling.BertConfig):

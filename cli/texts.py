@@ -9,8 +9,9 @@ import sys
 from absl import flags
 import tensorflow as tf
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
 from data import files
 from data import progress
 from inputs import text_inputs
@@ -69,7 +70,7 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
     "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
     "and to the same effect.",
   )
-  common_flags.define_device_flags()
+  devices.define_device_flags()
 
 
 def make_strategy() -> tf.distribute.Strategy:
@@ -85,8 +86,8 @@ def make_strategy() -> tf.distribute.Strategy:
       "host a part of the input, and pass --distribution=mirrored for all of "
       "its devices"
     )
-  common_flags.check_tpu_paths()
-  return common_flags.make_strategy()
+  devices.check_tpu_paths()
+  return devices.make_strategy()
 
 
 def read_config() -> modeling.BertConfig:
@@ -117,7 +118,7 @@ def load_weights(
   Raises:
     ValueError: it does not fit.
   """
-  prefix = common_flags.find_init_checkpoint()
+  prefix = models.find_init_checkpoint()
   if head:
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
     missing = sorted(name for name in missing if name.startswith(head))

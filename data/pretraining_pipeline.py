@@ -6,7 +6,7 @@ folder beside the output, and Beam only passes on where: nobody holds more than
 a block in memory. A block's number decides its records and their place in the
 output, so it does not matter who makes it, when, or how often.
 
-No other file imports Beam, which comes from requirements-beam.txt.
+No other file imports Beam, which comes from requirements/beam.txt.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ try:
   from apache_beam.transforms import environments
 except ImportError as error:
   raise ImportError(
-    f"Apache Beam is missing: pip install -r requirements-beam.txt ({error})"
+    f"Apache Beam is missing: pip install -r requirements/beam.txt ({error})"
   ) from None
 finally:
   logging.disable(logging.NOTSET)

@@ -257,7 +257,7 @@ def _write_onnx(folder, head, config):
   except ImportError as error:
     raise ValueError(
       f"--format=onnx needs tf2onnx and onnxruntime ({error}): pip install -r "
-      "requirements-onnx.txt"
+      "requirements/onnx.txt"
     ) from None
   path = os.path.join(folder, _ONNX)
   function = _ids_function(head)

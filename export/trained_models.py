@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from data import files
+from data import label_files
 import heads
 import modeling
 from tasks import classification
@@ -118,7 +119,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 def _read_labels(folder, kind):
   if kind in ("regression", QUESTION_ANSWERING, MULTIPLE_CHOICE):
     return ()
-  return tuple(classification.read_labels(os.path.join(folder, "labels.txt")))
+  return tuple(label_files.read(os.path.join(folder, "labels.txt")))
 
 
 def _read_thresholds(folder, kind, labels):

@@ -15,7 +15,6 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from data import files
 from data import record_writer
 from data import tables
 import tokenization
@@ -212,49 +211,6 @@ def find_labels(
   if all(map(_INTEGER.fullmatch, found)):
     found.sort(key=int)
   return found
-
-
-def write_labels(path: str, labels: Sequence[str]) -> None:
-  """Writes labels for `read_labels`, one a line, whole or not at all.
-
-  Raises:
-    ValueError: a label would not be read as it is, or there are two of it.
-    OSError: the file cannot be written.
-  """
-  written = set()
-  for label in labels:
-    if not label or label != label.strip() or "\n" in label:
-      raise ValueError(
-        f"{path}: cannot hold the label {label[:99]!r}: expected text on one"
-        " line, without space around it"
-      )
-    if label in written:
-      raise ValueError(f"{path}: cannot hold the label {label[:99]!r} twice")
-    written.add(label)
-  files.write_text(path, "".join(f"{label}\n" for label in labels))
-
-
-def read_labels(path: str) -> list[str]:
-  """Reads labels, one a line, in the order of their numbers.
-
-  Raises:
-    ValueError: a line is blank or there twice, or the file is empty.
-    OSError: the file cannot be read.
-  """
-  lines = {}
-  for number, line in enumerate(files.read_lines(path), 1):
-    label = (line.removeprefix("\ufeff") if number == 1 else line).strip()
-    if not label:
-      raise ValueError(f"{path}:{number}: a blank line; expected a label")
-    if label in lines:
-      raise ValueError(
-        f"{path}:{number}: the label {label[:99]!r} is on line {lines[label]}"
-        " too"
-      )
-    lines[label] = number
-  if not lines:
-    raise ValueError(f"{path}: holds no label; expected one a line")
-  return list(lines)
 
 
 def make_label_encoder(

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
+from data import label_files
 from inputs import feature_files
 from tasks import classification
 from tasks import classification_results
@@ -100,7 +101,7 @@ def choose_labels(
     return ()
   known = tuple(task.labels)
   if files.exists(labels_file):
-    known = tuple(classification.read_labels(labels_file))
+    known = tuple(label_files.read(labels_file))
     fixed = tuple(given) or task.labels
     if fixed and fixed != known:
       raise ValueError(

@@ -51,7 +51,7 @@ def write_confusion_matrix(
     import matplotlib.figure  # Optional, and half a second.
   except ImportError as error:
     raise ImportError(
-      f"matplotlib draws it: pip install -r requirements-plots.txt ({error})"
+      f"matplotlib draws it: pip install -r requirements/plots.txt ({error})"
     ) from None
   side = _side_in_inches(confusion)
   # pyplot would keep the figure and choose a backend for the whole process.

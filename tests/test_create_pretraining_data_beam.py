@@ -21,7 +21,7 @@ import tiny_corpus
 import tokenization
 
 beam = pytest.importorskip(
-  "apache_beam", reason="pip install -r requirements-beam.txt"
+  "apache_beam", reason="pip install -r requirements/beam.txt"
 )
 from data import pretraining_pipeline  # noqa: E402
 
@@ -333,7 +333,7 @@ def test_without_beam_there_is_help_and_one_line(folder):
   assert ran[0].returncode == 1
   assert ran[0].stderr == (
     f"{PROGRAM}: error: Apache Beam is missing: pip install -r "
-    "requirements-beam.txt (none)\n"
+    "requirements/beam.txt (none)\n"
   )
   assert "--documents_per_block" in ran[1].stdout
 

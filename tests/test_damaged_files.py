@@ -239,13 +239,14 @@ def test_a_damaged_length_is_named_where_it_is(tmp_path):
 PROGRAM = """
 from absl import flags
 import tensorflow as tf
-from cli import common_flags
+from cli import devices
+from cli import program
 
 def main():
   raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")
 
 if __name__ == "__main__":
-  common_flags.run_program(main, common_flags.define_device_flags)
+  program.run_program(main, devices.define_device_flags)
 """
 
 

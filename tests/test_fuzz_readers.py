@@ -12,6 +12,7 @@ import pytest
 
 from data import files
 from data import json_items
+from data import label_files
 from data import tables
 import fuzzing
 from serving import exported_model
@@ -139,7 +140,7 @@ READERS = {
   "examples.csv": (read_examples, CSV),
   "examples.jsonl": (read_examples, JSONL),
   "predict.tsv": (functools.partial(read_examples, label_required=False), TSV),
-  "labels.txt": (classification.read_labels, "entailment\nneutral\n"),
+  "labels.txt": (label_files.read, "entailment\nneutral\n"),
   "iob.txt": (read_tagged, CONLL),
   "iobes.txt": (read_tagged, CONLL_TABS),
   "conll.txt": (read_as("conll"), CONLL),

@@ -300,7 +300,7 @@ def test_litert(trained, tmp_path):
 
 @pytest.mark.slow
 def test_onnx(trained, tmp_path):
-  pytest.importorskip("tf2onnx", reason="needs requirements-onnx.txt")
+  pytest.importorskip("tf2onnx", reason="needs requirements/onnx.txt")
   onnxruntime = pytest.importorskip("onnxruntime")
   folder, model = trained
   flags = {"model_dir": folder, "vocab_file": folder / "vocab.txt"}

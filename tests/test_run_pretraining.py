@@ -13,7 +13,9 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
-from cli import common_flags
+from cli import devices
+from cli import models
+from cli import program
 import paths
 import program_flags
 import run_pretraining
@@ -257,7 +259,7 @@ def define_flags(monkeypatch):
       function = functools.partial(getattr(flags, name), flag_values=values)
       monkeypatch.setattr(flags, name, function)
   run_pretraining.define_flags()
-  for module in (run_pretraining, common_flags):
+  for module in (run_pretraining, program, devices, models):
     monkeypatch.setattr(module, "FLAGS", values)
   return values
 

@@ -8,8 +8,10 @@ import sys
 from absl import flags
 import pytest
 
-from cli import common_flags
+from cli import devices
 from cli import fine_tuning
+from cli import models
+from cli import program
 from cli import squad_flags
 import paths
 import program_flags
@@ -146,7 +148,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny_squad.py",
         "null_score_diff_threshold": "high",
       },
       "--null_score_diff_threshold=high: expected a number, or auto",
@@ -154,7 +156,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny_squad.py",
         "null_score_diff_threshold": "auto",
       },
       "=auto needs --version_2_with_negative=true",
@@ -162,7 +164,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     (
       {
         "do_train": True,
-        "train_file": "tests/tiny_squad.py",
+        "train_file": "tests/helpers/tiny_squad.py",
         "eval_every_steps": 5,
       },
       "an evaluation while training needs --eval_file",
@@ -181,7 +183,7 @@ def check_flags(**values):
   given = {**dict.fromkeys(required, "x"), **values}
   own = flags.FlagValues()
   with pytest.MonkeyPatch.context() as patch:
-    for module in (squad_flags, fine_tuning, common_flags):
+    for module in (squad_flags, fine_tuning, program, devices, models):
       patch.setattr(module, "FLAGS", own)
     for name in dir(flags):
       if name.startswith("DEFINE_"):

@@ -7,7 +7,7 @@ os.environ.setdefault("USE_TF", "0")
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs requirements-bench.txt")
+torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf  # noqa: E402

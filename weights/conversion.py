@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
+from data import label_files
 import modeling
-from tasks import classification
 from weights import checkpoints
 from weights import huggingface
 
@@ -176,9 +176,9 @@ def _read_labels(source, folders, given: Given):
   else:
     problem = _read_settings(_find(folders, "settings.json")).get("problem")
     path = _find(folders, "labels.txt")
-    labels = classification.read_labels(path) if path else []
+    labels = label_files.read(path) if path else []
   if given.labels_file:
-    labels = classification.read_labels(given.labels_file)
+    labels = label_files.read(given.labels_file)
   return problem, labels
 
 
@@ -398,7 +398,7 @@ def write_google(folder: str, model: Model) -> list[str]:
     _write_tokens(temporary, model)
     if model.labels:
       path = os.path.join(temporary, "labels.txt")
-      classification.write_labels(path, model.labels)
+      label_files.write(path, model.labels)
   name = os.path.basename(prefix)
   state = sum(map(is_training_state, model.values))
   lines = [f"{name}: {len(model.values) - state} variables of the model"]

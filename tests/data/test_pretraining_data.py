@@ -9,13 +9,13 @@ import random
 import subprocess
 import sys
 
-from pretraining_data import Generator
-from pretraining_data import Settings
 import pytest
 
 from data import files
 from data import pretraining_data
 from data import record_writer
+from data.pretraining_data import Generator
+from data.pretraining_data import Settings
 import paths
 import tokenization
 

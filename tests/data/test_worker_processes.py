@@ -1,9 +1,9 @@
 """Functions applied in other processes; Python's own serve as examples."""
 
 import pytest
-from worker_processes import Maker
 
 from data import worker_processes
+from data.worker_processes import Maker
 
 # operator.methodcaller("split", ",") is the function text -> text.split(",").
 SPLIT = Maker("operator", "methodcaller", ("split", ","))

@@ -11,7 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from cli import common_flags  # noqa: E402, F401  Quietens TensorFlow's log.
+from cli import program  # noqa: E402, F401  Quietens TensorFlow's log.
 
 # isort: split
 import modeling  # noqa: E402

@@ -8,14 +8,14 @@ import random
 import subprocess
 import sys
 
-from classification import Example
-from classification import Table
 import pytest
 import tensorflow as tf
 
 import paths
 from tasks import classification
 from tasks import glue
+from tasks.classification import Example
+from tasks.classification import Table
 import tokenization
 
 GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"
@@ -296,37 +296,6 @@ def test_labels_are_found_at_another_separator():
 def test_labels_that_cannot_be_right(labels, problem, message):
   with pytest.raises(ValueError) as error:
     classification.find_labels(labelled(*labels), problem)
-  assert str(error.value) == message
-
-
-def test_labels_are_written_and_read(tmp_path):
-  path = str(tmp_path / "new" / "labels.txt")
-  labels = ["b", "a c", "\u6587", "x\u2028y"]
-  classification.write_labels(path, labels)
-  assert classification.read_labels(path) == labels
-  with open(path, "rb") as file:
-    assert file.read() == "b\na c\n\u6587\nx\u2028y\n".encode()
-
-
-@pytest.mark.parametrize("labels", [["a", "a"], ["a\nb"], [""], [" a"]])
-def test_labels_that_cannot_be_written(tmp_path, labels):
-  path = tmp_path / "labels.txt"
-  with pytest.raises(ValueError, match=r"labels.txt: cannot hold the label '"):
-    classification.write_labels(str(path), labels)
-  assert not path.exists()
-
-
-@pytest.mark.parametrize(
-  ("content", "message"),
-  [
-    ("\ufeffa\r\nb\n\n", "l.txt:3: a blank line; expected a label"),
-    ("\ufeffa\r\nb\na\n", "l.txt:3: the label 'a' is on line 1 too"),
-    ("", "l.txt: holds no label; expected one a line"),
-  ],
-)
-def test_faulty_label_files(write, content, message):
-  with pytest.raises(ValueError) as error:
-    classification.read_labels(write("l.txt", content))
   assert str(error.value) == message
 
 

@@ -2,11 +2,11 @@
 
 import json
 
-import classification_results as results
 import numpy as np
 import pytest
 
 from tasks import classification
+from tasks import classification_results as results
 
 
 def example(number, text, label=None, text_b=None):

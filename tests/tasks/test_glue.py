@@ -4,12 +4,12 @@ import doctest
 import subprocess
 import sys
 
-from classification_tasks import Columns
 import pytest
 
 import paths
 from tasks import classification
 from tasks import glue
+from tasks.glue import Columns
 
 DATA = paths.SHARED / "data"
 ENTAILMENT = ("contradiction", "entailment", "neutral")

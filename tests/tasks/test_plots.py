@@ -11,7 +11,7 @@ import pytest
 from data import files
 from tasks import plots
 
-pytest.importorskip("matplotlib", reason="requirements-plots.txt")
+pytest.importorskip("matplotlib", reason="requirements/plots.txt")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -142,7 +142,7 @@ def test_no_state_of_the_process_changes(tmp_path, monkeypatch):
 
 def test_without_matplotlib_the_cure_is_named(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-  with pytest.raises(ImportError, match="-r requirements-plots.txt"):
+  with pytest.raises(ImportError, match="-r requirements/plots.txt"):
     plots.write_confusion_matrix(
       str(tmp_path / "c.png"), np.eye(2, dtype=int), "ab"
     )

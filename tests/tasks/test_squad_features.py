@@ -4,11 +4,11 @@ import doctest
 import random
 
 import pytest
-from squad_features import Settings
-from squad_features import Window
 
 from tasks import squad
 from tasks import squad_features
+from tasks.squad_features import Settings
+from tasks.squad_features import Window
 
 VOCABULARY = (
   "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"

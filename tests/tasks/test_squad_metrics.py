@@ -2,10 +2,10 @@
 
 import doctest
 
-from answer_metrics import score_answer
 import pytest
 
 from tasks import squad_metrics
+from tasks.squad_metrics import score_answer
 
 
 def test_examples_in_docstrings():

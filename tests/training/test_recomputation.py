@@ -43,13 +43,17 @@ def differentiate(model, compiled=True):
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("compiled", [True, False])
-def test_gradients_are_equal_bit_by_bit(dtype, compiled):
+def test_gradients_are_equal(dtype, compiled):
   expected = differentiate(make_model(dtype, False), compiled)
   found = differentiate(make_model(dtype, True), compiled)
   for value, other in zip(
     tf.nest.flatten(expected), tf.nest.flatten(found), strict=True
   ):
-    np.testing.assert_array_equal(value, other)
+    # TensorFlow merges the operations of a graph differently, which rounds
+    # differently: seen are 2e-15 in gradients of 1e-8.
+    np.testing.assert_allclose(
+      value, other, rtol=0, atol=1e-12 if compiled else 0
+    )
   kernels = [v.path for v in make_model(dtype, True).trainable_variables]
   index = kernels.index("bert/encoder/layer_0/intermediate/dense/kernel")
   assert np.abs(found[1][index]).max() > 0

@@ -1,109 +1,19 @@
-"""Runs a program's `main`; flags that two programs or more share.
+"""Flags of the model and its training, its weights and its output folder."""
 
-TensorFlow is imported inside the functions that need it: the programs that only
-read and write text and records start in a fraction of a second without it.
-"""
-
-from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
 import json
 import os
 import re
-import sys
 import tempfile
 from typing import Any
 
-from absl import app
 from absl import flags
 
 from data import files
 
 FLAGS = flags.FLAGS
-
-# Hides TensorFlow's own log, if set before it is imported: what is an error to
-# the user reaches Python as an exception.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def run_program(
-  main: Callable[..., int | None],
-  define_flags: Callable[[], None],
-  takes_others: bool = False,
-) -> None:
-  """Parses the command line, calls `main` and exits with its status.
-
-  What the user can mend (a ValueError, an OSError, a missing optional package)
-  ends in one line on standard error and exit status 1; anything else is our own
-  fault and keeps its traceback.
-
-  Args:
-    main: the program; returns None or its exit status.
-    define_flags: declares the program's flags with absl.
-    takes_others: `main` takes a list, in which it gets what is no flag of ours.
-  """
-  define_flags()
-  FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
-
-  def call_main(argv: list[str]) -> int:
-    program = os.path.basename(argv[0])
-    if argv[1:] and not takes_others:
-      return _fail(program, f"unexpected argument {argv[1]!r}; see --help")
-    try:
-      return (main(argv[1:]) if takes_others else main()) or 0
-    except (ValueError, OSError, ImportError) as error:
-      return _fail(program, _describe(error))
-    except KeyboardInterrupt:
-      return _fail(program, "interrupted", status=130)
-    except Exception as error:
-      message = _describe_failure(error)
-      if not message:
-        raise
-      return _fail(program, message)
-
-  def parse_flags(argv: list[str]) -> list[str]:
-    try:
-      return FLAGS(argv, known_only=takes_others)
-    except flags.Error as error:
-      sys.exit(_fail(os.path.basename(argv[0]), f"{error}; see --help"))
-
-  app.run(call_main, flags_parser=parse_flags)
-
-
-def _describe(error: Exception) -> str:
-  if isinstance(error, OSError) and error.filename and error.strerror:
-    return f"{error.filename}: {error.strerror}"  # Without "[Errno 2]".
-  return str(error)
-
-
-def _fail(program: str, message: str, status: int = 1) -> int:
-  line = "; ".join(message.splitlines())  # Of absl's, a line for each flag.
-  print(f"{program}: error: {line}", file=sys.stderr)
-  return status
-
-
-def _describe_failure(error: Exception) -> str | None:
-  """Puts what is no fault of ours in words: lost workers, too little memory."""
-  if _is_of_lost_worker(error):
-    return (
-      "another worker of TF_CONFIG has ended or cannot be reached: start all "
-      "of them again, and they go on from the last checkpoint"
-    )
-  fault = str(error) if isinstance(error, MemoryError) else None
-  if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
-    from training import memory
-
-    fault = memory.describe_fault(error)
-  return None if fault is None else f"out of memory: {fault}".rstrip(": ")
-
-
-def _is_of_lost_worker(error: Exception) -> bool:
-  if "distribution" not in FLAGS or FLAGS.distribution != "multi_worker":
-    return False
-  from training import loop
-
-  return isinstance(error, loop.LOST_WORKER_ERRORS)
 
 
 def define_model_flags() -> None:
@@ -180,113 +90,6 @@ def define_training_flags(learning_rate: float) -> None:
     12345,
     "Decides the initial weights, the order of the examples and the dropout.",
   )
-
-
-def define_device_flags() -> None:
-  """Declares where and in what precision to compute."""
-  flags.DEFINE_enum(
-    "distribution",
-    "default",
-    ["default", "mirrored", "multi_worker", "tpu"],
-    "default: one device. mirrored: all devices of this host. multi_worker: "
-    "all hosts of TF_CONFIG. tpu: the TPU that --tpu_name names.",
-  )
-  flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "bfloat16"],
-    "What matrix products compute in; weights, softmax, normalisation and "
-    "losses are float32 in both.",
-  )
-  flags.DEFINE_bool("use_tpu", False, "Same as --distribution=tpu.")
-  flags.DEFINE_string(
-    "tpu_name",
-    None,
-    "The name or grpc:// address of the TPU; local for that of this machine.",
-  )
-  flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
-  flags.DEFINE_string("gcp_project", None, "The project of the TPU.")
-  flags.DEFINE_string(
-    "master",
-    None,
-    "The grpc:// address of the TPU, if --tpu_name is not given.",
-  )
-  flags.DEFINE_integer(
-    "num_tpu_cores", 8, "Accepted and not used: a TPU tells its cores."
-  )
-  flags.DEFINE_integer(
-    "iterations_per_loop",
-    1000,
-    "The most steps per call of the compiled loop; calls also end every few "
-    "seconds, and where a checkpoint is due.",
-    lower_bound=1,
-  )
-
-
-def uses_tpu() -> bool:
-  """Tells whether a TPU is asked for."""
-  return FLAGS.use_tpu or FLAGS.distribution == "tpu"
-
-
-def uses_tpu_elsewhere() -> bool:
-  """Tells whether the TPU asked for is that of another machine."""
-  return uses_tpu() and (FLAGS.tpu_name or FLAGS.master) != "local"
-
-
-def check_tpu_paths(*names: str) -> None:
-  """Refuses paths of this machine if a TPU elsewhere is to open them.
-
-  Args:
-    *names: of flags with files that a training reads in TensorFlow; those of
-      checkpoints are checked, too.
-
-  Raises:
-    ValueError: naming the first such flag.
-  """
-  if not uses_tpu_elsewhere():
-    return
-  for name in ("output_dir", "init_checkpoint", *names):
-    value = (FLAGS[name].value if name in FLAGS else None) or ""
-    for path in filter(None, value.split(",") if name in names else [value]):
-      if not files.is_remote(path):
-        raise ValueError(
-          f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
-          "or run on the TPU's own machine with --tpu_name=local"
-        )
-
-
-def make_strategy():
-  """Makes the distribution strategy of the flags; call it before any tensor.
-
-  Raises:
-    ValueError: if the TPU cannot be found.
-  """
-  import tensorflow as tf
-
-  tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
-  distribution = "tpu" if uses_tpu() else FLAGS.distribution
-  if distribution == "mirrored":
-    kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
-    devices = kinds[0] or kinds[1]
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
-  if distribution == "multi_worker":
-    return tf.distribute.MultiWorkerMirroredStrategy()
-  if distribution == "tpu":
-    try:
-      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        FLAGS.tpu_name or FLAGS.master, FLAGS.tpu_zone, FLAGS.gcp_project
-      )
-      tf.config.experimental_connect_to_cluster(resolver)
-      tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, ValueError, OSError) as error:
-      raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
-    return tf.distribute.TPUStrategy(resolver)
-  return tf.distribute.get_strategy()
-
-
-def compute_dtype() -> str:
-  """Returns the Keras dtype policy of --precision."""
-  return "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
 
 
 def claim_output_dir(folder: str, config) -> None:
