@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from data import files
+import paths
 
 
 def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
@@ -95,12 +96,13 @@ def test_failure_leaves_the_old_file(tmp_path, error):
 def test_what_a_killed_run_left_behind_is_removed(tmp_path):
   path = str(tmp_path / "out")
   killed = (
-    "import os, files\n"
+    "import os\n"
+    "from data import files\n"
     f"with files.replace_on_success({path!r}) as temporary:\n"
     "  open(temporary, 'w').write('half')\n"
     "  os.kill(os.getpid(), 9)\n"
   )
-  subprocess.run([sys.executable, "-c", killed], cwd=os.getcwd(), check=False)
+  subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT, check=False)
   assert len(os.listdir(tmp_path)) == 1
   assert not os.path.exists(path)
   with files.replace_on_success(path) as temporary:
