@@ -202,6 +202,10 @@ def write_settings(folder, config, inputs, strategy) -> None:
     _settings(options),
     inputs.train,
     *_TRAINING_FLAGS,
+    of_prediction={
+      "doc_stride": FLAGS.doc_stride,
+      "window_pooling": FLAGS.window_pooling,
+    },
   )
   if strategy.extended.should_checkpoint and options.labels:
     label_files.write(_labels_file(folder), options.labels)

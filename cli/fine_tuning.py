@@ -360,8 +360,12 @@ def write_settings(
   of_model: dict[str, Any],
   split: Split | None,
   *names: str,
+  of_prediction: Mapping[str, Any],
 ) -> None:
   """Leaves in the run's folder what later runs in it must agree with.
+
+  A run that trains also leaves what its predictions depend on besides the
+  weights, so that export_saved_model.py can answer as the run does.
 
   Args:
     folder: of the run.
@@ -369,6 +373,8 @@ def write_settings(
     strategy: only its chief writes.
     of_model: from `model_settings`.
     split, names: see `check_training_settings`.
+    of_prediction: flags of this program that change predictions, besides
+      --max_seq_length.
   """
   models.write_config(folder, config, strategy)
   if not strategy.extended.should_checkpoint:
@@ -377,6 +383,8 @@ def write_settings(
   if split:
     settings = _training_settings(split, names)
     models.write_settings(_training_file(folder), settings)
+    settings = {"max_seq_length": FLAGS.max_seq_length, **of_prediction}
+    models.write_settings(os.path.join(folder, "prediction.json"), settings)
 
 
 def _settings_file(folder):

@@ -95,7 +95,12 @@ def _model_settings():
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   fine_tuning.write_settings(
-    folder, config, strategy, _model_settings(), inputs.train
+    folder,
+    config,
+    strategy,
+    _model_settings(),
+    inputs.train,
+    of_prediction={},
   )
 
 

@@ -200,7 +200,20 @@ def _model_settings():
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   fine_tuning.write_settings(
-    folder, config, strategy, _model_settings(), inputs.train
+    folder,
+    config,
+    strategy,
+    _model_settings(),
+    inputs.train,
+    of_prediction={
+      "doc_stride": FLAGS.doc_stride,
+      "max_query_length": FLAGS.max_query_length,
+      "n_best_size": FLAGS.n_best_size,
+      "max_answer_length": FLAGS.max_answer_length,
+      "version_2_with_negative": FLAGS.version_2_with_negative,
+      # The best threshold found in an evaluation has a file of its own.
+      "null_score_diff_threshold": fixed_threshold(),
+    },
   )
 
 

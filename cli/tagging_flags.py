@@ -200,7 +200,9 @@ def _model_settings(scheme):
 def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   """Leaves in the run's folder what later runs in it must agree with."""
   settings = _model_settings(inputs.options.scheme)
-  fine_tuning.write_settings(folder, config, strategy, settings, inputs.train)
+  fine_tuning.write_settings(
+    folder, config, strategy, settings, inputs.train, of_prediction={}
+  )
   if strategy.extended.should_checkpoint:
     label_files.write(_labels_file(folder), inputs.options.labels)
 
