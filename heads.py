@@ -210,7 +210,7 @@ class TaggerModel(keras.Model):
     super().__init__(dtype=dtype, name="tagger")
     self.dropout_rate = dropout_rate
     self.bert = modeling.BertModel(config, dtype=dtype)
-    self.bert.pooler.trainable = False  # It is not used: not to be decayed.
+    self.bert.pooler.trainable = False  # Unused, so it must not decay.
     self.output_weights, self.output_bias = _make_output(
       num_labels, config.hidden_size
     )
@@ -434,6 +434,7 @@ class SpanModel(keras.Model):
   def __init__(self, config: modeling.BertConfig, dtype: str = "float32"):
     super().__init__(dtype=dtype, name="span")
     self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert.pooler.trainable = False  # Unused, so it must not decay.
     # Their names in Google's checkpoints; the deviation is not the config's.
     with keras.name_scope("cls"), keras.name_scope("squad"):
       self.output_weights = keras.Variable(

@@ -253,19 +253,32 @@ class BertOutput(NamedTuple):
 
 
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
-  """Derives an independent seed, int32 [2], for a part; None stays None."""
+  """Derives an independent seed from a seed and an integer.
+
+  Args:
+    seed: int32 [2]; None is returned unchanged.
+    data: a scalar below 2**31, of any integer type.
+
+  Returns:
+    int32 [2], the same with and without XLA.
+  """
   if seed is None:
     return None
-  return tf.random.experimental.stateless_fold_in(seed, data)
+  # XLA has its own default algorithm, and draws int64 in another way: both the
+  # algorithm and the type must be named.
+  return tf.random.experimental.stateless_fold_in(
+    seed, tf.cast(data, tf.int32), alg="philox"
+  )
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   """Zeroes elements with probability `rate` and scales up the others.
 
-  The mask is a pure function of the seed, so that a resumed run draws what the
-  interrupted one would have drawn, with and without XLA. Each 32-bit draw
-  decides two elements: random bits are a visible cost on a CPU. The rate is
-  thereby a multiple of 2**-16.
+  The mask is a pure function of the seed, with and without XLA, so a resumed
+  run draws what the interrupted one would have drawn. Seeds are to be derived
+  by `fold_in`, which keeps them int32. Each 32-bit draw decides two elements,
+  because random bits are a visible cost on a CPU; the rate is thereby rounded
+  to a multiple of 2**-16.
 
   Args:
     x: a float tensor.
@@ -412,7 +425,10 @@ class Embeddings(keras.layers.Layer):
   def call(self, input_ids, segment_ids, seed=None):
     length = tf.shape(input_ids)[1]
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, H]
-    segments = tf.gather(self.token_type_embeddings.value, segment_ids)
+    # The gradient of reshape is dense, as the original has it for segments.
+    # That of the word table keeps a row per token: `optimization.row_norms`.
+    segments = self.token_type_embeddings.value
+    segments = tf.gather(tf.reshape(segments, segments.shape), segment_ids)
     positions = self.position_embeddings.value[:length]  # [S, H]
     return dropout(
       self.layer_norm(words + segments + positions),

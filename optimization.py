@@ -73,6 +73,39 @@ def layer_depths(paths: Sequence[str]) -> list[int]:
   return [top if layer is None else layer for layer in layers]
 
 
+def row_norms(
+  gradients: Sequence[tf.Tensor | tf.IndexedSlices],
+) -> tf.Tensor:
+  """Computes the norms of gradients that hold a row for every occurrence.
+
+  Where the word embeddings are only looked up, that is in fine-tuning, their
+  gradient is `tf.IndexedSlices`: one row for every token of the batch. The
+  original clips by `tf.clip_by_global_norm`, which takes the norm of these rows
+  as they are; the rows of a word that occurs twice are not added up first. The
+  norm is thus the root of the sum of |dL/dx|^2 over all tokens x of the batch
+  (and over all other gradients), L being the loss of the whole batch. It is a
+  sum over tokens, so it does not depend on how the batch is split: the results
+  of replicas and micro-batches, each with its loss divided by the weight of the
+  whole batch, are added up like the gradients themselves.
+
+  In pre-training the gradient of the table is dense, as it is the output matrix
+  too, and on a TPU the original multiplies by one-hot rows: rows of a word are
+  then added up before the norm is taken.
+
+  Returns:
+    Half the squared norm of every gradient that is `tf.IndexedSlices`, 0 for
+    the others; float32 [N].
+  """
+  return tf.stack(
+    [
+      tf.nn.l2_loss(gradient.values)
+      if isinstance(gradient, tf.IndexedSlices)
+      else tf.constant(0.0)
+      for gradient in gradients
+    ]
+  )
+
+
 class AdamWeightDecayOptimizer:
   """Updates variables as the original's optimizer of the same name did.
 
@@ -145,7 +178,10 @@ class AdamWeightDecayOptimizer:
     )
 
   def clip_and_apply(
-    self, gradients: Sequence[tf.Tensor], step: tf.Tensor
+    self,
+    gradients: Sequence[tf.Tensor],
+    step: tf.Tensor,
+    row_norms: tf.Tensor | None = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Clips the gradients by their global norm and updates the variables.
 
@@ -155,13 +191,15 @@ class AdamWeightDecayOptimizer:
     Args:
       gradients: dense, one per variable.
       step: int64 [], the number of updates made so far.
+      row_norms: from `row_norms`, summed like the gradients; float32 [N]. By
+        default all gradients count as the dense tensors they are.
 
     Returns:
       The norm before clipping and the learning rate, both float32 []. If the
       norm is not finite, all that is updated becomes NaN.
     """
     step = tf.convert_to_tensor(step, tf.int64)
-    norm = self._global_norm(gradients, step)
+    norm = self._global_norm(gradients, row_norms, step)
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
     rate = self.learning_rate(step)
@@ -171,9 +209,12 @@ class AdamWeightDecayOptimizer:
     context.merge_call(self._update_all, args)
     return norm, rate
 
-  def _global_norm(self, gradients, step):
+  def _global_norm(self, gradients, row_norms, step):
     """Computes `tf.linalg.global_norm` of the gradients that count."""
     halves = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
+    if row_norms is not None:
+      # Rows that are all zero, or not finite, make such a dense gradient, too.
+      halves = tf.where(row_norms > 0.0, row_norms, halves)
     if any(self.first_steps):
       halves = tf.where(step >= self.first_steps, halves, 0.0)
     return tf.sqrt(2.0 * tf.reduce_sum(halves))

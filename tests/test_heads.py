@@ -1,5 +1,7 @@
 """The heads of taggers: shapes, names, padding, and an LSTM by hand."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,3 +130,32 @@ def test_the_second_lstm_reads_from_the_right():
   found = layer(x, tf.constant([3])).numpy()
   turned = layer(x[:, [2, 1, 0]], tf.constant([3])).numpy()
   np.testing.assert_allclose(found[0, :3, 2:], turned[0, ::-1, :2], atol=1e-6)
+
+
+def call_with_predictions(model, *inputs):
+  return tuple(model(*inputs[:3], np.array([[1], [2]], np.int32), inputs[3]))
+
+
+@pytest.mark.parametrize(
+  "model",
+  [
+    lambda: heads.PretrainingModel(CONFIG),
+    lambda: heads.ClassifierModel(CONFIG, 4),
+    lambda: heads.TaggerModel(CONFIG, 4),
+    lambda: heads.SpanModel(CONFIG),
+    lambda: make_feature_tagger(None),
+  ],
+)
+def test_whatever_is_trained_has_a_gradient(model):
+  """The original leaves out, and makes no slots for, what has none."""
+  model = model()
+  call = model
+  if isinstance(model, heads.PretrainingModel):
+    call = functools.partial(call_with_predictions, model)
+  with tf.GradientTape() as tape:
+    outputs = call(IDS, MASK, np.zeros_like(IDS), SEED)
+    loss = sum(tf.reduce_sum(x * x) for x in tf.nest.flatten(outputs))
+  variables = model.trainable_variables
+  gradients = tape.gradient(loss, [v.value for v in variables])
+  pairs = zip(variables, gradients, strict=True)
+  assert [v.path for v, gradient in pairs if gradient is None] == []

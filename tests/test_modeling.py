@@ -166,6 +166,16 @@ class TestDropout:
     other = modeling.dropout(x, 0.3, tf.constant([3, 5])).numpy()
     assert not np.array_equal(plain, other)
 
+  def test_folded_seeds_draw_the_same_with_and_without_xla(self):
+    def draw(step):  # As the loop and the layers do: int64, then int32.
+      seed = modeling.fold_in(tf.constant([12345, 0]), step)
+      seed = modeling.fold_in(modeling.fold_in(seed, tf.constant(1)), 3)
+      return modeling.dropout(tf.ones([64, 33]), 0.1, seed)
+
+    step = tf.constant(7, tf.int64)
+    compiled = tf.function(draw, jit_compile=True)
+    assert np.array_equal(draw(step), compiled(step))
+
   def test_differs_between_layers(self):
     config = dataclasses.replace(CONFIG, num_hidden_layers=2)
     bert = modeling.BertModel(config)

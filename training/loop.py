@@ -28,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import progress
+import modeling
 import optimization
 from training import memory
 from training import model_selection
@@ -51,8 +52,6 @@ LOST_WORKER_ERRORS = (
   tf.errors.CancelledError,
   tf.errors.DeadlineExceededError,
 )
-
-_fold_in = tf.random.experimental.stateless_fold_in  # Seed, integer -> seed.
 
 
 class TrainingInput(NamedTuple):
@@ -222,17 +221,20 @@ def _make_train_steps(
   """
   weights_of = _make_weights_of(model, loss_fn, signature)
   names = sorted(weights_of.structured_outputs)
-  gradients_of = _make_gradients_of(model, optimizer, loss_fn, plan)
+  # A TPU of the original multiplies by one-hot rows: all gradients are dense.
+  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
+  gradients_of = _make_gradients_of(
+    model, optimizer, loss_fn, plan, counts_rows
+  )
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
-    seed = _fold_in(tf.constant([plan.seed, 0]), global_step)
-    seed = _fold_in(seed, context.replica_id_in_sync_group)
+    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
+    seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
     weights = context.all_reduce("SUM", weights_of(features))
-    sums, gradients = gradients_of(features, seed, weights)
-    sums = context.all_reduce("SUM", sums)
-    gradients = context.all_reduce("SUM", gradients)
-    norm, rate = optimizer.clip_and_apply(gradients, global_step)
+    computed = gradients_of(features, seed, weights)
+    sums, gradients, row_norms = context.all_reduce("SUM", computed)
+    norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
     sums = tf.stack([[sums[name], weights[name]] for name in names])
     return sums, norm, rate
 
@@ -286,8 +288,14 @@ def _make_weights_of(model, loss_fn, signature):
   return weights_of.get_concrete_function(signature)
 
 
-def _make_gradients_of(model, optimizer, loss_fn, plan):
-  """Builds (features, seed, weights) -> (sums of losses, gradients)."""
+def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
+  """Builds (features, seed, weights) -> (sums, gradients, row norms).
+
+  All three are sums over examples: those of replicas and micro-batches add up
+  to those of the whole batch. `counts_rows` tells whether the row norms are
+  those of `optimization.row_norms`; else all are 0, and gradients are clipped
+  by the norm of dense ones.
+  """
 
   @tf.function(autograph=False)
   def forward_backward(features, seed, weights):
@@ -305,9 +313,12 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
       optimizer.variables,
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
-    # Densified: the rows of a repeated word must be added up before squaring.
-    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    return {name: total for name, (total, _) in losses.items()}, gradients
+    sums = {name: total for name, (total, _) in losses.items()}
+    row_norms = optimization.row_norms(gradients)
+    if not counts_rows:
+      row_norms = tf.zeros_like(row_norms)
+    # Adam squares the sum of a repeated word's rows, so they are added up here.
+    return sums, [tf.convert_to_tensor(g) for g in gradients], row_norms
 
   parts = plan.gradient_accumulation_steps
   if parts == 1:
@@ -321,12 +332,13 @@ def _make_gradients_of(model, optimizer, loss_fn, plan):
 
     def add_part(i, *so_far):
       part = {name: value[i] for name, value in features.items()}
-      more = forward_backward(part, _fold_in(seed, i), weights)
+      more = forward_backward(part, modeling.fold_in(seed, i), weights)
       return i + 1, *tf.nest.map_structure(tf.add, so_far, more)
 
     zeros = (
       {name: tf.constant(0.0) for name in weights},
       [tf.zeros(variable.shape) for variable in optimizer.variables],
+      tf.zeros([len(optimizer.variables)]),
     )
     return tf.while_loop(
       lambda i, *_: i < parts,
