@@ -3,7 +3,7 @@
   python create_vocab.py --input_file=corpus.txt --output_file=vocab.txt \\
       --vocab_size=8000
 
-It learns from 7.3 MB of novels (36,499 different words) in 16 s on one core.
+It learns from 7.3 MB of novels (36,499 different words) in 4 s on one core.
 The words are the tokenizer's own, so the vocabulary fits it.
 """
 
@@ -29,6 +29,10 @@ _CHARACTER_COVERAGE = 0.9999
 # The table of words is cut back to the most frequent so many when it has twice
 # as many, about 200 MB. No vocabulary depends on a text's rarest words.
 _MAX_WORDS = 500_000
+# Words of more letters teach nothing, and pieces are refined so many times:
+# the defaults of tensorflow_text's learner.
+_LONGEST_WORD = 50
+_ITERATIONS = 3
 
 
 def define_flags() -> None:
@@ -148,23 +152,14 @@ def learn_vocab(
 def learn_pieces(
   words: list[tuple[str, int]], known: Mapping[str, None], room: int
 ) -> dict[str, None]:
-  """Returns `room` new pieces, or all there are, the frequent ones first.
-
-  The learner is asked for the pieces of one frequency at a time: its own search
-  for the frequency may end far below or above the size asked for.
-  """
-  # It brings all of TensorFlow along, 3 seconds: not before the text is read.
-  from tensorflow_text.tools.wordpiece_vocab import (
-    wordpiece_tokenizer_learner_lib as learner,
-  )
-
+  """Returns `room` new pieces, or all there are, the frequent ones first."""
   report = progress.Progress(1)
+  learner = _Learner(words)
 
   def learn(frequency: int) -> dict[str, None]:
     if report.is_due():
       report.print_line(f"learning pieces that occur {frequency:,} times")
-    limits = {"upper_thresh": frequency, "lower_thresh": frequency}
-    found = learner.learn(words, room, [], **limits, max_unique_chars=10**7)
+    found = learner.learn(frequency)
     return {piece: None for piece in found if piece not in known}
 
   # The first guess: as if there were as many pieces as words so frequent.
@@ -183,6 +178,61 @@ def learn_pieces(
     found |= learn(frequency)
     frequency *= 2
   return dict(itertools.islice(found.items(), room))
+
+
+class _Learner:
+  """Finds the pieces that occur often enough, as tensorflow_text does.
+
+  Its learner (tensorflow_text.tools.wordpiece_vocab) counts every substring of
+  every word, then takes from each count those of the longer substrings that
+  begin with it. What remains is how often the substring *ends* a word, so here
+  only the ends are counted: the same pieces, 30 times as fast.
+
+  Args:
+    words: and how often each occurs.
+  """
+
+  def __init__(self, words: list[tuple[str, int]]):
+    counts = [count for _, count in words]
+    self._least, self._most = min(counts), max(counts)
+    # By the number of letters, since a piece leaves fewer letters to be split.
+    self._words = [{} for _ in range(_LONGEST_WORD + 1)]
+    self._ends = collections.Counter()
+    for word, count in words:
+      if len(word) <= _LONGEST_WORD:
+        self._words[len(word)][word] = count
+        self._ends[word] += count
+        for start in range(1, len(word)):
+          self._ends[f"##{word[start:]}"] += count
+    letters = set().union(*itertools.chain(*self._words))
+    self._letters = letters | {f"##{letter}" for letter in letters}
+
+  def learn(self, frequency: int) -> list[str]:
+    """Returns the pieces that occur so many times, the frequent ones first."""
+    # The library's bounds of its own search, of which only the first step is
+    # taken: they move a frequency that no word has.
+    least = min(frequency, self._most) + max(frequency, self._least)
+    least //= 2
+    ends = self._ends
+    for _ in range(_ITERATIONS):
+      frequent = {end for end, count in ends.items() if count >= least}
+      ends = self._count_ends(self._letters | frequent)
+    frequent = {end: count for end, count in ends.items() if count >= least}
+    return [piece for piece, _ in _by_frequency(frequent)]
+
+  def _count_ends(self, pieces: set[str]) -> dict[str, int]:
+    """Counts the ends of words that begin where one of their pieces does."""
+    levels = [dict(words) for words in self._words]
+    for level in reversed(levels):
+      for end, count in level.items():
+        if end not in pieces:
+          piece = end[:-1]
+          while piece not in pieces:  # The longest one that `end` begins with.
+            piece = piece[:-1]
+          rest = f"##{end[len(piece) :]}"
+          shorter = levels[len(rest) - 2]
+          shorter[rest] = shorter.get(rest, 0) + count
+    return dict(itertools.chain(*map(dict.items, levels)))
 
 
 def _print_coverage(words: collections.Counter, vocab: Mapping) -> None:

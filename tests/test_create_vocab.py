@@ -1,10 +1,14 @@
 """Tests of create_vocab.py."""
 
+import collections
 import gzip
 import subprocess
 import sys
 
 import pytest
+from tensorflow_text.tools.wordpiece_vocab import (
+  wordpiece_tokenizer_learner_lib as learner,
+)
 
 import create_vocab
 import paths
@@ -112,3 +116,34 @@ def test_characters_cover_the_text(monkeypatch):
   assert create_vocab.choose_characters(words) == (["a", "b"], [",", "\u4e2d"])
   monkeypatch.setattr(create_vocab, "_CHARACTER_COVERAGE", 0.8)
   assert create_vocab.choose_characters(words) == (["a", "b"], [","])
+
+
+def library_pieces(words, frequency):
+  """Returns the pieces of tensorflow_text's learner, without single letters."""
+  limits = {"upper_thresh": frequency, "lower_thresh": frequency}
+  found = learner.learn(words, 100, [], **limits, max_unique_chars=10**7)
+  return [piece for piece in found if len(piece.removeprefix("##")) > 1]
+
+
+def our_pieces(words, frequency):
+  found = create_vocab._Learner(words).learn(frequency)
+  return [piece for piece in found if len(piece.removeprefix("##")) > 1]
+
+
+@pytest.mark.parametrize("frequency", [1, 2, 3, 20, 500, 10**6])
+@pytest.mark.parametrize("name", ["en_wikitext2_validtest", "en_gutenberg"])
+def test_pieces_are_those_of_tensorflow_text(name, frequency):
+  path = paths.SHARED / f"data/corpus/corpus_{name}.txt"
+  if not path.exists():
+    pytest.skip(f"no {path}")
+  with path.open(encoding="utf-8") as file:
+    text = file.read(100_000)
+  words = collections.Counter(filter(str.isalpha, text.split()))
+  words = [*words.items(), ("x" * 51, 7)]  # The last is too long for both.
+  assert our_pieces(words, frequency) == library_pieces(words, frequency)
+
+
+@pytest.mark.parametrize("frequency", range(1, 12))
+def test_pieces_of_few_words_are_those_of_tensorflow_text(frequency):
+  words = [("abcab", 5), ("cab", 4), ("ab", 3), ("bcabab", 2), ("d", 2)]
+  assert our_pieces(words, frequency) == library_pieces(words, frequency)
