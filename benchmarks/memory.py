@@ -1,6 +1,6 @@
 """Measures the memory of training, and the largest batches that fit into some.
 
-  python benchmarks/training/memory.py
+  python benchmarks/memory.py
 
 Fine-tunes a classifier with random weights, as run_classifier.py does. Each
 measurement is the most memory that a new process has had after its updates,
@@ -11,10 +11,10 @@ estimate of training/memory.py is where the search begins, the batch found has
 run, and the next larger one has not fitted. Batches above 16 are in steps of an
 eighth.
 
-What fits only with --recompute takes minutes a measurement; all that the README
-shows takes hours:
+What fits only with --recompute takes minutes per measurement; all cases that
+the original published take hours:
 
-  python benchmarks/training/memory.py --models=base,large \
+  python benchmarks/memory.py --models=base,large \
     --lengths=64,128,256,320,384,512 --recompute=false,true
 
 Linux only.

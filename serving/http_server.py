@@ -251,7 +251,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-  """The page, and what is behind it; see the README for the addresses.
+  """The page, and what is behind it; docs/serving.md lists the addresses.
 
   Args:
     model: answers.

@@ -82,6 +82,28 @@ def assert_refused(result, message):
   assert message in lines[0]
 
 
+class _Declared(BaseException):
+  """Ends a program where it would parse its flags."""
+
+
+def declared_flags(program):
+  """Returns the flags that a program declares, absl's flags by name.
+
+  Args:
+    program: its file in the root, such as "predict.py".
+  """
+
+  def stop(values, argv, known_only=False):
+    raise _Declared({name: values[name] for name in values})
+
+  with mock.patch.object(flags.FlagValues, "__call__", stop):
+    try:
+      run_here([sys.executable, str(paths.ROOT / program)])
+    except _Declared as declared:
+      return declared.args[0]
+  raise AssertionError(f"{program} parses no flags")
+
+
 def _forget_flags(known):
   for name in set(flags.FLAGS) - known:
     delattr(flags.FLAGS, name)

@@ -1,0 +1,185 @@
+"""README and docs: links, paths, commands and Python, checked as printed."""
+
+import ast
+import contextlib
+import io
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+import heads
+import paths
+import program_flags
+import tiny_export
+
+README = paths.ROOT / "README.md"
+DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
+PAGES = [README, *DOCS, paths.ROOT / "CONTRIBUTING.md"]
+PAGES += [paths.ROOT / "CHANGELOG.md"]
+# Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
+# and of tensorboard.
+OTHER_FLAGS = set(
+  "direct_num_workers runner project region temp_location flink_master "
+  "spark_master_url job_endpoint logdir".split()
+)
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"\bpython ((?:\w+/)*\w+\.py)\b(.*)")
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9_]*)(?![\w-])")
+
+
+def read(page: pathlib.Path) -> str:
+  return page.read_text(encoding="utf-8")
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+  """Returns the code blocks of a page in a language ("" for plain text)."""
+  return [
+    code for name, code in _FENCED.findall(read(page)) if name == language
+  ]
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+  """Returns the anchors that GitHub gives to the headings of a page."""
+  prose = _FENCED.sub("", read(page))
+  headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+  words = (re.sub(r"[^\w\- ]", "", text.lower()) for text in headings)
+  return {text.replace(" ", "-") for text in words}
+
+
+def links(page: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
+  """Returns the file and the anchor of every link to a file of ours."""
+  prose = _FENCED.sub("", read(page))
+  found = []
+  for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+    if not re.match(r"[a-z]+:", target):
+      name, _, anchor = target.partition("#")
+      found.append(((page.parent / name).resolve() if name else page, anchor))
+  return found
+
+
+def commands(page: pathlib.Path) -> list[tuple[str, list[str]]]:
+  """Returns program and arguments of every command, in blocks and in prose."""
+  found = []
+  text = re.sub(r"\\\n\s*", " ", read(page))
+  for program, rest in _COMMAND.findall(text):
+    rest = re.split(r"[`|]| #", rest)[0]  # The end of inline code, a comment.
+    found.append((program, shlex.split(rest)))
+  return found
+
+
+COMMANDS = [
+  pytest.param(program, arguments, id=f"{page.stem}-{program}")
+  for page in PAGES
+  for program, arguments in commands(page)
+]
+
+
+def script_flags(script: pathlib.Path) -> set[str]:
+  """Returns the flags of a script that uses argparse, and of its siblings."""
+  names = set()
+  for path in script.parent.glob("*.py"):
+    for node in ast.walk(ast.parse(read(path))):
+      if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names.update(re.findall(r"^--(\w+)$", node.value))
+  return names
+
+
+@pytest.fixture(scope="module")
+def declared():
+  """The flags of every program in the root, by its name: name -> absl flag."""
+  programs = {program for p in COMMANDS for program in p.values[:1]}
+  names = sorted(program for program in programs if "/" not in program)
+  return {name: program_flags.declared_flags(name) for name in names}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+  for target, anchor in links(page):
+    assert target.exists(), target
+    assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
+
+
+def test_every_page_is_linked_from_the_readme():
+  linked = {target for target, _ in links(README)}
+  assert set(DOCS) <= linked
+
+
+def test_the_readme_is_short():
+  assert README.stat().st_size <= 12_288
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_of_ours_exist(page):
+  """Checks what looks like a path into one of our folders."""
+  for path in re.findall(r"(?<![\w./$])(\w+/[\w/*.]+\.\w+)", read(page)):
+    if (paths.ROOT / path.split("/")[0]).is_dir():
+      assert list(paths.ROOT.glob(path)), path
+
+
+def test_the_tree_names_every_program_and_folder():
+  tree = next(b for b in blocks(README, "") if "modeling.py " in b)
+  named = {line.split()[0].rstrip("/") for line in tree.splitlines()}
+  listing = subprocess.run(
+    ["git", "ls-files", "*.py"], cwd=paths.ROOT, capture_output=True, check=True
+  )
+  tracked = {n.split("/")[0] for n in listing.stdout.decode().splitlines()}
+  assert tracked <= named
+  assert all((paths.ROOT / name).exists() for name in named)
+
+
+@pytest.mark.parametrize("program, arguments", COMMANDS)
+def test_commands_name_flags_that_exist(program, arguments, declared):
+  path = paths.ROOT / program
+  assert path.is_file()
+  for argument in arguments:
+    name, has_value, value = argument.removeprefix("--").partition("=")
+    if not argument.startswith("--") or name in OTHER_FLAGS:
+      continue
+    if program not in declared:
+      assert name in script_flags(path), argument
+      continue
+    assert name in declared[program], argument
+    flag = declared[program][name]
+    assert has_value or flag.boolean, argument
+    if has_value and value != "...":
+      flag.parser.parse(value)
+
+
+@pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.stem)
+def test_flags_in_prose_exist_somewhere(page, declared):
+  known = set(OTHER_FLAGS).union(*declared.values())
+  for program, _ in commands(page):
+    if program not in declared:
+      known |= script_flags(paths.ROOT / program)
+  assert set(_FLAG.findall(read(page))) <= known
+
+
+def run_python(page: pathlib.Path) -> str:
+  """Runs the page's Python in the current folder; returns what it prints."""
+  output = io.StringIO()
+  with contextlib.redirect_stdout(output):
+    for code in blocks(page, "python"):
+      exec(compile(code, str(page), "exec"), {})
+  return output.getvalue()
+
+
+def test_python_of_the_encoder(tmp_path, monkeypatch):
+  folder = tmp_path / "bert"
+  tiny_export.write_trained(folder, make=heads.PretrainingModel)
+  monkeypatch.chdir(tmp_path)
+  printed = run_python(paths.ROOT / "docs" / "features.md")
+  assert printed == "(1, 7, 16)\n(1, 16)\n"
+
+
+@pytest.mark.slow  # Exports a model: ten seconds.
+@pytest.mark.parametrize("page", [README, paths.ROOT / "docs" / "serving.md"])
+def test_python_of_an_export(page, tmp_path, monkeypatch):
+  tiny_export.write_trained(tmp_path)
+  assert tiny_export.export(tmp_path).returncode == 0
+  shutil.move(tmp_path / "export", tmp_path / "mrpc_export")
+  monkeypatch.chdir(tmp_path)
+  assert "'label': " in run_python(page)
