@@ -31,8 +31,8 @@ if keras.backend.backend() != "tensorflow":
 
 # Added to the scores of padding before the softmax. Large enough to vanish,
 # small enough to stay finite in bfloat16; the original's value.
-_MASKED_SCORE = -10000.0
-_LAYER_NORM_EPSILON = 1e-12
+MASKED_SCORE = -10000.0
+LAYER_NORM_EPSILON = 1e-12
 
 # What a config.json of Hugging Face calls the activations. Its "gelu" is not
 # Google's, which is the tanh form.
@@ -54,7 +54,7 @@ _HUGGING_FACE_SETTINGS = {
   "add_cross_attention": False,
   "is_decoder": False,
   "is_encoder_decoder": False,
-  "layer_norm_eps": _LAYER_NORM_EPSILON,
+  "layer_norm_eps": LAYER_NORM_EPSILON,
   "position_embedding_type": "absolute",
   "pruned_heads": {},
   "quantization_config": None,
@@ -389,7 +389,7 @@ class LayerNorm(keras.layers.Layer):
     mean = tf.reduce_mean(x, -1, keepdims=True)
     centered = x - mean
     variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
-    scale = tf.math.rsqrt(variance + _LAYER_NORM_EPSILON) * self.gamma
+    scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma
     return tf.cast(centered * scale + self.beta, self.compute_dtype)
 
 
@@ -473,7 +473,7 @@ class SelfAttention(keras.layers.Layer):
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
     scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
     padding = 1.0 - tf.cast(input_mask[:, None, None, :], tf.float32)
-    probs = tf.nn.softmax(scores + _MASKED_SCORE * padding)
+    probs = tf.nn.softmax(scores + MASKED_SCORE * padding)
     context = dropout_matmul(
       tf.cast(probs, self.compute_dtype),
       value,

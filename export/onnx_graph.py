@@ -1,0 +1,508 @@
+"""Builds the ONNX graph of a trained model, straight from its weights.
+
+The graph computes what `signatures.Head.compute` does, of input_ids, input_mask
+and segment_ids, int32 [B, S], with any B and S. It consists of standard
+operations (opset 20), which ONNX Runtime merges itself; its own merged ones
+(SkipLayerNormalization, MultiHeadAttention and so on) were not faster. The
+constants have the names of the variables in Google's checkpoints. Large ones
+stand in a file of their own, which ONNX Runtime maps into memory: a BERT-Base
+loads in half the time and half the memory, and may exceed the 2 GB of one file.
+
+Shapes: B texts, S tokens, H hidden, N heads, D head size, L labels, M masks.
+"""
+
+from collections.abc import Mapping
+import itertools
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from export import trained_models
+import heads
+import modeling
+from training import loop
+
+_OPSET = 20  # The first with Gelu.
+_IR_VERSION = 10  # What onnxruntime 1.18 and later read.
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+_GELU_FORMS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
+_OPERATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
+_LARGEST_INT8 = 127
+# Of constants that stand in the graph; and where others begin: at a page.
+_INLINE_BYTES = 1024
+_ALIGNMENT = 4096
+# What of a model is not computed with int8, and why. Printed and in the card.
+KEPT_IN_FLOAT32 = (
+  "embeddings (a lookup takes no time, and its error would pass through all "
+  "layers), the products of attention, softmax, LayerNorm, gelu, the pooler "
+  "and the head (one row a text, or few columns)"
+)
+
+
+class Graph:
+  """Collects the nodes and constants of an ONNX graph.
+
+  Args:
+    weights: by their names in Google's checkpoints.
+    quantizes: whether products with the encoder's kernels are of int8.
+  """
+
+  def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
+    import onnx
+
+    self._onnx, self._weights, self._quantizes = onnx, weights, quantizes
+    self.nodes, self.outputs = [], []
+    self._constants: dict[str, np.ndarray] = {}
+    self._quantized: dict[str, list[str]] = {}
+    self._numbers = itertools.count()
+
+  def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
+    """Adds an operation with one output; returns the name of the output."""
+    return self.add_many(operation, 1, *inputs, **attributes)[0]
+
+  def add_many(
+    self, operation: str, count: int, *inputs: str, **attributes: Any
+  ) -> list[str]:
+    """Adds an operation with several outputs; returns their names."""
+    name = f"{operation}_{next(self._numbers)}"
+    outputs = [f"{name}:{index}" for index in range(count)]
+    self.nodes.append(
+      self._onnx.helper.make_node(
+        operation, inputs, outputs, name=name, **attributes
+      )
+    )
+    return outputs
+
+  def constant(self, value: Any, dtype: Any = np.int64, name: str = "") -> str:
+    """Adds a constant; returns its name."""
+    array = np.asarray(value, dtype)
+    name = name or f"{array.dtype}_{array.tolist()}".replace(" ", "")
+    self._constants.setdefault(name, array)
+    return name
+
+  def array(self, name: str) -> np.ndarray:
+    """Returns a weight."""
+    return self._weights[name]
+
+  def weight(self, name: str) -> str:
+    """Adds a weight as a constant of its name."""
+    return self.constant(self._weights[name], np.float32, name)
+
+  def output(self, name: str, value: str, dtype: Any, shape: list) -> None:
+    """Makes a value an output of the graph.
+
+    Args:
+      name: of the output.
+      value: to be it.
+      dtype: of NumPy.
+      shape: sizes, or names of sizes that vary.
+    """
+    self.nodes.append(
+      self._onnx.helper.make_node("Identity", [value], [name], name=name)
+    )
+    self.outputs.append(self._describe(name, dtype, shape))
+
+  def _describe(self, name, dtype, shape):
+    helper = self._onnx.helper
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return helper.make_tensor_value_info(name, kind, shape)
+
+  def multiply(self, x: str, kernel: str) -> str:
+    """Multiplies by one of the encoder's kernels, of int8 if asked to.
+
+    Weights have a scale for each column, the activations one for the batch,
+    found anew each time.
+    """
+    if not self._quantizes:
+      return self.add("MatMul", x, self.weight(kernel))
+    if x not in self._quantized:
+      self._quantized[x] = self.add_many("DynamicQuantizeLinear", 3, x)
+    values, scale, zero = self._quantized[x]
+    numbers, scales = quantize(self.array(kernel))
+    numbers = self.constant(numbers, np.int8, kernel)
+    product = self.add("MatMulInteger", values, numbers, zero)
+    scales = self.constant(scales, np.float32, f"{kernel}_scales")
+    product = self.add("Cast", product, to=self._onnx.TensorProto.FLOAT)
+    return self.add("Mul", product, self.add("Mul", scale, scales))
+
+  def cast(self, value: str, dtype: Any) -> str:
+    """Converts to a type of NumPy."""
+    kind = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return self.add("Cast", value, to=kind)
+
+  def save(self, path: str) -> None:
+    """Writes the graph, and beside it, as `path`.data, its large constants."""
+    helper = self._onnx.helper
+    inputs = [
+      self._describe(name, np.int32, ["batch", "sequence"]) for name in INPUTS
+    ]
+    with open(f"{path}.data", "wb") as file:
+      constants = [
+        self._write_constant(name, array, file)
+        for name, array in self._constants.items()
+      ]
+    graph = helper.make_graph(
+      self.nodes, "bert", inputs, self.outputs, constants
+    )
+    model = helper.make_model(
+      graph,
+      opset_imports=[helper.make_opsetid("", _OPSET)],
+      ir_version=_IR_VERSION,
+      producer_name="export_saved_model.py",
+    )
+    with open(path, "wb") as file:
+      file.write(model.SerializeToString())
+
+  def _write_constant(self, name, array, file):
+    """Makes the `TensorProto` of a constant; its values may go to a file."""
+    kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = self._onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
+    values = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    if len(values) < _INLINE_BYTES:
+      tensor.raw_data = values
+      return tensor
+    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+    place = {
+      "location": os.path.basename(file.name),
+      "offset": file.tell(),
+      "length": len(values),
+    }
+    file.write(values)
+    tensor.data_location = self._onnx.TensorProto.EXTERNAL
+    for key, value in place.items():
+      tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Rounds a matrix to int8, with a scale for each column.
+
+  >>> quantize(np.array([[1.27, 0.0], [-0.64, 0.0]]))[0].tolist()
+  [[127, 0], [-64, 0]]
+
+  Returns:
+    The numbers, int8 [M, N], at most 127 in size, and the scales, float32 [N].
+  """
+  scales = np.abs(kernel).max(0) / _LARGEST_INT8
+  scales[scales == 0] = 1.0
+  return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
+
+
+def build(
+  trained: trained_models.TrainedModel,
+  settings: Mapping[str, Any],
+  mask_id: int | None = None,
+  num_tokens: int | None = None,
+  quantizes: bool = False,
+) -> Graph:
+  """Builds the graph of a trained model.
+
+  Args:
+    trained: the model.
+    settings: of features `layer` and `pooling`, of fill_mask `top_k`.
+    mask_id, num_tokens: of fill_mask: the number of [MASK], and of all tokens.
+    quantizes: see `Graph`.
+
+  Returns:
+    The graph. Its outputs are those of the kind of model, and `attention_0` and
+    so on, float32 [B, N, S, S], of each layer.
+
+  Raises:
+    ImportError: there is no onnx.
+    ValueError: there is no graph of this kind of model.
+  """
+  model, config = trained.model, trained.config
+  variables = loop.model_variables(model)
+  weights = {name: value.numpy() for name, value in variables.items()}
+  graph = Graph(weights, quantizes)
+  states = _add_encoder(graph, config)
+  if trained.kind == trained_models.FEATURES:
+    _add_vectors(graph, config, states, **settings)
+  elif trained.kind == trained_models.FILL_MASK:
+    top_k = min(settings["top_k"], num_tokens)
+    _add_guesses(graph, config, states[-1], mask_id, num_tokens, top_k)
+  elif isinstance(model, heads.SpanModel):
+    _add_spans(graph, states[-1])
+  elif isinstance(model, heads.TaggerModel):
+    _add_token_scores(graph, states[-1])
+  elif isinstance(model, heads.FeatureTaggerModel):
+    _add_token_scores(graph, _add_lstms(graph, model, states))
+  elif isinstance(model, heads.ClassifierModel):
+    _add_classifier(graph, states[-1], trained.kind)
+  else:
+    raise ValueError(f"--format=onnx: no graph for a {type(model).__name__}")
+  return graph
+
+
+# The encoder; modeling.py in the same order.
+
+
+def _add_encoder(graph, config):
+  """Adds BERT; returns its hidden states [B, S, H], the embeddings first."""
+  path = "bert/embeddings"
+  length = graph.add("Shape", "input_ids", start=1, end=2)
+  embedded = graph.add(
+    "Gather", graph.weight(f"{path}/word_embeddings"), "input_ids"
+  )
+  table = graph.weight(f"{path}/token_type_embeddings")
+  segments = graph.add("Gather", table, "segment_ids")
+  table = graph.weight(f"{path}/position_embeddings")
+  positions = graph.add("Slice", table, graph.constant([0]), length)
+  embedded = graph.add("Add", graph.add("Add", embedded, segments), positions)
+  states = [_normalize(graph, embedded, path)]
+  padding = graph.add("Unsqueeze", "input_mask", graph.constant([1, 2]))
+  one = graph.constant(1.0, np.float32)
+  padding = graph.add("Sub", one, graph.cast(padding, np.float32))
+  masked_score = graph.constant(modeling.MASKED_SCORE, np.float32)
+  mask_scores = graph.add("Mul", padding, masked_score)  # [B, 1, 1, S]
+  for layer in range(config.num_hidden_layers):
+    states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
+  return states
+
+
+def _add_layer(graph, config, layer, hidden, mask_scores):
+  """Adds a Transformer block: [B, S, H] to [B, S, H]."""
+  path = f"bert/encoder/layer_{layer}"
+  attended = _attend(graph, config, layer, hidden, mask_scores)
+  attended = _dense(graph, attended, f"{path}/attention/output/dense")
+  attended = graph.add("Add", attended, hidden)
+  attended = _normalize(graph, attended, f"{path}/attention/output")
+  wide = _dense(graph, attended, f"{path}/intermediate/dense")
+  wide = _activate(graph, wide, config.hidden_act)
+  rows = _dense(graph, wide, f"{path}/output/dense")
+  return _normalize(graph, graph.add("Add", rows, attended), f"{path}/output")
+
+
+def _attend(graph, config, layer, hidden, mask_scores):
+  """Adds self-attention: [B, S, H] to [B, S, H]."""
+  heads_count = config.num_attention_heads
+  size = config.hidden_size // heads_count
+  by_head = graph.constant([0, 0, heads_count, size])
+  query, key, value = (
+    graph.add(
+      "Transpose",
+      graph.add(
+        "Reshape",
+        _dense(
+          graph, hidden, f"bert/encoder/layer_{layer}/attention/self/{name}"
+        ),
+        by_head,
+      ),
+      perm=order,
+    )
+    for name, order in (
+      ("query", [0, 2, 1, 3]),  # [B, N, S, D]
+      ("key", [0, 2, 3, 1]),  # [B, N, D, S]
+      ("value", [0, 2, 1, 3]),
+    )
+  )
+  scale = graph.constant(1.0 / math.sqrt(size), np.float32)
+  scores = graph.add("Mul", graph.add("MatMul", query, key), scale)
+  probs = graph.add("Softmax", graph.add("Add", scores, mask_scores), axis=-1)
+  shape = ["batch", heads_count, "sequence", "sequence"]
+  graph.output(f"attention_{layer}", probs, np.float32, shape)
+  context = graph.add("MatMul", probs, value)
+  context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
+  return graph.add("Reshape", context, graph.constant([0, 0, -1]))
+
+
+def _dense(graph, x, path):
+  product = graph.multiply(x, f"{path}/kernel")
+  return graph.add("Add", product, graph.weight(f"{path}/bias"))
+
+
+def _normalize(graph, x, path):
+  return graph.add(
+    "LayerNormalization",
+    x,
+    graph.weight(f"{path}/LayerNorm/gamma"),
+    graph.weight(f"{path}/LayerNorm/beta"),
+    epsilon=modeling.LAYER_NORM_EPSILON,
+  )
+
+
+def _activate(graph, x, name):
+  if name in _GELU_FORMS:
+    return graph.add("Gelu", x, approximate=_GELU_FORMS[name])
+  return graph.add(_OPERATIONS[name], x)
+
+
+# The heads; heads.py and signatures.py in other words.
+
+
+def _gemm(graph, rows, kernel, bias, **attributes):
+  weights = graph.weight(kernel), graph.weight(bias)
+  return graph.add("Gemm", rows, *weights, **attributes)
+
+
+def _first(graph, state):
+  """Takes the first token: [B, S, H] to [B, H]."""
+  return graph.add("Gather", state, graph.constant(0), axis=1)
+
+
+def _add_classifier(graph, state, kind):
+  path = "bert/pooler/dense"
+  pooled = _gemm(graph, _first(graph, state), f"{path}/kernel", f"{path}/bias")
+  logits = _gemm(
+    graph,
+    graph.add("Tanh", pooled),
+    "output_weights",
+    "output_bias",
+    transB=1,
+  )  # [B, L]
+  names = {"regression": "value", trained_models.MULTIPLE_CHOICE: "logits"}
+  if kind in names:
+    value = graph.add("Reshape", logits, graph.constant([-1]))
+    graph.output(names[kind], value, np.float32, ["batch"])
+    return
+  shape = ["batch", len(graph.array("output_bias"))]
+  graph.output("logits", logits, np.float32, shape)
+  if kind == "multi_label":
+    shares = graph.add("Sigmoid", logits)
+  else:
+    shares = graph.add("Softmax", logits, axis=-1)
+  graph.output("probabilities", shares, np.float32, shape)
+
+
+def _score_tokens(graph, state, path=""):
+  """Applies a dense layer of [L, H] to each token: [B, S, L]."""
+  weights = graph.array(f"{path}output_weights").T
+  weights = graph.constant(weights, np.float32, f"{path}output_weights")
+  product = graph.add("MatMul", state, weights)
+  return graph.add("Add", product, graph.weight(f"{path}output_bias"))
+
+
+def _add_token_scores(graph, state):
+  logits = _score_tokens(graph, state)
+  shape = ["batch", "sequence", len(graph.array("output_bias"))]
+  graph.output("logits", logits, np.float32, shape)
+  shares = graph.add("Softmax", logits, axis=-1)
+  graph.output("probabilities", shares, np.float32, shape)
+
+
+def _add_spans(graph, state):
+  logits = _score_tokens(graph, state, "cls/squad/")
+  for index, name in enumerate(heads.SpanOutput._fields):
+    part = graph.add("Gather", logits, graph.constant(index), axis=2)
+    graph.output(name, part, np.float32, ["batch", "sequence"])
+
+
+def _add_lstms(graph, model, states):
+  """Adds the LSTMs of a `heads.FeatureTaggerModel`: [B, S, 2 * units]."""
+  if model.mix is None:
+    used = [states[layer] for layer in model.layers_used]
+    hidden = graph.add("Concat", *used, axis=-1)
+  else:
+    shares = np.exp(graph.array("scalar_mix/mix_weights"))
+    shares *= graph.array("scalar_mix/scale") / shares.sum()
+    shares = [graph.constant(share, np.float32) for share in shares]
+    terms = zip(states, shares, strict=True)
+    hidden = graph.add("Sum", *(graph.add("Mul", *term) for term in terms))
+  lengths = graph.add(
+    "ReduceSum", "input_mask", graph.constant([1]), keepdims=0
+  )
+  hidden = graph.add("Transpose", hidden, perm=[1, 0, 2])  # [S, B, I]
+  for lstm in model.lstms:
+    hidden = _add_lstm(graph, lstm, hidden, lengths)
+  return graph.add("Transpose", hidden, perm=[1, 0, 2])
+
+
+def _add_lstm(graph, lstm, x, lengths):
+  """Adds a `heads.BiLstm`: [S, B, I] to [S, B, 2 * units]."""
+  units, parts = lstm.units, {"input_weights": [], "recurrent_weights": []}
+  biases = []
+  for side in ("forward", "backward"):
+    path = f"{lstm.name}/{side}"
+    for name, found in parts.items():
+      found.append(_reorder(graph.array(f"{path}/{name}")).T)
+    bias = graph.array(f"{path}/bias").copy()
+    bias[units : 2 * units] += 1.0  # See `heads.Lstm`.
+    biases.append(np.concatenate([_reorder(bias), np.zeros_like(bias)]))
+  inputs = [
+    graph.constant(np.stack(found), np.float32, f"{lstm.name}/{name}")
+    for name, found in (*parts.items(), ("bias", biases))
+  ]
+  y = graph.add(
+    "LSTM", x, *inputs, lengths, hidden_size=units, direction="bidirectional"
+  )  # [S, 2, B, units]
+  y = graph.add("Transpose", y, perm=[0, 2, 1, 3])
+  return graph.add("Reshape", y, graph.constant([0, 0, -1]))
+
+
+def _reorder(values):
+  """Brings the gates, input, forget, cell, output, into the order of ONNX."""
+  write, forget, candidate, output = np.split(values, 4, -1)
+  return np.concatenate([write, output, forget, candidate], -1)
+
+
+def _add_vectors(graph, config, states, layer, pooling):
+  vectors = _pool(graph, states[1:][layer], pooling)
+  shape = ["batch", config.hidden_size]
+  graph.output("vectors", vectors, np.float32, shape)
+
+
+def _pool(graph, state, pooling):
+  if pooling == "cls":
+    return _first(graph, state)
+  mask = graph.add("Unsqueeze", "input_mask", graph.constant([2]))
+  places = graph.constant([1])
+  if pooling == "max":
+    lowest = graph.constant(np.finfo(np.float32).min, np.float32)
+    kept = graph.add("Where", graph.cast(mask, bool), state, lowest)
+    return graph.add("ReduceMax", kept, places, keepdims=0)
+  mask = graph.cast(mask, np.float32)
+  total = graph.add(
+    "ReduceSum", graph.add("Mul", state, mask), places, keepdims=0
+  )
+  return graph.add(
+    "Div", total, graph.add("ReduceSum", mask, places, keepdims=0)
+  )
+
+
+def _add_guesses(graph, config, state, mask_id, num_tokens, top_k):
+  """Adds the guesses for each [MASK]; see `signatures.MaskFiller`."""
+  ranks, places = _find_masks(graph, mask_id)
+  is_found = graph.cast(ranks, bool)
+  positions = graph.add("Where", is_found, places, graph.constant(-1))
+  shape = ["batch", "masks"]
+  graph.output("positions", graph.cast(positions, np.int32), np.int32, shape)
+  places = graph.add("Unsqueeze", places, graph.constant([2]))
+  rows = graph.add("GatherND", state, places, batch_dims=1)  # [B, M, H]
+  width = graph.constant([-1, config.hidden_size])
+  rows = graph.add("Reshape", rows, width)  # [B*M, H]
+  path = "cls/predictions/transform"
+  rows = _gemm(graph, rows, f"{path}/dense/kernel", f"{path}/dense/bias")
+  rows = _normalize(graph, _activate(graph, rows, config.hidden_act), path)
+  table = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+  logits = _gemm(graph, rows, *table, transB=1)  # [B*M, V]
+  bounds = [graph.constant([bound]) for bound in (0, num_tokens, 1)]
+  shares = graph.add("Softmax", graph.add("Slice", logits, *bounds), axis=-1)
+  best, ids = graph.add_many("TopK", 2, shares, graph.constant([top_k]))
+  counts = graph.add("Shape", positions)
+  counts = graph.add("Concat", counts, graph.constant([top_k]), axis=0)
+  for name, value, dtype in (
+    ("ids", graph.cast(ids, np.int32), np.int32),
+    ("probabilities", best, np.float32),
+  ):
+    value = graph.add("Reshape", value, counts, allowzero=1)  # [B, M, K]
+    graph.output(name, value, dtype, [*shape, top_k])
+
+
+def _find_masks(graph, mask_id):
+  """Finds the masks of each text, from the left.
+
+  Returns:
+    Numbers above 0 for masks, 0 for what fills the row up, int32 [B, M], and
+    their places, int64 [B, M].
+  """
+  mask = graph.constant(mask_id, np.int32)
+  is_mask = graph.cast(graph.add("Equal", "input_ids", mask), np.int32)
+  length = graph.add("Shape", "input_ids", start=1, end=2)
+  down = graph.constant(0), graph.constant(-1)
+  ranks = graph.add("Range", graph.add("Squeeze", length), *down)
+  ranks = graph.add("Mul", is_mask, graph.cast(ranks, np.int32))  # [B, S]
+  counts = graph.add("ReduceSum", is_mask, graph.constant([1]))  # [B, 1]
+  most = graph.add("ReduceMax", counts, graph.constant([0]), keepdims=0)
+  return graph.add_many("TopK", 2, ranks, graph.cast(most, np.int64))
