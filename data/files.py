@@ -11,13 +11,17 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
 import errno
+import fcntl
 import functools
 import glob
 import gzip
 import hashlib
+import itertools
+import json
 import lzma
 import math
 import os
+import re
 import shutil
 import sys
 from typing import Any, BinaryIO
@@ -231,15 +235,18 @@ class Text:
 def replace_on_success(path: str) -> Iterator[str]:
   """Gives a temporary name that becomes `path` if the body succeeds.
 
-  Whatever stops the body, `path` is either complete or as it was before. The
-  temporary file is hidden, so no glob takes it for an output, and its name is
-  always the same, so the next run overwrites what a killed one left behind.
+  Whatever stops the body, a power cut included, `path` is either complete or as
+  it was before: the file is on the disk before it is renamed. Two processes
+  that write one path at once do not disturb each other; the last one wins. The
+  temporary file is hidden, so no glob takes it for an output. What a killed
+  process left behind is removed by the next one that writes `path`.
 
   Args:
     path: the file to write; missing folders are made.
 
   Yields:
-    The path to write to, in the folder of `path`. Close the file in the body.
+    The path of an empty file in the folder of `path`. Write to it, and close it
+    in the body.
 
   Raises:
     OSError: `path` is a folder or a device, or the disk is full.
@@ -251,34 +258,138 @@ def replace_on_success(path: str) -> Iterator[str]:
   target = os.path.realpath(path)  # Keeps a symbolic link a link.
   if os.path.exists(target) and not os.path.isfile(target):
     raise OSError(f"{path}: cannot write, it is not a regular file")
-  folder, name = os.path.split(target)
-  os.makedirs(folder, exist_ok=True)
-  temporary = os.path.join(folder, f".{name}.tmp")
+  os.makedirs(os.path.dirname(target), exist_ok=True)
   try:
-    _remove_if_exists(temporary)
-    yield temporary
-    os.replace(temporary, target)
+    with _temporary(target, lambda path: open(path, "x").close()) as temporary:
+      yield temporary
+      publish(temporary, target)
   except OSError as error:
     if error.errno in _NO_ROOM and error.filename is None:
       raise OSError(f"{path}: {error.strerror}") from None
     raise
+
+
+def publish(temporary: str, path: str) -> None:
+  """Renames a complete file; a power cut leaves the old or the new one.
+
+  Args:
+    temporary: the file, which is closed.
+    path: its name from now on, in the same folder.
+  """
+  if is_remote(path):
+    with _os_errors(path):
+      _remote().rename(temporary, path, overwrite=True)
+    return
+  _sync(temporary)
+  os.replace(temporary, path)
+  _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+  """Waits until a local file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path or ".", os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
   finally:
-    _remove_if_exists(temporary)
+    os.close(descriptor)
 
 
-def _remove_if_exists(path: str) -> None:
-  with contextlib.suppress(FileNotFoundError):
-    os.remove(path)
+@contextlib.contextmanager
+def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
+  """Makes a hidden file or folder beside a path; removes it if it is left.
+
+  It is locked while the body runs: what is there without a lock was left by a
+  process that was killed, and is removed.
+  """
+  for path in _find_temporaries(target):
+    # Another process may remove it first.
+    with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
+      if is_locked:
+        _remove(path)
+  folder, name = os.path.split(target)
+  with contextlib.ExitStack() as stack:
+    path = ""
+    while not os.path.exists(path):
+      path = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
+      make(path)
+      stack.callback(_remove, path)
+      # Before it is locked, another process may remove it.
+      with contextlib.suppress(FileNotFoundError):
+        stack.enter_context(_locked(path))
+    yield path
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[bool | None]:
+  """Locks a local file or folder while the body runs; a kill unlocks it, too.
+
+  Yields:
+    Whether no other process had locked it; None if its file system has no
+    locks.
+  """
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    is_locked = True
+  except BlockingIOError:
+    is_locked = False
+  except OSError:
+    is_locked = None
+  try:
+    yield is_locked
+  finally:
+    os.close(descriptor)
+
+
+def _is_in_use(path: str) -> bool:
+  with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
+    return is_locked is False
+  return False
+
+
+def _find_temporaries(target: str) -> list[str]:
+  folder, name = os.path.split(target)
+  is_temporary = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
+  names = filter(is_temporary.fullmatch, os.listdir(folder or "."))
+  return [os.path.join(folder, name) for name in names]
+
+
+def _remove(path: str) -> None:
+  if os.path.isdir(path):
+    shutil.rmtree(path, ignore_errors=True)
+  else:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(path)
+
+
+@contextlib.contextmanager
+def claim_folder(path: str) -> Iterator[None]:
+  """Makes a folder and keeps other processes from claiming it meanwhile.
+
+  Raises:
+    OSError: another process has claimed it.
+  """
+  if is_remote(path):
+    yield
+    return
+  os.makedirs(path, exist_ok=True)
+  with _locked(path) as is_locked:
+    if is_locked is False:
+      raise OSError(
+        f"{path}: another process is writing to this folder; wait for its end "
+        "or choose another folder"
+      )
+    yield
 
 
 @contextlib.contextmanager
 def _replace_remote(path: str) -> Iterator[str]:
-  temporary = f"{path}.tmp"
+  temporary = f"{path}.{os.urandom(4).hex()}.tmp"
   with _os_errors(path):
     _remote().makedirs(os.path.dirname(path))
     try:
       yield temporary
-      _remote().rename(temporary, path, overwrite=True)
+      publish(temporary, path)
     finally:
       if _remote().exists(temporary):
         _remote().remove(temporary)
@@ -307,16 +418,31 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
 
   Yields:
     The paths to write to, in the same order.
+
+  Raises:
+    OSError: another process is writing one of them; the files of two runs would
+      be mixed.
   """
   with contextlib.ExitStack() as stack:
-    yield [stack.enter_context(replace_on_success(path)) for path in paths]
+    temporaries = [
+      stack.enter_context(replace_on_success(path)) for path in paths
+    ]
+    for path in itertools.filterfalse(is_remote, paths):
+      others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
+      if any(map(_is_in_use, others)):
+        raise OSError(
+          f"{path}: another process is writing it; wait for its end or choose "
+          "another name"
+        )
+    yield temporaries
 
 
 @contextlib.contextmanager
 def working_folder(path: str) -> Iterator[str]:
   """Makes a folder for what is written on the way to `path`; removes it.
 
-  Its name is always the same: the next run clears away what a killed one left.
+  What a killed process left behind is removed by the next one. Beside a remote
+  path it has the same name each time, so only one process may write that.
 
   Args:
     path: the file that the work is for; the folder is beside it.
@@ -324,29 +450,53 @@ def working_folder(path: str) -> Iterator[str]:
   Yields:
     The folder, in which files can be written.
   """
-  folder, name = os.path.split(path)
-  working = os.path.join(folder, f".{name}.work")
-  if is_remote(path):
-    working = f"{path}.work"
-  try:
-    _remove_folder(working)
-    if is_remote(path):
-      with _os_errors(path):
-        _remote().makedirs(working)
-    else:
-      os.makedirs(working)
-    yield working
-  finally:
-    _remove_folder(working)
-
-
-def _remove_folder(path: str) -> None:
   if not is_remote(path):
-    shutil.rmtree(path, ignore_errors=True)
+    with _temporary(path, os.makedirs) as folder:
+      yield folder
     return
+  folder = f"{path}.work"
   with _os_errors(path):
-    if _remote().exists(path):
-      _remote().rmtree(path)
+    try:
+      _remove_remote_folder(folder)
+      _remote().makedirs(folder)
+      yield folder
+    finally:
+      _remove_remote_folder(folder)
+
+
+def _remove_remote_folder(path: str) -> None:
+  if _remote().exists(path):
+    _remote().rmtree(path)
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+  """Gives a temporary folder that becomes `path` if the body succeeds.
+
+  Its files are on the disk before it is renamed; see `replace_on_success`.
+
+  Args:
+    path: of a folder that is missing or empty.
+
+  Raises:
+    OSError: it cannot be made, or is not empty.
+  """
+  if is_remote(path):
+    with working_folder(path) as temporary, _os_errors(path):
+      yield temporary
+      _remove_remote_folder(path)
+      _remote().rename(temporary, path)
+    return
+  path = os.path.abspath(path)
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with _temporary(path, os.mkdir) as temporary:
+    yield temporary
+    for folder, _, names in os.walk(temporary):
+      for name in names:
+        _sync(os.path.join(folder, name))
+      _sync(folder)
+    os.rename(temporary, path)
+    _sync(os.path.dirname(path))
 
 
 def exists(path: str) -> bool:
@@ -364,6 +514,32 @@ def write_text(path: str, text: str) -> None:
     OSError: it cannot be written.
   """
   _write_pieces(path, [text])
+
+
+def write_json(path: str, content: Any) -> None:
+  """Writes JSON, indented, whole or not at all.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    ValueError: the file holds something else.
+    OSError: the file cannot be read.
+  """
+  text = "\n".join(read_lines(path)).removeprefix("\ufeff")
+  try:
+    content = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path}: not a JSON file: {error}") from None
+  if not isinstance(content, dict):
+    raise ValueError(f"{path}: expected a JSON object")
+  return content
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:

@@ -13,17 +13,14 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import contextlib
 import dataclasses
 import functools
 import itertools
-import multiprocessing
-from multiprocessing import connection as connections
 import random
-import signal
 from typing import NamedTuple
 
 from data import record_writer
+from data import worker_processes
 
 _LONGEST_CACHED_SHUFFLE = 1024
 _MIN_SEQ_LENGTH = 5  # [CLS] a [SEP] b [SEP]
@@ -221,7 +218,8 @@ def make_blocks(
     documents: the sentences of each document, read no faster than needed.
     vocabulary: see `make_vocabulary`.
     settings: decide the records.
-    num_processes: blocks made at once. It changes nothing in the records.
+    num_processes: blocks made at once. It changes nothing in the records; more
+      than 1 needs `settings.documents_per_block`.
     progress: told of the advance within a block; for a single block only.
 
   Yields:
@@ -232,11 +230,27 @@ def make_blocks(
     OSError: a process died.
   """
   numbered = enumerate(cut_blocks(documents, settings.documents_per_block))
-  if num_processes > 1 and settings.documents_per_block:
-    yield from _make_in_processes(numbered, vocabulary, settings, num_processes)
-  else:
+  if num_processes == 1:
     for number, block in numbered:
       yield make_block(block, number, vocabulary, settings, progress)
+    return
+  maker = worker_processes.Maker(
+    "data.pretraining_data", "BlockMaker", (vocabulary, settings)
+  )
+  yield from worker_processes.map_in_order(
+    maker, numbered, num_processes, "--documents_per_block or --num_processes"
+  )
+
+
+class BlockMaker(NamedTuple):
+  """Makes the numbered blocks that it is called with; see `make_block`."""
+
+  vocabulary: Vocabulary
+  settings: Settings
+
+  def __call__(self, task: tuple[int, list[list[str]]]) -> Block:
+    number, documents = task
+    return make_block(documents, number, self.vocabulary, self.settings)
 
 
 def make_block(
@@ -539,99 +553,3 @@ _encode_position = functools.cache(record_writer.encode_integer)
 @functools.cache
 def _encode_weights(predictions: int, unused: int) -> bytes:
   return record_writer.float_feature([1.0] * predictions + [0.0] * unused)
-
-
-def _make_in_processes(
-  numbered: Iterator[tuple[int, list[list[str]]]],
-  vocabulary: Vocabulary,
-  settings: Settings,
-  num_processes: int,
-) -> Iterator[Block]:
-  """Makes blocks in other processes and returns them in order."""
-  ours, processes = [], []
-  try:
-    with _sigint_blocked():
-      for _ in range(num_processes):
-        our_end, their_end = multiprocessing.Pipe()
-        ours.append(our_end)
-        process = multiprocessing.Process(
-          target=_work, args=(their_end, our_end, vocabulary, settings)
-        )
-        process.start()
-        processes.append(process)
-        their_end.close()  # So that we notice when the process dies.
-    yield from _hand_out(numbered, ours)
-  finally:
-    for process in processes:
-      process.kill()
-      process.join()
-    for our_end in ours:
-      our_end.close()
-
-
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-  """Lets Ctrl-C wait; processes that start meanwhile leave it to their parent.
-
-  While a process forks, Python may swallow the exception of a signal.
-  """
-  mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-  try:
-    yield
-  finally:
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _work(connection, other_end, vocabulary, settings) -> None:
-  """Makes blocks until the connection ends, as it does when we are orphaned."""
-  other_end.close()
-  try:
-    while True:
-      # No variable keeps a block alive while the next one is made.
-      connection.send(_try_block(*connection.recv(), vocabulary, settings))
-  except (EOFError, OSError):
-    return
-
-
-def _try_block(number, documents, vocabulary, settings):
-  try:
-    return number, make_block(documents, number, vocabulary, settings)
-  except Exception as error:  # Raised again where it can be reported.
-    return number, error
-
-
-def _hand_out(
-  numbered: Iterator[tuple[int, list[list[str]]]],
-  idle: list[connections.Connection],
-) -> Iterator[Block]:
-  """Keeps the processes busy, but no more than a few blocks ahead."""
-  idle, busy, done = list(idle), [], {}
-  max_ahead = 2 * len(idle)
-  handed_out = returned = 0
-  task = next(numbered, None)
-  while task or busy or done:
-    while task and idle and handed_out < returned + max_ahead:
-      idle[-1].send(task)
-      busy.append(idle.pop())
-      handed_out += 1
-      task = next(numbered, None)
-    while returned in done:
-      yield done.pop(returned)
-      returned += 1
-    for connection in connections.wait(busy) if busy else []:
-      done.update([_receive(connection)])
-      busy.remove(connection)
-      idle.append(connection)
-
-
-def _receive(connection: connections.Connection) -> tuple[int, Block]:
-  try:
-    number, outcome = connection.recv()
-  except (EOFError, OSError):
-    raise OSError(
-      "a worker process died, probably for want of memory: lower "
-      "--documents_per_block or --num_processes"
-    ) from None
-  if isinstance(outcome, Exception):
-    raise outcome
-  return number, outcome

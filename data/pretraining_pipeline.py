@@ -67,6 +67,7 @@ _MODULES = (
   "data/pretraining_data",
   "data/pretraining_pipeline",
   "data/record_writer",
+  "data/worker_processes",
   "tokenization",
 )
 

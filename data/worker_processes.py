@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from concurrent import futures
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -47,7 +48,10 @@ class Maker(NamedTuple):
 
 
 def map_in_order(
-  maker: Maker, tasks: Iterable[Any], num_processes: int
+  maker: Maker,
+  tasks: Iterable[Any],
+  num_processes: int,
+  memory_flags: str = "--num_processes",
 ) -> Iterator[Any]:
   """Yields the results of the tasks, in their order.
 
@@ -55,6 +59,7 @@ def map_in_order(
     maker: of the function, whose outcome may depend on nothing but the task.
     tasks: read as they are needed.
     num_processes: 1 works in this process.
+    memory_flags: what to lower if the memory is too small, for error messages.
 
   Raises:
     OSError: a process died.
@@ -69,7 +74,8 @@ def map_in_order(
     gc.freeze()
     stack.callback(gc.unfreeze)
     processes = [
-      stack.enter_context(_Process(maker)) for _ in range(num_processes)
+      stack.enter_context(_Process(maker, memory_flags))
+      for _ in range(num_processes)
     ]
     ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
     for process in _AHEAD * processes:
@@ -96,12 +102,16 @@ def map_in_order(
     finally:
       for future in pending:
         future.cancel()
+      # The threads of the pool wait for answers that nobody needs any more.
+      for process in processes:
+        process.kill()
 
 
 class _Process:
   """A process that answers tasks in the order in which they are sent."""
 
-  def __init__(self, maker: Maker):
+  def __init__(self, maker: Maker, memory_flags: str):
+    self._memory_flags = memory_flags
     self._process = subprocess.Popen(
       [sys.executable, "-c", _SERVE],
       stdin=subprocess.PIPE,
@@ -117,8 +127,12 @@ class _Process:
     return self
 
   def __exit__(self, *error):
-    self._process.kill()
+    self.kill()
     self._process.communicate()
+
+  def kill(self):
+    """Ends the process; calls that wait for it end in an error."""
+    self._process.kill()
 
   def _send(self, message):
     pickle.dump(message, self._process.stdin, pickle.HIGHEST_PROTOCOL)
@@ -137,7 +151,7 @@ class _Process:
     except (OSError, EOFError, pickle.UnpicklingError):
       raise OSError(
         "a worker process died, probably for want of memory: lower "
-        "--num_processes"
+        f"{self._memory_flags}"
       ) from None
     if not is_good:
       raise result
@@ -148,18 +162,21 @@ def serve() -> None:
   """Answers tasks from standard input until it ends."""
   source, target = sys.stdin.buffer, sys.stdout.buffer
   sys.stdout = sys.stderr  # What is printed must not get among the results.
-  function = None
-  while True:
-    try:
-      message = pickle.load(source)
-    except EOFError:
-      return
-    try:
-      if function is None:
-        function = message.make()
-        continue
-      result = True, function(message)
-    except Exception as error:  # Raised again where it can be reported.
-      result = False, error
-    pickle.dump(result, target, pickle.HIGHEST_PROTOCOL)
-    target.flush()
+  try:
+    make = functools.cache(pickle.load(source).make)
+    while True:
+      answer = _answer(make, pickle.load(source))
+      pickle.dump(answer, target, pickle.HIGHEST_PROTOCOL)
+      del answer
+      target.flush()
+  except (EOFError, pickle.UnpicklingError):
+    return
+  except BrokenPipeError:
+    os._exit(1)  # Whoever asked has ended: nothing is left to be flushed to.
+
+
+def _answer(make, task):
+  try:
+    return True, make()(task)
+  except Exception as error:  # Raised again where it can be reported.
+    return False, error

@@ -1,10 +1,8 @@
 """Writes a trained model for others to use, with a card that describes it."""
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import importlib.metadata
-import json
 import os
 import shutil
 from typing import Any
@@ -78,9 +76,8 @@ def make_head(
   )
 
 
-@contextlib.contextmanager
-def new_folder(path: str) -> Iterator[str]:
-  """Gives a folder of a temporary name that becomes `path` at the end.
+def new_folder(path: str) -> contextlib.AbstractContextManager[str]:
+  """Gives a temporary folder that becomes `path` at the end.
 
   Raises:
     ValueError: there is something of that name.
@@ -90,14 +87,7 @@ def new_folder(path: str) -> Iterator[str]:
     raise ValueError(
       f"--export_dir={path}: exists; choose another or delete it"
     )
-  temporary = f"{path}.writing"
-  shutil.rmtree(temporary, ignore_errors=True)  # Left by a killed run.
-  try:
-    os.makedirs(temporary)
-    yield temporary
-    os.rename(temporary, path)
-  finally:
-    shutil.rmtree(temporary, ignore_errors=True)
+  return files.new_folder(path)
 
 
 def describe(
@@ -158,8 +148,7 @@ def write(
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   path = os.path.join(folder, exported_model.FACTS_FILE)
-  text = json.dumps(facts, indent=2, ensure_ascii=False)
-  files.write_text(path, text + "\n")
+  files.write_json(path, facts)
   files.write_text(os.path.join(folder, "README.md"), _write_card(facts))
   run = _WRITERS[facts["format"]](folder, head, trained.config)
   return _compare(head, run, trained.config)

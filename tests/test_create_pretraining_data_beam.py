@@ -340,7 +340,7 @@ def test_without_beam_there_is_help_and_one_line(folder):
 
 def wait_for_records(folder, process):
   deadline = time.monotonic() + 60
-  while not list(folder.glob(".a.work/*.records")):
+  while not list(folder.glob(".a.*.tmp/*.records")):
     assert time.monotonic() < deadline and process.poll() is None
     time.sleep(0.01)
 

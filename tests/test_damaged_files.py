@@ -115,7 +115,7 @@ def test_a_kill_between_two_renames_is_no_loss(
 
 def test_a_kill_while_the_state_file_is_written_leaves_nothing(tmp_path):
   write(tmp_path, 1)
-  (tmp_path / ".checkpoint.tmp").write_text("model_chec")
+  (tmp_path / ".checkpoint.0123abcd.tmp").write_text("model_chec")
   checkpoints.remove_temporary_files(str(tmp_path))
   assert sorted(path.name for path in tmp_path.iterdir()) == [
     "checkpoint",

@@ -27,6 +27,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data import files
 from data import progress
 import modeling
 import optimization
@@ -132,8 +133,21 @@ def train(
   Raises:
     ValueError: the batch cannot be split, the folder is of another model, a
       loss is not finite, the input is damaged, a checkpoint cannot be written.
+    OSError: another process is training in the folder.
   """
   _check_split(plan, strategy)
+  with contextlib.ExitStack() as stack:
+    if strategy.extended.should_checkpoint:
+      stack.enter_context(files.claim_folder(plan.output_dir))
+    return _train(
+      strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+    )
+
+
+def _train(
+  strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+):
+  """Trains; nobody else writes to the folder meanwhile."""
   saved = {**model_variables(model), **optimizer.slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(strategy, plan, saved)

@@ -35,6 +35,7 @@ _READ_ERRORS = (
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
+_TEMPORARY_STATE = re.compile(r"\.?checkpoint\.\w+\.tmp")  # See data/files.py.
 _reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
@@ -423,7 +424,7 @@ def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
     tensors=[values[name] for name in names],
   )
   for suffix in (_DATA, _INDEX):
-    tf.io.gfile.rename(temporary + suffix, prefix + suffix, overwrite=True)
+    files.publish(temporary + suffix, prefix + suffix)
 
 
 def _write_state(folder: str, step: int, kept: list[int]) -> None:
@@ -444,10 +445,7 @@ def remove_temporary_files(folder: str) -> None:
     orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )
-    is_state = name in (
-      ".checkpoint.tmp",
-      "checkpoint.tmp",
-    )  # See data/files.py.
+    is_state = _TEMPORARY_STATE.fullmatch(name)
     is_left = is_state or _TEMPORARY in name or orphan
     if is_left and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)

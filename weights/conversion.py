@@ -4,13 +4,9 @@ What is read, from Google's checkpoints or Hugging Face's folders, becomes a
 `Model`; what changes one returns another; two functions write it.
 """
 
-from collections.abc import Iterator
 from collections.abc import Sequence
-import contextlib
-import json
 import os
 import re
-import shutil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,11 +153,10 @@ def _raise_misfits(source: str, faults: list[str]) -> None:
     raise ValueError(f"{source} does not fit its config: {listing}{more}")
 
 
-def _read_settings(path: str | None) -> dict[str, Any]:
-  try:
-    return json.loads("\n".join(files.read_lines(path))) if path else {}
-  except json.JSONDecodeError as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from None
+def _read_settings(folders: Sequence[str]) -> dict[str, Any]:
+  """Returns the settings of the run that left the checkpoint, if any."""
+  path = _find(folders, "settings.json")
+  return files.read_json(path) if path else {}
 
 
 def _read_labels(source, folders, given: Given):
@@ -174,7 +169,7 @@ def _read_labels(source, folders, given: Given):
     for architecture in settings.get("architectures") or []:
       problem = _PROBLEMS.get(architecture, problem)
   else:
-    problem = _read_settings(_find(folders, "settings.json")).get("problem")
+    problem = _read_settings(folders).get("problem")
     path = _find(folders, "labels.txt")
     labels = label_files.read(path) if path else []
   if given.labels_file:
@@ -206,8 +201,7 @@ def _find_do_lower_case(folders, given: Given, vocabulary) -> bool:
     if found is None:
       found = huggingface.read_do_lower_case(folder)
     if found is None:
-      settings = _read_settings(_find([folder], "settings.json"))
-      found = settings.get("do_lower_case")
+      found = _read_settings([folder]).get("do_lower_case")
   if found is not None:
     return bool(found)
   # A model of lower-cased text has no use for capital letters.
@@ -391,7 +385,7 @@ def write_google(folder: str, model: Model) -> list[str]:
   step = None
   if any(map(_SLOT.search, model.values)):
     step = int(model.values.get("global_step", 0))
-  with _whole_folder(folder) as temporary:
+  with files.new_folder(folder) as temporary:
     prefix = checkpoints.write(temporary, model.values, step)
     path = os.path.join(temporary, "bert_config.json")
     files.write_text(path, model.config.to_json_string())
@@ -410,7 +404,7 @@ def write_google(folder: str, model: Model) -> list[str]:
 def write_hugging_face(folder: str, model: Model) -> list[str]:
   """Writes a folder for a class of transformers; see `write_google`."""
   _check_head(model)
-  with _whole_folder(folder) as temporary:
+  with files.new_folder(folder) as temporary:
     rest = huggingface.write_weights(
       temporary, model.config, model.head, model.values
     )
@@ -420,8 +414,11 @@ def write_hugging_face(folder: str, model: Model) -> list[str]:
     tokenizer = huggingface.make_tokenizer_settings(
       model.do_lower_case, model.config.max_position_embeddings
     )
-    _write_json(temporary, huggingface.CONFIG, settings)
-    _write_json(temporary, "tokenizer_config.json", tokenizer)
+    for name, contents in (
+      (huggingface.CONFIG, settings),
+      ("tokenizer_config.json", tokenizer),
+    ):
+      files.write_json(os.path.join(temporary, name), contents)
     _write_tokens(temporary, model)
   architecture = huggingface.HEADS[model.head].architecture
   count = len(model.values) - len(rest)
@@ -487,39 +484,8 @@ def _head_settings(model: Model) -> dict[str, Any]:
   return settings
 
 
-def _write_json(folder: str, name: str, contents: dict[str, Any]) -> None:
-  text = json.dumps(contents, indent=2, ensure_ascii=False) + "\n"
-  files.write_text(os.path.join(folder, name), text)
-
-
 def _write_tokens(folder: str, model: Model) -> None:
   files.write_lines(os.path.join(folder, "vocab.txt"), model.vocabulary)
-
-
-@contextlib.contextmanager
-def _whole_folder(path: str) -> Iterator[str]:
-  """Gives a temporary folder that becomes `path` if the body succeeds."""
-  path = path.rstrip("/")
-  check_free(path)
-  folder, name = os.path.split(path)
-  temporary = os.path.join(folder, f".{name}.tmp")
-  try:
-    # A killed run may have left it behind.
-    if tf.io.gfile.exists(temporary):
-      tf.io.gfile.rmtree(temporary)
-    tf.io.gfile.makedirs(temporary)
-    yield temporary
-    if tf.io.gfile.exists(path):
-      tf.io.gfile.rmtree(path)  # An empty one.
-    tf.io.gfile.rename(temporary, path)
-  except tf.errors.OpError as error:
-    raise OSError(f"{path}: cannot be written: {error.message}") from None
-  finally:
-    if files.is_remote(temporary):
-      if tf.io.gfile.exists(temporary):
-        tf.io.gfile.rmtree(temporary)
-    else:
-      shutil.rmtree(temporary, ignore_errors=True)
 
 
 def check_free(path: str) -> None:

@@ -223,7 +223,7 @@ class Folder:
       file = safetensors_files.SafetensorsFile(weights)
       return dict.fromkeys(file.entries, file)
     index = os.path.join(self.path, _INDEX)
-    places = _read_json(index).get("weight_map")
+    places = files.read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
       raise ValueError(f"{index}: has no weight_map")
     opened = {}
@@ -325,24 +325,13 @@ def read_settings(folder: str) -> dict[str, Any]:
   path = os.path.join(folder, CONFIG)
   if not files.exists(path):
     raise ValueError(f"{folder}: holds weights, but no {CONFIG}")
-  settings = _read_json(path)
+  settings = files.read_json(path)
   if "model_type" not in settings:
     # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
     raise ValueError(
       f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
     )
   return settings
-
-
-def _read_json(path: str) -> dict[str, Any]:
-  text = "\n".join(files.read_lines(path))
-  try:
-    contents = json.loads(text)
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from None
-  if not isinstance(contents, dict):
-    raise ValueError(f"{path}: expected a JSON object")
-  return contents
 
 
 def read_labels(settings: Mapping[str, Any]) -> list[str]:
@@ -390,7 +379,7 @@ def read_vocabulary(folder: str) -> list[str] | None:
   path = os.path.join(folder, "tokenizer.json")
   if not files.exists(path):
     return None
-  contents = _read_json(path)
+  contents = files.read_json(path)
   model = contents.get("model")
   try:
     ids = dict(model["vocab"])
@@ -422,7 +411,9 @@ def _table_size(tokens: Mapping[int, str]) -> int:
 def read_do_lower_case(folder: str) -> bool | None:
   """Returns what the tokenizer's files say about casing; None if nothing."""
   path = os.path.join(folder, "tokenizer_config.json")
-  value = _read_json(path).get("do_lower_case") if files.exists(path) else None
+  value = (
+    files.read_json(path).get("do_lower_case") if files.exists(path) else None
+  )
   return value if isinstance(value, bool) else None
 
 

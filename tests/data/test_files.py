@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from data import files
+import disk_events
 import paths
 
 
@@ -106,9 +107,127 @@ def test_what_a_killed_run_left_behind_is_removed(tmp_path):
   assert len(os.listdir(tmp_path)) == 1
   assert not os.path.exists(path)
   with files.replace_on_success(path) as temporary:
-    assert not os.path.exists(temporary)
-    open(temporary, "w").close()
+    assert os.listdir(tmp_path) == [os.path.basename(temporary)]
+    assert os.path.getsize(temporary) == 0
   assert os.listdir(tmp_path) == ["out"]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+  path = tmp_path / "out"
+  with files.replace_on_success(str(path)) as slow:
+    with open(slow, "w") as file:
+      file.write("slow, first half, ")
+      with files.replace_on_success(str(path)) as fast:
+        assert fast != slow
+        with open(fast, "w") as other:
+          other.write("fast")
+      assert path.read_text() == "fast"
+      file.write("second half")
+  assert path.read_text() == "slow, first half, second half"
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_files_of_two_runs_are_not_mixed(tmp_path):
+  mine, theirs = [f"{tmp_path}/a", f"{tmp_path}/b"], [f"{tmp_path}/b"]
+  with files.replace_all_on_success(mine):
+    with (
+      pytest.raises(OSError, match="b: another process is writing it; wait"),
+      files.replace_all_on_success(theirs),
+    ):
+      pass
+  with files.replace_all_on_success(theirs):
+    pass
+  assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_folder_is_claimed_by_one_at_a_time(tmp_path):
+  path = str(tmp_path)
+  for _ in range(2):
+    with files.claim_folder(path):
+      with (
+        pytest.raises(OSError, match="another process is writing to this"),
+        files.claim_folder(path),
+      ):
+        pass
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_kill_ends_the_claim_of_a_folder(tmp_path):
+  path = str(tmp_path)
+  killed = (
+    "import os; from data import files\n"
+    f"with files.claim_folder({path!r}):\n"
+    "  os.kill(os.getpid(), 9)\n"
+  )
+  done = subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT)
+  assert done.returncode == -9
+  with files.claim_folder(path):
+    pass
+
+
+@pytest.fixture
+def events(monkeypatch):
+  return disk_events.record(monkeypatch)
+
+
+def test_a_file_is_synced_before_it_gets_its_name(tmp_path, events):
+  files.write_text(str(tmp_path / "out"), "text")
+  temporary = events[0].removeprefix("sync file ")
+  assert events == [
+    f"sync file {temporary}",
+    f"rename {temporary} out",
+    f"sync folder {tmp_path.name}",
+  ]
+
+
+def test_a_folder_is_synced_before_it_gets_its_name(tmp_path, events):
+  with files.new_folder(str(tmp_path / "out")) as folder:
+    os.mkdir(f"{folder}/inner")
+    for name in ("a", "inner/b"):
+      open(f"{folder}/{name}", "w").close()
+  name = os.path.basename(folder)
+  assert events == [
+    "sync file a",
+    f"sync folder {name}",
+    "sync file b",
+    "sync folder inner",
+    f"rename {name} out",
+    f"sync folder {tmp_path.name}",
+  ]
+  assert sorted(os.listdir(tmp_path / "out")) == ["a", "inner"]
+
+
+def test_a_folder_that_cannot_be_filled_does_not_appear(tmp_path):
+  with (
+    pytest.raises(ZeroDivisionError),
+    files.new_folder(str(tmp_path / "out")) as folder,
+  ):
+    open(f"{folder}/a", "w").close()
+    raise ZeroDivisionError
+  assert os.listdir(tmp_path) == []
+
+
+def test_json_is_read_as_it_was_written(tmp_path):
+  path = str(tmp_path / "a.json")
+  files.write_json(path, {"é": [1, None]})
+  assert files.read_json(path) == {"é": [1, None]}
+
+
+@pytest.mark.parametrize(
+  ("text", "message"),
+  [
+    ("{", "a.json: not a JSON file: Expecting property name"),
+    ("[1]", "a.json: expected a JSON object"),
+    ("[" * 100_000, "a.json: not a JSON file: maximum recursion"),
+    ("", "a.json: not a JSON file: Expecting value"),
+  ],
+)
+def test_what_is_not_a_json_object_is_one_line(tmp_path, text, message):
+  path = tmp_path / "a.json"
+  path.write_text(text)
+  with pytest.raises(ValueError, match=message) as caught:
+    files.read_json(str(path))
+  assert "\n" not in str(caught.value)
 
 
 def test_a_full_disk_names_the_file(tmp_path):
@@ -144,13 +263,13 @@ def test_several_files_appear_together(tmp_path):
 def test_a_working_folder_is_cleared_before_and_after(tmp_path, scheme):
   path = f"{scheme}{tmp_path}/out"
   with files.working_folder(path) as folder:
-    (name,) = os.listdir(tmp_path)
-    assert name == ("out.work" if scheme else ".out.work")
+    (left,) = os.listdir(tmp_path)
   assert os.listdir(tmp_path) == []
-  (tmp_path / name).mkdir()
-  (tmp_path / name / "of a killed run").touch()
+  (tmp_path / left).mkdir()
+  (tmp_path / left / "of a killed run").touch()
   with pytest.raises(ZeroDivisionError):
     with files.working_folder(path) as folder:
+      (name,) = os.listdir(tmp_path)
       assert os.listdir(tmp_path / name) == []
       with files.open_for_writing(f"{folder}/a") as file:
         file.write(b"text")

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
 
+import disk_events
 import heads
 import modeling
 import paths
@@ -38,6 +39,24 @@ def test_saves_and_loads(tmp_path):
     "model.ckpt-1.index",
   ]
   assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+
+
+def test_a_checkpoint_is_synced_before_it_gets_its_name(tmp_path, monkeypatch):
+  events = disk_events.record(monkeypatch)
+  write(tmp_path, a=[1.0, 2.0])
+  data, index = "model.ckpt-1.writing.data-00000-of-00001", "model.ckpt-1.index"
+  state = events[6].removeprefix("sync file ")
+  assert events == [
+    f"sync file {data}",
+    f"rename {data} model.ckpt-1.data-00000-of-00001",
+    f"sync folder {tmp_path.name}",
+    "sync file model.ckpt-1.writing.index",
+    f"rename model.ckpt-1.writing.index {index}",
+    f"sync folder {tmp_path.name}",
+    f"sync file {state}",
+    f"rename {state} checkpoint",
+    f"sync folder {tmp_path.name}",
+  ]
 
 
 def test_keeps_the_newest(tmp_path):

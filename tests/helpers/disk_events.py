@@ -1,0 +1,25 @@
+"""Records when files are synced to the disk, and when they are renamed."""
+
+import os
+
+
+def record(monkeypatch) -> list[str]:
+  """Returns a list that grows: "sync file a", "rename a b", "sync folder f"."""
+  events, sync = [], os.fsync
+
+  def record_sync(descriptor):
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    kind = "folder" if os.path.isdir(path) else "file"
+    events.append(f"sync {kind} {os.path.basename(path)}")
+    sync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", record_sync)
+  for rename in (os.rename, os.replace):
+
+    def record_rename(source, target, rename=rename):
+      names = map(os.path.basename, (source, target))
+      events.append("rename {} {}".format(*names))
+      rename(source, target)
+
+    monkeypatch.setattr(os, rename.__name__, record_rename)
+  return events
