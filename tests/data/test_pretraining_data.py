@@ -2,8 +2,7 @@
 
 import importlib.util
 import json
-import multiprocessing
-import os
+import pathlib
 import pickle
 import random
 import subprocess
@@ -29,14 +28,6 @@ VOCAB = {
 
 def encode(text):
   return [VOCAB.get(word, 1) for word in text.split()]
-
-
-def fail(text):
-  raise ValueError(f"cannot encode {text}")
-
-
-def die(text):
-  os._exit(1)
 
 
 VOCABULARY = pretraining_data.make_vocabulary(encode, VOCAB, "vocab.txt")
@@ -260,13 +251,26 @@ def test_a_record_is_packed_and_padded():
   assert block.statistics == (2, 2, 5, 0, 0)
 
 
-def blocks_of(settings, num_processes=1):
+def blocks_of(settings, num_processes=1, vocabulary=VOCABULARY):
   return list(
-    pretraining_data.make_blocks(CORPUS, VOCABULARY, settings, num_processes)
+    pretraining_data.make_blocks(CORPUS, vocabulary, settings, num_processes)
   )
 
 
-def test_processes_change_no_record():
+@pytest.fixture
+def vocabulary(tmp_path):
+  """VOCABULARY with a tokenizer that other processes can import."""
+  (tmp_path / "vocab.txt").write_text("\n".join(VOCAB))
+  tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+  return pretraining_data.make_vocabulary(tokenizer.encode, VOCAB, "vocab.txt")
+
+
+def children():
+  lists = pathlib.Path("/proc/self/task").glob("*/children")
+  return " ".join(path.read_text() for path in lists).split()
+
+
+def test_processes_change_no_record(vocabulary):
   settings = Settings(**{**vars(SMALL), "documents_per_block": 4})
   expected = [
     pretraining_data.make_block(
@@ -275,9 +279,10 @@ def test_processes_change_no_record():
     for n in range(6)
   ]
   assert blocks_of(settings) == expected
+  before = children()
   for num_processes in (2, 3, 9):
-    assert blocks_of(settings, num_processes) == expected
-  assert not multiprocessing.active_children()
+    assert blocks_of(settings, num_processes, vocabulary) == expected
+  assert children() == before
 
 
 def test_one_large_block_is_the_whole_corpus():
@@ -290,7 +295,7 @@ def test_seeds_change_the_records():
   assert blocks_of(other) != blocks_of(SMALL)
 
 
-def test_blocks_are_read_when_they_are_needed():
+def test_blocks_are_read_when_they_are_needed(vocabulary):
   read = []
 
   def documents():
@@ -299,27 +304,38 @@ def test_blocks_are_read_when_they_are_needed():
       yield document
 
   settings = Settings(**{**vars(SMALL), "documents_per_block": 2})
+  before = children()
   for num_processes in (1, 2):
     read.clear()
     blocks = pretraining_data.make_blocks(
-      documents(), VOCABULARY, settings, num_processes
+      documents(), vocabulary, settings, num_processes
     )
     next(blocks)
     assert len(read) // 2 <= 2 + 2 * num_processes
     blocks.close()
-  assert not multiprocessing.active_children()
+  assert children() == before
 
 
 @pytest.mark.parametrize(
-  ("function", "error", "message"),
-  [(fail, ValueError, "cannot encode"), (die, OSError, "worker process died")],
+  ("encode", "text", "error", "message"),
+  [
+    (json.loads, "x", ValueError, "Expecting value: line 1 column 1"),
+    (
+      eval,
+      "__import__('os')._exit(1)",
+      OSError,
+      "a worker process died, probably for want of memory: lower "
+      "--documents_per_block or --num_processes",
+    ),
+  ],
 )
-def test_errors_in_processes_surface(function, error, message):
-  vocabulary = pretraining_data.make_vocabulary(function, VOCAB, "vocab.txt")
+def test_errors_in_processes_surface(encode, text, error, message):
+  vocabulary = pretraining_data.make_vocabulary(encode, VOCAB, "vocab.txt")
   settings = Settings(documents_per_block=2)
+  before = children()
   with pytest.raises(error, match=message):
-    list(pretraining_data.make_blocks(CORPUS, vocabulary, settings, 2))
-  assert not multiprocessing.active_children()
+    list(pretraining_data.make_blocks([[text]] * 9, vocabulary, settings, 2))
+  assert children() == before
 
 
 def test_a_vocabulary_can_be_sent_to_a_process():
