@@ -6,7 +6,11 @@
 """
 
 from collections.abc import Callable
+import dataclasses
+import datetime
 import functools
+import os
+import time
 from typing import NamedTuple
 
 from absl import flags
@@ -26,7 +30,9 @@ import modeling
 import optimization
 from tasks import metrics
 from training import loop
+from training import phases
 from training import prediction
+from training import workers
 
 FLAGS = flags.FLAGS
 
@@ -62,6 +68,28 @@ def define_flags() -> None:
     ),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=least)
+  flags.DEFINE_bool(
+    "new_phase",
+    False,
+    "Whether settings may differ from those that --output_dir was trained with "
+    "so far: training then goes on from its newest checkpoint with the new "
+    "ones. The records continue where they were, or begin anew if --input_file "
+    "or --seed is another.",
+  )
+
+
+# What the updates depend on. A resumed run must have the same values, unless
+# --new_phase is given.
+_PHASE_FLAGS = (
+  "max_seq_length",
+  "max_predictions_per_seq",
+  "train_batch_size",
+  "learning_rate",
+  "num_train_steps",
+  "num_warmup_steps",
+  "precision",
+  "seed",
+)
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
@@ -117,9 +145,10 @@ def evaluate(predictor, data) -> dict[str, float]:
   if FLAGS.max_eval_steps:
     # The original starts over where the records end; its scores depend on it.
     rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
+  total = FLAGS.max_eval_steps * FLAGS.eval_batch_size or None
   batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
   with loop.explained_errors(data.source):
-    rows = predictor(batches)
+    rows = predictor(batches, total)
   return metrics.pretraining_metrics(rows, FLAGS.eval_batch_size)
 
 
@@ -155,27 +184,87 @@ def read_data(config: modeling.BertConfig) -> Data:
     parse=parse,
     describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
     find_fault=lambda: records.find_fault(paths, spec, limits),
+    identity=records.describe_files(train_files),
   )
   return Data(eval_files, parse, source)
 
 
+def enter_phase(strategy, step: int, data: Data) -> phases.Phase:
+  """Compares the settings with those of the run that is to go on.
+
+  Raises:
+    ValueError: they differ, and --new_phase is not given.
+  """
+  return phases.enter(
+    os.path.join(FLAGS.output_dir, "training.json"),
+    step,
+    {
+      "input_file": data.source.identity,
+      **{name: FLAGS[name].value for name in _PHASE_FLAGS},
+    },
+    FLAGS.new_phase,
+    writes=strategy.extended.should_checkpoint,
+  )
+
+
+def print_end(step: int, scores: dict[int, dict[str, float]], start: float):
+  """Prints how the run ended.
+
+  Args:
+    step: of the weights.
+    scores: what evaluations gave, by step.
+    start: when the run began, by `time.monotonic`.
+  """
+  folder = FLAGS.output_dir
+  seconds = datetime.timedelta(seconds=round(time.monotonic() - start))
+  print(f"finished at step {step} after {seconds}")
+  if scores:
+    best = min(scores, key=lambda step: scores[step]["loss"])
+    print(f"best of {len(scores)} evaluations: step {best}", end=", ")
+    print(f"loss {scores[best]['loss']:.4g}")
+  if not FLAGS.do_eval:
+    print("next: the same command with --do_train=false --do_eval=true")
+  else:
+    print(
+      f"next: python run_classifier.py --init_checkpoint={folder} "
+      f"--bert_config_file={folder}/bert_config.json --vocab_file=... "
+      "--task_name=... --do_train=true --output_dir=..."
+    )
+
+
 def main() -> int | None:
+  start = time.monotonic()
   if not FLAGS.do_train and not FLAGS.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   devices.check_tpu_paths("input_file", "eval_input_file")
   folder, strategy = FLAGS.output_dir, devices.make_strategy()
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   data = read_data(config)
+  workers.check_same(
+    strategy,
+    {
+      "--input_file": data.source.identity,
+      "--eval_input_file": records.describe_files(data.eval_files),
+      "--bert_config_file": config,
+      "--do_train": FLAGS.do_train,
+      "--do_eval": FLAGS.do_eval,
+      **{f"--{name}": FLAGS[name].value for name in _PHASE_FLAGS},
+    },
+  )
   models.claim_output_dir(folder, config)
   keras.utils.set_random_seed(FLAGS.seed)
   with strategy.scope():
     model = heads.PretrainingModel(config, devices.compute_dtype())
   step = models.load_weights(folder, loop.model_variables(model))
+  phase = enter_phase(strategy, step, data) if FLAGS.do_train else None
   models.write_config(folder, config, strategy)
   predictor = prediction.Predictor(strategy, model, compare)
+  scores = {}
 
-  # Remembered: the last step may be asked for twice.
-  evaluate_at = functools.lru_cache(1)(lambda step: evaluate(predictor, data))
+  def evaluate_at(step):
+    if step not in scores:  # The last one is asked for twice.
+      scores[step] = evaluate(predictor, data)
+    return scores[step]
 
   if FLAGS.do_train:
     with strategy.scope():
@@ -186,6 +275,7 @@ def main() -> int | None:
         FLAGS.num_warmup_steps,
       )
     plan = models.training_plan(folder, FLAGS.num_train_steps)
+    plan = dataclasses.replace(plan, phase=phase)
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
@@ -195,6 +285,8 @@ def main() -> int | None:
     results = evaluate_at(step)  # By all workers; the chief writes.
     if strategy.extended.should_checkpoint:
       models.write_eval_results(folder, step, results)
+  if strategy.extended.should_checkpoint:
+    print_end(step, scores, start)
   loop.wait_for_workers(strategy)
 
 

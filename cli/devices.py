@@ -1,5 +1,10 @@
 """Where and in what precision to compute: the strategy of the flags."""
 
+import glob
+import os
+import shutil
+import sys
+
 from absl import flags
 
 from data import files
@@ -22,6 +27,18 @@ def define_device_flags() -> None:
     ["float32", "bfloat16"],
     "What matrix products compute in; weights, softmax, normalisation and "
     "losses are float32 in both.",
+  )
+  flags.DEFINE_bool(
+    "deterministic",
+    True,
+    "On GPUs: whether to use only operations that give the same bits in every "
+    "run, which are slower. A CPU does so anyway.",
+  )
+  flags.DEFINE_bool(
+    "tf32",
+    False,
+    "On GPUs: whether float32 products may round their inputs to "
+    "TensorFloat-32: faster, with errors of 1e-3 instead of 1e-6.",
   )
   flags.DEFINE_bool("use_tpu", False, "Same as --distribution=tpu.")
   flags.DEFINE_string(
@@ -80,8 +97,11 @@ def check_tpu_paths(*names: str) -> None:
         )
 
 
-def make_strategy():
+def make_strategy(says_so: bool = True):
   """Makes the distribution strategy of the flags; call it before any tensor.
+
+  Args:
+    says_so: whether to print `describe()`.
 
   Raises:
     ValueError: if the TPU cannot be found.
@@ -89,6 +109,19 @@ def make_strategy():
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
+  strategy = _make_strategy(tf)
+  tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
+  if tf.config.list_logical_devices("GPU"):
+    if FLAGS.deterministic:
+      tf.config.experimental.enable_op_determinism()
+  elif not uses_tpu():
+    _warn_of_unused_gpu()
+  if says_so:
+    print(describe())
+  return strategy
+
+
+def _make_strategy(tf):
   distribution = "tpu" if uses_tpu() else FLAGS.distribution
   if distribution == "mirrored":
     kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
@@ -107,6 +140,35 @@ def make_strategy():
       raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
     return tf.distribute.TPUStrategy(resolver)
   return tf.distribute.get_strategy()
+
+
+def _warn_of_unused_gpu() -> None:
+  """Warns if there is a GPU that TensorFlow does not see."""
+  is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+  has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
+  if has_gpu and not is_hidden:
+    print(
+      "warning: this machine has an NVIDIA GPU, but TensorFlow finds no CUDA "
+      "libraries for it and computes on the CPU: pip install "
+      "'tensorflow[and-cuda]', or set CUDA_VISIBLE_DEVICES=-1 to hide the GPU",
+      file=sys.stderr,
+    )
+
+
+def describe() -> str:
+  """Returns in one line what computes, and in which precision."""
+  import tensorflow as tf
+
+  kinds = ("TPU", "GPU", "CPU") if uses_tpu() else ("GPU", "CPU")
+  devices = next(filter(None, map(tf.config.list_logical_devices, kinds)))
+  kind, details = devices[0].device_type, [FLAGS.precision]
+  if kind == "GPU":
+    if FLAGS.precision == "float32":
+      details.append("TF32" if FLAGS.tf32 else "no TF32")
+    details.append("deterministic" if FLAGS.deterministic else "fast")
+  used = 1 if FLAGS.distribution == "default" else len(devices)
+  name = f"{used} {kind}s" if used > 1 else f"one {kind}"
+  return f"computing on {name}: {', '.join(details)}"
 
 
 def compute_dtype() -> str:

@@ -89,6 +89,8 @@ def define_training_flags(learning_rate: float) -> None:
     "seed",
     12345,
     "Decides the initial weights, the order of the examples and the dropout.",
+    lower_bound=0,
+    upper_bound=2**31 - 1,
   )
 
 

@@ -5,6 +5,7 @@ read and write text and records start in a fraction of a second without it.
 """
 
 from collections.abc import Callable
+import math
 import os
 import sys
 
@@ -55,11 +56,23 @@ def run_program(
 
   def parse_flags(argv: list[str]) -> list[str]:
     try:
-      return FLAGS(argv, known_only=takes_others)
+      rest = FLAGS(argv, known_only=takes_others)
+      _check_floats()
+      return rest
     except flags.Error as error:
       sys.exit(_fail(os.path.basename(argv[0]), f"{error}; see --help"))
 
   app.run(call_main, flags_parser=parse_flags)
+
+
+def _check_floats() -> None:
+  """Refuses nan and inf, which pass every bound of a flag."""
+  for name in FLAGS:
+    value = FLAGS[name].value
+    if isinstance(value, float) and not math.isfinite(value):
+      raise flags.IllegalFlagValueError(
+        f"flag --{name}={value}: expected a finite number"
+      )
 
 
 def _describe(error: Exception) -> str:

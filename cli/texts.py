@@ -87,7 +87,7 @@ def make_strategy() -> tf.distribute.Strategy:
       "its devices"
     )
   devices.check_tpu_paths()
-  return devices.make_strategy()
+  return devices.make_strategy(says_so=False)
 
 
 def read_config() -> modeling.BertConfig:
@@ -130,7 +130,7 @@ def load_weights(
       )
   checkpoints.load(prefix, variables, optional)
   # The standard output may be the program's result.
-  print(f"weights from {prefix}", file=sys.stderr)
+  print(f"weights from {prefix}, {devices.describe()}", file=sys.stderr)
 
 
 def batching() -> text_inputs.Batching:

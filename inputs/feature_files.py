@@ -254,6 +254,7 @@ def training_source(
     parse=parse,
     describe_row=lambda row: describe_example(int(features.examples[row])),
     find_fault=features.find_fault,
+    identity=features.key,
   )
 
 

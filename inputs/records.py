@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import gzip
+import hashlib
 import os
 import re
 from typing import NamedTuple
@@ -25,6 +26,7 @@ Spec = dict[str, tf.io.FixedLenFeature]
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
 
+_DIGESTED = 1 << 16  # Bytes of either end of a file that its digest is of.
 _FRAME = 16  # Bytes around a record: its length and two checksums.
 _GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
@@ -95,6 +97,25 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
       _count_frames(path)
 
 
+def describe_files(paths: Sequence[str]) -> str:
+  """Returns the number, size and digest of files; copies have the same.
+
+  The digest is of the sizes and both ends of the files, so that large ones take
+  no time.
+  """
+  digest, total = hashlib.sha256(), 0
+  for path in paths:
+    with tf.io.gfile.GFile(path, "rb") as file:
+      size = file.size()
+      total += size
+      digest.update(size.to_bytes(8) + file.read(_DIGESTED))
+      if size > 2 * _DIGESTED:
+        file.seek(size - _DIGESTED)
+        digest.update(file.read(_DIGESTED))
+  count = f"{len(paths)} file{'s' * (len(paths) > 1)}"
+  return f"{count} of {total:,} bytes, digest {digest.hexdigest()[:12]}"
+
+
 def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
   """Reads all records and describes the first that is damaged or does not fit.
 
@@ -127,7 +148,7 @@ def training_dataset(
   Yields:
     (RecordId, serialized example), scalars.
   """
-  epoch, skip = divmod(skip, _count_records(paths)) if skip else (0, 0)
+  epoch, skip = divmod(skip, count_records(paths)) if skip else (0, 0)
   sources, read_file = _sources(paths), _make_reader(paths)
 
   def shuffle(epoch):
@@ -292,7 +313,8 @@ def _check_limits(
       )
 
 
-def _count_records(paths: Sequence[str]) -> int:
+def count_records(paths: Sequence[str]) -> int:
+  """Counts the records of files; compressed and remote ones are read for it."""
   count = 0
   for path in paths:
     if _is_walkable(path):

@@ -66,7 +66,7 @@ def leftovers(folder):
     for path in folder.iterdir()
     if not re.fullmatch(
       r"model\.ckpt-\d+\.(index|data-00000-of-00001)|checkpoint|"
-      r"bert_config\.json|eval_results\.txt|events\.out\.tfevents\..*",
+      r"bert_config\.json|training\.json|eval_results\.txt|events\.out\.tfevents\..*",
       path.name,
     )
   ]
@@ -125,8 +125,13 @@ def test_trains_evaluates_and_writes_its_files(trained):
     f"wrote {out}/model.ckpt-6",
     f"curves: tensorboard --logdir={out}",
     f"wrote {out}/eval_results.txt:",
+    "computing on one CPU: float32",
   ):
     assert line in result.stdout.splitlines()
+  end = result.stdout.splitlines()[-3:]
+  assert re.fullmatch(r"finished at step 6 after 0:\d\d:\d\d", end[0])
+  assert re.fullmatch(r"best of 3 evaluations: step [246], loss 4\.\d+", end[1])
+  assert end[2].startswith("next: python run_classifier.py --init_checkpoint=")
 
 
 def test_the_terminal_shows_how_it_goes(trained):
@@ -405,6 +410,95 @@ def test_what_does_not_fit_is_named(config, options, message, refuse):
   assert message in refuse(config, **options)
 
 
+def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
+  """The first of all: other data, which are not named by where they are."""
+  copy_run(trained, tmp_path / "out")
+  other = tiny.write_records(tmp_path / "other", range(60))
+  line = refuse(input_file=other, train_batch_size=16, num_train_steps=6)
+  assert line.startswith("--input_file=1 file of 15,")
+  assert "(was 3 files of " in line
+  assert "--train_batch_size=16 (was 8)" in line
+  assert "cannot go on at step 6" in line and "--new_phase=true" in line
+  line = refuse(learning_rate=1e-3, seed=7, num_train_steps=6)
+  assert line.startswith("--learning_rate=0.001 (was 5e-05), --seed=7 (was 1")
+  line = refuse(precision="bfloat16", num_warmup_steps=3, num_train_steps=8)
+  assert "--num_train_steps=8 (was 6), --num_warmup_steps=3 (was 2)" in line
+  assert "--precision=bfloat16 (was float32)" in line
+
+
+def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
+  """16 tokens, then 12; killed after the first step of the second phase."""
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  short = tiny.write_values(
+    tmp_path / "short",
+    *(
+      {
+        name: values[:12] if len(values) == tiny.SEQUENCE else values
+        for name, values in tiny.make_values(number).items()
+      }
+      for number in range(60, 90)
+    ),
+  )
+  options = {
+    "input_file": short,
+    "do_train": True,
+    "max_seq_length": 12,
+    "num_train_steps": 9,
+    "save_checkpoints_steps": 1,
+    "new_phase": True,
+  }
+  for folder in (whole, killed):
+    copy_run(trained, folder)
+    result = tiny.run(tmp_path, output_dir=folder, **options)
+    assert result.returncode == 0, result.stderr
+    assert "new phase from step 6 and record 0: --input_file=" in result.stdout
+    if folder == killed:
+      for step in (8, 9):
+        for path in killed.glob(f"model.ckpt-{step}.*"):
+          path.unlink()
+      result = tiny.run(tmp_path, output_dir=folder, **options)
+      assert "new phase" not in result.stdout
+      assert "resuming at step 7 of 9" in result.stdout
+  assert checkpoint_bytes(whole, 9) == checkpoint_bytes(killed, 9)
+  written = json.loads((whole / "training.json").read_text())["phases"]
+  assert [phase["first_step"] for phase in written] == [0, 6]
+  assert [phase["max_seq_length"] for phase in written] == [16, 12]
+
+
+@pytest.mark.parametrize(
+  ("flag", "message"),
+  [
+    ("learning_rate=nan", "--learning_rate=nan: expected a finite number"),
+    ("learning_rate=inf", "--learning_rate=inf: expected a finite number"),
+    ("seed=-1", "--seed=-1: "),
+    ("seed=2147483648", "--seed=2147483648: "),
+  ],
+)
+def test_numbers_that_cannot_be_used_are_refused(flag, message, data, tmp_path):
+  command = tiny.command(tmp_path, input_file=data, do_train=True)
+  result = program_flags.run_here([*command, f"--{flag}"])
+  program_flags.assert_refused(result, message)
+  assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_workers_with_other_data_are_refused(data, tmp_path):
+  other = tiny.write_records(tmp_path / "other", range(60))
+  options = {"do_train": True, "distribution": "multi_worker"}
+  commands = [
+    tiny.command(tmp_path, input_file=path, seed=seed, **options)
+    for path, seed in ((data, 1), (other, 2))
+  ]
+  codes, _, errors = workers.finish(workers.start(*commands))
+  assert codes == [1, 1], errors
+  for text, seed in zip(errors, (1, 2), strict=True):
+    (line,) = program_flags.error_lines(text)
+    assert (
+      "the workers of TF_CONFIG do not have the same --input_file (" in line
+    )
+    assert f"--seed (here {seed})" in line
+
+
 @pytest.mark.parametrize(
   "name", ["train_batch_size", "eval_batch_size", "max_seq_length"]
 )
@@ -479,7 +573,7 @@ def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
   copy_run(trained, out)
   hurt = tiny.write_records(tmp_path / "hurt.tfrecord", range(300))
   tiny.damage(hurt, 200 * 261 + 40)
-  options = {"input_file": hurt, "num_train_steps": 1000}
+  options = {"input_file": hurt, "num_train_steps": 1000, "new_phase": True}
   message = f"{hurt}: record 200 is damaged or cut short"
   result = tiny.run(tmp_path, do_train=True, **options)
   lines = program_flags.error_lines(result.stderr)
@@ -502,7 +596,12 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   out = tmp_path / "out"
   copy_run(trained, out)
   before = checkpoint_bytes(out, 6)
-  options = {"input_file": data, "do_train": True, "num_train_steps": 8}
+  options = {
+    "input_file": data,
+    "do_train": True,
+    "num_train_steps": 8,
+    "new_phase": True,
+  }
   result = tiny.run(tmp_path, preexec_fn=limit_file_size, **options)
   lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
@@ -539,7 +638,7 @@ def test_workers_stop_together_and_go_on(data, tmp_path):
   assert codes == [143, 143], errors
   last = checkpoints.saved_steps(str(out))[-1]
   assert f"stopped at step {last} of 30000" in outputs[0]
-  options["num_train_steps"] = last + 5
+  options |= {"num_train_steps": last + 5, "new_phase": True}
   running = workers.start(tiny.command(tmp_path, **options))
   codes, outputs, errors = workers.finish(running)
   assert codes == [0, 0], errors

@@ -20,20 +20,22 @@ import dataclasses
 import functools
 import os
 import signal
-import time
 from typing import Any, NamedTuple
+import zlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from data import files
-from data import progress
 import modeling
 import optimization
 from training import memory
 from training import model_selection
+from training import phases
 from training import recomputation
+from training import reporting
+from training import workers
 from weights import checkpoints
 
 Features = dict[str, tf.Tensor]
@@ -41,10 +43,6 @@ LossFn = Callable[
   [keras.Model, Features, tf.Tensor | None],
   dict[str, tuple[tf.Tensor, tf.Tensor]],
 ]
-
-# A call of the compiled loop aims at this many seconds: often enough to print,
-# to hear a signal; seldom enough to cost nothing.
-_SECONDS_PER_CALL = 2.0
 
 # What a worker meets when another one has ended.
 LOST_WORKER_ERRORS = (
@@ -64,6 +62,7 @@ class TrainingInput(NamedTuple):
   parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
   describe_row: Callable[[Any], str]  # A row id, of numpy scalars, in words.
   find_fault: Callable[[], str | None]  # Explains a failure to read.
+  identity: str = ""  # The same for the same data, to compare workers by.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +82,7 @@ class TrainingPlan:
     False  # The layers of model.bert; see training/recomputation.py.
   )
   max_seq_length: int = 0  # To estimate memory of model.bert; 0: do not.
+  phase: phases.Phase | None = None  # Of a pre-training with several.
 
   def next_stop(self, step: int) -> int:
     """Returns the first step after `step` at which to save or evaluate."""
@@ -91,8 +91,20 @@ class TrainingPlan:
     return min([self.num_train_steps, *multiples])
 
   def is_due(self, step: int, period: int) -> bool:
-    """Tells whether what happens every `period` steps, and last, is due."""
-    return step == self.num_train_steps or (period > 0 and step % period == 0)
+    """Tells whether what happens every `period` steps, and last, is due.
+
+    It is not if the last step is less than a tenth of a period away.
+    """
+    if step == self.num_train_steps:
+      return True
+    is_close = 10 * (self.num_train_steps - step) < period
+    return period > 0 and step % period == 0 and not is_close
+
+  def row_at(self, step: int) -> int:
+    """Returns how many rows to skip to go on at a step."""
+    if self.phase:
+      return self.phase.record_at(step)
+    return step * self.train_batch_size
 
 
 class TrainingResult(NamedTuple):
@@ -150,20 +162,20 @@ def _train(
   """Trains; nobody else writes to the folder meanwhile."""
   saved = {**model_variables(model), **optimizer.slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
-  step = _resume(strategy, plan, saved)
+  step = _resume(strategy, source, plan, saved)
   evaluation = _Evaluation(strategy, model, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
   run_steps = _make_runner(
     strategy, model, optimizer, loss_fn, source, plan, global_step
   )
-  reporter = _Reporter(plan, step, strategy)
+  reporter = reporting.Reporter(plan, step, strategy)
   saved_step = step or None  # A later one in the folder is damaged.
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
       wanted = reporter.choose_count(plan.next_stop(step) - step)
       leaving = bool(caught) or evaluation.says_stop
-      count, stopping = _agree(strategy, wanted, leaving)
+      count, stopping = workers.agree(strategy, wanted, leaving)
       if stopping:
         break
       means = run_steps(count)
@@ -337,6 +349,11 @@ def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
   parts = plan.gradient_accumulation_steps
   if parts == 1:
     return forward_backward
+  return _make_accumulated(forward_backward, parts, optimizer)
+
+
+def _make_accumulated(forward_backward, parts, optimizer):
+  """Builds the function that adds up what another returns for micro-batches."""
 
   def accumulate(features, seed, weights):
     features = {
@@ -370,21 +387,21 @@ def _distribute(strategy, source, plan, step):
   make_batches = functools.partial(
     _replica_batches, source, plan, strategy.num_replicas_in_sync
   )
-  signature = make_batches(tf.distribute.InputContext(), 0).element_spec
+  signature = make_batches(tf.distribute.InputContext(), step).element_spec
   batches = strategy.distribute_datasets_from_function(
-    functools.partial(make_batches, skip=step)
+    functools.partial(make_batches, step=step)
   )
   return iter(batches), signature
 
 
-def _replica_batches(source, plan, replicas, context, skip):
+def _replica_batches(source, plan, replicas, context, step):
   """Makes the batches of one worker's replicas, each of one replica's rows."""
-  workers = context.num_input_pipelines
-  rows = source.rows(skip * plan.train_batch_size)
-  if workers > 1:
+  pipelines = context.num_input_pipelines
+  rows = source.rows(plan.row_at(step))
+  if pipelines > 1:
     # Every worker reads all rows and takes its share of every batch.
-    rows = rows.batch(plan.train_batch_size // workers, drop_remainder=True)
-    rows = rows.shard(workers, context.input_pipeline_id).unbatch()
+    rows = rows.batch(plan.train_batch_size // pipelines, drop_remainder=True)
+    rows = rows.shard(pipelines, context.input_pipeline_id).unbatch()
   batch_size = plan.train_batch_size // replicas
   batches = rows.map(lambda row_id, row: row).batch(batch_size, True)
   batches = batches.map(source.parse, num_parallel_calls=tf.data.AUTOTUNE)
@@ -416,9 +433,10 @@ def _make_global_step(strategy):
     )
 
 
-def _resume(strategy, plan, saved):
+def _resume(strategy, source, plan, saved):
   """Restores the newest whole checkpoint and says so; returns its step."""
   step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
+  _check_workers(strategy, source, plan, saved, step or 0)
   if strategy.extended.should_checkpoint:
     checkpoints.remove_temporary_files(plan.output_dir)
   if step is None:
@@ -434,8 +452,41 @@ def _resume(strategy, plan, saved):
   return step
 
 
+def _check_workers(strategy, source, plan, saved, step):
+  """Refuses workers that would train something else than the others."""
+  if not workers.are_several(strategy):
+    return
+  rows = source.rows(plan.row_at(step)).take(plan.train_batch_size)
+  batch = b"".join(row.numpy() for _, row in rows)
+  workers.check_same(
+    strategy,
+    {
+      "step in --output_dir": step,
+      "training data": source.identity or "of another digest",
+      "first batch": f"of checksum {zlib.crc32(batch):08x}",
+      "weights": f"of checksum {workers.digest_of_values(saved)}",
+      "number of steps": plan.num_train_steps,
+      "--train_batch_size": plan.train_batch_size,
+      "--gradient_accumulation_steps": plan.gradient_accumulation_steps,
+      "--save_checkpoints_steps": plan.save_checkpoints_steps,
+      "--eval_every_steps": plan.eval_every_steps,
+      "--seed": plan.seed,
+    },
+  )
+
+
 def _save(strategy, plan, step, saved):
-  """Saves a step, over a damaged one if there is; one worker of all writes."""
+  """Saves a step, over a damaged one if there is; one worker of all writes.
+
+  Raises:
+    ValueError: a weight or a moment is not finite; nothing was written then.
+  """
+  for name, variable in saved.items():
+    if not _is_finite(variable):
+      raise ValueError(
+        f"step {step}: {name} is no longer finite, so nothing was saved: lower "
+        f"--learning_rate; {_name_last_good(plan.output_dir)}"
+      )
   if strategy.extended.should_checkpoint:
     checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
   return step
@@ -447,16 +498,7 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
   A worker that ends looks lost to those that still compute, so this belongs at
   the end of a program, too.
   """
-  _agree(strategy, 0, False)
-
-
-def _agree(strategy, count, stopping):
-  """Makes all workers run as many steps per call, and stop together."""
-  if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-    return count, stopping
-  values = strategy.run(lambda: tf.constant([float(count), float(stopping)]))
-  total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
-  return int(total_count) // strategy.num_replicas_in_sync, stops > 0
+  workers.agree(strategy, 0, False)
 
 
 @contextlib.contextmanager
@@ -511,13 +553,28 @@ def _check_finite(means, step, source, plan):
   size = plan.train_batch_size
   rows = [
     source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
-    for row_id, _ in source.rows(failed * size).take(size)
+    for row_id, _ in source.rows(plan.row_at(failed)).take(size)
   ]
-  last = checkpoints.latest_checkpoint(plan.output_dir)
   raise ValueError(
     f"step {failed}: loss is {means['loss']}, gradient norm "
-    f"{means['gradient_norm']}; the batch was {', '.join(rows)}; the last good "
-    f"checkpoint is {last or 'the initial one, none was saved'}"
+    f"{means['gradient_norm']}; the batch was {', '.join(rows)}; "
+    f"{_name_last_good(plan.output_dir)}"
+  )
+
+
+def _name_last_good(folder):
+  """Names the newest checkpoint whose values are all finite."""
+  for step in reversed(checkpoints.saved_steps(folder)):
+    prefix = checkpoints.checkpoint_prefix(folder, step)
+    if all(_is_finite(v) for _, v in checkpoints.read(prefix)):
+      return f"the last good checkpoint is {prefix}"
+  return "no checkpoint is good: begin again"
+
+
+def _is_finite(value):
+  value = tf.convert_to_tensor(value)
+  return not value.dtype.is_floating or bool(
+    tf.reduce_all(tf.math.is_finite(value))
   )
 
 
@@ -563,96 +620,3 @@ class _Evaluation:
     self.says_stop = self._history.should_stop()
     if self.says_stop and self._is_chief:
       print(f"stopping early: {self._history.summary()}")
-
-
-class _Reporter:
-  """Prints and records the means of what the loop returns; paces its calls."""
-
-  def __init__(self, plan, step, strategy):
-    self._plan = plan
-    self._progress = progress.Progress(plan.num_train_steps, step)
-    self._is_chief = strategy.extended.should_checkpoint
-    self._writer = (
-      tf.summary.create_file_writer(plan.output_dir)
-      if self._is_chief
-      else tf.summary.create_noop_writer()
-    )
-    self._called = None  # When the call that runs now began.
-    self._seconds_per_step = None
-    self._pending: list[tuple[int, dict[str, float]]] = []
-
-  def choose_count(self, most):
-    """Returns how many steps the next call should make, at most `most`."""
-    self._called = time.monotonic()
-    if self._seconds_per_step is None:
-      return 1
-    count = int(_SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6))
-    return max(1, min(count, most, self._plan.iterations_per_loop))
-
-  def add(self, step, count, means):
-    """Takes the means of a call; prints them when a line is due."""
-    seconds = (time.monotonic() - self._called) / count
-    first_call = self._seconds_per_step is None
-    self._pending.append((count, means))
-    if first_call:  # It compiled the loop: no measure of speed.
-      self._seconds_per_step = seconds
-      self._progress.restart(step)
-    else:
-      self._seconds_per_step = seconds
-    last = step == self._plan.num_train_steps
-    if first_call or last or self._progress.is_due():
-      self._flush(step)
-
-  def _flush(self, step):
-    if not self._pending:
-      return
-    counts, means = zip(*self._pending, strict=True)
-    self._pending = []
-    values = {
-      name: np.average([m[name] for m in means], weights=counts)
-      for name in means[0]
-    }
-    # A rate and a norm belong to a step; the last one's are shown.
-    for name in ("learning_rate", "gradient_norm"):
-      values[name] = means[-1][name]
-    speed = self._progress.units_per_second(step) * self._plan.train_batch_size
-    if speed:
-      values["examples_per_second"] = speed
-    self._write(step, values)
-    self._print(
-      f"step {step}/{self._plan.num_train_steps}  {_format(values)}  "
-      f"ETA {self._progress.eta(step)}"
-    )
-
-  def add_evaluation(self, step, results):
-    """Takes what an evaluation returned."""
-    self._flush(step)
-    self._write(step, {f"eval/{k}": v for k, v in results.items()})
-    self._print(f"evaluation at step {step}:  {_format(results)}")
-
-  def close(self, step, is_finished):
-    """Prints what is pending and what was written where."""
-    self._flush(step)
-    self._writer.close()
-    if self._is_chief:
-      folder, last = self._plan.output_dir, self._plan.num_train_steps
-      if not is_finished:
-        print(
-          f"stopped at step {step} of {last}; the same command goes on there"
-        )
-      print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
-      print(f"curves: tensorboard --logdir={folder}", flush=True)
-
-  def _write(self, step, values):
-    with self._writer.as_default(step=step):
-      for name, value in values.items():
-        tf.summary.scalar(name, value)
-    self._writer.flush()
-
-  def _print(self, line):
-    if self._is_chief:
-      self._progress.print_line(line)
-
-
-def _format(values: Mapping[str, float]) -> str:
-  return "  ".join(f"{name} {value:.4g}" for name, value in values.items())

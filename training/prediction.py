@@ -66,7 +66,7 @@ class Predictor:
     return scope
 
   def __call__(
-    self, batches: tf.data.Dataset, total: int = 0
+    self, batches: tf.data.Dataset, total: int | None = 0
   ) -> dict[str, np.ndarray]:
     """Returns one array per result, [rows, ...], in the order of the input.
 
@@ -76,17 +76,18 @@ class Predictor:
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
   def iterate(
-    self, batches: tf.data.Dataset, total: int = 0
+    self, batches: tf.data.Dataset, total: int | None = 0
   ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the results of every batch, [B, ...].
 
     Args:
       batches: yields features; batches need not be equally long.
-      total: rows to expect, for the progress on the terminal; 0 prints none.
+      total: rows to expect, for the progress on the terminal; None if they
+        cannot be counted, 0 to print no progress.
     """
-    reporter, done = progress.Progress(total, unit="rows"), 0
-    # Several workers do the same: one of them tells.
-    is_shown = total and self._strategy.extended.should_checkpoint
+    reporter, done = progress.Progress(total or 0, unit="rows"), 0
+    # All workers do the same; one of them prints.
+    is_shown = total != 0 and self._strategy.extended.should_checkpoint
     run = self.compile(batches.element_spec)
     for features in batches:
       rows = int(next(iter(features.values())).shape[0])
@@ -98,9 +99,10 @@ class Predictor:
       yield gathered
       done += rows
       if is_shown and reporter.is_due():
-        reporter.print_line(
-          f"{done:,} of {total:,} rows  ETA {reporter.eta(done)}"
-        )
+        expected = f" of {total:,} rows" if total else " rows"
+        eta = f"  ETA {reporter.eta(done)}" if total else ""
+        speed = reporter.units_per_second(done)
+        reporter.print_line(f"{done:,}{expected}  {speed:,.1f} rows/s{eta}")
 
   def _gather(self, value):
     strategy = self._strategy

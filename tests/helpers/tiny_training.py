@@ -62,14 +62,22 @@ def make_input(table):
   )
 
 
-def run(folder, steps, config=CONFIG, strategy=None, source=None, **options):
+def run(
+  folder,
+  steps,
+  config=CONFIG,
+  strategy=None,
+  source=None,
+  rate=1e-2,
+  **options,
+):
   """Trains a new model in a folder; returns how it ended."""
   strategy = strategy or tf.distribute.get_strategy()
   keras.utils.set_random_seed(1)
   with strategy.scope():
     model = heads.PretrainingModel(config)
     optimizer = optimization.create_optimizer(
-      model.trainable_variables, 1e-2, num_train_steps=6, num_warmup_steps=2
+      model.trainable_variables, rate, num_train_steps=6, num_warmup_steps=2
     )
   plan = loop.TrainingPlan(
     output_dir=str(folder),

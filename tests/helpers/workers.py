@@ -15,11 +15,19 @@ class Ended(NamedTuple):
   errors: tuple[str, ...]
 
 
-def start(command, count=2):
-  """Starts workers with one command; returns the processes, the chief first."""
+def start(command, *others, count=2):
+  """Starts workers; returns the processes, the chief first.
+
+  Args:
+    command: of the chief, and of the others unless they are given theirs.
+    *others: commands.
+    count: of workers with the same command.
+  """
+  commands = [command, *others] if others else [command] * count
+  count = len(commands)
   addresses = [f"127.0.0.1:{_free_port()}" for _ in range(count)]
   workers = []
-  for index in range(count):
+  for index, command in enumerate(commands):
     task = {"type": "worker", "index": index}
     cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
     workers.append(

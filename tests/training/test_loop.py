@@ -13,6 +13,7 @@ import heads
 import modeling
 import replicas
 import tiny_training
+from training import loop
 from training import prediction
 from weights import checkpoints
 
@@ -122,6 +123,38 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
   assert "row 8, row 9, row 10, row 11, row 12, row 13, row 14" in message
   assert "model.ckpt-1" in message
   assert checkpoints.saved_steps(str(tmp_path)) == [1]
+
+
+@pytest.mark.parametrize(
+  ("steps", "period", "due"),
+  [
+    (6, 2, [2, 4, 6]),
+    (7, 2, [2, 4, 6, 7]),
+    (1001, 100, [*range(100, 1000, 100), 1001]),  # Not at 1000, too.
+    (1010, 100, [*range(100, 1001, 100), 1010]),
+  ],
+)
+def test_nothing_is_done_twice_just_before_the_end(steps, period, due):
+  plan = loop.TrainingPlan("", steps, 8)
+  everything = range(1, steps + 1)
+  assert [step for step in everything if plan.is_due(step, period)] == due
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+  with pytest.raises(ValueError, match="is no longer finite, so nothing was"):
+    tiny_training.run(tmp_path, 6, rate=np.nan, save_checkpoints_steps=1)
+  assert not list(tmp_path.glob("model.ckpt*"))
+
+
+def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
+  tiny_training.run(tmp_path, 2, save_checkpoints_steps=1)
+  values = tiny_training.saved(tmp_path, 2)
+  values["bert/pooler/dense/bias"][0] = np.nan
+  variables = {name: tf.Variable(value) for name, value in values.items()}
+  checkpoints.save(str(tmp_path), 2, variables, keep=0)
+  with pytest.raises(ValueError, match="step 2: loss is nan") as caught:
+    tiny_training.run(tmp_path, 6)
+  assert str(caught.value).endswith(f"checkpoint is {tmp_path}/model.ckpt-1")
 
 
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path):

@@ -1,0 +1,73 @@
+"""Phases of a run: what may not change, and which record comes next."""
+
+import json
+
+import pytest
+
+from training import phases
+
+FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
+
+
+def enter(folder, step, is_new=False, **changes):
+  path = str(folder / "training.json")
+  return phases.enter(path, step, {**FIRST, **changes}, is_new, writes=True)
+
+
+def test_one_phase_goes_on(tmp_path):
+  assert enter(tmp_path, 0).record_at(5) == 40
+  assert enter(tmp_path, 5).record_at(5) == 40
+  written = json.loads((tmp_path / "training.json").read_text())
+  assert written == {"phases": [{"first_step": 0, "first_record": 0, **FIRST}]}
+
+
+def test_a_folder_without_a_checkpoint_begins_anew(tmp_path):
+  enter(tmp_path, 0)
+  assert enter(tmp_path, 0, rate=0.2).settings["rate"] == 0.2
+  assert enter(tmp_path, 3, rate=0.2).record_at(3) == 24
+
+
+def test_a_change_is_refused_with_both_values(tmp_path):
+  enter(tmp_path, 0)
+  with pytest.raises(ValueError) as caught:
+    enter(tmp_path, 5, rate=0.2, train_batch_size=16)
+  assert str(caught.value) == (
+    "--train_batch_size=16 (was 8), --rate=0.2 (was 0.1): the run of "
+    f"{tmp_path}/training.json cannot go on at step 5 with other settings: use "
+    "the old ones, another --output_dir, or pass --new_phase=true if you mean "
+    "it"
+  )
+
+
+def test_other_data_begin_at_their_first_record(tmp_path):
+  enter(tmp_path, 0)
+  phase = enter(tmp_path, 5, True, input_file="b", train_batch_size=4)
+  assert (phase.record_at(5), phase.record_at(7)) == (0, 8)
+  # The same command again is the same phase, whenever it was killed.
+  for step in (5, 7):
+    again = enter(tmp_path, step, True, input_file="b", train_batch_size=4)
+    assert again == phase
+  assert enter(tmp_path, 7, False, input_file="b", train_batch_size=4) == phase
+
+
+def test_the_same_data_go_on_where_they_were(tmp_path):
+  enter(tmp_path, 0)
+  phase = enter(tmp_path, 5, True, train_batch_size=4)
+  assert (phase.record_at(5), phase.record_at(7)) == (40, 48)
+  phase = enter(tmp_path, 7, True, train_batch_size=16)
+  assert phase.record_at(8) == 64
+
+
+def test_a_phase_after_the_checkpoint_is_forgotten(tmp_path):
+  """The newest checkpoint was damaged, and an older one is used."""
+  enter(tmp_path, 0)
+  enter(tmp_path, 5, True, rate=0.2)
+  assert enter(tmp_path, 3).record_at(3) == 24
+  assert enter(tmp_path, 3, True, rate=0.3).first_step == 3
+
+
+def test_a_damaged_file_is_named(tmp_path):
+  for text in ("", "[]", '{"phases": [{}]}', '{"phases": [1]}'):
+    (tmp_path / "training.json").write_text(text)
+    with pytest.raises(ValueError, match="training.json: not the phases"):
+      enter(tmp_path, 5)

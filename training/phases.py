@@ -1,0 +1,103 @@
+"""What a pre-training run is: its phases, kept in `output_dir/training.json`.
+
+Most runs have one phase. Devlin et al. (section A.2) have two: 90 % of the
+steps with 128 tokens, the rest with 512. Within a phase nothing may change that
+the updates depend on, so that a resumed run makes those of an uninterrupted
+one. A new phase has to be asked for. It takes over the step, the weights and
+Adam's moments. If the input and the seed are those of the phase before, the
+records continue after the last one taken; otherwise they begin at the first.
+"""
+
+from collections.abc import Mapping
+import json
+from typing import Any, NamedTuple
+
+from data import files
+
+Settings = Mapping[str, Any]  # By the name of the flag.
+
+# Those that decide which records come, and in which order.
+_ORDER = ("input_file", "seed")
+
+
+class Phase(NamedTuple):
+  """A part of a run with the same settings."""
+
+  first_step: int  # Updates made before it.
+  first_record: int  # Of the endless series of records that it takes.
+  settings: Settings
+
+  def record_at(self, step: int) -> int:
+    """Returns the number of records to skip to go on at a step."""
+    steps = step - self.first_step
+    return self.first_record + steps * self.settings["train_batch_size"]
+
+
+def enter(
+  path: str, step: int, settings: Settings, is_new_phase: bool, writes: bool
+) -> Phase:
+  """Returns the phase to train in, after comparing it with the run so far.
+
+  Args:
+    path: of the run's `training.json`, which need not exist.
+    step: at which training begins or goes on.
+    settings: of this phase, with train_batch_size; values as JSON has them.
+    is_new_phase: whether other settings than before may begin a new phase.
+    writes: whether to write the file; of several workers, one does.
+
+  Raises:
+    ValueError: the settings have changed, or the file is damaged.
+  """
+  # Phases that begin later are of updates that are about to be made again.
+  known = [p for p in _read(path) if p.first_step <= step] if step else []
+  last = known[-1] if known else Phase(0, 0, settings)
+  changes = _describe_changes(last.settings, settings)
+  if changes and not is_new_phase:
+    raise ValueError(
+      f"{', '.join(changes)}: the run of {path} cannot go on at step {step} "
+      "with other settings: use the old ones, another --output_dir, or pass "
+      "--new_phase=true if you mean it"
+    )
+  if changes:
+    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
+    record = last.record_at(step) if is_same_order else 0
+    print(
+      f"new phase from step {step} and record {record}: {', '.join(changes)}"
+    )
+    known = [p for p in known if p.first_step < step]
+    last = Phase(step, record, settings)
+  if writes and (changes or not known):
+    _write(path, [*known, last])
+  return last
+
+
+def _describe_changes(old: Settings, new: Settings) -> list[str]:
+  return [
+    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
+    for name in new
+    if old.get(name) != new[name]
+  ]
+
+
+def _read(path: str) -> list[Phase]:
+  if not files.exists(path):
+    return []
+  try:
+    phases = json.loads("\n".join(files.read_lines(path)))["phases"]
+    return [
+      Phase(int(p.pop("first_step")), int(p.pop("first_record")), p)
+      for p in phases
+    ]
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{path}: not the phases of a run ({error!r}); delete it to go on with "
+      "the settings given"
+    ) from None
+
+
+def _write(path: str, phases: list[Phase]) -> None:
+  entries = [
+    {"first_step": p.first_step, "first_record": p.first_record, **p.settings}
+    for p in phases
+  ]
+  files.write_text(path, json.dumps({"phases": entries}, indent=2) + "\n")

@@ -1,0 +1,113 @@
+"""How training goes: lines on the terminal and curves for TensorBoard."""
+
+from collections.abc import Mapping
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from data import progress
+from weights import checkpoints
+
+# A call of the compiled loop aims at this many seconds: often enough to print
+# and to notice a signal, seldom enough to cost nothing.
+_SECONDS_PER_CALL = 2.0
+
+
+class Reporter:
+  """Prints and records the means that the loop returns; paces its calls.
+
+  Args:
+    plan: the `loop.TrainingPlan`.
+    step: at which training begins or goes on.
+    strategy: only its chief prints and writes.
+  """
+
+  def __init__(self, plan, step: int, strategy: tf.distribute.Strategy):
+    self._plan = plan
+    self._progress = progress.Progress(plan.num_train_steps, step)
+    self._is_chief = strategy.extended.should_checkpoint
+    self._writer = (
+      tf.summary.create_file_writer(plan.output_dir)
+      if self._is_chief
+      else tf.summary.create_noop_writer()
+    )
+    self._called = None  # When the call that runs now began.
+    self._seconds_per_step = None
+    self._pending: list[tuple[int, dict[str, float]]] = []
+
+  def choose_count(self, most: int) -> int:
+    """Returns how many steps the next call should make, at most `most`."""
+    self._called = time.monotonic()
+    if self._seconds_per_step is None:
+      return 1
+    count = int(_SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6))
+    return max(1, min(count, most, self._plan.iterations_per_loop))
+
+  def add(self, step: int, count: int, means: dict[str, float]) -> None:
+    """Takes the means of a call; prints them when a line is due."""
+    seconds = (time.monotonic() - self._called) / count
+    first_call = self._seconds_per_step is None
+    self._pending.append((count, means))
+    if first_call:  # It compiled the loop: no measure of speed.
+      self._seconds_per_step = seconds
+      self._progress.restart(step)
+    else:
+      self._seconds_per_step = seconds
+    last = step == self._plan.num_train_steps
+    if first_call or last or self._progress.is_due():
+      self._flush(step)
+
+  def _flush(self, step):
+    if not self._pending:
+      return
+    counts, means = zip(*self._pending, strict=True)
+    self._pending = []
+    values = {
+      name: np.average([m[name] for m in means], weights=counts)
+      for name in means[0]
+    }
+    # A rate and a norm belong to a step; the last one's are shown.
+    for name in ("learning_rate", "gradient_norm"):
+      values[name] = means[-1][name]
+    speed = self._progress.units_per_second(step) * self._plan.train_batch_size
+    if speed:
+      values["examples_per_second"] = speed
+    self._write(step, values)
+    self._print(
+      f"step {step}/{self._plan.num_train_steps}  {_format(values)}  "
+      f"ETA {self._progress.eta(step)}"
+    )
+
+  def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
+    """Takes what an evaluation returned."""
+    self._flush(step)
+    self._write(step, {f"eval/{k}": v for k, v in results.items()})
+    self._print(f"evaluation at step {step}:  {_format(results)}")
+
+  def close(self, step: int, is_finished: bool) -> None:
+    """Prints what is pending and what was written where."""
+    self._flush(step)
+    self._writer.close()
+    if self._is_chief:
+      folder, last = self._plan.output_dir, self._plan.num_train_steps
+      if not is_finished:
+        print(
+          f"stopped at step {step} of {last}; the same command goes on there"
+        )
+      print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
+      print(f"curves: tensorboard --logdir={folder}", flush=True)
+
+  def _write(self, step, values):
+    with self._writer.as_default(step=step):
+      for name, value in values.items():
+        tf.summary.scalar(name, value)
+    self._writer.flush()
+
+  def _print(self, line):
+    if self._is_chief:
+      self._progress.print_line(line)
+
+
+def _format(values: Mapping[str, float]) -> str:
+  return "  ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -1,0 +1,77 @@
+"""What the workers of TF_CONFIG tell each other besides gradients."""
+
+from collections.abc import Mapping
+import hashlib
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+
+def are_several(strategy: tf.distribute.Strategy) -> bool:
+  """Tells whether this process is one of several workers."""
+  return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def agree(
+  strategy: tf.distribute.Strategy, count: int, is_stopping: bool
+) -> tuple[int, bool]:
+  """Makes all workers run as many steps per call, and stop together.
+
+  Args:
+    strategy: with one worker, nothing is changed.
+    count: steps that this worker would run.
+    is_stopping: whether this worker would stop.
+
+  Returns:
+    The mean of the counts, rounded down, and whether any worker would stop.
+  """
+  if not are_several(strategy):
+    return count, is_stopping
+  values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
+  total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
+  return int(total_count) // strategy.num_replicas_in_sync, stops > 0
+
+
+def check_same(
+  strategy: tf.distribute.Strategy, facts: Mapping[str, object]
+) -> None:
+  """Compares what must be the same on all workers.
+
+  Args:
+    strategy: with one worker, nothing is compared.
+    facts: by the name that a user knows; every worker has the same names.
+
+  Raises:
+    ValueError: on every worker, naming what differs, and its own value.
+  """
+  if not are_several(strategy):
+    return
+  digests = [_digest(str(value)) for value in facts.values()]
+  own = strategy.run(lambda: tf.constant([digests], tf.int32))
+  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, facts]
+  differing = (gathered != gathered[0]).any(0)
+  if differing.any():
+    values = [
+      f"{name} (here {value})"
+      for (name, value), differs in zip(facts.items(), differing, strict=True)
+      if differs
+    ]
+    raise ValueError(
+      f"the workers of TF_CONFIG do not have the same {', '.join(values)}: "
+      "start all of them with the same command and the same files"
+    )
+
+
+def _digest(text: str) -> int:
+  digest = hashlib.sha256(text.encode()).digest()
+  return int.from_bytes(digest[:4], "little", signed=True)
+
+
+def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
+  """Returns a checksum of the values of variables, to be compared."""
+  checksum = 0
+  for name in sorted(variables):
+    value = np.ascontiguousarray(variables[name].read_value())
+    checksum = zlib.crc32(value.view(np.uint8).reshape(-1), checksum)
+  return f"{checksum:08x}"
