@@ -11,14 +11,21 @@ stay the same, to change a checkpoint: --strip, --float16, --grow_positions,
 
 from absl import flags
 
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
-from weights import checkpoints
-from weights import conversion
-from weights import huggingface
+from cli import program
 
 FLAGS = flags.FLAGS
+
+# Those of `huggingface.HEADS`, whose import takes seconds.
+_HEADS = (
+  "encoder",
+  "pretraining",
+  "masked_lm",
+  "next_sentence",
+  "classifier",
+  "multiple_choice",
+  "tagging",
+  "question_answering",
+)
 
 
 def define_flags() -> None:
@@ -54,7 +61,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "head",
     "auto",
-    ["auto", *huggingface.HEADS],
+    ["auto", *_HEADS],
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
     "nothing, and goes by the variables there are and by the program that "
     "trained them; a classifier's and a tagger's are alike.",
@@ -69,6 +76,7 @@ def define_flags() -> None:
 
 
 def _define_changes() -> None:
+  program.group("Changes")
   flags.DEFINE_bool(
     "strip",
     False,
@@ -93,6 +101,14 @@ def _define_changes() -> None:
     lower_bound=0,
   )
   flags.DEFINE_integer("seed", 12345, "Decides the new embeddings.")
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
+
+from weights import checkpoints
+from weights import conversion
+from weights import huggingface
 
 
 def make_model() -> conversion.Model:
@@ -148,4 +164,4 @@ def _print_left_out(model: conversion.Model) -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

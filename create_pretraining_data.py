@@ -60,6 +60,7 @@ def main() -> None:
       statistics.append(block.statistics)
       work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
+  progress.clear()
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
   pretraining.print_summary(total, writer.count, text.part_repeated())
   print(f"{', '.join(outputs)} written in {work.seconds():.1f} s")
@@ -93,7 +94,7 @@ class _Work:
     line = f"{self.seconds():.0f} s"
     if part:
       line = f"{part:.0%} in {line}, {self._progress.eta(part)} to go"
-    self._progress.print_line(line)
+    self._progress.print_line(line, part or 0)
 
 
 if __name__ == "__main__":

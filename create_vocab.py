@@ -96,7 +96,7 @@ def count_words(
     if report.is_due():
       part = text.part_read()
       left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
-      report.print_line(f"counting words: {number:,} lines{left}")
+      report.print_line(f"counting words: {number:,} lines{left}", part or 0)
   return number, words
 
 
@@ -158,7 +158,8 @@ def learn_pieces(
 
   def learn(frequency: int) -> dict[str, None]:
     if report.is_due():
-      report.print_line(f"learning pieces that occur {frequency:,} times")
+      line = f"learning pieces that occur {frequency:,} times"
+      report.print_line(line, 0)
     found = learner.learn(frequency)
     return {piece: None for piece in found if piece not in known}
 
@@ -177,6 +178,7 @@ def learn_pieces(
   while len(found) < room and frequency <= words[0][1]:
     found |= learn(frequency)
     frequency *= 2
+  progress.clear()
   return dict(itertools.islice(found.items(), room))
 
 

@@ -7,37 +7,20 @@
 A text is a line; `a ||| b` is a pair.
 """
 
-from collections.abc import Iterator
-import functools
-import time
-from typing import NamedTuple
-
 from absl import flags
 
 from cli import devices
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
-import tensorflow as tf
-
-from cli import texts
+from cli import models
+from cli import program
 from data import vector_files
-from inputs import text_inputs
-import modeling
-import tokenization
-from training import loop
-from training import prediction
 
 FLAGS = flags.FLAGS
-
-# A window ends with so many lines, or with so many bytes of their vectors.
-_WINDOW_LINES = 4096
-_WINDOW_BYTES = 1 << 28
 
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  texts.define_inference_flags(batch_size=32, input_file=None)
+  models.define_inference_flags(batch_size=32, input_file=None)
+  program.group("Output")
   flags.DEFINE_string(
     "output_file", None, "What to write the vectors to.", required=True
   )
@@ -66,6 +49,29 @@ def define_flags() -> None:
     False,
     "Accepted and not used: it makes no difference to the result.",
   )
+  devices.define_device_flags()
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
+
+from collections.abc import Iterator
+import functools
+import time
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from cli import texts
+from inputs import text_inputs
+import modeling
+import tokenization
+from training import loop
+from training import prediction
+
+# A window ends with so many lines, or with so many bytes of their vectors.
+_WINDOW_LINES = 4096
+_WINDOW_BYTES = 1 << 28
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
@@ -198,4 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

@@ -7,41 +7,24 @@
 Without --text it reads --input_file, or else the standard input.
 """
 
-from collections.abc import Iterator
-import functools
-import sys
-
 from absl import flags
 
 from cli import devices
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
-import tensorflow as tf
-
-from cli import texts
+from cli import models
+from cli import program
 from data import files
-import heads
-from inputs import text_inputs
-from tasks import masked_words
-import tokenization
-from training import loop
-from training import prediction
 
 FLAGS = flags.FLAGS
-
-# A window ends with so many lines, or with so many ids in its rows: scoring a
-# text takes a row as long as the text for each of its tokens.
-_WINDOW_LINES = 1024
-_WINDOW_IDS = 1 << 21
 
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  texts.define_inference_flags(batch_size=32, input_file=files.STANDARD_INPUT)
+  program.group("Data")
   flags.DEFINE_multi_string(
     "text", None, "A text, instead of --input_file; may be given again."
   )
+  models.define_inference_flags(batch_size=32, input_file=files.STANDARD_INPUT)
+  program.group("Output")
   flags.DEFINE_integer("top_k", 5, "Guesses for each mask.", lower_bound=1)
   flags.DEFINE_bool(
     "score",
@@ -58,6 +41,30 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "output_file", None, "What to write; default the standard output."
   )
+  devices.define_device_flags()
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
+
+from collections.abc import Iterator
+import functools
+import sys
+
+import tensorflow as tf
+
+from cli import texts
+import heads
+from inputs import text_inputs
+from tasks import masked_words
+import tokenization
+from training import loop
+from training import prediction
+
+# A window ends with so many lines, or with so many ids in its rows: scoring a
+# text takes a row as long as the text for each of its tokens.
+_WINDOW_LINES = 1024
+_WINDOW_IDS = 1 << 21
 
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
@@ -183,4 +190,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

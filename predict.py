@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from cli import program  # Before TensorFlow: it quietens its log.
+from cli import program
 from data import files
 from serving import exported_model
 from serving import http_server
@@ -91,6 +91,7 @@ class Clock(NamedTuple):
 def load_model(clock: Clock) -> exported_model.ExportedModel:
   """Loads the model of the flags."""
   exported_model.read_facts(FLAGS.export_dir)  # Before TensorFlow's seconds.
+  program.import_tensorflow()
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")

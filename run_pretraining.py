@@ -1,9 +1,71 @@
 """Pre-trains BERT on masked words and next sentences.
 
-  python run_pretraining.py --input_file=examples.tfrecord --do_train=true \
-    --bert_config_file=configs/bert_tiny.json --output_dir=/tmp/pretrained \
+  python run_pretraining.py --input_file=examples.tfrecord --do_train=true \\
+    --bert_config_file=configs/bert_tiny.json --output_dir=/tmp/pretrained \\
     --train_batch_size=32 --num_train_steps=20 --num_warmup_steps=10
 """
+
+from absl import flags
+
+from cli import devices
+from cli import models
+from cli import program
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  program.group("Data")
+  flags.DEFINE_string(
+    "input_file",
+    None,
+    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
+    required=True,
+  )
+  flags.DEFINE_string(
+    "eval_input_file", None, "Those to evaluate on; default --input_file."
+  )
+  for name, default, text in (
+    ("max_seq_length", 128, "Tokens per record, as it was made."),
+    ("max_predictions_per_seq", 20, "Masked tokens per record, at most."),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=1)
+  models.define_model_flags()
+  program.group("Training")
+  flags.DEFINE_bool("do_train", False, "Whether to train.")
+  for name, default, least, text in (
+    ("num_train_steps", 100000, 1, "Updates in all."),
+    ("num_warmup_steps", 10000, 0, "Updates with a rising learning rate."),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=least)
+  models.define_training_flags(learning_rate=5e-5)
+  flags.DEFINE_bool(
+    "new_phase",
+    False,
+    "Whether settings may differ from those that --output_dir was trained with "
+    "so far: training then goes on from its newest checkpoint with the new "
+    "ones. The records continue where they were, or begin anew if --input_file "
+    "or --seed is another.",
+  )
+  program.group("Evaluation")
+  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
+  for name, default, least, text in (
+    ("eval_batch_size", 8, 1, "Examples per evaluation batch."),
+    (
+      "max_eval_steps",
+      100,
+      0,
+      "Batches to evaluate, starting over where the records end; 0 evaluates "
+      "every record once.",
+    ),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=least)
+  devices.define_device_flags()
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
 
 from collections.abc import Callable
 import dataclasses
@@ -13,13 +75,6 @@ import os
 import time
 from typing import NamedTuple
 
-from absl import flags
-
-from cli import devices
-from cli import models
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
 import keras
 import tensorflow as tf
 
@@ -33,50 +88,6 @@ from training import loop
 from training import phases
 from training import prediction
 from training import workers
-
-FLAGS = flags.FLAGS
-
-
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  models.define_model_flags()
-  models.define_training_flags(learning_rate=5e-5)
-  devices.define_device_flags()
-  flags.DEFINE_string(
-    "input_file",
-    None,
-    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
-    required=True,
-  )
-  flags.DEFINE_string(
-    "eval_input_file", None, "Those to evaluate on; default --input_file."
-  )
-  flags.DEFINE_bool("do_train", False, "Whether to train.")
-  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
-  for name, default, least, text in (
-    ("max_seq_length", 128, 1, "Tokens per record, as it was made."),
-    ("max_predictions_per_seq", 20, 1, "Masked tokens per record, at most."),
-    ("eval_batch_size", 8, 1, "Examples per evaluation batch."),
-    ("num_train_steps", 100000, 1, "Updates in all."),
-    ("num_warmup_steps", 10000, 0, "Updates with a rising learning rate."),
-    (
-      "max_eval_steps",
-      100,
-      0,
-      "Batches to evaluate, starting over where the records end; 0 evaluates "
-      "every record once.",
-    ),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=least)
-  flags.DEFINE_bool(
-    "new_phase",
-    False,
-    "Whether settings may differ from those that --output_dir was trained with "
-    "so far: training then goes on from its newest checkpoint with the new "
-    "ones. The records continue where they were, or begin anew if --input_file "
-    "or --seed is another.",
-  )
-
 
 # What the updates depend on. A resumed run must have the same values, unless
 # --new_phase is given.
@@ -291,4 +302,4 @@ def main() -> int | None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

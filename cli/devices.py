@@ -7,6 +7,7 @@ import sys
 
 from absl import flags
 
+from cli import program
 from data import files
 
 FLAGS = flags.FLAGS
@@ -14,6 +15,7 @@ FLAGS = flags.FLAGS
 
 def define_device_flags() -> None:
   """Declares where and in what precision to compute."""
+  program.group("Devices")
   flags.DEFINE_enum(
     "distribution",
     "default",

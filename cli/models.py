@@ -11,6 +11,7 @@ from typing import Any
 
 from absl import flags
 
+from cli import program
 from data import files
 
 FLAGS = flags.FLAGS
@@ -18,6 +19,7 @@ FLAGS = flags.FLAGS
 
 def define_model_flags() -> None:
   """Declares what every program with a model takes."""
+  program.group("Model")
   flags.DEFINE_string(
     "bert_config_file",
     None,
@@ -39,8 +41,62 @@ def define_model_flags() -> None:
   )
 
 
+def define_inference_flags(batch_size: int, input_file: str | None) -> None:
+  """Declares what every program takes that applies a model to text.
+
+  Args:
+    batch_size: the default.
+    input_file: the default; None to require one.
+  """
+  program.group("Model")
+  for name, text in (
+    (
+      "bert_config_file",
+      "The bert_config.json of the model: its architecture.",
+    ),
+    (
+      "init_checkpoint",
+      "The weights: the prefix of a TF1 checkpoint, a folder with one in it, "
+      "such as an unpacked release or the output of a training, or a folder of "
+      "Hugging Face's.",
+    ),
+    ("vocab_file", "The vocab.txt of the model."),
+  ):
+    flags.DEFINE_string(name, None, text, required=True)
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  program.group("Data")
+  flags.DEFINE_string(
+    "input_file",
+    input_file,
+    "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
+    "or - for the standard input.",
+    required=input_file is None,
+  )
+  flags.DEFINE_integer(
+    "max_seq_length", 128, "Most tokens per input.", lower_bound=3
+  )
+  flags.DEFINE_integer(
+    "batch_size",
+    batch_size,
+    "Inputs of --max_seq_length per batch; of shorter ones, more.",
+    lower_bound=1,
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    False,
+    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
+    "and to the same effect.",
+  )
+
+
 def define_training_flags(learning_rate: float) -> None:
   """Declares what every program that trains takes."""
+  program.group("Training")
   flags.DEFINE_float(
     "learning_rate",
     learning_rate,

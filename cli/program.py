@@ -1,16 +1,30 @@
-"""How a program starts and ends: flags parsed, errors told in one line.
+"""How a program starts and ends: flags, --help, errors told in one line.
 
-TensorFlow is imported inside the functions that need it: the programs that only
-read and write text and records start in a fraction of a second without it.
+A program that needs TensorFlow parses its flags before the import, which takes
+seconds. Its file begins with the imports that its flags need, goes on with
+
+  def define_flags(): ...
+
+  if __name__ == "__main__":
+    program.start(define_flags)
+
+and only then imports the rest. It ends with `program.run_program(main)`. One
+that starts without TensorFlow just ends with `run_program(main, define_flags)`.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+import difflib
 import math
 import os
 import sys
+import tempfile
+import textwrap
 
 from absl import app
 from absl import flags
+
+from data import progress
 
 FLAGS = flags.FLAGS
 
@@ -18,13 +32,35 @@ FLAGS = flags.FLAGS
 # the user reaches Python as an exception.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+_HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
+_REQUIRED = "Required"
+# The groups of --help: their titles, and the flags that came before each.
+_groups: list[tuple[str, set[str]]] = []
+
+
+def group(title: str) -> None:
+  """Begins a group of --help: the flags that are declared from here on.
+
+  Groups of one title are joined. Required flags have a group of their own.
+  """
+  _groups.append((title, set(FLAGS)))
+
+
+def start(define_flags: Callable[[], None]) -> None:
+  """Parses the command line, answers --help, then imports TensorFlow.
+
+  A flag that is misspelt, missing or wrong ends the program before the import.
+  """
+  _parse_flags(define_flags)
+  import_tensorflow()
+
 
 def run_program(
   main: Callable[..., int | None],
-  define_flags: Callable[[], None],
+  define_flags: Callable[[], None] | None = None,
   takes_others: bool = False,
 ) -> None:
-  """Parses the command line, calls `main` and exits with its status.
+  """Calls `main` and exits with its status.
 
   What the user can mend (a ValueError, an OSError, a missing optional package)
   ends in one line on standard error and exit status 1; anything else is our own
@@ -32,37 +68,84 @@ def run_program(
 
   Args:
     main: the program; returns None or its exit status.
-    define_flags: declares the program's flags with absl.
-    takes_others: `main` takes a list, in which it gets what is no flag of ours.
+    define_flags: declares the program's flags with absl; not needed after
+      `start`.
+    takes_others: `main` takes a list of the arguments that are not our flags.
   """
-  define_flags()
-  FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
+  others = _parse_flags(define_flags, takes_others) if define_flags else []
 
   def call_main(argv: list[str]) -> int:
-    program = os.path.basename(argv[0])
-    if argv[1:] and not takes_others:
-      return _fail(program, f"unexpected argument {argv[1]!r}; see --help")
     try:
-      return (main(argv[1:]) if takes_others else main()) or 0
+      return (main(others) if takes_others else main()) or 0
     except (ValueError, OSError, ImportError) as error:
-      return _fail(program, _describe(error))
+      return _fail(_describe(error))
     except KeyboardInterrupt:
-      return _fail(program, "interrupted", status=130)
+      return _fail("interrupted", status=130)
     except Exception as error:
       message = _describe_failure(error)
       if not message:
         raise
-      return _fail(program, message)
+      return _fail(message)
 
-  def parse_flags(argv: list[str]) -> list[str]:
+  app.run(call_main, flags_parser=lambda argv: argv)
+
+
+def import_tensorflow() -> None:
+  """Imports TensorFlow without the lines that its libraries log meanwhile.
+
+  They tell of a CPU without CUDA and the like, and no setting hides them. If
+  the import fails, they are shown; TF_CPP_MIN_LOG_LEVEL=0 shows them always.
+  """
+  if os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1"):
+    import tensorflow  # noqa: F401
+
+    return
+  sys.stderr.flush()
+  stderr = os.dup(2)
+  with tempfile.TemporaryFile() as log:
+    os.dup2(log.fileno(), 2)
     try:
-      rest = FLAGS(argv, known_only=takes_others)
-      _check_floats()
-      return rest
-    except flags.Error as error:
-      sys.exit(_fail(os.path.basename(argv[0]), f"{error}; see --help"))
+      import tensorflow  # noqa: F401
+    except BaseException:
+      log.seek(0)
+      os.write(stderr, log.read())
+      raise
+    finally:
+      os.dup2(stderr, 2)
+      os.close(stderr)
 
-  app.run(call_main, flags_parser=parse_flags)
+
+def _parse_flags(define_flags, takes_others=False) -> list[str]:
+  """Declares and parses the flags; returns the other arguments."""
+  _groups.clear()
+  known = set(FLAGS)
+  define_flags()
+  names = [name for name in FLAGS if name not in known]
+  arguments = sys.argv[1:]
+  if "--" in arguments:
+    arguments = arguments[: arguments.index("--")]
+  if not _HELP.isdisjoint(arguments):
+    print(describe_flags(names))
+    sys.exit(0)
+  FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
+  try:
+    _, *others = FLAGS(sys.argv, known_only=takes_others)
+    _check_floats()
+  except flags.UnrecognizedFlagError as error:
+    # Of ours, and not of absl's.
+    closest = difflib.get_close_matches(error.flagname, names, 1)
+    hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
+    sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
+  except flags.Error as error:
+    required = filter(lambda name: _is_required(FLAGS[name]), names)
+    missing = [f"--{n}" for n in required if FLAGS[n].value is None]
+    # Of unparsed flags, a value was wrong.
+    is_missing = FLAGS.is_parsed() and missing
+    message = f"missing {', '.join(missing)}" if is_missing else error
+    sys.exit(_fail(f"{message}; see --help"))
+  if others and not takes_others:
+    sys.exit(_fail(f"unexpected argument {others[0]!r}; see --help"))
+  return others
 
 
 def _check_floats() -> None:
@@ -75,24 +158,73 @@ def _check_floats() -> None:
       )
 
 
+def _is_required(flag: flags.Flag) -> bool:
+  # Nothing but the message of absl's own check tells.
+  return any("other than None" in v.message for v in flag.validators)
+
+
+def describe_flags(names: Iterable[str]) -> str:
+  """Returns the text of --help.
+
+  Args:
+    names: of the program's flags, in the order of their declaration.
+  """
+  by_title = {_REQUIRED: []}
+  for name in names:
+    title = _REQUIRED
+    if not _is_required(FLAGS[name]):
+      earlier = [title for title, before in _groups if name not in before]
+      title = earlier[-1] if earlier else "Flags"
+    by_title.setdefault(title, []).append(_describe_flag(FLAGS[name]))
+  parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+  parts += [
+    "\n".join([f"{title}:", *described])
+    for title, described in by_title.items()
+    if described
+  ]
+  parts.append("What follows = is the default; ... means that there is none.")
+  return "\n\n".join(parts)
+
+
+def _describe_flag(flag: flags.Flag) -> str:
+  default = flag.default
+  if isinstance(default, bool):
+    default = str(default).lower()
+  elif isinstance(default, list):
+    default = ",".join(default)
+  elif default is None:
+    default = "..."
+  line = f"  --{flag.name}={default}"
+  values = getattr(flag.parser, "enum_values", None)
+  if values:
+    line += f"  ({', '.join(values)})"
+    line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
+  # Without what absl adds: the values before it, how to repeat it behind it.
+  text = flag.help.removeprefix(f"<{'|'.join(values or [])}>: ")
+  text = textwrap.fill(text.partition(";\n    repeat")[0], 74)
+  return f"{line}\n{textwrap.indent(text, ' ' * 6)}"
+
+
 def _describe(error: Exception) -> str:
   if isinstance(error, OSError) and error.filename and error.strerror:
     return f"{error.filename}: {error.strerror}"  # Without "[Errno 2]".
   return str(error)
 
 
-def _fail(program: str, message: str, status: int = 1) -> int:
-  line = "; ".join(message.splitlines())  # Of absl's, a line for each flag.
+def _fail(message: str, status: int = 1) -> int:
+  progress.clear()
+  program = os.path.basename(sys.argv[0])
+  line = "; ".join(message.splitlines())
   print(f"{program}: error: {line}", file=sys.stderr)
   return status
 
 
 def _describe_failure(error: Exception) -> str | None:
-  """Puts what is no fault of ours in words: lost workers, too little memory."""
+  """Describes failures that are not bugs: lost workers, too little memory."""
   if _is_of_lost_worker(error):
     return (
       "another worker of TF_CONFIG has ended or cannot be reached: start all "
-      "of them again, and they go on from the last checkpoint"
+      "of them again, and they resume from the last checkpoint"
     )
   fault = str(error) if isinstance(error, MemoryError) else None
   if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.

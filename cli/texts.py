@@ -21,58 +21,6 @@ from weights import checkpoints
 FLAGS = flags.FLAGS
 
 
-def define_inference_flags(batch_size: int, input_file: str | None) -> None:
-  """Declares what every such program takes.
-
-  Args:
-    batch_size: the default.
-    input_file: the default; None to require one.
-  """
-  for name, text in (
-    (
-      "bert_config_file",
-      "The bert_config.json of the model: its architecture.",
-    ),
-    (
-      "init_checkpoint",
-      "The weights: the prefix of a TF1 checkpoint, a folder with one in it, "
-      "such as an unpacked release or the output of a training, or a folder of "
-      "Hugging Face's.",
-    ),
-    ("vocab_file", "The vocab.txt of the model."),
-  ):
-    flags.DEFINE_string(name, None, text, required=True)
-  flags.DEFINE_string(
-    "input_file",
-    input_file,
-    "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
-    "or - for the standard input.",
-    required=input_file is None,
-  )
-  flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to lower-case the text and strip accents: True for uncased "
-    "models, False for cased ones.",
-  )
-  flags.DEFINE_integer(
-    "max_seq_length", 128, "Most tokens per input.", lower_bound=3
-  )
-  flags.DEFINE_integer(
-    "batch_size",
-    batch_size,
-    "Inputs of --max_seq_length per batch; of shorter ones, more.",
-    lower_bound=1,
-  )
-  flags.DEFINE_bool(
-    "pad_to_max_length",
-    False,
-    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
-    "and to the same effect.",
-  )
-  devices.define_device_flags()
-
-
 def make_strategy() -> tf.distribute.Strategy:
   """Makes the distribution strategy of the flags; call it before any tensor.
 
@@ -203,7 +151,8 @@ class Lines:
     """
     if self._progress.is_due():
       eta = f"  ETA {self._progress.eta(self._bytes)}" if self._total else ""
-      self._progress.print_line(f"{self.count:,} lines  {self.speed()}{eta}")
+      line = f"{self.count:,} lines  {self.speed()}{eta}"
+      self._progress.print_line(line, self._bytes)
 
   def speed(self) -> str:
     """Returns the mean speed so far, in words."""

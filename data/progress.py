@@ -1,18 +1,38 @@
-"""Tells how long work has still to go: the terminal's lines and their ETA."""
+"""Shows how far long work is: a live line on a terminal, else lines of a log.
+
+On a terminal there is one line with a bar, renewed several times a second and
+erased when the work ends. Piped into a file or another program, there is a
+plain line every few seconds.
+"""
 
 import datetime
+import shutil
 import sys
 import time
 
+_SECONDS_PER_LIVE_LINE = 0.2
+_BAR = 20  # Characters.
+_WIDEST_LINE = 100
+
+_is_shown = False  # Whether a live line stands on the terminal.
+
+
+def clear() -> None:
+  """Erases the live line, if there is one; call it before printing others."""
+  global _is_shown
+  if _is_shown:
+    print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    _is_shown = False
+
 
 class Progress:
-  """Prints a line at most every few seconds while work goes on.
+  """Prints a line from time to time while work goes on.
 
   Args:
-    total: units of work in all.
+    total: units of work in all; 0 if unknown.
     start: units done before this run; they do not count for the speed.
     unit: what is counted, for "3,120 records/s".
-    seconds_per_line: the least time between two lines.
+    seconds_per_line: the least time between two plain lines.
   """
 
   def __init__(
@@ -23,7 +43,10 @@ class Progress:
     seconds_per_line: float = 10.0,
   ):
     self.total, self.unit = total, unit
-    self._seconds_per_line = seconds_per_line
+    self._is_live = sys.stderr.isatty()
+    self._seconds_per_line = (
+      _SECONDS_PER_LIVE_LINE if self._is_live else seconds_per_line
+    )
     self._printed = time.monotonic()
     # Speed is measured from here; `restart` moves it past a slow first call.
     self._begin, self._begin_done = self._printed, start
@@ -36,12 +59,12 @@ class Progress:
     """Tells whether it is time for the next line."""
     return time.monotonic() - self._printed >= self._seconds_per_line
 
-  def units_per_second(self, done: int) -> float:
+  def units_per_second(self, done: float) -> float:
     """Returns the mean speed since the start; 0 before anything is done."""
     elapsed = time.monotonic() - self._begin
     return (done - self._begin_done) / elapsed if elapsed > 0 else 0.0
 
-  def eta(self, done: int) -> str:
+  def eta(self, done: float) -> str:
     """Returns the time that is left as [D days, ]H:MM:SS, "?" if unknown."""
     speed = self.units_per_second(done)
     if speed <= 0:
@@ -49,7 +72,23 @@ class Progress:
     left = round((self.total - done) / speed)
     return str(datetime.timedelta(seconds=left))
 
-  def print_line(self, text: str) -> None:
-    """Prints to standard error and starts the wait for the next line."""
+  def print_line(self, text: str, done: float | None = None) -> None:
+    """Prints to standard error and starts the wait for the next line.
+
+    Args:
+      text: what to say.
+      done: units that are done, for the bar; None for a line that stays.
+    """
+    global _is_shown
     self._printed = time.monotonic()
-    print(text, file=sys.stderr, flush=True)
+    if done is None or not self._is_live:
+      clear()
+      print(text, file=sys.stderr, flush=True)
+      return
+    if self.total:
+      filled = round(_BAR * min(1.0, done / self.total))
+      text = f"[{'#' * filled:-<{_BAR}}] {text}"
+    # A longer line would wrap, and could not be erased.
+    width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
+    print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+    _is_shown = True

@@ -208,7 +208,9 @@ def _write_rows(path, rows, total):
       if reporter.is_due():
         speed = reporter.units_per_second(row.example)
         eta = f"  ETA {reporter.eta(row.example)}" if total else ""
-        reporter.print_line(f"{row.example:,} examples  {speed:,.0f}/s{eta}")
+        line = f"{row.example:,} examples  {speed:,.0f}/s{eta}"
+        reporter.print_line(line, row.example)
+  progress.clear()
   return {
     "offsets": np.array(offsets, np.int64),
     "lengths": np.array(lengths, np.int32),

@@ -102,7 +102,9 @@ class Predictor:
         expected = f" of {total:,} rows" if total else " rows"
         eta = f"  ETA {reporter.eta(done)}" if total else ""
         speed = reporter.units_per_second(done)
-        reporter.print_line(f"{done:,}{expected}  {speed:,.1f} rows/s{eta}")
+        line = f"{done:,}{expected}  {speed:,.1f} rows/s{eta}"
+        reporter.print_line(line, done)
+    progress.clear()
 
   def _gather(self, value):
     strategy = self._strategy

@@ -74,9 +74,11 @@ class Reporter:
     if speed:
       values["examples_per_second"] = speed
     self._write(step, values)
+    last = self._plan.num_train_steps
+    # On a terminal only the beginning is shown, and the last line stays.
     self._print(
-      f"step {step}/{self._plan.num_train_steps}  {_format(values)}  "
-      f"ETA {self._progress.eta(step)}"
+      f"step {step}/{last}  ETA {self._progress.eta(step)}  {_format(values)}",
+      step if step < last else None,
     )
 
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
@@ -90,6 +92,7 @@ class Reporter:
     self._flush(step)
     self._writer.close()
     if self._is_chief:
+      progress.clear()
       folder, last = self._plan.output_dir, self._plan.num_train_steps
       if not is_finished:
         print(
@@ -104,9 +107,9 @@ class Reporter:
         tf.summary.scalar(name, value)
     self._writer.flush()
 
-  def _print(self, line):
+  def _print(self, line, done=None):
     if self._is_chief:
-      self._progress.print_line(line)
+      self._progress.print_line(line, done)
 
 
 def _format(values: Mapping[str, float]) -> str:

@@ -1,0 +1,118 @@
+"""Tests of how programs start: --help, wrong flags, TensorFlow's log."""
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+import convert_checkpoint
+import paths
+import program_flags
+from weights import huggingface
+
+# Runs a program, and ends with 99 if that has imported TensorFlow.
+LIGHT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+  runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+  if "tensorflow" in sys.modules: sys.exit(99)
+"""
+PROGRAMS = (
+  "convert_checkpoint",
+  "create_pretraining_data",
+  "create_pretraining_data_beam",
+  "create_vocab",
+  "extract_features",
+  "fill_mask",
+  "predict",
+  "run_pretraining",
+)
+
+
+def run_light(name, *arguments):
+  command = [sys.executable, "-c", LIGHT, f"{name}.py", *arguments]
+  return subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_shows_the_docstring_and_every_flag_of_ours(name):
+  result = run_light(name, "--help")
+  assert (result.returncode, result.stderr) == (0, "")
+  source = (paths.ROOT / f"{name}.py").read_text(encoding="utf-8")
+  docstring = ast.get_docstring(ast.parse(source), clean=False)
+  assert result.stdout.startswith(docstring)
+  assert "\nRequired:\n  --" in result.stdout
+  assert max(map(len, result.stdout.splitlines())) <= 80
+  assert "alsologtostderr" not in result.stdout
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_missing_flags_are_told_in_one_line_before_tensorflow(name):
+  result = run_light(name)
+  assert result.returncode == 1
+  assert result.stderr.startswith(f"{name}.py: error: missing --")
+  assert result.stderr.count("\n") == 1
+
+
+def test_help_shows_groups_and_defaults():
+  output = run_light("run_pretraining", "-h").stdout
+  training = output[output.index("\nTraining:\n") :]
+  assert training.startswith(
+    "\nTraining:\n  --do_train=false\n      Whether to train.\n"
+  )
+  assert "\n  --learning_rate=5e-05\n" in training
+  assert "\n  --precision=float32  (float32, bfloat16)\n      What " in output
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--vocab_fil=v"], "no flag is called --vocab_fil: did you mean --vocab_"),
+    (["--zzz"], "no flag is called --zzz; see --help"),
+    (["--input_file=a"], "missing --output_file, --vocab_file; see --help"),
+    (
+      ["--max_seq_length=x", "--output_file=o"],
+      "flag --max_seq_length=x: invalid literal for int() with base 10: 'x'; "
+      "see --help",
+    ),
+    (
+      ["--input_file=a", "--output_file=b", "--vocab_file=c", "d"],
+      "unexpected argument 'd'; see --help",
+    ),
+  ],
+)
+def test_wrong_flags_are_told_in_one_line(arguments, message):
+  path = str(paths.ROOT / "create_pretraining_data.py")
+  result = program_flags.run_here([sys.executable, path, *arguments])
+  program_flags.assert_refused(result, message)
+
+
+def import_with(folder, source, **environment):
+  """Imports a TensorFlow of this source as programs do."""
+  (folder / "tensorflow.py").write_text(source)
+  code = "from cli import program; program.import_tensorflow(); print('done')"
+  path = os.pathsep.join([str(folder), str(paths.ROOT)])
+  return program_flags.run_command(
+    [sys.executable, "-c", code], PYTHONPATH=path, **environment
+  )
+
+
+def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
+  hidden = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+  noise = "import os; os.write(2, b'I0000 no CUDA\\n')\n"
+  result = import_with(tmp_path, noise, **hidden)
+  assert (result.stdout, result.stderr) == ("done\n", "")
+  result = import_with(tmp_path, noise, TF_CPP_MIN_LOG_LEVEL="0")
+  assert (result.stdout, result.stderr) == ("done\n", "I0000 no CUDA\n")
+  failure = "raise ImportError('libtensorflow.so: no such file')"
+  result = import_with(tmp_path, noise + failure, **hidden)
+  assert result.stderr.startswith("I0000 no CUDA\n")
+  assert "libtensorflow.so: no such file" in result.stderr
+
+
+def test_the_heads_that_help_names_are_all():
+  assert convert_checkpoint._HEADS == tuple(huggingface.HEADS)

@@ -1,0 +1,65 @@
+"""Tests of data/progress.py."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import paths
+
+# Fifty units of work, and a line that stays.
+WORK = """
+from data import progress
+work = progress.Progress(50, seconds_per_line=0)
+progress._SECONDS_PER_LIVE_LINE = 0
+for done in range(1, 51):
+  work.print_line(f"unit {done} " + "x" * 200 * (done == 25), done)
+work.print_line("half way")
+work.print_line("unit 50", 50)
+progress.clear()
+progress.clear()
+"""
+
+
+def run_on_terminal(code, columns):
+  """Returns what a program writes to a terminal of so many columns."""
+  parent, child = pty.openpty()
+  command = [sys.executable, "-c", code]
+  environment = {**os.environ, "COLUMNS": str(columns)}
+  subprocess.run(command, cwd=paths.ROOT, stderr=child, env=environment)
+  os.close(child)
+  written = b""
+  try:
+    while part := os.read(parent, 65536):
+      written += part
+  except OSError:  # Linux's way to say that a terminal is closed.
+    pass
+  os.close(parent)
+  return written.decode()
+
+
+def test_a_terminal_shows_one_line_with_a_bar():
+  shown = run_on_terminal(WORK, columns=120)
+  assert shown.count("\n") == 1
+  lines = shown.split("\r\x1b[K")
+  assert lines[1] == "[" + "-" * 20 + "] unit 1 "
+  assert lines[20] == "[" + "#" * 8 + "-" * 12 + "] unit 20 "
+  assert lines[25] == "[##########----------] unit 25 " + "x" * 69
+  # The live line is erased before one that stays, and at the end.
+  assert lines[51] == "half way\r\n"
+  assert lines[52:] == ["[####################] unit 50", ""]
+
+
+def test_no_line_is_wider_than_the_terminal():
+  lines = run_on_terminal(WORK, columns=40).split("\r\x1b[K")
+  assert max(map(len, lines)) == 39
+
+
+def test_a_pipe_gets_plain_lines():
+  result = subprocess.run(
+    [sys.executable, "-c", WORK], cwd=paths.ROOT, capture_output=True, text=True
+  )
+  lines = result.stderr.splitlines()
+  assert lines[0] == "unit 1 "
+  assert lines[50:] == ["half way", "unit 50"]
+  assert "\x1b" not in result.stderr
