@@ -168,7 +168,7 @@ def make_extractor() -> Extractor:
   tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
   encode = text_inputs.Encoder(tokenizer, FLAGS.max_seq_length)
   with strategy.scope():
-    model = modeling.BertModel(config, devices.compute_dtype())
+    model = modeling.BertModel(config, devices.compute_dtype(FLAGS))
   texts.load_weights(
     loop.model_variables(model),
     # Nothing is above the layers: heads, and the pooler they may do without.

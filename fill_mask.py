@@ -96,7 +96,7 @@ def make_masked_words() -> masked_words.MaskedWords:
     FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
-    model = heads.PretrainingModel(config, devices.compute_dtype())
+    model = heads.PretrainingModel(config, devices.compute_dtype(FLAGS))
   texts.load_weights(
     loop.model_variables(model),
     # The heads of other tasks, and what leads to the next sentence.

@@ -6,13 +6,14 @@
     --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
 """
 
-from collections.abc import Callable
+import dataclasses
 import functools
-from typing import NamedTuple
+import os
 
 from absl import flags
 
 from cli import devices
+from cli import flag_values
 from cli import models
 from cli import program  # Before TensorFlow: it quietens its log.
 
@@ -20,16 +21,71 @@ from cli import program  # Before TensorFlow: it quietens its log.
 import keras
 import tensorflow as tf
 
-from cli import classifier_flags
 from cli import fine_tuning
 import heads
 import modeling
+from tasks import classification
 from tasks import classification_inputs
 from tasks import classification_results
+from tasks import glue
 from training import loop
-from training import prediction
 
-FLAGS = flags.FLAGS
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  models.define_model_flags()
+  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning.define_data_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
+  flags.DEFINE_string(
+    "task_name",
+    None,
+    f"One of {', '.join(glue.TASKS)}; or file, for your own data.",
+    required=True,
+  )
+  for name, default, text in (
+    (
+      "text_column",
+      None,
+      "The column of the text: name, or number from 0.",
+    ),
+    ("text_pair_column", None, "The column of a second text, if there is one."),
+    ("label_column", None, "The column of the label."),
+    ("id_column", None, "The column of the id given with predictions."),
+    ("label_separator", ",", "Between the labels of one example."),
+  ):
+    flags.DEFINE_string(name, default, text)
+  for name, default, text in (
+    ("labels", [], "The labels; by default those of the training file."),
+    ("seeds", [], "Trains once with each; results are in output_dir/seed-N."),
+    ("xnli_language", ["zh"], "The languages of XNLI to train and test."),
+    (
+      "class_weights",
+      [],
+      "What an example counts by its label: numbers in the order of the "
+      "labels, or 'balanced'.",
+    ),
+  ):
+    flags.DEFINE_list(name, default, text)
+  for name, choices, text in (
+    ("header", ["auto", "yes", "no"], "Whether files have a header."),
+    ("problem", classification.PROBLEMS, "What your own data asks for."),
+    ("predictions_format", ["tsv", "jsonl"], "Of the file of predictions."),
+    (
+      "window_pooling",
+      ["mean", "max"],
+      "How the logits of a text are made of those of its windows.",
+    ),
+  ):
+    flags.DEFINE_enum(name, choices[0], choices, text)
+  flags.DEFINE_integer(
+    "doc_stride",
+    None,
+    "Splits a text beyond --max_seq_length into windows that begin so many "
+    "tokens apart; by default it is truncated.",
+    lower_bound=1,
+  )
 
 
 def create_model(
@@ -80,112 +136,212 @@ def loss_fn(model, features, seed, problem, class_weights):
   }
 
 
-class Run(NamedTuple):
-  """A model and its data: one seed, and a folder for it."""
+def read_task(settings: flag_values.Settings) -> classification.Task:
+  """Makes the task of the flags, with the paths of its files.
 
-  strategy: tf.distribute.Strategy
-  model: keras.Model
-  inputs: classification_inputs.Inputs
-  parse: Callable[[tf.Tensor], loop.Features]
-  predictor: prediction.Predictor
-  folder: str
-  seed: int
-
-
-def prepare(strategy, config, task, folder, private, seed) -> Run:
-  """Reads and checks all data, then makes the model: no work is lost."""
-  models.claim_output_dir(folder, config)
-  inputs = classifier_flags.open_inputs(task, folder, private)
-  parse = classifier_flags.make_parser(inputs.options, config)
-  keras.utils.set_random_seed(seed % 2**32)
-  with strategy.scope():
-    dtype = devices.compute_dtype()
-    model = create_model(config, inputs.options.num_outputs, dtype)
-  predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, model, inputs, parse, predictor, folder, seed)
+  Raises:
+    ValueError: there is no such task, or nothing is to be done.
+  """
+  fine_tuning.check_work(settings)
+  if settings.task_name.lower() == "file":
+    names = ("data_dir", "train_file", "eval_file", "predict_file", "problem")
+    names += ("text_column", "text_pair_column", "label_column", "id_column")
+    return glue.file_task(
+      header={"auto": None, "yes": True, "no": False}[settings.header],
+      **{name: getattr(settings, name) for name in names},
+    )
+  task = glue.find_task(settings.task_name)
+  if task.name == "xnli":
+    task = glue.xnli_task(settings.xnli_language)
+  if not settings.data_dir:
+    raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
+  return glue.task_in_folder(task, settings.data_dir)
 
 
-def train(run: Run) -> loop.TrainingResult:
-  """Trains, or goes on with it; ends with the best weights, if some are."""
-  data = run.inputs.train
-  weights = classifier_flags.class_weights(data.features.facts["label_counts"])
-  loss = functools.partial(
-    loss_fn, problem=data.problem, class_weights=tf.constant(weights)
+def best_metric(
+  settings: flag_values.Settings, task: classification.Task
+) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = classification_results.metric_names(task.problem, task.metrics)
+  return fine_tuning.best_metric(settings, task.metrics[0], known)
+
+
+def settings_by_seed(
+  settings: flag_values.Settings,
+) -> dict[int, flag_values.Settings]:
+  """Returns the settings of each run: one, or one for each of --seeds."""
+  if not settings.seeds:
+    return {settings.seed: settings}
+  if not all(seed.isdecimal() for seed in settings.seeds):
+    raise ValueError(
+      f"--seeds={','.join(settings.seeds)}: expected numbers, such as 1,2,3"
+    )
+  return {
+    seed: dataclasses.replace(
+      settings,
+      seed=seed,
+      output_dir=os.path.join(settings.output_dir, f"seed-{seed}"),
+    )
+    for seed in map(int, settings.seeds)
+  }
+
+
+def open_inputs(
+  settings: flag_values.Settings, folder: str, task: classification.Task
+) -> fine_tuning.Inputs:
+  """Finds the data of a run; see `fine_tuning.open_run`."""
+  labels = classification_inputs.choose_labels(
+    task,
+    fine_tuning.labels_file(settings.output_dir),
+    settings.labels,
+    settings.label_separator,
   )
-  return fine_tuning.fine_tune(
-    run,
-    loss,
-    data,
-    run.parse,
-    classifier_flags.best_metric(run.inputs.task),
-    lambda step: evaluate(run, run.inputs.eval[0]).metrics,
+  named = {"labels": labels, "problem": task.problem}
+  shape = flag_values.fill(classification_inputs.Settings, settings, **named)
+
+  def find(kind, is_asked):
+    if not is_asked:
+      return ()
+    return classification_inputs.find_splits(task, kind, shape, folder)
+
+  evaluates = fine_tuning.evaluates_while_training(settings)
+  [train] = find("train", settings.do_train) or [None]
+  return fine_tuning.Inputs(
+    shape,
+    best_metric(settings, task),
+    {"problem": task.problem},
+    train,
+    find("eval", settings.do_eval or evaluates),
+    find("predict", settings.do_predict),
+    labels,
+    {"class_weights": settings.class_weights},
+    {"doc_stride": shape.doc_stride, "window_pooling": settings.window_pooling},
+  )
+
+
+def make_loss(run: fine_tuning.Run) -> loop.LossFn:
+  """Returns the loss of the task, with the weights of its classes."""
+  counts = run.inputs.train.features.facts["label_counts"]
+  weights = classification.weigh_classes(run.settings.class_weights, counts)
+  return functools.partial(
+    loss_fn,
+    problem=run.inputs.settings.problem,
+    class_weights=tf.constant(weights),
   )
 
 
 def compute_logits(
-  run: Run, split, batch_size
+  run: fine_tuning.Run, split: classification_inputs.Split, batch_size: int
 ) -> classification_inputs.Outputs:
   """Computes the logits of a split, one row an example."""
-  order = fine_tuning.batch_order(split.features.lengths, batch_size)
-  return classification_inputs.predict_split(
-    run.predictor, split, run.parse, order, FLAGS.window_pooling
+  return classification_inputs.pool_outputs(
+    split, run.predict(split, batch_size), run.settings.window_pooling
   )
 
 
-def evaluate(run: Run, split) -> classification_results.Scores:
+def evaluate(
+  run: fine_tuning.Run,
+  split: classification_inputs.Split,
+  task: classification.Task,
+) -> classification_results.Scores:
   """Scores the model on a split."""
-  outputs = compute_logits(run, split, FLAGS.eval_batch_size)
+  batch_size = run.settings.eval_batch_size
   return classification_results.score(
-    *outputs,
-    split.problem,
-    run.inputs.task.metrics,
-    FLAGS.eval_batch_size,
+    *compute_logits(run, split, batch_size),
+    task.problem,
+    task.metrics,
+    batch_size,
     groups=split.groups(),
   )
 
 
-def write_evaluations(run: Run, step: int) -> classification_results.Scores:
+def write_evaluation(
+  run: fine_tuning.Run, task: classification.Task
+) -> classification_results.Scores:
   """Scores every set, prints and writes it; returns the first one's scores."""
-  all_scores = [evaluate(run, split) for split in run.inputs.eval]
-  if run.strategy.extended.should_checkpoint:
+  all_scores = [evaluate(run, split, task) for split in run.inputs.eval]
+  if run.is_chief:
     for split, scores in zip(run.inputs.eval, all_scores, strict=True):
-      classifier_flags.write_scores(run.folder, run.inputs, split, scores, step)
+      results = glue.original_results(task, scores.metrics)
+      name = f"eval_results{split.suffix}.txt"
+      models.write_eval_results(run.folder, run.step, results, name)
+      classification_results.write_evaluation(
+        run.folder, split.suffix, scores, run.inputs.labels
+      )
   return all_scores[0]
 
 
-def write_predictions(run: Run) -> None:
+def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
   """Predicts every set and writes it as the original did, and readably."""
+  batch_size = run.settings.predict_batch_size
   for split in run.inputs.predict:
-    outputs = compute_logits(run, split, FLAGS.predict_batch_size)
-    if run.strategy.extended.should_checkpoint:
-      classifier_flags.write_outputs(run.folder, run.inputs, split, outputs)
+    outputs = compute_logits(run, split, batch_size)
+    if not run.is_chief:
+      continue
+    labels = run.inputs.labels
+    thresholds = classification_results.read_thresholds(run.folder, labels)
+    answers = classification_results.answer(
+      outputs.logits, task.problem, labels, thresholds
+    )
+    classification_inputs.write_answers(
+      run.folder, split, answers, run.settings.predictions_format
+    )
+    ids = (example.example_id for example in split.examples())
+    rows = zip(ids, answers.as_labels(), strict=True)
+    glue.write_submission(run.folder, task, split.name, rows)
+    if split.is_labelled:
+      scores = classification_results.score(
+        *outputs,
+        task.problem,
+        task.metrics,
+        batch_size,
+        answers.thresholds,
+        split.groups(),
+      )
+      classification_results.write_scores(
+        run.folder, f"predict{split.suffix}", scores, labels
+      )
 
 
-def main() -> int | None:
-  fine_tuning.check_tpu_flags()
-  task = classifier_flags.read_task()
-  metric = classifier_flags.best_metric(task)
-  strategy = devices.make_strategy()
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(config)
-  scores = {}
-  for seed, folder in classifier_flags.seeds_and_folders():
-    with models.private_folder(folder, strategy) as private:
-      run = prepare(strategy, config, task, folder, private, seed)
-      step = fine_tuning.load_trained_weights(folder, run.model, FLAGS.do_train)
-      classifier_flags.write_settings(folder, config, run.inputs, strategy)
-      if FLAGS.do_train:
-        step, interrupted_by = train(run)
-        if interrupted_by:
-          return 128 + interrupted_by
-      if FLAGS.do_eval:
-        scores[seed] = write_evaluations(run, step)
-      if FLAGS.do_predict:
-        write_predictions(run)
-      loop.wait_for_workers(strategy)
-  if FLAGS.seeds and scores:
+def run_task(
+  settings: flag_values.Settings,
+  strategy: tf.distribute.Strategy,
+  task: classification.Task,
+) -> classification_results.Scores | None:
+  """Trains, evaluates and predicts; returns the scores of the first set."""
+  scores = None
+  with fine_tuning.open_run(
+    settings,
+    strategy,
+    functools.partial(open_inputs, task=task),
+    lambda config, inputs, dtype: create_model(
+      config, inputs.settings.num_outputs, dtype
+    ),
+    predict,
+  ) as run:
+    if settings.do_train:
+      run.train(
+        make_loss(run), lambda: evaluate(run, run.inputs.eval[0], task).metrics
+      )
+    if settings.do_eval:
+      scores = write_evaluation(run, task)
+    if settings.do_predict:
+      write_predictions(run, task)
+  return scores
+
+
+def main() -> None:
+  settings = flag_values.read()
+  task = read_task(settings)
+  metric = best_metric(settings, task)
+  by_seed = settings_by_seed(settings)
+  strategy = fine_tuning.make_strategy(settings)
+  scores = {
+    seed: run_task(of_seed, strategy, task) for seed, of_seed in by_seed.items()
+  }
+  if settings.seeds and settings.do_eval:
     print(classification_results.format_seeds(scores, metric))
 
 
 if __name__ == "__main__":
-  program.run_program(main, classifier_flags.define_flags)
+  program.run_program(main, define_flags)

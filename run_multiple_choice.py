@@ -6,30 +6,46 @@
     --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
 """
 
-from typing import NamedTuple
+import functools
+import os
 
 from absl import flags
 
 from cli import devices
+from cli import flag_values
 from cli import models
 from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cli import fine_tuning
-from cli import multiple_choice_flags
 import heads
 import modeling
 from tasks import multiple_choice
 from tasks import multiple_choice_inputs
-from training import loop
-from training import prediction
-
-FLAGS = flags.FLAGS
 
 _NEVER = -1e9  # Far below any logit.
+_ENDINGS = [
+  ending + compression
+  for ending in (".csv", ".tsv", ".jsonl")
+  for compression in ("", ".gz", ".xz")
+]
+_METRICS = ("accuracy", "loss")
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  models.define_model_flags()
+  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
+  fine_tuning.define_data_flags()
+  models.define_training_flags(learning_rate=5e-5)
+  devices.define_device_flags()
+  flags.DEFINE_enum(
+    "predictions_format", "tsv", ["tsv", "jsonl"], "Of the file of predictions."
+  )
 
 
 def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
@@ -69,96 +85,87 @@ def loss_fn(model, features, seed):
   return {"choice_loss": (tf.reduce_sum(losses), tf.cast(weight, tf.float32))}
 
 
-class Run(NamedTuple):
-  """A model and its data."""
-
-  strategy: tf.distribute.Strategy
-  config: modeling.BertConfig
-  model: keras.Model
-  inputs: multiple_choice_flags.Inputs
-  predictor: prediction.Predictor
-  folder: str
-  seed: int
-
-
-def prepare(strategy, config, paths, private) -> Run:
-  """Reads and checks all data, then makes the model: no work is lost."""
-  folder = FLAGS.output_dir
-  models.claim_output_dir(folder, config)
-  inputs = multiple_choice_flags.open_inputs(paths, folder, private)
-  keras.utils.set_random_seed(FLAGS.seed % 2**32)
-  with strategy.scope():
-    model = create_model(config, devices.compute_dtype())
-  predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, config, model, inputs, predictor, folder, FLAGS.seed)
-
-
-def train(run: Run) -> loop.TrainingResult:
-  """Trains, or goes on with it; ends with the best weights, if some are."""
-  split = run.inputs.train
-  return fine_tuning.fine_tune(
-    run,
-    loss_fn,
-    split,
-    multiple_choice_flags.make_parser(split, run.config),
-    multiple_choice_flags.best_metric(),
-    lambda step: evaluate(run),
+def open_inputs(
+  settings: flag_values.Settings, folder: str, paths: dict[str, str]
+) -> fine_tuning.Inputs:
+  """Finds the data of a run; see `fine_tuning.open_run`."""
+  shape = flag_values.fill(multiple_choice_inputs.Settings, settings)
+  splits = {
+    kind: multiple_choice_inputs.Split(kind, path, shape, folder)
+    for kind, path in paths.items()
+  }
+  return fine_tuning.Inputs(
+    shape,
+    fine_tuning.best_metric(settings, _METRICS[0], _METRICS),
+    {"problem": "multiple_choice"},
+    splits.get("train"),
+    [splits["eval"]] if "eval" in splits else (),
+    [splits["predict"]] if "predict" in splits else (),
   )
 
 
-def choose(run: Run, split, batch_size) -> multiple_choice_inputs.Outputs:
-  """Computes the probabilities of the choices of a split."""
-  order = fine_tuning.batch_order(split.features.lengths, batch_size)
-  parse = multiple_choice_flags.make_parser(split, run.config)
-  return multiple_choice_inputs.predict_split(
-    run.predictor, split, parse, order
+def choose(
+  run: fine_tuning.Run, split: multiple_choice_inputs.Split, batch_size: int
+) -> tuple[np.ndarray, dict[str, float]]:
+  """Returns the probabilities of all choices, float32 [N, C], and the scores.
+
+  The scores mean nothing if the right choices are not known.
+  """
+  results = run.predict(split, batch_size)
+  shares = multiple_choice.probabilities(
+    results["logits"], results["choice_mask"]
   )
+  return shares, multiple_choice.score(shares, results["label_ids"][:, 0])
 
 
-def evaluate(run: Run) -> dict[str, float]:
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on the evaluation data."""
-  outputs = choose(run, run.inputs.eval, FLAGS.eval_batch_size)
-  return multiple_choice.score(*outputs)
+  return choose(run, run.inputs.eval[0], run.settings.eval_batch_size)[1]
 
 
-def write_evaluation(run: Run, step: int) -> None:
+def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
-  if run.strategy.extended.should_checkpoint:
-    models.write_eval_results(run.folder, step, scores)
+  if run.is_chief:
+    models.write_eval_results(run.folder, run.step, scores)
 
 
-def write_predictions(run: Run) -> None:
-  """Predicts and writes the predictions."""
-  outputs = choose(run, run.inputs.predict, FLAGS.predict_batch_size)
-  if run.strategy.extended.should_checkpoint:
-    multiple_choice_flags.write_outputs(run.folder, run.inputs.predict, outputs)
+def write_predictions(run: fine_tuning.Run) -> None:
+  """Writes what is predicted, and its scores if the answers are known."""
+  [split] = run.inputs.predict
+  shares, scores = choose(run, split, run.settings.predict_batch_size)
+  if not run.is_chief:
+    return
+  name = f"predictions.{run.settings.predictions_format}"
+  path = os.path.join(run.folder, name)
+  multiple_choice.write_predictions(path, split.examples(), shares)
+  print(f"wrote {path}")
+  if split.is_labelled:
+    path = os.path.join(run.folder, "predict_metrics.json")
+    models.write_settings(path, {"metrics": scores})
+    listing = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    print(f"wrote {path}: {listing}")
 
 
-def main() -> int | None:
-  fine_tuning.check_tpu_flags()
-  paths = multiple_choice_flags.find_files()
-  strategy = devices.make_strategy()
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(config)
-  with models.private_folder(FLAGS.output_dir, strategy) as private:
-    run = prepare(strategy, config, paths, private)
-    step = fine_tuning.load_trained_weights(
-      run.folder, run.model, FLAGS.do_train
-    )
-    multiple_choice_flags.write_settings(
-      run.folder, config, strategy, run.inputs
-    )
-    if FLAGS.do_train:
-      step, interrupted_by = train(run)
-      if interrupted_by:
-        return 128 + interrupted_by
-    if FLAGS.do_eval:
-      write_evaluation(run, step)
-    if FLAGS.do_predict:
+def main() -> None:
+  settings = flag_values.read()
+  fine_tuning.best_metric(settings, _METRICS[0], _METRICS)
+  paths = fine_tuning.find_data_files(settings, _ENDINGS)
+  strategy = fine_tuning.make_strategy(settings)
+  with fine_tuning.open_run(
+    settings,
+    strategy,
+    functools.partial(open_inputs, paths=paths),
+    lambda config, inputs, dtype: create_model(config, dtype),
+    predict,
+  ) as run:
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run))
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
       write_predictions(run)
-    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":
-  program.run_program(main, multiple_choice_flags.define_flags)
+  program.run_program(main, define_flags)

@@ -247,8 +247,8 @@ def main() -> int | None:
   start = time.monotonic()
   if not FLAGS.do_train and not FLAGS.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
-  devices.check_tpu_paths("input_file", "eval_input_file")
-  folder, strategy = FLAGS.output_dir, devices.make_strategy()
+  devices.check_tpu_paths(FLAGS, "input_file", "eval_input_file")
+  folder, strategy = FLAGS.output_dir, devices.make_strategy(FLAGS)
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
   data = read_data(config)
   workers.check_same(
@@ -265,8 +265,8 @@ def main() -> int | None:
   models.claim_output_dir(folder, config)
   keras.utils.set_random_seed(FLAGS.seed)
   with strategy.scope():
-    model = heads.PretrainingModel(config, devices.compute_dtype())
-  step = models.load_weights(folder, loop.model_variables(model))
+    model = heads.PretrainingModel(config, devices.compute_dtype(FLAGS))
+  step = models.load_weights(FLAGS, loop.model_variables(model))
   phase = enter_phase(strategy, step, data) if FLAGS.do_train else None
   models.write_config(folder, config, strategy)
   predictor = prediction.Predictor(strategy, model, compare)
@@ -285,7 +285,7 @@ def main() -> int | None:
         FLAGS.num_train_steps,
         FLAGS.num_warmup_steps,
       )
-    plan = models.training_plan(folder, FLAGS.num_train_steps)
+    plan = models.training_plan(FLAGS, FLAGS.num_train_steps)
     plan = dataclasses.replace(plan, phase=phase)
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at

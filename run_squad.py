@@ -6,12 +6,12 @@
     --init_checkpoint=$BERT/bert_model.ckpt --learning_rate=3e-5
 """
 
-from typing import NamedTuple
+import contextlib
+import dataclasses
 
 from absl import flags
 
-from cli import devices
-from cli import models
+from cli import flag_values
 from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
@@ -24,8 +24,6 @@ from cli import squad_flags
 import heads
 import modeling
 from tasks import squad_inputs
-from training import loop
-from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -79,62 +77,27 @@ def loss_fn(model, features, seed):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-class Run(NamedTuple):
-  """A model and its data."""
-
-  strategy: tf.distribute.Strategy
-  config: modeling.BertConfig
-  model: keras.Model
-  inputs: squad_flags.Inputs
-  predictor: prediction.Predictor
-  folder: str
-  private: str  # A local folder of this worker alone.
-  seed: int
-
-
-def prepare(strategy, config, private) -> Run:
-  """Reads and checks all data, then makes the model: no work is lost."""
-  folder = FLAGS.output_dir
-  models.claim_output_dir(folder, config)
-  inputs = squad_flags.open_inputs(folder, private)
-  keras.utils.set_random_seed(FLAGS.seed % 2**32)
-  with strategy.scope():
-    model = create_model(config, devices.compute_dtype())
-  predictor = prediction.Predictor(strategy, model, predict)
-  return Run(
-    strategy, config, model, inputs, predictor, folder, private, FLAGS.seed
-  )
-
-
-def train(run: Run) -> loop.TrainingResult:
-  """Trains, or goes on with it; ends with the best weights, if some are."""
-  return fine_tuning.fine_tune(
-    run,
-    loss_fn,
-    run.inputs.train,
-    squad_flags.make_parser(run.config, is_training=True),
-    squad_flags.best_metric(),
-    lambda step: evaluate(run, run.inputs.eval),
-  )
-
-
-def all_logits(run: Run, split: squad_inputs.Split) -> np.ndarray:
+def all_logits(run: fine_tuning.Run, split: squad_inputs.Split) -> np.ndarray:
   """Computes the logits of every window, float32 [2, windows, S]."""
-  order = squad_flags.batch_order(split)
-  parse = squad_flags.make_parser(run.config, is_training=False)
   return squad_inputs.compute_logits(
-    run.predictor, split, parse, order, run.private
+    run.predictor,
+    split,
+    run.parser(split),
+    run.batch_order(split, run.settings.predict_batch_size),
+    run.private,
   )
 
 
-def evaluate(run: Run, split: squad_inputs.Split) -> dict[str, float]:
+def evaluate(
+  run: fine_tuning.Run, split: squad_inputs.Split
+) -> dict[str, float]:
   """Scores the model on questions with answers."""
   return squad_flags.score(split, all_logits(run, split))
 
 
-def write_predictions(run: Run) -> None:
+def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers, and scores them if it can."""
-  split = run.inputs.predict
+  [split] = run.inputs.predict
   logits = all_logits(run, split)
 
   def tune(on):
@@ -144,27 +107,32 @@ def write_predictions(run: Run) -> None:
   threshold = squad_flags.choose_threshold(
     run.folder, run.strategy, run.inputs, tune
   )
-  if run.strategy.extended.should_checkpoint:
+  if run.is_chief:
     squad_flags.write_answers(run.folder, split, logits, threshold)
 
 
-def main() -> int | None:
-  fine_tuning.check_tpu_flags()
+def open_run() -> contextlib.AbstractContextManager[fine_tuning.Run]:
+  """Makes the run of the flags; see `fine_tuning.open_run`."""
+  settings = flag_values.read()
+  if settings.padding_competes:
+    settings = dataclasses.replace(settings, pad_to_max_length=True)
+  return fine_tuning.open_run(
+    settings,
+    fine_tuning.make_strategy(settings),
+    squad_flags.open_inputs,
+    lambda config, inputs, dtype: create_model(config, dtype),
+    predict,
+  )
+
+
+def main() -> None:
   squad_flags.check_flags()
-  strategy = devices.make_strategy()
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(config)
-  with models.private_folder(FLAGS.output_dir, strategy) as private:
-    run = prepare(strategy, config, private)
-    fine_tuning.load_trained_weights(run.folder, run.model, FLAGS.do_train)
-    squad_flags.write_settings(run.folder, config, strategy, run.inputs)
-    if FLAGS.do_train:
-      _, interrupted_by = train(run)
-      if interrupted_by:
-        return 128 + interrupted_by
-    if FLAGS.do_predict:
+  with open_run() as run:
+    settings = run.settings
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run, run.inputs.eval[0]))
+    if settings.do_predict:
       write_predictions(run)
-    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

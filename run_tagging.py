@@ -6,12 +6,12 @@
     --init_checkpoint=$BERT/bert_model.ckpt --document_context=true
 """
 
-from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 from absl import flags
 
-from cli import devices
+from cli import flag_values
 from cli import models
 from cli import program  # Before TensorFlow: it quietens its log.
 
@@ -25,8 +25,6 @@ import heads
 import modeling
 from tasks import tagging_inputs
 from tasks import tagging_results
-from training import loop
-from training import prediction
 
 FLAGS = flags.FLAGS
 
@@ -86,70 +84,33 @@ def loss_fn(model, features, seed):
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-class Run(NamedTuple):
-  """A model and its data."""
-
-  strategy: tf.distribute.Strategy
-  model: keras.Model
-  inputs: tagging_flags.Inputs
-  parse: Callable[[tf.Tensor], loop.Features]
-  predictor: prediction.Predictor
-  folder: str
-  seed: int
-
-
-def prepare(strategy, config, sources, private) -> Run:
-  """Reads and checks all data, then makes the model: no work is lost."""
-  folder = FLAGS.output_dir
-  models.claim_output_dir(folder, config)
-  inputs = tagging_flags.open_inputs(sources, folder, private)
-  tagging_flags.best_metric(inputs.options.scheme)
-  parse = tagging_flags.make_parser(inputs.options, config)
-  keras.utils.set_random_seed(FLAGS.seed % 2**32)
-  with strategy.scope():
-    dtype = devices.compute_dtype()
-    model = create_model(config, len(inputs.options.labels), dtype)
-  predictor = prediction.Predictor(strategy, model, predict)
-  return Run(strategy, model, inputs, parse, predictor, folder, FLAGS.seed)
-
-
-def train(run: Run) -> loop.TrainingResult:
-  """Trains, or goes on with it; ends with the best weights, if some are."""
-  return fine_tuning.fine_tune(
-    run,
-    loss_fn,
-    run.inputs.train,
-    run.parse,
-    tagging_flags.best_metric(run.inputs.options.scheme),
-    lambda step: evaluate(run).metrics,
-  )
-
-
-def label_words(run: Run, split, batch_size) -> tagging_inputs.Outputs:
+def label_words(
+  run: fine_tuning.Run, split: tagging_inputs.Split, batch_size: int
+) -> tagging_inputs.Outputs:
   """Predicts the labels of all words of a split."""
-  order = fine_tuning.batch_order(split.features.lengths, batch_size)
-  return tagging_inputs.predict_split(run.predictor, split, run.parse, order)
+  return tagging_inputs.read_outputs(run.predict(split, batch_size))
 
 
-def evaluate(run: Run) -> tagging_results.Scores:
+def evaluate(run: fine_tuning.Run) -> tagging_results.Scores:
   """Scores the model on the evaluation data."""
-  outputs = label_words(run, run.inputs.eval, FLAGS.eval_batch_size)
-  return tagging_flags.score(run.inputs.eval, run.inputs.options, outputs)
+  [split] = run.inputs.eval
+  outputs = label_words(run, split, run.settings.eval_batch_size)
+  return tagging_flags.score(split, run.inputs.settings, outputs)
 
 
-def write_evaluation(run: Run, step: int) -> None:
+def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
-  if run.strategy.extended.should_checkpoint:
-    models.write_eval_results(run.folder, step, scores.metrics)
+  if run.is_chief:
+    models.write_eval_results(run.folder, run.step, scores.metrics)
     tagging_results.write_scores(run.folder, "eval", scores)
 
 
-def write_predictions(run: Run) -> None:
+def write_predictions(run: fine_tuning.Run) -> None:
   """Predicts, writes the predictions, and scores them if there are tags."""
-  split, options = run.inputs.predict, run.inputs.options
-  outputs = label_words(run, split, FLAGS.predict_batch_size)
-  if not run.strategy.extended.should_checkpoint:
+  [split], options = run.inputs.predict, run.inputs.settings
+  outputs = label_words(run, split, run.settings.predict_batch_size)
+  if not run.is_chief:
     return
   tagging_flags.write_outputs(run.folder, split, options, outputs)
   if split.source.is_tagged:
@@ -157,27 +118,24 @@ def write_predictions(run: Run) -> None:
     tagging_results.write_scores(run.folder, "predict", scores)
 
 
-def main() -> int | None:
-  fine_tuning.check_tpu_flags()
+def main() -> None:
+  settings = flag_values.read()
   sources = tagging_flags.find_sources()
-  strategy = devices.make_strategy()
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(config)
-  with models.private_folder(FLAGS.output_dir, strategy) as private:
-    run = prepare(strategy, config, sources, private)
-    step = fine_tuning.load_trained_weights(
-      run.folder, run.model, FLAGS.do_train
-    )
-    tagging_flags.write_settings(run.folder, config, strategy, run.inputs)
-    if FLAGS.do_train:
-      step, interrupted_by = train(run)
-      if interrupted_by:
-        return 128 + interrupted_by
-    if FLAGS.do_eval:
-      write_evaluation(run, step)
-    if FLAGS.do_predict:
+  with fine_tuning.open_run(
+    settings,
+    fine_tuning.make_strategy(settings),
+    functools.partial(tagging_flags.open_inputs, sources=sources),
+    lambda config, inputs, dtype: create_model(
+      config, len(inputs.labels), dtype
+    ),
+    predict,
+  ) as run:
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run).metrics)
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
       write_predictions(run)
-    loop.wait_for_workers(strategy)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def make_sample(workload: Workload) -> str:
   """Makes the feature file and the `Sample`; says what is in it."""
   from inputs import feature_files
 
-  features = open_inputs(workload).train.features
+  features = open_train(workload).features
   lengths, size = features.lengths, workload.batch_size
   order = feature_files.epoch_order(lengths, size, contest.SEED, epoch=0)
   whole = order[: len(order) // size * size]
@@ -118,14 +118,14 @@ def make_sample(workload: Workload) -> str:
   )
 
 
-def open_inputs(workload: Workload):
+def open_train(workload: Workload):
   """Opens the training data as run_classifier.py does."""
   from tasks import classification_inputs
   from tasks import glue
 
   task = glue.find_task("sst-2")
   task = glue.task_in_folder(task, workload.data_dir)
-  options = classification_inputs.Options(
+  settings = classification_inputs.Settings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,
@@ -135,9 +135,11 @@ def open_inputs(workload: Workload):
     problem=task.problem,
   )
   with contextlib.redirect_stdout(None):  # It says what it has read.
-    return classification_inputs.Inputs(
-      task, options, workload.folder, ["train"]
+    [split] = classification_inputs.find_splits(
+      task, "train", settings, workload.folder
     )
+    assert split.features  # Which are made now.
+  return split
 
 
 def find_typical(lengths: np.ndarray, count: int) -> int:
@@ -176,15 +178,16 @@ def load_sample(workload: Workload) -> Sample:
 
 
 def make_our_model(workload: Workload, precision: str):
-  """Makes the model, its inputs and the parser of a row, less the padding."""
+  """Makes the model, and opens its data."""
   import modeling
   import run_classifier
 
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-  inputs = open_inputs(workload)
-  model = run_classifier.create_model(config, inputs.options.num_outputs, dtype)
-  return model, inputs, config
+  split = open_train(workload)
+  num_outputs = split.settings.num_outputs
+  model = run_classifier.create_model(config, num_outputs, dtype)
+  return model, split, config
 
 
 def make_our_training(
@@ -196,19 +199,18 @@ def make_our_training(
   from inputs import feature_files
   import optimization
   import run_classifier
-  from tasks import classification_inputs
   from training import loop
 
-  model, inputs, config = make_our_model(workload, precision)
+  model, split, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
-  parse = classification_inputs.make_parser(
-    inputs.options, config.vocab_size, config.type_vocab_size, is_padded
+  parse = feature_files.make_parser(
+    split.layout, config.vocab_size, config.type_vocab_size, is_padded
   )
   size = workload.batch_size
   source = feature_files.training_source(
-    inputs.train.features, parse, size, contest.SEED, inputs.train.describe
+    split.features, parse, size, contest.SEED, split.describe
   )
   plan = loop.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
@@ -222,8 +224,8 @@ def make_our_training(
     optimizer,
     functools.partial(
       run_classifier.loss_fn,
-      problem=inputs.train.problem,
-      class_weights=tf.ones([inputs.options.num_outputs]),
+      problem=split.settings.problem,
+      class_weights=tf.ones([split.settings.num_outputs]),
     ),
     plan,
     loop._make_global_step(strategy),
@@ -241,14 +243,13 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
 
   from inputs import feature_files
   import run_classifier
-  from tasks import classification_inputs
   from training import prediction
 
-  model, inputs, config = make_our_model(workload, precision)
-  parse = classification_inputs.make_parser(
-    inputs.options, config.vocab_size, config.type_vocab_size, is_static=False
+  model, split, config = make_our_model(workload, precision)
+  parse = feature_files.make_parser(
+    split.layout, config.vocab_size, config.type_vocab_size, is_static=False
   )
-  features = inputs.train.features
+  features = split.features
   rows = load_sample(workload).predict_rows
   order = feature_files.batches_by_tokens(
     features.lengths[rows], workload.batch_size * workload.max_seq_length

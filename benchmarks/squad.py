@@ -387,9 +387,7 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import devices
   from cli import squad_flags
-  import modeling
   import run_squad
 
   contest.set_flags(
@@ -407,19 +405,17 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     padding_competes=padding_competes,
     do_predict=True,
   )
-  strategy = devices.make_strategy()
-  config = modeling.BertConfig.from_json_file(workload.bert_config_file)
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    return run_squad.prepare(strategy, config, workload.our_folder)
+    return run_squad.open_run().__enter__()
 
 
 def make_sample(workload: Workload) -> str:
   """Makes our features if need be, and the `Sample`; says what is in it."""
-  from cli import squad_flags
-
   os.makedirs(workload.our_folder, exist_ok=True)
-  split = open_run(workload, "float32", padding_competes=False).inputs.predict
-  order, lengths = squad_flags.batch_order(split), split.features.lengths
+  program = open_run(workload, "float32", padding_competes=False)
+  [split] = program.inputs.predict
+  order = program.batch_order(split, workload.batch_size)
+  lengths = split.features.lengths
   count = max(1, round(workload.windows / len(lengths) * len(order)))
   batches = (np.arange(count) + 0.5) * len(order) / count
   batches = batches.astype(int)
@@ -445,21 +441,20 @@ def make_our_prediction(
   workload: Workload, precision: str, padding_competes: bool
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
-  from cli import squad_flags
   from inputs import feature_files
   from tasks import squad_inputs
 
   program = open_run(workload, precision, padding_competes)
-  split, sample = program.inputs.predict, load_sample(workload)
+  [split], sample = program.inputs.predict, load_sample(workload)
   rows = sample.rows
   if padding_competes:
     # The batches of the whole file would hold other windows, equally long.
     order = feature_files.equal_batches(len(rows), workload.batch_size)
     order = [rows[indices] for indices in order]
   else:
-    order = squad_flags.batch_order(split)
+    order = program.batch_order(split, workload.batch_size)
     order = [order[i] for i in sample.batches]
-  parse_rows = squad_flags.make_parser(program.config, is_training=False)
+  parse_rows = program.parser(split)
 
   def run():
     logits = squad_inputs.compute_logits(

@@ -7,10 +7,9 @@ import sys
 
 from absl import flags
 
+from cli import flag_values
 from cli import program
 from data import files
-
-FLAGS = flags.FLAGS
 
 
 def define_device_flags() -> None:
@@ -67,30 +66,33 @@ def define_device_flags() -> None:
   )
 
 
-def uses_tpu() -> bool:
+def uses_tpu(settings: flag_values.Settings) -> bool:
   """Tells whether a TPU is asked for."""
-  return FLAGS.use_tpu or FLAGS.distribution == "tpu"
+  return settings.use_tpu or settings.distribution == "tpu"
 
 
-def uses_tpu_elsewhere() -> bool:
+def uses_tpu_elsewhere(settings: flag_values.Settings) -> bool:
   """Tells whether the TPU asked for is that of another machine."""
-  return uses_tpu() and (FLAGS.tpu_name or FLAGS.master) != "local"
+  return (
+    uses_tpu(settings) and (settings.tpu_name or settings.master) != "local"
+  )
 
 
-def check_tpu_paths(*names: str) -> None:
+def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
   """Refuses paths of this machine if a TPU elsewhere is to open them.
 
   Args:
+    settings: of the program.
     *names: of flags with files that a training reads in TensorFlow; those of
       checkpoints are checked, too.
 
   Raises:
     ValueError: naming the first such flag.
   """
-  if not uses_tpu_elsewhere():
+  if not uses_tpu_elsewhere(settings):
     return
   for name in ("output_dir", "init_checkpoint", *names):
-    value = (FLAGS[name].value if name in FLAGS else None) or ""
+    value = getattr(settings, name, None) or ""
     for path in filter(None, value.split(",") if name in names else [value]):
       if not files.is_remote(path):
         raise ValueError(
@@ -99,10 +101,11 @@ def check_tpu_paths(*names: str) -> None:
         )
 
 
-def make_strategy(says_so: bool = True):
-  """Makes the distribution strategy of the flags; call it before any tensor.
+def make_strategy(settings: flag_values.Settings, says_so: bool = True):
+  """Makes the distribution strategy of a program, before any tensor is made.
 
   Args:
+    settings: of the program.
     says_so: whether to print `describe()`.
 
   Raises:
@@ -111,20 +114,20 @@ def make_strategy(says_so: bool = True):
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
-  strategy = _make_strategy(tf)
-  tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
+  strategy = _make_strategy(tf, settings)
+  tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
   if tf.config.list_logical_devices("GPU"):
-    if FLAGS.deterministic:
+    if settings.deterministic:
       tf.config.experimental.enable_op_determinism()
-  elif not uses_tpu():
+  elif not uses_tpu(settings):
     _warn_of_unused_gpu()
   if says_so:
-    print(describe())
+    print(describe(settings))
   return strategy
 
 
-def _make_strategy(tf):
-  distribution = "tpu" if uses_tpu() else FLAGS.distribution
+def _make_strategy(tf, settings):
+  distribution = "tpu" if uses_tpu(settings) else settings.distribution
   if distribution == "mirrored":
     kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
     devices = kinds[0] or kinds[1]
@@ -134,7 +137,9 @@ def _make_strategy(tf):
   if distribution == "tpu":
     try:
       resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        FLAGS.tpu_name or FLAGS.master, FLAGS.tpu_zone, FLAGS.gcp_project
+        settings.tpu_name or settings.master,
+        settings.tpu_zone,
+        settings.gcp_project,
       )
       tf.config.experimental_connect_to_cluster(resolver)
       tf.tpu.experimental.initialize_tpu_system(resolver)
@@ -157,22 +162,22 @@ def _warn_of_unused_gpu() -> None:
     )
 
 
-def describe() -> str:
+def describe(settings: flag_values.Settings) -> str:
   """Returns in one line what computes, and in which precision."""
   import tensorflow as tf
 
-  kinds = ("TPU", "GPU", "CPU") if uses_tpu() else ("GPU", "CPU")
+  kinds = ("TPU", "GPU", "CPU") if uses_tpu(settings) else ("GPU", "CPU")
   devices = next(filter(None, map(tf.config.list_logical_devices, kinds)))
-  kind, details = devices[0].device_type, [FLAGS.precision]
+  kind, details = devices[0].device_type, [settings.precision]
   if kind == "GPU":
-    if FLAGS.precision == "float32":
-      details.append("TF32" if FLAGS.tf32 else "no TF32")
-    details.append("deterministic" if FLAGS.deterministic else "fast")
-  used = 1 if FLAGS.distribution == "default" else len(devices)
+    if settings.precision == "float32":
+      details.append("TF32" if settings.tf32 else "no TF32")
+    details.append("deterministic" if settings.deterministic else "fast")
+  used = 1 if settings.distribution == "default" else len(devices)
   name = f"{used} {kind}s" if used > 1 else f"one {kind}"
   return f"computing on {name}: {', '.join(details)}"
 
 
-def compute_dtype() -> str:
+def compute_dtype(settings: flag_values.Settings) -> str:
   """Returns the Keras dtype policy of --precision."""
-  return "mixed_bfloat16" if FLAGS.precision == "bfloat16" else "float32"
+  return "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"

@@ -1,12 +1,27 @@
-"""What the programs that fine-tune have in common: flags and their objects."""
+"""What the programs that fine-tune share: flags, checks, and `open_run`.
+
+A program reads its flags into `settings` and then follows its recipe:
+
+  strategy = fine_tuning.make_strategy(settings)
+  with fine_tuning.open_run(
+    settings, strategy, open_inputs, create_model, predict
+  ) as run:
+    if settings.do_train:
+      run.train(loss_fn, evaluate)
+    ...
+"""
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import os
-from typing import Any, Protocol
+import sys
+import types
+from typing import Any, NamedTuple, Protocol
 
 from absl import flags
 import keras
@@ -14,17 +29,27 @@ import numpy as np
 import tensorflow as tf
 
 from cli import devices
+from cli import flag_values
 from cli import models
 from data import files
+from data import label_files
 from inputs import feature_files
 import modeling
 import optimization
 import tokenization
 from training import loop
 from training import model_selection
+from training import prediction
 from weights import checkpoints
 
-FLAGS = flags.FLAGS
+# What must not change when a training is resumed, besides the data.
+_TRAINING_FLAGS = (
+  "train_batch_size",
+  "learning_rate",
+  "warmup_proportion",
+  "layerwise_lr_decay",
+  "freeze_layers",
+)
 
 
 def define_fine_tuning_flags(max_seq_length: int) -> None:
@@ -106,10 +131,21 @@ def define_data_flags() -> None:
   flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
 
 
-def find_data_files(endings: Sequence[str]) -> dict[str, str]:
+def check_work(settings: flag_values.Settings) -> None:
+  """Raises a ValueError if there is nothing to do."""
+  if not (settings.do_train or settings.do_eval or settings.do_predict):
+    raise ValueError(
+      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
+    )
+
+
+def find_data_files(
+  settings: flag_values.Settings, endings: Sequence[str]
+) -> dict[str, str]:
   """Finds the files that `define_data_flags` asks for.
 
   Args:
+    settings: of the program.
     endings: of the names of files in --data_dir.
 
   Returns:
@@ -118,181 +154,127 @@ def find_data_files(endings: Sequence[str]) -> dict[str, str]:
   Raises:
     ValueError: nothing is to be done, or there is no file for it.
   """
-  evaluates = FLAGS.do_eval or evaluates_while_training()
+  check_work(settings)
+  evaluates = settings.do_eval or evaluates_while_training(settings)
   found = {}
   for kind, is_asked, names in (
-    ("train", FLAGS.do_train, ("train",)),
+    ("train", settings.do_train, ("train",)),
     ("eval", evaluates, ("dev", "valid", "val")),
-    ("predict", FLAGS.do_predict, ("test",)),
+    ("predict", settings.do_predict, ("test",)),
   ):
     if is_asked:
-      path = getattr(FLAGS, f"{kind}_file")
-      found[kind] = path or _find_data_file(kind, names, endings)
-  if not found:
-    raise ValueError(
-      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
-    )
+      path = getattr(settings, f"{kind}_file")
+      found[kind] = path or _find_data_file(
+        settings.data_dir, kind, names, endings
+      )
   return found
 
 
-def _find_data_file(kind, names, endings) -> str:
-  if not FLAGS.data_dir:
+def _find_data_file(folder, kind, names, endings) -> str:
+  if not folder:
     raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
   candidates = [
-    os.path.join(FLAGS.data_dir, name + ending)
-    for name in names
-    for ending in endings
+    os.path.join(folder, name + ending) for name in names for ending in endings
   ]
   found = list(filter(files.exists, candidates))
   if len(found) > 1:
     listing = " and ".join(map(os.path.basename, found))
-    raise ValueError(
-      f"--data_dir={FLAGS.data_dir}: holds {listing}; keep one of them"
-    )
+    raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
   if not found:
     raise ValueError(
-      f"--data_dir={FLAGS.data_dir}: no file for --do_{kind}; expected "
+      f"--data_dir={folder}: no file for --do_{kind}; expected "
       f"{' or '.join(names)}, ending in {', '.join(endings)}"
     )
   return found[0]
 
 
-class Run(Protocol):
-  """What `fine_tune` reads of a program's run."""
-
-  strategy: tf.distribute.Strategy
-  model: keras.Model
-  folder: str
-  seed: int
-
-
-class Split(Protocol):
-  """Data to train on."""
-
-  features: feature_files.FeatureFile
-
-  def describe(self, index: int) -> str:
-    """Says where an example, by its number from 0, is from."""
-
-
-def load_trained_weights(
-  folder: str, model: keras.Model, will_train: bool
-) -> int:
-  """Loads what fine-tuning starts from, or what it left.
-
-  Args:
-    folder: of the run.
-    model: whose weights to load.
-    will_train: whether the model is to be trained; if not, the best weights of
-      the run come before the newest, and none may be missing.
-
-  Returns:
-    The number of updates behind the weights.
+def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
+  """Makes the distribution strategy; call it before any tensor is made.
 
   Raises:
-    ValueError: the checkpoint does not fit the model, or none is there.
+    ValueError: there is no TPU, or it cannot open a path or be trained from
+      here.
   """
-  variables = loop.model_variables(model)
-  if will_train:
-    return models.load_weights(folder, variables)
-  step = model_selection.restore_best(folder, variables)
-  if step is not None:
-    print(f"weights from the best evaluation, at step {step}")
-    return step
-  if not checkpoints.latest_checkpoint(folder):
-    if not FLAGS.init_checkpoint:
-      raise ValueError(
-        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
-        "or --init_checkpoint with one"
-      )
-    prefix = models.find_init_checkpoint()
-    missing = set(variables) - set(checkpoints.read_shapes(prefix))
-    if not getattr(model, "uses_pooler", True):
-      missing = {name for name in missing if "/pooler/" not in name}
-    if missing:
-      raise ValueError(
-        f"--init_checkpoint={FLAGS.init_checkpoint} is not trained for this "
-        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
-      )
-  return models.load_weights(folder, variables)
-
-
-def check_tpu_flags() -> None:
-  """Refuses what a TPU of another machine cannot do.
-
-  Raises:
-    ValueError: it cannot open a path, or is to be trained.
-  """
-  devices.check_tpu_paths()
-  if FLAGS.do_train and devices.uses_tpu_elsewhere():
+  devices.check_tpu_paths(settings)
+  if settings.do_train and devices.uses_tpu_elsewhere(settings):
     raise ValueError(
       "--distribution=tpu: this program hands the training data to the TPU, "
       "which only one of the same machine can take: run on the TPU's own "
       "machine with --tpu_name=local"
     )
+  return devices.make_strategy(settings)
 
 
-def check_fine_tuning_flags(config: modeling.BertConfig) -> None:
+def check_fine_tuning_flags(
+  settings: flag_values.Settings, config: modeling.BertConfig
+) -> None:
   """Compares vocabulary, casing and lengths with the model.
 
   Raises:
     ValueError: they are of another model, or too long for this one.
   """
-  size = len(tokenization.load_vocab(FLAGS.vocab_file))
+  size = len(tokenization.load_vocab(settings.vocab_file))
   # Configs may round the size up, to a multiple of 128 at most.
   if not size <= config.vocab_size < size + 128:
     raise ValueError(
-      f"--vocab_file={FLAGS.vocab_file} has {size} tokens, the vocab_size of "
-      f"--bert_config_file={FLAGS.bert_config_file} is {config.vocab_size}: "
-      "they are of different models"
+      f"--vocab_file={settings.vocab_file} has {size} tokens, the vocab_size "
+      f"of --bert_config_file={settings.bert_config_file} is "
+      f"{config.vocab_size}: they are of different models"
     )
-  if FLAGS.max_seq_length > config.max_position_embeddings:
+  if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
-      f"--max_seq_length={FLAGS.max_seq_length} is above the config's "
+      f"--max_seq_length={settings.max_seq_length} is above the config's "
       f"max_position_embeddings of {config.max_position_embeddings}"
     )
   tokenization.validate_case_matches_checkpoint(
-    FLAGS.do_lower_case, FLAGS.init_checkpoint
+    settings.do_lower_case, settings.init_checkpoint
   )
 
 
-def evaluates_while_training() -> bool:
+def evaluates_while_training(settings: flag_values.Settings) -> bool:
   """Tells whether training is interrupted by evaluations."""
   return bool(
-    FLAGS.do_train and (FLAGS.eval_every_steps or FLAGS.eval_every_epochs)
+    settings.do_train
+    and (settings.eval_every_steps or settings.eval_every_epochs)
   )
 
 
-def batch_order(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
+def batch_order(
+  settings: flag_values.Settings, lengths: np.ndarray, batch_size: int
+) -> list[np.ndarray]:
   """Returns the batches to predict rows in, by their indices.
 
   Args:
+    settings: of the program.
     lengths: int [N], tokens of each row.
     batch_size: rows of --max_seq_length per batch; of shorter rows, more.
   """
-  if is_static():
+  if is_static(settings):
     return feature_files.equal_batches(len(lengths), batch_size)
   return feature_files.batches_by_tokens(
-    lengths, batch_size * FLAGS.max_seq_length
+    lengths, batch_size * settings.max_seq_length
   )
 
 
-def is_static() -> bool:
+def is_static(settings: flag_values.Settings) -> bool:
   """Tells whether all batches have to be of one shape."""
-  return FLAGS.pad_to_max_length or devices.uses_tpu()
+  return settings.pad_to_max_length or devices.uses_tpu(settings)
 
 
-def best_metric(default: str, known: Iterable[str]) -> str:
+def best_metric(
+  settings: flag_values.Settings, default: str, known: Iterable[str]
+) -> str:
   """Returns the name of the score that decides which weights are best.
 
   Args:
+    settings: of the program.
     default: without --best_metric; without "eval_".
     known: the scores there are, likewise.
 
   Raises:
     ValueError: there is no such score.
   """
-  name = (FLAGS.best_metric or default).removeprefix("eval_")
+  name = (settings.best_metric or default).removeprefix("eval_")
   known = list(known)
   if name not in known:
     raise ValueError(
@@ -301,90 +283,304 @@ def best_metric(default: str, known: Iterable[str]) -> str:
   return f"eval_{name}"
 
 
-def model_settings(**others: Any) -> dict[str, Any]:
-  """Returns what a model is bound to: its tokens, and what a program adds."""
-  return {
-    **others,
-    "do_lower_case": FLAGS.do_lower_case,
-    "vocab_file_sha256": files.hash_file(FLAGS.vocab_file),
-  }
+def labels_file(folder: str) -> str:
+  """Returns where a run keeps the labels of its model."""
+  return os.path.join(folder, "labels.txt")
 
 
-def _training_settings(split, names):
-  """Returns what must not change when training goes on."""
-  names = (
-    "train_batch_size",
-    "learning_rate",
-    "warmup_proportion",
-    "layerwise_lr_decay",
-    "freeze_layers",
-    *names,
-  )
-  return {
-    "training_features": split.features.key,
-    **{name: getattr(FLAGS, name) for name in names},
-  }
+class Split(Protocol):
+  """The features of one set of examples."""
+
+  key: str  # A digest of all that shapes the features.
+  features: feature_files.FeatureFile  # May be made when it is first asked for.
+  layout: feature_files.Layout
+
+  def describe(self, index: int) -> str:
+    """Says where an example, by its number from 0, is from."""
 
 
-def check_model_settings(folder: str, settings: dict[str, Any]) -> None:
-  """Compares `model_settings` with those of the runs in a folder.
+class Inputs(NamedTuple):
+  """The data of a run and what its model is bound to."""
 
-  Raises:
-    ValueError: naming what differs.
-  """
-  models.check_settings(_settings_file(folder), settings)
-
-
-def check_training_settings(
-  folder: str, split: Split | None, *names: str
-) -> None:
-  """Compares data and flags with those of a training to go on with.
-
-  Args:
-    folder: of the run.
-    split: what is to be trained on; None checks nothing.
-    names: of flags of this program that have a part in it.
-
-  Raises:
-    ValueError: naming what differs.
-  """
-  if split and checkpoints.latest_checkpoint(folder):
-    settings = _training_settings(split, names)
-    models.check_settings(_training_file(folder), settings)
+  settings: Any  # What shapes the features: the frozen dataclass of a task.
+  metric: str  # Decides which weights are best; from `best_metric`.
+  # Later runs in the output folder must agree with this, as JSON values ...
+  model_settings: Mapping[str, Any]
+  train: Split | None = None  # None or (): not asked for.
+  eval: Sequence[Split] = ()  # The first is that of evaluations in training.
+  predict: Sequence[Split] = ()
+  labels: Sequence[str] = ()  # In the order of the outputs; none: ().
+  # ... and those that resume a training with this, too.
+  training_settings: Mapping[str, Any] = types.MappingProxyType({})
+  # What predictions depend on besides the weights and --max_seq_length.
+  prediction_settings: Mapping[str, Any] = types.MappingProxyType({})
 
 
-def write_settings(
-  folder: str,
-  config: modeling.BertConfig,
+@dataclasses.dataclass
+class Run:
+  """A model and its data, ready to train and predict; `open_run` makes it."""
+
+  settings: flag_values.Settings
+  strategy: tf.distribute.Strategy
+  config: modeling.BertConfig
+  inputs: Inputs
+  model: keras.Model
+  predictor: prediction.Predictor
+  private: str  # A local folder of this worker alone.
+  step: int  # The number of updates behind the weights.
+
+  @property
+  def folder(self) -> str:
+    """The output folder."""
+    return self.settings.output_dir
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this worker is the one that writes to the output folder."""
+    return self.strategy.extended.should_checkpoint
+
+  def parser(self, split: Split) -> Callable[[tf.Tensor], loop.Features]:
+    """Returns the function from serialized rows, string [B], to features."""
+    return feature_files.make_parser(
+      split.layout,
+      self.config.vocab_size,
+      self.config.type_vocab_size,
+      is_static(self.settings),
+    )
+
+  def batch_order(self, split: Split, batch_size: int) -> list[np.ndarray]:
+    """Returns the batches to predict a split in; see `batch_order`."""
+    return batch_order(self.settings, split.features.lengths, batch_size)
+
+  def predict(self, split: Split, batch_size: int) -> dict[str, np.ndarray]:
+    """Returns what the model predicts for the rows of a split, in order.
+
+    Args:
+      split: the rows.
+      batch_size: rows of --max_seq_length per batch; of shorter rows, more.
+    """
+    return feature_files.predict(
+      self.predictor,
+      split.features,
+      self.batch_order(split, batch_size),
+      self.parser(split),
+    )
+
+  def train(
+    self, loss_fn: loop.LossFn, evaluate: Callable[[], Mapping[str, float]]
+  ) -> None:
+    """Trains or resumes; restores the best weights if any were kept.
+
+    SIGINT and SIGTERM end the program with 128 and their number, after saving.
+
+    Args:
+      loss_fn: see `loop.train`.
+      evaluate: scores the model on the evaluation data.
+
+    Raises:
+      ValueError: there is less than a batch to train on.
+    """
+    settings, split = self.settings, self.inputs.train
+    num_rows, batch_size = len(split.features), settings.train_batch_size
+    plan = _make_plan(settings, num_rows)
+    history = self._make_history()
+    with self.strategy.scope():
+      optimizer = optimization.create_optimizer(
+        self.model.trainable_variables,
+        settings.learning_rate,
+        plan.num_train_steps,
+        int(plan.num_train_steps * settings.warmup_proportion),
+        settings.layerwise_lr_decay,
+        _freeze_layers(settings.freeze_layers),
+        num_rows / batch_size,
+      )
+    self.step, interrupted_by = loop.train(
+      self.strategy,
+      self.model,
+      optimizer,
+      loss_fn,
+      feature_files.training_source(
+        split.features,
+        self.parser(split),
+        batch_size,
+        settings.seed,
+        split.describe,
+      ),
+      plan,
+      lambda step: evaluate(),
+      history,
+    )
+    if interrupted_by:
+      sys.exit(128 + interrupted_by)
+    if history:
+      self._restore_best(history)
+
+  def _make_history(self):
+    if not evaluates_while_training(self.settings):
+      return None
+    return model_selection.History(
+      self.folder,
+      self.inputs.metric,
+      self.settings.early_stopping_patience,
+      writes=self.is_chief,
+    )
+
+  def _restore_best(self, history):
+    loop.wait_for_workers(self.strategy)
+    best = model_selection.restore_best(
+      self.folder, loop.model_variables(self.model)
+    )
+    if best is not None:
+      print(f"weights from the best evaluation: {history.summary()}")
+      self.step = best
+
+
+@contextlib.contextmanager
+def open_run(
+  settings: flag_values.Settings,
   strategy: tf.distribute.Strategy,
-  of_model: dict[str, Any],
-  split: Split | None,
-  *names: str,
-  of_prediction: Mapping[str, Any],
-) -> None:
-  """Leaves in the run's folder what later runs in it must agree with.
+  open_inputs: Callable[[flag_values.Settings, str], Inputs],
+  create_model: Callable[[modeling.BertConfig, Inputs, str], keras.Model],
+  predict: Callable[[keras.Model, loop.Features], dict[str, tf.Tensor]],
+) -> Iterator[Run]:
+  """Claims the output folder, reads all data and makes a model of it.
+
+  Nothing is written to the folder of another model or training, and no model is
+  made before all data has been read and checked. In the end it waits for the
+  other workers, which need this one until then.
 
   A run that trains also leaves what its predictions depend on besides the
   weights, so that export_saved_model.py can answer as the run does.
 
   Args:
-    folder: of the run.
-    config: of the model.
-    strategy: only its chief writes.
-    of_model: from `model_settings`.
-    split, names: see `check_training_settings`.
-    of_prediction: flags of this program that change predictions, besides
-      --max_seq_length.
+    settings: of the program; the run is that of its output_dir and seed.
+    strategy: from `make_strategy`; several runs may share it.
+    open_inputs: finds the data; takes the settings and a local folder for
+      feature files.
+    create_model: makes the model of a config and inputs, in a Keras dtype
+      policy, with random weights.
+    predict: what the model predicts; see `prediction.Predictor`.
+
+  Raises:
+    ValueError: flags, data, folder or checkpoint do not fit each other.
   """
-  models.write_config(folder, config, strategy)
-  if not strategy.extended.should_checkpoint:
-    return
-  models.write_settings(_settings_file(folder), of_model)
-  if split:
-    settings = _training_settings(split, names)
-    models.write_settings(_training_file(folder), settings)
-    settings = {"max_seq_length": FLAGS.max_seq_length, **of_prediction}
-    models.write_settings(os.path.join(folder, "prediction.json"), settings)
+  config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+  check_fine_tuning_flags(settings, config)
+  models.claim_output_dir(settings.output_dir, config)
+  with models.private_folder(settings.output_dir, strategy) as private:
+    inputs = open_inputs(settings, private)
+    _check_settings(settings, inputs)
+    _make_features(inputs)
+    keras.utils.set_random_seed(settings.seed % 2**32)
+    with strategy.scope():
+      model = create_model(config, inputs, devices.compute_dtype(settings))
+    run = Run(
+      settings,
+      strategy,
+      config,
+      inputs,
+      model,
+      prediction.Predictor(strategy, model, predict),
+      private,
+      load_trained_weights(settings, model),
+    )
+    models.write_config(run.folder, config, strategy)
+    if run.is_chief:
+      _write_settings(settings, inputs)
+    yield run
+    loop.wait_for_workers(strategy)
+
+
+def _make_features(inputs) -> list[feature_files.FeatureFile]:
+  """Opens all features, made now if need be, which checks every row."""
+  splits = [inputs.train, *inputs.eval, *inputs.predict]
+  return [split.features for split in filter(None, splits)]
+
+
+def load_trained_weights(
+  settings: flag_values.Settings, model: keras.Model
+) -> int:
+  """Loads what fine-tuning starts from, or what it left.
+
+  With --do_train that is the newest checkpoint in the output folder, else
+  --init_checkpoint. Without, the best weights of the run come before the
+  newest, and none may be missing.
+
+  Returns:
+    The number of updates behind the weights.
+
+  Raises:
+    ValueError: the checkpoint does not fit the model, or none is there.
+  """
+  folder, variables = settings.output_dir, loop.model_variables(model)
+  if settings.do_train:
+    return models.load_weights(settings, variables)
+  step = model_selection.restore_best(folder, variables)
+  if step is not None:
+    print(f"weights from the best evaluation, at step {step}")
+    return step
+  if not checkpoints.latest_checkpoint(folder):
+    if not settings.init_checkpoint:
+      raise ValueError(
+        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
+        "or --init_checkpoint with one"
+      )
+    prefix = models.find_init_checkpoint(settings)
+    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    if not getattr(model, "uses_pooler", True):
+      missing = {name for name in missing if "/pooler/" not in name}
+    if missing:
+      raise ValueError(
+        f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
+        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
+      )
+  return models.load_weights(settings, variables)
+
+
+def _check_settings(settings, inputs):
+  """Compares a run with the earlier ones in its folder, before any work."""
+  folder = settings.output_dir
+  models.check_settings(_settings_file(folder), _of_model(settings, inputs))
+  if inputs.train and checkpoints.latest_checkpoint(folder):
+    of_training = _of_training(settings, inputs)
+    models.check_settings(_training_file(folder), of_training)
+
+
+def _write_settings(settings, inputs):
+  """Leaves in the run's folder what later runs in it must agree with.
+
+  A run that trains also leaves what its predictions depend on besides the
+  weights, so that export_saved_model.py can answer as the run does.
+  """
+  folder = settings.output_dir
+  models.write_settings(_settings_file(folder), _of_model(settings, inputs))
+  if inputs.train:
+    of_training = _of_training(settings, inputs)
+    models.write_settings(_training_file(folder), of_training)
+    of_prediction = {
+      "max_seq_length": settings.max_seq_length,
+      **inputs.prediction_settings,
+    }
+    path = os.path.join(folder, "prediction.json")
+    models.write_settings(path, of_prediction)
+  if inputs.labels:
+    label_files.write(labels_file(folder), inputs.labels)
+
+
+def _of_model(settings, inputs) -> dict[str, Any]:
+  return {
+    **inputs.model_settings,
+    "do_lower_case": settings.do_lower_case,
+    "vocab_file_sha256": files.hash_file(settings.vocab_file),
+  }
+
+
+def _of_training(settings, inputs) -> dict[str, Any]:
+  return {
+    "training_features": inputs.train.key,
+    **{name: getattr(settings, name) for name in _TRAINING_FLAGS},
+    **inputs.training_settings,
+  }
 
 
 def _settings_file(folder):
@@ -395,63 +591,8 @@ def _training_file(folder):
   return os.path.join(folder, "training.json")
 
 
-def fine_tune(
-  run: Run,
-  loss_fn: loop.LossFn,
-  split: Split,
-  parse: Callable[[tf.Tensor], loop.Features],
-  metric: str,
-  evaluate: Callable[[int], Mapping[str, float]],
-) -> loop.TrainingResult:
-  """Trains as the flags say, and restores the best weights if some are.
-
-  Args:
-    run: the model, and where to leave its checkpoints.
-    loss_fn: see `loop.train`.
-    split: what to train on.
-    parse: from its serialized rows, string [B], to features.
-    metric: decides which weights are best; from `best_metric`.
-    evaluate: scores the model at a step.
-
-  Returns:
-    The `loop.TrainingResult`; its step is that of the weights.
-
-  Raises:
-    ValueError: not one batch is to be trained on.
-  """
-  num_rows, batch_size = len(split.features), FLAGS.train_batch_size
-  plan = _make_plan(run.folder, num_rows, run.seed)
-  history = _make_history(run, metric)
-  with run.strategy.scope():
-    optimizer = optimization.create_optimizer(
-      run.model.trainable_variables,
-      FLAGS.learning_rate,
-      plan.num_train_steps,
-      int(plan.num_train_steps * FLAGS.warmup_proportion),
-      FLAGS.layerwise_lr_decay,
-      _freeze_layers(),
-      num_rows / batch_size,
-    )
-  source = feature_files.training_source(
-    split.features, parse, batch_size, run.seed, split.describe
-  )
-  result = loop.train(
-    run.strategy, run.model, optimizer, loss_fn, source, plan, evaluate, history
-  )
-  if not history or result.signal:
-    return result
-  loop.wait_for_workers(run.strategy)
-  best = model_selection.restore_best(
-    run.folder, loop.model_variables(run.model)
-  )
-  if best is None:
-    return result
-  print(f"weights from the best evaluation: {history.summary()}")
-  return result._replace(step=best)
-
-
-def _make_plan(folder, num_rows, seed):
-  batch_size, epochs = FLAGS.train_batch_size, FLAGS.num_train_epochs
+def _make_plan(settings, num_rows) -> loop.TrainingPlan:
+  batch_size, epochs = settings.train_batch_size, settings.num_train_epochs
   # Truncated, and in this order of operations: the original's.
   num_train_steps = int(num_rows / batch_size * epochs)
   if not num_train_steps:
@@ -459,29 +600,14 @@ def _make_plan(folder, num_rows, seed):
       f"{num_rows} training examples are less than one batch in "
       f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
     )
-  every = FLAGS.eval_every_steps
-  if FLAGS.eval_every_epochs:
-    every = max(1, round(num_rows / batch_size * FLAGS.eval_every_epochs))
-  return dataclasses.replace(
-    models.training_plan(folder, num_train_steps),
-    eval_every_steps=every,
-    seed=seed,
-  )
+  plan = models.training_plan(settings, num_train_steps)
+  if not settings.eval_every_epochs:
+    return plan
+  every = max(1, round(num_rows / batch_size * settings.eval_every_epochs))
+  return dataclasses.replace(plan, eval_every_steps=every)
 
 
-def _make_history(run, metric):
-  if not evaluates_while_training():
-    return None
-  return model_selection.History(
-    run.folder,
-    metric,
-    FLAGS.early_stopping_patience,
-    writes=run.strategy.extended.should_checkpoint,
-  )
-
-
-def _freeze_layers() -> int | str:
-  value = FLAGS.freeze_layers
+def _freeze_layers(value: str) -> int | str:
   if value == "gradual":
     return value
   if not value.isdecimal():

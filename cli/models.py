@@ -11,10 +11,20 @@ from typing import Any
 
 from absl import flags
 
+from cli import flag_values
 from cli import program
 from data import files
 
-FLAGS = flags.FLAGS
+# Settings that are digests of files, and what to say when they differ.
+_DIGESTS = {
+  "vocab_file_sha256": "the vocabulary was another",
+  "training_features": (
+    "the training data, or a flag that shapes its features, was another"
+  ),
+  "evaluation_features": (
+    "the evaluation data, or a flag that shapes its features, was another"
+  ),
+}
 
 
 def define_model_flags() -> None:
@@ -182,7 +192,8 @@ def claim_output_dir(folder: str, config) -> None:
         f"{k}: {other[k]}, not {fields[k]}" for k in differing
       )
       raise ValueError(
-        f"--output_dir={folder} belongs to another model ({listing})"
+        f"--output_dir={folder} belongs to another model ({listing}): choose "
+        f"another folder, or pass --bert_config_file={path}"
       )
 
 
@@ -205,15 +216,25 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
     earlier = json.loads("\n".join(files.read_lines(path)))
   except ValueError as error:
     raise ValueError(f"{path}: not a JSON file: {error}") from None
-  differing = [k for k in settings if earlier.get(k) != settings[k]]
+  settings = json.loads(json.dumps(settings))  # Tuples become lists.
+  # What an older version of the program did not record is not compared.
+  both = filter(earlier.__contains__, settings)
+  differing = [name for name in both if earlier[name] != settings[name]]
   if differing:
     listing = ", ".join(
-      f"{k}: {earlier.get(k)}, not {settings[k]}" for k in differing
+      _DIGESTS.get(k) or f"{k}: {_show(earlier[k])}, not {_show(settings[k])}"
+      for k in differing
     )
     raise ValueError(
       f"{path}: the runs in this folder had other settings ({listing}); use "
       "them again or choose another --output_dir"
     )
+
+
+def _show(value: Any) -> str:
+  if isinstance(value, list):
+    return ",".join(map(str, value)) or "none"
+  return "none" if value is None else str(value)
 
 
 def write_settings(path: str, settings: dict[str, Any]) -> None:
@@ -225,7 +246,7 @@ def _config_path(folder: str) -> str:
   return os.path.join(folder, "bert_config.json")
 
 
-def find_init_checkpoint() -> str:
+def find_init_checkpoint(settings: flag_values.Settings) -> str:
   """Finds the checkpoint that --init_checkpoint means.
 
   Raises:
@@ -236,28 +257,32 @@ def find_init_checkpoint() -> str:
   from weights import checkpoints
   from weights import huggingface
 
-  prefix = checkpoints.find_checkpoint(FLAGS.init_checkpoint)
+  prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
   if huggingface.is_folder(prefix):
     # What no shape of a variable shows.
     path = os.path.join(prefix, huggingface.CONFIG)
     theirs = modeling.BertConfig.from_json_file(path)
-    ours = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
+    ours = modeling.BertConfig.from_json_file(settings.bert_config_file)
     for name in ("num_attention_heads", "hidden_act"):
       expected, found = getattr(theirs, name), getattr(ours, name)
       known = modeling.ACTIVATIONS
       if known.get(expected, expected) != known.get(found, found):
         raise ValueError(
-          f"--bert_config_file={FLAGS.bert_config_file}: {name} is {found!r}, "
-          f"that of --init_checkpoint is {expected!r}: pass {path}"
+          f"--bert_config_file={settings.bert_config_file}: {name} is "
+          f"{found!r}, that of --init_checkpoint is {expected!r}: pass {path}"
         )
   return prefix
 
 
-def load_weights(folder: str, variables) -> int:
-  """Loads the newest checkpoint of a folder, or else --init_checkpoint.
+def load_weights(settings: flag_values.Settings, variables) -> int:
+  """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
   What only a head has may be missing from --init_checkpoint, and what only
   another head has is passed over; both are printed.
+
+  Args:
+    settings: of the program.
+    variables: of the model, by name.
 
   Returns:
     The number of updates behind the weights; 0 for --init_checkpoint.
@@ -267,14 +292,15 @@ def load_weights(folder: str, variables) -> int:
   """
   from weights import checkpoints
 
+  folder = settings.output_dir
   step = checkpoints.restore(folder, variables)
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
-  if not FLAGS.init_checkpoint:
+  if not settings.init_checkpoint:
     print("no checkpoint given: the weights are random")
     return 0
-  prefix = find_init_checkpoint()
+  prefix = find_init_checkpoint(settings)
   # Hugging Face stores no pooler with a head that does not use it.
   loaded = checkpoints.load(
     prefix,
@@ -305,22 +331,12 @@ def private_folder(folder: str, strategy) -> Iterator[str]:
       yield temporary
 
 
-def training_plan(folder: str, num_train_steps: int):
-  """Makes the `loop.TrainingPlan` of the flags."""
+def training_plan(settings: flag_values.Settings, num_train_steps: int):
+  """Makes the `loop.TrainingPlan` of the settings."""
   from training import loop
 
-  return loop.TrainingPlan(
-    output_dir=folder,
-    num_train_steps=num_train_steps,
-    train_batch_size=FLAGS.train_batch_size,
-    gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
-    save_checkpoints_steps=FLAGS.save_checkpoints_steps,
-    keep_checkpoint_max=FLAGS.keep_checkpoint_max,
-    eval_every_steps=FLAGS.eval_every_steps,
-    iterations_per_loop=FLAGS.iterations_per_loop,
-    seed=FLAGS.seed,
-    recompute=FLAGS.recompute,
-    max_seq_length=FLAGS.max_seq_length,
+  return flag_values.fill(
+    loop.TrainingPlan, settings, num_train_steps=num_train_steps
   )
 
 

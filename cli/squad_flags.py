@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import json
 import os
 import sys
-from typing import NamedTuple
 
 from absl import flags
 import numpy as np
@@ -18,7 +17,6 @@ from cli import devices
 from cli import fine_tuning
 from cli import models
 from data import files
-from inputs import feature_files
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_inputs
@@ -99,15 +97,6 @@ def _define_choices():
   )
 
 
-class Inputs(NamedTuple):
-  """The data that the flags ask for; None for what they do not."""
-
-  settings: squad_features.Settings
-  train: squad_inputs.Split | None
-  eval: squad_inputs.Split | None
-  predict: squad_inputs.Split | None
-
-
 def check_flags() -> None:
   """Finds what contradicts itself before any work.
 
@@ -140,7 +129,7 @@ def check_flags() -> None:
 
 
 def _evaluates():
-  return fine_tuning.evaluates_while_training()
+  return fine_tuning.evaluates_while_training(FLAGS)
 
 
 def settings() -> squad_features.Settings:
@@ -155,18 +144,16 @@ def settings() -> squad_features.Settings:
   )
 
 
-def open_inputs(folder: str, private: str) -> Inputs:
+def open_inputs(flag_settings, private: str) -> fine_tuning.Inputs:
   """Makes and opens the features that the flags ask for.
 
   Args:
-    folder: of the run.
+    flag_settings: of the program.
     private: see `models.private_folder`.
 
   Raises:
-    ValueError: a file is wrong, or the run's folder is that of another
-      vocabulary or training data.
+    ValueError: a file is wrong.
   """
-  fine_tuning.check_model_settings(folder, _model_settings())
   shape = settings()
 
   def open_split(kind, path):
@@ -177,7 +164,6 @@ def open_inputs(folder: str, private: str) -> Inputs:
   train = evaluated = predicted = None
   if FLAGS.do_train:
     train = open_split("train", FLAGS.train_file)
-    fine_tuning.check_training_settings(folder, train)
   if FLAGS.do_predict:
     predicted = open_split("eval", FLAGS.predict_file)
   if _evaluates() or (FLAGS.do_predict and is_automatic() and FLAGS.eval_file):
@@ -186,26 +172,18 @@ def open_inputs(folder: str, private: str) -> Inputs:
     evaluated = predicted if is_same else open_split("dev", path)
     if not evaluated.is_labelled:
       raise ValueError(f"{path}: not all questions have answers to evaluate on")
-  return Inputs(shape, train, evaluated, predicted)
-
-
-def _model_settings():
-  return fine_tuning.model_settings(
-    problem="question_answering",
-    # A model that never learned to leave padding alone would choose it.
-    padding_competes=FLAGS.padding_competes,
-  )
-
-
-def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
-  """Leaves in the run's folder what later runs in it must agree with."""
-  fine_tuning.write_settings(
-    folder,
-    config,
-    strategy,
-    _model_settings(),
-    inputs.train,
-    of_prediction={
+  return fine_tuning.Inputs(
+    shape,
+    best_metric(),
+    {
+      "problem": "question_answering",
+      # A model that never learned to leave padding alone would choose it.
+      "padding_competes": FLAGS.padding_competes,
+    },
+    train,
+    [evaluated] if evaluated else [],
+    [predicted] if predicted else [],
+    prediction_settings={
       "doc_stride": FLAGS.doc_stride,
       "max_query_length": FLAGS.max_query_length,
       "n_best_size": FLAGS.n_best_size,
@@ -217,25 +195,6 @@ def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
   )
 
 
-def batch_order(split: squad_inputs.Split) -> list[np.ndarray]:
-  """Returns the batches to predict windows in, by their indices."""
-  lengths, batch_size = split.features.lengths, FLAGS.predict_batch_size
-  if FLAGS.padding_competes:
-    return feature_files.equal_batches(len(lengths), batch_size)
-  return fine_tuning.batch_order(lengths, batch_size)
-
-
-def make_parser(config, is_training: bool):
-  """Returns the function from serialized rows to features."""
-  return squad_inputs.make_parser(
-    settings(),
-    is_training,
-    config.vocab_size,
-    config.type_vocab_size,
-    is_static=FLAGS.padding_competes or fine_tuning.is_static(),
-  )
-
-
 def best_metric() -> str:
   """Returns the score that decides which weights are best."""
   default, known = "f1", ["exact_match", "f1"]
@@ -243,7 +202,7 @@ def best_metric() -> str:
     known += ["best_exact_match", "best_f1"]
   if is_automatic():
     default = "best_f1"
-  return fine_tuning.best_metric(default, known)
+  return fine_tuning.best_metric(FLAGS, default, known)
 
 
 def is_automatic() -> bool:
@@ -300,7 +259,7 @@ def score(
 def choose_threshold(
   folder: str,
   strategy,
-  inputs: Inputs,
+  inputs: fine_tuning.Inputs,
   evaluate: Callable[[squad_inputs.Split], Mapping[str, float]],
 ) -> float:
   """Returns the threshold of the flag, or the best one there is to be found.
@@ -317,12 +276,12 @@ def choose_threshold(
   """
   if not is_automatic():
     return fixed_threshold()
-  split = inputs.eval
+  [split] = inputs.eval or [None]
   if split is None:
     known = _read_threshold(folder)
     if known is not None:
       return known
-    split = inputs.predict
+    [split] = inputs.predict
   if not split.is_labelled:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --eval_file, with answers"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import os
-from typing import NamedTuple
 
 from absl import flags
 
@@ -84,22 +83,13 @@ def _define_feature_based_flags():
   )
 
 
-class Inputs(NamedTuple):
-  """The data that the flags ask for; None for what they do not."""
-
-  options: tagging_inputs.Options
-  train: tagging_inputs.Split | None
-  eval: tagging_inputs.Split | None
-  predict: tagging_inputs.Split | None
-
-
 def find_sources() -> dict[str, tagging.Source]:
   """Returns the files of each kind that the flags ask for.
 
   Raises:
     ValueError: one is missing, or its tags follow no scheme.
   """
-  paths = fine_tuning.find_data_files(_ENDINGS)
+  paths = fine_tuning.find_data_files(FLAGS, _ENDINGS)
   return {kind: _make_source(kind, path) for kind, path in paths.items()}
 
 
@@ -121,20 +111,20 @@ def _make_source(kind: str, path: str) -> tagging.Source:
 
 
 def open_inputs(
-  sources: dict[str, tagging.Source], folder: str, private: str
-) -> Inputs:
+  settings, private: str, sources: dict[str, tagging.Source]
+) -> fine_tuning.Inputs:
   """Makes and opens the features of files.
 
   Args:
+    settings: of the program.
     sources: from `find_sources`.
-    folder: of the run.
     private: see `models.private_folder`.
 
   Raises:
     ValueError: a file is wrong, or the run's folder is that of other labels,
       vocabulary or training data.
   """
-  labels, scheme = _choose_labels(sources.get("train"), folder)
+  labels, scheme = _choose_labels(sources.get("train"), settings.output_dir)
   options = tagging_inputs.Options(
     vocab_file=FLAGS.vocab_file,
     do_lower_case=FLAGS.do_lower_case,
@@ -143,20 +133,27 @@ def open_inputs(
     labels=tuple(labels),
     scheme=scheme,
   )
-  fine_tuning.check_model_settings(folder, _model_settings(scheme))
+  metric = best_metric(scheme)
   splits = {
     kind: tagging_inputs.open_split(kind, source, options, private)
     for kind, source in sources.items()
   }
-  fine_tuning.check_training_settings(folder, splits.get("train"))
-  return Inputs(options, *map(splits.get, ("train", "eval", "predict")))
+  return fine_tuning.Inputs(
+    options,
+    metric,
+    _model_settings(scheme),
+    splits.get("train"),
+    [splits["eval"]] if "eval" in splits else [],
+    [splits["predict"]] if "predict" in splits else [],
+    labels,
+  )
 
 
 def _choose_labels(
   train: tagging.Source | None, folder: str
 ) -> tuple[list[str], str]:
   """Returns the labels of a model and their scheme."""
-  path = _labels_file(folder)
+  path = fine_tuning.labels_file(folder)
   known = label_files.read(path) if files.exists(path) else None
   if train:
     scheme = tagging.label_scheme(train.scheme)
@@ -178,10 +175,6 @@ def _choose_labels(
   return known, tagging.scheme_of_labels(known)
 
 
-def _labels_file(folder):
-  return os.path.join(folder, "labels.txt")
-
-
 def _model_settings(scheme):
   feature_based = {}
   if FLAGS.feature_based:
@@ -189,30 +182,12 @@ def _model_settings(scheme):
       "feature_layers": FLAGS.feature_layers,
       "lstm_size": FLAGS.lstm_size,
     }
-  return fine_tuning.model_settings(
-    problem="tagging",
-    label_scheme=scheme,
-    feature_based=FLAGS.feature_based,
+  return {
+    "problem": "tagging",
+    "label_scheme": scheme,
+    "feature_based": FLAGS.feature_based,
     **feature_based,
-  )
-
-
-def write_settings(folder: str, config, strategy, inputs: Inputs) -> None:
-  """Leaves in the run's folder what later runs in it must agree with."""
-  settings = _model_settings(inputs.options.scheme)
-  fine_tuning.write_settings(
-    folder, config, strategy, settings, inputs.train, of_prediction={}
-  )
-  if strategy.extended.should_checkpoint:
-    label_files.write(_labels_file(folder), inputs.options.labels)
-
-
-def make_parser(options: tagging_inputs.Options, config: modeling.BertConfig):
-  """Returns the function from serialized rows to features."""
-  is_static = fine_tuning.is_static()
-  return tagging_inputs.make_parser(
-    options, config.vocab_size, config.type_vocab_size, is_static
-  )
+  }
 
 
 def best_metric(scheme: str) -> str:
@@ -222,7 +197,7 @@ def best_metric(scheme: str) -> str:
     ValueError: there is no such score.
   """
   known = tagging_results.metric_names(scheme)
-  return fine_tuning.best_metric(known[0], known)
+  return fine_tuning.best_metric(FLAGS, known[0], known)
 
 
 def make_feature_tagger(

@@ -34,8 +34,8 @@ def make_strategy() -> tf.distribute.Strategy:
       "host a part of the input, and pass --distribution=mirrored for all of "
       "its devices"
     )
-  devices.check_tpu_paths()
-  return devices.make_strategy(says_so=False)
+  devices.check_tpu_paths(FLAGS)
+  return devices.make_strategy(FLAGS, says_so=False)
 
 
 def read_config() -> modeling.BertConfig:
@@ -45,7 +45,7 @@ def read_config() -> modeling.BertConfig:
     ValueError: they do not fit.
   """
   config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(config)
+  fine_tuning.check_fine_tuning_flags(FLAGS, config)
   return config
 
 
@@ -66,7 +66,7 @@ def load_weights(
   Raises:
     ValueError: it does not fit.
   """
-  prefix = models.find_init_checkpoint()
+  prefix = models.find_init_checkpoint(FLAGS)
   if head:
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
     missing = sorted(name for name in missing if name.startswith(head))
@@ -78,14 +78,14 @@ def load_weights(
       )
   checkpoints.load(prefix, variables, optional)
   # The standard output may be the program's result.
-  print(f"weights from {prefix}, {devices.describe()}", file=sys.stderr)
+  print(f"weights from {prefix}, {devices.describe(FLAGS)}", file=sys.stderr)
 
 
 def batching() -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
-    lambda lengths: fine_tuning.batch_order(lengths, FLAGS.batch_size),
-    FLAGS.max_seq_length if fine_tuning.is_static() else None,
+    lambda lengths: fine_tuning.batch_order(FLAGS, lengths, FLAGS.batch_size),
+    FLAGS.max_seq_length if fine_tuning.is_static(FLAGS) else None,
   )
 
 

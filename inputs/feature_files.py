@@ -10,11 +10,11 @@ holds a key of all that shaped the file; one of another key is made again.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import functools
 import hashlib
 import json
 import os
+import types
 from typing import Any, NamedTuple
 import zipfile
 
@@ -355,40 +355,39 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
   return list(indices.reshape(-1, batch_size))
 
 
+class Layout(NamedTuple):
+  """What a row of a feature file holds besides its three inputs."""
+
+  shape: tuple[int, ...]  # Of input_ids, input_mask, segment_ids: (..., S).
+  per_token: tuple[str, ...] = ()  # Names of other integers of that shape.
+  others: records.Spec = types.MappingProxyType({})
+  limits: records.Limits = types.MappingProxyType({})  # Of other integers.
+
+
 def make_parser(
-  shape: Sequence[int],
-  vocab_size: int,
-  type_vocab_size: int,
-  is_static: bool,
-  *,
-  per_token: Sequence[str] = (),
-  spec: records.Spec | None = None,
-  limits: records.Limits | None = None,
+  layout: Layout, vocab_size: int, type_vocab_size: int, is_static: bool
 ) -> Callable[[tf.Tensor], loop.Features]:
   """Returns the function from serialized rows, string [B], to features.
 
   Args:
-    shape: of input_ids, input_mask and segment_ids in a row: [..., S].
+    layout: of the rows.
     vocab_size, type_vocab_size: the model's.
     is_static: whether to keep all padding.
-    per_token: names of other integers of that shape.
-    spec: the features besides.
-    limits: what other integers must stay below.
   """
-  per_token = ("input_ids", "input_mask", "segment_ids", *per_token)
-  integers = tf.io.FixedLenFeature(list(shape), tf.int64)
-  spec = {**dict.fromkeys(per_token, integers), **(spec or {})}
+  inputs = ("input_ids", "input_mask", "segment_ids", *layout.per_token)
+  integers = tf.io.FixedLenFeature(list(layout.shape), tf.int64)
+  spec = {**dict.fromkeys(inputs, integers), **layout.others}
   limits = {
     "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
     "segment_ids": records.Limit(
       type_vocab_size, "the config's type_vocab_size"
     ),
-    **(limits or {}),
+    **layout.limits,
   }
 
   def parse(serialized):
     features = records.parse_batch(serialized, spec, limits)
-    return features if is_static else trim(features, *per_token)
+    return features if is_static else trim(features, *inputs)
 
   return parse
 

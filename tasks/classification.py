@@ -285,6 +285,33 @@ def _make_splitter(
   return get_one if problem == "single_label" else get_several
 
 
+def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
+  """Returns the weight of each label in the loss, from --class_weights.
+
+  Args:
+    given: "balanced", or a number for each label; empty for equal weights.
+    counts: how often each label is in the training data.
+
+  Raises:
+    ValueError: the flag is no list of numbers, one for each label.
+  """
+  if list(given) == ["balanced"]:
+    # Every label then weighs as much as any other, and an example 1 on average.
+    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
+  if not given:
+    return [1.0] * len(counts)
+  try:
+    weights = [float(weight) for weight in given]
+  except ValueError:
+    weights = []
+  if len(weights) != len(counts) or not all(w >= 0 for w in weights):
+    raise ValueError(
+      f"--class_weights={','.join(given)}: expected 'balanced' or "
+      f"{len(counts)} numbers, one for each label"
+    )
+  return weights
+
+
 def _to_float(example: Example) -> float:
   if example.label is None:
     return 0.0

@@ -22,20 +22,19 @@ from inputs import feature_files
 from tasks import classification
 from tasks import classification_results
 import tokenization
-from training import prediction
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Settings:
   """What shapes the features besides the data."""
 
   vocab_file: str
   do_lower_case: bool
   max_seq_length: int
-  doc_stride: int | None  # None: long texts are cut.
+  doc_stride: int | None  # None: long texts are truncated.
   label_separator: str
   labels: tuple[str, ...]
   problem: str  # One of classification.PROBLEMS.
@@ -46,15 +45,67 @@ class Options:
     return max(1, len(self.labels))
 
 
-class Split(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Split:
   """The features of one set of examples."""
 
+  kind: str  # "train", "eval" or "predict".
   name: str  # Such as "matched".
   suffix: str  # What the names of files about it end in: "_mismatched".
   tables: tuple[classification.Table, ...]
-  features: feature_files.FeatureFile
-  problem: str  # One of classification.PROBLEMS.
-  has_labels: bool
+  settings: Settings
+  folder: str  # A local one, for the feature file.
+
+  @functools.cached_property
+  def key(self) -> str:
+    """A digest of all that shapes the features."""
+    settings = {
+      **dataclasses.asdict(self.settings),
+      "tables": [table._asdict() for table in self.tables],
+      "version": _FEATURES_VERSION,
+    }
+    paths = [self.settings.vocab_file, *(table.path for table in self.tables)]
+    return feature_files.make_key(settings, paths)
+
+  @functools.cached_property
+  def features(self) -> feature_files.FeatureFile:
+    """The feature file, made when it is first asked for if need be.
+
+    Raises:
+      ValueError: a row of the data is wrong.
+    """
+    path = os.path.join(self.folder, f"{self.kind}{self.suffix}.tf_record")
+    features, is_new = feature_files.open_or_make(
+      path,
+      self.key,
+      functools.partial(_make_rows, self.tables, self.settings),
+    )
+    facts = features.facts
+    windows = f" in {len(features):,} windows" * bool(self.settings.doc_stride)
+    print(
+      f"{self.kind} ({self.name}): {facts['examples']:,} examples{windows}, "
+      f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
+      f"cut to --max_seq_length={self.settings.max_seq_length}; "
+      f"{'wrote' if is_new else 'unchanged:'} {path}"
+    )
+    return features
+
+  @property
+  def layout(self) -> feature_files.Layout:
+    """What a row of the features holds."""
+    is_multi_label = self.settings.problem == "multi_label"
+    is_regression = self.settings.problem == "regression"
+    label_ids = tf.io.FixedLenFeature(
+      [self.settings.num_outputs if is_multi_label else 1],
+      tf.float32 if is_regression else tf.int64,
+    )
+    shape = (self.settings.max_seq_length,)
+    return feature_files.Layout(shape, others={"label_ids": label_ids})
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the labels of its examples are known."""
+    return self.features.facts["labelled"] > 0
 
   def examples(self) -> Iterator[classification.Example]:
     """Reads the examples again, from their files."""
@@ -69,6 +120,37 @@ class Split(NamedTuple):
     if self.tables[0].group is None:
       return []
     return [example.group or "" for example in self.examples()]
+
+
+def find_splits(
+  task: classification.Task, kind: str, settings: Settings, folder: str
+) -> tuple[Split, ...]:
+  """Returns the sets of examples of a kind that a task has.
+
+  Args:
+    task: what is to be learned.
+    kind: "train", "eval" or "predict".
+    settings: what shapes the features.
+    folder: a local one, for feature files.
+
+  Raises:
+    ValueError: the task has no such data.
+  """
+  sets = {
+    "train": [("train", task.train)] if task.train else [],
+    "eval": [(name, (table,)) for name, table in task.dev],
+    "predict": [(name, (table,)) for name, table in task.test],
+  }[kind]
+  if not sets:
+    raise ValueError(
+      f"--do_{kind}: the task has no such data; pass --{kind}_file or "
+      "--data_dir"
+    )
+  # The first one's files have the names of the original, which had only one.
+  return tuple(
+    Split(kind, name, f"_{name}" * (i > 0), tables, settings, folder)
+    for i, (name, tables) in enumerate(sets)
+  )
 
 
 def _read_tables(tables):
@@ -123,57 +205,15 @@ def choose_labels(
   )
 
 
-def open_split(
-  kind: str,
-  name: str,
-  suffix: str,
-  tables: tuple[classification.Table, ...],
-  options: Options,
-  folder: str,
-) -> Split:
-  """Opens the features of a set of examples, made now if need be.
-
-  Args:
-    kind: "train", "eval" or "predict".
-    name: of the set.
-    suffix: of the names of files about it.
-    tables: its files.
-    options: what else shapes the features.
-    folder: a local one, for the feature file.
-  """
-  path = os.path.join(folder, f"{kind}{suffix}.tf_record")
-  settings = {
-    **dataclasses.asdict(options),
-    "tables": [table._asdict() for table in tables],
-    "version": _FEATURES_VERSION,
-  }
-  paths = [options.vocab_file, *(table.path for table in tables)]
-  features, is_new = feature_files.open_or_make(
-    path,
-    feature_files.make_key(settings, paths),
-    functools.partial(_make_rows, tables, options),
-  )
-  facts = features.facts
-  windows = f" in {len(features):,} windows" if options.doc_stride else ""
-  print(
-    f"{kind} ({name}): {facts['examples']:,} examples{windows}, "
-    f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} cut "
-    f"to --max_seq_length={options.max_seq_length}; "
-    f"{'wrote' if is_new else 'unchanged:'} {path}"
-  )
-  has_labels = facts["labelled"] > 0
-  return Split(name, suffix, tables, features, options.problem, has_labels)
-
-
-def _make_rows(tables, options, facts: dict[str, Any]):
+def _make_rows(tables, settings, facts: dict[str, Any]):
   tokenizer = tokenization.FullTokenizer(
-    options.vocab_file, options.do_lower_case
+    settings.vocab_file, settings.do_lower_case
   )
   encode_label = classification.make_label_encoder(
-    options.labels, options.problem, options.label_separator
+    settings.labels, settings.problem, settings.label_separator
   )
   facts.update(examples=0, cut=0, labelled=0)
-  label_counts = np.zeros(max(1, len(options.labels)), np.int64)
+  label_counts = np.zeros(max(1, len(settings.labels)), np.int64)
 
   def count(examples):
     for example in examples:
@@ -185,26 +225,26 @@ def _make_rows(tables, options, facts: dict[str, Any]):
     count(_read_tables(tables)),
     tokenizer,
     encode_label,
-    options.max_seq_length,
-    options.doc_stride,
+    settings.max_seq_length,
+    settings.doc_stride,
   )
   last = -1
   for feature in features:
     is_new = feature.example_index != last  # Else another window of it.
     last = feature.example_index
     facts["cut"] += feature.was_cut and is_new
-    if options.problem == "single_label":
+    if settings.problem == "single_label":
       label_counts[feature.label] += 1
-    elif options.problem == "multi_label":
+    elif settings.problem == "multi_label":
       label_counts += feature.label
-    serialized = classification.encode_feature(feature, options.max_seq_length)
+    serialized = classification.encode_feature(feature, settings.max_seq_length)
     yield feature_files.Row(
       serialized, len(feature.input_ids), feature.example_index
     )
   facts["label_counts"] = label_counts.tolist()
   # An example of several labels may as well have none.
   is_partial = 0 < facts["labelled"] < facts["examples"]
-  if is_partial and options.problem != "multi_label":
+  if is_partial and settings.problem != "multi_label":
     raise ValueError(
       f"{', '.join(table.path for table in tables)}: only {facts['labelled']} "
       f"of {facts['examples']} examples have a label"
@@ -218,114 +258,50 @@ class Outputs(NamedTuple):
   targets: np.ndarray  # See classification_results; zeros where not known.
 
 
-class Inputs:
-  """All data of a run, found, read and checked before any work.
-
-  Attributes:
-    task: what is to be learned.
-    options: what shapes the features.
-    train: the training data, None if not asked for.
-    eval, predict: the sets to evaluate and to predict, likewise.
-  """
-
-  def __init__(
-    self,
-    task: classification.Task,
-    options: Options,
-    folder: str,
-    kinds: Sequence[str],
-  ):
-    """Opens the splits of some kinds.
-
-    Args:
-      task: what is to be learned.
-      options: what shapes the features.
-      folder: a local one, for feature files.
-      kinds: any of "train", "eval" and "predict".
-
-    Raises:
-      ValueError: the task has no such data, or a row of it is wrong.
-    """
-    self.task, self.options = task, options
-    self.train: Split | None = None
-    self.eval: list[Split] = []
-    self.predict: list[Split] = []
-    if "train" in kinds:
-      tables = _required(task.train, "do_train", "train_file")
-      self.train = open_split("train", "train", "", tables, options, folder)
-    if "eval" in kinds:
-      sets = _required(task.dev, "do_eval", "eval_file")
-      self.eval = _open_sets("eval", sets, options, folder)
-    if "predict" in kinds:
-      sets = _required(task.test, "do_predict", "predict_file")
-      self.predict = _open_sets("predict", sets, options, folder)
-
-
-def _required(sets, do_flag, file_flag):
-  if not sets:
-    raise ValueError(
-      f"--{do_flag}: the task has no such data; pass --{file_flag} or "
-      "--data_dir"
-    )
-  return sets
-
-
-def _open_sets(kind, sets, options, folder):
-  # The first one's files have the names of the original, which had only one.
-  return [
-    open_split(kind, name, f"_{name}" * (i > 0), (table,), options, folder)
-    for i, (name, table) in enumerate(sets)
-  ]
-
-
-def make_parser(
-  options: Options, vocab_size: int, type_vocab_size: int, is_static: bool
-):
-  """Returns the function from serialized rows, string [B], to features.
-
-  Args:
-    options: what the rows were made with.
-    vocab_size, type_vocab_size: the model's.
-    is_static: whether to keep all padding.
-  """
-  is_multi_label = options.problem == "multi_label"
-  is_regression = options.problem == "regression"
-  label_ids = tf.io.FixedLenFeature(
-    [options.num_outputs if is_multi_label else 1],
-    tf.float32 if is_regression else tf.int64,
-  )
-  return feature_files.make_parser(
-    [options.max_seq_length],
-    vocab_size,
-    type_vocab_size,
-    is_static,
-    spec={"label_ids": label_ids},
-  )
-
-
-def predict_split(
-  predictor: prediction.Predictor,
-  split: Split,
-  parse,
-  order: list[np.ndarray],
-  pooling: str,
+def pool_outputs(
+  split: Split, results: dict[str, np.ndarray], pooling: str
 ) -> Outputs:
-  """Computes the logits of every example, in the order of its files.
+  """Makes one row an example, in the order of the files.
 
   Args:
-    predictor: returns logits and label_ids.
-    split: what to predict.
-    parse: from `make_parser`.
-    order: the batches, by the indices of their rows.
+    split: what was predicted.
+    results: logits and label_ids of its rows, from the model.
     pooling: of the windows of a text, "mean" or "max".
   """
-  features = split.features
-  results = feature_files.predict(predictor, features, order, parse)
-  logits, labels = results["logits"], results["label_ids"]
-  targets = labels[np.flatnonzero(np.diff(features.examples, prepend=-1))]
-  if split.problem != "multi_label":
+  windows_of, targets = split.features.examples, results["label_ids"]
+  targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]
+  if split.settings.problem != "multi_label":
     targets = targets[:, 0]
   logits = classification_results.pool_windows(
-    logits, features.examples, pooling
+    results["logits"], windows_of, pooling
   )
   return Outputs(logits, targets)
+
+
+def write_answers(
+  folder: str,
+  split: Split,
+  answers: classification_results.Answers,
+  ending: str,
+) -> None:
+  """Writes the predictions of a split: the original's file, a readable one.
+
+  Args:
+    folder: of the run.
+    split: what was predicted.
+    answers: the predictions, a row an example.
+    ending: of the readable file, "tsv" or "jsonl".
+  """
+  path = os.path.join(folder, f"test_results{split.suffix}.tsv")
+  classification_results.write_test_results(path, answers.scores)
+  print(f"wrote {path}")
+  path = os.path.join(folder, f"predictions{split.suffix}.{ending}")
+  has_pairs = any(table.text_pair is not None for table in split.tables)
+  classification_results.write_predictions(
+    path,
+    split.examples(),
+    answers,
+    ["text_pair"] * has_pairs + ["label"] * split.is_labelled,
+    split.settings.label_separator,
+  )
+  print(f"wrote {path}")

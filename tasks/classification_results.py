@@ -7,6 +7,8 @@ Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import functools
+import itertools
 import json
 import os
 import sys
@@ -227,22 +229,34 @@ def write_scores(
       print(f"no {path}: {error}")
 
 
-def write_thresholds(
-  path: str, labels: Sequence[str], thresholds: np.ndarray
+def write_evaluation(
+  folder: str, suffix: str, scores: Scores, labels: Sequence[str]
 ) -> None:
-  """Writes the probability from which each label is predicted."""
-  values = dict(zip(labels, thresholds.tolist(), strict=True))
-  files.write_text(
-    path, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-  )
+  """Writes the scores of an evaluation, and the thresholds tuned on its data.
+
+  Args:
+    folder: of the run.
+    suffix: of the files of this set, such as "_mismatched".
+    scores: from `score`.
+    labels: [L], their names.
+  """
+  write_scores(folder, f"eval{suffix}", scores, labels)
+  if scores.thresholds is not None:
+    path = _thresholds_file(folder)
+    values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
+    files.write_text(
+      path, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    )
+    print(f"wrote {path}")
 
 
-def read_thresholds(path: str, labels: Sequence[str]) -> np.ndarray | None:
-  """Reads what `write_thresholds` wrote; None if there is no file.
+def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
+  """Reads the thresholds that an evaluation tuned; None if there are none.
 
   Raises:
-    ValueError: it is damaged, or of other labels.
+    ValueError: the file is damaged, or of other labels.
   """
+  path = _thresholds_file(folder)
   if not files.exists(path):
     return None
   try:
@@ -253,6 +267,10 @@ def read_thresholds(path: str, labels: Sequence[str]) -> np.ndarray | None:
       f"{path}: expected a number for each of the labels ({error!r}); evaluate "
       "again to write it anew"
     ) from None
+
+
+def _thresholds_file(folder):
+  return os.path.join(folder, "thresholds.json")
 
 
 def write_test_results(path: str, scores: np.ndarray) -> None:
@@ -271,10 +289,15 @@ class Answers(NamedTuple):
   problem: str
   thresholds: np.ndarray | None  # [L], for "multi_label".
 
-  def as_labels(self) -> list[str] | list[float]:
-    """Returns the label of each example; of a regression, its number."""
+  def as_labels(self) -> list[str] | list[float] | list[list[str]]:
+    """Returns the label or labels of each example; of a regression, numbers."""
     if self.problem == "regression":
       return self.predictions.tolist()
+    if self.problem == "multi_label":
+      return [
+        [self.labels[number] for number in np.flatnonzero(row)]
+        for row in self.predictions
+      ]
     return [self.labels[prediction] for prediction in self.predictions]
 
 
@@ -293,7 +316,11 @@ def answer(
 
 
 def write_predictions(
-  path: str, examples: Iterable[classification.Example], answers: Answers
+  path: str,
+  examples: Iterable[classification.Example],
+  answers: Answers,
+  columns: Iterable[str] = (),
+  separator: str = ",",
 ) -> None:
   """Writes what is predicted for each example, as TSV or JSON lines.
 
@@ -301,35 +328,29 @@ def write_predictions(
     path: ends in .tsv or .jsonl.
     examples: in the order of the predictions.
     answers: the predictions.
+    columns: which of text_pair and label a TSV file has; they may be empty.
+    separator: of the labels of an example in a TSV file.
   """
-  rows = (
-    _describe(example, answers, index) for index, example in enumerate(examples)
+  rows = itertools.starmap(
+    functools.partial(_describe, answers),
+    zip(examples, answers.as_labels(), answers.scores, strict=True),
   )
   if path.endswith(".jsonl"):
-    files.write_lines(
-      path, (json.dumps(row, ensure_ascii=False) for row in rows)
-    )
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
   else:
-    files.write_lines(path, _as_table(rows))
+    lines = _as_table(rows, ("id", "text", *columns, "predicted"), separator)
+  files.write_lines(path, lines)
 
 
-def _describe(example, answers, index) -> dict[str, Any]:
+def _describe(answers, example, predicted, scores) -> dict[str, Any]:
   row: dict[str, Any] = {"id": example.example_id, "text": example.text_a}
   if example.text_b is not None:
     row["text_pair"] = example.text_b
   if example.label is not None:
     row["label"] = example.label
-  prediction, scores = answers.predictions[index], answers.scores[index]
   if answers.problem == "regression":
-    return {**row, "predicted": _rounded(prediction)}
-  if answers.problem == "multi_label":
-    row["predicted"] = [
-      label
-      for label, is_set in zip(answers.labels, prediction, strict=True)
-      if is_set
-    ]
-  else:
-    row["predicted"] = answers.labels[prediction]
+    return {**row, "predicted": _rounded(predicted)}
+  row["predicted"] = predicted
   row["probabilities"] = {
     label: _rounded(score)
     for label, score in zip(answers.labels, scores, strict=True)
@@ -341,15 +362,21 @@ def _rounded(number) -> float:
   return float(f"{number:.6g}")
 
 
-def _as_table(rows) -> Iterable[str]:
+def _as_table(rows, columns, separator) -> Iterable[str]:
   for index, row in enumerate(rows):
-    by_label = row.pop("probabilities", {})
-    if isinstance(row["predicted"], list):
-      row["predicted"] = ",".join(row["predicted"])
-    row |= {f"probability_{label}": p for label, p in by_label.items()}
+    by_label = row.get("probabilities", {})
     if index == 0:
-      yield "\t".join(map(_one_line, row))
-    yield "\t".join(map(_one_line, row.values()))
+      yield "\t".join(
+        map(
+          _one_line, [*columns, *(f"probability_{name}" for name in by_label)]
+        )
+      )
+    cells = [row.get(column, "") for column in columns]
+    cells = [
+      separator.join(cell) if isinstance(cell, (list, tuple)) else cell
+      for cell in cells
+    ]
+    yield "\t".join(map(_one_line, [*cells, *by_label.values()]))
 
 
 def _one_line(value: Any) -> str:

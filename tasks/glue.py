@@ -5,6 +5,7 @@ XNLI is read as the original program read it.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import itertools
@@ -257,15 +258,17 @@ def task_in_folder(
 
 
 def write_submission(
-  path: str,
+  folder: str,
   task: classification.Task,
+  name: str,
   predictions: Iterable[tuple[str, str | float]],
 ) -> None:
-  """Writes predictions in the format that the GLUE server reads.
+  """Writes predictions as the GLUE server reads them; not for other tasks.
 
   Args:
-    path: of the file; `Task.submissions` has the names the server expects.
+    folder: for the file, which has the name that the server expects.
     task: what was predicted.
+    name: of the test set.
     predictions: the id of each example of the test set, and its label; for
       STS-B its score, which is brought to the range of 0 to 5.
 
@@ -273,6 +276,10 @@ def write_submission(
     ValueError: a label is none of the task's.
     OSError: the file cannot be written.
   """
+  if not task.submissions:
+    return
+  number = [test_name for test_name, _ in task.test].index(name)
+  path = os.path.join(folder, task.submissions[number])
   lines = ["index\tprediction"]
   for example_id, prediction in predictions:
     if task.problem == "regression":
@@ -284,6 +291,16 @@ def write_submission(
       )
     lines.append(f"{example_id}\t{prediction}")
   files.write_text(path, "\n".join(lines) + "\n")
+  print(f"wrote {path}")
+
+
+def original_results(
+  task: classification.Task, scores: Mapping[str, float]
+) -> Mapping[str, float]:
+  """Returns what eval_results.txt holds: of the original's tasks, as there."""
+  if task.name not in ("cola", "mnli", "mrpc", "xnli"):
+    return scores
+  return {name: scores[name] for name in ("eval_accuracy", "eval_loss", "loss")}
 
 
 # Finding the files of a user and the columns in them.

@@ -38,6 +38,25 @@ class Split(NamedTuple):
   path: str
   features: feature_files.FeatureFile
   settings: squad_features.Settings
+  is_training: bool
+
+  @property
+  def key(self) -> str:
+    """A digest of all that shapes the features."""
+    return self.features.key
+
+  @property
+  def layout(self) -> feature_files.Layout:
+    """What a row of the features holds, each a window."""
+    length = self.settings.max_seq_length
+    positions = ["start_positions", "end_positions"] * self.is_training
+    position = tf.io.FixedLenFeature([], tf.int64)
+    limit = records.Limit(length, "--max_seq_length")
+    return feature_files.Layout(
+      (length,),
+      others=dict.fromkeys(positions, position),
+      limits=dict.fromkeys(positions, limit),
+    )
 
   @property
   def is_labelled(self) -> bool:
@@ -91,7 +110,7 @@ def open_split(
     f"{'wrote' if is_new else 'unchanged:'} {target}"
   )
   _warn(facts, settings, kind == "train")
-  return Split(path, features, settings)
+  return Split(path, features, settings, kind == "train")
 
 
 def _warn(facts, settings, is_training):
@@ -161,34 +180,6 @@ def make_rows(
     )
 
 
-def make_parser(
-  settings: squad_features.Settings,
-  is_training: bool,
-  vocab_size: int,
-  type_vocab_size: int,
-  is_static: bool,
-) -> Callable[[tf.Tensor], loop.Features]:
-  """Returns the function from serialized rows, string [B], to features.
-
-  Args:
-    settings, is_training: what the rows were made with.
-    vocab_size, type_vocab_size: the model's.
-    is_static: whether to keep all padding.
-  """
-  length = settings.max_seq_length
-  positions = ["start_positions", "end_positions"] if is_training else []
-  position = tf.io.FixedLenFeature([], tf.int64)
-  limit = records.Limit(length, "--max_seq_length")
-  return feature_files.make_parser(
-    [length],
-    vocab_size,
-    type_vocab_size,
-    is_static,
-    spec=dict.fromkeys(positions, position),
-    limits=dict.fromkeys(positions, limit),
-  )
-
-
 def compute_logits(
   predictor: prediction.Predictor,
   split: Split,
@@ -202,7 +193,7 @@ def compute_logits(
     predictor: returns start_logits and end_logits, float32 [B, S], padded to
       max_seq_length.
     split: what to predict.
-    parse: from `make_parser`.
+    parse: from its serialized rows to features.
     order: the batches, by the indices of their rows.
     folder: a local one, for a file without a name.
 

@@ -16,7 +16,6 @@ from inputs import feature_files
 from tasks import metrics
 from tasks import tagging
 import tokenization
-from training import prediction
 
 # Changed whenever this program makes other features of the same input.
 _FEATURES_VERSION = 1
@@ -40,6 +39,19 @@ class Split(NamedTuple):
   source: tagging.Source
   features: feature_files.FeatureFile
   scheme: str  # Of the labels.
+  max_seq_length: int
+
+  @property
+  def key(self) -> str:
+    """A digest of all that shapes the features."""
+    return self.features.key
+
+  @property
+  def layout(self) -> feature_files.Layout:
+    """What a row of the features holds, each a window."""
+    return feature_files.Layout(
+      (self.max_seq_length,), per_token=("label_ids", "label_mask")
+    )
 
   def sentences(self) -> Iterator[tagging.Sentence]:
     """Reads the sentences again; their tags are in the labels' scheme."""
@@ -95,7 +107,7 @@ def open_split(
     f"{'wrote' if is_new else 'unchanged:'} {path}"
   )
   _print_oddities(source, facts)
-  return Split(source, features, options.scheme)
+  return Split(source, features, options.scheme, options.max_seq_length)
 
 
 def _print_oddities(source, facts):
@@ -160,25 +172,6 @@ def _find_unseen(tags, options) -> Iterable[str]:
   )
 
 
-def make_parser(
-  options: Options, vocab_size: int, type_vocab_size: int, is_static: bool
-):
-  """Returns the function from serialized rows, string [B], to features.
-
-  Args:
-    options: what the rows were made with.
-    vocab_size, type_vocab_size: the model's.
-    is_static: whether to keep all padding.
-  """
-  return feature_files.make_parser(
-    [options.max_seq_length],
-    vocab_size,
-    type_vocab_size,
-    is_static,
-    per_token=["label_ids", "label_mask"],
-  )
-
-
 class Outputs(NamedTuple):
   """What a model says of a split."""
 
@@ -186,19 +179,13 @@ class Outputs(NamedTuple):
   loss: float  # In nats, the mean over words whose label is known.
 
 
-def predict_split(
-  predictor: prediction.Predictor, split: Split, parse, order: list[np.ndarray]
-) -> Outputs:
-  """Predicts the label of every word of a file.
+def read_outputs(results: dict[str, np.ndarray]) -> Outputs:
+  """Returns the label of every word of a file.
 
   Args:
-    predictor: returns predicted, label_mask and known, int [B, S], and losses,
-      float [B, S].
-    split: what to predict.
-    parse: from `make_parser`.
-    order: the batches, by the indices of their rows.
+    results: predicted, label_mask and known, int [windows, S], and losses,
+      float [windows, S], from the model.
   """
-  results = feature_files.predict(predictor, split.features, order, parse)
   # Windows are in the order of the words that they are made for.
   labels = results["predicted"][results["label_mask"] > 0]
   known = results["known"].sum()

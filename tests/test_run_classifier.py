@@ -171,7 +171,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     ({"train_batch_size": 16}, "train_batch_size: 8, not 16"),
     ({"learning_rate": 0.5}, "learning_rate: 0.002, not 0.5"),
     ({"do_lower_case": False}, "do_lower_case: True, not False"),
-    ({"max_seq_length": 12}, "training_features: "),
+    ({"max_seq_length": 12}, "the training data, or a flag that shapes its "),
     ({"problem": "regression"}, "problem: single_label, not regression"),
     ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
   ],
@@ -180,8 +180,11 @@ def test_training_on_in_a_folder_needs_the_same_settings(
   trained, flags, message
 ):
   folder, _ = trained
+  features = (folder / "out" / "train.tf_record").read_bytes()
   result = tiny.run(folder, data_dir=folder, **{**PERFECT, **flags})
   program_flags.assert_refused(result, message)
+  # A refused run leaves what is there.
+  assert (folder / "out" / "train.tf_record").read_bytes() == features
 
 
 def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
@@ -194,7 +197,7 @@ def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
     predict_file=folder / "test.tsv",
     do_predict=True,
   )
-  program_flags.assert_refused(result, "vocab_file_sha256")
+  program_flags.assert_refused(result, "(the vocabulary was another)")
 
 
 def test_early_stopping_and_the_best_checkpoint(tmp_path):

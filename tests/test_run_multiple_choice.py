@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from cli import multiple_choice_flags
 import program_flags
 import run_multiple_choice
 import tiny_classification as tiny
@@ -36,7 +35,7 @@ def write_jsonl(path, numbers):
 def run(folder, **flags):
   return program_flags.run_main(
     run_multiple_choice,
-    multiple_choice_flags.define_flags,
+    run_multiple_choice.define_flags,
     **tiny.flags_for(folder, **flags),
   )
 

@@ -29,11 +29,11 @@ from training import loop  # noqa: E402
 from training import prediction  # noqa: E402
 
 
-def open_inputs(folder):
+def find_splits(folder):
   tiny.write_model(folder)
   tiny.write_tsv(folder / "train.tsv", range(50))
   tiny.write_tsv(folder / "dev.tsv", range(50, 61))
-  options = classification_inputs.Options(
+  settings = classification_inputs.Settings(
     vocab_file=str(folder / "vocab.txt"),
     do_lower_case=True,
     max_seq_length=tiny.SEQUENCE,
@@ -43,11 +43,13 @@ def open_inputs(folder):
     problem="single_label",
   )
   task = glue.file_task(str(folder))
-  kinds = ("train", "eval")
-  return classification_inputs.Inputs(task, options, str(folder), kinds)
+  return [
+    *classification_inputs.find_splits(task, "train", settings, str(folder)),
+    *classification_inputs.find_splits(task, "eval", settings, str(folder)),
+  ]
 
 
-def train(inputs, strategy, parts, output_dir):
+def train(splits, strategy, parts, output_dir):
   """Returns the weights after seven steps, and the logits they give."""
   config = modeling.BertConfig.from_dict(tiny.CONFIG)
   keras.utils.set_random_seed(7)
@@ -56,8 +58,9 @@ def train(inputs, strategy, parts, output_dir):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-3, 7, 1
     )
-  parse = classification_inputs.make_parser(
-    inputs.options, config.vocab_size, config.type_vocab_size, False
+  train_split, eval_split = splits
+  parse = feature_files.make_parser(
+    train_split.layout, config.vocab_size, config.type_vocab_size, False
   )
   plan = loop.TrainingPlan(output_dir, 7, 8, gradient_accumulation_steps=parts)
   loss_fn = functools.partial(
@@ -66,17 +69,15 @@ def train(inputs, strategy, parts, output_dir):
     class_weights=tf.constant([1.0, 3.0]),
   )
   source = feature_files.training_source(
-    inputs.train.features, parse, 8, 1, inputs.train.describe
+    train_split.features, parse, 8, 1, train_split.describe
   )
   loop.train(strategy, model, optimizer, loss_fn, source, plan)
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
-  split = inputs.eval[0]
-  order = feature_files.batches_by_tokens(split.features.lengths, 50)
-  outputs = classification_inputs.predict_split(
-    predictor, split, parse, order, "mean"
-  )
+  features = eval_split.features
+  order = feature_files.batches_by_tokens(features.lengths, 50)
+  results = feature_files.predict(predictor, features, order, parse)
   weights = {v.path: v.numpy() for v in model.trainable_variables}
-  return weights, outputs.logits
+  return weights, results["logits"]
 
 
 def main(folder):
@@ -84,12 +85,12 @@ def main(folder):
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
   )
-  inputs = open_inputs(folder)
+  splits = find_splits(folder)
   one = tf.distribute.get_strategy()
   two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-  expected = train(inputs, one, 1, str(folder / "one"))
+  expected = train(splits, one, 1, str(folder / "one"))
   for name, strategy, parts in (("two", two, 1), ("parts", one, 4)):
-    found = train(inputs, strategy, parts, str(folder / name))
+    found = train(splits, strategy, parts, str(folder / name))
     apart = max(
       np.abs(found[0][path] - value).max()
       for path, value in expected[0].items()

@@ -13,7 +13,7 @@ import tiny_classification as tiny
 TABLE = classification.Table("train.tsv", 1, label=0)
 
 
-def make_options(folder, **fields):
+def make_settings(folder, **fields):
   defaults = {
     "vocab_file": str(folder / "vocab.txt"),
     "do_lower_case": True,
@@ -23,14 +23,18 @@ def make_options(folder, **fields):
     "labels": ("neg", "pos"),
     "problem": "single_label",
   }
-  return classification_inputs.Options(**{**defaults, **fields})
+  return classification_inputs.Settings(**{**defaults, **fields})
 
 
 def open_train(folder, **fields):
   tiny.write_model(folder)
   task = glue.file_task(str(folder))
-  options = make_options(folder, **fields)
-  return classification_inputs.Inputs(task, options, str(folder), ("train",))
+  settings = make_settings(folder, **fields)
+  (train,) = classification_inputs.find_splits(
+    task, "train", settings, str(folder)
+  )
+  assert train.features  # Which are made now.
+  return train
 
 
 def make_task(path=None, **fields):
@@ -89,7 +93,7 @@ def test_a_regression_has_no_labels(tmp_path):
 
 def test_records_are_those_of_the_original(tmp_path):
   (tmp_path / "train.tsv").write_text("label\ttext\npos\tthe Good film\n")
-  features = open_train(tmp_path).train.features
+  features = open_train(tmp_path).features
   example = tf.train.Example.FromString(features.read([0])[0])
   found = {
     name: list(feature.int64_list.value)
@@ -109,7 +113,7 @@ def test_facts_count_labels_and_cut_texts(tmp_path):
   (tmp_path / "train.tsv").write_text(
     "label\ttext\npos\tgood\nneg\tbad\npos\t" + "the " * 9 + "\n"
   )
-  features = open_train(tmp_path).train.features
+  features = open_train(tmp_path).features
   assert features.facts == {
     "examples": 3,
     "cut": 1,
@@ -123,7 +127,7 @@ def test_windows_belong_to_their_example(tmp_path):
   (tmp_path / "train.tsv").write_text(
     "label\ttext\npos\tgood\nneg\t" + "the " * 12 + "\npos\tfine\n"
   )
-  features = open_train(tmp_path, doc_stride=3).train.features
+  features = open_train(tmp_path, doc_stride=3).features
   assert features.examples.tolist() == [0, 1, 1, 1, 2]
   assert features.facts["cut"] == 0
   # Of windows: it is these that class weights balance.
@@ -158,9 +162,9 @@ def test_features_are_made_again_for_other_data(tmp_path, capsys):
 
 def test_a_row_is_described_by_its_line(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(4))
-  inputs = open_train(tmp_path)
+  train = open_train(tmp_path)
   source = feature_files.training_source(
-    inputs.train.features, None, 2, 1, inputs.train.describe
+    train.features, None, 2, 1, train.describe
   )
   assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
 
@@ -168,8 +172,8 @@ def test_a_row_is_described_by_its_line(tmp_path):
 @pytest.mark.parametrize("is_static", [False, True])
 def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
   tiny.write_tsv(tmp_path / "train.tsv", range(11))
-  inputs = open_train(tmp_path, max_seq_length=16)
-  features = inputs.train.features
+  train = open_train(tmp_path, max_seq_length=16)
+  features = train.features
 
   def count_tokens(batches, total):
     # Stands for a model: its logit is the number of tokens.
@@ -181,16 +185,15 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
       "label_ids": np.concatenate([p["label_ids"] for p in parts]),
     }
 
-  parse = classification_inputs.make_parser(
-    inputs.options, len(tiny.VOCABULARY), 2, is_static
+  parse = feature_files.make_parser(
+    train.layout, len(tiny.VOCABULARY), 2, is_static
   )
   order = (
     feature_files.equal_batches(11, 4)
     if is_static
     else feature_files.batches_by_tokens(features.lengths, 40)
   )
-  outputs = classification_inputs.predict_split(
-    count_tokens, inputs.train, parse, order, "mean"
-  )
+  results = feature_files.predict(count_tokens, features, order, parse)
+  outputs = classification_inputs.pool_outputs(train, results, "mean")
   assert outputs.logits[:, 0].tolist() == features.lengths.tolist()
   assert outputs.targets.tolist() == [n % 2 for n in range(11)]

@@ -119,11 +119,29 @@ def test_predictions_as_a_table(tmp_path):
   )
   path = tmp_path / "predictions.tsv"
   rows = [example(7, "two\tcells\nand lines", "a", "pair")]
-  results.write_predictions(str(path), rows, answers)
+  columns = ["text_pair", "label"]
+  results.write_predictions(str(path), rows, answers, columns)
   assert path.read_text() == (
     "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
     "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n"
   )
+
+
+def test_rows_of_a_table_have_the_cells_of_its_header(tmp_path):
+  answers = results.answer(
+    np.array([[9.0, 9.0], [9.0, -9.0]]), "multi_label", ["a", "b"], None
+  )
+  path = tmp_path / "predictions.tsv"
+  # The first has neither pair nor label; the label of the second is a list.
+  rows = [example(0, "x"), example(1, "y", ("a", "b"), "pair")]
+  columns = ["text_pair", "label"]
+  results.write_predictions(str(path), rows, answers, columns, "|")
+  lines = [line.split("\t")[:5] for line in path.read_text().splitlines()]
+  assert lines == [
+    ["id", "text", "text_pair", "label", "predicted"],
+    ["0", "x", "", "", "a|b"],
+    ["1", "y", "pair", "a|b", "a"],
+  ]
 
 
 def test_predictions_as_json_lines(tmp_path):
@@ -145,12 +163,13 @@ def test_test_results_have_the_digits_of_float32(tmp_path):
 
 
 def test_thresholds_are_read_as_written(tmp_path):
-  path = str(tmp_path / "thresholds.json")
-  assert results.read_thresholds(path, ["a"]) is None
-  results.write_thresholds(path, ["a", "b"], np.array([0.25, 0.5]))
-  assert results.read_thresholds(path, ["b", "a"]).tolist() == [0.5, 0.25]
+  folder = str(tmp_path)
+  assert results.read_thresholds(folder, ["a"]) is None
+  scores = results.Scores({}, None, False, np.array([0.25, 0.5]))
+  results.write_evaluation(folder, "", scores, ["a", "b"])
+  assert results.read_thresholds(folder, ["b", "a"]).tolist() == [0.5, 0.25]
   with pytest.raises(ValueError, match="thresholds.json: expected a number"):
-    results.read_thresholds(path, ["c"])
+    results.read_thresholds(folder, ["c"])
 
 
 def test_seeds_are_summarised():

@@ -310,21 +310,21 @@ def test_real_xnli_files():
 
 
 def test_submissions(tmp_path):
-  path = tmp_path / "new" / "RTE.tsv"
+  folder = str(tmp_path / "new")
   task = tasks()["rte"]
   predictions = [("0", "entailment"), ("1", "not_entailment")]
-  glue.write_submission(str(path), task, predictions)
-  assert path.read_bytes() == (
+  glue.write_submission(folder, task, "test", predictions)
+  assert (tmp_path / "new" / "RTE.tsv").read_bytes() == (
     b"index\tprediction\n0\tentailment\n1\tnot_entailment\n"
   )
   with pytest.raises(ValueError, match="RTE.tsv: 'neutral' is no label of rte"):
-    glue.write_submission(str(path), task, [("0", "neutral")])
+    glue.write_submission(folder, task, "test", [("0", "neutral")])
 
 
 def test_submitted_scores_are_between_0_and_5(tmp_path):
   path = tmp_path / "STS-B.tsv"
   predictions = [("0", -0.5), ("1", 2.34567), ("2", 5.1)]
-  glue.write_submission(str(path), tasks()["sts-b"], predictions)
+  glue.write_submission(str(tmp_path), tasks()["sts-b"], "test", predictions)
   assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from inputs import feature_files
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_inputs
@@ -111,8 +112,8 @@ class Oracle:
 def test_logits_become_answers_and_scores(tmp_path, settings):
   path = write(tmp_path / "a.json")
   split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
-  parse = squad_inputs.make_parser(
-    settings, False, len(tiny.VOCABULARY), 2, is_static=False
+  parse = feature_files.make_parser(
+    split.layout, len(tiny.VOCABULARY), 2, is_static=False
   )
   order = np.array_split(
     np.random.default_rng(1).permutation(len(split.features)), 4

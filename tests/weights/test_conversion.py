@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import shutil
+import types
 
-from absl import flags
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -623,29 +623,17 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
   convert(input=tmp_path / "source", output=tmp_path / "there")
   (tmp_path / "there/google_only.safetensors").unlink()
 
-  def define_flags():
-    flags.DEFINE_string("init_checkpoint", None, "")
-    flags.DEFINE_string("bert_config_file", None, "")
-
-  class Program:
-    """Loads weights as the programs that fine-tune do."""
-
-    @staticmethod
-    def main():
-      model = heads.SpanModel(CONFIG)
-      # To predict, it needs all that it uses; to train, what there is.
-      for will_train in (False, True):
-        fine_tuning.load_trained_weights(
-          str(tmp_path / "out"), model, will_train
-        )
-      return loop.model_variables(model)
-
-  variables = program_flags.run_main(
-    Program,
-    define_flags,
-    init_checkpoint=tmp_path / "there",
-    bert_config_file=tmp_path / "there/config.json",
-  )
+  model = heads.SpanModel(CONFIG)
+  # To predict, it needs all that it uses; to train, what there is.
+  for do_train in (False, True):
+    settings = types.SimpleNamespace(
+      output_dir=str(tmp_path / "out"),
+      init_checkpoint=str(tmp_path / "there"),
+      bert_config_file=str(tmp_path / "there/config.json"),
+      do_train=do_train,
+    )
+    fine_tuning.load_trained_weights(settings, model)
+  variables = loop.model_variables(model)
   assert (
     "not in it, start at random: bert/pooler/dense/bias, "
     "bert/pooler/dense/kernel"
