@@ -259,10 +259,19 @@ def replace_on_success(path: str) -> Iterator[str]:
   if os.path.exists(target) and not os.path.isfile(target):
     raise OSError(f"{path}: cannot write, it is not a regular file")
   os.makedirs(os.path.dirname(target), exist_ok=True)
+  with (
+    explained_full_disk(path),
+    _temporary(target, lambda path: open(path, "x").close()) as temporary,
+  ):
+    yield temporary
+    publish(temporary, target)
+
+
+@contextlib.contextmanager
+def explained_full_disk(path: str) -> Iterator[None]:
+  """Names a file or folder in the error of a disk without room for it."""
   try:
-    with _temporary(target, lambda path: open(path, "x").close()) as temporary:
-      yield temporary
-      publish(temporary, target)
+    yield
   except OSError as error:
     if error.errno in _NO_ROOM and error.filename is None:
       raise OSError(f"{path}: {error.strerror}") from None

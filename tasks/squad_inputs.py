@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from data import files
 from data import worker_processes
 from inputs import feature_files
 from inputs import records
@@ -199,18 +200,36 @@ def compute_logits(
 
   Returns:
     float32 [2, windows, S], starts and ends, in the order of the rows.
+
+  Raises:
+    OSError: the disk is full.
   """
   features = split.features
-  with tempfile.TemporaryFile(dir=folder) as file:
-    shape = (2, len(features), split.settings.max_seq_length)
-    logits = np.memmap(file, np.float32, "w+", shape=shape)
+  shape = (2, len(features), split.settings.max_seq_length)
   batches = features.batches(order, parse)
-  with loop.explained_errors(features):
-    results = predictor.iterate(batches, total=len(features))
-    for rows, result in zip(order, results, strict=True):
-      logits[0, rows] = result["start_logits"]
-      logits[1, rows] = result["end_logits"]
-  return logits
+  with (
+    files.explained_full_disk(folder),
+    tempfile.TemporaryFile(dir=folder) as file,
+  ):
+    with loop.explained_errors(features):
+      results = predictor.iterate(batches, total=len(features))
+      for rows, result in zip(order, results, strict=True):
+        _write_logits(file, shape, rows, result)
+    file.flush()
+    return np.memmap(file, np.float32, "r", shape=shape)
+
+
+def _write_logits(file, shape, rows, result) -> None:
+  """Writes the logits of some rows to their places.
+
+  Not through a memory map: on a full disk that ends the process with a signal.
+  """
+  _, count, length = shape
+  for kind, name in enumerate(("start_logits", "end_logits")):
+    values = np.asarray(result[name], np.float32)
+    for row, logits in zip(rows, values, strict=True):
+      file.seek((kind * count + int(row)) * length * logits.itemsize)
+      file.write(logits.tobytes())
 
 
 class Answered(NamedTuple):

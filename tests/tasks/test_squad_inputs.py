@@ -1,6 +1,7 @@
 """Files of questions as feature files, and logits as answers and scores."""
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -107,6 +108,31 @@ class Oracle:
       padding = [[0, 0], [0, missing]]
       logits = np.pad(logits, padding, constant_values=-9.0)
       yield {"start_logits": logits, "end_logits": logits}
+
+
+def test_a_full_disk_is_one_line(tmp_path, settings):
+  path = write(tmp_path / "a.json")
+  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  parse = squad_inputs.make_parser(
+    settings, False, len(tiny.VOCABULARY), 2, is_static=False
+  )
+  old = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+  class FullDisk(Oracle):
+    def iterate(self, batches, total):
+      for results in super().iterate(batches, total):
+        # Python ignores the signal, so a file that grows further is an error.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, old[1]))
+        yield results
+
+  order = [np.arange(len(split.features))]
+  try:
+    with pytest.raises(OSError, match=f"^{tmp_path}: File too large$"):
+      squad_inputs.compute_logits(
+        FullDisk(), split, parse, order, str(tmp_path)
+      )
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def test_logits_become_answers_and_scores(tmp_path, settings):
