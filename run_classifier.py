@@ -1,43 +1,24 @@
 """Fine-tunes BERT to classify texts and pairs: GLUE, XNLI and your own files.
 
-  python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC \
-    --do_train=true --do_eval=true --vocab_file=$BERT/vocab.txt \
-    --bert_config_file=$BERT/bert_config.json --output_dir=/tmp/mrpc \
+  python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC \\
+    --do_train=true --do_eval=true --vocab_file=$BERT/vocab.txt \\
+    --bert_config_file=$BERT/bert_config.json --output_dir=/tmp/mrpc \\
     --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
 """
 
-import dataclasses
-import functools
-import os
-
 from absl import flags
 
-from cli import devices
-from cli import flag_values
-from cli import models
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
-import keras
-import tensorflow as tf
-
-from cli import fine_tuning
-import heads
-import modeling
+from cli import fine_tuning_flags
+from cli import program
 from tasks import classification
-from tasks import classification_inputs
-from tasks import classification_results
 from tasks import glue
-from training import loop
 
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  models.define_model_flags()
-  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
-  fine_tuning.define_data_flags()
-  models.define_training_flags(learning_rate=5e-5)
-  devices.define_device_flags()
+  fine_tuning_flags.define_flags(max_seq_length=128)
+  fine_tuning_flags.define_data_flags()
+  program.group("Data")
   flags.DEFINE_string(
     "task_name",
     None,
@@ -56,6 +37,7 @@ def define_flags() -> None:
     ("label_separator", ",", "Between the labels of one example."),
   ):
     flags.DEFINE_string(name, default, text)
+  program.group("Task")
   for name, default, text in (
     ("labels", [], "The labels; by default those of the training file."),
     ("seeds", [], "Trains once with each; results are in output_dir/seed-N."),
@@ -86,6 +68,26 @@ def define_flags() -> None:
     "tokens apart; by default it is truncated.",
     lower_bound=1,
   )
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
+
+import dataclasses
+import functools
+import os
+
+import keras
+import tensorflow as tf
+
+from cli import fine_tuning
+from cli import flag_values
+from cli import models
+import heads
+import modeling
+from tasks import classification_inputs
+from tasks import classification_results
+from training import loop
 
 
 def create_model(
@@ -344,4 +346,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

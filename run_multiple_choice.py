@@ -1,27 +1,39 @@
 """Fine-tunes BERT to choose among answers: SWAG, and your own questions.
 
-  python run_multiple_choice.py --data_dir=swag --output_dir=/tmp/swag \
-    --do_train=true --do_eval=true --train_batch_size=16 --learning_rate=2e-5 \
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+  python run_multiple_choice.py --data_dir=swag --output_dir=/tmp/swag \\
+    --do_train=true --do_eval=true --train_batch_size=16 --learning_rate=2e-5 \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
     --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
 """
+
+from absl import flags
+
+from cli import fine_tuning_flags
+from cli import program
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  fine_tuning_flags.define_flags(max_seq_length=128)
+  fine_tuning_flags.define_data_flags()
+  flags.DEFINE_enum(
+    "predictions_format", "tsv", ["tsv", "jsonl"], "Of the file of predictions."
+  )
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
 
 import functools
 import os
 
-from absl import flags
-
-from cli import devices
-from cli import flag_values
-from cli import models
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cli import fine_tuning
+from cli import flag_values
+from cli import models
 import heads
 import modeling
 from tasks import multiple_choice
@@ -34,18 +46,6 @@ _ENDINGS = [
   for compression in ("", ".gz", ".xz")
 ]
 _METRICS = ("accuracy", "loss")
-
-
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  models.define_model_flags()
-  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
-  fine_tuning.define_data_flags()
-  models.define_training_flags(learning_rate=5e-5)
-  devices.define_device_flags()
-  flags.DEFINE_enum(
-    "predictions_format", "tsv", ["tsv", "jsonl"], "Of the file of predictions."
-  )
 
 
 def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
@@ -168,4 +168,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

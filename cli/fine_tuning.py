@@ -1,4 +1,4 @@
-"""What the programs that fine-tune share: flags, checks, and `open_run`.
+"""What the programs that fine-tune share: checks and the way in, `open_run`.
 
 A program reads its flags into `settings` and then follows its recipe:
 
@@ -23,7 +23,6 @@ import sys
 import types
 from typing import Any, NamedTuple, Protocol
 
-from absl import flags
 import keras
 import numpy as np
 import tensorflow as tf
@@ -50,85 +49,6 @@ _TRAINING_FLAGS = (
   "layerwise_lr_decay",
   "freeze_layers",
 )
-
-
-def define_fine_tuning_flags(max_seq_length: int) -> None:
-  """Declares what every program that fine-tunes takes."""
-  flags.DEFINE_string(
-    "vocab_file", None, "The vocab.txt of the model.", required=True
-  )
-  flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to lower-case the text and strip accents: True for uncased "
-    "models, False for cased ones.",
-  )
-  for name, default, least, text in (
-    ("max_seq_length", max_seq_length, 3, "Most tokens per input."),
-    ("predict_batch_size", 8, 1, "Inputs of --max_seq_length per batch."),
-    (
-      "early_stopping_patience",
-      0,
-      0,
-      "Evaluations in a row without a better score after which training ends; "
-      "0 to go on to the end.",
-    ),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=least)
-  for name, default, text in (
-    ("num_train_epochs", 3.0, "Times to go through the training data."),
-    ("warmup_proportion", 0.1, "Part of training with a rising rate."),
-    (
-      "eval_every_epochs",
-      0.0,
-      "Epochs from one evaluation during training to the next, instead of "
-      "--eval_every_steps; 0 for none. With either, the weights of the best "
-      "evaluation are kept in output_dir/best and used from then on.",
-    ),
-    (
-      "layerwise_lr_decay",
-      1.0,
-      "Factor between the learning rates of a layer and the one above it; the "
-      "head has the full rate.",
-    ),
-  ):
-    flags.DEFINE_float(name, default, text, lower_bound=0.0)
-  flags.DEFINE_string(
-    "freeze_layers",
-    "0",
-    "How many layers to leave as they are, from the bottom, with the "
-    "embeddings; or 'gradual': only the head at first, and one more layer from "
-    "the top after every epoch.",
-  )
-  flags.DEFINE_string(
-    "best_metric", None, "The score that decides which weights are best."
-  )
-  flags.DEFINE_bool(
-    "pad_to_max_length",
-    False,
-    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
-    "and to the same effect.",
-  )
-
-
-def define_data_flags() -> None:
-  """Declares the files of a program that has three, and what it does."""
-  for name, text in (
-    ("data_dir", "A folder with files called train, dev (or valid) and test."),
-    ("train_file", "What to train on, instead of the file in --data_dir."),
-    ("eval_file", "What to evaluate on, likewise."),
-    ("predict_file", "What to predict, likewise."),
-  ):
-    flags.DEFINE_string(name, None, text)
-  flags.DEFINE_integer(
-    "eval_batch_size",
-    8,
-    "Inputs of --max_seq_length per batch of an evaluation.",
-    lower_bound=1,
-  )
-  flags.DEFINE_bool("do_train", False, "Whether to train.")
-  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
-  flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
 
 
 def check_work(settings: flag_values.Settings) -> None:

@@ -13,9 +13,8 @@ import sys
 from absl import flags
 import numpy as np
 
-from cli import devices
 from cli import fine_tuning
-from cli import models
+from cli import fine_tuning_flags
 from data import files
 from tasks import squad_answers
 from tasks import squad_features
@@ -29,10 +28,7 @@ _TUNED = "eval_best_f1_threshold"
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  models.define_model_flags()
-  fine_tuning.define_fine_tuning_flags(max_seq_length=384)
-  models.define_training_flags(learning_rate=5e-5)
-  devices.define_device_flags()
+  fine_tuning_flags.define_flags(max_seq_length=384)
   for name, text in (
     ("train_file", "Questions to train on: SQuAD's JSON, or JSON Lines."),
     (
@@ -59,7 +55,6 @@ def define_flags() -> None:
     ),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=1)
-  flags.DEFINE_bool("do_train", False, "Whether to train.")
   flags.DEFINE_bool("do_predict", False, "Whether to answer, after training.")
   _define_choices()
 

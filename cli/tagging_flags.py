@@ -5,9 +5,8 @@ import os
 
 from absl import flags
 
-from cli import devices
 from cli import fine_tuning
-from cli import models
+from cli import fine_tuning_flags
 from data import files
 from data import label_files
 import heads
@@ -28,11 +27,8 @@ _ENDINGS = [
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  models.define_model_flags()
-  fine_tuning.define_fine_tuning_flags(max_seq_length=128)
-  fine_tuning.define_data_flags()
-  models.define_training_flags(learning_rate=5e-5)
-  devices.define_device_flags()
+  fine_tuning_flags.define_flags(max_seq_length=128)
+  fine_tuning_flags.define_data_flags()
   flags.DEFINE_integer(
     "token_column", 0, "The column of the word, from 0.", lower_bound=0
   )

@@ -1,0 +1,110 @@
+"""Flags of all programs that fine-tune; no TensorFlow is needed for them."""
+
+from absl import flags
+
+from cli import devices
+from cli import models
+from cli import program
+
+
+def define_flags(max_seq_length: int, learning_rate: float = 5e-5) -> None:
+  """Declares what every program that fine-tunes takes.
+
+  Args:
+    max_seq_length, learning_rate: the defaults.
+  """
+  models.define_model_flags()
+  flags.DEFINE_string(
+    "vocab_file", None, "The vocab.txt of the model.", required=True
+  )
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  program.group("Data")
+  flags.DEFINE_integer(
+    "max_seq_length", max_seq_length, "Most tokens per input.", lower_bound=3
+  )
+  flags.DEFINE_bool(
+    "pad_to_max_length",
+    False,
+    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
+    "and to the same effect.",
+  )
+  models.define_training_flags(learning_rate)
+  _define_training_flags()
+  _define_evaluation_flags()
+  devices.define_device_flags()
+
+
+def _define_training_flags():
+  flags.DEFINE_bool("do_train", False, "Whether to train.")
+  for name, default, text in (
+    ("num_train_epochs", 3.0, "Times to go through the training data."),
+    ("warmup_proportion", 0.1, "Part of training with a rising rate."),
+    (
+      "layerwise_lr_decay",
+      1.0,
+      "Factor between the learning rates of a layer and the one above it; the "
+      "head has the full rate.",
+    ),
+  ):
+    flags.DEFINE_float(name, default, text, lower_bound=0.0)
+  flags.DEFINE_string(
+    "freeze_layers",
+    "0",
+    "How many layers to leave as they are, from the bottom, with the "
+    "embeddings; or 'gradual': only the head at first, and one more layer from "
+    "the top after every epoch.",
+  )
+
+
+def _define_evaluation_flags():
+  program.group("Evaluation and prediction")
+  flags.DEFINE_float(
+    "eval_every_epochs",
+    0.0,
+    "Epochs from one evaluation during training to the next, instead of "
+    "--eval_every_steps; 0 for none. With either, the weights of the best "
+    "evaluation are kept in output_dir/best and used from then on.",
+    lower_bound=0.0,
+  )
+  flags.DEFINE_string(
+    "best_metric", None, "The score that decides which weights are best."
+  )
+  flags.DEFINE_integer(
+    "early_stopping_patience",
+    0,
+    "Evaluations in a row without a better score after which training ends; 0 "
+    "to go on to the end.",
+    lower_bound=0,
+  )
+  flags.DEFINE_integer(
+    "predict_batch_size",
+    8,
+    "Inputs of --max_seq_length per batch of a prediction.",
+    lower_bound=1,
+  )
+
+
+def define_data_flags() -> None:
+  """Declares the files of a program that has three, and what it does."""
+  program.group("Data")
+  for name, text in (
+    ("data_dir", "A folder with files called train, dev (or valid) and test."),
+    ("train_file", "What to train on, instead of the file in --data_dir."),
+    ("eval_file", "What to evaluate on, likewise."),
+    ("predict_file", "What to predict, likewise."),
+  ):
+    flags.DEFINE_string(name, None, text)
+  program.group("Evaluation and prediction")
+  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
+  flags.DEFINE_integer(
+    "eval_batch_size",
+    8,
+    "Inputs of --max_seq_length per batch of an evaluation.",
+    lower_bound=1,
+  )
+  flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
