@@ -241,28 +241,10 @@ def _print_memory(strategy, model, optimizer, plan, signature):
 def _make_train_steps(
   strategy, model, optimizer, loss_fn, plan, global_step, signature
 ):
-  """Builds the function that makes n updates: (iterator, n) -> means by name.
-
-  `signature` is the type of the features that one replica gets.
-  """
-  weights_of = _make_weights_of(model, loss_fn, signature)
-  names = sorted(weights_of.structured_outputs)
-  # A TPU of the original multiplies by one-hot rows: all gradients are dense.
-  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
-  gradients_of = _make_gradients_of(
-    model, optimizer, loss_fn, plan, counts_rows
+  """Builds the function that makes updates: (iterator, n) -> means by name."""
+  names, replica_step = _make_replica_step(
+    strategy, model, optimizer, loss_fn, plan, global_step, signature
   )
-
-  def replica_step(features):
-    context = tf.distribute.get_replica_context()
-    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
-    seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
-    weights = context.all_reduce("SUM", weights_of(features))
-    computed = gradients_of(features, seed, weights)
-    sums, gradients, row_norms = context.all_reduce("SUM", computed)
-    norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
-    sums = tf.stack([[sums[name], weights[name]] for name in names])
-    return sums, norm, rate
 
   @tf.function
   def train_steps(iterator, count):
@@ -294,6 +276,41 @@ def _make_train_steps(
     }
 
   return train_and_fetch
+
+
+def _make_replica_step(
+  strategy, model, optimizer, loss_fn, plan, global_step, signature
+):
+  """Builds the update of one replica: features -> (sums, norm, rate).
+
+  Args:
+    strategy, model, optimizer, loss_fn, plan, global_step: as for `train`.
+    signature: the type of the features that one replica gets.
+
+  Returns:
+    The names of the losses, and the function; its sums are float32 [names, 2]:
+    the sum and the weight of each.
+  """
+  weights_of = _make_weights_of(model, loss_fn, signature)
+  names = sorted(weights_of.structured_outputs)
+  # A TPU of the original multiplies by one-hot rows: all gradients are dense.
+  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
+  gradients_of = _make_gradients_of(
+    model, optimizer, loss_fn, plan, counts_rows
+  )
+
+  def replica_step(features):
+    context = tf.distribute.get_replica_context()
+    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
+    seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
+    weights = context.all_reduce("SUM", weights_of(features))
+    computed = gradients_of(features, seed, weights)
+    sums, gradients, row_norms = context.all_reduce("SUM", computed)
+    norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
+    sums = tf.stack([[sums[name], weights[name]] for name in names])
+    return sums, norm, rate
+
+  return names, replica_step
 
 
 def _make_weights_of(model, loss_fn, signature):

@@ -7,6 +7,7 @@ checkpoint to the variable that holds its value.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import os
@@ -21,8 +22,21 @@ from data import files
 from weights import checkpoint_index
 from weights import huggingface
 
-# What a checkpoint may hold beyond a model: the state of its training.
-_TRAINING_STATE = re.compile(r"/adam_[mv]$|^global_step$")
+# What a checkpoint may hold beyond a model: the state of its training. Slots of
+# any optimizer are named after their variable: <name>/adam_m, <name>/LAMB_1.
+_TRAINING_STATE = re.compile(
+  r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
+  r"|good_steps)$"
+)
+# The variables whose shapes show the fields of a config, and which axis does.
+_SHOWN_BY_SHAPE = (
+  ("vocab_size", "bert/embeddings/word_embeddings", 0),
+  ("hidden_size", "bert/embeddings/word_embeddings", 1),
+  ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
+  ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
+  ("intermediate_size", "bert/encoder/layer_0/intermediate/dense/bias", 0),
+)
+_LISTED_FAULTS = 3  # Of each kind.
 _TEMPORARY = ".writing"
 # What TensorFlow's reader raises on a file that is damaged or cut short.
 _READ_ERRORS = (
@@ -283,16 +297,22 @@ def load(
   reader, shapes = _open(prefix)
   missing = sorted(set(variables) - set(shapes))
   unused = sorted(set(shapes) - set(variables))
-  unused = [name for name in unused if not _TRAINING_STATE.search(name)]
+  unused = [name for name in unused if not _is_training_state(name, shapes)]
   shared = sorted(set(variables) & set(shapes))
-  faults = [f"- {name}" for name in missing if not optional(name)]
-  faults += [f"+ {name}" for name in unused if not optional(name)]
-  for name in shared:
-    expected, found = tuple(variables[name].shape), tuple(shapes[name])
-    if found != expected:
-      faults.append(f"{name}: shape {found}, the model's is {expected}")
-  if faults:
-    raise ValueError(f"{prefix} does not fit the model: {'; '.join(faults)}")
+  ours = {name: tuple(variable.shape) for name, variable in variables.items()}
+  faults = [
+    [f"- {name}" for name in missing if not optional(name)],
+    [f"+ {name}" for name in unused if not optional(name)],
+    [
+      f"{name}: shape {tuple(shapes[name])}, the model's is {ours[name]}"
+      for name in shared
+      if tuple(shapes[name]) != ours[name]
+    ],
+  ]
+  if any(faults):
+    listing = "; ".join(filter(None, map(_shorten, faults)))
+    cause = _likely_cause(ours, shapes)
+    raise ValueError(f"{prefix} does not fit the model{cause}: {listing}")
   # Everything is read, and its checksum proved, before anything is assigned.
   values = {name: _value(reader, prefix, name) for name in shared}
   for name, value in values.items():
@@ -301,6 +321,47 @@ def load(
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
   return Loaded(missing, unused)
+
+
+def _is_training_state(name: str, shapes: Mapping[str, tuple]) -> bool:
+  # Only slots have a name that continues that of another variable.
+  is_slot = name.rpartition("/")[0] in shapes
+  return is_slot or bool(_TRAINING_STATE.search(name))
+
+
+def _shorten(faults: list[str]) -> str:
+  more = len(faults) - _LISTED_FAULTS
+  listed = faults[:_LISTED_FAULTS] + [f"and {more} more"] * (more > 0)
+  return "; ".join(listed)
+
+
+def _likely_cause(
+  ours: Mapping[str, tuple], theirs: Mapping[str, tuple]
+) -> str:
+  """Says in which fields of the config a checkpoint and a model differ."""
+  differing = []
+  for field, name, axis in _SHOWN_BY_SHAPE:
+    shapes = [s[name] for s in (theirs, ours) if name in s]
+    if len(shapes) == 2 and min(map(len, shapes)) > axis:
+      found, expected = (shape[axis] for shape in shapes)
+      if found != expected:
+        differing.append(f"{field} is {found}, the model's {expected}")
+  layers = [_count_layers(ours), _count_layers(theirs)]
+  if all(layers) and layers[0] != layers[1]:
+    differing.append(
+      f"num_hidden_layers is {layers[1]}, the model's {layers[0]}"
+    )
+  if differing:
+    return f" (its {', its '.join(differing)})"
+  is_bert = any(name.startswith("bert/") for name in theirs)
+  if not is_bert and any(name.startswith("bert/") for name in ours):
+    return " (it is no BERT with Google's names)"
+  return ""
+
+
+def _count_layers(names: Iterable[str]) -> int:
+  found = map(re.compile(r"bert/encoder/layer_(\d+)/").match, names)
+  return max((int(match[1]) + 1 for match in found if match), default=0)
 
 
 def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:

@@ -102,6 +102,71 @@ def test_passes_over_what_is_optional_and_the_state_of_training(tmp_path):
   assert checkpoints.read_step(prefix) == 9
 
 
+@pytest.mark.parametrize(
+  "slots",
+  [
+    ["LAMB", "LAMB_1"],
+    ["Adam", "Adam_1", "../beta1_power", "../beta2_power"],
+    ["lamb_m", "lamb_v"],
+    ["AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"],
+    ["vr", "vc"],
+  ],
+)
+def test_passes_over_the_slots_of_other_optimizers(slots, tmp_path):
+  saved = {"bert/x": tf.Variable([1.0, 2.0])}
+  for slot in slots:
+    name = slot[3:] if slot.startswith("../") else f"bert/x/{slot}"
+    saved[name] = tf.Variable(0.5)
+  prefix = checkpoints.save(str(tmp_path), 1, saved, keep=1)
+  found = {"bert/x": tf.Variable([0.0, 0.0])}
+  assert checkpoints.load(prefix, found) == ([], [])
+  assert found["bert/x"].numpy().tolist() == [1.0, 2.0]
+
+
+def model_of(**changes):
+  config = modeling.BertConfig(
+    **{
+      "vocab_size": 20,
+      "hidden_size": 8,
+      "num_hidden_layers": 3,
+      "num_attention_heads": 2,
+      "intermediate_size": 16,
+      "max_position_embeddings": 12,
+      **changes,
+    }
+  )
+  return loop.model_variables(heads.ClassifierModel(config, 2))
+
+
+@pytest.mark.parametrize(
+  ("changes", "cause"),
+  [
+    ({"hidden_size": 4}, "(its hidden_size is 8, the model's 4): "),
+    ({"vocab_size": 21}, "(its vocab_size is 20, the model's 21): "),
+    (
+      {"num_hidden_layers": 2, "intermediate_size": 32},
+      "(its intermediate_size is 16, the model's 32, its num_hidden_layers is "
+      "3, the model's 2): + bert/encoder/layer_2/",
+    ),
+  ],
+)
+def test_a_misfit_names_its_cause_first_and_is_short(changes, cause, tmp_path):
+  prefix = checkpoints.save(str(tmp_path), 1, model_of(), keep=1)
+  with pytest.raises(ValueError) as caught:
+    checkpoints.load(prefix, model_of(**changes))
+  message = str(caught.value)
+  assert message.startswith(f"{prefix} does not fit the model {cause}")
+  assert len(message) < len(prefix) + 800
+  if "num_hidden_layers" in changes:
+    assert "; and 13 more; bert/encoder/layer_0/intermediate/" in message
+
+
+def test_another_network_is_called_so(tmp_path):
+  prefix = write(tmp_path, electra=1.0)
+  with pytest.raises(ValueError, match="it is no BERT with Google's names"):
+    checkpoints.load(prefix, model_of())
+
+
 def test_widens_float16(tmp_path):
   half = {"a": tf.Variable(np.float16([0.5, 2.0]))}
   prefix = checkpoints.save(str(tmp_path), 1, half, keep=1)

@@ -1,0 +1,55 @@
+"""The whole update of every program, compiled by XLA as a TPU compiles it.
+
+On a CPU: forward and backward pass, clipping and AdamW are one XLA program. A
+TPU also compiles the loop around it, which a CPU cannot.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import program_flags
+import tiny_programs
+from training import loop
+from weights import checkpoints
+
+MAKE_STEP = loop._make_replica_step
+FEATURE_BASED = {"feature_based": True, "lstm_size": 8, "feature_layers": "mix"}
+
+
+def make_compiled_step(*args):
+  names, step = MAKE_STEP(*args)
+  return names, tf.function(step, jit_compile=True, autograph=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("program", "flags"),
+  [
+    *((program, {}) for program in tiny_programs.TRAINERS),
+    ("run_tagging", FEATURE_BASED),
+    ("run_classifier", {"gradient_accumulation_steps": 2}),
+    ("run_pretraining", {"recompute": True, "precision": "bfloat16"}),
+  ],
+)
+def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
+  command = tiny_programs.write(program, tmp_path)
+  if program != "run_pretraining":
+    flags = {"pad_to_max_length": True, **flags}  # Shapes are static, as there.
+  weights = []
+  for name, make in (("xla", make_compiled_step), ("plain", MAKE_STEP)):
+    monkeypatch.setattr(loop, "_make_replica_step", make)
+    arguments = program_flags.arguments(
+      {**flags, "output_dir": tmp_path / name}
+    )
+    result = program_flags.run_here([*command, *arguments])
+    assert result.returncode == 0, result.stderr
+    prefix = checkpoints.latest_checkpoint(str(tmp_path / name))
+    weights.append(dict(checkpoints.read(prefix)))
+  # Dropout included: its masks are the same with and without XLA.
+  tolerance = 2e-2 if "precision" in flags else 1e-4
+  for name, value in weights[1].items():
+    if "key/bias" not in name:  # Its gradient is rounding alone.
+      np.testing.assert_allclose(
+        weights[0][name], value, atol=tolerance, err_msg=name
+      )
