@@ -178,14 +178,11 @@ def settings_by_seed(
     raise ValueError(
       f"--seeds={','.join(settings.seeds)}: expected numbers, such as 1,2,3"
     )
-  return {
-    seed: dataclasses.replace(
-      settings,
-      seed=seed,
-      output_dir=os.path.join(settings.output_dir, f"seed-{seed}"),
-    )
-    for seed in map(int, settings.seeds)
-  }
+  by_seed = {}
+  for seed in map(int, settings.seeds):
+    folder = os.path.join(settings.output_dir, f"seed-{seed}")
+    by_seed[seed] = dataclasses.replace(settings, seed=seed, output_dir=folder)
+  return by_seed
 
 
 def open_inputs(
@@ -197,6 +194,7 @@ def open_inputs(
     fine_tuning.labels_file(settings.output_dir),
     settings.labels,
     settings.label_separator,
+    fine_tuning.initial_labels(settings),
   )
   named = {"labels": labels, "problem": task.problem}
   shape = flag_values.fill(classification_inputs.Settings, settings, **named)
@@ -248,13 +246,16 @@ def evaluate(
 ) -> classification_results.Scores:
   """Scores the model on a split."""
   batch_size = run.settings.eval_batch_size
-  return classification_results.score(
+  scores = classification_results.score(
     *compute_logits(run, split, batch_size),
     task.problem,
     task.metrics,
     batch_size,
     groups=split.groups(),
   )
+  if run.is_chief:
+    classification_results.warn_if_collapsed(scores)
+  return scores
 
 
 def write_evaluation(

@@ -40,6 +40,7 @@ from training import loop
 from training import model_selection
 from training import prediction
 from weights import checkpoints
+from weights import huggingface
 
 # What must not change when a training is resumed, besides the data.
 _TRAINING_FLAGS = (
@@ -206,6 +207,25 @@ def best_metric(
 def labels_file(folder: str) -> str:
   """Returns where a run keeps the labels of its model."""
   return os.path.join(folder, "labels.txt")
+
+
+def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
+  """Returns the labels of the head in --init_checkpoint, () if none are known.
+
+  They are those of the labels.txt that a training left, or of the id2label in a
+  config.json of Hugging Face's.
+  """
+  if not settings.init_checkpoint:
+    return ()
+  prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
+  if huggingface.is_folder(prefix):
+    config = models.read_settings(os.path.join(prefix, huggingface.CONFIG))
+    return tuple(huggingface.read_labels(config))
+  folder = os.path.dirname(prefix)
+  if os.path.basename(folder) == "best":  # The weights of the best evaluation.
+    folder = os.path.dirname(folder)
+  path = labels_file(folder)
+  return tuple(label_files.read(path)) if files.exists(path) else ()
 
 
 class Split(Protocol):
@@ -476,7 +496,9 @@ def _write_settings(settings, inputs):
   models.write_settings(_settings_file(folder), _of_model(settings, inputs))
   if inputs.train:
     of_training = _of_training(settings, inputs)
-    models.write_settings(_training_file(folder), of_training)
+    # A run that does not evaluate keeps what an earlier one evaluated on.
+    path = _training_file(folder)
+    models.write_settings(path, {**models.read_settings(path), **of_training})
     of_prediction = {
       "max_seq_length": settings.max_seq_length,
       **inputs.prediction_settings,
@@ -496,7 +518,15 @@ def _of_model(settings, inputs) -> dict[str, Any]:
 
 
 def _of_training(settings, inputs) -> dict[str, Any]:
+  selection = {}
+  if evaluates_while_training(settings):
+    # Scores of something else cannot be compared with those of the best.
+    selection = {
+      "best_metric": inputs.metric,
+      "evaluation_features": inputs.eval[0].key,
+    }
   return {
+    **selection,
     "training_features": inputs.train.key,
     **{name: getattr(settings, name) for name in _TRAINING_FLAGS},
     **inputs.training_settings,

@@ -210,12 +210,7 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
   Raises:
     ValueError: naming what differs.
   """
-  if not files.exists(path):
-    return
-  try:
-    earlier = json.loads("\n".join(files.read_lines(path)))
-  except ValueError as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from None
+  earlier = read_settings(path)
   settings = json.loads(json.dumps(settings))  # Tuples become lists.
   # What an older version of the program did not record is not compared.
   both = filter(earlier.__contains__, settings)
@@ -229,6 +224,20 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
       f"{path}: the runs in this folder had other settings ({listing}); use "
       "them again or choose another --output_dir"
     )
+
+
+def read_settings(path: str) -> dict[str, Any]:
+  """Reads what `write_settings` wrote; nothing if there is no file.
+
+  Raises:
+    ValueError: it is not JSON.
+  """
+  if not files.exists(path):
+    return {}
+  try:
+    return json.loads("\n".join(files.read_lines(path)))
+  except ValueError as error:
+    raise ValueError(f"{path}: not a JSON file: {error}") from None
 
 
 def _show(value: Any) -> str:

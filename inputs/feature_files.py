@@ -10,6 +10,7 @@ holds a key of all that shaped the file; one of another key is made again.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import functools
 import hashlib
 import json
@@ -51,6 +52,14 @@ def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
   for path in paths:
     digest.update(files.hash_file(path).encode())
   return digest.hexdigest()
+
+
+def check_key(key: str, settings: dict[str, Any], paths: Sequence[str]) -> None:
+  """Raises a ValueError if files are not those that a key was made of."""
+  if make_key(settings, paths) != key:
+    raise ValueError(
+      f"{', '.join(paths)}: changed while the program ran; run it again"
+    )
 
 
 class FeatureFile:

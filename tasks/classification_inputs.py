@@ -59,13 +59,20 @@ class Split:
   @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
+    return feature_files.make_key(*self._shaped_by())
+
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the files are no longer what they were."""
+    feature_files.check_key(self.key, *self._shaped_by())
+
+  def _shaped_by(self) -> tuple[dict[str, Any], list[str]]:
     settings = {
       **dataclasses.asdict(self.settings),
       "tables": [table._asdict() for table in self.tables],
       "version": _FEATURES_VERSION,
     }
     paths = [self.settings.vocab_file, *(table.path for table in self.tables)]
-    return feature_files.make_key(settings, paths)
+    return settings, paths
 
   @functools.cached_property
   def features(self) -> feature_files.FeatureFile:
@@ -78,7 +85,7 @@ class Split:
     features, is_new = feature_files.open_or_make(
       path,
       self.key,
-      functools.partial(_make_rows, self.tables, self.settings),
+      functools.partial(_make_rows, self),
     )
     facts = features.facts
     windows = f" in {len(features):,} windows" * bool(self.settings.doc_stride)
@@ -108,8 +115,13 @@ class Split:
     return self.features.facts["labelled"] > 0
 
   def examples(self) -> Iterator[classification.Example]:
-    """Reads the examples again, from their files."""
-    return _read_tables(self.tables)
+    """Reads the examples again, from their files.
+
+    Raises:
+      ValueError: a file has changed since it was first read.
+    """
+    yield from _read_tables(self.tables)
+    self.check_unchanged()
 
   def describe(self, index: int) -> str:
     """Says where an example, by its number from 0, is from."""
@@ -164,48 +176,62 @@ def choose_labels(
   labels_file: str,
   given: Sequence[str],
   separator: str,
+  initial: Sequence[str] = (),
 ) -> tuple[str, ...]:
   """Returns the labels of a task, in the order of the head's outputs.
 
-  They are the task's own, else those of an earlier run, else those given, else
-  those found in the training data.
+  They are those of an earlier run, else those given, else the task's own, else
+  those found in the training data. If the head that training starts from has
+  the same labels, their order is its.
 
   Args:
     task: what is to be learned.
     labels_file: where an earlier run left them.
     given: by the user; empty to find them out.
     separator: of the labels of one example, for "multi_label".
+    initial: of the head in --init_checkpoint; empty if they are not known.
 
   Raises:
     ValueError: there is no way to know them, or two that contradict.
   """
   if task.problem == "regression":
     return ()
-  known = tuple(task.labels)
+  fixed = tuple(given) or task.labels
   if files.exists(labels_file):
     known = tuple(label_files.read(labels_file))
-    fixed = tuple(given) or task.labels
-    if fixed and fixed != known:
+    # --labels says the order, too.
+    if given and fixed != known or sorted(fixed or known) != sorted(known):
       raise ValueError(
         f"{labels_file} has the labels {', '.join(known)}; the task's or those "
         f"of --labels are {', '.join(fixed)}: use another --output_dir"
       )
-  known = known or tuple(given)
-  if known:
     return known
-  if not task.train:
+  if not fixed and task.train:
+    fixed = tuple(
+      classification.find_labels(
+        _read_tables(task.train), task.problem, separator
+      )
+    )
+  fixed = fixed or tuple(initial)
+  if not fixed:
     raise ValueError(
       f"no {labels_file} and no training file: the labels are unknown; pass "
       "--labels or the --output_dir of a training"
     )
-  return tuple(
-    classification.find_labels(
-      _read_tables(task.train), task.problem, separator
+  if not initial or fixed == tuple(initial):
+    return fixed
+  if given or sorted(fixed) != sorted(initial):
+    raise ValueError(
+      f"--init_checkpoint has a head for the labels {', '.join(initial)}; "
+      f"those of --labels, the task or its training file are "
+      f"{', '.join(fixed)}: start from a checkpoint without a head"
     )
-  )
+  print(f"labels in the order of --init_checkpoint: {', '.join(initial)}")
+  return tuple(initial)
 
 
-def _make_rows(tables, settings, facts: dict[str, Any]):
+def _make_rows(split, facts: dict[str, Any]):
+  settings = split.settings
   tokenizer = tokenization.FullTokenizer(
     settings.vocab_file, settings.do_lower_case
   )
@@ -222,7 +248,7 @@ def _make_rows(tables, settings, facts: dict[str, Any]):
       yield example
 
   features = classification.make_features(
-    count(_read_tables(tables)),
+    count(split.examples()),
     tokenizer,
     encode_label,
     settings.max_seq_length,
@@ -246,7 +272,8 @@ def _make_rows(tables, settings, facts: dict[str, Any]):
   is_partial = 0 < facts["labelled"] < facts["examples"]
   if is_partial and settings.problem != "multi_label":
     raise ValueError(
-      f"{', '.join(table.path for table in tables)}: only {facts['labelled']} "
+      f"{', '.join(table.path for table in split.tables)}: only "
+      f"{facts['labelled']} "
       f"of {facts['examples']} examples have a label"
     )
 
@@ -291,10 +318,11 @@ def write_answers(
     split: what was predicted.
     answers: the predictions, a row an example.
     ending: of the readable file, "tsv" or "jsonl".
+
+  Raises:
+    ValueError: the file that was predicted has changed since.
   """
-  path = os.path.join(folder, f"test_results{split.suffix}.tsv")
-  classification_results.write_test_results(path, answers.scores)
-  print(f"wrote {path}")
+  split.check_unchanged()
   path = os.path.join(folder, f"predictions{split.suffix}.{ending}")
   has_pairs = any(table.text_pair is not None for table in split.tables)
   classification_results.write_predictions(
@@ -304,4 +332,7 @@ def write_answers(
     ["text_pair"] * has_pairs + ["label"] * split.is_labelled,
     split.settings.label_separator,
   )
+  print(f"wrote {path}")
+  path = os.path.join(folder, f"test_results{split.suffix}.tsv")
+  classification_results.write_test_results(path, answers.scores)
   print(f"wrote {path}")

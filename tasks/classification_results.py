@@ -192,6 +192,17 @@ def group_accuracies(
   }
 
 
+def warn_if_collapsed(scores: Scores) -> None:
+  """Says on standard error that a model ignores its input, and what helps."""
+  if scores.is_collapsed:
+    print(
+      "collapsed: every example gets the same prediction; it can help to lower "
+      "--learning_rate, to raise --warmup_proportion or --num_train_epochs, or "
+      "to try other --seeds",
+      file=sys.stderr,
+    )
+
+
 def write_scores(
   folder: str, kind: str, scores: Scores, labels: Sequence[str]
 ) -> None:
@@ -217,8 +228,6 @@ def write_scores(
     path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
   )
   print(f"wrote {path}")
-  if scores.is_collapsed:
-    print("collapsed: every example gets the same prediction", file=sys.stderr)
   if scores.report and scores.report.confusion is not None:
     print(metrics.format_confusion(scores.report, labels))
     path = os.path.join(folder, f"{kind}_confusion.png")

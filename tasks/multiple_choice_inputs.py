@@ -39,13 +39,15 @@ class Split:
   @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
+    return feature_files.make_key(*self._shaped_by())
+
+  def _shaped_by(self) -> tuple[dict[str, Any], list[str]]:
     settings = {
       **dataclasses.asdict(self.settings),
       "path": self.path,
       "version": _FEATURES_VERSION,
     }
-    paths = [self.settings.vocab_file, self.path]
-    return feature_files.make_key(settings, paths)
+    return settings, [self.settings.vocab_file, self.path]
 
   @functools.cached_property
   def features(self) -> feature_files.FeatureFile:
@@ -93,8 +95,13 @@ class Split:
     return self.features.facts["labelled"] > 0
 
   def examples(self) -> Iterator[multiple_choice.Example]:
-    """Reads the questions again."""
-    return multiple_choice.read_examples(self.path)
+    """Reads the questions again.
+
+    Raises:
+      ValueError: the file has changed since it was first read.
+    """
+    yield from multiple_choice.read_examples(self.path)
+    feature_files.check_key(self.key, *self._shaped_by())
 
   def describe(self, index: int) -> str:
     """Returns where a question is from: "path:line"."""

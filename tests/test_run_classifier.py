@@ -228,6 +228,51 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
   assert read_results(tmp_path / "out" / "eval_results.txt") == results
 
 
+def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(16))
+  (tmp_path / "dev.tsv").write_text("label\ttext\n" + "pos\tgood\n" * 3)
+  flags = {"data_dir": tmp_path, "num_train_epochs": 1, "do_train": True}
+  result = tiny.run(tmp_path, eval_every_steps=1, **flags)
+  assert result.returncode == 0, result.stderr
+  assert "same prediction; it can help to lower --learning_rate" in (
+    result.stderr
+  )
+
+
+def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(40))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 410))
+  tiny.write_tsv(tmp_path / "other.tsv", range(410, 420))
+  flags = {"data_dir": tmp_path, "do_train": True, "eval_every_steps": 3}
+  run(tmp_path, num_train_epochs=1, **flags)
+  flags["num_train_epochs"] = 2
+  result = tiny.run(tmp_path, best_metric="loss", **flags)
+  program_flags.assert_refused(
+    result, "best_metric: eval_accuracy, not eval_loss"
+  )
+  result = tiny.run(tmp_path, eval_file=tmp_path / "other.tsv", **flags)
+  program_flags.assert_refused(result, "the evaluation data, or a flag that")
+  run(tmp_path, **flags)
+
+
+def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "first"
+  shutil.copytree(folder / "out", out)
+  # As if the head had been trained with its outputs in the other order.
+  (out / "labels.txt").write_text("pos\nneg\n")
+  output = run(
+    folder,
+    data_dir=folder,
+    output_dir=tmp_path / "second",
+    init_checkpoint=out,
+    do_eval=True,
+  )
+  assert "labels in the order of --init_checkpoint: pos, neg" in output
+  metrics = read_metrics(tmp_path / "second" / "eval_metrics.json")
+  assert metrics["eval_accuracy"] == 0.0  # Every label is the other one.
+
+
 def test_seeds_are_run_and_summarised(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(200))
   tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))

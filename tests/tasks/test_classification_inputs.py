@@ -7,6 +7,7 @@ import tensorflow as tf
 from inputs import feature_files
 from tasks import classification
 from tasks import classification_inputs
+from tasks import classification_results
 from tasks import glue
 import tiny_classification as tiny
 
@@ -75,7 +76,7 @@ def test_labels_that_contradict_are_refused(tmp_path):
   (tmp_path / "labels.txt").write_text("a\nb\n")
   with pytest.raises(ValueError, match="use another --output_dir"):
     classification_inputs.choose_labels(
-      make_task(labels=("b", "a")), str(tmp_path / "labels.txt"), (), ","
+      make_task(labels=("b", "c")), str(tmp_path / "labels.txt"), (), ","
     )
 
 
@@ -84,6 +85,41 @@ def test_labels_that_nobody_knows_are_refused(tmp_path):
     classification_inputs.choose_labels(
       make_task(), str(tmp_path / "labels.txt"), (), ","
     )
+
+
+def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
+  path = tmp_path / "train.tsv"
+  path.write_text("b\tx\na\ty\n")
+  missing = str(tmp_path / "labels.txt")
+  choose = classification_inputs.choose_labels
+  assert choose(make_task(path), missing, (), ",", ["b", "a"]) == ("b", "a")
+  assert "labels in the order of --init_checkpoint" in capsys.readouterr().out
+  # Without any other source they are the head's.
+  assert choose(make_task(), missing, (), ",", ["b", "a"]) == ("b", "a")
+
+
+def test_labels_of_another_head_are_refused(tmp_path):
+  path = tmp_path / "train.tsv"
+  path.write_text("b\tx\na\ty\n")
+  with pytest.raises(ValueError, match="has a head for the labels a, c; those"):
+    classification_inputs.choose_labels(
+      make_task(path), str(tmp_path / "labels.txt"), (), ",", ["a", "c"]
+    )
+
+
+def test_features_are_refused_if_the_file_changes_meanwhile(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(4))
+  train = open_train(tmp_path)
+  tiny.write_tsv(tmp_path / "train.tsv", range(1, 5))
+  answers = classification_results.answer(
+    np.zeros([4, 2]), "single_label", ["neg", "pos"], None
+  )
+  with pytest.raises(ValueError, match="train.tsv: changed while the program"):
+    classification_inputs.write_answers(str(tmp_path), train, answers, "tsv")
+  with pytest.raises(ValueError, match="train.tsv: changed while the program"):
+    list(train.examples())
+  assert not list(tmp_path.glob("*predictions*"))
+  assert not list(tmp_path.glob("test_results*"))
 
 
 def test_a_regression_has_no_labels(tmp_path):
