@@ -1,36 +1,101 @@
 """Fine-tunes BERT to label words: named entities, parts of speech, any tags.
 
-  python run_tagging.py --data_dir=conll2003 --output_dir=/tmp/ner \
-    --do_train=true --do_eval=true --do_predict=true --do_lower_case=false \
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+  python run_tagging.py --data_dir=conll2003 --output_dir=/tmp/ner \\
+    --do_train=true --do_eval=true --do_predict=true --do_lower_case=false \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
     --init_checkpoint=$BERT/bert_model.ckpt --document_context=true
 """
+
+from absl import flags
+
+from cli import fine_tuning_flags
+from cli import program
+from tasks import tagging
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  fine_tuning_flags.define_flags(max_seq_length=128)
+  fine_tuning_flags.define_data_flags()
+  for name, default, text in (
+    ("token_column", 0, "The column of the word, from 0."),
+    ("tag_column", -1, "The column of the tag; -1 is the last."),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=default)
+  for name, choices, text in (
+    (
+      "tag_scheme",
+      ["auto", *tagging.SCHEMES, tagging.NO_SCHEME],
+      "How tags mark entities. auto: detected in each file. none: they mark "
+      "none, as parts of speech; scores are then those of words.",
+    ),
+    (
+      "predict_format",
+      tagging.FORMATS,
+      "Of the file to predict. conll: as the others; it is scored too, if it "
+      "has more than the words. untagged: the same without tags. text: a "
+      "sentence a line, split into words. characters: the same, split into "
+      "characters.",
+    ),
+  ):
+    flags.DEFINE_enum(name, choices[0], choices, text)
+  for name, text in (
+    (
+      "document_context",
+      "Whether to fill inputs up with the neighbouring sentences of the "
+      "document.",
+    ),
+    (
+      "feature_based",
+      "Whether to freeze BERT and to train a BiLSTM on its layers.",
+    ),
+  ):
+    flags.DEFINE_bool(name, False, text)
+  flags.DEFINE_list(
+    "feature_layers",
+    ["-4", "-3", "-2", "-1"],
+    "With --feature_based: the layers whose outputs are concatenated; -1 is "
+    "the last one, 0 the embeddings. Or mix: a weighted sum of all layers, "
+    "with learned weights.",
+  )
+  flags.DEFINE_integer(
+    "lstm_size",
+    768,
+    "With --feature_based: units of the two LSTMs in each direction.",
+    lower_bound=1,
+  )
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
 
 import functools
 from typing import NamedTuple
 
-from absl import flags
-
-from cli import flag_values
-from cli import models
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
 import keras
 import tensorflow as tf
 
 from cli import fine_tuning
-from cli import tagging_flags
+from cli import flag_values
+from cli import models
 import heads
 import modeling
 from tasks import tagging_inputs
 from tasks import tagging_results
 
-FLAGS = flags.FLAGS
+_SCALAR_MIX = "mix"
+_ENDINGS = [
+  ending + compression
+  for ending in (".txt", ".conll", ".tsv", ".bio", ".bmes")
+  for compression in ("", ".gz", ".xz")
+]
 
 
 def create_model(
-  config: modeling.BertConfig, num_labels: int, dtype: str
+  config: modeling.BertConfig,
+  num_labels: int,
+  dtype: str,
+  settings: flag_values.Settings,
 ) -> keras.Model:
   """Makes the model; this is the place for another head.
 
@@ -38,10 +103,31 @@ def create_model(
     A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
     a seed for its dropout, int32 [2] or None; returns logits, float32
     [B, S, L].
+
+  Raises:
+    ValueError: --feature_layers names a layer that the model does not have.
   """
-  if FLAGS.feature_based:
-    return tagging_flags.make_feature_tagger(config, num_labels, dtype)
-  return heads.TaggerModel(config, num_labels, dtype)
+  if not settings.feature_based:
+    return heads.TaggerModel(config, num_labels, dtype)
+  layers = _feature_layers(settings.feature_layers, config.num_hidden_layers)
+  return heads.FeatureTaggerModel(
+    config, num_labels, dtype, layers=layers, lstm_size=settings.lstm_size
+  )
+
+
+def _feature_layers(names, count) -> list[int] | None:
+  if list(names) == [_SCALAR_MIX]:
+    return None
+  try:
+    layers = [int(name) for name in names]
+  except ValueError:
+    layers = []
+  if not layers or not all(-count - 1 <= layer <= count for layer in layers):
+    raise ValueError(
+      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
+      f"{-count - 1} to {count}, such as -2,-1"
+    )
+  return layers
 
 
 class WordLosses(NamedTuple):
@@ -66,11 +152,11 @@ def compute_losses(model, features, seed=None) -> WordLosses:
   return WordLosses(predicted, losses * tf.cast(known, tf.float32), known)
 
 
-def predict(model, features) -> dict[str, tf.Tensor]:
+def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
   """Computes `WordLosses` and the label_mask, [B, max_seq_length]."""
   results = compute_losses(model, features)._asdict()
   results["label_mask"] = features["label_mask"]
-  missing = FLAGS.max_seq_length - tf.shape(features["input_ids"])[1]
+  missing = max_seq_length - tf.shape(features["input_ids"])[1]
   return {
     name: tf.pad(value, [[0, 0], [0, missing]])
     for name, value in results.items()
@@ -84,6 +170,60 @@ def loss_fn(model, features, seed):
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
+def find_sources(settings: flag_values.Settings) -> dict[str, tagging.Source]:
+  """Returns the files that the flags ask for, by kind.
+
+  Raises:
+    ValueError: one is missing, or its tags follow no scheme.
+  """
+  paths = fine_tuning.find_data_files(settings, _ENDINGS)
+  return {
+    kind: tagging.open_source(
+      path,
+      settings.predict_format if kind == "predict" else "conll",
+      settings.token_column,
+      settings.tag_column,
+      settings.tag_scheme,
+      needs_tags=kind != "predict",
+    )
+    for kind, path in paths.items()
+  }
+
+
+def open_inputs(
+  settings: flag_values.Settings,
+  folder: str,
+  sources: dict[str, tagging.Source],
+) -> fine_tuning.Inputs:
+  """Finds the data of a run; see `fine_tuning.open_run`."""
+  labels, scheme = tagging_inputs.choose_labels(
+    sources.get("train"),
+    fine_tuning.labels_file(settings.output_dir),
+    settings.tag_scheme,
+  )
+  shape = flag_values.fill(
+    tagging_inputs.Settings, settings, labels=labels, scheme=scheme
+  )
+  splits = {
+    kind: tagging_inputs.Split(kind, source, shape, folder)
+    for kind, source in sources.items()
+  }
+  known = tagging_results.metric_names(scheme)
+  names = ["feature_based"]
+  if settings.feature_based:
+    names += ["feature_layers", "lstm_size"]
+  of_model = {name: getattr(settings, name) for name in names}
+  return fine_tuning.Inputs(
+    shape,
+    fine_tuning.best_metric(settings, known[0], known),
+    {"problem": "tagging", "label_scheme": scheme, **of_model},
+    splits.get("train"),
+    [splits["eval"]] if "eval" in splits else (),
+    [splits["predict"]] if "predict" in splits else (),
+    labels,
+  )
+
+
 def label_words(
   run: fine_tuning.Run, split: tagging_inputs.Split, batch_size: int
 ) -> tagging_inputs.Outputs:
@@ -95,7 +235,7 @@ def evaluate(run: fine_tuning.Run) -> tagging_results.Scores:
   """Scores the model on the evaluation data."""
   [split] = run.inputs.eval
   outputs = label_words(run, split, run.settings.eval_batch_size)
-  return tagging_flags.score(split, run.inputs.settings, outputs)
+  return tagging_inputs.score(split, outputs)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -107,28 +247,28 @@ def write_evaluation(run: fine_tuning.Run) -> None:
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
-  """Predicts, writes the predictions, and scores them if there are tags."""
-  [split], options = run.inputs.predict, run.inputs.settings
+  """Writes the predictions, and their scores if the tags are known."""
+  [split] = run.inputs.predict
   outputs = label_words(run, split, run.settings.predict_batch_size)
   if not run.is_chief:
     return
-  tagging_flags.write_outputs(run.folder, split, options, outputs)
+  tagging_inputs.write_outputs(run.folder, split, outputs)
   if split.source.is_tagged:
-    scores = tagging_flags.score(split, options, outputs)
+    scores = tagging_inputs.score(split, outputs)
     tagging_results.write_scores(run.folder, "predict", scores)
 
 
 def main() -> None:
   settings = flag_values.read()
-  sources = tagging_flags.find_sources()
+  sources = find_sources(settings)
   with fine_tuning.open_run(
     settings,
     fine_tuning.make_strategy(settings),
-    functools.partial(tagging_flags.open_inputs, sources=sources),
+    functools.partial(open_inputs, sources=sources),
     lambda config, inputs, dtype: create_model(
-      config, len(inputs.labels), dtype
+      config, len(inputs.labels), dtype, settings
     ),
-    predict,
+    functools.partial(predict, max_seq_length=settings.max_seq_length),
   ) as run:
     if settings.do_train:
       run.train(loss_fn, lambda: evaluate(run).metrics)
@@ -139,4 +279,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, tagging_flags.define_flags)
+  program.run_program(main)

@@ -160,6 +160,34 @@ def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
       yield f"{row.text}{separator}{next(tags) if row.is_word else 'O'}"
 
 
+def open_source(
+  path: str,
+  format: str,
+  token_column: int,
+  tag_column: int,
+  scheme: str,
+  needs_tags: bool,
+) -> Source:
+  """Finds out how a file of sentences is to be read.
+
+  Args:
+    path, format, token_column, tag_column: see `Source`.
+    scheme: of the tags; "auto" detects it in the file.
+    needs_tags: whether a file without the column of tags is an error; else it
+      is read as "untagged".
+
+  Raises:
+    ValueError: the tags of the file follow no known scheme.
+  """
+  source = Source(path, format, token_column, tag_column, scheme)
+  if source.is_tagged and not needs_tags:
+    if not has_columns(path, max(tag_column, token_column + 1) + 1):
+      source = source._replace(format="untagged")
+  if not source.is_tagged or scheme != "auto":
+    return source
+  return source._replace(scheme=find_scheme(source))
+
+
 def has_columns(path: str, count: int) -> bool:
   """Returns whether the first word of a CoNLL file has so many columns."""
   for row in _read_rows(Source(path, "untagged")):

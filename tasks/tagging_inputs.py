@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import files
+from data import label_files
 from data import tables
 from inputs import feature_files
 from tasks import metrics
 from tasks import tagging
+from tasks import tagging_results
 import tokenization
 
 # Changed whenever this program makes other features of the same input.
@@ -22,7 +25,7 @@ _FEATURES_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Settings:
   """What shapes the features besides the data."""
 
   vocab_file: str
@@ -33,29 +36,57 @@ class Options:
   scheme: str  # Of the labels, see `tagging.label_scheme`.
 
 
-class Split(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Split:
   """The features of a file of sentences."""
 
+  kind: str  # "train", "eval" or "predict".
   source: tagging.Source
-  features: feature_files.FeatureFile
-  scheme: str  # Of the labels.
-  max_seq_length: int
+  settings: Settings
+  folder: str  # A local one, for the feature file.
 
-  @property
+  @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
-    return self.features.key
+    settings = {
+      **dataclasses.asdict(self.settings),
+      "source": self.source._asdict(),
+      "version": _FEATURES_VERSION,
+    }
+    paths = [self.settings.vocab_file, self.source.path]
+    return feature_files.make_key(settings, paths)
+
+  @functools.cached_property
+  def features(self) -> feature_files.FeatureFile:
+    """The feature file, made when it is first asked for if need be.
+
+    Raises:
+      ValueError: a line of the file is wrong.
+    """
+    path = os.path.join(self.folder, f"{self.kind}.tf_record")
+    features, is_new = feature_files.open_or_make(
+      path, self.key, functools.partial(_make_rows, self.source, self.settings)
+    )
+    facts = features.facts
+    print(
+      f"{self.kind}: {facts['sentences']:,} sentences ({facts['words']:,} "
+      f"words) of {facts['documents']:,} documents in {len(features):,} "
+      f"windows, {np.mean(features.lengths):.1f} tokens on average; "
+      f"{'wrote' if is_new else 'unchanged:'} {path}"
+    )
+    _print_oddities(self.source, facts)
+    return features
 
   @property
   def layout(self) -> feature_files.Layout:
     """What a row of the features holds, each a window."""
     return feature_files.Layout(
-      (self.max_seq_length,), per_token=("label_ids", "label_mask")
+      (self.settings.max_seq_length,), per_token=("label_ids", "label_mask")
     )
 
   def sentences(self) -> Iterator[tagging.Sentence]:
     """Reads the sentences again; their tags are in the labels' scheme."""
-    return read_sentences(self.source, self.scheme)
+    return read_sentences(self.source, self.settings.scheme)
 
   def describe(self, index: int) -> str:
     """Returns where a sentence is from: "path:line"."""
@@ -74,40 +105,41 @@ def read_sentences(
     yield sentence
 
 
-def open_split(
-  kind: str, source: tagging.Source, options: Options, folder: str
-) -> Split:
-  """Opens the features of a file, made now if need be, and says what it holds.
+def choose_labels(
+  train: tagging.Source | None, labels_file: str, tag_scheme: str
+) -> tuple[tuple[str, ...], str]:
+  """Returns the labels of a model and their scheme.
+
+  They are those of the training data, else those of an earlier run, in the
+  order of the model's outputs.
 
   Args:
-    kind: "train", "eval" or "predict".
-    source: the file.
-    options: what else shapes the features.
-    folder: a local one, for the feature file.
+    train: the training data, if any.
+    labels_file: where an earlier run left them.
+    tag_scheme: "none" if the labels of an earlier run mark no entities.
 
   Raises:
-    ValueError: a line of the file is wrong.
+    ValueError: there is no way to know them, or two that contradict.
   """
-  path = os.path.join(folder, f"{kind}.tf_record")
-  settings = {
-    **dataclasses.asdict(options),
-    "source": source._asdict(),
-    "version": _FEATURES_VERSION,
-  }
-  features, is_new = feature_files.open_or_make(
-    path,
-    feature_files.make_key(settings, [options.vocab_file, source.path]),
-    functools.partial(_make_rows, source, options),
-  )
-  facts = features.facts
-  print(
-    f"{kind}: {facts['sentences']:,} sentences ({facts['words']:,} words) of "
-    f"{facts['documents']:,} documents in {len(features):,} windows, "
-    f"{np.mean(features.lengths):.1f} tokens on average; "
-    f"{'wrote' if is_new else 'unchanged:'} {path}"
-  )
-  _print_oddities(source, facts)
-  return Split(source, features, options.scheme, options.max_seq_length)
+  known = label_files.read(labels_file) if files.exists(labels_file) else None
+  if train:
+    scheme = tagging.label_scheme(train.scheme)
+    labels = tagging.find_labels(read_sentences(train, scheme), scheme)
+    if known and known != labels:
+      raise ValueError(
+        f"{labels_file} has the labels {tables.list_names(known)}; those of "
+        f"{train.path} are {tables.list_names(labels)}: use another "
+        "--output_dir"
+      )
+    return tuple(labels), scheme
+  if not known:
+    raise ValueError(
+      f"no {labels_file} and no training file: the labels are unknown; pass "
+      "the --output_dir of a training"
+    )
+  if tag_scheme == tagging.NO_SCHEME:
+    return tuple(known), tagging.NO_SCHEME
+  return tuple(known), tagging.scheme_of_labels(known)
 
 
 def _print_oddities(source, facts):
@@ -123,9 +155,9 @@ def _print_oddities(source, facts):
     print(f"  not in the training data, so never predicted: {listing}")
 
 
-def _make_rows(source, options, facts: dict[str, Any]):
+def _make_rows(source, settings, facts: dict[str, Any]):
   tokenizer = tokenization.FullTokenizer(
-    options.vocab_file, options.do_lower_case
+    settings.vocab_file, settings.do_lower_case
   )
   facts.update(sentences=0, words=0, documents=0, irregular=0)
   unseen: collections.Counter[str] = collections.Counter()
@@ -138,37 +170,37 @@ def _make_rows(source, options, facts: dict[str, Any]):
       if sentence.tags is not None:
         regular = tagging.convert_tags(sentence.tags, source.scheme)
         facts["irregular"] += tuple(regular) != sentence.tags
-        tags = tagging.convert_tags(sentence.tags, options.scheme)
-        unseen.update(_find_unseen(tags, options))
+        tags = tagging.convert_tags(sentence.tags, settings.scheme)
+        unseen.update(_find_unseen(tags, settings))
         sentence = sentence._replace(tags=tuple(tags))
       yield sentence
 
   features = tagging.make_features(
     count(tagging.read_sentences(source)),
     tokenizer,
-    options.labels,
-    options.max_seq_length,
-    options.document_context,
+    settings.labels,
+    settings.max_seq_length,
+    settings.document_context,
   )
   for feature in features:
     yield feature_files.Row(
-      tagging.encode_feature(feature, options.max_seq_length),
+      tagging.encode_feature(feature, settings.max_seq_length),
       len(feature.input_ids),
       feature.sentence,
     )
   facts["unseen"] = dict(unseen.most_common())
 
 
-def _find_unseen(tags, options) -> Iterable[str]:
+def _find_unseen(tags, settings) -> Iterable[str]:
   """Returns the types of entities, or the tags, that no label stands for."""
-  if set(tags) <= set(options.labels):
+  if set(tags) <= set(settings.labels):
     return ()
-  if options.scheme == tagging.NO_SCHEME:
-    return (tag for tag in tags if tag not in options.labels)
+  if settings.scheme == tagging.NO_SCHEME:
+    return (tag for tag in tags if tag not in settings.labels)
   return (
     entity.type
     for entity in metrics.find_entities(tags)
-    if tags[entity.start] not in options.labels
+    if tags[entity.start] not in settings.labels
   )
 
 
@@ -177,6 +209,39 @@ class Outputs(NamedTuple):
 
   labels: np.ndarray  # Int [words], their numbers, in the order of the file.
   loss: float  # In nats, the mean over words whose label is known.
+
+
+def labels_by_sentence(split: Split, outputs: Outputs) -> list[list[str]]:
+  """Returns the predicted labels of each sentence of a split."""
+  labels = (split.settings.labels[number] for number in outputs.labels)
+  return list(tagging_results.split_by_sentence(labels, split.sentences()))
+
+
+def score(split: Split, outputs: Outputs) -> tagging_results.Scores:
+  """Scores what is predicted of a split with tags."""
+  return tagging_results.score(
+    (sentence.tags for sentence in split.sentences()),
+    labels_by_sentence(split, outputs),
+    split.settings.scheme,
+    outputs.loss,
+  )
+
+
+def write_outputs(folder: str, split: Split, outputs: Outputs) -> None:
+  """Writes predictions as columns, in the file's own scheme, and as spans."""
+  source, scheme = split.source, split.settings.scheme
+  labels = labels_by_sentence(split, outputs)
+  in_file = source.scheme if source.is_tagged else scheme
+  path = os.path.join(folder, "predictions.txt")
+  written = (tagging.convert_tags(tags, in_file) for tags in labels)
+  tagging_results.write_columns(path, source, written)
+  print(f"wrote {path}")
+  path = os.path.join(folder, "predictions.jsonl")
+  separator = "" if tagging.is_by_character(split.sentences()) else " "
+  tagging_results.write_spans(
+    path, split.sentences(), labels, scheme, separator
+  )
+  print(f"wrote {path}")
 
 
 def read_outputs(results: dict[str, np.ndarray]) -> Outputs:

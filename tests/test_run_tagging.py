@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from cli import tagging_flags
 import program_flags
 import run_tagging
 import tiny_classification as tiny
@@ -24,7 +23,7 @@ TRAINING = {
 
 def run(folder, **flags):
   return program_flags.run_main(
-    run_tagging, tagging_flags.define_flags, **tiny.flags_for(folder, **flags)
+    run_tagging, run_tagging.define_flags, **tiny.flags_for(folder, **flags)
   )
 
 
@@ -275,7 +274,7 @@ FAULTS = {
     {},
     {"data_dir": "/nowhere", "do_eval": False},
     "--data_dir=/nowhere: no file for --do_train; expected train, ending in "
-    + ", ".join(tagging_flags._ENDINGS),
+    + ", ".join(run_tagging._ENDINGS),
   ),
   "two files": (
     {"train.tsv": "good\tB-X\n"},
