@@ -1,10 +1,10 @@
-"""Pre-training records on Apache Beam, by any of its runners.
+"""Makes pre-training records on Apache Beam, with any of its runners.
 
-A worker cuts the text into blocks, all make records of them, and each output
-file is put together by one. Between these steps texts and records lie in a
-folder beside the output, and Beam only passes on where: nobody holds more than
-a block in memory. A block's number decides its records and their place in the
-output, so it does not matter who makes it, when, or how often.
+One worker cuts the text into blocks, all workers make records of blocks, and
+each output file is assembled by one of them. Between the steps texts and
+records lie in a folder beside the output; Beam passes only their paths, so that
+no worker holds more than a block in memory. The records depend on the number of
+the block only, not on who makes them, when, or how often.
 
 No other file imports Beam, which comes from requirements/beam.txt.
 """
@@ -54,7 +54,8 @@ finally:
 
 COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
 
-_OUTCOME = "outcome"  # Name of the file in which the pipeline leaves it.
+# Files of the working folder: what the pipeline returns, and the blocks.
+_OUTCOME, _PLAN = "outcome", "plan"
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SERVE = (
   f"import sys; sys.path[0] = {_ROOT!r}; "
@@ -155,27 +156,22 @@ def _absolute(path: str) -> str:
 
 
 def _build(pipeline: beam.Pipeline, work: Work, folder: str) -> None:
-  """Adds the steps to the pipeline."""
-  blocks = (
+  """Adds the steps to the pipeline.
+
+  One chain without side inputs: Beam's Dask runner computes only what the last
+  step needs, and computes a side input once for each worker that asks.
+  """
+  _ = (
     pipeline
     | "Text" >> beam.Create([work.inputs])
     | "CutText"
     >> beam.ParDo(_CutText(folder, work.settings.documents_per_block))
     | "ShareOut" >> beam.Reshuffle()
     | "MakeRecords" >> beam.ParDo(_MakeRecords(folder, work))
-  )
-  blocks = beam.pvalue.AsList(blocks)
-  _ = (
-    pipeline
-    | "Files" >> beam.Create(list(enumerate(work.outputs)))
+    | "Gather" >> beam.GroupByKey()
+    | "SumUp" >> beam.ParDo(_SumUp(folder, work.outputs))
     | "ShareOutFiles" >> beam.Reshuffle()
-    | "WriteFiles"
-    >> beam.ParDo(_WriteFile(len(work.outputs), work.compress), blocks)
-  )
-  _ = (
-    pipeline
-    | "Outcome" >> beam.Create([os.path.join(folder, _OUTCOME)])
-    | "SumUp" >> beam.ParDo(_SumUp(), blocks)
+    | "WriteFiles" >> beam.ParDo(_WriteFile(len(work.outputs), work.compress))
   )
 
 
@@ -222,7 +218,7 @@ class _MakeRecords(_Step):
         block = self._make(block)
       except (ValueError, OSError) as error:
         block = _fail(block.number, error)
-    return [block]
+    return [(None, block)]
 
   def _make(self, block):
     documents = pretraining_data.read_documents(files.read_lines(block.path))
@@ -250,35 +246,48 @@ class _WriteFile(_Step):
   def __init__(self, num_files: int, compress: bool):
     self._num_files, self._compress = num_files, compress
 
-  def process(self, file, blocks):
-    number, path = file
-    if _first_failure(blocks):
-      return
+  def process(self, task):
+    number, path, plan = task
+    with files.open_bytes(plan) as file:
+      blocks = pickle.load(file)
     before = 0
     with _open_output(path, self._compress) as output:
-      for block in _in_order(blocks):
+      for block in blocks:
         share = (number - before) % self._num_files
         output.write(_read_share(block, share))
         before += block.records
 
 
 class _SumUp(_Step):
-  """Leaves the outcome in a file, which every runner lets us read."""
+  """Leaves the outcome in a file, and says which output files to write."""
 
-  def process(self, path, blocks):
-    failure = _first_failure(blocks)
-    if failure:
-      outcome = failure.error
-    else:
-      blocks = _in_order(blocks)
-      statistics = [block.statistics for block in blocks]
-      outcome = Outcome(
-        functools.reduce(pretraining_data.Statistics.plus, statistics),
-        sum(block.records for block in blocks),
-        blocks[-1].part_repeated,
-      )
+  def __init__(self, folder: str, outputs: list[str]):
+    self._folder, self._outputs = folder, outputs
+
+  def process(self, keyed):
+    _, blocks = keyed
+    blocks = sorted(blocks, key=lambda block: block.number)
+    failures = [block for block in blocks if isinstance(block, _Failure)]
+    if failures:
+      self._write(_OUTCOME, failures[0].error)
+      return
+    assert [block.number for block in blocks] == list(range(len(blocks)))
+    statistics = [block.statistics for block in blocks]
+    outcome = Outcome(
+      functools.reduce(pretraining_data.Statistics.plus, statistics),
+      sum(block.records for block in blocks),
+      blocks[-1].part_repeated,
+    )
+    self._write(_OUTCOME, outcome)
+    plan = self._write(_PLAN, blocks)
+    for number, path in enumerate(self._outputs):
+      yield number, path, plan
+
+  def _write(self, name, content):
+    path = os.path.join(self._folder, name)
     with files.open_for_writing(path) as file:
-      pickle.dump(outcome, file)
+      pickle.dump(content, file)
+    return path
 
 
 def _new_path(folder: str, number: int, ending: str) -> str:
@@ -295,17 +304,6 @@ def _fail(number: int, error: Exception) -> _Failure:
   if isinstance(error, OSError) and error.errno is None:
     raise error
   return _Failure(number, error)
-
-
-def _first_failure(blocks: Iterable[NamedTuple]) -> _Failure | None:
-  failures = (block for block in blocks if isinstance(block, _Failure))
-  return min(failures, key=lambda failure: failure.number, default=None)
-
-
-def _in_order(blocks: Iterable[_RecordBlock]) -> list[_RecordBlock]:
-  ordered = sorted(blocks, key=lambda block: block.number)
-  assert [block.number for block in ordered] == list(range(len(ordered)))
-  return ordered
 
 
 def _write_documents(path: str, documents: Iterable[list[str]]) -> None:

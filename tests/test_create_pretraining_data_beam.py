@@ -432,3 +432,67 @@ def test_a_job_server_makes_the_same_file(folder):
     server.wait()
   assert done.returncode == 0, done.stderr
   assert (folder / "a").read_bytes() == (folder / "A").read_bytes()
+
+
+def start_dask(folder, environment):
+  """Starts a scheduler and two workers; returns them when they are ready."""
+  pytest.importorskip(
+    "distributed", reason="pip install -r requirements/dask.txt"
+  )
+  commands = [["dask_scheduler", "--host=127.0.0.1", "--port=0"]]
+  commands += 2 * [["dask_worker", "--nthreads=1", "--no-nanny"]]
+  file = f"--scheduler-file={folder}/dask.json"
+  processes = []
+  for (name, *flags), log in zip(commands, "012", strict=True):
+    module = ["-m", f"distributed.cli.{name}", file, "--no-dashboard", *flags]
+    with open(folder / f"log{log}", "w") as output:
+      processes.append(
+        subprocess.Popen(
+          [sys.executable, *module], stderr=output, env=environment
+        )
+      )
+  deadline = time.monotonic() + 60
+  for log in "12":
+    while "Registered to" not in (folder / f"log{log}").read_text():
+      assert time.monotonic() < deadline
+      time.sleep(0.1)
+  return processes
+
+
+def cpu_ticks(process):
+  with open(f"/proc/{process.pid}/stat") as file:
+    return int(file.read().rpartition(")")[2].split()[11])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_dask_cluster_makes_the_same_files(folder, tmp_path, is_killed):
+  environment = {**os.environ, "PYTHONPATH": str(paths.ROOT)}
+  flags = {"documents_per_block": 2, "dupe_factor": 500}
+  done = run("create_pretraining_data.py", output_file="a,b", **flags)
+  assert done.returncode == 0, done.stderr
+  dask = ["--", f"--dask_scheduler_file={tmp_path}/dask.json"]
+  runner = "apache_beam.runners.dask.dask_runner.DaskRunner"
+  scheduler, *workers = start_dask(tmp_path, environment)
+  try:
+    process = subprocess.Popen(
+      [*command(PROGRAM, output_file="A,B", runner=runner, **flags), *dask],
+      stderr=subprocess.PIPE,
+      text=True,
+      env=environment,
+    )
+    if is_killed:
+      deadline = time.monotonic() + 60
+      while not list(folder.glob(".A.*.tmp/*.records")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+      max(workers, key=cpu_ticks).kill()
+      assert process.poll() is None
+    stderr = process.communicate(timeout=120)[1]
+  finally:
+    for other in (*workers, scheduler):
+      other.kill()
+      other.wait()
+  assert process.returncode == 0, stderr
+  for ours, theirs in ("aA", "bB"):
+    assert (folder / ours).read_bytes() == (folder / theirs).read_bytes()
