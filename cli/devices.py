@@ -173,7 +173,8 @@ def describe(settings: flag_values.Settings) -> str:
     if settings.precision == "float32":
       details.append("TF32" if settings.tf32 else "no TF32")
     details.append("deterministic" if settings.deterministic else "fast")
-  used = 1 if settings.distribution == "default" else len(devices)
+  uses_one = settings.distribution == "default" and not uses_tpu(settings)
+  used = 1 if uses_one else len(devices)
   name = f"{used} {kind}s" if used > 1 else f"one {kind}"
   return f"computing on {name}: {', '.join(details)}"
 

@@ -49,6 +49,8 @@ _TRAINING_FLAGS = (
   "warmup_proportion",
   "layerwise_lr_decay",
   "freeze_layers",
+  "precision",
+  "seed",
 )
 
 

@@ -170,6 +170,8 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   [
     ({"train_batch_size": 16}, "train_batch_size: 8, not 16"),
     ({"learning_rate": 0.5}, "learning_rate: 0.002, not 0.5"),
+    ({"seed": 7}, "seed: 12345, not 7"),
+    ({"precision": "bfloat16"}, "precision: float32, not bfloat16"),
     ({"do_lower_case": False}, "do_lower_case: True, not False"),
     ({"max_seq_length": 12}, "the training data, or a flag that shapes its "),
     ({"problem": "regression"}, "problem: single_label, not regression"),

@@ -16,7 +16,7 @@ class Main:
 
   @staticmethod
   def main():
-    devices.make_strategy()
+    devices.make_strategy(flags.FLAGS)
 
 
 def run(**values):
