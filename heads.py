@@ -225,10 +225,10 @@ class TaggerModel(keras.Model):
 
 
 class FeatureTaggerModel(keras.Model):
-  """A BiLSTM on the layers of a BERT that stays as it is (section 5.3).
+  """A BiLSTM on the outputs of a frozen BERT's layers (section 5.3).
 
-  Only what is on top of BERT is trained. Arguments of the call, and what it
-  returns, are those of `TaggerModel`.
+  BERT is not trained. The arguments and results of a call are those of
+  `TaggerModel`.
 
   Args:
     config: the architecture.
@@ -346,8 +346,8 @@ class ScalarMix(keras.layers.Layer):
 class BiLstm(keras.layers.Layer):
   """Two LSTMs, one from the left and one from the right, in float32.
 
-  Call with x [B, S, I] and lengths, int [B]; returns [B, S, 2 * units]. What is
-  beyond the length of a sequence does not reach what is within.
+  Call with x [B, S, I] and lengths, int [B]; returns [B, S, 2 * units]. Padding
+  after the end of a sequence does not affect the outputs before it.
   """
 
   def __init__(self, input_size: int, units: int, name: str):
@@ -406,7 +406,7 @@ class Lstm(keras.layers.Layer):
       hidden, memory = state  # [B, units]
       gates = inputs + tf.matmul(hidden, recurrent_weights)
       write, forget, candidate, output = tf.split(gates, 4, -1)
-      # The 1 keeps what is remembered at first (Jozefowicz et al., 2015).
+      # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
       memory = tf.sigmoid(forget + 1.0) * memory
       memory += tf.sigmoid(write) * tf.tanh(candidate)
       return tf.sigmoid(output) * tf.tanh(memory), memory

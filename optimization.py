@@ -203,7 +203,7 @@ class AdamWeightDecayOptimizer:
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
     rate = self.learning_rate(step)
-    # The factor goes along, and no clipped copy of all gradients is written.
+    # The update applies the factor: no clipped copy of the gradients is made.
     context = tf.distribute.get_replica_context()
     args = (list(gradients), factor, rate, step)
     context.merge_call(self._update_all, args)
@@ -249,9 +249,9 @@ def _adam(p, gradient, m, v, factor, rate, decay, beta_1, beta_2, epsilon):
   return p - rate * step, m, v
 
 
-# Compiled, this is one pass over the memory instead of fifteen: more than twice
-# as fast on a CPU. It is compiled once for every shape; compiling all biases as
-# one function gains nothing, as the memory is what limits it.
+# Compiled, this makes one pass over the memory instead of fifteen: more than
+# twice as fast on a CPU. It is compiled once for every shape; compiling all
+# biases as one function gains nothing, because memory bandwidth is the limit.
 _compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
 
 
@@ -289,9 +289,9 @@ def create_optimizer(
   Args:
     variables: all that the model could train.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
-    layerwise_lr_decay: what the rate is multiplied by from each part to the one
-      below: 1 for pooler and heads, this for the top layer, and this to the
-      power of the number of layers + 1 for the embeddings.
+    layerwise_lr_decay: the factor between the rate of a part and of the part
+      below it: pooler and heads have the full rate, the top layer this factor
+      of it, the embeddings this factor to the power of the layers + 1.
     freeze_layers: a number N > 0: the embeddings and the N lowest layers never
       change and are no variables of the optimizer, so that no gradient is
       computed for them (the embeddings alone cannot be frozen). 0: nothing is

@@ -44,7 +44,7 @@ def define_flags() -> None:
     "new_phase",
     False,
     "Whether settings may differ from those that --output_dir was trained with "
-    "so far: training then goes on from its newest checkpoint with the new "
+    "so far: training then continues from its newest checkpoint with the new "
     "ones. The records continue where they were, or begin anew if --input_file "
     "or --seed is another.",
   )
@@ -201,7 +201,7 @@ def read_data(config: modeling.BertConfig) -> Data:
 
 
 def enter_phase(strategy, step: int, data: Data) -> phases.Phase:
-  """Compares the settings with those of the run that is to go on.
+  """Compares the settings with those of the run that is resumed.
 
   Raises:
     ValueError: they differ, and --new_phase is not given.

@@ -44,7 +44,7 @@ LossFn = Callable[
   dict[str, tuple[tf.Tensor, tf.Tensor]],
 ]
 
-# What a worker meets when another one has ended.
+# What TensorFlow raises in a worker when another one has ended.
 LOST_WORKER_ERRORS = (
   tf.errors.UnavailableError,
   tf.errors.AbortedError,
@@ -129,10 +129,10 @@ def train(
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
   history: model_selection.History | None = None,
 ) -> TrainingResult:
-  """Trains until `plan.num_train_steps`, resuming what the folder holds.
+  """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
-  SIGINT and SIGTERM end it early, after saving. The same command then goes on
-  as if it had not been interrupted, bit for bit.
+  SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
+  command then resumes, and ends with the same bits as an uninterrupted run.
 
   Args:
     strategy: in whose scope model and optimizer were made.
@@ -221,10 +221,10 @@ def _make_runner(
 
 
 def _print_memory(strategy, model, optimizer, plan, signature):
-  """Prints what an update is about to take, and what there is."""
+  """Prints the estimated memory of an update, and the memory available."""
   parameters = memory.parameters_of(model, optimizer)
   if not parameters.trained_layers:
-    return  # The estimate knows nothing of what is on top of BERT.
+    return  # The estimate does not cover heads without a trained BERT.
   load = memory.Load(
     *memory.shape_of_batch(signature, plan.gradient_accumulation_steps),
     length=plan.max_seq_length,
@@ -510,10 +510,10 @@ def _save(strategy, plan, step, saved):
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-  """Returns once all workers are here: what the chief wrote is then whole.
+  """Waits until all workers have called it.
 
-  A worker that ends looks lost to those that still compute, so this belongs at
-  the end of a program, too.
+  The files that the chief wrote before are then complete. Programs also end
+  with it: a worker that exits early looks lost to those that still compute.
   """
   workers.agree(strategy, 0, False)
 
@@ -554,7 +554,7 @@ def explained_errors(source: TrainingInput) -> Iterator[None]:
   try:
     yield
   except LOST_WORKER_ERRORS:
-    raise  # To read all records would keep the user waiting, to no end.
+    raise  # Reading all records would take long and find nothing.
   except tf.errors.OpError as error:
     fault = source.find_fault()
     if fault:
@@ -611,7 +611,7 @@ class _Evaluation:
     return period > 0 and self._plan.is_due(step, period)
 
   def needs_checkpoint(self, step):
-    """Tells whether a step is to be saved, be it only to be evaluated."""
+    """Tells whether to save a step, for itself or because it is evaluated."""
     period = self._plan.save_checkpoints_steps
     is_selected = self._history is not None and self.is_due(step)
     return is_selected or self._plan.is_due(step, period)
@@ -627,7 +627,7 @@ class _Evaluation:
     return results
 
   def _resume(self, step):
-    """Goes on from a saved step, which may have missed its evaluation."""
+    """Continues at a saved step, and evaluates it if a kill prevented that."""
     self._history.forget_after(step)
     if step and self.is_due(step):
       self.run(step)

@@ -255,7 +255,7 @@ def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
 
 
 def describe_fault(error: Exception) -> str | None:
-  """Puts a lack of memory in words; returns None if an error is none.
+  """Describes a lack of memory; returns None for any other error.
 
   TensorFlow's error of that name is a full disk's, too.
   """

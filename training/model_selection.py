@@ -1,8 +1,8 @@
 """Which checkpoint is best, and when to stop: scores and weights of a run.
 
-Every evaluation during training is a line of `evaluations.jsonl`, the weights
-that scored best are in `best/`. Both can be cut short at any moment: training
-that goes on from its last checkpoint brings them to where they would be.
+Every evaluation during training is a line of `evaluations.jsonl`; the weights
+that scored best are in `best/`. A kill may leave both behind the newest
+checkpoint; when training resumes, it brings them up to date.
 """
 
 from collections.abc import Callable
@@ -30,17 +30,17 @@ class Best(NamedTuple):
 class History:
   """The scores of a run's evaluations, kept in `folder/evaluations.jsonl`.
 
-  A line is {"step": 100, "eval_accuracy": 0.9, ...}; a score that is no number
-  is the word NaN.
+  A line is {"step": 100, "eval_accuracy": 0.9, ...}; an undefined score is
+  written as NaN.
 
   Args:
     folder: of the run; what its file holds is read.
     metric: the score to select by. Lower is better if its name ends in `loss`
       or `_error`, else higher is.
-    patience: stop after so many evaluations in a row that bring nothing better;
+    patience: stop after this many evaluations in a row without a better score;
       0 never stops.
-    writes: whether to keep scores and weights in the folder. Of several workers
-      one does; the others get the same scores and so decide the same.
+    writes: whether to write scores and weights to the folder. One of several
+      workers does; all get the same scores and make the same decisions.
 
   Raises:
     ValueError: the file is damaged or lacks the metric.
@@ -109,9 +109,10 @@ class History:
     self._write()
 
   def forget_after(self, step: int) -> None:
-    """Drops scores and best weights later than the step training resumes at.
+    """Drops scores and best weights of steps after a step.
 
-    They are of updates that will be made again, perhaps with other settings.
+    Call it with the step at which training resumes: the later updates will be
+    made again.
     """
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
@@ -137,7 +138,7 @@ class History:
     return value < than if self._lower_is_better else value > than
 
   def _since_best(self):
-    """Counts the evaluations after the best; all if none is."""
+    """Counts the evaluations after the best one, or all if all gave NaN."""
     best = self.best
     return sum(best is None or step > best.step for step in self._results)
 
@@ -146,7 +147,7 @@ class History:
     return 0 < self.patience <= self._since_best()
 
   def summary(self) -> str:
-    """Returns in one line what is best, and since when."""
+    """Returns one line: the best score, its step, evaluations since then."""
     count, since, best = len(self._results), self._since_best(), self.best
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
@@ -164,8 +165,8 @@ def record_evaluation(
 ) -> dict[str, float]:
   """Evaluates a step and keeps its scores, and its weights if they are best.
 
-  Call it once the training checkpoint of the step is saved. Killed anywhere and
-  called again at that checkpoint, it does what is missing.
+  Call it after the training checkpoint of the step is saved. If it is killed
+  and called again at that checkpoint, it does what is missing.
 
   Args:
     history: without anything later than the step, see `History.forget_after`.
@@ -215,9 +216,8 @@ def restore_best(
 ) -> int | None:
   """Loads the best weights of a run.
 
-  If they are damaged, a line on standard error says so, and the run's own
-  checkpoint of that step, which has them too, takes their place while it is
-  kept.
+  If they are damaged, a line on standard error says so, and the training
+  checkpoint of the same step is loaded instead, if it still exists.
 
   Returns:
     Their step, or None if the run has none; nothing has been changed then.

@@ -40,7 +40,7 @@ def enter(
 
   Args:
     path: of the run's `training.json`, which need not exist.
-    step: at which training begins or goes on.
+    step: at which training begins or resumes.
     settings: of this phase, with train_batch_size; values as JSON has them.
     is_new_phase: whether other settings than before may begin a new phase.
     writes: whether to write the file; of several workers, one does.

@@ -19,7 +19,7 @@ class Reporter:
 
   Args:
     plan: the `loop.TrainingPlan`.
-    step: at which training begins or goes on.
+    step: at which training begins or resumes.
     strategy: only its chief prints and writes.
   """
 

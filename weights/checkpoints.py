@@ -187,10 +187,10 @@ def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
 
 
 def _check_indices(folder: str, steps: list[int]) -> None:
-  """Says which data newer than the whole checkpoints has lost its index.
+  """Reports data files newer than all complete checkpoints without an index.
 
-  A training that is killed leaves such data, too, but with the index beside it
-  under its temporary name: that checkpoint had never been there.
+  A killed training also leaves such a file, but with the index beside it under
+  its temporary name; that checkpoint was never complete and is not reported.
 
   Raises:
     DamagedCheckpointError: there is no checkpoint to fall back to.
@@ -213,7 +213,7 @@ def _check_indices(folder: str, steps: list[int]) -> None:
 
 
 def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
-  """Says once that a step is damaged, whatever is found to be so later on."""
+  """Reports a damaged step, once in the life of the process."""
   prefix = checkpoint_prefix(folder, step)
   if prefix not in _reported:
     _reported.add(prefix)
@@ -452,7 +452,7 @@ def write(
   Args:
     folder: must exist.
     values: by name.
-    step: for a training to go on at; None to write `bert_model.ckpt`, as in a
+    step: for training to resume at; None to write `bert_model.ckpt`, as in a
       release.
 
   Returns:
