@@ -1,31 +1,114 @@
 """Fine-tunes BERT to answer questions: SQuAD v1.1, v2.0 and your own texts.
 
-  python run_squad.py --do_train=true --train_file=train-v1.1.json \
-    --do_predict=true --predict_file=dev-v1.1.json --output_dir=/tmp/squad \
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \
+  python run_squad.py --do_train=true --train_file=train-v1.1.json \\
+    --do_predict=true --predict_file=dev-v1.1.json --output_dir=/tmp/squad \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
     --init_checkpoint=$BERT/bert_model.ckpt --learning_rate=3e-5
 """
 
-import contextlib
-import dataclasses
+import os
 
 from absl import flags
 
-from cli import flag_values
-from cli import program  # Before TensorFlow: it quietens its log.
+from cli import fine_tuning_flags
+from cli import program
 
-# isort: split
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  fine_tuning_flags.define_flags(max_seq_length=384)
+  program.group("Data")
+  for name, text in (
+    ("train_file", "Questions to train on: SQuAD's JSON, or JSON Lines."),
+    (
+      "predict_file",
+      "Questions to answer: the same, or TSV of id, question and context. If "
+      "it has answers, the predictions are scored.",
+    ),
+    (
+      "eval_file",
+      "Questions to evaluate on while training, and to tune the threshold on; "
+      "by default --predict_file.",
+    ),
+  ):
+    flags.DEFINE_string(name, None, text)
+  for name, default, text in (
+    ("doc_stride", 128, "Tokens from one window of a text to the next."),
+    ("max_query_length", 64, "Tokens to which a longer question is truncated."),
+    (
+      "num_processes",
+      os.cpu_count() or 1,
+      "Processes that make features; their number does not change features.",
+    ),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=1)
+  flags.DEFINE_bool(
+    "version_2_with_negative",
+    False,
+    "Whether there are questions without an answer, as in SQuAD v2.0.",
+  )
+  flags.DEFINE_bool(
+    "padding_competes",
+    True,
+    "Whether padding counts as a place to start or end, in the loss and among "
+    "the --n_best_size best, as in the original. False pads batches to their "
+    "longest window only, which is faster.",
+  )
+  _define_answer_flags()
+
+
+def _define_answer_flags():
+  program.group("Evaluation and prediction")
+  flags.DEFINE_bool("do_predict", False, "Whether to answer, after training.")
+  for name, default, text in (
+    ("n_best_size", 20, "Starts and ends to combine; answers to list."),
+    ("max_answer_length", 30, "The most tokens of an answer."),
+  ):
+    flags.DEFINE_integer(name, default, text, lower_bound=1)
+  flags.DEFINE_bool(
+    "whole_word_answers",
+    False,
+    "Whether an answer is widened to whole words. By default it ends where its "
+    "tokens do, as in the original, which may be inside a word.",
+  )
+  flags.DEFINE_string(
+    "null_score_diff_threshold",
+    "0.0",
+    "A question gets no answer if the score of no answer exceeds that of the "
+    "best answer by more than this; or 'auto': what gave the best F1 on "
+    "--eval_file, or in an evaluation before.",
+  )
+  flags.DEFINE_enum(
+    "predictions_format", "jsonl", ["jsonl", "tsv"], "Of the readable file."
+  )
+  flags.DEFINE_bool(
+    "verbose_logging",
+    False,
+    "Prints a note if the words of an answer lack the text of its tokens.",
+  )
+
+
+if __name__ == "__main__":
+  program.start(define_flags)
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import functools
+import sys
+
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cli import fine_tuning
-from cli import squad_flags
+from cli import flag_values
+from data import files
 import heads
 import modeling
+from tasks import squad_answers
+from tasks import squad_features
 from tasks import squad_inputs
-
-FLAGS = flags.FLAGS
+from tasks import squad_results
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -40,31 +123,33 @@ def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
   return heads.SpanModel(config, dtype)
 
 
-def compute_logits(model, features, seed=None) -> heads.SpanOutput:
+def compute_logits(model, features, settings, seed=None) -> heads.SpanOutput:
   """Computes the logits of a batch, float32 [B, S]."""
   names = ["input_ids", "input_mask", "segment_ids"]
   logits = model(*(features[name] for name in names), seed)
-  if FLAGS.padding_competes:
+  if settings.padding_competes:
     return logits
   padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
   return heads.SpanOutput(*(values + _NEVER * padding for values in logits))
 
 
-def predict(model, features) -> dict[str, tf.Tensor]:
+def predict(model, features, settings) -> dict[str, tf.Tensor]:
   """Computes the logits of a batch, float32 [B, max_seq_length]."""
-  missing = FLAGS.max_seq_length - tf.shape(features["input_ids"])[1]
+  missing = settings.max_seq_length - tf.shape(features["input_ids"])[1]
   return {
     name: tf.pad(logits, [[0, 0], [0, missing]], constant_values=_NEVER)
-    for name, logits in compute_logits(model, features)._asdict().items()
+    for name, logits in compute_logits(model, features, settings)
+    ._asdict()
+    .items()
   }
 
 
-def loss_fn(model, features, seed):
+def loss_fn(model, features, seed, settings):
   """Sums the losses over a batch; see `loop.LossFn`.
 
   The loss of a window is the mean cross entropy of its start and its end.
   """
-  logits = compute_logits(model, features, seed)
+  logits = compute_logits(model, features, settings, seed)
   losses = [
     tf.nn.sparse_softmax_cross_entropy_with_logits(features[labels], values)
     for labels, values in (
@@ -77,63 +162,187 @@ def loss_fn(model, features, seed):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def all_logits(run: fine_tuning.Run, split: squad_inputs.Split) -> np.ndarray:
-  """Computes the logits of every window, float32 [2, windows, S]."""
-  return squad_inputs.compute_logits(
-    run.predictor,
-    split,
-    run.parser(split),
-    run.batch_order(split, run.settings.predict_batch_size),
-    run.private,
+def read_settings() -> flag_values.Settings:
+  """Reads the flags; the threshold becomes a number, or None for "auto".
+
+  Raises:
+    ValueError: there is nothing to do, a file is missing, or flags contradict
+      each other.
+  """
+  settings = flag_values.read()
+  if not (settings.do_train or settings.do_predict):
+    raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
+  for name, is_asked in (
+    ("train_file", settings.do_train),
+    ("predict_file", settings.do_predict),
+    ("eval_file", False),
+  ):
+    path = getattr(settings, name)
+    if is_asked and not path:
+      raise ValueError(f"--do_{name.split('_')[0]} needs --{name}")
+    if path and not files.exists(path):
+      raise ValueError(f"--{name}={path}: no such file")
+  evaluates = fine_tuning.evaluates_while_training(settings)
+  if evaluates and not (settings.eval_file or settings.predict_file):
+    raise ValueError(
+      "an evaluation while training needs --eval_file, or --predict_file"
+    )
+  threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
+  if threshold is None and not settings.version_2_with_negative:
+    raise ValueError(
+      "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
+    )
+  pads = settings.padding_competes or settings.pad_to_max_length
+  settings = dataclasses.replace(
+    settings, null_score_diff_threshold=threshold, pad_to_max_length=pads
+  )
+  best_metric(settings)
+  return settings
+
+
+def best_metric(settings: flag_values.Settings) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = ["exact_match", "f1"]
+  if settings.version_2_with_negative:
+    known += ["best_exact_match", "best_f1"]
+  is_tuned = settings.null_score_diff_threshold is None
+  default = "best_f1" if is_tuned else "f1"
+  return fine_tuning.best_metric(settings, default, known)
+
+
+def tuning_file(settings: flag_values.Settings) -> str | None:
+  """Returns the questions to tune the threshold on; None to tune nothing.
+
+  They are --eval_file, else --predict_file, unless an earlier run has tuned the
+  threshold of these weights.
+  """
+  is_tuned = settings.null_score_diff_threshold is None
+  if not (settings.do_predict and is_tuned):
+    return None
+  if not (settings.eval_file or settings.do_train):
+    if squad_results.read_threshold(settings.output_dir) is not None:
+      return None
+  return settings.eval_file or settings.predict_file
+
+
+def open_inputs(
+  settings: flag_values.Settings, folder: str
+) -> fine_tuning.Inputs:
+  """Finds the data of a run; see `fine_tuning.open_run`."""
+  shape = flag_values.fill(squad_features.Settings, settings)
+  shape.check()
+  evaluated = tuning_file(settings)
+  if fine_tuning.evaluates_while_training(settings):
+    evaluated = settings.eval_file or settings.predict_file
+  paths = {"train": settings.train_file} if settings.do_train else {}
+  if settings.do_predict:
+    paths["eval"] = settings.predict_file  # The original's name for its file.
+  if evaluated and evaluated != paths.get("eval"):
+    paths["dev"] = evaluated
+  splits = {
+    kind: squad_inputs.Split(
+      kind, path, shape, folder, settings.num_processes, path == evaluated
+    )
+    for kind, path in paths.items()
+  }
+  predicted = [splits["eval"]] if settings.do_predict else []
+  names = ["doc_stride", "max_query_length", "n_best_size", "max_answer_length"]
+  names += ["version_2_with_negative", "whole_word_answers"]
+  return fine_tuning.Inputs(
+    shape,
+    best_metric(settings),
+    {
+      "problem": "question_answering",
+      # A model that did not learn to avoid padding would choose it.
+      "padding_competes": settings.padding_competes,
+    },
+    splits.get("train"),
+    [splits["dev"]] if "dev" in splits else predicted if evaluated else [],
+    predicted,
+    prediction_settings={
+      **{name: getattr(settings, name) for name in names},
+      # A tuned threshold has a file of its own.
+      "null_score_diff_threshold": settings.null_score_diff_threshold or 0.0,
+    },
   )
 
 
-def evaluate(
+def answer(
   run: fine_tuning.Run, split: squad_inputs.Split
-) -> dict[str, float]:
+) -> Iterator[squad_results.Answered]:
+  """Computes the logits of a split; returns the answers, which follow."""
+  settings = run.settings
+  logits = squad_inputs.compute_logits(
+    run.predictor,
+    split,
+    run.parser(split),
+    run.batch_order(split, settings.predict_batch_size),
+    run.private,
+  )
+
+  report = None
+  if settings.verbose_logging:
+    report = functools.partial(print, "note:", file=sys.stderr)
+  answer_settings = flag_values.fill(squad_answers.Settings, settings)
+  return squad_inputs.answer(split, logits, answer_settings, report)
+
+
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with answers."""
-  return squad_flags.score(split, all_logits(run, split))
+  judgements = [found.judgement for found in answer(run, run.inputs.eval[0])]
+  threshold = run.settings.null_score_diff_threshold or 0.0
+  if run.is_chief:
+    squad_results.warn_if_collapsed(judgements, threshold)
+  scores = squad_results.score(judgements, threshold)
+  return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers, and scores them if it can."""
-  [split] = run.inputs.predict
-  logits = all_logits(run, split)
-
-  def tune(on):
-    values = logits if on is split else all_logits(run, on)
-    return squad_flags.score(on, values)
-
-  threshold = squad_flags.choose_threshold(
-    run.folder, run.strategy, run.inputs, tune
+  settings, [split] = run.settings, run.inputs.predict
+  tuned_on = run.inputs.eval[0] if tuning_file(settings) else None
+  answered = answer(run, split)
+  tuning = answer(run, tuned_on) if tuned_on not in (None, split) else None
+  if not run.is_chief:
+    return
+  if tuned_on is split:
+    answered = tuning = squad_results.Spool(answered, run.private)
+  threshold = settings.null_score_diff_threshold
+  if tuning is not None:
+    threshold = squad_results.tune_threshold(run.folder, tuned_on.path, tuning)
+  elif threshold is None:
+    threshold = squad_results.read_threshold(run.folder)
+  squad_results.write_predictions(
+    run.folder,
+    answered,
+    threshold,
+    settings.predictions_format,
+    settings.version_2_with_negative,
   )
-  if run.is_chief:
-    squad_flags.write_answers(run.folder, split, logits, threshold)
 
 
-def open_run() -> contextlib.AbstractContextManager[fine_tuning.Run]:
+def open_run(
+  settings: flag_values.Settings,
+) -> contextlib.AbstractContextManager[fine_tuning.Run]:
   """Makes the run of the flags; see `fine_tuning.open_run`."""
-  settings = flag_values.read()
-  if settings.padding_competes:
-    settings = dataclasses.replace(settings, pad_to_max_length=True)
   return fine_tuning.open_run(
     settings,
     fine_tuning.make_strategy(settings),
-    squad_flags.open_inputs,
+    open_inputs,
     lambda config, inputs, dtype: create_model(config, dtype),
-    predict,
+    functools.partial(predict, settings=settings),
   )
 
 
 def main() -> None:
-  squad_flags.check_flags()
-  with open_run() as run:
-    settings = run.settings
+  settings = read_settings()
+  with open_run(settings) as run:
     if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run, run.inputs.eval[0]))
+      loss = functools.partial(loss_fn, settings=settings)
+      run.train(loss, lambda: evaluate(run))
     if settings.do_predict:
       write_predictions(run)
 
 
 if __name__ == "__main__":
-  program.run_program(main, squad_flags.define_flags)
+  program.run_program(main)

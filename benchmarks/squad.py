@@ -182,7 +182,7 @@ def open_features(workload: Workload):
     max_query_length=workload.max_query_length,
     version_2_with_negative=False,
   )
-  return squad_inputs.open_split(
+  return squad_inputs.Split(
     "eval",
     workload.data_file,
     settings,
@@ -387,15 +387,17 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import squad_flags
   import run_squad
 
+  # A model answers in one of the two ways, and keeps to it.
+  folder = workload.our_folder + "-padded" * padding_competes
+  write_random_weights(workload, folder)
   contest.set_flags(
-    squad_flags.define_flags,
+    run_squad.define_flags,
     predict_file=workload.data_file,
     vocab_file=workload.vocab_file,
     bert_config_file=workload.bert_config_file,
-    output_dir=workload.our_folder,
+    output_dir=folder,
     max_seq_length=workload.max_seq_length,
     doc_stride=workload.doc_stride,
     max_query_length=workload.max_query_length,
@@ -406,12 +408,25 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    return run_squad.open_run().__enter__()
+    return run_squad.open_run(run_squad.read_settings()).__enter__()
+
+
+def write_random_weights(workload: Workload, folder: str) -> None:
+  """Leaves a model in a folder, as run_squad.py predicts with no other."""
+  import modeling
+  import run_squad
+  from training import loop
+  from weights import checkpoints
+
+  os.makedirs(folder, exist_ok=True)
+  if not checkpoints.latest_checkpoint(folder):
+    config = modeling.BertConfig.from_json_file(workload.bert_config_file)
+    model = run_squad.create_model(config, "float32")
+    checkpoints.save(folder, 1, loop.model_variables(model), keep=1)
 
 
 def make_sample(workload: Workload) -> str:
   """Makes our features if need be, and the `Sample`; says what is in it."""
-  os.makedirs(workload.our_folder, exist_ok=True)
   program = open_run(workload, "float32", padding_competes=False)
   [split] = program.inputs.predict
   order = program.batch_order(split, workload.batch_size)

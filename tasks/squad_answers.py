@@ -1,4 +1,4 @@
-"""From start and end logits to answers, and to the files they are written to.
+"""From start and end logits to answers.
 
 Answers are the original's: its n-best lists, its way back from tokens to the
 text, its odds of there being no answer. Shapes: W windows of a question, S
@@ -6,18 +6,14 @@ tokens.
 """
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
-import contextlib
 import dataclasses
-import json
 import math
 import re
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files
 from tasks import squad
 from tasks import squad_features
 import tokenization
@@ -39,6 +35,9 @@ class Settings:
   max_answer_length: int  # Tokens.
   version_2_with_negative: bool
   do_lower_case: bool
+  # False: an answer ends where its tokens do, as the original's did, which may
+  # be inside a word: "iron lattic" of "iron lattice", if "##e" is a token.
+  whole_word_answers: bool = False
 
 
 class Span(NamedTuple):
@@ -92,7 +91,7 @@ class Answerer:
     Args:
       settings: how to choose.
       tokens: from ids to tokens.
-      on_failure: told which words an answer could not be cut out of.
+      on_failure: told which words do not contain the text of their tokens.
     """
     self._settings, self._tokens = settings, tokens
     self._basic_tokenizer = tokenization.BasicTokenizer(settings.do_lower_case)
@@ -193,6 +192,11 @@ class Answerer:
 
   def _locate(self, document, first, last):
     """Returns the characters that tokens were made from, or their words."""
+    if self._settings.whole_word_answers:
+      while first and self._continues_word(document, first):
+        first -= 1
+      while self._continues_word(document, last + 1):
+        last += 1
     tokens = " ".join(self._tokens(document.ids[first : last + 1]))
     wanted = " ".join(tokens.replace(" ##", "").replace("##", "").split())
     begin = document.word_starts[document.word_of(first)]
@@ -210,6 +214,11 @@ class Answerer:
       begin + _source_offset(source, part[0]),
       begin + _source_offset(source, part[1] - 1) + 1,
     )
+
+  def _continues_word(self, document, token):
+    """Tells whether a token is a further piece of the word before it."""
+    pieces = self._tokens(document.ids[token : token + 1])
+    return bool(pieces) and pieces[0].startswith("##")
 
 
 def _one_spaced(text):
@@ -274,117 +283,6 @@ def _with_probabilities(spans: list[Span]) -> list[Span]:
   ]
 
 
-class _JsonObject:
-  """Writes a JSON object entry by entry, as json.dumps(..., indent=4) would."""
-
-  def __init__(self, output: BinaryIO):
-    self._output, self._separator = output, "{\n"
-
-  def add(self, key: str, value: Any) -> None:
-    entry = json.dumps({key: value}, indent=4)[2:-2]
-    self._output.write((self._separator + entry).encode())
-    self._separator = ",\n"
-
-  def close(self) -> None:
-    is_empty = self._separator == "{\n"
-    self._output.write(b"{}\n" if is_empty else b"\n}\n")
-
-
-class Writer:
-  """Writes predictions as they come: the original's files, a readable one.
-
-  Args:
-    outputs: the open files, by the keys of `paths`.
-    threshold: see `Prediction.decide`.
-  """
-
-  def __init__(
-    self, outputs: dict[str, BinaryIO], threshold: float, as_table: bool
-  ):
-    self._objects = {
-      name: _JsonObject(output)
-      for name, output in outputs.items()
-      if name != "readable"
-    }
-    self._readable, self._threshold = outputs["readable"], threshold
-    self._as_table = as_table
-    if as_table:
-      self._write_row(_TABLE_HEADER)
-
-  def add(self, question: squad.Question, prediction: Prediction) -> None:
-    """Writes a prediction."""
-    name = question.question_id
-    chosen = prediction.decide(self._threshold)
-    text = chosen.text if chosen else ""
-    if prediction.odds is None and not chosen:
-      text = prediction.spans[0].text  # The original's word for it.
-    self._objects["predictions"].add(name, text)
-    self._objects["nbest"].add(name, list(map(_as_entry, prediction.spans)))
-    if prediction.odds is not None:
-      self._objects["null_odds"].add(name, prediction.odds)
-    row = describe(question, prediction, chosen)
-    if self._as_table:
-      self._write_row(_as_cells(row))
-    else:
-      self._write_line(json.dumps(row, ensure_ascii=False))
-
-  def _write_row(self, cells):
-    # The columns of a TSV file are split at every tab, its rows at newlines.
-    self._write_line("\t".join(" ".join(str(cell).split()) for cell in cells))
-
-  def _write_line(self, line):
-    self._readable.write((line + "\n").encode())
-
-  def close(self) -> None:
-    """Writes what the files end in."""
-    for object_ in self._objects.values():
-      object_.close()
-
-
-_TABLE_HEADER = (
-  "id",
-  "question",
-  "answer",
-  "probability",
-  "score",
-  "start",
-  "end",
-  "no_answer_odds",
-  "runners_up",
-)
-
-
-@contextlib.contextmanager
-def open_writer(paths: dict[str, str], threshold: float) -> Iterator[Writer]:
-  """Opens files for predictions, which appear whole or not at all.
-
-  Args:
-    paths: "predictions", "nbest" and, for questions that may have no answer,
-      "null_odds" are JSON files of the original's; "readable" ends in .jsonl
-      or .tsv.
-    threshold: see `Prediction.decide`.
-  """
-  with contextlib.ExitStack() as stack:
-    temporary = stack.enter_context(
-      files.replace_all_on_success(list(paths.values()))
-    )
-    outputs = {}
-    with contextlib.ExitStack() as open_files:
-      for name, path in zip(paths, temporary, strict=True):
-        output = files.open_for_writing(path)
-        outputs[name] = open_files.enter_context(output)
-      as_table = paths["readable"].endswith(".tsv")
-      writer = Writer(outputs, threshold, as_table)
-      yield writer
-      writer.close()
-
-
-def _as_entry(span: Span) -> dict[str, Any]:
-  """Returns an entry of the original's n-best lists."""
-  names = ("text", "probability", "start_logit", "end_logit")
-  return {name: getattr(span, name) for name in names}
-
-
 def describe(
   question: squad.Question, prediction: Prediction, chosen: Span | None
 ) -> dict[str, Any]:
@@ -423,9 +321,3 @@ def _as_answer(span: Span) -> dict[str, Any]:
     "start": span.start,
     "end": span.end,
   }
-
-
-def _as_cells(row: dict[str, Any]) -> list[Any]:
-  others = " | ".join(other["answer"] for other in row["runners_up"])
-  cells = [row.get(name) for name in _TABLE_HEADER[:-1]]
-  return ["" if cell is None else cell for cell in cells] + [others]

@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 import tempfile
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ from inputs import records
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
-from tasks import squad_metrics
+from tasks import squad_results
 from training import loop
 from training import prediction
 
@@ -33,22 +33,72 @@ _CHARACTERS_PER_TASK = 200_000
 _SMALL_FILE = 1 << 20
 
 
-class Split(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Split:
   """The features of one file of questions."""
 
-  path: str
-  features: feature_files.FeatureFile
+  kind: str  # "train", "eval" or "dev": the name of the feature file.
+  path: str  # Of the questions.
   settings: squad_features.Settings
-  is_training: bool
+  folder: str  # A local one, for the feature file.
+  num_processes: int  # To make features with; does not change them.
+  needs_answers: bool = False  # Whether all answers have to be known.
 
   @property
+  def is_training(self) -> bool:
+    """Whether the features hold where the answers are."""
+    return self.kind == "train"
+
+  @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
-    return self.features.key
+    return feature_files.make_key(*self._shaped_by())
+
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the file is no longer what it was."""
+    feature_files.check_key(self.key, *self._shaped_by())
+
+  def check_answers(self, facts: dict[str, Any]) -> None:
+    """Raises a ValueError if answers are needed that are not known."""
+    if self.needs_answers and facts["labelled"] < facts["questions"]:
+      raise ValueError(
+        f"{self.path}: only {facts['labelled']:,} of {facts['questions']:,} "
+        "questions have answers, an evaluation and "
+        "--null_score_diff_threshold=auto need all: pass another --eval_file"
+      )
+
+  def _shaped_by(self):
+    settings = {
+      **dataclasses.asdict(self.settings),
+      "is_training": self.is_training,
+      "version": _FEATURES_VERSION,
+    }
+    return settings, [self.settings.vocab_file, self.path]
+
+  @functools.cached_property
+  def features(self) -> feature_files.FeatureFile:
+    """The feature file, made when it is first asked for if need be.
+
+    Raises:
+      ValueError: a question is wrong, or lacks answers that are needed.
+    """
+    target = os.path.join(self.folder, f"{self.kind}.tf_record")
+    features, is_new = feature_files.open_or_make(
+      target, self.key, functools.partial(make_rows, self)
+    )
+    facts = features.facts
+    print(
+      f"{self.path}: {facts['questions']:,} questions in {len(features):,} "
+      f"windows of {np.mean(features.lengths):.1f} tokens on average; "
+      f"{'wrote' if is_new else 'unchanged:'} {target}"
+    )
+    _warn(facts, self.settings, self.is_training)
+    self.check_answers(facts)
+    return features
 
   @property
   def layout(self) -> feature_files.Layout:
-    """What a row of the features holds, each a window."""
+    """What a row of the features, which is a window, holds."""
     length = self.settings.max_seq_length
     positions = ["start_positions", "end_positions"] * self.is_training
     position = tf.io.FixedLenFeature([], tf.int64)
@@ -71,59 +121,14 @@ class Split(NamedTuple):
     return next(itertools.islice(questions, index, None)).place
 
 
-def open_split(
-  kind: str,
-  path: str,
-  settings: squad_features.Settings,
-  folder: str,
-  num_processes: int,
-) -> Split:
-  """Opens the features of a file of questions, made now if need be.
-
-  Args:
-    kind: "train", "eval" or "dev", the name of the feature file.
-    path: of the questions.
-    settings: what else shapes the features.
-    folder: a local one, for the feature file.
-    num_processes: to make them with; it does not change them.
-  """
-  settings.check()
-  target = os.path.join(folder, f"{kind}.tf_record")
-  key = feature_files.make_key(
-    {
-      **dataclasses.asdict(settings),
-      "is_training": kind == "train",
-      "version": _FEATURES_VERSION,
-    },
-    [settings.vocab_file, path],
-  )
-  features, is_new = feature_files.open_or_make(
-    target,
-    key,
-    functools.partial(
-      make_rows, path, settings, kind == "train", num_processes
-    ),
-  )
-  facts = features.facts
-  print(
-    f"{path}: {facts['questions']:,} questions in {len(features):,} windows of "
-    f"{np.mean(features.lengths):.1f} tokens on average; "
-    f"{'wrote' if is_new else 'unchanged:'} {target}"
-  )
-  _warn(facts, settings, kind == "train")
-  return Split(path, features, settings, kind == "train")
-
-
 def _warn(facts, settings, is_training):
   if facts["cut_questions"]:
     print(
-      f"  {facts['cut_questions']:,} questions were cut to "
+      f"  {facts['cut_questions']:,} questions were truncated to "
       f"--max_query_length={settings.max_query_length}"
     )
   if is_training:
-    print(
-      f"  {facts['outside']:,} windows without the answer in them",
-    )
+    print(f"  {facts['outside']:,} windows do not contain the answer")
   if facts["misplaced"]:
     shown = "; ".join(facts["misplaced_shown"])
     print(
@@ -134,32 +139,27 @@ def _warn(facts, settings, is_training):
 
 
 def make_rows(
-  path: str,
-  settings: squad_features.Settings,
-  is_training: bool,
-  num_processes: int,
-  facts: dict[str, Any],
+  split: Split, facts: dict[str, Any]
 ) -> Iterator[feature_files.Row]:
   """Yields the rows of a file of questions, whose `example` is the question's.
 
   Args:
-    path: of the questions.
-    settings, is_training: see `squad_features.FeatureMaker`.
-    num_processes: to work in; a small file takes only one.
+    split: the file; of a small one a single process makes the rows.
     facts: is told questions, labelled, cut_questions, outside, misplaced and
       misplaced_shown; see `squad_features.Rows`.
   """
+  path, num_processes = split.path, split.num_processes
   if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
     num_processes = 1
   counts = ("labelled", "cut_questions", "outside")
   facts.update(dict.fromkeys(["questions", "misplaced", *counts], 0))
   facts["misplaced_shown"] = []
   paragraphs = squad.read_paragraphs(path)
-  if not is_training:
+  if not split.is_training:
     paragraphs = squad.unique_questions(paragraphs)
   tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)
   maker = worker_processes.Maker(
-    "tasks.squad_features", "FeatureMaker", (settings, is_training)
+    "tasks.squad_features", "FeatureMaker", (split.settings, split.is_training)
   )
   number = 0
   for rows in worker_processes.map_in_order(maker, tasks, num_processes):
@@ -179,6 +179,8 @@ def make_rows(
       f"{path}: no question to train on, all {facts['questions']} answers are "
       f"not where answer_start says: {'; '.join(shown)}"
     )
+  split.check_answers(facts)
+  split.check_unchanged()
 
 
 def compute_logits(
@@ -215,7 +217,7 @@ def compute_logits(
       results = predictor.iterate(batches, total=len(features))
       for rows, result in zip(order, results, strict=True):
         _write_logits(file, shape, rows, result)
-    file.flush()
+    file.truncate(4 * np.prod(shape))  # If the last rows were not asked for.
     return np.memmap(file, np.float32, "r", shape=shape)
 
 
@@ -232,74 +234,38 @@ def _write_logits(file, shape, rows, result) -> None:
       file.write(logits.tobytes())
 
 
-class Answered(NamedTuple):
-  """A question, its context and what is predicted."""
-
-  question: squad.Question
-  context: str
-  prediction: squad_answers.Prediction
-
-
 def answer(
   split: Split,
   logits: np.ndarray,
   settings: squad_answers.Settings,
   on_failure: Callable[[str], None] | None = None,
-) -> Iterator[Answered]:
+) -> Iterator[squad_results.Answered]:
   """Answers all questions, in their order.
 
   Args:
     split: the questions, not made for training.
     logits: from `compute_logits`.
     settings, on_failure: see `squad_answers.Answerer`.
+
+  Raises:
+    ValueError: the file has changed since its features were made.
   """
   maker = squad_features.FeatureMaker(split.settings, is_training=False)
   answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)
-  row = 0
+  is_labelled, row = split.is_labelled, 0
   for paragraph in squad.read_paragraphs(split.path):
     document = maker.document(paragraph)
     for question in paragraph.questions:
       query, windows = maker.windows(document, question)
       rows = slice(row, row + len(windows))
       row += len(windows)
+      if row > logits.shape[1]:
+        split.check_unchanged()
       predicted = answerer(
         document, len(query), windows, logits[0, rows], logits[1, rows]
       )
-      yield Answered(question, paragraph.context, predicted)
-
-
-def score(
-  answered: Iterator[Answered], version_2: bool, threshold: float
-) -> dict[str, float]:
-  """Scores predictions by SQuAD's rules; see `answer_metrics`.
-
-  Args:
-    answered: questions whose answers are known.
-    version_2: whether there may be no answer.
-    threshold: of the odds of no answer.
-
-  Returns:
-    The scores; their names begin with "eval_".
-  """
-  given, best, odds, has_answer = [], [], [], []
-  for question, context, predicted in answered:
-    truths = [answer.text for answer in question.answers]
-
-    def judge(span, truths=truths, context=context):
-      return squad_metrics.score_answer(
-        span.text if span else "",
-        truths,
-        version_2,
-        squad_features.is_unspaced(context),
-      )
-
-    given.append(judge(predicted.decide(threshold)))
-    if version_2:
-      best.append(judge(predicted.answer))
-      odds.append(predicted.odds)
-      has_answer.append(bool(truths))
-  if version_2:
-    metrics = squad_metrics.version_2_metrics(given, best, odds, has_answer)
-  else:
-    metrics = squad_metrics.answer_metrics(given)
-  return {f"eval_{name}": value for name, value in metrics.items()}
+      judgement = None
+      if is_labelled:
+        judgement = squad_results.judge(question, paragraph.context, predicted)
+      yield squad_results.Answered(question, predicted, judgement)
+  split.check_unchanged()

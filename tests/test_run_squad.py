@@ -5,13 +5,11 @@ import shutil
 import subprocess
 import sys
 
-from absl import flags
 import pytest
 
-from cli import program
-from cli import squad_flags
 import paths
 import program_flags
+from tasks import squad_answers
 import tiny_squad as tiny
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
@@ -55,15 +53,15 @@ def test_training_learns_and_keeps_the_best_weights(trained):
   assert len(lines) == 2
   best = max(json.loads(line)["eval_best_f1"] for line in lines)
   metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
-  assert metrics["eval_best_f1"] == best
-  assert metrics["eval_f1"] > 90 and metrics["eval_no_answer_f1"] > 80
+  assert metrics["best_f1"] == best
+  assert metrics["f1"] > 90 and metrics["no_answer_f1"] > 80
 
 
 def test_the_threshold_is_tuned_and_kept(trained):
   folder, output = trained
   metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
   path = folder / "out" / "null_score_diff_threshold.json"
-  threshold = metrics["eval_best_f1_threshold"]
+  threshold = metrics["best_f1_threshold"]
   assert read_json(path) == {"eval_best_f1_threshold": threshold}
   assert (
     f"tuning --null_score_diff_threshold on {folder / 'dev.json'}" in output
@@ -72,7 +70,37 @@ def test_the_threshold_is_tuned_and_kept(trained):
   predictions = read_json(folder / "out" / "predictions.json")
   for name, answer in predictions.items():
     assert (answer == "") == (odds[name] > threshold)
-  assert metrics["eval_f1"] == pytest.approx(metrics["eval_best_f1"])
+  assert metrics["f1"] == pytest.approx(metrics["best_f1"])
+
+
+def test_every_question_is_answered_once(trained, tmp_path, monkeypatch):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  (out / "null_score_diff_threshold.json").unlink()
+  written = [path.name for path in out.glob("*predict*")]
+  answered, answer = [], squad_answers.Answerer.__call__
+
+  def count(self, *arguments):
+    answered.append(arguments)
+    return answer(self, *arguments)
+
+  monkeypatch.setattr(squad_answers.Answerer, "__call__", count)
+  output = run(
+    folder,
+    output_dir=out,
+    do_predict=True,
+    predict_file=folder / "dev.json",
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+    padding_competes=False,
+  )
+  # They are tuned on, written and scored.
+  assert "tuning" in output and "predict_metrics.json: exact_match" in output
+  assert len(answered) == 60
+  for name in written:
+    expected = (folder / "out" / name).read_bytes()
+    assert name == "prediction.json" or (out / name).read_bytes() == expected
 
 
 def test_files_are_of_the_same_questions(trained):
@@ -127,10 +155,13 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   }
   output = run(folder, **same)
   assert "nothing to do" in output and "unchanged: " in output
+  features = folder / "out" / "train.tf_record"
+  before = features.stat()
   result = tiny.run(folder, **{**same, "doc_stride": 3})
   program_flags.assert_refused(
     result, "the training data, or a flag that shapes its "
   )
+  assert features.stat() == before
   result = tiny.run(folder, **{**same, "padding_competes": True})
   program_flags.assert_refused(result, "padding_competes: False, not True")
 
@@ -170,30 +201,33 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
     ),
   ],
 )
-def test_flags_that_contradict(values, message):
-  with pytest.raises(ValueError) as caught:
-    check_flags(**values)
-  assert message in str(caught.value)
+def test_flags_that_contradict(tmp_path, values, message):
+  program_flags.assert_refused(tiny.run(tmp_path, **values), message)
+  assert not (tmp_path / "out").exists()
 
 
-def check_flags(**values):
-  """Parses flags and checks them, in this process and without its flags."""
-  required = ["bert_config_file", "output_dir", "vocab_file"]
-  given = {**dict.fromkeys(required, "x"), **values}
-  own = flags.FlagValues()
-  with pytest.MonkeyPatch.context() as patch:
-    for module in (squad_flags, program):
-      patch.setattr(module, "FLAGS", own)
-    for name in dir(flags):
-      if name.startswith("DEFINE_"):
-        patch.setattr(flags, name, bind(getattr(flags, name), own))
-    squad_flags.define_flags()
-    own(["run_squad.py", *(f"--{k}={v}" for k, v in given.items())])
-    squad_flags.check_flags()
-
-
-def bind(define, own):
-  return lambda *args, **kwargs: define(*args, flag_values=own, **kwargs)
+def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  (tmp_path / "own.jsonl").write_text(
+    '{"id": 1, "question": "what color ?", "context": "a red house"}\n'
+  )
+  result = tiny.run(
+    folder,
+    output_dir=out,
+    do_train=True,
+    train_file=folder / "train.json",
+    num_train_epochs=6,
+    do_predict=True,
+    predict_file=tmp_path / "own.jsonl",
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+    padding_competes=False,
+  )
+  program_flags.assert_refused(
+    result, "own.jsonl: only 0 of 1 questions have answers"
+  )
 
 
 def test_an_empty_file_is_refused_in_one_line(tmp_path):

@@ -20,6 +20,7 @@ PREDICTION = {
     "n_best_size": 20,
     "max_answer_length": 30,
     "version_2_with_negative": True,
+    "whole_word_answers": False,
     "null_score_diff_threshold": 0.0,
   },
   "run_tagging": {"max_seq_length": 16},

@@ -1,13 +1,11 @@
-"""Answers from logits made by hand, and the files they are written to."""
+"""Answers from logits made by hand."""
 
 import doctest
-import json
 import math
 
 import numpy as np
 import pytest
 
-from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
 import tokenization
@@ -88,6 +86,39 @@ def test_answers_lose_no_more_than_they_must():
   assert texts(answer({1: 5}, {1: 5}))[0] == "Smith"
   assert texts(answer({1: 5}, {3: 5}))[0] == "Smith's"
   assert texts(answer({4: 5}, {4: 5}))[0] == "WINS"
+
+
+@pytest.mark.parametrize(
+  ("whole_word_answers", "first", "last", "expected"),
+  [
+    (False, 1, 2, "iron lattic"),  # As in the original.
+    (True, 1, 2, "iron lattice"),
+    (False, 3, 3, "e"),
+    (True, 3, 3, "lattice"),
+    (True, 4, 4, "Tower"),  # Punctuation is no piece of the word.
+    (True, 6, 6, "s"),
+  ],
+)
+def test_answers_end_inside_words_or_not(
+  whole_word_answers, first, last, expected
+):
+  pieces = ["the", "iron", "lattic", "##e", "tower", "'", "s"]
+  answerer = squad_answers.Answerer(
+    squad_answers.Settings(**SETTINGS, whole_word_answers=whole_word_answers),
+    lambda ids: [pieces[i] for i in ids],
+  )
+  context = "the iron lattice Tower's"
+  encoded = {context: range(7), "the": [0], "iron": [1], "lattice": [2, 3]}
+  encoded["Tower's"] = [4, 5, 6]
+  logits = np.full([2, 1, 12], -9, np.float32)
+  logits[0, 0, 3 + first] = logits[1, 0, 3 + last] = 5
+  found = answerer(
+    squad_features.Document(context, encoded.__getitem__),
+    1,
+    [squad_features.Window(0, 7)],
+    *logits,
+  ).answer
+  assert found.text == context[found.start : found.end] == expected
 
 
 def test_the_same_text_is_listed_once():
@@ -191,88 +222,3 @@ def test_words_that_cannot_be_cut_are_the_answer_and_told():
   prediction = answerer(make_document(), 1, windows, *logits)
   assert prediction.spans[0].text == "WINS,"
   assert "no '[UNK]' found in 'WINS,'" in told
-
-
-def write(tmp_path, predictions, threshold=0.0, ending="jsonl", odds=False):
-  names = {"predictions": "p.json", "nbest": "n.json"}
-  if odds:
-    names["null_odds"] = "o.json"
-  names["readable"] = f"r.{ending}"
-  paths = {key: str(tmp_path / name) for key, name in names.items()}
-  with squad_answers.open_writer(paths, threshold) as writer:
-    for number, prediction in enumerate(predictions):
-      question = squad.Question(f"q{number}", "Who \u4e2d?", None, "")
-      writer.add(question, prediction)
-  return {key: (tmp_path / name).read_text() for key, name in names.items()}
-
-
-def test_files_are_those_of_the_original(tmp_path):
-  predictions = [
-    answer({0: 5}, {0: 5}, null=0, n_best_size=2),
-    answer({0: 1}, {0: 1}, null=2, n_best_size=2),
-  ]
-  written = write(tmp_path, predictions, odds=True)
-  expected = {"q0": "Steve", "q1": ""}
-  assert written["predictions"] == json.dumps(expected, indent=4) + "\n"
-  expected = {"q0": -10.0, "q1": 2.0}
-  assert written["null_odds"] == json.dumps(expected, indent=4) + "\n"
-  nbest = json.loads(written["nbest"])
-  assert written["nbest"] == json.dumps(nbest, indent=4) + "\n"
-  assert [span["text"] for span in nbest["q1"]] == ["", "Steve"]
-  assert nbest["q0"][0] == {
-    "text": "Steve",
-    "probability": pytest.approx(1.0, abs=1e-4),
-    "start_logit": 5.0,
-    "end_logit": 5.0,
-  }
-
-
-def test_readable_predictions_have_places_and_runners_up(tmp_path):
-  prediction = answer({0: 5, 1: 4}, {1: 3}, null=2, n_best_size=5)
-  rows = write(tmp_path, [prediction], odds=True)["readable"].splitlines()
-  row = json.loads(rows[0])
-  runners_up = row.pop("runners_up")
-  assert row == {
-    "id": "q0",
-    "question": "Who \u4e2d?",
-    "answer": "Steve Smith",
-    "probability": prediction.spans[0].probability,
-    "score": 8.0,
-    "start": 0,
-    "end": 12,
-    "no_answer_odds": -4.0,
-  }
-  assert runners_up[0]["answer"] == "Smith"
-  assert CONTEXT[runners_up[0]["start"] : runners_up[0]["end"]] == "Smith"
-
-
-def test_readable_predictions_say_where_there_is_no_answer(tmp_path):
-  prediction = answer({0: 1}, {0: 1}, null=2, n_best_size=2)
-  row = json.loads(write(tmp_path, [prediction], odds=True)["readable"])
-  assert row["answer"] == "" and row["start"] is None
-  assert row["probability"] == prediction.spans[0].probability
-  assert row["runners_up"][0]["answer"] == "Steve"
-
-
-def test_readable_predictions_as_a_table(tmp_path):
-  prediction = answer({0: 5, 1: 4}, {1: 3}, n_best_size=2)
-  table = write(tmp_path, [prediction], ending="tsv")["readable"]
-  header, row = (line.split("\t") for line in table.splitlines())
-  assert (
-    header
-    == (
-      "id question answer probability score start end no_answer_odds runners_up"
-    ).split()
-  )
-  assert row[:3] == ["q0", "Who \u4e2d?", "Steve Smith"]
-  assert row[4:] == ["8.0", "0", "12", "", "Smith"]
-
-
-def test_no_question_makes_an_empty_object(tmp_path):
-  assert write(tmp_path, [])["predictions"] == "{}\n"
-
-
-def test_an_error_leaves_no_file(tmp_path):
-  with pytest.raises(AttributeError):
-    write(tmp_path, [None])
-  assert not list(tmp_path.iterdir())

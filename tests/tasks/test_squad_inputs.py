@@ -1,15 +1,18 @@
 """Files of questions as feature files, and logits as answers and scores."""
 
 import json
+import os
 import resource
 
 import numpy as np
 import pytest
 
 from inputs import feature_files
+from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_inputs
+from tasks import squad_results
 import tiny_squad as tiny
 
 ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)
@@ -32,12 +35,19 @@ def write(path, numbers=range(10)):
   return str(tiny.write_squad(path, numbers, impossible=4))
 
 
+def open_split(kind, path, settings, num_processes=1, **others):
+  """Returns a split whose features are made beside the questions."""
+  folder = os.path.dirname(path)
+  return squad_inputs.Split(
+    kind, path, settings, folder, num_processes, **others
+  )
+
+
 def make_rows(path, settings, is_training, num_processes):
   facts = {}
-  rows = squad_inputs.make_rows(
-    path, settings, is_training, num_processes, facts
-  )
-  return list(rows), facts
+  kind = "train" if is_training else "eval"
+  split = open_split(kind, path, settings, num_processes)
+  return list(squad_inputs.make_rows(split, facts)), facts
 
 
 @pytest.mark.parametrize("is_training", [True, False])
@@ -84,11 +94,11 @@ def test_nothing_to_train_on_is_an_error(tmp_path, settings):
 
 def test_features_are_made_once(tmp_path, settings, capsys):
   path = write(tmp_path / "a.json")
-  first = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  first = open_split("eval", path, settings).features
   assert "wrote " in capsys.readouterr().out
-  again = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  again = open_split("eval", path, settings)
+  assert first.read([0]) == again.features.read([0])
   assert "unchanged: " in capsys.readouterr().out
-  assert first.features.read([0]) == again.features.read([0])
   assert again.is_labelled
   assert again.describe(3) == f"{path}: question 'q3'"
 
@@ -112,9 +122,9 @@ class Oracle:
 
 def test_a_full_disk_is_one_line(tmp_path, settings):
   path = write(tmp_path / "a.json")
-  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
-  parse = squad_inputs.make_parser(
-    settings, False, len(tiny.VOCABULARY), 2, is_static=False
+  split = open_split("eval", path, settings)
+  parse = feature_files.make_parser(
+    split.layout, len(tiny.VOCABULARY), 2, is_static=False
   )
   old = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -137,7 +147,7 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
 
 def test_logits_become_answers_and_scores(tmp_path, settings):
   path = write(tmp_path / "a.json")
-  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  split = open_split("eval", path, settings)
   parse = feature_files.make_parser(
     split.layout, len(tiny.VOCABULARY), 2, is_static=False
   )
@@ -148,21 +158,46 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
     Oracle(), split, parse, order, str(tmp_path)
   )
   answered = list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
-  for number, (question, context, prediction) in enumerate(answered):
+  contexts = [p.context for p in squad.read_paragraphs(path)]
+  for number, (question, prediction, _) in enumerate(answered):
     assert question.question_id == f"q{number}"
     span = prediction.decide(0.0)
     if number % 4:
       assert span.text == question.answers[0].text
-      assert context[span.start : span.end] == span.text
+      assert contexts[number][span.start : span.end] == span.text
     else:
       assert span is None
-  scores = squad_inputs.score(iter(answered), True, 0.0)
-  assert scores["eval_exact_match"] == scores["eval_no_answer_f1"] == 100.0
+  judgements = [found.judgement for found in answered]
+  scores = squad_results.score(judgements, 0.0)
+  assert scores["exact_match"] == scores["no_answer_f1"] == 100.0
   # With a threshold above all odds every question is answered, be it wrongly;
   # what is left of "the" by the rules is no answer, so one of three is right.
-  scores = squad_inputs.score(iter(answered), True, 1e9)
-  assert scores["eval_no_answer_f1"] == pytest.approx(100 / 3)
-  assert scores["eval_best_f1"] == 100.0
+  scores = squad_results.score(judgements, 1e9)
+  assert scores["no_answer_f1"] == pytest.approx(100 / 3)
+  assert scores["best_f1"] == 100.0
+
+
+def test_a_file_that_lacks_needed_answers_is_refused(tmp_path, settings):
+  content = json.loads(tiny.write_squad(tmp_path / "a.json", [1]).read_text())
+  del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+  del content["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"]
+  path = tmp_path / "a.json"
+  path.write_text(json.dumps(content))
+  split = open_split("dev", str(path), settings, needs_answers=True)
+  with pytest.raises(ValueError, match="only 0 of 1 questions have answers"):
+    split.features  # noqa: B018
+  assert not (tmp_path / "dev.tf_record").exists()
+  assert not open_split("dev", str(path), settings).is_labelled
+
+
+def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):
+  path = write(tmp_path / "a.json")
+  split = open_split("eval", path, settings)
+  logits = np.zeros([2, len(split.features), tiny.SEQUENCE], np.float32)
+  for numbers in (range(9), range(20)):
+    write(tmp_path / "a.json", numbers)
+    with pytest.raises(ValueError, match="a.json: changed while the program"):
+      list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
 
 
 def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
@@ -173,11 +208,12 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   row["answers"] = [{"text": "中国的", "answer_start": 3}]
   (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
   path = str(tmp_path / "a.jsonl")
-  split = squad_inputs.open_split("eval", path, settings, str(tmp_path), 1)
+  split = open_split("eval", path, settings)
   logits = np.full([2, 1, tiny.SEQUENCE], -9, np.float32)
   logits[0, 0, 4 + 3] = logits[1, 0, 4 + 4] = 5  # "中国".
-  (answered,) = squad_inputs.answer(split, logits, ANSWER_SETTINGS)
+  answer_settings = squad_answers.Settings(20, 3, False, True)
+  (answered,) = squad_inputs.answer(split, logits, answer_settings)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
-  scores = squad_inputs.score(iter([answered]), False, 0.0)
   # Two of three characters: P 1, R 2/3.
-  assert scores == {"eval_exact_match": 0.0, "eval_f1": pytest.approx(80.0)}
+  scores = squad_results.score([answered.judgement], 0.0)
+  assert scores == {"exact_match": 0.0, "f1": pytest.approx(80.0)}

@@ -1,0 +1,223 @@
+"""Files of predictions, their scores and the threshold."""
+
+import json
+
+import pytest
+
+from tasks import squad
+from tasks import squad_answers
+from tasks import squad_metrics
+from tasks import squad_results
+
+CONTEXT = "Steve  Smith's WINS, the"
+RIGHT = squad_metrics.AnswerScores(1.0, 1.0)
+WRONG = squad_metrics.AnswerScores(0.0, 0.0)
+STEVE = squad_answers.Span("Steve", 0, 5, 5.0, 5.0, 0.75)
+STEVE_SMITH = squad_answers.Span("Steve Smith", 0, 12, 5.0, 3.0, 0.5)
+SMITH = squad_answers.Span("Smith", 7, 12, 4.0, 3.0, 0.25)
+NONE = squad_answers.Span("", None, None, 1.0, 1.0, 0.125)
+
+
+def predict(*spans, odds=None):
+  return squad_answers.Prediction(list(spans), odds)
+
+
+def ask(*answers, number=0):
+  answers = tuple(squad.Answer(answer, None) for answer in answers)
+  return squad.Question(f"q{number}", "Who \u4e2d?", answers, "")
+
+
+def judge(prediction, *answers):
+  return squad_results.judge(ask(*answers), CONTEXT, prediction)
+
+
+def write(tmp_path, predictions, ending="jsonl", judgements=()):
+  """Writes predictions; returns the content of the files by their names."""
+  judgements = judgements or [None] * len(predictions)
+  squad_results.write_predictions(
+    str(tmp_path),
+    [
+      squad_results.Answered(ask(number=number), prediction, judgement)
+      for number, (prediction, judgement) in enumerate(
+        zip(predictions, judgements, strict=True)
+      )
+    ],
+    0.0,
+    ending,
+    any(
+      prediction and prediction.odds is not None for prediction in predictions
+    ),
+  )
+  return {path.name: path.read_text() for path in tmp_path.iterdir()}
+
+
+def test_files_are_those_of_the_original(tmp_path):
+  written = write(
+    tmp_path,
+    [predict(STEVE, NONE, odds=-10.0), predict(NONE, STEVE, odds=2.0)],
+  )
+  expected = {"q0": "Steve", "q1": ""}
+  assert written["predictions.json"] == json.dumps(expected, indent=4) + "\n"
+  expected = {"q0": -10.0, "q1": 2.0}
+  assert written["null_odds.json"] == json.dumps(expected, indent=4) + "\n"
+  nbest = json.loads(written["nbest_predictions.json"])
+  assert written["nbest_predictions.json"] == json.dumps(nbest, indent=4) + "\n"
+  assert [span["text"] for span in nbest["q1"]] == ["", "Steve"]
+  assert nbest["q0"][0] == {
+    "text": "Steve",
+    "probability": 0.75,
+    "start_logit": 5.0,
+    "end_logit": 5.0,
+  }
+  assert "predict_metrics.json" not in written  # No answers are known.
+
+
+def test_readable_predictions_have_places_and_runners_up(tmp_path):
+  written = write(tmp_path, [predict(STEVE_SMITH, SMITH, NONE, odds=-4.0)])
+  row = json.loads(written["predictions.jsonl"])
+  runners_up = row.pop("runners_up")
+  assert row == {
+    "id": "q0",
+    "question": "Who \u4e2d?",
+    "answer": "Steve Smith",
+    "probability": 0.5,
+    "score": 8.0,
+    "start": 0,
+    "end": 12,
+    "no_answer_odds": -4.0,
+  }
+  assert runners_up == [
+    {
+      "answer": "Smith",
+      "probability": 0.25,
+      "score": 7.0,
+      "start": 7,
+      "end": 12,
+    }
+  ]
+
+
+def test_readable_predictions_say_where_there_is_no_answer(tmp_path):
+  written = write(tmp_path, [predict(NONE, STEVE, odds=2.0)])
+  row = json.loads(written["predictions.jsonl"])
+  assert row["answer"] == "" and row["start"] is None
+  assert row["probability"] == 0.125
+  assert row["runners_up"][0]["answer"] == "Steve"
+
+
+def test_readable_predictions_as_a_table(tmp_path):
+  table = write(tmp_path, [predict(STEVE_SMITH, SMITH)], "tsv")
+  assert table["predictions.tsv"] == (
+    "id\tquestion\tanswer\tprobability\tscore\tstart\tend\tno_answer_odds\t"
+    "runners_up\n"
+    "q0\tWho \u4e2d?\tSteve Smith\t0.5\t8.0\t0\t12\t\tSmith\n"
+  )
+
+
+def test_no_question_makes_an_empty_object(tmp_path):
+  assert write(tmp_path, [])["predictions.json"] == "{}\n"
+
+
+def test_an_error_leaves_no_file(tmp_path):
+  with pytest.raises(AttributeError):
+    write(tmp_path, [None])
+  assert not list(tmp_path.iterdir())
+
+
+def test_scores_are_of_what_is_written(tmp_path, capsys):
+  predictions = [
+    predict(STEVE, NONE, odds=-10.0),  # Right.
+    predict(NONE, STEVE, odds=2.0),  # Right: there is none.
+    predict(NONE, STEVE, odds=3.0),  # Wrong.
+    predict(SMITH, NONE, odds=-5.0),  # One of two words.
+  ]
+  truths = [["Steve"], [], ["Steve"], ["Steve Smith"]]
+  judgements = [
+    judge(prediction, *truth)
+    for prediction, truth in zip(predictions, truths, strict=True)
+  ]
+  written = write(tmp_path, predictions, judgements=judgements)
+  metrics = json.loads(written["predict_metrics.json"])["metrics"]
+  assert metrics["exact_match"] == 50.0
+  assert metrics["f1"] == pytest.approx(100 * (1 + 1 + 0 + 2 / 3) / 4)
+  assert metrics["no_answer_exact_match"] == 100.0
+  # The third question could be answered without answering the second only if
+  # its odds were lower: 2.0 < 3.0. To answer all gains 1 and loses 1.
+  assert metrics["best_f1_threshold"] == -5.0
+  assert not any(name.startswith("eval_") for name in metrics)
+  assert "predict_metrics.json: exact_match 50.0000  f1 66" in (
+    capsys.readouterr().out
+  )
+
+
+def test_no_answer_of_version_1_is_scored_as_an_empty_one():
+  empty = squad_answers.Span("empty", None, None, 0.0, 0.0)
+  judgement = judge(predict(empty), "Steve")
+  assert squad_results.score([judgement], 0.0) == {
+    "exact_match": 0.0,
+    "f1": 0.0,
+  }
+
+
+def make_judgement(text, scores, odds=None):
+  return squad_results.Judgement(text, scores, WRONG, odds, True)
+
+
+@pytest.mark.parametrize(
+  ("judgements", "warning"),
+  [
+    ([("a", WRONG), ("a", RIGHT)], "every question gets the answer 'a'; it"),
+    ([("", WRONG), ("", WRONG)], "every question gets no answer; it"),
+    ([("a", RIGHT, 1.0), ("b", RIGHT, 2.0)], "every question gets no answer;"),
+    ([("a", WRONG), ("b", WRONG)], None),
+    ([("a", RIGHT), ("a", RIGHT)], None),  # It is the answer to both.
+    ([("a", WRONG)], None),  # One question says nothing.
+  ],
+)
+def test_a_collapsed_model_is_told_of(judgements, warning, capsys):
+  judgements = [make_judgement(*values) for values in judgements]
+  squad_results.warn_if_collapsed(judgements, 0.0)
+  errors = capsys.readouterr().err
+  assert warning in errors if warning else not errors
+
+
+def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
+  assert squad_results.read_threshold(str(tmp_path)) is None
+  answered = [
+    squad_results.Answered(ask("Steve"), prediction, judge(prediction, *truths))
+    for prediction, truths in (
+      (predict(STEVE, odds=1.5), ["Steve"]),
+      (predict(STEVE, odds=2.5), []),
+    )
+  ]
+  folder = str(tmp_path)
+  assert squad_results.tune_threshold(folder, "dev.json", answered) == 1.5
+  output = capsys.readouterr().out
+  assert "tuning --null_score_diff_threshold on dev.json\n" in output
+  assert squad_results.read_threshold(folder) == 1.5
+  (tmp_path / "null_score_diff_threshold.json").write_text("[1]")
+  with pytest.raises(ValueError, match="delete it and evaluate again"):
+    squad_results.read_threshold(folder)
+
+
+@pytest.mark.parametrize(
+  ("value", "threshold"), [("0.0", 0.0), ("-1.5", -1.5), (" Auto", None)]
+)
+def test_a_threshold_is_a_number_or_auto(value, threshold):
+  assert squad_results.parse_threshold(value) == threshold
+  with pytest.raises(ValueError, match="=high: expected a number, or auto"):
+    squad_results.parse_threshold("high")
+
+
+def test_a_spool_computes_its_items_once(tmp_path):
+  computed = []
+
+  def compute():
+    for number in range(3):
+      computed.append(number)
+      yield predict(STEVE, odds=float(number))
+
+  spool = squad_results.Spool(compute(), str(tmp_path))
+  assert list(spool) == list(spool)
+  assert [prediction.odds for prediction in spool] == [0.0, 1.0, 2.0]
+  assert computed == [0, 1, 2]
