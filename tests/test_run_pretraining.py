@@ -13,8 +13,6 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
-from cli import devices
-from cli import models
 from cli import program
 import paths
 import program_flags
@@ -264,7 +262,7 @@ def define_flags(monkeypatch):
       function = functools.partial(getattr(flags, name), flag_values=values)
       monkeypatch.setattr(flags, name, function)
   run_pretraining.define_flags()
-  for module in (run_pretraining, program, devices, models):
+  for module in (run_pretraining, program):
     monkeypatch.setattr(module, "FLAGS", values)
   return values
 
