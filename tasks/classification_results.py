@@ -68,8 +68,11 @@ def probabilities(logits: np.ndarray, problem: str) -> np.ndarray:
     return logits
   if problem == "multi_label":
     return np.exp(-np.logaddexp(0, -logits))
-  exponents = np.exp(logits - logits.max(-1, keepdims=True))
-  return exponents / exponents.sum(-1, keepdims=True)
+  # In place: with many labels each copy is large.
+  shares = logits - logits.max(-1, keepdims=True)
+  np.exp(shares, out=shares)
+  shares /= shares.sum(-1, keepdims=True)
+  return shares
 
 
 def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
@@ -84,8 +87,9 @@ def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
   if problem == "multi_label":
     return (np.logaddexp(0, logits) - logits * targets).mean(-1)
   shifted = logits - logits.max(-1, keepdims=True)
-  log_sums = np.log(np.exp(shifted).sum(-1))
-  return log_sums - shifted[np.arange(len(targets)), targets]
+  of_targets = shifted[np.arange(len(targets)), targets]
+  np.exp(shifted, out=shifted)
+  return np.log(shifted.sum(-1)) - of_targets
 
 
 def decide(
@@ -208,8 +212,9 @@ def write_scores(
 ) -> None:
   """Prints the scores of every class and writes all there are.
 
-  Writes <kind>_metrics.json and, where there is matplotlib, a picture of the
-  confusion matrix, <kind>_confusion.png.
+  Writes <kind>_metrics.json and, of at most metrics.LARGEST_MATRIX labels and
+  where there is matplotlib, a picture of the confusion matrix,
+  <kind>_confusion.png.
 
   Args:
     folder: of the run.
@@ -228,14 +233,19 @@ def write_scores(
     path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
   )
   print(f"wrote {path}")
-  if scores.report and scores.report.confusion is not None:
+  if scores.report and scores.report.confusion:
     print(metrics.format_confusion(scores.report, labels))
-    path = os.path.join(folder, f"{kind}_confusion.png")
-    try:
-      plots.write_confusion_matrix(path, scores.report.confusion, labels)
-      print(f"wrote {path}")
-    except ImportError as error:
-      print(f"no {path}: {error}")
+    if len(labels) <= metrics.LARGEST_MATRIX:
+      path = os.path.join(folder, f"{kind}_confusion.png")
+      _draw(path, scores.report.confusion.as_matrix(len(labels)), labels)
+
+
+def _draw(path, confusion, labels):
+  try:
+    plots.write_confusion_matrix(path, confusion, labels)
+    print(f"wrote {path}")
+  except ImportError as error:
+    print(f"no {path}: {error}")
 
 
 def write_evaluation(

@@ -14,7 +14,11 @@ import unicodedata
 
 import numpy as np
 
-_LARGEST_MATRIX = 20  # Labels; of more only the frequent confusions are shown.
+# Labels up to which a confusion matrix is written to files; that of 3,000 has 9
+# million cells, almost all of them 0.
+LARGEST_MATRIX = 200
+# Likewise on the terminal; of more only the frequent confusions are shown.
+_LARGEST_SHOWN = 20
 _LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
 
 
@@ -130,22 +134,13 @@ def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
   """
   classes, codes = np.unique([labels, predictions], return_inverse=True)
   true, predicted = codes.reshape(2, -1)
-  confusion = _confusion(true, predicted, len(classes))
+  trues = np.bincount(true, minlength=len(classes))
+  guesses = np.bincount(predicted, minlength=len(classes))
   # Python's integers: the squares of a million examples multiply to 1e24.
-  total = int(confusion.sum())
-  trues, guesses = confusion.sum(1), confusion.sum(0)
-  covariance = int(confusion.trace()) * total - int(trues @ guesses)
+  total, right = len(true), int((true == predicted).sum())
+  covariance = right * total - int(trues @ guesses)
   spread = (total**2 - int(trues @ trues)) * (total**2 - int(guesses @ guesses))
   return covariance / math.sqrt(spread) if spread else 0.0
-
-
-def _confusion(
-  labels: np.ndarray, predictions: np.ndarray, num_labels: int
-) -> np.ndarray:
-  """Counts [L, L] pairs of a true (row) and a predicted label (column)."""
-  pairs = labels.astype(np.int64) * num_labels + predictions
-  counts = np.bincount(pairs, minlength=num_labels**2)
-  return counts.reshape(num_labels, num_labels)
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
@@ -211,6 +206,31 @@ class Average(NamedTuple):
   f1: float
 
 
+class Confusion(NamedTuple):
+  """How often a true label gets which predicted one: the P pairs that occur.
+
+  They are in ascending order of the true label, then of the predicted one.
+  """
+
+  true: np.ndarray  # Int [P].
+  predicted: np.ndarray  # Int [P].
+  count: np.ndarray  # Int [P], at least 1.
+
+  def as_matrix(self, num_labels: int) -> np.ndarray:
+    """Returns all counts, int [L, L], true labels in rows."""
+    matrix = np.zeros((num_labels, num_labels), np.int64)
+    matrix[self.true, self.predicted] = self.count
+    return matrix
+
+
+def _confusion(
+  labels: np.ndarray, predictions: np.ndarray, num_labels: int
+) -> Confusion:
+  pairs = labels.astype(np.int64) * num_labels + predictions
+  pairs, counts = np.unique(pairs, return_counts=True)
+  return Confusion(*np.divmod(pairs, num_labels), counts)
+
+
 class ClassificationReport(NamedTuple):
   """How well each label is predicted.
 
@@ -228,7 +248,7 @@ class ClassificationReport(NamedTuple):
   macro: Average
   micro: Average
   weighted: Average
-  confusion: np.ndarray | None  # Int [L, L], rows true; None of multi-label.
+  confusion: Confusion | None  # None of multi-label.
 
 
 def classification_report(
@@ -241,13 +261,12 @@ def classification_report(
     predictions: int [N].
     num_labels: L.
   """
-  confusion = _confusion(labels, predictions, num_labels)
   return _report(
-    right=confusion.diagonal(),
-    support=confusion.sum(1),
-    predicted=confusion.sum(0),
+    right=np.bincount(labels[labels == predictions], minlength=num_labels),
+    support=np.bincount(labels, minlength=num_labels),
+    predicted=np.bincount(predictions, minlength=num_labels),
     accuracy=accuracy(labels, predictions),
-    confusion=confusion,
+    confusion=_confusion(labels, predictions, num_labels),
   )
 
 
@@ -424,12 +443,13 @@ def report_as_dict(
     label_names: [L].
 
   Returns:
-    accuracy; labels, by name; macro, micro, weighted; confusion.
+    accuracy; labels, by name; macro, micro, weighted; confusion: a matrix, true
+    labels in rows, or None. Of more than 200 labels it is the counts that are
+    not 0, by the names of the true and of the predicted label.
   """
   columns = report.precision, report.recall, report.f1, report.support
   rows = zip(*(column.tolist() for column in columns), strict=True)
   keys = (*Average._fields, "support")
-  confusion = report.confusion
   return {
     "accuracy": report.accuracy,
     "labels": {
@@ -439,8 +459,20 @@ def report_as_dict(
     "macro": report.macro._asdict(),
     "micro": report.micro._asdict(),
     "weighted": report.weighted._asdict(),
-    "confusion": None if confusion is None else confusion.tolist(),
+    "confusion": _confusion_as_json(report.confusion, label_names),
   }
+
+
+def _confusion_as_json(confusion, label_names):
+  if confusion is None:
+    return None
+  if len(label_names) <= LARGEST_MATRIX:
+    return confusion.as_matrix(len(label_names)).tolist()
+  counts: dict[str, dict[str, int]] = {}
+  for true, predicted, count in zip(*confusion, strict=True):
+    row = counts.setdefault(label_names[true], {})
+    row[label_names[predicted]] = int(count)
+  return counts
 
 
 def format_report(
@@ -484,9 +516,10 @@ def format_confusion(
     frequent confusions, each a line `true -> predicted: count`.
   """
   assert report.confusion is not None
-  if len(label_names) > _LARGEST_MATRIX:
+  if len(label_names) > _LARGEST_SHOWN:
     return _frequent_confusions(report.confusion, label_names)
-  counts = [list(map(str, row)) for row in report.confusion]
+  matrix = report.confusion.as_matrix(len(label_names))
+  counts = [list(map(str, row)) for row in matrix]
   rows = [["true \\ predicted", *label_names]]
   rows += [[name, *row] for name, row in zip(label_names, counts, strict=True)]
   if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
@@ -497,13 +530,12 @@ def format_confusion(
 
 
 def _frequent_confusions(confusion, label_names) -> str:
-  wrong = confusion.copy()
-  np.fill_diagonal(wrong, 0)
-  order = np.argsort(-wrong, axis=None, kind="stable")[:_LARGEST_MATRIX]
+  wrong = np.flatnonzero(confusion.true != confusion.predicted)
+  order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
   lines = [
-    f"{label_names[true]} -> {label_names[guess]}: {wrong[true, guess]}"
-    for true, guess in zip(*np.unravel_index(order, wrong.shape), strict=True)
-    if wrong[true, guess]
+    f"{label_names[confusion.true[pair]]} -> "
+    f"{label_names[confusion.predicted[pair]]}: {confusion.count[pair]}"
+    for pair in order[:_LARGEST_SHOWN]
   ]
   if not lines:
     return "no label is taken for another"

@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_regression_scores():
 
 
 def test_report_of_single_labels(report):
-  assert report.confusion.tolist() == [
+  assert report.confusion.as_matrix(4).tolist() == [
     [2, 0, 1, 0],
     [2, 2, 1, 0],
     [0, 0, 0, 0],
@@ -264,6 +265,24 @@ def test_report_as_json():
     },
     "confusion": [[2, 0], [1, 1]],
   }
+
+
+def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
+  labels = np.array([0, 29_999, 29_999])
+  predictions = np.array([0, 7, 29_999])
+  names = [f"n{number}" for number in range(30_000)]
+  tracemalloc.start()
+  report = metrics.classification_report(labels, predictions, len(names))
+  assert metrics.format_confusion(report, names).endswith("n29999 -> n7: 1")
+  assert metrics.matthews_correlation(labels, predictions) > 0
+  written = metrics.report_as_dict(report, names)
+  _, peak = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert written["confusion"] == {
+    "n0": {"n0": 1},
+    "n29999": {"n7": 1, "n29999": 1},
+  }
+  assert peak < 50e6  # A matrix would have 900 million cells.
 
 
 def test_report_of_label_sets_as_json():
