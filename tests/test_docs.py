@@ -24,6 +24,7 @@ PAGES += [paths.ROOT / "CHANGELOG.md"]
 # and of tensorboard.
 OTHER_FLAGS = set(
   "direct_num_workers runner project region temp_location flink_master "
+  "dask_client_address "
   "spark_master_url job_endpoint logdir".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
