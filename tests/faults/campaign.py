@@ -15,6 +15,7 @@ import time
 import damages
 import kills
 import lost_workers
+import outputs
 import rows
 import storage
 import trainings
@@ -68,6 +69,7 @@ class Campaign:
     yield storage.fill_by_limit(self._whole_pretraining(), self._few, seed)
     yield storage.fill_disk(folder, self._few, seed)
     yield storage.fill_making_records(folder / "records", rounds, seed)
+    yield storage.fill_answering(folder / "answering", self._few, seed)
 
   def readonly(self):
     """A folder that cannot be written."""
@@ -91,10 +93,23 @@ class Campaign:
         self._seed,
       )
 
+  def power(self):
+    """A power cut: what was not synced is lost."""
+    whole = self._whole_pretraining()
+    yield outputs.cut_power(whole, self._rounds, self._seed)
+
+  def sharing(self):
+    """Two runs into one output."""
+    whole = self._whole_pretraining()
+    yield outputs.share_training(whole, self._few, self._seed)
+    folder = self._folder / "shared"
+    yield outputs.share_records(folder, self._rounds, self._seed)
+
   def workers(self):
-    """One worker of two killed."""
-    folder = self._folder / "workers"
-    yield lost_workers.kill_worker(folder, self._few, self._seed)
+    """One worker of two killed, or with other data."""
+    folder, few = self._folder / "workers", self._few
+    yield lost_workers.kill_worker(folder / "killed", few, self._seed)
+    yield lost_workers.give_other_data(folder / "other", few, self._seed)
 
   def clock(self):
     """A clock that jumps by an hour, back and forth, and SIGKILL besides."""

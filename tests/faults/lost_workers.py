@@ -1,4 +1,4 @@
-"""Kills one of two workers: the other must end, and both go on together."""
+"""Two workers: one is killed, or has other data than the other."""
 
 import json
 import os
@@ -12,13 +12,15 @@ import processes
 import rows
 import trainings
 
+import tiny_pretraining
+
 _MOST_SECONDS = 60  # That the other may take to end.
 
 
 class _Pair:
   """Two workers that train together, in place of a `processes.Child`."""
 
-  def __init__(self, training, out):
+  def __init__(self, trainings, out):
     servers = [socket.socket() for _ in range(2)]
     for server in servers:
       server.bind(("127.0.0.1", 0))
@@ -26,7 +28,7 @@ class _Pair:
     for server in servers:
       server.close()
     self.workers = []
-    for index in range(2):
+    for index, training in enumerate(trainings):
       task = {"type": "worker", "index": index}
       cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
       self.workers.append(
@@ -59,7 +61,7 @@ class _PairTraining(trainings.Training):
   """A training by two workers."""
 
   def start(self, out, prepare=None):
-    return _Pair(self, out)
+    return _Pair([self, self], out)
 
 
 def kill_worker(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
@@ -96,3 +98,41 @@ def _lose(row, pair, victim):
     row.note(f"the other ended in {least} to {least + 5} s")
   else:
     row.complain(f"status {other.status}: {other.text()[-3000:]}")
+
+
+def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
+  """Gives one of two workers other records: both must refuse to train."""
+  row = rows.Row("workers with different data")
+  generator = random.Random(seed)
+  flags = {"steps": 40, "every": 10, "distribution": "multi_worker"}
+  training = trainings.pretraining(folder / "one", **flags)
+  other = trainings.pretraining(folder / "other", **flags)
+  records = folder / "other" / f"{generator.randrange(3)}.tfrecord"
+  tiny_pretraining.write_records(records, range(500, 530))
+  training = _PairTraining(*training)
+  whole = training.run_whole()
+  while row.rounds < rounds:
+    step = generator.choice([0, 10, 20, 30])
+    out = whole.copy(f"differing-{row.rounds}", step)
+    both = [training, other]
+    generator.shuffle(both)
+    pair = _Pair(both, out)
+    pair.wait()
+    row.rounds += 1
+    errors = [worker.error() for worker in pair.workers]
+    expected = "the workers of TF_CONFIG do not have the same"
+    if all(expected in error for error in errors):
+      row.note("both ended in one line")
+    else:
+      row.complain(f"{errors}: {[w.text()[-2000:] for w in pair.workers]}")
+      continue
+    if trainings.saved_steps(out)[-1:] != ([step] if step else []):
+      row.lost += 1
+      row.complain(f"there are the checkpoints {trainings.saved_steps(out)}")
+    again = training.start(out)
+    again.wait()
+    faults = whole.check_end(out)
+    row.recovered += not faults
+    if faults:
+      row.complain(f"{faults}: {again.text()[-3000:]}")
+  return row

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import subprocess
 
@@ -105,6 +106,57 @@ def _fail(chain, prepare=None, message="cannot be written"):
   if left := trainings.leftovers(chain.out):
     chain.row.complain(f"left behind: {left}")
   chain.end_round()
+
+
+def fill_answering(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
+  """Lets the disk be full while run_squad.py keeps logits and answers on it."""
+  row, generator = (
+    rows.Row("full disk (tmpfs), run_squad.py"),
+    random.Random(seed),
+  )
+  training, prediction = trainings.answering(folder)
+  trained = training.run_whole()
+  whole = trainings.Whole(prediction, folder / "answered")
+  shutil.copytree(trained.out, whole.out)
+  before = _count_bytes(whole.out)
+  child = prediction.start(whole.out)
+  assert child.wait() == 0, child.text()
+  needed = _count_bytes(whole.out) - before
+  with disk(folder / "disk", 1 << 30) as mounted:
+    if not mounted:
+      row.note("not tried: only root can mount")
+      return row
+    out = folder / "disk" / "out"
+    while row.rounds < rounds:
+      shutil.rmtree(out, ignore_errors=True)
+      shutil.copytree(trained.out, out)
+      free = 50_000 + int(needed * generator.uniform(0, 1))
+      mounted.change(f"size={_count_pages(out) + free}")
+      child = prediction.start(out)
+      child.wait()
+      row.rounds += 1
+      if "No space left" in child.error():
+        row.note("ended in one line")
+      elif child.status:
+        row.complain(f"status {child.status}: {child.text()[-3000:]}")
+      mounted.change(f"size={1 << 30}")
+      child = prediction.start(out)
+      child.wait()
+      faults = whole.check_results(out)
+      row.recovered += not (child.status or faults)
+      if child.status or faults:
+        row.complain(f"{faults}: {child.text()[-3000:]}")
+  return row
+
+
+def _count_bytes(folder):
+  return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def _count_pages(folder):
+  """Returns what files take on a disk, which gives whole pages."""
+  sizes = [p.stat().st_size for p in folder.rglob("*") if p.is_file()]
+  return sum(-(-size // 4096) * 4096 for size in sizes)
 
 
 def fill_making_records(

@@ -23,6 +23,8 @@ ROUNDS = os.environ.get("FAULT_ROUNDS", "3")
     "readonly",
     "checkpoints",
     "tfrecords",
+    "power",
+    "sharing",
     "workers",
     "clock",
   ],

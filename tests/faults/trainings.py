@@ -10,6 +10,7 @@ import processes
 
 import tiny_classification
 import tiny_pretraining
+import tiny_squad
 
 DATA, INDEX = ".data-00000-of-00001", ".index"
 
@@ -84,6 +85,11 @@ class Whole(NamedTuple):
     faults += self._differing(out, [*self.training.results, *best])
     return faults + [f"{name} was left behind" for name in leftovers(out)]
 
+  def check_results(self, out: pathlib.Path) -> list[str]:
+    """Names the results that differ, and what was left behind."""
+    faults = self._differing(out, self.training.results)
+    return faults + [f"{name} was left behind" for name in leftovers(out)]
+
   def _differing(self, out, names):
     return [
       f"{name} differs"
@@ -119,6 +125,29 @@ def pretraining(folder, steps=1500, every=25, config=(), **flags) -> Training:
     )
 
   return Training(folder, make_command)
+
+
+def answering(folder) -> tuple[Training, Training]:
+  """Makes questions in a folder; a training, and a prediction with it."""
+  folder.mkdir(parents=True)
+  train, test = folder / "train.json", folder / "test.json"
+  tiny_squad.write_squad(train, range(64))
+  tiny_squad.write_squad(test, range(100, 1600))
+
+  def train_command(out):
+    return tiny_squad.command(
+      folder, output_dir=out, do_train=True, train_file=train
+    )
+
+  def predict_command(out):
+    return tiny_squad.command(
+      folder, output_dir=out, do_predict=True, predict_file=test
+    )
+
+  results = ("predictions.json", "nbest_predictions.json")
+  return Training(folder, train_command), Training(
+    folder, predict_command, results
+  )
 
 
 def fine_tuning(folder) -> Training:
