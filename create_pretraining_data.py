@@ -63,7 +63,7 @@ def main() -> None:
   progress.clear()
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
   pretraining.print_summary(total, writer.count, text.part_repeated())
-  print(f"{', '.join(outputs)} written in {work.seconds():.1f} s")
+  pretraining.print_end(outputs, work.seconds())
 
 
 def _check_processes() -> None:

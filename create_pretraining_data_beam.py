@@ -41,8 +41,7 @@ def main(beam_arguments: list[str]) -> None:
   )
   outcome = pretraining_pipeline.make_records(work, beam_arguments)
   pretraining.print_summary(*outcome)
-  seconds = time.monotonic() - start
-  print(f"{', '.join(outputs)} written in {seconds:.1f} s")
+  pretraining.print_end(outputs, time.monotonic() - start)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,11 @@ def main() -> None:
   print(f"{len(vocab):,} tokens of the {FLAGS.vocab_size:,} asked for")
   _print_coverage(words, vocab)
   print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")
+  cased = "" if FLAGS.do_lower_case else " --do_lower_case=false"
+  print(
+    f"next: python create_pretraining_data.py --input_file={FLAGS.input_file} "
+    f"--vocab_file={FLAGS.output_file}{cased} --output_file=examples.tfrecord"
+  )
 
 
 def _check_flags(inputs: list[str]) -> None:

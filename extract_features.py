@@ -10,11 +10,10 @@ A text is a line; `a ||| b` is a pair.
 from absl import flags
 
 from cli import devices
+from cli import flag_values
 from cli import models
 from cli import program
 from data import vector_files
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
@@ -110,17 +109,19 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   return {"vectors": total / count[:, None, None]}
 
 
-def read_layers(config: modeling.BertConfig) -> list[int]:
+def read_layers(
+  settings: flag_values.Settings, config: modeling.BertConfig
+) -> list[int]:
   """Reads --layers."""
   count = config.num_hidden_layers
   try:
-    layers = list(map(int, FLAGS.layers))
+    layers = list(map(int, settings.layers))
   except ValueError:
     layers = []
   if not layers or not all(-count <= layer < count for layer in layers):
     raise ValueError(
-      f"--layers={','.join(FLAGS.layers)}: expected numbers from {-count} to "
-      f"{count - 1}, separated by commas: the model has {count} layers"
+      f"--layers={','.join(settings.layers)}: expected numbers from {-count} "
+      f"to {count - 1}, separated by commas: the model has {count} layers"
     )
   return layers
 
@@ -128,6 +129,7 @@ def read_layers(config: modeling.BertConfig) -> list[int]:
 class Extractor(NamedTuple):
   """A model and what is to be computed with it."""
 
+  settings: flag_values.Settings
   predictor: prediction.Predictor
   tokenizer: tokenization.FullTokenizer
   encode: text_inputs.Encoder
@@ -150,45 +152,49 @@ class Extractor(NamedTuple):
       lines.report()
 
   def _size(self, item):
-    tokens = len(item[1]["input_ids"]) if FLAGS.pooling == "none" else 1
+    tokens = len(item[1]["input_ids"]) if self.settings.pooling == "none" else 1
     return tokens * self.bytes_per_vector
 
   def _predict(self, rows):
-    batching = texts.batching()
-    if FLAGS.pooling == "none":
+    batching = texts.batching(self.settings)
+    if self.settings.pooling == "none":
       return text_inputs.predict_tokens(self.predictor, rows, batching)
     return text_inputs.predict(self.predictor, rows, batching)["vectors"]
 
 
-def make_extractor() -> Extractor:
+def make_extractor(settings: flag_values.Settings) -> Extractor:
   """Makes the model of the flags and loads its weights."""
-  strategy = texts.make_strategy()
-  config = texts.read_config()
-  layers = read_layers(config)
-  tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
-  encode = text_inputs.Encoder(tokenizer, FLAGS.max_seq_length)
+  strategy = texts.make_strategy(settings)
+  config = texts.read_config(settings)
+  layers = read_layers(settings, config)
+  tokenizer = tokenization.FullTokenizer(
+    settings.vocab_file, settings.do_lower_case
+  )
+  encode = text_inputs.Encoder(tokenizer, settings.max_seq_length)
   with strategy.scope():
-    model = modeling.BertModel(config, devices.compute_dtype(FLAGS))
+    model = modeling.BertModel(config, devices.compute_dtype(settings))
   texts.load_weights(
+    settings,
     loop.model_variables(model),
     # Nothing is above the layers: heads, and the pooler they may do without.
     optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
   )
   compute = functools.partial(
-    compute_vectors, layers=layers, pooling=FLAGS.pooling
+    compute_vectors, layers=layers, pooling=settings.pooling
   )
   predictor = prediction.Predictor(strategy, model, compute)
   size = 4 * len(layers) * config.hidden_size
-  return Extractor(predictor, tokenizer, encode, layers, size)
+  return Extractor(settings, predictor, tokenizer, encode, layers, size)
 
 
 def main() -> None:
   start = time.monotonic()
-  lines = texts.Lines()
-  extractor = make_extractor()
+  settings = flag_values.read()
+  lines = texts.Lines(settings)
+  extractor = make_extractor(settings)
   lines.start()
   with vector_files.open_writer(
-    FLAGS.output_file, FLAGS.output_format, extractor.layers
+    settings.output_file, settings.output_format, extractor.layers
   ) as writer:
     for line in extractor.extract(lines):
       writer.write(line)
@@ -198,9 +204,9 @@ def main() -> None:
   if encode.cut:
     print(
       f"{encode.cut:,} line(s) cut to --max_seq_length="
-      f"{FLAGS.max_seq_length} tokens"
+      f"{settings.max_seq_length} tokens"
     )
-  print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")
+  print(f"{settings.output_file} written in {time.monotonic() - start:.1f} s")
 
 
 if __name__ == "__main__":

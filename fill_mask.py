@@ -10,11 +10,10 @@ Without --text it reads --input_file, or else the standard input.
 from absl import flags
 
 from cli import devices
+from cli import flag_values
 from cli import models
 from cli import program
 from data import files
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
@@ -88,16 +87,19 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   return {"ids": ids, "probabilities": tf.exp(best), "log_prob": asked}
 
 
-def make_masked_words() -> masked_words.MaskedWords:
+def make_masked_words(
+  settings: flag_values.Settings,
+) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  strategy = texts.make_strategy()
-  config = texts.read_config()
+  strategy = texts.make_strategy(settings)
+  config = texts.read_config(settings)
   tokenizer = tokenization.FullTokenizer(
-    FLAGS.vocab_file, FLAGS.do_lower_case, [masked_words.MASK]
+    settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
-    model = heads.PretrainingModel(config, devices.compute_dtype(FLAGS))
+    model = heads.PretrainingModel(config, devices.compute_dtype(settings))
   texts.load_weights(
+    settings,
     loop.model_variables(model),
     # The heads of other tasks, and what leads to the next sentence.
     lambda name: not name.startswith("bert/") or "/pooler/" in name,
@@ -105,20 +107,20 @@ def make_masked_words() -> masked_words.MaskedWords:
     head_name="masked-LM head",
   )
   vocab_size = max(tokenizer.inv_vocab) + 1
-  top_k = min(FLAGS.top_k, vocab_size)
+  top_k = min(settings.top_k, vocab_size)
   predictor = prediction.Predictor(
     strategy,
     model,
     functools.partial(guess, vocab_size=vocab_size, top_k=top_k),
   )
   return masked_words.MaskedWords(
-    tokenizer, FLAGS.max_seq_length, predictor, texts.batching()
+    tokenizer, settings.max_seq_length, predictor, texts.batching(settings)
   )
 
 
-def ask(words, lines) -> Iterator[masked_words.Question]:
+def ask(settings, words, lines) -> Iterator[masked_words.Question]:
   """Yields what is asked of every line; who types may try a bad one again."""
-  find = words.find_words if FLAGS.score else words.find_masks
+  find = words.find_words if settings.score else words.find_masks
   for line in lines:
     try:
       yield find(line)
@@ -128,22 +130,22 @@ def ask(words, lines) -> Iterator[masked_words.Question]:
       print_status(str(error))
 
 
-def fill(words, questions, write) -> None:
+def fill(settings, words, questions, write) -> None:
   """Writes the guesses for every line."""
   for question, masks in zip(questions, words.fill(questions), strict=True):
     line = question.line
-    if FLAGS.output_format == "jsonl":
+    if settings.output_format == "jsonl":
       write(masked_words.guesses_json(line.index, line.text, masks))
     else:
       write(masked_words.guesses_table(line.text, masks))
 
 
-def score(words, questions, write) -> tuple[float, int]:
+def score(settings, words, questions, write) -> tuple[float, int]:
   """Writes the score of every line; returns their sum, and all tokens."""
   total, tokens = 0.0, 0
   for question, result in zip(questions, words.score(questions), strict=True):
     line = question.line
-    if FLAGS.output_format == "jsonl":
+    if settings.output_format == "jsonl":
       write(masked_words.score_json(line.index, line.text, result))
     else:
       write(masked_words.score_table(line.text, result))
@@ -158,27 +160,28 @@ def print_status(text: str) -> None:
 
 
 def main() -> None:
-  lines = texts.Lines(FLAGS.text)
-  words = make_masked_words()
+  settings = flag_values.read()
+  lines = texts.Lines(settings, settings.text)
+  words = make_masked_words(settings)
   if lines.is_typed():
     print_status("a sentence a line, please; Ctrl-D ends")
   lines.start()
   windows = text_inputs.windows(
-    ask(words, lines),
+    ask(settings, words, lines),
     1 if lines.is_typed() else _WINDOW_LINES,
     lambda question: question.size,
     _WINDOW_IDS,
   )
   total, tokens = 0.0, 0
-  with files.open_lines(FLAGS.output_file) as write:
-    if FLAGS.score and FLAGS.output_format == "table":
+  with files.open_lines(settings.output_file) as write:
+    if settings.score and settings.output_format == "table":
       write(masked_words.SCORE_HEADER)
     for window in windows:
-      if FLAGS.score:
-        sums = score(words, window, write)
+      if settings.score:
+        sums = score(settings, words, window, write)
         total, tokens = total + sums[0], tokens + sums[1]
       else:
-        fill(words, window, write)
+        fill(settings, words, window, write)
       lines.report()
     lines.check_not_empty()
   print_status(f"{lines.count:,} line(s), {lines.speed()}")

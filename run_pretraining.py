@@ -8,10 +8,10 @@
 from absl import flags
 
 from cli import devices
+from cli import flag_values
+from cli import model_folders
 from cli import models
 from cli import program
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
@@ -32,6 +32,12 @@ def define_flags() -> None:
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=1)
   models.define_model_flags()
+  flags.DEFINE_string(
+    "vocab_file",
+    None,
+    "The vocab.txt of the records: vocab_size in the config becomes its size, "
+    "and it is copied to --output_dir.",
+  )
   program.group("Training")
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   for name, default, least, text in (
@@ -149,18 +155,20 @@ def loss_fn(model, features, seed):
   }
 
 
-def evaluate(predictor, data) -> dict[str, float]:
+def evaluate(predictor, data, settings) -> dict[str, float]:
   """Scores the model on --max_eval_steps batches."""
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
-  if FLAGS.max_eval_steps:
+  if settings.max_eval_steps:
     # The original starts over where the records end; its scores depend on it.
-    rows = rows.repeat().take(FLAGS.max_eval_steps * FLAGS.eval_batch_size)
-  total = FLAGS.max_eval_steps * FLAGS.eval_batch_size or None
-  batches = rows.batch(FLAGS.eval_batch_size).map(data.parse).prefetch(2)
+    rows = rows.repeat().take(
+      settings.max_eval_steps * settings.eval_batch_size
+    )
+  total = settings.max_eval_steps * settings.eval_batch_size or None
+  batches = rows.batch(settings.eval_batch_size).map(data.parse).prefetch(2)
   with loop.explained_errors(data.source):
     rows = predictor(batches, total)
-  return metrics.pretraining_metrics(rows, FLAGS.eval_batch_size)
+  return metrics.pretraining_metrics(rows, settings.eval_batch_size)
 
 
 class Data(NamedTuple):
@@ -171,27 +179,31 @@ class Data(NamedTuple):
   source: loop.TrainingInput
 
 
-def read_data(config: modeling.BertConfig) -> Data:
+def read_data(
+  settings: flag_values.Settings, config: modeling.BertConfig
+) -> Data:
   """Finds and checks the input files."""
-  if FLAGS.max_seq_length > config.max_position_embeddings:
+  if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
-      f"--max_seq_length={FLAGS.max_seq_length} is above the config's "
+      f"--max_seq_length={settings.max_seq_length} is above the config's "
       f"max_position_embeddings of {config.max_position_embeddings}"
     )
-  train_files = files.expand_patterns(FLAGS.input_file, "input_file")
-  patterns = FLAGS.eval_input_file or FLAGS.input_file
+  train_files = files.expand_patterns(settings.input_file, "input_file")
+  patterns = settings.eval_input_file or settings.input_file
   eval_files = files.expand_patterns(patterns, "eval_input_file")
   spec = records.pretraining_spec(
-    FLAGS.max_seq_length, FLAGS.max_predictions_per_seq
+    settings.max_seq_length, settings.max_predictions_per_seq
   )
   limits = records.pretraining_limits(
-    FLAGS.max_seq_length, config.vocab_size, config.type_vocab_size
+    settings.max_seq_length, config.vocab_size, config.type_vocab_size
   )
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   source = loop.TrainingInput(
-    rows=functools.partial(records.training_dataset, train_files, FLAGS.seed),
+    rows=functools.partial(
+      records.training_dataset, train_files, settings.seed
+    ),
     parse=parse,
     describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
     find_fault=lambda: records.find_fault(paths, spec, limits),
@@ -200,104 +212,126 @@ def read_data(config: modeling.BertConfig) -> Data:
   return Data(eval_files, parse, source)
 
 
-def enter_phase(strategy, step: int, data: Data) -> phases.Phase:
+def enter_phase(
+  settings: flag_values.Settings, strategy, step: int, data: Data
+) -> phases.Phase:
   """Compares the settings with those of the run that is resumed.
 
   Raises:
     ValueError: they differ, and --new_phase is not given.
   """
   return phases.enter(
-    os.path.join(FLAGS.output_dir, "training.json"),
+    os.path.join(settings.output_dir, "training.json"),
     step,
     {
       "input_file": data.source.identity,
-      **{name: FLAGS[name].value for name in _PHASE_FLAGS},
+      **{name: getattr(settings, name) for name in _PHASE_FLAGS},
     },
-    FLAGS.new_phase,
+    settings.new_phase,
     writes=strategy.extended.should_checkpoint,
   )
 
 
-def print_end(step: int, scores: dict[int, dict[str, float]], start: float):
+def print_end(
+  settings: flag_values.Settings,
+  step: int,
+  scores: dict[int, dict[str, float]],
+  start: float,
+) -> None:
   """Prints how the run ended.
 
   Args:
+    settings: of the program.
     step: of the weights.
     scores: what evaluations gave, by step.
     start: when the run began, by `time.monotonic`.
   """
-  folder = FLAGS.output_dir
+  folder = settings.output_dir
   seconds = datetime.timedelta(seconds=round(time.monotonic() - start))
   print(f"finished at step {step} after {seconds}")
   if scores:
     best = min(scores, key=lambda step: scores[step]["loss"])
     print(f"best of {len(scores)} evaluations: step {best}", end=", ")
     print(f"loss {scores[best]['loss']:.4g}")
-  if not FLAGS.do_eval:
+  if not settings.do_eval:
     print("next: the same command with --do_train=false --do_eval=true")
   else:
     print(
-      f"next: python run_classifier.py --init_checkpoint={folder} "
-      f"--bert_config_file={folder}/bert_config.json --vocab_file=... "
-      "--task_name=... --do_train=true --output_dir=..."
+      f"next: python run_classifier.py --model={folder} --task_name=... "
+      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
     )
 
 
-def main() -> int | None:
-  start = time.monotonic()
-  if not FLAGS.do_train and not FLAGS.do_eval:
-    raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
-  devices.check_tpu_paths(FLAGS, "input_file", "eval_input_file")
-  folder, strategy = FLAGS.output_dir, devices.make_strategy(FLAGS)
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  data = read_data(config)
+def check_workers(
+  settings: flag_values.Settings,
+  strategy,
+  config: modeling.BertConfig,
+  data: Data,
+) -> None:
+  """Refuses to start if the workers have different flags or files."""
   workers.check_same(
     strategy,
     {
       "--input_file": data.source.identity,
       "--eval_input_file": records.describe_files(data.eval_files),
       "--bert_config_file": config,
-      "--do_train": FLAGS.do_train,
-      "--do_eval": FLAGS.do_eval,
-      **{f"--{name}": FLAGS[name].value for name in _PHASE_FLAGS},
+      "--do_train": settings.do_train,
+      "--do_eval": settings.do_eval,
+      **{f"--{name}": getattr(settings, name) for name in _PHASE_FLAGS},
     },
   )
+
+
+def main() -> int | None:
+  start = time.monotonic()
+  settings = flag_values.read()
+  if not settings.do_train and not settings.do_eval:
+    raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
+  devices.check_tpu_paths(settings, "input_file", "eval_input_file")
+  folder, strategy = settings.output_dir, devices.make_strategy(settings)
+  config = model_folders.fit_vocabulary(
+    settings, modeling.BertConfig.from_json_file(settings.bert_config_file)
+  )
+  data = read_data(settings, config)
+  check_workers(settings, strategy, config, data)
   models.claim_output_dir(folder, config)
-  keras.utils.set_random_seed(FLAGS.seed)
+  keras.utils.set_random_seed(settings.seed)
   with strategy.scope():
-    model = heads.PretrainingModel(config, devices.compute_dtype(FLAGS))
-  step = models.load_weights(FLAGS, loop.model_variables(model))
-  phase = enter_phase(strategy, step, data) if FLAGS.do_train else None
-  models.write_config(folder, config, strategy)
+    model = heads.PretrainingModel(config, devices.compute_dtype(settings))
+  step = models.load_weights(settings, loop.model_variables(model))
+  phase = None
+  if settings.do_train:
+    phase = enter_phase(settings, strategy, step, data)
+  models.write_config(folder, config, strategy, settings.vocab_file)
   predictor = prediction.Predictor(strategy, model, compare)
   scores = {}
 
   def evaluate_at(step):
     if step not in scores:  # The last one is asked for twice.
-      scores[step] = evaluate(predictor, data)
+      scores[step] = evaluate(predictor, data, settings)
     return scores[step]
 
-  if FLAGS.do_train:
+  if settings.do_train:
     with strategy.scope():
       optimizer = optimization.create_optimizer(
         model.trainable_variables,
-        FLAGS.learning_rate,
-        FLAGS.num_train_steps,
-        FLAGS.num_warmup_steps,
+        settings.learning_rate,
+        settings.num_train_steps,
+        settings.num_warmup_steps,
       )
-    plan = models.training_plan(FLAGS, FLAGS.num_train_steps)
+    plan = models.training_plan(settings, settings.num_train_steps)
     plan = dataclasses.replace(plan, phase=phase)
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
     if interrupted_by:
       return 128 + interrupted_by
-  if FLAGS.do_eval:
+  if settings.do_eval:
     results = evaluate_at(step)  # By all workers; the chief writes.
     if strategy.extended.should_checkpoint:
       models.write_eval_results(folder, step, results)
   if strategy.extended.should_checkpoint:
-    print_end(step, scores, start)
+    print_end(settings, step, scores, start)
   loop.wait_for_workers(strategy)
 
 

@@ -125,6 +125,18 @@ def validate_case_matches_checkpoint(
     )
 
 
+def is_cased(vocab: Iterable[str]) -> bool:
+  """Guesses whether the text of a vocabulary kept its capital letters.
+
+  >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
+  (True, False)
+  """
+  tokens = list(vocab)
+  capital = sum(t != t.lower() and not t.startswith("[") for t in tokens)
+  # A model of lower-cased text has no use for capital letters.
+  return capital > len(tokens) / 100
+
+
 def convert_to_unicode(text: str | bytes) -> str:
   """Decodes UTF-8, without the bytes that are none; text stays as it is.
 

@@ -65,7 +65,7 @@ def check_work(settings: flag_values.Settings) -> None:
 def find_data_files(
   settings: flag_values.Settings, endings: Sequence[str]
 ) -> dict[str, str]:
-  """Finds the files that `define_data_flags` asks for.
+  """Finds the files that `models.define_data_flags` asks for.
 
   Args:
     settings: of the program.
@@ -426,7 +426,7 @@ def open_run(
       private,
       load_trained_weights(settings, model),
     )
-    models.write_config(run.folder, config, strategy)
+    models.write_config(run.folder, config, strategy, settings.vocab_file)
     if run.is_chief:
       _write_settings(settings, inputs)
     yield run

@@ -14,9 +14,8 @@ def define_flags(max_seq_length: int, learning_rate: float = 5e-5) -> None:
     max_seq_length, learning_rate: the defaults.
   """
   models.define_model_flags()
-  flags.DEFINE_string(
-    "vocab_file", None, "The vocab.txt of the model.", required=True
-  )
+  flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
+  program.require_unless("model", "vocab_file")
   flags.DEFINE_bool(
     "do_lower_case",
     True,

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from absl import flags
 
+from cli import model_folders
+
 Fields = TypeVar("Fields")
 
 
@@ -17,7 +19,13 @@ class Settings:
 
 
 def read() -> Settings:
-  """Returns the values of the flags, which are not to be read afterwards."""
+  """Returns the values of the flags, which are not to be read afterwards.
+
+  Raises:
+    ValueError: --model names a folder that lacks a file, or --do_lower_case
+      contradicts the model.
+  """
+  model_folders.find_files()
   values = {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in flags.FLAGS.flag_values_dict().items()

@@ -12,6 +12,7 @@ from typing import Any
 from absl import flags
 
 from cli import flag_values
+from cli import model_folders
 from cli import program
 from data import files
 
@@ -30,11 +31,11 @@ _DIGESTS = {
 def define_model_flags() -> None:
   """Declares what every program with a model takes."""
   program.group("Model")
+  model_folders.define_folder_flag("bert_config_file")
   flags.DEFINE_string(
     "bert_config_file",
     None,
     "The bert_config.json of the model: its architecture.",
-    required=True,
   )
   flags.DEFINE_string(
     "init_checkpoint",
@@ -59,6 +60,9 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
     input_file: the default; None to require one.
   """
   program.group("Model")
+  model_folders.define_folder_flag(
+    "bert_config_file", "init_checkpoint", "vocab_file"
+  )
   for name, text in (
     (
       "bert_config_file",
@@ -72,7 +76,7 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
     ),
     ("vocab_file", "The vocab.txt of the model."),
   ):
-    flags.DEFINE_string(name, None, text, required=True)
+    flags.DEFINE_string(name, None, text)
   flags.DEFINE_bool(
     "do_lower_case",
     True,
@@ -197,11 +201,20 @@ def claim_output_dir(folder: str, config) -> None:
       )
 
 
-def write_config(folder: str, config, strategy) -> None:
-  """Leaves the config in --output_dir, once its checkpoint is known to fit."""
+def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
+  """Writes config and vocabulary to --output_dir, so that --model can name it.
+
+  Call it when the checkpoint is known to fit.
+  """
+  if not strategy.extended.should_checkpoint:
+    return
   path = _config_path(folder)
-  if strategy.extended.should_checkpoint and not files.exists(path):
+  if not files.exists(path):
     files.write_text(path, config.to_json_string())
+  path = os.path.join(folder, "vocab.txt")
+  if vocab_file and not files.exists(path):
+    with files.open_bytes(vocab_file) as source:
+      files.write_text(path, source.read().decode())  # The same bytes.
 
 
 def check_settings(path: str, settings: dict[str, Any]) -> None:

@@ -134,5 +134,17 @@ def print_summary(
     )
 
 
+def print_end(outputs: list[str], seconds: float) -> None:
+  """Prints what was written, how long it took, and what comes next."""
+  print(f"{', '.join(outputs)} written in {seconds:.1f} s")
+  print(
+    f"next: python run_pretraining.py --input_file={','.join(outputs)} "
+    f"--vocab_file={FLAGS.vocab_file} --max_seq_length={FLAGS.max_seq_length} "
+    f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq} "
+    "--bert_config_file=configs/bert_base.json --do_train=true "
+    "--output_dir=pretrained"
+  )
+
+
 def _warn(message: str) -> None:
   print(f"warning: {message}", file=sys.stderr)

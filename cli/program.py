@@ -36,6 +36,8 @@ _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
 _REQUIRED = "Required"
 # The groups of --help: their titles, and the flags that came before each.
 _groups: list[tuple[str, set[str]]] = []
+# Flags that are required unless another one is given: that one by their names.
+_alternatives: dict[str, str] = {}
 
 
 def group(title: str) -> None:
@@ -44,6 +46,11 @@ def group(title: str) -> None:
   Groups of one title are joined. Required flags have a group of their own.
   """
   _groups.append((title, set(FLAGS)))
+
+
+def require_unless(other: str, *names: str) -> None:
+  """Makes flags required if another one is not given."""
+  _alternatives.update(dict.fromkeys(names, other))
 
 
 def start(define_flags: Callable[[], None]) -> None:
@@ -118,6 +125,7 @@ def import_tensorflow() -> None:
 def _parse_flags(define_flags, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
   _groups.clear()
+  _alternatives.clear()
   known = set(FLAGS)
   define_flags()
   names = [name for name in FLAGS if name not in known]
@@ -128,6 +136,7 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
     print(describe_flags(names))
     sys.exit(0)
   FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
+  fault = ""
   try:
     _, *others = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
@@ -137,12 +146,11 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
     hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
     sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
   except flags.Error as error:
-    required = filter(lambda name: _is_required(FLAGS[name]), names)
-    missing = [f"--{n}" for n in required if FLAGS[n].value is None]
-    # Of unparsed flags, a value was wrong.
-    is_missing = FLAGS.is_parsed() and missing
-    message = f"missing {', '.join(missing)}" if is_missing else error
-    sys.exit(_fail(f"{message}; see --help"))
+    fault = str(error)
+  # Of unparsed flags, a value was wrong.
+  missing = _describe_missing(names) if FLAGS.is_parsed() else ""
+  if missing or fault:
+    sys.exit(_fail(f"{missing or fault}; see --help"))
   if others and not takes_others:
     sys.exit(_fail(f"unexpected argument {others[0]!r}; see --help"))
   return others
@@ -160,7 +168,21 @@ def _check_floats() -> None:
 
 def _is_required(flag: flags.Flag) -> bool:
   # Nothing but the message of absl's own check tells.
-  return any("other than None" in v.message for v in flag.validators)
+  messages = [validator.message for validator in flag.validators]
+  return flag.name in _alternatives or any(
+    "other than None" in message for message in messages
+  )
+
+
+def _describe_missing(names: Iterable[str]) -> str:
+  """Names the required flags without a value; returns "" if all have one."""
+  missing = [n for n in names if _is_required(FLAGS[n]) and not FLAGS[n].value]
+  plain = [f"--{name}" for name in missing if name not in _alternatives]
+  for other in dict.fromkeys(_alternatives.values()):
+    replaced = [f"--{n}" for n in missing if _alternatives.get(n) == other]
+    if replaced and not FLAGS[other].value:
+      plain.append(f"--{other} (or {', '.join(replaced)})")
+  return f"missing {', '.join(plain)}" if plain else ""
 
 
 def describe_flags(names: Iterable[str]) -> str:
@@ -201,7 +223,10 @@ def _describe_flag(flag: flags.Flag) -> str:
     line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
   # Without what absl adds: the values before it, how to repeat it behind it.
   text = flag.help.removeprefix(f"<{'|'.join(values or [])}>: ")
-  text = textwrap.fill(text.partition(";\n    repeat")[0], 74)
+  text = text.partition(";\n    repeat")[0]
+  if flag.name in _alternatives:
+    text += f" Not needed with --{_alternatives[flag.name]}."
+  text = textwrap.fill(text, 74)
   return f"{line}\n{textwrap.indent(text, ' ' * 6)}"
 
 

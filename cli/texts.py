@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import os
 import sys
 
-from absl import flags
 import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
+from cli import flag_values
 from cli import models
 from data import files
 from data import progress
@@ -18,38 +18,37 @@ from inputs import text_inputs
 import modeling
 from weights import checkpoints
 
-FLAGS = flags.FLAGS
 
-
-def make_strategy() -> tf.distribute.Strategy:
+def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
   """Makes the distribution strategy of the flags; call it before any tensor.
 
   Raises:
     ValueError: it is one of several hosts, or there is no TPU, or none that can
       open --init_checkpoint.
   """
-  if FLAGS.distribution == "multi_worker":
+  if settings.distribution == "multi_worker":
     raise ValueError(
       "--distribution=multi_worker: this program works on one host; give each "
       "host a part of the input, and pass --distribution=mirrored for all of "
       "its devices"
     )
-  devices.check_tpu_paths(FLAGS)
-  return devices.make_strategy(FLAGS, says_so=False)
+  devices.check_tpu_paths(settings)
+  return devices.make_strategy(settings, says_so=False)
 
 
-def read_config() -> modeling.BertConfig:
+def read_config(settings: flag_values.Settings) -> modeling.BertConfig:
   """Reads the config and compares vocabulary, casing and lengths with it.
 
   Raises:
     ValueError: they do not fit.
   """
-  config = modeling.BertConfig.from_json_file(FLAGS.bert_config_file)
-  fine_tuning.check_fine_tuning_flags(FLAGS, config)
+  config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+  fine_tuning.check_fine_tuning_flags(settings, config)
   return config
 
 
 def load_weights(
+  settings: flag_values.Settings,
   variables: dict[str, tf.Variable],
   optional: Callable[[str], bool],
   head: str = "",
@@ -58,6 +57,7 @@ def load_weights(
   """Loads --init_checkpoint.
 
   Args:
+    settings: of the program.
     variables: of the model, by name.
     optional: tells the names that the model or the checkpoint may lack.
     head: how the names of a head begin that the checkpoint must have, if any.
@@ -66,26 +66,28 @@ def load_weights(
   Raises:
     ValueError: it does not fit.
   """
-  prefix = models.find_init_checkpoint(FLAGS)
+  prefix = models.find_init_checkpoint(settings)
   if head:
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
     missing = sorted(name for name in missing if name.startswith(head))
     if missing:
       raise ValueError(
-        f"--init_checkpoint={FLAGS.init_checkpoint} has no {head_name}, it "
+        f"--init_checkpoint={settings.init_checkpoint} has no {head_name}, it "
         f"lacks {', '.join(missing)}: give one that was pre-trained and not "
         "fine-tuned since"
       )
   checkpoints.load(prefix, variables, optional)
   # The standard output may be the program's result.
-  print(f"weights from {prefix}, {devices.describe(FLAGS)}", file=sys.stderr)
+  print(f"weights from {prefix}, {devices.describe(settings)}", file=sys.stderr)
 
 
-def batching() -> text_inputs.Batching:
+def batching(settings: flag_values.Settings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
-    lambda lengths: fine_tuning.batch_order(FLAGS, lengths, FLAGS.batch_size),
-    FLAGS.max_seq_length if fine_tuning.is_static(FLAGS) else None,
+    lambda lengths: fine_tuning.batch_order(
+      settings, lengths, settings.batch_size
+    ),
+    settings.max_seq_length if fine_tuning.is_static(settings) else None,
   )
 
 
@@ -93,6 +95,7 @@ class Lines:
   """The lines of --input_file, and how far they have been worked through.
 
   Args:
+    settings: of the program.
     texts: the lines, if they are not those of --input_file.
 
   Attributes:
@@ -102,13 +105,16 @@ class Lines:
     ValueError: there is no such file, or both are given.
   """
 
-  def __init__(self, texts: Sequence[str] | None = None):
+  def __init__(
+    self, settings: flag_values.Settings, texts: Sequence[str] | None = None
+  ):
+    self._input_file = settings.input_file
     self._texts, self._paths = texts or [], []
     if not texts:
-      self._paths = _input_files()
-    elif FLAGS["input_file"].present:
+      self._paths = _input_files(self._input_file)
+    elif self._input_file != files.STANDARD_INPUT:
       raise ValueError(
-        f"--text and --input_file={FLAGS.input_file} are both given: give one"
+        f"--text and --input_file={self._input_file} are both given: give one"
       )
     self.count = self._bytes = 0
     # How much text there is shows at its end only if it is compressed, say.
@@ -142,7 +148,7 @@ class Lines:
   def check_not_empty(self) -> None:
     """Raises a ValueError if there was no line."""
     if not self.count:
-      raise ValueError(f"--input_file={FLAGS.input_file}: it holds no line")
+      raise ValueError(f"--input_file={self._input_file}: it holds no line")
 
   def report(self) -> None:
     """Prints how much is done and how long the rest takes, every few seconds.
@@ -159,7 +165,7 @@ class Lines:
     return f"{self._lines.units_per_second(self.count):,.1f} lines/s"
 
 
-def _input_files() -> list[str]:
-  if FLAGS.input_file == files.STANDARD_INPUT:
+def _input_files(patterns: str) -> list[str]:
+  if patterns == files.STANDARD_INPUT:
     return [files.STANDARD_INPUT]
-  return files.expand_patterns(FLAGS.input_file, "input_file")
+  return files.expand_patterns(patterns, "input_file")

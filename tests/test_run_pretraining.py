@@ -1,19 +1,18 @@
 """run_pretraining.py as its user meets it: the first run is a real process."""
 
 import contextlib
-import functools
 import json
 import re
 import resource
 import signal
 import subprocess
 import time
+import types
 
 from absl import flags
 import pytest
 import tensorflow as tf
 
-from cli import program
 import paths
 import program_flags
 import run_pretraining
@@ -129,7 +128,7 @@ def test_trains_evaluates_and_writes_its_files(trained):
   end = result.stdout.splitlines()[-3:]
   assert re.fullmatch(r"finished at step 6 after 0:\d\d:\d\d", end[0])
   assert re.fullmatch(r"best of 3 evaluations: step [246], loss 4\.\d+", end[1])
-  assert end[2].startswith("next: python run_classifier.py --init_checkpoint=")
+  assert end[2].startswith("next: python run_classifier.py --model=")
 
 
 def test_the_terminal_shows_how_it_goes(trained):
@@ -253,18 +252,12 @@ def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
   assert {v.dtype.name for v in values.values()} == {"float32", "int64"}
 
 
-@pytest.fixture(name="values")
-def define_flags(monkeypatch):
-  """The program's flags, in a set of their own."""
-  values = flags.FlagValues()
-  for name in dir(flags):
-    if name.startswith("DEFINE_"):
-      function = functools.partial(getattr(flags, name), flag_values=values)
-      monkeypatch.setattr(flags, name, function)
-  run_pretraining.define_flags()
-  for module in (run_pretraining, program):
-    monkeypatch.setattr(module, "FLAGS", values)
-  return values
+def run_main(command, main=run_pretraining.main):
+  """Calls `main` with the flags of a command line of run_pretraining.py."""
+  values = dict(flag[2:].split("=", 1) for flag in command[2:])
+  return program_flags.run_main(
+    types.SimpleNamespace(main=main), run_pretraining.define_flags, **values
+  )
 
 
 def parse_flags_table(program):
@@ -275,9 +268,13 @@ def parse_flags_table(program):
 
 
 @pytest.mark.skipif(not FLAGS_TABLE.exists(), reason=f"no {FLAGS_TABLE}")
-def test_the_flags_of_the_original_keep_their_defaults(values):
+def test_the_flags_of_the_original_keep_their_defaults(tmp_path):
   table = parse_flags_table("run_pretraining.py")
   assert len(table) == 22
+  values = run_main(
+    tiny.command(tmp_path, input_file=""),
+    lambda: {name: flags.FLAGS[name] for name in table},
+  )
   for name, (kind, default) in table.items():
     assert values[name].flag_type() == kind
     assert str(values[name].default) == default, name
@@ -360,14 +357,13 @@ def test_a_wrong_command_line_is_one_line(options, message, data, tmp_path):
 
 
 @pytest.fixture(name="refuse")
-def make_refuse(values, tmp_path, data):
+def make_refuse(tmp_path, data):
   """Calls `main` with flags; returns the line in which it ends."""
 
   def refuse(config=(), **options):
     options = {"input_file": data, "do_train": True, **options}
-    values(tiny.command(tmp_path, config, **options)[1:])
     with pytest.raises((ValueError, OSError)) as caught:
-      run_pretraining.main()
+      run_main(tiny.command(tmp_path, config, **options))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -503,9 +499,9 @@ def test_workers_with_other_data_are_refused(data, tmp_path):
 @pytest.mark.parametrize(
   "name", ["train_batch_size", "eval_batch_size", "max_seq_length"]
 )
-def test_a_size_of_zero_is_refused(name, values, tmp_path):
+def test_a_size_of_zero_is_refused(name, tmp_path):
   with pytest.raises(flags.Error, match=f"--{name}=0: 0 is not a positive"):
-    values(tiny.command(tmp_path, **{name: 0})[1:])
+    run_main(tiny.command(tmp_path, **{name: 0}))
 
 
 def write_checkpoint(folder, step=1, shape=(2,)):

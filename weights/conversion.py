@@ -15,6 +15,7 @@ import tensorflow as tf
 from data import files
 from data import label_files
 import modeling
+import tokenization
 from weights import checkpoints
 from weights import huggingface
 
@@ -204,11 +205,7 @@ def _find_do_lower_case(folders, given: Given, vocabulary) -> bool:
       found = _read_settings([folder]).get("do_lower_case")
   if found is not None:
     return bool(found)
-  # A model of lower-cased text has no use for capital letters.
-  capital = sum(
-    token != token.lower() and token[0] != "[" for token in vocabulary
-  )
-  return capital <= len(vocabulary) / 100
+  return not tokenization.is_cased(vocabulary)
 
 
 def _find_head(values, problem: str | None) -> str:

@@ -409,11 +409,24 @@ def _table_size(tokens: Mapping[int, str]) -> int:
 
 
 def read_do_lower_case(folder: str) -> bool | None:
-  """Returns what the tokenizer's files say about casing; None if nothing."""
+  """Returns what tokenizer_config.json says about casing; None if nothing.
+
+  Raises:
+    ValueError: it asks for words that BERT's original tokenizer cannot make.
+  """
   path = os.path.join(folder, "tokenizer_config.json")
-  value = (
-    files.read_json(path).get("do_lower_case") if files.exists(path) else None
-  )
+  settings = files.read_json(path) if files.exists(path) else {}
+  value = settings.get("do_lower_case")
+  for name, usual in (
+    ("strip_accents", True if value is None else value),
+    ("tokenize_chinese_chars", True),
+  ):
+    if settings.get(name) not in (None, usual):
+      raise ValueError(
+        f"{path}: {name} is {settings[name]}: this tokenizer strips accents if "
+        "and only if it lower-cases, and always splits Chinese characters; "
+        f"remove {name} to accept other tokens than the model was trained on"
+      )
   return value if isinstance(value, bool) else None
 
 

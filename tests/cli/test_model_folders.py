@@ -1,0 +1,179 @@
+"""Tests of --model and of the casing that files beside a model ask for."""
+
+import json
+import types
+
+import pytest
+
+from cli import flag_values
+from cli import model_folders
+from cli import models
+import create_pretraining_data
+import create_vocab
+import fill_mask
+import modeling
+import program_flags
+import run_pretraining
+import tiny_pretraining
+
+FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
+
+
+def define_flags():
+  models.define_inference_flags(batch_size=1, input_file="-")
+
+
+def read(**values):
+  """Returns the settings of flags with these values."""
+  reader = types.SimpleNamespace(main=flag_values.read)
+  return program_flags.run_main(reader, define_flags, **values)
+
+
+def read_files(**values):
+  return [getattr(read(**values), name) for name in FILES]
+
+
+@pytest.fixture
+def folder(tmp_path):
+  (tmp_path / "bert_config.json").write_text("{}")
+  (tmp_path / "vocab.txt").write_text("[UNK]\nthe\n")
+  return tmp_path
+
+
+def test_a_folder_stands_for_its_files(folder, capsys):
+  config, vocab = str(folder / "bert_config.json"), str(folder / "vocab.txt")
+  expected = [config, vocab, str(folder), True]
+  assert read_files(model=folder) == expected
+  other = folder / "other.txt"
+  other.write_text("[UNK]\n")
+  expected[1] = str(other)
+  assert read_files(model=folder, vocab_file=other) == expected
+  assert not capsys.readouterr().err
+  # The best weights of a training, if it kept them.
+  (folder / "best").mkdir()
+  (folder / "best" / "checkpoint").write_text("")
+  assert read(model=folder).init_checkpoint == str(folder / "best")
+
+
+def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
+  (folder / "bert_config.json").rename(folder / "config.json")
+  assert read(model=folder).bert_config_file == str(folder / "config.json")
+  (folder / "vocab.txt").unlink()
+  with pytest.raises(ValueError, match="no vocab.txt: pass --vocab_file$"):
+    read(model=folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "settings.json"])
+@pytest.mark.parametrize("flag", ["model", "init_checkpoint"])
+def test_the_casing_is_what_the_files_say(folder, capsys, name, flag):
+  (folder / name).write_text('{"do_lower_case": false}')
+  assert read(**{flag: folder}).do_lower_case is False
+  said = capsys.readouterr().err
+  assert said == f"--do_lower_case=False, as {folder / name} says\n"
+  assert read(**{flag: folder}, do_lower_case=False).do_lower_case is False
+  assert not capsys.readouterr().err
+  with pytest.raises(ValueError, match=f"{name} says False: leave out the"):
+    read(**{flag: folder}, do_lower_case=True)
+
+
+def test_the_casing_is_found_beside_a_checkpoint(folder):
+  (folder / "settings.json").write_text('{"do_lower_case": false}')
+  assert not read(init_checkpoint=folder / "model.ckpt-7").do_lower_case
+  assert not read(init_checkpoint=folder / "best").do_lower_case
+
+
+def test_a_vocabulary_with_capital_letters_is_cased(folder):
+  (folder / "vocab.txt").write_text("[UNK]\nThe\n")
+  assert read(model=folder).do_lower_case is False
+
+
+@pytest.mark.parametrize(
+  ("settings", "named"),
+  [
+    ({"do_lower_case": True, "strip_accents": False}, "strip_accents is False"),
+    ({"do_lower_case": False, "strip_accents": True}, "strip_accents is True"),
+    ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
+  ],
+)
+def test_tokens_that_our_tokenizer_cannot_make_are_refused(
+  folder, settings, named
+):
+  (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+  with pytest.raises(ValueError, match=f"tokenizer_config.json: {named}: "):
+    read(init_checkpoint=folder)
+
+
+def test_usual_tokenizer_settings_are_accepted(folder):
+  settings = {"do_lower_case": False, "strip_accents": False}
+  settings["tokenize_chinese_chars"] = True
+  (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+  assert read(init_checkpoint=folder).do_lower_case is False
+
+
+def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
+  config = modeling.BertConfig(vocab_size=130, hidden_size=12)
+  vocab = str(folder / "vocab.txt")  # Of two tokens.
+  settings = types.SimpleNamespace(
+    vocab_file=vocab, init_checkpoint=None, bert_config_file="c.json"
+  )
+  assert model_folders.fit_vocabulary(settings, config).vocab_size == 2
+  said = f"vocab_size: 2, the tokens of {vocab}, instead of the 130 of c.json\n"
+  assert capsys.readouterr().out == said
+  settings.init_checkpoint = "model.ckpt"
+  with pytest.raises(ValueError, match=f"--vocab_file={vocab} has 2 tokens"):
+    model_folders.fit_vocabulary(settings, config)
+  # Sizes rounded up are left alone.
+  config = modeling.BertConfig(vocab_size=129, hidden_size=12)
+  assert model_folders.fit_vocabulary(settings, config) is config
+
+
+def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
+  """From a text to guesses with --model, with a config of another size."""
+  text, vocab = tmp_path / "corpus.txt", tmp_path / "vocab.txt"
+  records, output = tmp_path / "examples.tfrecord", tmp_path / "pretrained"
+  config = tmp_path / "config.json"
+  config.write_text(json.dumps({**tiny_pretraining.CONFIG, "vocab_size": 500}))
+  text.write_text("the cat sat on the mat\nthe dog sat too\n\n" * 20)
+  lengths = {"max_seq_length": 16, "max_predictions_per_seq": 2}
+  run = program_flags.run_main
+  run(
+    create_vocab,
+    create_vocab.define_flags,
+    input_file=text,
+    output_file=vocab,
+    vocab_size=60,
+  )
+  run(
+    create_pretraining_data,
+    create_pretraining_data.define_flags,
+    input_file=text,
+    output_file=records,
+    vocab_file=vocab,
+    dupe_factor=1,
+    **lengths,
+  )
+  run(
+    run_pretraining,
+    run_pretraining.define_flags,
+    input_file=records,
+    vocab_file=vocab,
+    bert_config_file=config,
+    output_dir=output,
+    do_train=True,
+    num_train_steps=1,
+    train_batch_size=2,
+    **lengths,
+  )
+  size = len(vocab.read_text().splitlines())
+  written = json.loads((output / "bert_config.json").read_text())
+  assert written["vocab_size"] == size < 500
+  assert (output / "vocab.txt").read_bytes() == vocab.read_bytes()
+  capsys.readouterr()
+  run(
+    fill_mask,
+    fill_mask.define_flags,
+    model=output,
+    text="the [MASK] sat",
+    max_seq_length=16,
+  )
+  assert "the [MASK] sat" in capsys.readouterr().out
