@@ -1,12 +1,13 @@
-"""Converts checkpoints: Google's to Hugging Face's folders, and back.
+"""Converts checkpoints: between Google's format and those of other libraries.
 
   python convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert_hf
 
 makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
-`transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of a
-Hugging Face folder it makes Google's files. With --output_format the kind can
-stay the same, to change a checkpoint: --strip, --float16, --grow_positions,
---resize_vocab.
+`transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of anything
+else (Hugging Face's folders, KerasHub's, SavedModels of TF-Hub, checkpoints of
+Model Garden and ELECTRA) it makes Google's files. With --output_format the kind
+can stay the same, to change a checkpoint: --strip, --float16,
+--grow_positions, --resize_vocab.
 """
 
 from absl import flags
@@ -33,8 +34,8 @@ def define_flags() -> None:
   for name, text, is_required in (
     (
       "input",
-      "The checkpoint: the prefix of a TF1 checkpoint, a folder with one in "
-      "it, or a folder of Hugging Face's.",
+      "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with "
+      "one in it, a SavedModel, or a folder of Hugging Face's or KerasHub's.",
       True,
     ),
     ("output", "The folder to write; new or empty.", True),
@@ -55,8 +56,8 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "output_format",
     "auto",
-    ["auto", "google", "hugging_face"],
-    "auto: of the two, the one that --input is not.",
+    ["auto", "google", "hugging_face", "keras_hub"],
+    "auto: Google's, or Hugging Face's if --input is Google's.",
   )
   flags.DEFINE_enum(
     "head",
@@ -109,6 +110,7 @@ if __name__ == "__main__":
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
+from weights import readers
 
 
 def make_model() -> conversion.Model:
@@ -137,30 +139,39 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   conversion.check_free(FLAGS.output)
   model = make_model()
-  from_google = not huggingface.is_folder(model.source)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
   _print_left_out(model)
-  to_google = FLAGS.output_format == "google"
-  if FLAGS.output_format == "auto":
-    to_google = not from_google
-  write = (
-    conversion.write_google if to_google else conversion.write_hugging_face
-  )
+  name = FLAGS.output_format
+  if name == "auto":
+    is_google = model.library == conversion.GOOGLE
+    name = "hugging_face" if is_google else "google"
+  write = {
+    "google": conversion.write_google,
+    "hugging_face": conversion.write_hugging_face,
+    "keras_hub": conversion.write_keras_hub,
+  }[name]
   lines = write(FLAGS.output, model)
   print("\n".join([f"wrote {FLAGS.output}:", *(f"  {x}" for x in lines)]))
 
 
 def _print_left_out(model: conversion.Model) -> None:
+  for field in model.assumed:
+    value = getattr(model.config, field)
+    print(f"not in it, taken: {field}={value!r}; else --bert_config_file")
   names = set(checkpoints.read_shapes(model.source)) - set(model.values)
-  state = sum(map(conversion.is_training_state, names))
+  names.update(model.unread)
+  state = {name for name in names if readers.STATE.search(name)}
   if state:
-    print(f"left out: {state} variables of the state of the training")
-  rest = sorted(n for n in names if not conversion.is_training_state(n))
-  if rest:
-    print(f"left out: {', '.join(rest)}")
+    print(f"left out: {len(state)} variables of the state of the training")
+  if names - state:
+    print(f"left out: {', '.join(sorted(names - state))}")
+  expected = huggingface.head_variables(model.config, model.head)
+  missing = [v.google for v in expected if v.google not in model.values]
+  if missing:
+    print(f"not in it: {', '.join(missing)}")
 
 
 if __name__ == "__main__":

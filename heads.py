@@ -21,14 +21,15 @@ class MaskedLmTransform(keras.layers.Layer):
   def __init__(self, config: modeling.BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.dense = modeling.make_dense(self, config.hidden_size, "dense")
+    self.size = config.embedding_width
+    self.dense = modeling.make_dense(self, self.size, "dense")
     self.layer_norm = modeling.LayerNorm(
       name="LayerNorm", dtype=self.dtype_policy
     )
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
-    self.layer_norm.build([None, self.config.hidden_size])
+    self.layer_norm.build([None, self.size])
 
   def call(self, rows):
     activation = modeling.ACTIVATIONS[self.config.hidden_act]
@@ -40,7 +41,7 @@ class MaskedLmHead(keras.layers.Layer):
 
   The output matrix is the word embedding table (section A.2 of the paper).
   Call with sequence_output [B, S, H], positions int [B, P] and embedding_table
-  [V, H]; returns logits, float32 [B, P, V].
+  [V, E]; returns logits, float32 [B, P, V].
   """
 
   def __init__(self, config: modeling.BertConfig, **kwargs):

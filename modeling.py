@@ -5,7 +5,7 @@ Language Understanding", https://arxiv.org/abs/1810.04805.
 
 Shapes are written with one letter per axis:
   B batch, S sequence, H hidden, N heads, D head size (H / N), I intermediate,
-  P masked positions per sequence, V vocabulary.
+  P masked positions per sequence, V vocabulary, E embeddings (in BERT, H).
 
 A layer's name and its place in its parent spell the path of its variables:
 `bert/encoder/layer_0/attention/self/query/kernel` is the kernel of `query` in
@@ -62,16 +62,10 @@ _HUGGING_FACE_SETTINGS = {
 }
 
 # Keys that released bert_config.json files carry and nothing reads.
-_IGNORED_CONFIG_KEYS = frozenset(
-  {
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
-  }
-)
+_IGNORED_CONFIG_KEYS = {
+  *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+  *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
+}
 
 
 @tf.custom_gradient
@@ -141,10 +135,18 @@ class BertConfig:
   max_position_embeddings: int = 512  # The longest sequence possible.
   type_vocab_size: int = 16  # Segments; every released model has 2.
   initializer_range: float = 0.02  # Standard deviation of new weights.
+  embedding_size: int | None = None  # Width of the tables; None: hidden_size.
+
+  @property
+  def embedding_width(self) -> int:
+    """E, the width of the embedding tables."""
+    size = self.embedding_size
+    return self.hidden_size if size is None else size
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
       self._check_range(field.name, getattr(self, field.name), field.type)
+    self._check_range("embedding_size", self.embedding_width, int)
     if self.hidden_act not in ACTIVATIONS:
       raise ValueError(
         f"hidden_act is {self.hidden_act!r:.80}; known: "
@@ -158,19 +160,14 @@ class BertConfig:
 
   @staticmethod
   def _check_range(name: str, value: Any, kind: type) -> None:
-    if kind is int:
-      # bool is an int to Python, not to a reader of the file.
-      if type(value) is not int or value < 1:
-        raise ValueError(
-          f"{name} is {value!r:.80}; expected an integer above 0"
-        )
-    elif kind is float:
-      number = type(value) in (int, float)
-      if not number or not 0 <= value < (1 if "dropout" in name else math.inf):
-        raise ValueError(
-          f"{name} is {value!r:.80}; expected a number in [0, "
-          f"{'1)' if 'dropout' in name else 'infinity)'}"
-        )
+    # bool is an int to Python, not to a reader of the file.
+    if kind is int and (type(value) is not int or value < 1):
+      raise ValueError(f"{name} is {value!r:.80}; expected an integer above 0")
+    end = 1 if "dropout" in name else math.inf
+    number = type(value) in (int, float)
+    if kind is float and not (number and 0 <= value < end):
+      known = f"a number in [0, {'infinity' if end > 1 else 1})"
+      raise ValueError(f"{name} is {value!r:.80}; expected {known}")
 
   @classmethod
   def from_dict(cls, fields: dict[str, Any]) -> "BertConfig":
@@ -216,6 +213,8 @@ class BertConfig:
   def to_json_string(self) -> str:
     """Returns the config as the text of a bert_config.json."""
     fields = dataclasses.asdict(self)
+    if self.embedding_size is None:
+      del fields["embedding_size"]  # As in the original's files.
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
@@ -246,9 +245,7 @@ class BertOutput(NamedTuple):
 
   sequence_output: tf.Tensor  # [B, S, H], the last layer.
   pooled_output: tf.Tensor  # [B, H], from the first token.
-  hidden_states: (
-    tuple[tf.Tensor, ...] | None
-  )  # L + 1 of [B, S, H], embedding first.
+  hidden_states: tuple[tf.Tensor, ...] | None  # L + 1, embedding first.
   attention_probs: tuple[tf.Tensor, ...] | None  # L of [B, N, S, S], float32.
 
 
@@ -396,13 +393,17 @@ class LayerNorm(keras.layers.Layer):
 class Embeddings(keras.layers.Layer):
   """Sums word, position and segment embeddings, normalises, drops out.
 
-  Call with input_ids and segment_ids, int [B, S]; returns [B, S, H].
+  Call with input_ids and segment_ids, int [B, S]; returns [B, S, H]. Narrower
+  tables are projected, as in ELECTRA (https://arxiv.org/abs/2003.10555).
   """
 
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
+    self.project = None
+    if config.embedding_width != config.hidden_size:
+      self.project = make_dense(self, config.hidden_size, "project")
 
   def build(self, input_shape=None):
     self.word_embeddings = self._add_table("word", self.config.vocab_size)
@@ -412,29 +413,29 @@ class Embeddings(keras.layers.Layer):
     self.position_embeddings = self._add_table(
       "position", self.config.max_position_embeddings
     )
-    self.layer_norm.build([None, self.config.hidden_size])
+    self.layer_norm.build([None, self.config.embedding_width])
+    if self.project:
+      self.project.build([None, self.config.embedding_width])
 
   def _add_table(self, kind, rows):
     return self.add_weight(
       name=f"{kind}_embeddings",
-      shape=[rows, self.config.hidden_size],
+      shape=[rows, self.config.embedding_width],
       initializer=make_initializer(self.config),
       autocast=False,  # The rows that are gathered are cast, not the table.
     )
 
   def call(self, input_ids, segment_ids, seed=None):
     length = tf.shape(input_ids)[1]
-    words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, H]
+    words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
     # The gradient of reshape is dense, as the original has it for segments.
     # That of the word table keeps a row per token: `optimization.row_norms`.
     segments = self.token_type_embeddings.value
     segments = tf.gather(tf.reshape(segments, segments.shape), segment_ids)
-    positions = self.position_embeddings.value[:length]  # [S, H]
-    return dropout(
-      self.layer_norm(words + segments + positions),
-      self.config.hidden_dropout_prob,
-      seed,
-    )
+    positions = self.position_embeddings.value[:length]  # [S, E]
+    x = self.layer_norm(words + segments + positions)
+    x = dropout(x, self.config.hidden_dropout_prob, seed)
+    return self.project(x) if self.project else x
 
 
 class SelfAttention(keras.layers.Layer):
@@ -658,13 +659,12 @@ class BertModel(keras.layers.Layer):
     self.build()
 
   def build(self, input_shape=None):
-    self.embeddings.build()
-    self.encoder.build()
-    self.pooler.build()
+    for layer in (self.embeddings, self.encoder, self.pooler):
+      layer.build()
 
   @property
   def embedding_table(self) -> keras.Variable:
-    """The word embeddings, float32 [V, H]; the masked-LM head shares them."""
+    """The word embeddings, float32 [V, E]; the masked-LM head shares them."""
     return self.embeddings.word_embeddings
 
   def call(

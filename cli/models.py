@@ -41,8 +41,8 @@ def define_model_flags() -> None:
     "init_checkpoint",
     None,
     "Weights to start from: the prefix of a TF1 checkpoint, a folder with one "
-    "in it, such as an unpacked release, or a folder of Hugging Face's. Unused "
-    "once --output_dir has its own.",
+    "in it, such as an unpacked release, or what another library wrote: see "
+    "docs/checkpoints.md. Unused once --output_dir has its own.",
   )
   flags.DEFINE_string(
     "output_dir",
@@ -272,26 +272,27 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   """Finds the checkpoint that --init_checkpoint means.
 
   Raises:
-    ValueError: there is none, or it is a folder of Hugging Face's whose model
+    ValueError: there is none, or it is another library's, of a model that
       computes something else than --bert_config_file says.
   """
   import modeling
   from weights import checkpoints
-  from weights import huggingface
 
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  if huggingface.is_folder(prefix):
+  reader = checkpoints.open_reader(prefix)
+  theirs = reader.config if reader else None
+  if theirs:
     # What no shape of a variable shows.
-    path = os.path.join(prefix, huggingface.CONFIG)
-    theirs = modeling.BertConfig.from_json_file(path)
     ours = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    for name in ("num_attention_heads", "hidden_act"):
+    names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
+    for name in sorted(names):
       expected, found = getattr(theirs, name), getattr(ours, name)
       known = modeling.ACTIVATIONS
       if known.get(expected, expected) != known.get(found, found):
+        cure = reader.config_file or "what convert_checkpoint.py writes"
         raise ValueError(
           f"--bert_config_file={settings.bert_config_file}: {name} is "
-          f"{found!r}, that of --init_checkpoint is {expected!r}: pass {path}"
+          f"{found!r}, that of --init_checkpoint is {expected!r}: pass {cure}"
         )
   return prefix
 

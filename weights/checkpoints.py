@@ -1,7 +1,7 @@
 """Reads and writes checkpoints in Google's TF1 format, under Google's names.
 
 A checkpoint is a prefix (`out/model.ckpt-1000`) with an index file and data
-files behind it; a folder of Hugging Face's is read as if it were one.
+files behind it; what other libraries wrote is read as if it were one.
 `variables` is, here and in the training loop, a dict from a name in the
 checkpoint to the variable that holds its value.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import functools
 import os
 import re
 import sys
@@ -20,7 +21,9 @@ import tensorflow as tf
 
 from data import files
 from weights import checkpoint_index
+from weights import formats
 from weights import huggingface
+from weights import readers
 
 # What a checkpoint may hold beyond a model: the state of its training. Slots of
 # any optimizer are named after their variable: <name>/adam_m, <name>/LAMB_1.
@@ -59,18 +62,21 @@ def find_checkpoint(path: str) -> str:
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
       (its newest checkpoint that is not damaged), an unpacked release (its only
-      one), or Hugging Face's, which its model.safetensors may stand for.
+      one), a SavedModel, or a folder of Hugging Face's or KerasHub's, which its
+      file of weights may stand for.
 
   Returns:
-    The prefix, or Hugging Face's folder.
+    The prefix, or the folder of another library.
 
   Raises:
     ValueError: if there is no checkpoint, or a choice of several.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
   folder, name = os.path.split(path)
-  if name == huggingface.WEIGHTS and files.exists(path):
+  if name in formats.WEIGHTS and files.exists(path):
     return folder or "."
+  if name == "saved_model.pb":
+    return find_checkpoint(folder or ".")
   huggingface.refuse_pickles(path, [name])
   if _exists(prefix):
     return prefix
@@ -81,11 +87,11 @@ def find_checkpoint(path: str) -> str:
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
   newest = latest_checkpoint(path)
-  if huggingface.is_folder(path):
+  if formats.is_folder(path):
     if newest:
       raise ValueError(
         f"{path}: several checkpoints, name one: {newest} or its "
-        f"{huggingface.WEIGHTS}"
+        f"{formats.weights_of(path)}"
       )
     return path.rstrip("/")
   if newest:
@@ -320,6 +326,8 @@ def load(
       raise ValueError(f"{prefix}: {name} holds text; expected numbers")
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
+  if isinstance(reader, readers.Reader):
+    unused += [n for n in reader.unread if not readers.STATE.search(n)]
   return Loaded(missing, unused)
 
 
@@ -526,23 +534,36 @@ def _message(error: Exception) -> str:
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
+def open_reader(prefix: str) -> readers.Reader | None:
+  """Opens a checkpoint of another library; None if it is Google's own.
+
+  Raises:
+    ValueError: if it cannot be read.
+  """
+  reader, _ = _open(prefix)
+  return reader if isinstance(reader, readers.Reader) else None
+
+
 def _open(prefix: str):
-  if huggingface.is_folder(prefix):
-    folder = huggingface.Folder(prefix)
+  if (folder := formats.open_folder(prefix)) is not None:
     return folder, folder.get_variable_to_shape_map()
   try:
     checkpoint_index.check(prefix)
     reader = tf.train.load_checkpoint(prefix)
-    return reader, reader.get_variable_to_shape_map()
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
       f"{prefix}: not a readable checkpoint: {_message(error)}"
     ) from error
+  read = functools.partial(_value, reader, prefix)
+  reader = formats.wrap(prefix, reader, read)
+  return reader, reader.get_variable_to_shape_map()
 
 
 def _value(reader, prefix: str, name: str) -> np.ndarray:
   try:
     return _read_value(reader, prefix, name)
+  except DamagedCheckpointError:  # It names a variable of another library's.
+    raise
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
       f"{prefix}: {name} is damaged: {_message(error)}"

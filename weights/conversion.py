@@ -17,7 +17,11 @@ from data import label_files
 import modeling
 import tokenization
 from weights import checkpoints
+from weights import formats
 from weights import huggingface
+from weights import keras_hub
+from weights import model_cards
+from weights import readers
 
 _SLOT = re.compile(r"/adam_[mv]$")
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -36,6 +40,9 @@ _PROBLEMS = {
 }
 
 
+GOOGLE = "a TF1 checkpoint"
+
+
 class Model(NamedTuple):
   """A checkpoint, and what its users need besides."""
 
@@ -47,6 +54,9 @@ class Model(NamedTuple):
   labels: list[str]  # None known: empty.
   vocabulary: list[str]
   do_lower_case: bool
+  library: str = GOOGLE  # Whose format it had, in words.
+  unread: tuple[str, ...] = ()  # What had no place, by names of the library.
+  assumed: tuple[str, ...] = ()  # Fields of the config that it did not state.
 
 
 class Given(NamedTuple):
@@ -70,15 +80,9 @@ def read(path: str, given: Given) -> Model:
     ValueError: something is not found, or does not fit the rest.
   """
   source = checkpoints.find_checkpoint(path)
-  is_theirs = huggingface.is_folder(source)
-  folders = [source] if is_theirs else _folders_of(source)
-  if is_theirs:
-    huggingface.read_settings(source)  # Tells what is wrong with it.
-  name = huggingface.CONFIG if is_theirs else "bert_config.json"
-  config_file = given.config_file or _find(folders, name)
-  if not config_file:
-    raise ValueError(f"{folders[0]}: holds no {name}: pass --bert_config_file")
-  config = modeling.BertConfig.from_json_file(config_file)
+  reader = checkpoints.open_reader(source)
+  folders = formats.folders_of(source)
+  config = _read_config(reader, folders, given)
   values = dict(checkpoints.read(source))
   _check_encoder(source, config, values)
   problem, labels = _read_labels(source, folders, given)
@@ -91,17 +95,33 @@ def read(path: str, given: Given) -> Model:
     problem,
     labels,
     vocabulary,
-    _find_do_lower_case(folders, given, vocabulary),
+    _find_do_lower_case(reader, folders, given, vocabulary),
   )
+  if reader:
+    assumed = reader.assumed if config is reader.config else ()
+    model = model._replace(
+      library=reader.library, unread=tuple(reader.unread), assumed=assumed
+    )
   return _keep_head(model) if given.head else model
 
 
-def _folders_of(prefix: str) -> list[str]:
-  """Returns where the files that belong to a checkpoint may be."""
-  folder = os.path.dirname(prefix) or "."
-  # The best weights of a run are in a folder of their own.
-  is_best = os.path.basename(folder) == "best"
-  return [folder, os.path.dirname(folder) or "."] if is_best else [folder]
+def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
+  """Reads the file given or beside the weights, or takes what they tell."""
+  path = given.config_file or _find(folders, "bert_config.json")
+  own = reader.config if reader else None
+  if own and not given.config_file and (not path or not reader.assumed):
+    return own
+  if not path:
+    raise ValueError(
+      f"{folders[0]}: holds no bert_config.json: pass --bert_config_file"
+    )
+  config = modeling.BertConfig.from_json_file(path)
+  if own and config.num_attention_heads != own.num_attention_heads:
+    raise ValueError(
+      f"{path}: num_attention_heads is {config.num_attention_heads}, the "
+      f"weights are of {own.num_attention_heads}"
+    )
+  return config
 
 
 def _find(folders: Sequence[str], name: str) -> str | None:
@@ -168,6 +188,7 @@ def _read_labels(source, folders, given: Given):
     names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
     problem = names.get(settings.get("problem_type"))
     for architecture in settings.get("architectures") or []:
+      architecture = re.sub("^(DistilBert|Electra)", "Bert", str(architecture))
       problem = _PROBLEMS.get(architecture, problem)
   else:
     problem = _read_settings(folders).get("problem")
@@ -196,11 +217,11 @@ def _read_vocabulary(folders, given: Given) -> list[str]:
   return tokens
 
 
-def _find_do_lower_case(folders, given: Given, vocabulary) -> bool:
+def _find_do_lower_case(reader, folders, given: Given, vocabulary) -> bool:
   found = given.do_lower_case
+  if found is None and reader:
+    found = reader.do_lower_case
   for folder in folders:
-    if found is None:
-      found = huggingface.read_do_lower_case(folder)
     if found is None:
       found = _read_settings([folder]).get("do_lower_case")
   if found is not None:
@@ -390,7 +411,8 @@ def write_google(folder: str, model: Model) -> list[str]:
     if model.labels:
       path = os.path.join(temporary, "labels.txt")
       label_files.write(path, model.labels)
-  name = os.path.basename(prefix)
+    name = os.path.basename(prefix)
+    _write_card(temporary, model, "google", weights=name)
   state = sum(map(is_training_state, model.values))
   lines = [f"{name}: {len(model.values) - state} variables of the model"]
   if state:
@@ -401,6 +423,11 @@ def write_google(folder: str, model: Model) -> list[str]:
 def write_hugging_face(folder: str, model: Model) -> list[str]:
   """Writes a folder for a class of transformers; see `write_google`."""
   _check_head(model)
+  if model.config.embedding_width != model.config.hidden_size:
+    raise ValueError(
+      "--output_format=hugging_face: the BERT of transformers has no "
+      "embedding_size, as this config has"
+    )
   with files.new_folder(folder) as temporary:
     rest = huggingface.write_weights(
       temporary, model.config, model.head, model.values
@@ -417,7 +444,8 @@ def write_hugging_face(folder: str, model: Model) -> list[str]:
     ):
       files.write_json(os.path.join(temporary, name), contents)
     _write_tokens(temporary, model)
-  architecture = huggingface.HEADS[model.head].architecture
+    architecture = huggingface.HEADS[model.head].architecture
+    _write_card(temporary, model, "hugging_face", architecture=architecture)
   count = len(model.values) - len(rest)
   lines = [f"{huggingface.WEIGHTS}: {count} variables, for {architecture}"]
   if rest:
@@ -428,6 +456,45 @@ def write_hugging_face(folder: str, model: Model) -> list[str]:
   activation = settings["hidden_act"]
   lines.append(f"{huggingface.CONFIG}: hidden_act is {activation}")
   return lines + _describe_tokens(model)
+
+
+def write_keras_hub(folder: str, model: Model) -> list[str]:
+  """Writes a folder for KerasHub's BertBackbone; see `write_google`.
+
+  A classifier is written for BertTextClassifier. Its masked-LM head computes
+  something else than BERT's (an exact GELU, an epsilon of 1e-5), so that the
+  head of a BERT is left out, as is the next-sentence head.
+  """
+  architecture = "BertBackbone"
+  values = {k: v for k, v in model.values.items() if k.startswith("bert/")}
+  if model.head == "classifier":
+    architecture, values = "BertTextClassifier", model.values
+  faults = [f"- {n}" for n in _expected(model.config) if n not in values]
+  _raise_misfits(model.source, faults)
+  with files.new_folder(folder) as temporary:
+    rest = keras_hub.write(temporary, model.config, values, model.do_lower_case)
+    rest = sorted({*rest, *(set(model.values) - set(values))})
+    assets = os.path.join(temporary, keras_hub.ASSETS)
+    tf.io.gfile.makedirs(assets)
+    path = os.path.join(assets, "vocabulary.txt")
+    files.write_lines(path, model.vocabulary)
+    _write_card(temporary, model, "keras_hub", rest, architecture=architecture)
+  count = len(model.values) - len(rest)
+  lines = [f"{keras_hub.WEIGHTS}: {count} variables, for {architecture}"]
+  if rest:
+    lines.append(f"left out, KerasHub has no place: {_describe_rest(rest)}")
+  return lines + _describe_tokens(model)
+
+
+def _expected(config: modeling.BertConfig) -> list[str]:
+  return [v.google for v in huggingface.head_variables(config, "encoder")]
+
+
+def _write_card(folder, model, output_format, rest=(), **names) -> None:
+  left_out = [name for name in model.unread if not readers.STATE.search(name)]
+  left_out += [name for name in rest if not is_training_state(name)]
+  text = model_cards.make(model, output_format, left_out, **names)
+  files.write_text(os.path.join(folder, "README.md"), text)
 
 
 def _describe_rest(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ under Google's names.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import functools
 import json
 import os
 import re
@@ -21,6 +22,8 @@ import numpy as np
 
 from data import files
 import modeling
+from weights import readers
+from weights import relatives
 from weights import safetensors_files
 
 WEIGHTS = "model.safetensors"
@@ -78,8 +81,8 @@ def variables(config: modeling.BertConfig) -> list[Variable]:
   rows = [
     *_encoder(config),
     *_dense("bert/pooler/dense", size, size),
-    *_dense(f"{transform}/dense", size, size),
-    *_layer_norm(transform, size),
+    *_dense(f"{transform}/dense", size, config.embedding_width),
+    *_layer_norm(transform, config.embedding_width),
   ]
   for google, hugging_face, *shape in (
     ("cls/predictions/output_bias", "cls.predictions.bias", config.vocab_size),
@@ -102,14 +105,17 @@ def variables(config: modeling.BertConfig) -> list[Variable]:
 def _encoder(config: modeling.BertConfig) -> Iterator[Variable]:
   """Yields the variables of the embeddings and of all layers."""
   size, inner = config.hidden_size, config.intermediate_size
+  width = config.embedding_width
   for kind, rows in (
     ("word", config.vocab_size),
     ("position", config.max_position_embeddings),
     ("token_type", config.type_vocab_size),
   ):
     name = f"bert/embeddings/{kind}_embeddings"
-    yield Variable(name, f"{_dotted(name)}.weight", (rows, size), False)
-  yield from _layer_norm("bert/embeddings", size)
+    yield Variable(name, f"{_dotted(name)}.weight", (rows, width), False)
+  yield from _layer_norm("bert/embeddings", width)
+  if width != size:
+    yield from _dense("bert/embeddings/project", width, size)
   for layer in range(config.num_hidden_layers):
     path = f"bert/encoder/layer_{layer}"
     for part in ("query", "key", "value"):
@@ -176,15 +182,11 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
     )
 
 
-class Folder:
+class Folder(readers.Reader):
   """The weights of a Hugging Face folder, under Google's names.
 
-  It has the methods of TensorFlow's checkpoint readers. A variable that
-  transformers does not know keeps its name.
-
-  Attributes:
-    settings: the contents of config.json.
-    config: what of them is the architecture.
+  A variable that BERT's classes in transformers do not have keeps its name;
+  with a relative of BERT it stays unread.
 
   Raises:
     ValueError: a file is missing, damaged, or not of a BERT.
@@ -193,28 +195,36 @@ class Folder:
 
   def __init__(self, path: str):
     self.path = path
-    self.settings = read_settings(path)
-    config_file = os.path.join(path, CONFIG)
-    self.config = modeling.BertConfig.from_json_file(config_file)
+    settings = read_settings(path)
+    config = read_config(path)
+    super().__init__(
+      "a Hugging Face folder",
+      {},
+      config,
+      do_lower_case=read_do_lower_case(path),
+    )
+    self._model_type = settings["model_type"]
+    if self._model_type == "bert":
+      self.config_file = os.path.join(path, CONFIG)
     stored = self._open_shards()
     # By Google's names: the file, the name in it, whether it is transposed.
     self._places = self._match(stored)
     self._check_tied(stored)
     self._add_google_only()
-
-  def get_variable_to_shape_map(self) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each variable."""
-    shapes = {}
-    for name, (file, stored, is_transposed) in self._places.items():
-      shape = file.entries[stored].shape
-      shapes[name] = shape[::-1] if is_transposed else shape
-    return shapes
-
-  def get_tensor(self, name: str) -> np.ndarray:
-    """Reads a variable."""
-    file, stored, is_transposed = self._places[name]
-    value = file.read(stored)
-    return np.ascontiguousarray(value.T) if is_transposed else value
+    for name, (file, theirs, is_transposed) in self._places.items():
+      shape = file.entries[theirs].shape
+      self.places[name] = readers.Place(
+        functools.partial(file.read, theirs),
+        shape[::-1] if is_transposed else shape,
+        is_transposed,
+      )
+    if self._model_type == "distilbert":
+      # It has no segments: every one is the same, which zeros are.
+      shape = (config.type_vocab_size, config.hidden_size)
+      self.places.setdefault(
+        "bert/embeddings/token_type_embeddings",
+        readers.Place(lambda: np.zeros(shape, np.float32), shape),
+      )
 
   def _open_shards(self) -> dict[str, safetensors_files.SafetensorsFile]:
     """Returns the file of each tensor, by its name there."""
@@ -248,10 +258,11 @@ class Folder:
       )
     known = {v.hugging_face: v for v in variables(self.config)}
     places, unknown = {}, []
+    is_relative = self._model_type in relatives.RELATIVES
     for name in sorted(stored):
-      if _IGNORED.fullmatch(name) or name == _TIED_WEIGHT:
+      current = _current_name(relatives.to_bert_name(self._model_type, name))
+      if _IGNORED.fullmatch(name) or current == _TIED_WEIGHT:
         continue
-      current = _current_name(name)
       if current == _TIED_BIAS:
         if "cls.predictions.bias" in stored:
           continue
@@ -259,6 +270,11 @@ class Folder:
       variable = known.get(current)
       if variable is None and current.startswith("bert."):
         unknown.append(name)
+        continue
+      if is_relative and (
+        variable is None or _is_on_another_pooler(current, stored)
+      ):
+        self.unread.append(name)
         continue
       google = variable.google if variable else name
       if google in places:
@@ -278,12 +294,17 @@ class Folder:
   def _check_tied(self, stored: Mapping[str, Any]) -> None:
     """Checks that the masked-LM head has the matrix of the embeddings."""
     table = self._places.get("bert/embeddings/word_embeddings")
-    if _TIED_WEIGHT not in stored or table is None:
+    tied = [
+      name
+      for name in stored
+      if relatives.to_bert_name(self._model_type, name) == _TIED_WEIGHT
+    ]
+    if not tied or table is None:
       return
-    matrix = stored[_TIED_WEIGHT].read(_TIED_WEIGHT)
+    matrix = stored[tied[0]].read(tied[0])
     if not np.array_equal(matrix, table[0].read(table[1])):
       raise ValueError(
-        f"{self.path}: {_TIED_WEIGHT} is not the table of the word embeddings, "
+        f"{self.path}: {tied[0]} is not the table of the word embeddings, "
         "as it is in BERT (section A.2 of the paper)"
       )
 
@@ -302,6 +323,14 @@ class Folder:
     for name in file.entries:
       if name not in self._places:
         self._places[name] = (file, name, False)
+
+
+def _is_on_another_pooler(name: str, stored: Mapping[str, Any]) -> bool:
+  """Tells whether a head is on top of a dense layer that BERT has not."""
+  return name.startswith("classifier.") and any(
+    other.startswith(("pre_classifier.", "sequence_summary."))
+    for other in stored
+  )
 
 
 def _current_name(name: str) -> str:
@@ -326,12 +355,26 @@ def read_settings(folder: str) -> dict[str, Any]:
   if not files.exists(path):
     raise ValueError(f"{folder}: holds weights, but no {CONFIG}")
   settings = files.read_json(path)
+  relatives.refuse(path, settings.get("model_type"))
   if "model_type" not in settings:
     # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
     raise ValueError(
       f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
     )
   return settings
+
+
+def read_config(folder: str) -> modeling.BertConfig:
+  """Returns what of a config.json is the architecture.
+
+  Raises:
+    ValueError: it is not that of a BERT, or of a relative of it.
+  """
+  settings = relatives.to_bert_settings(read_settings(folder))
+  try:
+    return modeling.BertConfig.from_dict(settings)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{os.path.join(folder, CONFIG)}: {error}") from None
 
 
 def read_labels(settings: Mapping[str, Any]) -> list[str]:
@@ -373,9 +416,10 @@ def read_vocabulary(folder: str) -> list[str] | None:
   Raises:
     ValueError: tokenizer.json is not that of a WordPiece vocabulary.
   """
-  path = os.path.join(folder, "vocab.txt")
-  if files.exists(path):
-    return read_tokens(path)
+  for name in ("vocab.txt", "vocabulary.txt"):  # The latter is KerasHub's.
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      return read_tokens(path)
   path = os.path.join(folder, "tokenizer.json")
   if not files.exists(path):
     return None

@@ -178,6 +178,7 @@ def test_says_what_is_where_and_strips(tmp_path, capsys):
     capsys.readouterr().out
   )
   assert names(tmp_path / "stripped") == [
+    "README.md",
     "bert_config.json",
     "bert_model.ckpt.data-00000-of-00001",
     "bert_model.ckpt.index",
@@ -424,7 +425,7 @@ def make_index(weight_map):
     (remove("config.json"), "there: holds weights, but no config.json"),
     (
       remove("model.safetensors"),
-      "there: no checkpoint there; the folder holds ['config.json', 'tokeni",
+      "there: no checkpoint there; the folder holds ['README.md', 'config.js",
     ),
     (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),
     (truncate, "model.safetensors: not a whole safetensors file: cut short"),
@@ -445,7 +446,7 @@ def make_index(weight_map):
     (edit(model_type="drop"), 'config.json: no model_type; add "model_type"'),
     (
       edit(model_type="roberta"),
-      "config.json: model_type is 'roberta'; this BERT has 'bert' only",
+      "config.json: model_type is 'roberta': its tokens are byte pairs or",
     ),
     (
       edit(position_embedding_type="relative_key"),
@@ -576,7 +577,7 @@ def test_casing_is_told_from_the_vocabulary(name, expected):
   path = str(paths.SHARED / f"data/vocab/{name}_vocab.txt")
   given = conversion.Given(vocab_file=path)
   tokens = conversion._read_vocabulary([], given)
-  assert conversion._find_do_lower_case([], given, tokens) == expected
+  assert conversion._find_do_lower_case(None, [], given, tokens) == expected
 
 
 def extract(folder, name, checkpoint, config):

@@ -1,0 +1,297 @@
+"""KerasHub's folders, with KerasHub itself as the oracle."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+keras_hub = pytest.importorskip(
+  "keras_hub", reason="needs requirements/bench.txt"
+)
+import h5py  # noqa: E402
+
+import heads  # noqa: E402
+import modeling  # noqa: E402
+import program_flags  # noqa: E402
+from training import loop  # noqa: E402
+from weights import checkpoints  # noqa: E402
+from weights import conversion  # noqa: E402
+
+CONFIG = modeling.BertConfig(
+  vocab_size=30,
+  hidden_size=8,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=12,
+  max_position_embeddings=12,
+  type_vocab_size=2,
+)
+LABELS = 3
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS += [f"word{number}" for number in range(25)]
+
+
+def make_inputs():
+  source = np.random.default_rng(1)
+  mask = np.arange(12) < np.array([[12], [7], [3]])
+  ids = source.integers(5, 30, [3, 12]) * mask
+  segments = (np.arange(12) >= 4) & mask
+  return [np.int32(x) for x in (ids, mask, segments)]
+
+
+def theirs_of(inputs):
+  return dict(
+    zip(("token_ids", "padding_mask", "segment_ids"), inputs, strict=True)
+  )
+
+
+def draw(variables):
+  source = np.random.default_rng(2)
+  for variable in variables:
+    variable.assign(variable + source.normal(0, 0.3, variable.shape))
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory):
+  """The folder of a BertTextClassifier, and its outputs."""
+  folder = tmp_path_factory.mktemp("preset") / "there"
+  backbone = keras_hub.models.BertBackbone(
+    vocabulary_size=30,
+    num_layers=2,
+    num_heads=2,
+    hidden_dim=8,
+    intermediate_dim=12,
+    max_sequence_length=12,
+  )
+  tokenizer = keras_hub.models.BertTokenizer(TOKENS, lowercase=True)
+  model = keras_hub.models.BertTextClassifier(
+    backbone,
+    LABELS,
+    keras_hub.models.BertTextClassifierPreprocessor(tokenizer, 12),
+  )
+  draw(model.weights)
+  model.save_to_preset(str(folder))
+  inputs = theirs_of(make_inputs())
+  return folder, backbone(inputs), model(inputs)
+
+
+def load(folder, model):
+  loaded = checkpoints.load(
+    checkpoints.find_checkpoint(str(folder)),
+    loop.model_variables(model),
+    lambda name: False,
+  )
+  assert loaded == ([], [])
+
+
+def assert_near(ours, theirs, rows=slice(None)):
+  assert np.std(theirs) > 0.1
+  np.testing.assert_allclose(
+    np.asarray(ours)[rows], np.asarray(theirs)[rows], atol=1e-5, rtol=1e-5
+  )
+
+
+def test_computes_what_keras_hub_does(preset):
+  folder, outputs, logits = preset
+  model = heads.ClassifierModel(CONFIG, LABELS)
+  load(folder, model)
+  inputs = make_inputs()
+  encoded = model.bert(*inputs)
+  real = inputs[1].astype(bool)
+  assert_near(encoded.sequence_output, outputs["sequence_output"], real)
+  assert_near(encoded.pooled_output, outputs["pooled_output"])
+  assert_near(model(*inputs), logits)
+
+
+def test_keras_hub_computes_what_we_do(tmp_path):
+  ours = heads.ClassifierModel(CONFIG, LABELS)
+  variables = loop.model_variables(ours)
+  draw(variables.values())
+  checkpoints.save(str(tmp_path), 1, variables, keep=1)
+  (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())
+  (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+  model = conversion.read(str(tmp_path), conversion.Given())
+  folder = str(tmp_path / "there")
+  assert conversion.write_keras_hub(folder, model) == [
+    "model.weights.h5: 41 variables, for BertTextClassifier",
+    "vocab.txt: 30 tokens, do_lower_case=True",
+  ]
+  theirs = keras_hub.models.BertTextClassifier.from_preset(folder)
+  inputs = make_inputs()
+  assert_near(ours(*inputs), theirs(theirs_of(inputs)))
+  backbone = keras_hub.models.BertBackbone.from_preset(folder)
+  outputs = backbone(theirs_of(inputs))
+  assert_near(ours.bert(*inputs).pooled_output, outputs["pooled_output"])
+  tokenizer = keras_hub.models.BertTokenizer.from_preset(folder)
+  assert list(tokenizer(["Wórd3 word24"])[0]) == [8, 29]
+
+
+def read_all(path):
+  values = {}
+  with h5py.File(path) as file:
+    file.visititems(
+      lambda name, item: (
+        values.update({name: item[()]})
+        if isinstance(item, h5py.Dataset) and not name.startswith("optimizer")
+        else None
+      )
+    )
+  return values
+
+
+def test_a_round_trip_is_equal_to_the_bit(preset, tmp_path):
+  folder, *_ = preset
+  run = program_flags.run_here(
+    program_flags.command(
+      "convert_checkpoint", input=folder, output=tmp_path / "google"
+    )
+  )
+  assert run.stdout.splitlines()[0] == (
+    f"read {folder}: 2 layers of 8, --head=classifier"
+  )
+  program_flags.run_here(
+    program_flags.command(
+      "convert_checkpoint",
+      input=tmp_path / "google",
+      output=tmp_path / "back",
+      output_format="keras_hub",
+    )
+  )
+  for name in ("model.weights.h5", "task.weights.h5"):
+    before, after = read_all(folder / name), read_all(tmp_path / "back" / name)
+    assert before.keys() == after.keys()
+    assert all(before[n].tobytes() == after[n].tobytes() for n in before)
+  assert (
+    json.loads((folder / "config.json").read_text())["config"].items()
+    >= json.loads((tmp_path / "back/config.json").read_text())["config"].items()
+  )
+
+
+def test_reads_shards(tmp_path):
+  backbone = keras_hub.models.BertBackbone(
+    vocabulary_size=30,
+    num_layers=1,
+    num_heads=2,
+    hidden_dim=8,
+    intermediate_dim=12,
+    max_sequence_length=12,
+  )
+  backbone.save_to_preset(str(tmp_path), max_shard_size=3e-6)
+  assert len(list(tmp_path.glob("*.h5"))) > 1
+  values = dict(checkpoints.read(str(tmp_path)))
+  assert len(values) == 5 + 16 + 2
+  assert np.array_equal(
+    values["bert/encoder/layer_0/attention/self/key/kernel"],
+    np.reshape(
+      backbone.get_layer(
+        "transformer_layer_0"
+      )._self_attention_layer._key_dense.kernel.numpy(),
+      [8, 8],
+    ),
+  )
+
+
+def test_leaves_the_masked_lm_head_unread(tmp_path, preset):
+  backbone = preset[0] / "config.json"
+  model = keras_hub.models.BertMaskedLM(
+    keras_hub.models.BertBackbone.from_preset(str(backbone.parent))
+  )
+  model.save_to_preset(str(tmp_path))
+  reader = checkpoints.open_reader(str(tmp_path))
+  assert "cls/predictions/output_bias" not in reader.places
+  assert "task.weights.h5: layers/masked_lm_head/vars/0" in reader.unread
+  assert len(reader.unread) == 5
+
+
+def change_json(name, **fields):
+  def change(folder):
+    path = folder / name
+    contents = json.loads(path.read_text())
+    contents.get("config", contents).update(fields)
+    path.write_text(json.dumps(contents))
+
+  return change
+
+
+def change_weights(change):
+  def change_file(folder):
+    with h5py.File(folder / "model.weights.h5", "a") as file:
+      change(file)
+
+  return change_file
+
+
+def replace_bias(**how):
+  def change(file):
+    name = "layers/dense/vars/1"
+    del file[name]
+    file.create_dataset(name, **how)
+
+  return change_weights(change)
+
+
+def link_elsewhere(file):
+  file["layers/dense_1/vars/0"] = h5py.ExternalLink("/etc/passwd", "/x")
+  del file["layers/embedding/vars/0"]
+  file["layers/embedding/vars/0"] = h5py.ExternalLink("other.h5", "/x")
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    (change_json("config.json", num_layers=3), "- bert/encoder/layer_2/"),
+    (
+      change_json("config.json", num_layers=1),
+      "+ layers/transformer_encoder_1",
+    ),
+    (change_json("config.json", num_heads="2"), "num_attention_heads is '2'"),
+    (change_json("config.json", hidden_dim=16), "shape (8,), the config's is"),
+    (
+      replace_bias(shape=(8,), dtype="f4", chunks=(8,)),
+      "'layers/dense/vars/1' of shape (8,) is not stored as Keras stores",
+    ),
+    (
+      replace_bias(shape=(1 << 40,), dtype="f4"),
+      "of shape (1099511627776,) is not stored as Keras stores weights",
+    ),
+    (replace_bias(data=["text"]), "has the dtype object; expected float16"),
+    (replace_bias(data=np.zeros(8, "i4")), "has the dtype int32; expected"),
+    (change_weights(link_elsewhere), "- bert/embeddings/token_type_embeddings"),
+    (
+      lambda folder: (folder / "model.weights.h5").write_bytes(b"\x89HDF\r\n"),
+      "model.weights.h5: not a whole HDF5 file",
+    ),
+  ],
+)
+def test_a_bad_folder_is_refused_in_one_line(change, message, tmp_path, preset):
+  folder = tmp_path / "there"
+  shutil.copytree(preset[0], folder)
+  change(folder)
+  with pytest.raises((ValueError, OSError)) as error:
+    conversion.read(str(folder), conversion.Given(head="classifier"))
+  assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_another_model_is_refused(tmp_path, preset):
+  folder = tmp_path / "there"
+  shutil.copytree(preset[0], folder)
+  path = folder / "config.json"
+  text = path.read_text().replace("BertBackbone", "AlbertBackbone")
+  path.write_text(text)
+  with pytest.raises(ValueError, match="'AlbertBackbone'; of KerasHub's"):
+    checkpoints.read_shapes(str(folder))
+
+
+def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
+  model = conversion.read(str(preset[0]), conversion.Given())
+  for field, value, message in (
+    ("hidden_act", "gelu_erf", "hidden_act='gelu_erf', KerasHub has 'gelu'"),
+    ("hidden_dropout_prob", 0.2, "two rates of dropout"),
+  ):
+    config = modeling.BertConfig(**{**vars(model.config), field: value})
+    with pytest.raises(ValueError, match=message):
+      conversion.write_keras_hub(
+        str(tmp_path / "out"), model._replace(config=config)
+      )

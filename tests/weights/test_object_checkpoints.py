@@ -1,0 +1,309 @@
+"""SavedModels and Model Garden's checkpoints, made by Model Garden.
+
+tests/fixtures holds them, and what Model Garden computes with them;
+tests/fixtures/make_model_garden.py makes them.
+"""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+import heads
+import modeling
+from paths import SHARED
+import program_flags
+from training import loop
+from weights import checkpoints
+from weights import conversion
+from weights import object_checkpoints
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
+GARDEN = ["functional", "subclassed", "older", "projected"]
+SAVED_MODELS = ["hub", "fine_tuned"]
+PUBLISHED = [
+  SHARED / f"data/checkpoints/tf_hub_savedmodel_{name}/VARIABLES.txt"
+  for name in ("L-2_H-256", "L-4_H-512")
+]
+
+
+@pytest.fixture(params=[*GARDEN, *SAVED_MODELS])
+def source(request, tmp_path):
+  """A fixture in a folder of its own, a SavedModel with its (empty) graph."""
+  folder = tmp_path / request.param
+  shutil.copytree(FIXTURES / request.param, folder)
+  if request.param in SAVED_MODELS:
+    (folder / "saved_model.pb").touch()
+  return folder
+
+
+def outputs_of(model, inputs):
+  arguments = [
+    inputs[f"input_{name}"] for name in ("word_ids", "mask", "type_ids")
+  ]
+  encoded = model.bert(*arguments)
+  logits, next_sentence = model(*arguments, inputs["masked_lm_positions"])
+  return {
+    "sequence_output": encoded.sequence_output,
+    "pooled_output": encoded.pooled_output,
+    "mlm_logits": logits,
+    "next_sentence": next_sentence,
+  }
+
+
+def test_computes_what_model_garden_does(source):
+  prefix = checkpoints.find_checkpoint(str(source))
+  reader = checkpoints.open_reader(prefix)
+  expected = np.load(source / "expected.npz")
+  assert reader.config == modeling.BertConfig(
+    vocab_size=30,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=12,
+    type_vocab_size=2,
+    embedding_size=4 if source.name == "projected" else None,
+  )
+  model = heads.PretrainingModel(reader.config)
+  loaded = checkpoints.load(
+    prefix,
+    loop.model_variables(model),
+    lambda name: not name.startswith("bert/"),
+  )
+  found = outputs_of(model, expected)
+  names = set(found) & set(expected)
+  if "next_sentence" in names:
+    # The trained pooler is that of the next sentence, not the encoder's.
+    names.remove("pooled_output")
+    assert not loaded.missing
+  real = expected["input_mask"].astype(bool)
+  for name in names:
+    rows = real if name == "sequence_output" else slice(None)
+    assert np.std(expected[name]) > 0.1
+    np.testing.assert_allclose(
+      found[name].numpy()[rows], expected[name][rows], atol=1e-5, rtol=1e-5
+    )
+
+
+def test_lists_what_it_does_not_read():
+  unread = {
+    name: checkpoints.open_reader(
+      checkpoints.find_checkpoint(str(FIXTURES / name))
+    ).unread
+    for name in ("functional", "older", "fine_tuned")
+  }
+  pooler = "encoder/layer_with_weights-6"
+  assert unread["functional"] == [f"{pooler}/bias", f"{pooler}/kernel"]
+  assert unread["older"] == []
+  rest = [name for name in unread["fine_tuned"] if "optimizer" not in name]
+  assert rest == [
+    "keras_api/metrics/0/count",
+    "keras_api/metrics/0/total",
+    "layer_with_weights-1/bias",
+    "layer_with_weights-1/kernel",
+  ]
+
+
+def without_full_names(source, folder):
+  """Writes a checkpoint again, leaving its variables to be told by keys."""
+  prefix = checkpoints.find_checkpoint(str(source))
+  reader = tf.train.load_checkpoint(prefix)
+  names = sorted(reader.get_variable_to_shape_map())
+  values = {name: reader.get_tensor(name) for name in names}
+  graph = trackable_object_graph_pb2.TrackableObjectGraph()
+  graph.ParseFromString(values[object_checkpoints.GRAPH])
+  for node in graph.nodes:
+    for attribute in node.attributes:
+      attribute.full_name = ""
+  values[object_checkpoints.GRAPH] = graph.SerializeToString()
+  save(folder, values)
+  return folder
+
+
+def save(folder, values):
+  folder.mkdir(exist_ok=True)
+  names = sorted(values)
+  tf.raw_ops.SaveV2(
+    prefix=str(folder / "bert_model.ckpt"),
+    tensor_names=names,
+    shape_and_slices=[""] * len(names),
+    tensors=[tf.constant(values[name]) for name in names],
+  )
+
+
+@pytest.mark.parametrize("name", [*GARDEN, "fine_tuned"])
+def test_keys_do_where_full_names_are_missing(name, tmp_path):
+  folder = without_full_names(FIXTURES / name, tmp_path / "keys")
+  found = dict(checkpoints.read(str(folder / "bert_model.ckpt")))
+  expected = dict(
+    checkpoints.read(checkpoints.find_checkpoint(str(FIXTURES / name)))
+  )
+  # A head in a list has no name but its full one.
+  expected.pop("cls/seq_relationship/output_weights", None)
+  expected.pop("cls/seq_relationship/output_bias", None)
+  assert found.keys() == expected.keys()
+  assert all(np.array_equal(found[key], expected[key]) for key in found)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
+def test_reads_the_names_of_published_models(path, tmp_path):
+  if not path.exists():
+    pytest.skip("needs ../shared")
+  values = {}
+  for line in path.read_text().splitlines()[1:]:
+    key, dtype, shape = line.split("\t")
+    if dtype != "string":
+      shape = json.loads(shape)
+      values[key] = np.zeros(shape, dtype)
+  graph = trackable_object_graph_pb2.TrackableObjectGraph()
+  values[object_checkpoints.GRAPH] = graph.SerializeToString()
+  save(tmp_path, values)
+  reader = checkpoints.open_reader(str(tmp_path / "bert_model.ckpt"))
+  layers, size = reader.config.num_hidden_layers, reader.config.hidden_size
+  assert f"L-{layers}_H-{size}" in path.parent.name
+  assert len(reader.places) == 5 + 16 * layers + 2 + 5
+  assert reader.places["cls/predictions/output_bias"].shape == (30522,)
+  assert reader.do_lower_case is False
+  rest = [name for name in reader.unread if "keras_api" not in name]
+  assert rest == [
+    "layer-1/_func/bert_pack_inputs/save_counter",
+    "layer-1/_func/layer-3/get_special_tokens_dict/save_counter",
+    "layer_with_weights-1/bias",
+    "layer_with_weights-1/kernel",
+  ]
+
+
+def test_converts_a_saved_model(tmp_path):
+  folder = tmp_path / "hub"
+  shutil.copytree(FIXTURES / "hub", folder)
+  (folder / "saved_model.pb").touch()
+  run = program_flags.run_here(
+    program_flags.command(
+      "convert_checkpoint", input=folder, output=tmp_path / "google"
+    )
+  )
+  assert run.stdout.splitlines() == [
+    f"read {folder}/variables/variables: 2 layers of 8, --head=masked_lm",
+    "not in it, taken: hidden_act='gelu'; else --bert_config_file",
+    f"wrote {tmp_path}/google:",
+    "  bert_model.ckpt: 44 variables of the model",
+    "  vocab.txt: 30 tokens, do_lower_case=True",
+    "  bert_config.json",
+  ]
+  card = (tmp_path / "google" / "README.md").read_text()
+  assert f"from a SavedModel: `{folder}/variables/variables`" in card
+  assert "- hidden_act was not in it; taken: gelu" in card
+
+
+def broken(name, tmp_path, change):
+  """Returns the error of a fixture whose values were changed."""
+  prefix = checkpoints.find_checkpoint(str(FIXTURES / name))
+  reader = tf.train.load_checkpoint(prefix)
+  values = {
+    key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()
+  }
+  change(values)
+  save(tmp_path / "broken", values)
+  with pytest.raises(ValueError) as error:
+    conversion.read(
+      str(tmp_path / "broken"),
+      conversion.Given(vocab_file=str(FIXTURES / "hub/assets/vocab.txt")),
+    )
+  assert "\n" not in str(error.value)
+  return str(error.value)
+
+
+def key_of(values, end):
+  return next(key for key in values if end in key)
+
+
+def test_says_what_is_wrong(tmp_path):
+  def drop(end):
+    def change(values):
+      graph = trackable_object_graph_pb2.TrackableObjectGraph()
+      graph.ParseFromString(values[object_checkpoints.GRAPH])
+      key = key_of(values, end)
+      del values[key]
+      for node in graph.nodes:
+        kept = [a for a in node.attributes if a.checkpoint_key != key]
+        del node.attributes[:]
+        node.attributes.extend(kept)
+      values[object_checkpoints.GRAPH] = graph.SerializeToString()
+
+    return change
+
+  def rename(old, new):
+    def change(values):
+      key = key_of(values, old)
+      values[key.replace(old, new)] = values.pop(key)
+      values[object_checkpoints.GRAPH] = b""
+
+    return change
+
+  def copy(values):
+    key = key_of(values, "_type_embedding_layer/embeddings")
+    values[f"teacher/{key}"] = values[key]
+
+  def damage(values):
+    values[object_checkpoints.GRAPH] = b"\xff\xff"
+
+  for name, change, expected in (
+    ("older", drop("layer_with_weights-2/emb"), "token_type_embeddings is mis"),
+    ("older", drop("5/_output_dense/bias"), "- bert/encoder/layer_1/output/de"),
+    ("subclassed", copy, "are both bert/embeddings/token_type_embeddings: two"),
+    ("older", damage, "its object graph is damaged"),
+    (
+      "subclassed",
+      rename("0/_intermediate_dense/bias", "0/_gate/bias"),
+      "its encoder is not a BERT's: + encoder/_transformer_layers/0/_gate/bias",
+    ),
+    (
+      "older",
+      lambda values: values.pop(key_of(values, "4/_output_dense/bias")),
+      "_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE', which is missing",
+    ),
+  ):
+    assert expected in broken(name, tmp_path, change)
+
+
+def test_refuses_an_object_graph_without_a_bert(tmp_path):
+  tf.train.Checkpoint(a=tf.Variable([1.0])).write(str(tmp_path / "x.ckpt"))
+  with pytest.raises(ValueError, match="no BERT in it by Model Garden's names"):
+    checkpoints.read_shapes(str(tmp_path / "x.ckpt"))
+
+
+@pytest.mark.parametrize(
+  ("folder", "layers", "is_refused"),
+  [("1", 4, True), ("small_1", 12, True), ("x", 12, False), ("2", 4, False)],
+)
+def test_refuses_modules_known_to_be_wrong(
+  folder, layers, is_refused, tmp_path
+):
+  values = {"bert/embeddings/word_embeddings": np.zeros([3, 768], np.float32)}
+  for layer in range(layers):
+    name = f"bert/encoder/layer_{layer}/intermediate/dense/bias"
+    values[name] = np.zeros([4], np.float32)
+  (tmp_path / folder / "variables").mkdir(parents=True)
+  (tmp_path / folder / "tfhub_module.pb").touch()
+  save(tmp_path / folder / "variables", values)
+  path = str(tmp_path / folder / "variables" / "bert_model.ckpt")
+  if is_refused:
+    with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
+      checkpoints.read_shapes(path)
+  else:
+    assert len(checkpoints.read_shapes(path)) == layers + 1
+
+
+def test_refuses_another_number_of_heads(tmp_path):
+  config = modeling.BertConfig(
+    30, 8, 2, 4, 12, max_position_embeddings=12, type_vocab_size=2
+  )
+  path = tmp_path / "config.json"
+  path.write_text(config.to_json_string())
+  with pytest.raises(ValueError, match="num_attention_heads is 4, the weights"):
+    conversion.read(str(FIXTURES / "hub"), conversion.Given(str(path)))

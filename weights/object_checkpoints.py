@@ -1,0 +1,326 @@
+"""Encoders in SavedModels (TF-Hub, Kaggle) and Model Garden's checkpoints.
+
+Both are TensorFlow's object-based checkpoints: the place of a variable among
+the objects is its key, and a graph of the objects, stored beside the values,
+also has its `full_name`, which Model Garden's layers made and every export
+kept: `transformer/layer_0/self_attention/query/kernel`. Full names are tried
+first; keys have to do where a full name says nothing.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import functools
+import os
+import re
+from typing import NamedTuple
+
+from google.protobuf import message
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from data import files
+from weights import readers
+
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_LAYER = r"/(?:transformer/layer_|_transformer_layers/)(\d+)/"
+_IN_LAYER = r"bert/encoder/layer_\1/"
+_POOLER = "bert/pooler/dense/"
+# Ends of their names, with a slash before, and Google's names.
+_NAMES = tuple(
+  (re.compile(f"{theirs}$"), google)
+  for theirs, google in (
+    (
+      r"/(?:word_embeddings/embeddings|_embedding_layer/embeddings"
+      r"|masked_lm/embedding_table)",
+      "bert/embeddings/word_embeddings",
+    ),
+    (
+      r"/(?:position_embedding|_position_embedding_layer)"
+      r"/_?(?:position_)?embeddings",
+      "bert/embeddings/position_embeddings",
+    ),
+    (
+      r"/(?:type_embeddings|_type_embedding_layer)/embeddings",
+      "bert/embeddings/token_type_embeddings",
+    ),
+    (
+      r"/(?:embeddings/layer_norm|_embedding_norm_layer)/(gamma|beta)",
+      r"bert/embeddings/LayerNorm/\1",
+    ),
+    (
+      r"/_?embedding_projection/(kernel|bias)",
+      r"bert/embeddings/project/\1",
+    ),
+    (
+      _LAYER + r"(?:self_attention/|_attention_layer/_)(query|key|value)"
+      r"(?:_dense)?/(kernel|bias)",
+      _IN_LAYER + r"attention/self/\2/\3",
+    ),
+    (
+      _LAYER + r"(?:self_attention/attention_output|self_attention_output"
+      r"|_attention_layer/_output_dense|_attention_output_dense)"
+      r"/(kernel|bias)",
+      _IN_LAYER + r"attention/output/dense/\2",
+    ),
+    (
+      _LAYER + r"(?:self)?_attention_layer_norm/(gamma|beta)",
+      _IN_LAYER + r"attention/output/LayerNorm/\2",
+    ),
+    (
+      _LAYER + r"(?:intermediate|_intermediate_dense)/(kernel|bias)",
+      _IN_LAYER + r"intermediate/dense/\2",
+    ),
+    (
+      _LAYER + r"(?:output|_output_dense)/(kernel|bias)",
+      _IN_LAYER + r"output/dense/\2",
+    ),
+    (
+      _LAYER + r"_?output_layer_norm/(gamma|beta)",
+      _IN_LAYER + r"output/LayerNorm/\2",
+    ),
+    (r"/(?:pooler_transform|_pooler_layer)/(kernel|bias)", _POOLER + r"\1"),
+    # Trained with the next sentence, this one is what Model Garden hands on.
+    (r"/next_sentence[./]pooler_dense/(kernel|bias)", _POOLER + r"\1"),
+    (
+      r"/(?:cls/predictions/transform|masked_lm)/dense/(kernel|bias)",
+      r"cls/predictions/transform/dense/\1",
+    ),
+    (
+      r"/(?:cls/predictions/transform/LayerNorm|masked_lm/layer_norm)"
+      r"/(gamma|beta)",
+      r"cls/predictions/transform/LayerNorm/\1",
+    ),
+    (
+      r"/(?:cls/predictions|masked_lm)/(?:output_bias/)?bias",
+      "cls/predictions/output_bias",
+    ),
+    (r"/next_sentence/logits/kernel", "cls/seq_relationship/output_weights"),
+    (r"/next_sentence/logits/bias", "cls/seq_relationship/output_bias"),
+  )
+)
+# A masked-LM head without names, as a Keras layer lists its variables.
+_HEAD = tuple(
+  f"cls/predictions/{name}"
+  for name in (
+    *("output_bias", "transform/dense/kernel", "transform/dense/bias"),
+    *("transform/LayerNorm/gamma", "transform/LayerNorm/beta"),
+  )
+)
+_ANONYMOUS = re.compile(r"/mlm/(?:trainable_)?variables/(\d+)$")
+_NUMBERED = re.compile(r"^(.*/layer_with_weights-)(\d+)(/.*)$")
+
+
+class _Variable(NamedTuple):
+  key: str  # In the checkpoint.
+  names: tuple[str, ...]  # Its full name, and what its key amounts to.
+  shape: tuple[int, ...]
+
+
+def open_checkpoint(
+  prefix: str, reader, read: Callable[[str], np.ndarray]
+) -> readers.Reader:
+  """Wraps TensorFlow's reader of an object-based checkpoint.
+
+  Args:
+    prefix: of the checkpoint.
+    reader: TensorFlow's.
+    read: reads a variable, or raises a ValueError.
+
+  Raises:
+    ValueError: it does not hold the encoder of one BERT.
+  """
+  shapes = reader.get_variable_to_shape_map()
+  found: dict[str, _Variable] = {}
+  unread, unknown, head, pooler = [], [], {}, {}
+  for variable in _list_variables(prefix, read(GRAPH), shapes):
+    google = _match(variable.names)
+    if readers.STATE.search(variable.key):
+      unread.append(variable.key)
+    elif google and google.startswith(_POOLER):
+      is_next = any("next_sentence" in name for name in variable.names)
+      pooler.setdefault((google, is_next), []).append(variable)
+    elif google:
+      if google in found:
+        raise ValueError(
+          f"{prefix}: {found[google].key} and {variable.key} are both {google}:"
+          " two models are in it; save one"
+        )
+      found[google] = variable
+    elif match := _ANONYMOUS.search(variable.names[-1]):
+      head[int(match[1])] = variable
+    else:
+      of_layer = any(re.search(_LAYER, name) for name in variable.names)
+      (unknown if of_layer else unread).append(variable.key)
+  readers.refuse_unknown(prefix, unknown)
+  unread += _choose_pooler(prefix, pooler, found)
+  unread += _add_head(head, found)
+  query = found.get("bert/encoder/layer_0/attention/self/query/kernel")
+  if query is None or len(query.shape) != 3:
+    raise ValueError(
+      f"{prefix}: TensorFlow's object-based format, but no BERT in it by Model "
+      f"Garden's names; it holds {sorted(shapes)[:5]!r:.300}"
+    )
+  lower = [key for key in unread if _says_casing(key, reader)]
+  places = {name: _place(name, found[name], read) for name in found}
+  google_shapes = {name: place.shape for name, place in places.items()}
+  return readers.Reader(
+    "a SavedModel" if asset_folders(prefix) else "Model Garden",
+    places,
+    readers.infer_config(prefix, google_shapes, query.shape[1]),
+    ("hidden_act",),
+    bool(np.all(read(lower[0]))) if len(lower) == 1 else None,
+    [key.removesuffix(_SUFFIX) for key in unread if key not in lower],
+  )
+
+
+def _place(google: str, variable: _Variable, read) -> readers.Place:
+  is_transposed = google == "cls/seq_relationship/output_weights"
+  shape = readers.flatten(google, variable.shape)
+  return readers.Place(
+    functools.partial(read, variable.key),
+    shape[::-1] if is_transposed else shape,
+    is_transposed,
+  )
+
+
+def asset_folders(prefix: str) -> list[str]:
+  """Returns where a SavedModel's vocab.txt is; nothing for other prefixes."""
+  folder = os.path.dirname(os.path.dirname(prefix)) or "."
+  if not files.exists(os.path.join(folder, "saved_model.pb")):
+    return []
+  return [os.path.join(folder, "assets"), folder]
+
+
+def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
+  """Refuses the modules of TF1's hub that are known to hold other weights.
+
+  Version 1 of google/small_bert with H = 768 was exported wrongly
+  (https://github.com/tensorflow/hub/issues/661), and nothing in a module tells
+  its version.
+
+  Raises:
+    ValueError: it may be one.
+  """
+  folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
+  if not files.exists(os.path.join(folder, "tfhub_module.pb")):
+    return
+  table = shapes.get("bert/embeddings/word_embeddings", ())
+  layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
+  is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
+  if (
+    tuple(table)[1:] == (768,) and is_small and folder[-2:] not in ("/2", "_2")
+  ):
+    raise ValueError(
+      f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
+      "weights (tensorflow/hub issue 661), and a module does not say its "
+      "version: if it is version 2, name its folder 2; or take the checkpoint "
+      "of google-research/bert"
+    )
+
+
+def _list_variables(prefix, graph_bytes, shapes) -> Iterator[_Variable]:
+  graph = trackable_object_graph_pb2.TrackableObjectGraph()
+  try:
+    graph.ParseFromString(graph_bytes)
+  except (message.DecodeError, TypeError) as error:
+    raise ValueError(
+      f"{prefix}: its object graph is damaged: {error}"
+    ) from None
+  full_names = {
+    attribute.checkpoint_key: attribute.full_name
+    for node in graph.nodes
+    for attribute in node.attributes
+  }
+  missing = sorted(set(full_names) - set(shapes))
+  if missing:
+    raise ValueError(
+      f"{prefix}: its object graph names {missing[0]!r:.80}, which is missing"
+    )
+  places = {key: _read_key(key) for key in sorted(shapes) if key != GRAPH}
+  numbered = _name_layers(places.values())
+  for key, place in places.items():
+    full_name = f"/{full_names.get(key, '')}"
+    names = (full_name, numbered.get(place, place))
+    yield _Variable(key, names, tuple(shapes[key]))
+
+
+def _read_key(key: str) -> str:
+  """Returns the path that a key encodes: `.S` is a slash, `..` a dot."""
+  path = key.removesuffix(_SUFFIX).replace(".S", "/").replace("..", ".")
+  return "/" + path.removesuffix(":0")
+
+
+def _name_layers(paths) -> dict[str, str]:
+  """Returns Model Garden's names of layers that are only numbered.
+
+  Numbers are given in the order of construction: three tables, LayerNorm, the
+  projection if there is one, the layers, the pooler.
+  """
+  matches = [match for path in paths if (match := _NUMBERED.match(path))]
+  layers: dict[str, list[int]] = {}
+  for match in matches:
+    if match[3].startswith("/_attention_layer/"):
+      layers.setdefault(match[1], []).append(int(match[2]))
+  names = {}
+  for match in matches:
+    found = layers.get(match[1])
+    if not found:
+      continue
+    first, last, number = min(found), max(found), int(match[2])
+    before = ["word_embeddings", "position_embedding", "type_embeddings"]
+    before += ["embeddings/layer_norm", "embedding_projection"]
+    if first not in (4, 5) or number > last + 1:
+      continue
+    if number < first:
+      name = before[number]
+    elif number <= last:
+      name = f"transformer/layer_{number - first}"
+    else:
+      name = "pooler_transform"
+    names[match[0]] = f"/{name}{match[3]}"
+  return names
+
+
+def _match(names: tuple[str, ...]) -> str | None:
+  for name in names:
+    for pattern, google in _NAMES:
+      if match := pattern.search(name):
+        return match.expand(google)
+  return None
+
+
+def _choose_pooler(prefix, pooler, found) -> list[str]:
+  """Adds the pooler that is trained; returns the keys of the other."""
+  left = []
+  for (google, _), variables in sorted(pooler.items()):
+    if len(variables) > 1:
+      raise ValueError(f"{prefix}: several variables are {google}")
+    if google in found:  # The encoder's, which sorts first.
+      left.append(found[google].key)
+    found[google] = variables[0]
+  return left
+
+
+def _add_head(head: Mapping[int, _Variable], found) -> list[str]:
+  """Adds a masked-LM head without names; returns the keys left over."""
+  rest = [head[number] for number in sorted(head)]
+  table = found.get("bert/embeddings/word_embeddings")
+  if table is None or len(table.shape) != 2 or set(_HEAD) & set(found):
+    return [variable.key for variable in rest]
+  rows, size = table.shape
+  expected = [(rows,), (size, size), (size,), (size,), (size,)]
+  if [variable.shape for variable in rest[:5]] == expected and len(rest) == 5:
+    found.update(zip(_HEAD, rest, strict=True))
+    return []
+  return [variable.key for variable in rest]
+
+
+def _says_casing(key: str, reader) -> bool:
+  """Tells whether a variable is the `do_lower_case` of an encoder."""
+  name = key.removesuffix(_SUFFIX)
+  if not name.endswith(("/do_lower_case", "/Variable:0")):
+    return name == "do_lower_case"
+  return reader.get_variable_to_dtype_map()[key] == tf.bool
