@@ -305,17 +305,16 @@ def write_predictions(run: fine_tuning.Run) -> None:
   tuning = answer(run, tuned_on) if tuned_on not in (None, split) else None
   if not run.is_chief:
     return
+  if tuned_on:
+    print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is split:
     answered = tuning = squad_results.Spool(answered, run.private)
-  threshold = settings.null_score_diff_threshold
-  if tuning is not None:
-    threshold = squad_results.tune_threshold(run.folder, tuned_on.path, tuning)
-  elif threshold is None:
-    threshold = squad_results.read_threshold(run.folder)
   squad_results.write_predictions(
     run.folder,
     answered,
-    threshold,
+    squad_results.choose_threshold(
+      run.folder, settings.null_score_diff_threshold, tuning
+    ),
     settings.predictions_format,
     settings.version_2_with_negative,
   )

@@ -501,14 +501,29 @@ def _write_settings(settings, inputs):
     # A run that does not evaluate keeps what an earlier one evaluated on.
     path = _training_file(folder)
     models.write_settings(path, {**models.read_settings(path), **of_training})
-    of_prediction = {
-      "max_seq_length": settings.max_seq_length,
-      **inputs.prediction_settings,
-    }
-    path = os.path.join(folder, "prediction.json")
-    models.write_settings(path, of_prediction)
+    of_prediction = _of_prediction(settings, inputs)
+    models.write_settings(_prediction_file(folder), of_prediction)
+  else:
+    _tell_other_predictions(settings, inputs)
   if inputs.labels:
     label_files.write(labels_file(folder), inputs.labels)
+
+
+def _tell_other_predictions(settings, inputs):
+  """Says so if exports of the folder will predict otherwise than this run."""
+  path = _prediction_file(settings.output_dir)
+  earlier = models.read_settings(path)
+  differing = [
+    f"{name} {value} instead of {earlier[name]}"
+    for name, value in _of_prediction(settings, inputs).items()
+    if earlier.get(name, value) != value
+  ]
+  if differing:
+    print(
+      f"note: this run predicts with {', '.join(differing)}; the training and "
+      f"exports of its folder have what is in {path}",
+      file=sys.stderr,
+    )
 
 
 def _of_model(settings, inputs) -> dict[str, Any]:
@@ -537,6 +552,17 @@ def _of_training(settings, inputs) -> dict[str, Any]:
 
 def _settings_file(folder):
   return os.path.join(folder, "settings.json")
+
+
+def _of_prediction(settings, inputs) -> dict[str, Any]:
+  return {
+    "max_seq_length": settings.max_seq_length,
+    **inputs.prediction_settings,
+  }
+
+
+def _prediction_file(folder):
+  return os.path.join(folder, "prediction.json")
 
 
 def _training_file(folder):

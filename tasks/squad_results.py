@@ -158,23 +158,34 @@ def read_threshold(folder: str) -> float | None:
     ) from None
 
 
-def tune_threshold(
-  folder: str, path: str, answered: Iterable[Answered]
+def choose_threshold(
+  folder: str, given: float | None, tuning: Iterable[Answered] | None
 ) -> float:
-  """Returns the threshold that gives the best F1, and leaves it in a folder.
+  """Returns the threshold to answer by; one that is tuned is left in a folder.
 
   Args:
     folder: of the run.
-    path: of the questions, whose answers are known.
-    answered: what is predicted.
+    given: by the flag; None for the one with the best F1.
+    tuning: questions to find that with, whose answers are known; None to use
+      what an earlier run found.
   """
-  print(f"tuning --null_score_diff_threshold on {path}")
-  judgements = [found.judgement for found in answered]
-  threshold = score(judgements, 0.0)["best_f1_threshold"]
   path = _threshold_file(folder)
-  files.write_json(path, {_TUNED: threshold})
-  print(f"wrote {path}: {threshold:.4f}")
-  return threshold
+  if tuning is not None:
+    judgements = [found.judgement for found in tuning]
+    threshold = score(judgements, 0.0)["best_f1_threshold"]
+    files.write_json(path, {_TUNED: threshold})
+    print(f"wrote {path}: {threshold:.4f}")
+    return threshold
+  tuned = read_threshold(folder)
+  if given is None:
+    return tuned
+  if tuned not in (None, given):
+    print(
+      f"note: this run answers by --null_score_diff_threshold={given}; exports "
+      f"of its folder have the tuned one of {path}, {tuned:.4f}",
+      file=sys.stderr,
+    )
+  return given
 
 
 def _threshold_file(folder):

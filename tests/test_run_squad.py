@@ -144,6 +144,29 @@ def test_own_questions_are_answered_with_their_places(trained, tmp_path):
   assert rows[2]["start"] is None and rows[2]["runners_up"]
 
 
+def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  flags = {
+    "output_dir": out,
+    "do_predict": True,
+    "predict_file": folder / "dev.json",
+    "version_2_with_negative": True,
+    "null_score_diff_threshold": "auto",
+    "padding_competes": False,
+  }
+  assert not program_flags.error_lines(tiny.run(folder, **flags).stderr)
+  [line] = program_flags.error_lines(
+    tiny.run(folder, **flags, doc_stride=3, n_best_size=2).stderr
+  )
+  assert line == (
+    "note: this run predicts with doc_stride 3 instead of 4, n_best_size 2 "
+    "instead of 20; the training and exports of its folder have what is in "
+    f"{out / 'prediction.json'}"
+  )
+
+
 def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   folder, _ = trained
   same = {

@@ -190,12 +190,18 @@ def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
       (predict(STEVE, odds=2.5), []),
     )
   ]
-  folder = str(tmp_path)
-  assert squad_results.tune_threshold(folder, "dev.json", answered) == 1.5
-  output = capsys.readouterr().out
-  assert "tuning --null_score_diff_threshold on dev.json\n" in output
-  assert squad_results.read_threshold(folder) == 1.5
-  (tmp_path / "null_score_diff_threshold.json").write_text("[1]")
+  folder, choose = str(tmp_path), squad_results.choose_threshold
+  assert choose(folder, None, answered) == 1.5
+  path = tmp_path / "null_score_diff_threshold.json"
+  assert json.loads(path.read_text()) == {"eval_best_f1_threshold": 1.5}
+  assert choose(folder, None, None) == 1.5
+  assert not capsys.readouterr().err
+  # Another one is the user's choice, but exports have this one.
+  assert choose(folder, 0.5, None) == 0.5
+  assert "threshold=0.5; exports of its folder have the tuned one" in (
+    capsys.readouterr().err
+  )
+  path.write_text("[1]")
   with pytest.raises(ValueError, match="delete it and evaluate again"):
     squad_results.read_threshold(folder)
 
