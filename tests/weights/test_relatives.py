@@ -1,0 +1,289 @@
+"""ELECTRA and DistilBERT as BERTs, with transformers as the oracle."""
+
+import json
+import os
+
+os.environ.setdefault("USE_TF", "0")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import heads
+import modeling
+from paths import SHARED
+import program_flags
+from training import loop
+from weights import checkpoints
+from weights import conversion
+from weights import huggingface
+from weights import relatives
+
+SIZES = {
+  "vocab_size": 30,
+  "hidden_size": 8,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 12,
+  "max_position_embeddings": 12,
+}
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS += [f"word{number}" for number in range(25)]
+
+
+def make_inputs():
+  source = np.random.default_rng(1)
+  mask = np.arange(12) < np.array([[12], [7], [3]])
+  ids = source.integers(5, 30, [3, 12]) * mask
+  segments = (np.arange(12) >= 4) & mask
+  return [np.int32(x) for x in (ids, mask, segments)]
+
+
+def save_theirs(name, folder, **fields):
+  """Saves a model of transformers; returns it."""
+  torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
+  transformers = pytest.importorskip("transformers")
+  config_class = "ElectraConfig" if "Elec" in name else "DistilBertConfig"
+  settings = getattr(transformers, config_class)(**fields)
+  torch.manual_seed(3)
+  model = getattr(transformers, name)(settings).eval()
+  for parameter in model.parameters():
+    parameter.data += 0.3 * torch.randn(parameter.shape)
+  model.save_pretrained(folder)
+  return model
+
+
+def outputs_of(model, inputs):
+  import torch
+
+  with torch.no_grad():
+    return model(*(torch.tensor(np.int64(x)) for x in inputs))
+
+
+def load(folder, model):
+  """Loads a folder, of which a pooler may be missing; returns its reader."""
+  prefix = checkpoints.find_checkpoint(str(folder))
+  loaded = checkpoints.load(
+    prefix,
+    loop.model_variables(model),
+    lambda name: "/pooler/" in name or "seq_relationship" in name,
+  )
+  assert all("pooler" in n or "seq_rel" in n for n in loaded.missing)
+  return checkpoints.open_reader(prefix)
+
+
+def assert_near(ours, theirs, mask):
+  ours, theirs = np.asarray(ours), theirs.numpy()
+  assert np.std(theirs) > 0.1 and ours.shape == theirs.shape
+  real = mask.astype(bool)
+  np.testing.assert_allclose(ours[real], theirs[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_electra_is_computed_as_transformers_does(width, tmp_path):
+  inputs = make_inputs()
+  theirs = save_theirs(
+    "ElectraForPreTraining", tmp_path, **SIZES, embedding_size=width
+  )
+  config = huggingface.read_config(str(tmp_path))
+  assert config.embedding_size == (4 if width == 4 else None)
+  model = modeling.BertModel(config)
+  reader = load(tmp_path, model)
+  expected = outputs_of(theirs.electra, inputs).last_hidden_state
+  assert_near(model(*inputs).sequence_output, expected, inputs[1])
+  assert reader.unread == [
+    f"discriminator_predictions.{name}"
+    for name in (
+      *("dense.bias", "dense.weight"),
+      *("dense_prediction.bias", "dense_prediction.weight"),
+    )
+  ]
+
+
+def distilbert_sizes():
+  return {
+    "vocab_size": 30,
+    "dim": 8,
+    "hidden_dim": 12,
+    "n_layers": 2,
+    "n_heads": 2,
+    "max_position_embeddings": 12,
+  }
+
+
+def test_distilbert_is_computed_as_transformers_does(tmp_path):
+  ids, mask, segments = make_inputs()
+  theirs = save_theirs("DistilBertForMaskedLM", tmp_path, **distilbert_sizes())
+  config = huggingface.read_config(str(tmp_path))
+  assert config == modeling.BertConfig(
+    **SIZES, type_vocab_size=2, hidden_act="gelu_erf"
+  )
+  model = heads.PretrainingModel(config)
+  assert load(tmp_path, model).unread == []
+  positions = np.tile(np.arange(12, dtype=np.int32), [3, 1])
+  # Segments do not matter, as there are none.
+  logits, _ = model(ids, mask, segments, positions)
+  assert_near(logits, outputs_of(theirs, (ids, mask)).logits, mask)
+
+
+def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
+  save_theirs(
+    "DistilBertForTokenClassification", tmp_path / "a", **distilbert_sizes()
+  )
+  reader = checkpoints.open_reader(str(tmp_path / "a"))
+  assert reader.places["output_weights"].shape == (2, 8)
+  # Its classifier stands on a dense layer with a ReLU, not on BERT's pooler.
+  save_theirs(
+    "DistilBertForSequenceClassification", tmp_path / "b", **distilbert_sizes()
+  )
+  reader = checkpoints.open_reader(str(tmp_path / "b"))
+  assert "output_weights" not in reader.places
+  assert reader.unread == [
+    *("classifier.bias", "classifier.weight"),
+    *("pre_classifier.bias", "pre_classifier.weight"),
+  ]
+
+
+def write_electra(folder, config):
+  """Writes a BERT as google-research/electra names its variables."""
+  values = {}
+  for name, variable in loop.model_variables(
+    modeling.BertModel(config)
+  ).items():
+    if "/pooler/" not in name:
+      name = name.replace("bert/", "electra/", 1)
+      name = name.replace("/embeddings/project/", "/embeddings_project/")
+      values[name] = np.array(variable)
+      values[f"{name}/adam_m"] = np.zeros(variable.shape, np.float32)
+  values["discriminator_predictions/dense/bias"] = np.zeros(8, np.float32)
+  values["generator/encoder/layer_0/output/dense/bias"] = np.zeros(4)
+  values["global_step"] = np.int64(5)
+  checkpoints.write(str(folder), values)
+  return values
+
+
+def test_reads_checkpoints_of_electra(tmp_path):
+  config = modeling.BertConfig(**SIZES, type_vocab_size=2, embedding_size=4)
+  folder = tmp_path / "electra"
+  folder.mkdir()
+  values = write_electra(folder, config)
+  (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+  run = program_flags.run_here(
+    program_flags.command(
+      "convert_checkpoint", input=folder, output=tmp_path / "no"
+    )
+  )
+  program_flags.assert_refused(run, "no bert_config.json: pass --bert_config")
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  run = program_flags.run_here(
+    program_flags.command(
+      "convert_checkpoint", input=folder, output=tmp_path / "out"
+    )
+  )
+  lines = run.stdout.splitlines()
+  assert lines[1:4] == [
+    "left out: 40 variables of the state of the training",
+    "left out: discriminator_predictions/dense/bias, "
+    "generator/encoder/layer_0/output/dense/bias",
+    "not in it: bert/pooler/dense/kernel, bert/pooler/dense/bias",
+  ]
+  found = dict(checkpoints.read(str(tmp_path / "out" / "bert_model.ckpt")))
+  assert len(found) == 39
+  name = "encoder/layer_1/attention/self/key/kernel"
+  assert np.array_equal(found[f"bert/{name}"], values[f"electra/{name}"])
+  name = "bert/embeddings/project/kernel"
+  assert np.array_equal(
+    found[name], values["electra/embeddings_project/kernel"]
+  )
+  written = (tmp_path / "out" / "bert_config.json").read_text()
+  assert json.loads(written)["embedding_size"] == 4
+  program_flags.assert_refused(
+    program_flags.run_here(
+      program_flags.command(
+        "convert_checkpoint",
+        input=tmp_path / "out",
+        output=tmp_path / "hf",
+        output_format="hugging_face",
+        head="encoder",
+      )
+    ),
+    "needs bert/pooler/dense/bias",
+  )
+
+
+@pytest.mark.parametrize(
+  ("model_type", "reason"),
+  [
+    ("albert", "its layers share weights"),
+    ("roberta", "its tokens are byte pairs"),
+    ("xlm-roberta", "its tokens are byte pairs"),
+    ("mobilebert", "its layers have bottlenecks"),
+  ],
+)
+def test_refuses_other_relatives_with_the_reason(model_type, reason, tmp_path):
+  (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+  (tmp_path / "model.safetensors").touch()
+  with pytest.raises(ValueError, match=reason) as error:
+    checkpoints.read_shapes(str(tmp_path))
+  assert f"config.json: model_type is '{model_type}'" in str(error.value)
+
+
+# What the Chinese BERTs ship as config.json beside the usual fields.
+CHINESE = {
+  "architectures": ["BertForMaskedLM"],
+  "model_type": "bert",
+  "directionality": "bidi",
+  "pooler_fc_size": 768,
+  "pooler_num_attention_heads": 12,
+  "pooler_num_fc_layers": 3,
+  "pooler_size_per_head": 128,
+  "pooler_type": "first_token_transform",
+  "output_past": True,
+  "gradient_checkpointing": False,
+  "layer_norm_eps": 1e-12,
+  "hidden_act": "gelu",
+  "type_vocab_size": 2,
+  "vocab_size": 21128,
+}
+
+
+def test_chinese_berts_are_berts(tmp_path):
+  """BERT-wwm, RoBERTa-wwm-ext and MacBERT: the config and the names."""
+  assert relatives.to_bert_settings(CHINESE) == CHINESE
+  config = modeling.BertConfig.from_dict(CHINESE)
+  assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
+  path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
+  if not path.exists():
+    pytest.skip("needs ../shared for the names")
+  names = {
+    line.split("\t")[0]
+    for line in path.read_text().splitlines()
+    if line and not line.startswith("#")
+  }
+  expected = {v.google for v in huggingface.head_variables(config, "encoder")}
+  assert expected <= names
+
+
+def test_a_projected_encoder_trains_its_masked_lm_head():
+  config = modeling.BertConfig(**SIZES, type_vocab_size=2, embedding_size=4)
+  model = heads.PretrainingModel(config)
+  ids, mask, segments = make_inputs()
+  with tf.GradientTape() as tape:
+    logits, _ = model(ids, mask, segments, np.zeros([3, 2], np.int32))
+    loss = tf.reduce_sum(logits**2)
+  assert logits.shape == (3, 2, 30)
+  variables = loop.model_variables(model)
+  names = {v.google for v in huggingface.head_variables(config, "pretraining")}
+  assert set(variables) == names
+  name = "bert/embeddings/project/kernel"
+  assert tf.norm(tape.gradient(loss, variables[name])) > 0
+
+
+def test_what_needs_a_pooler_says_so(tmp_path):
+  config = modeling.BertConfig(**SIZES, type_vocab_size=2)
+  write_electra(tmp_path, config)
+  (tmp_path / "bert_config.json").write_text(config.to_json_string())
+  (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+  model = conversion.read(str(tmp_path), conversion.Given())
+  with pytest.raises(ValueError, match="- bert/pooler/dense/bias"):
+    conversion.write_keras_hub(str(tmp_path / "out"), model)
