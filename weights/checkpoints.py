@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
-from weights import checkpoint_index
 from weights import formats
 from weights import huggingface
 from weights import readers
@@ -548,7 +547,6 @@ def _open(prefix: str):
   if (folder := formats.open_folder(prefix)) is not None:
     return folder, folder.get_variable_to_shape_map()
   try:
-    checkpoint_index.check(prefix)
     reader = tf.train.load_checkpoint(prefix)
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(

@@ -266,6 +266,47 @@ def test_text_is_no_value_of_a_variable(tmp_path):
     checkpoints.load(prefix, make_variables(a=0.0))
 
 
+def test_no_flipped_bit_of_an_index_ends_the_process(tmp_path):
+  """TensorFlow reads in this process: if it aborts, so does this test.
+
+  Every seventh bit; flipping all of them, in files of 0.5 kB (V2), 14 kB (V2,
+  footer) and 1.5 kB (V1, footer), ended no process either.
+  """
+  prefix = write(tmp_path, a=[1.0, 2.0], b=3.0)
+  path = tmp_path / "model.ckpt-1.index"
+  good, refused = path.read_bytes(), 0
+  for bit in range(0, 8 * len(good), 7):
+    content = bytearray(good)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    try:
+      found = dict(checkpoints.read(prefix))
+      assert found["a"].tolist() == [1, 2] and found["b"] == 3
+    except checkpoints.DamagedCheckpointError:
+      refused += 1
+  # The others are in a block that is not used, and in the footer.
+  assert refused == 100
+
+
+def test_names_and_shapes_need_no_data(tmp_path):
+  prefix = write(tmp_path, a=[1.0, 2.0])
+  (tmp_path / "model.ckpt-1.data-00000-of-00001").unlink()
+  assert checkpoints.read_shapes(prefix) == {"a": (2,)}
+  with pytest.raises(ValueError, match="a is damaged: .* No such file"):
+    dict(checkpoints.read(prefix))
+
+
+def test_partitioned_variables_are_read_whole(tmp_path):
+  tf.raw_ops.SaveV2(
+    prefix=str(tmp_path / "x"),
+    tensor_names=["a", "a"],
+    shape_and_slices=["4 0,1", "4 1,3"],
+    tensors=[tf.constant([1.0]), tf.constant([2.0, 3.0, 4.0])],
+  )
+  found = dict(checkpoints.read(str(tmp_path / "x")))
+  assert found["a"].tolist() == [1, 2, 3, 4]
+
+
 def test_a_damaged_dtype_of_the_first_format_is_named(tmp_path):
   meta = saved_tensor_slice_pb2.SavedTensorSlices()
   meta.meta.versions.producer = 1
