@@ -1,12 +1,15 @@
 """Exports a trained BERT with its tokenizer: strings in, answers out.
 
-  python export_saved_model.py --model_dir=/tmp/mrpc \\
+  python export_saved_model.py --model_dir=/tmp/mrpc \
     --vocab_file=$BERT/vocab.txt --export_dir=/tmp/mrpc_export
 
-predict.py and TensorFlow Serving take what it writes.
+predict.py and TensorFlow Serving take what it writes. Lengths, strides and
+thresholds are those of the training; flags override them.
 """
 
+import dataclasses
 import time
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -14,28 +17,231 @@ from absl import logging
 from cli import program  # Before TensorFlow: it quietens its log.
 
 # isort: split
-from cli import export_flags
 from export import exporting
+from export import trained_models
+from serving import export_facts
+import tokenization
 
 FLAGS = flags.FLAGS
+
+# Of models that were not fine-tuned.
+_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The flags; see their help texts."""
+
+  model_dir: str | None
+  init_checkpoint: str | None
+  bert_config_file: str | None
+  vocab_file: str
+  export_dir: str
+  do_lower_case: bool
+  format: str
+  task: str | None
+  overrides: dict[str, Any]  # Of what predictions depend on; see _OVERRIDES.
+
+
+def define_flags() -> None:
+  """Declares the flags of this program."""
+  for name, text in (
+    (
+      "model_dir",
+      "The --output_dir of run_classifier.py, run_squad.py, run_tagging.py or "
+      "run_multiple_choice.py.",
+    ),
+    (
+      "init_checkpoint",
+      "Instead of --model_dir: weights that were pre-trained, to make vectors "
+      "or guess masked words; with --bert_config_file.",
+    ),
+    ("bert_config_file", "With --init_checkpoint: the model's architecture."),
+  ):
+    flags.DEFINE_string(name, None, text)
+  for name, text in (
+    ("vocab_file", "The vocab.txt of the model."),
+    ("export_dir", "The folder to write; must not exist."),
+  ):
+    flags.DEFINE_string(name, None, text, required=True)
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "With --init_checkpoint: whether the model is an uncased one.",
+  )
+  flags.DEFINE_enum(
+    "format",
+    "saved_model",
+    exporting.FORMATS,
+    "saved_model: TensorFlow's, with tokenizer and answers. litert, onnx: from "
+    "ids to numbers, one input of --max_seq_length at a time.",
+  )
+  flags.DEFINE_enum(
+    "task",
+    None,
+    [export_facts.FEATURES, export_facts.FILL_MASK],
+    "With --init_checkpoint; default fill_mask if it has the head for it.",
+  )
+  _define_overrides()
+
+
+def _define_overrides():
+  for name, least, text in (
+    ("max_seq_length", 8, "Most tokens per input; 128 with --init_checkpoint."),
+    ("doc_stride", 1, "Tokens from one window of a text to the next."),
+    ("max_query_length", 1, "Most tokens of a question."),
+    ("n_best_size", 1, "Starts and ends to combine in a window."),
+    ("max_answer_length", 1, "Most tokens of an answer."),
+    ("top_k", 1, "Of fill_mask: guesses for each mask; default 5."),
+  ):
+    flags.DEFINE_integer(name, None, text, lower_bound=least)
+  flags.DEFINE_bool(
+    "version_2_with_negative", None, "Whether questions may have no answer."
+  )
+  flags.DEFINE_float(
+    "null_score_diff_threshold",
+    None,
+    "The odds above which a question has no answer; default the best threshold "
+    "that run_squad.py found, else its flag.",
+  )
+  flags.DEFINE_enum(
+    "window_pooling",
+    None,
+    ["mean", "max"],
+    "Of classifiers: how the logits of a text's windows become its own.",
+  )
+  flags.DEFINE_integer(
+    "layer", None, "Of features: 0 is the lowest layer, -1 the highest."
+  )
+  flags.DEFINE_enum(
+    "pooling",
+    None,
+    ["cls", "mean", "max"],
+    "Of features: how a text's vector is made of those of its tokens; default "
+    "mean.",
+  )
+
+
+_OVERRIDES = (
+  "max_seq_length",
+  "doc_stride",
+  "max_query_length",
+  "n_best_size",
+  "max_answer_length",
+  "version_2_with_negative",
+  "null_score_diff_threshold",
+  "window_pooling",
+  "layer",
+  "pooling",
+  "top_k",
+)
+
+
+def read_settings() -> Settings:
+  """Returns the flags.
+
+  Raises:
+    ValueError: it is not clear which model to export.
+  """
+  if bool(FLAGS.model_dir) == bool(FLAGS.init_checkpoint):
+    raise ValueError("pass either --model_dir or --init_checkpoint")
+  if FLAGS.init_checkpoint and not FLAGS.bert_config_file:
+    raise ValueError("--init_checkpoint needs --bert_config_file")
+  values = {name: getattr(FLAGS, name) for name in _OVERRIDES}
+  overrides = {name: v for name, v in values.items() if v is not None}
+  names = [field.name for field in dataclasses.fields(Settings)][:-1]
+  return Settings(*(getattr(FLAGS, name) for name in names), overrides)
+
+
+def load_model(settings: Settings) -> trained_models.TrainedModel:
+  """Loads the model to export."""
+  if settings.model_dir:
+    return trained_models.load_output_dir(
+      settings.model_dir, settings.vocab_file
+    )
+  tokenization.validate_case_matches_checkpoint(
+    settings.do_lower_case, settings.init_checkpoint
+  )
+  return trained_models.load_pretrained(
+    settings.init_checkpoint,
+    settings.bert_config_file,
+    settings.do_lower_case,
+    settings.task,
+  )
+
+
+def choose_prediction(
+  trained: trained_models.TrainedModel, overrides: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+  """Returns max_seq_length and the settings of the model's kind.
+
+  Raises:
+    ValueError: a flag is not of this kind of model, or does not fit it.
+  """
+  names = export_facts.SETTINGS[trained.kind]
+  for name in overrides:
+    if name not in names and name != "max_seq_length":
+      raise ValueError(
+        f"--{name}: a model of the kind {trained.kind} has no such setting; "
+        f"it has {', '.join(['max_seq_length', *names])}"
+      )
+  values = {**_DEFAULTS, **trained.prediction, **overrides}
+  length, config = values["max_seq_length"], trained.config
+  if "max_seq_length" not in {**trained.prediction, **overrides}:
+    length = min(length, config.max_position_embeddings)
+  if length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={length} is above the model's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  layers = config.num_hidden_layers
+  if not -layers <= values["layer"] < layers:
+    raise ValueError(
+      f"--layer={values['layer']}: the model has {layers} layers; expected a "
+      f"number from {-layers} to {layers - 1}"
+    )
+  if length < values.get("max_query_length", 0) + 4:
+    raise ValueError(
+      f"--max_seq_length={length}: expected more than --max_query_length="
+      f"{values['max_query_length']} and 3"
+    )
+  return length, {name: values[name] for name in names}
+
+
+def check_vocabulary(path: str, config) -> None:
+  """Compares a vocabulary with a model; a ValueError says what is wrong."""
+  size = len(tokenization.load_vocab(path))
+  # Configs may round the size up, to a multiple of 128 at most.
+  if not size <= config.vocab_size < size + 128:
+    raise ValueError(
+      f"--vocab_file={path} has {size} tokens, the model's vocab_size is "
+      f"{config.vocab_size}: they are of different models"
+    )
 
 
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
   start = time.monotonic()
-  trained = export_flags.load_model()
+  settings = read_settings()
+  trained = load_model(settings)
+  check_vocabulary(settings.vocab_file, trained.config)
+  length, chosen = choose_prediction(trained, settings.overrides)
+  shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")
-  head, others = export_flags.make_head(trained)
-  facts = exporting.describe(trained, head, FLAGS.format, others)
-  with exporting.new_folder(FLAGS.export_dir) as folder:
-    difference = exporting.write(folder, trained, head, facts, FLAGS.vocab_file)
+  print("  ".join(f"{name} {value}" for name, value in shown.items()))
+  graph = exporting.make_graph(trained, settings.vocab_file, length, chosen)
+  facts = exporting.describe(trained, graph, settings.format, chosen)
+  with exporting.new_folder(settings.export_dir) as folder:
+    difference = exporting.write(
+      folder, trained, graph, facts, settings.vocab_file
+    )
   print(
-    f"{FLAGS.export_dir} written in {time.monotonic() - start:.1f} s; loaded "
+    f"wrote {settings.export_dir} in {time.monotonic() - start:.1f} s; loaded "
     f"again, it gives the same within {difference:.1g}"
   )
-  if FLAGS.format == "saved_model":
-    print(f"next: python predict.py --export_dir={FLAGS.export_dir}")
+  if settings.format == "saved_model":
+    print(f"next: python predict.py --export_dir={settings.export_dir} --serve")
 
 
 if __name__ == "__main__":
-  program.run_program(main, export_flags.define_flags)
+  program.run_program(main, define_flags)

@@ -3,24 +3,25 @@
   python predict.py --export_dir=/tmp/mrpc_export --input_file=pairs.tsv
   python predict.py --export_dir=/tmp/mrpc_export --serve
 
-It needs the folder that export_saved_model.py wrote, and none of the code that
-made and trained the model.
+It needs the folder that export_saved_model.py wrote. The answers are those of
+the program that trained the model.
 """
 
 from collections.abc import Iterator
+import dataclasses
 import json
 import queue
 import sys
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from cli import program
 from data import files
+from serving import export_facts
 from serving import exported_model
-from serving import http_server
 from serving import request_lines
 
 FLAGS = flags.FLAGS
@@ -28,7 +29,25 @@ FLAGS = flags.FLAGS
 # Lines that are read ahead, and the most that are answered together.
 _READ_AHEAD = 1024
 _WINDOW = 256
-_BYTES_PER_TOKEN = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The flags; see their help texts."""
+
+  export_dir: str
+  text: list[str] | None
+  input_file: str
+  input_format: str
+  output_file: str | None
+  batch_size: int
+  serve: bool
+  host: str
+  port: int
+  allowed_hosts: list[str]
+  max_request_bytes: int
+  batch_wait_ms: int
+  verbose: bool
 
 
 def define_flags() -> None:
@@ -51,7 +70,7 @@ def define_flags() -> None:
     ["auto", *request_lines.FORMATS],
     "lines: a text a line. tsv: a column for each input of the model. jsonl: "
     "objects with the inputs by name, and id. auto: by the file's name, else "
-    "tsv if the model needs two texts.",
+    "tsv if the model takes several texts.",
   )
   flags.DEFINE_string(
     "output_file", None, "What to write; default the standard output."
@@ -67,6 +86,12 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "host", "127.0.0.1", "With --serve: the address; 0.0.0.0 for everybody's."
   )
+  flags.DEFINE_list(
+    "allowed_hosts",
+    [],
+    "With --serve: names that this server is also reached by, besides IP "
+    "addresses, localhost and the machine's name; others are refused.",
+  )
   for name, default, text in (
     ("port", 8080, "With --serve: the port; 0 for any that is free."),
     ("max_request_bytes", 1 << 20, "With --serve: of the body of a request."),
@@ -76,29 +101,24 @@ def define_flags() -> None:
   flags.DEFINE_bool("verbose", False, "Whether to tell how long things took.")
 
 
-class Clock(NamedTuple):
-  """Tells how long after the start of the program things happen."""
+class Clock:
+  """Tells how long after the start of the program things happen.
 
-  start: float
+  Args:
+    is_verbose: whether to print anything.
+  """
+
+  def __init__(self, is_verbose: bool):
+    self._start, self._is_verbose = time.monotonic(), is_verbose
+
+  def seconds(self) -> float:
+    """Returns the time since the start."""
+    return time.monotonic() - self._start
 
   def tell(self, what: str) -> None:
-    """Prints the time, if asked to."""
-    if FLAGS.verbose:
-      passed = time.monotonic() - self.start
-      print(f"{passed:6.2f} s  {what}", file=sys.stderr, flush=True)
-
-
-def load_model(clock: Clock) -> exported_model.ExportedModel:
-  """Loads the model of the flags."""
-  exported_model.read_facts(FLAGS.export_dir)  # Before TensorFlow's seconds.
-  program.import_tensorflow()
-  import tensorflow as tf
-
-  tf.get_logger().setLevel("ERROR")
-  clock.tell("TensorFlow imported")
-  model = exported_model.ExportedModel(FLAGS.export_dir)
-  clock.tell("model loaded")
-  return model
+    """Prints what happens now, if asked to."""
+    if self._is_verbose:
+      print(f"{self.seconds():6.2f} s  {what}", file=sys.stderr, flush=True)
 
 
 def read_ahead(
@@ -134,16 +154,13 @@ def read_ahead(
 
 
 def answer_window(
-  model: exported_model.ExportedModel, window: list[request_lines.Line]
+  model: exported_model.ExportedModel,
+  window: list[request_lines.Line],
+  most_tokens: int,
 ) -> Iterator[dict[str, Any]]:
   """Yields the answers to lines in their order."""
-  tokens = FLAGS.batch_size * model.facts["max_seq_length"]
-  good = [line for line in window if line.request is not None]
-  answers = iter(
-    model.answer_many(
-      [line.request for line in good], tokens * _BYTES_PER_TOKEN
-    )
-  )
+  good = [line.request for line in window if line.request is not None]
+  answers = iter(model.answer(good, most_tokens))
   for line in window:
     if line.request is None:
       yield {**line.shown, "error": line.error}
@@ -151,37 +168,64 @@ def answer_window(
       yield {**line.shown, **next(answers)}
 
 
-def answer_lines(model: exported_model.ExportedModel, clock: Clock) -> int:
-  """Answers the input; returns how many lines could not be answered."""
+def answer_lines(
+  model: exported_model.ExportedModel, settings: Settings, clock: Clock
+) -> int:
+  """Answers the input; returns the exit status."""
   lines = request_lines.read(
-    FLAGS.text, FLAGS.input_file, FLAGS.input_format, model
+    settings.text, settings.input_file, settings.input_format, model.kind
   )
+  most_tokens = settings.batch_size * model.facts.max_seq_length
   count = bad = 0
-  with files.open_lines(FLAGS.output_file) as write:
+  with files.open_lines(settings.output_file) as write:
     for window in read_ahead(lines):
-      for answer in answer_window(model, window):
+      for answer in answer_window(model, window, most_tokens):
         write(json.dumps(answer, ensure_ascii=False))
         if not count:
           clock.tell("first answer")
         count, bad = count + 1, bad + ("error" in answer)
   clock.tell(f"{count:,} lines answered")
-  return bad
-
-
-def main() -> int | None:
-  clock = Clock(time.monotonic())
-  model = load_model(clock)
-  if FLAGS.serve:
-    limits = http_server.Limits(
-      FLAGS.max_request_bytes,
-      FLAGS.batch_size * model.facts["max_seq_length"] * _BYTES_PER_TOKEN,
-      FLAGS.batch_wait_ms / 1000,
-    )
-    return http_server.serve(model, FLAGS.host, FLAGS.port, limits)
-  bad = answer_lines(model, clock)
+  if not count:
+    print("the input has no lines", file=sys.stderr)
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
+  if settings.output_file:
+    print(
+      f"wrote {settings.output_file}: {count - bad:,} answers in "
+      f"{clock.seconds():.1f} s"
+    )
   return int(bad > 0)
+
+
+def serve(
+  model: exported_model.ExportedModel, settings: Settings, clock: Clock
+) -> int:
+  """Serves the model until it is stopped; returns the exit status."""
+  from serving import http_server  # Needs a package that the rest does not.
+
+  clock.tell("server starts")
+  limits = http_server.Limits(
+    settings.max_request_bytes,
+    settings.batch_size * model.facts.max_seq_length,
+    settings.batch_wait_ms / 1000,
+  )
+  address = http_server.Address(
+    settings.host, settings.port, settings.allowed_hosts
+  )
+  return http_server.serve(model, address, limits)
+
+
+def main() -> int:
+  names = [field.name for field in dataclasses.fields(Settings)]
+  settings = Settings(**{name: getattr(FLAGS, name) for name in names})
+  clock = Clock(settings.verbose)
+  if export_facts.read(settings.export_dir).format == "saved_model":
+    program.import_tensorflow()
+    clock.tell("TensorFlow imported")
+  model = exported_model.ExportedModel(settings.export_dir)
+  clock.tell("model loaded")
+  run = serve if settings.serve else answer_lines
+  return run(model, settings, clock)
 
 
 if __name__ == "__main__":

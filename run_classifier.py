@@ -215,7 +215,11 @@ def open_inputs(
     find("predict", settings.do_predict),
     labels,
     {"class_weights": settings.class_weights},
-    {"doc_stride": shape.doc_stride, "window_pooling": settings.window_pooling},
+    {
+      "doc_stride": shape.doc_stride,
+      "window_pooling": settings.window_pooling,
+      "has_text_pair": any(t.text_pair is not None for t in task.train),
+    },
   )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import contextlib
+import dataclasses
 import importlib.metadata
 import os
 import shutil
@@ -13,9 +14,11 @@ import tensorflow as tf
 
 from data import files
 from export import signatures
+from export import span_graph
 from export import tf_tokenization
 from export import trained_models
-from serving import exported_model
+from serving import export_facts
+from tasks import tagging
 
 FORMATS = ("saved_model", "litert", "onnx")
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.
@@ -23,11 +26,11 @@ _TITLES = {
   "single_label": "Classifies texts",
   "multi_label": "Gives texts any number of labels",
   "regression": "Predicts a number for texts",
-  trained_models.QUESTION_ANSWERING: "Answers questions about texts",
-  trained_models.TAGGING: "Labels words",
-  trained_models.MULTIPLE_CHOICE: "Chooses among answers",
-  trained_models.FEATURES: "Makes vectors of texts",
-  trained_models.FILL_MASK: "Guesses masked words",
+  export_facts.QUESTION_ANSWERING: "Answers questions about texts",
+  export_facts.TAGGING: "Labels words",
+  export_facts.MULTIPLE_CHOICE: "Chooses among answers",
+  export_facts.FEATURES: "Makes vectors of texts",
+  export_facts.FILL_MASK: "Guesses masked words",
 }
 _LITERT = "model.tflite"
 _ONNX = "model.onnx"
@@ -35,45 +38,45 @@ _IDS = ("input_ids", "input_mask", "segment_ids")
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 
 
-def make_head(
+def make_graph(
   trained: trained_models.TrainedModel,
   vocab_file: str,
   max_seq_length: int,
-  answers: signatures.AnswerSettings,
-  layer: int,
-  pooling: str,
-  top_k: int,
-) -> signatures.Head:
+  settings: Mapping[str, Any],
+) -> signatures.TextGraph:
   """Makes what is exported of a trained model.
 
   Args:
     trained: the model.
     vocab_file: its vocabulary.
-    max_seq_length: see `signatures.Head`.
-    answers: for question answering.
-    layer, pooling: for vectors, see `signatures.Vectors`.
-    top_k: tokens for each mask.
+    max_seq_length: see `signatures.TextGraph`.
+    settings: of its kind, see `export_facts.SETTINGS`.
   """
   kind, model = trained.kind, trained.model
-  kept = [signatures.MASK] if kind == trained_models.FILL_MASK else []
+  kept = [signatures.MASK] if kind == export_facts.FILL_MASK else []
   tokenizer = tf_tokenization.TfTokenizer(
     vocab_file, trained.do_lower_case, kept
   )
   common = model, tokenizer, max_seq_length
-  if kind == trained_models.QUESTION_ANSWERING:
-    return signatures.Answerer(*common, answers)
-  if kind == trained_models.TAGGING:
-    marks_entities = trained.marks_entities
-    return signatures.Tagger(*common, trained.labels, marks_entities)
-  if kind == trained_models.MULTIPLE_CHOICE:
-    return signatures.Chooser(*common)
-  if kind == trained_models.FEATURES:
-    return signatures.Vectors(*common, layer, pooling)
-  if kind == trained_models.FILL_MASK:
-    return signatures.MaskFiller(*common, top_k)
-  return signatures.Classifier(
+  if kind == export_facts.QUESTION_ANSWERING:
+    return span_graph.SpanGraph(*common, span_graph.SpanSettings(**settings))
+  if kind == export_facts.TAGGING:
+    marks_entities = settings["label_scheme"] != tagging.NO_SCHEME
+    return signatures.TaggerGraph(*common, trained.labels, marks_entities)
+  if kind == export_facts.MULTIPLE_CHOICE:
+    return signatures.ChoiceGraph(*common)
+  if kind == export_facts.FEATURES:
+    return signatures.VectorsGraph(
+      *common, settings["layer"], settings["pooling"]
+    )
+  if kind == export_facts.FILL_MASK:
+    return signatures.MaskGraph(*common, settings["top_k"])
+  graph = signatures.ClassifierGraph(
     *common, kind, trained.labels, trained.thresholds
   )
+  if not trained.has_text_pair:
+    graph.inputs = graph.inputs[:1]
+  return graph
 
 
 def new_folder(path: str) -> contextlib.AbstractContextManager[str]:
@@ -92,47 +95,48 @@ def new_folder(path: str) -> contextlib.AbstractContextManager[str]:
 
 def describe(
   trained: trained_models.TrainedModel,
-  head: signatures.Head,
+  graph: signatures.TextGraph,
   format: str,
-  others: Mapping[str, Any],
-) -> dict[str, Any]:
+  settings: Mapping[str, Any],
+) -> export_facts.Facts:
   """Returns what export.json says.
 
   Args:
     trained: the model.
-    head: what is exported.
+    graph: what is exported.
     format: one of FORMATS.
-    others: what else shapes the answers.
+    settings: see `make_graph`.
   """
-  return {
-    "kind": trained.kind,
-    "format": format,
-    "inputs": list(head.inputs),
-    "labels": list(trained.labels),
-    "thresholds": list(trained.thresholds),
-    "max_seq_length": head.max_seq_length,
-    "do_lower_case": trained.do_lower_case,
-    "num_layers": trained.config.num_hidden_layers,
-    "num_heads": trained.config.num_attention_heads,
-    **others,
-    "weights": trained.weights,
-    "training": dict(trained.settings),
-    "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-  }
+  return export_facts.Facts(
+    version=export_facts.VERSION,
+    kind=trained.kind,
+    format=format,
+    inputs=graph.inputs,
+    labels=trained.labels,
+    thresholds=trained.thresholds,
+    max_seq_length=graph.max_seq_length,
+    do_lower_case=trained.do_lower_case,
+    num_layers=trained.config.num_hidden_layers,
+    num_heads=trained.config.num_attention_heads,
+    settings=dict(settings),
+    weights=trained.weights,
+    training=dict(trained.settings),
+    versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+  )
 
 
 def write(
   folder: str,
   trained: trained_models.TrainedModel,
-  head: signatures.Head,
-  facts: Mapping[str, Any],
+  graph: signatures.TextGraph,
+  facts: export_facts.Facts,
   vocab_file: str,
 ) -> float:
   """Writes a model and what describes it, loads it again and compares.
 
   Args:
     folder: to write into.
-    trained, head: what to write.
+    trained, graph: what to write.
     facts: from `describe`.
     vocab_file: is copied.
 
@@ -147,25 +151,25 @@ def write(
   shutil.copyfile(vocab_file, os.path.join(folder, "vocab.txt"))
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  path = os.path.join(folder, exported_model.FACTS_FILE)
-  files.write_json(path, facts)
-  files.write_text(os.path.join(folder, "README.md"), _write_card(facts))
-  run = _WRITERS[facts["format"]](folder, head, trained.config)
-  return _compare(head, run, trained.config)
+  content = dataclasses.asdict(facts)
+  files.write_json(os.path.join(folder, export_facts.FILE), content)
+  files.write_text(os.path.join(folder, "README.md"), _write_card(content))
+  run = _WRITERS[facts.format](folder, graph, trained.config)
+  return _compare(graph, run, trained.config)
 
 
-def _compare(head, run, config) -> float:
-  """Compares the outputs of ids between a head and what was loaded again."""
+def _compare(graph, run, config) -> float:
+  """Compares the outputs of ids between a graph and what was loaded again."""
   source = np.random.default_rng(1)
-  length = head.max_seq_length
-  ids = source.integers(0, len(head.tokenizer.tokens), [1, length])
+  length = graph.max_seq_length
+  ids = source.integers(0, len(graph.tokenizer.tokens), [1, length])
   mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
   segments = (np.arange(length) > length // 3).astype(int)[None] * mask
   segments = np.minimum(segments, config.type_vocab_size - 1)
-  if isinstance(head, signatures.MaskFiller):
-    ids[0, 1] = head.tokenizer.vocab[signatures.MASK]
+  if isinstance(graph, signatures.MaskGraph):
+    ids[0, 1] = graph.tokenizer.vocab[signatures.MASK]
   inputs = [values.astype(np.int32) for values in (ids * mask, mask, segments)]
-  expected = head.compute(*map(tf.constant, inputs))
+  expected = graph.compute(*map(tf.constant, inputs))
   found = run(*inputs)
   worst = 0.0
   for name, values in expected.items():
@@ -180,8 +184,8 @@ def _compare(head, run, config) -> float:
   return worst
 
 
-def _write_saved_model(folder, head, config):
-  signatures.save(head, folder)
+def _write_saved_model(folder, graph, config):
+  signatures.save(graph, folder)
   loaded = tf.saved_model.load(folder)
 
   def run(input_ids, input_mask, segment_ids):
@@ -191,24 +195,24 @@ def _write_saved_model(folder, head, config):
       segment_ids=tf.constant(segment_ids),
     )
     # The strings too: what is wrong shows here, not at its first user.
-    texts = {name: tf.constant(["a b", ""]) for name in head.inputs}
+    texts = {name: tf.constant(["a b", ""]) for name in graph.inputs}
     loaded.signatures["serving_default"](**texts)
     return {name: value.numpy() for name, value in outputs.items()}
 
   return run
 
 
-def _ids_function(head):
+def _ids_function(graph):
   """Returns the function from ids, int32 [1, S], as a concrete one."""
-  spec = tf.TensorSpec([1, head.max_seq_length], tf.int32)
+  spec = tf.TensorSpec([1, graph.max_seq_length], tf.int32)
   specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name in _IDS]
-  return tf.function(lambda *ids: head.compute(*ids), input_signature=specs)
+  return tf.function(lambda *ids: graph.compute(*ids), input_signature=specs)
 
 
-def _write_litert(folder, head, config):
+def _write_litert(folder, graph, config):
   module = tf.Module()
-  module.weights = [variable.value for variable in head.model.variables]
-  function = _ids_function(head)
+  module.weights = [variable.value for variable in graph.model.variables]
+  function = _ids_function(graph)
   module.serve = function
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
     [function.get_concrete_function()], module
@@ -239,7 +243,7 @@ def _make_interpreter(path):
       return tf.lite.Interpreter(path).get_signature_runner()
 
 
-def _write_onnx(folder, head, config):
+def _write_onnx(folder, graph, config):
   try:
     import onnxruntime
     import tf2onnx
@@ -249,7 +253,7 @@ def _write_onnx(folder, head, config):
       "requirements/onnx.txt"
     ) from None
   path = os.path.join(folder, _ONNX)
-  function = _ids_function(head)
+  function = _ids_function(graph)
   tf2onnx.convert.from_function(
     function, function.input_signature, opset=18, output_path=path
   )
@@ -272,8 +276,10 @@ _WRITERS = {
 
 def _write_card(facts: Mapping[str, Any]) -> str:
   """Returns the text of README.md."""
-  shown = {"inputs", "labels", "training", "versions", "format", "kind"}
-  rows = [(k, v) for k, v in facts.items() if k not in shown and v not in ([],)]
+  shown = {"inputs", "labels", "settings", "training", "versions"}
+  shown |= {"format", "kind", "version"}
+  rows = [(k, v) for k, v in facts.items() if k not in shown and v != ()]
+  rows += facts["settings"].items()
   lines = [
     f"# {_TITLES[facts['kind']]}",
     "",
@@ -314,8 +320,7 @@ def _usage(facts):
     f"| `serving_default` | {inputs}: strings [B] | answers |",
     "| `ids` | `input_ids`, `input_mask`, `segment_ids`: int32 [B, S] | "
     "numbers |",
-    f"| `attention` | {inputs}; `layer`, `head`: int32 | `tokens`, `attention` "
-    "|",
+    "| `attention` | the same; `layer`, `head`: int32 | `attention` |",
     "",
     "```sh",
     "python predict.py --export_dir=. --input_file=texts.txt",

@@ -1,8 +1,8 @@
 """Builds the ONNX graph of a trained model, straight from its weights.
 
-The graph computes what `signatures.Head.compute` does, of input_ids, input_mask
-and segment_ids, int32 [B, S], with any B and S. It consists of standard
-operations (opset 20), which ONNX Runtime merges itself; its own merged ones
+The graph computes what `signatures.TextGraph.compute` does, of input_ids,
+input_mask and segment_ids, int32 [B, S], with any B and S. Its operations are
+standard ones (opset 20), which ONNX Runtime merges itself; its own merged ones
 (SkipLayerNormalization, MultiHeadAttention and so on) were not faster. The
 constants have the names of the variables in Google's checkpoints. Large ones
 stand in a file of their own, which ONNX Runtime maps into memory: a BERT-Base
@@ -22,6 +22,7 @@ import numpy as np
 from export import trained_models
 import heads
 import modeling
+from serving import export_facts
 from training import loop
 
 _OPSET = 20  # The first with Gelu.
@@ -218,9 +219,9 @@ def build(
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)
   states = _add_encoder(graph, config)
-  if trained.kind == trained_models.FEATURES:
+  if trained.kind == export_facts.FEATURES:
     _add_vectors(graph, config, states, **settings)
-  elif trained.kind == trained_models.FILL_MASK:
+  elif trained.kind == export_facts.FILL_MASK:
     top_k = min(settings["top_k"], num_tokens)
     _add_guesses(graph, config, states[-1], mask_id, num_tokens, top_k)
   elif isinstance(model, heads.SpanModel):
@@ -352,7 +353,7 @@ def _add_classifier(graph, state, kind):
     "output_bias",
     transB=1,
   )  # [B, L]
-  names = {"regression": "value", trained_models.MULTIPLE_CHOICE: "logits"}
+  names = {"regression": "value", export_facts.MULTIPLE_CHOICE: "logits"}
   if kind in names:
     value = graph.add("Reshape", logits, graph.constant([-1]))
     graph.output(names[kind], value, np.float32, ["batch"])
@@ -462,7 +463,7 @@ def _pool(graph, state, pooling):
 
 
 def _add_guesses(graph, config, state, mask_id, num_tokens, top_k):
-  """Adds the guesses for each [MASK]; see `signatures.MaskFiller`."""
+  """Adds the guesses for each [MASK]; see `signatures.MaskGraph`."""
   ranks, places = _find_masks(graph, mask_id)
   is_found = graph.cast(ranks, bool)
   positions = graph.add("Where", is_found, places, graph.constant(-1))

@@ -1,17 +1,17 @@
-"""What an exported model does: texts in, answers out, all of it in the graph.
+"""Models as TensorFlow graphs that take texts, for TensorFlow Serving.
 
-A head has `serve`, from strings to answers, `compute`, from ids to numbers, and
-`pack`, from strings to ids; `make_functions` makes the signatures of a
-SavedModel of them. Shapes: B texts, S tokens, L labels, W words, E entities, N
-windows of texts, H hidden, M masks. What rows have different numbers of is
-padded.
+A graph has `serve`, from strings to answers, `compute`, from ids to numbers,
+and `pack`, from strings to ids; `make_functions` makes the signatures of a
+SavedModel of them. predict.py uses the numbers alone: its answers, which are
+the same, are made by `serving.answers`. Shapes: B texts, S tokens, L labels, W
+words, E entities, N windows of texts, C spans, H hidden, M masks. Ragged
+outputs are padded.
 """
 
 import abc
 from collections.abc import Callable
 from collections.abc import Sequence
 import copy
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -23,12 +23,11 @@ Tensors = dict[str, tf.Tensor]
 MASK = "[MASK]"
 _IDS = ("input_ids", "input_mask", "segment_ids")
 _NEW_LINE = "\n"
-_NOWHERE = -1  # The place of an answer that there is none of.
-_CERTAIN_ODDS = 1e6  # Of no answer where nothing can be one; see squad_answers.
-_IMPOSSIBLE = -1e30  # A score below that of all that is possible.
+NOWHERE = -1  # The place where there is no answer.
+IMPOSSIBLE = -1e30  # A score below that of all that is possible.
 
 
-class Head(abc.ABC):
+class TextGraph(abc.ABC):
   """A model and its tokenizer; see the classes below.
 
   Args:
@@ -81,33 +80,31 @@ class Head(abc.ABC):
     """Puts what `compute` returns into words."""
     return outputs
 
-  def attend(self, layer, head, *texts) -> Tensors:
+  def attend(
+    self, input_ids, input_mask, segment_ids, layer, head
+  ) -> tf.Tensor:
     """Returns the attention of one head of a layer.
 
     Args:
+      input_ids, input_mask, segment_ids: int32 [B, S].
       layer, head: int32 [], from 0.
-      *texts: as for `serve`.
 
     Returns:
-      tokens, string [B, S], "" for padding; attention, float32 [B, S, S], of
-      each token to all others.
+      float32 [B, S, S], of each token to all others.
     """
-    packed = self.pack(*texts)
-    probs = self.bert(*packed[:3], return_attention_probs=True).attention_probs
+    probs = self.bert(
+      input_ids, input_mask, segment_ids, return_attention_probs=True
+    ).attention_probs
     one_head = tf.stack([tf.gather(p, head, axis=1) for p in probs])
-    tokens = tf.gather(self.tokenizer.tokens, packed.input_ids)
-    return {
-      "tokens": tf.where(packed.input_mask > 0, tokens, ""),
-      "attention": tf.gather(one_head, layer),
-    }
+    return tf.gather(one_head, layer)
 
 
-class Classifier(Head):
+class ClassifierGraph(TextGraph):
   """Labels and probabilities of texts or pairs; "" as text_pair is none.
 
   Args:
     model: a `heads.ClassifierModel`.
-    tokenizer, max_seq_length: see `Head`.
+    tokenizer, max_seq_length: see `TextGraph`.
     problem: single_label, multi_label or regression.
     labels: their names; none for regression.
     thresholds: of a multi_label problem: the probability from which on a label
@@ -149,12 +146,12 @@ class Classifier(Head):
     return {**outputs, "label": tf.gather(self._labels, best)}
 
 
-class Vectors(Head):
+class VectorsGraph(TextGraph):
   """One vector for each text or pair, [B, H].
 
   Args:
     model: a `modeling.BertModel`.
-    tokenizer, max_seq_length: see `Head`.
+    tokenizer, max_seq_length: see `TextGraph`.
     layer: 0 is the lowest, -1 the highest.
     pooling: cls, mean or max; see extract_features.py.
   """
@@ -181,7 +178,7 @@ class Vectors(Head):
     return total / tf.cast(tf.reduce_sum(input_mask, 1), state.dtype)[:, None]
 
 
-class Chooser(Head):
+class ChoiceGraph(TextGraph):
   """Probabilities of choices after contexts, as in run_multiple_choice.py.
 
   `choices` are lines, those of each text; blank ones do not count. `question`
@@ -189,7 +186,7 @@ class Chooser(Head):
 
   Args:
     model: a `heads.ClassifierModel` of one label.
-    tokenizer, max_seq_length: see `Head`.
+    tokenizer, max_seq_length: see `TextGraph`.
   """
 
   inputs = ("context", "question", "choices")
@@ -231,7 +228,7 @@ class Chooser(Head):
     """
     packed, lines = self._pack(context, question, choices)
     logits = lines.with_values(self.compute(*packed[:3])["logits"])
-    logits, texts = logits.to_tensor(_IMPOSSIBLE), lines.to_tensor()
+    logits, texts = logits.to_tensor(IMPOSSIBLE), lines.to_tensor()
     is_choice = texts != ""  # [B, C]
     shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
     best = tf.argmax(shares, -1, tf.int32)
@@ -241,18 +238,18 @@ class Chooser(Head):
       "choices": texts,
       "probabilities": shares,
       "choice": choice,
-      "predicted": tf.where(choice != "", best, _NOWHERE),
+      "predicted": tf.where(choice != "", best, NOWHERE),
       "truncated": was_cut,
     }
 
 
-class MaskFiller(Head):
+class MaskGraph(TextGraph):
   """The likeliest tokens for each [MASK] of a text.
 
   Args:
     model: a `heads.PretrainingModel`.
     tokenizer: keeps [MASK] whole.
-    max_seq_length: see `Head`.
+    max_seq_length: see `TextGraph`.
     top_k: K, tokens for each mask.
   """
 
@@ -272,7 +269,7 @@ class MaskFiller(Head):
     mask = self.tokenizer.vocab[MASK]
     places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
     masks = tf.ragged.boolean_mask(places, input_ids == mask)
-    positions = masks.to_tensor(default_value=_NOWHERE)  # [B, M]
+    positions = masks.to_tensor(default_value=NOWHERE)  # [B, M]
     logits = self.model(
       input_ids, input_mask, segment_ids, tf.maximum(positions, 0)
     ).masked_lm_logits[:, :, : len(self.tokenizer.tokens)]
@@ -280,7 +277,7 @@ class MaskFiller(Head):
     return {"positions": positions, "ids": ids, "probabilities": best}
 
   def answer(self, outputs):
-    is_mask = outputs["positions"][:, :, None] != _NOWHERE
+    is_mask = outputs["positions"][:, :, None] != NOWHERE
     tokens = tf.gather(self.tokenizer.tokens, outputs["ids"])
     return {
       "tokens": tf.where(is_mask, tokens, ""),
@@ -288,12 +285,12 @@ class MaskFiller(Head):
     }
 
 
-class Tagger(Head):
+class TaggerGraph(TextGraph):
   """Labels of words, and the entities that they mark.
 
   Args:
     model: a `heads.TaggerModel` or `heads.FeatureTaggerModel`.
-    tokenizer, max_seq_length: see `Head`.
+    tokenizer, max_seq_length: see `TextGraph`.
     labels: O, B-LOC and so on; any names if they mark no entities.
     marks_entities: whether they do.
   """
@@ -440,228 +437,48 @@ def _cumsum(ragged):
 
 def _pad(outputs):
   """Makes ragged tensors dense: "", 0.0, and -1 as a place."""
-  padding = {tf.string: "", tf.int32: _NOWHERE, tf.float32: 0.0}
+  padding = {tf.string: "", tf.int32: NOWHERE, tf.float32: 0.0}
   return {
     name: value.to_tensor(padding[value.dtype])
     for name, value in outputs.items()
   }
 
 
-class AnswerSettings(NamedTuple):
-  """How to find answers; the flags of run_squad.py."""
-
-  max_query_length: int = 64
-  doc_stride: int = 128
-  n_best_size: int = 20
-  max_answer_length: int = 30
-  version_2_with_negative: bool = False
-  null_score_diff_threshold: float = 0.0
-
-
-class Answerer(Head):
-  """Answers to questions: parts of contexts of any length.
-
-  The best span is that of `squad_answers`, if padding does not compete.
-
-  Args:
-    model: a `heads.SpanModel`.
-    tokenizer, max_seq_length: see `Head`.
-    settings: how to choose.
-  """
-
-  inputs = ("question", "context")
-
-  def __init__(
-    self, model, tokenizer, max_seq_length: int, settings: AnswerSettings
-  ):
-    super().__init__(model, tokenizer, max_seq_length)
-    self._settings = settings
-
-  def pack(self, question, context):
-    ids = self.tokenizer.encode(question)[:, : self._settings.max_query_length]
-    return tf_tokenization.pack(
-      ids, self._encode(context), *self._special, self.max_seq_length
-    )
-
-  def compute(self, input_ids, input_mask, segment_ids):
-    return self.model(input_ids, input_mask, segment_ids)._asdict()
-
-  def serve(self, question, context):
-    """Answers questions.
-
-    Returns:
-      answer, string, "" for none; start and end, int32, the characters of the
-      context that it is, -1 for none; score, the sum of its logits, and
-      probability, among all spans that were compared; no_answer_odds, if there
-      may be none; all [B].
-    """
-    settings = self._settings
-    tokens = self.tokenizer.encode_with_places(context)
-    windows = tf_tokenization.windows(
-      self._encode(question),
-      tokens.ids,
-      *self._special,
-      self.max_seq_length,
-      settings.max_query_length,
-      settings.doc_stride,
-    )
-    logits = self.compute(*windows.packed[:3])
-    best = self._choose(logits, windows, tokens)
-    is_found = has_span = best.score > _IMPOSSIBLE / 2
-    outputs, log_total = {"score": best.score}, best.log_total
-    if settings.version_2_with_negative:
-      null = logits["start_logits"][:, 0] + logits["end_logits"][:, 0]
-      null = tf.math.segment_min(null, windows.rows)
-      outputs["no_answer_odds"] = odds = tf.where(
-        is_found, null - best.score, _CERTAIN_ODDS
-      )
-      is_found &= odds <= settings.null_score_diff_threshold
-      log_total = tf.reduce_logsumexp(tf.stack([log_total, null]), 0)
-      outputs["score"] = tf.where(is_found, best.score, null)
-    is_known = has_span | settings.version_2_with_negative
-    outputs["score"] = tf.where(is_known, outputs["score"], 0.0)
-    outputs["probability"] = tf.where(
-      is_known, tf.exp(outputs["score"] - log_total), 0.0
-    )
-    outputs |= self._cut_out(context, tokens, best, is_found)
-    was_cut = tf.math.segment_max(
-      tf.cast(windows.packed.was_cut, tf.int32), windows.rows
-    )
-    return {**outputs, "truncated": was_cut > 0}
-
-  def _cut_out(self, context, tokens, best, is_found):
-    """Finds the text of spans of tokens, [B]."""
-    places = []
-    for part, index in ((tokens.starts, best.start), (tokens.ends, best.end)):
-      # One more, so that there is something to gather in an empty text.
-      values = tf.concat([part.values, [0]], 0)
-      row = tf.cast(part.row_starts(), tf.int32)
-      place = tf.gather(values, tf.where(is_found, row + index, 0))
-      places.append(tf.where(is_found, place, 0))
-    start, end = places
-    text = self.tokenizer.decode(context)
-    return {
-      "answer": tf.strings.substr(text, start, end - start, "UTF8_CHAR"),
-      "start": tf.where(is_found, start, _NOWHERE),
-      "end": tf.where(is_found, end, _NOWHERE),
-    }
-
-  def _choose(self, logits, windows, tokens) -> "_Spans":
-    """Chooses the best span of each text among those of its windows."""
-    settings, rows = self._settings, windows.rows
-    is_token = windows.packed.input_mask > 0  # [N, S]
-    most = tf.minimum(settings.n_best_size, tf.shape(is_token)[1])
-    shift = (windows.starts - windows.offsets)[:, None]
-    found = []
-    for name in ("start_logits", "end_logits"):
-      values, places = tf.math.top_k(
-        tf.where(is_token, logits[name], _IMPOSSIBLE), most
-      )
-      inside = places - windows.offsets[:, None]
-      is_inside = (inside >= 0) & (inside < windows.sizes[:, None])
-      found.append((values, places + shift, is_inside))
-    (starts, first, is_start), (ends, last, is_end) = found  # [N, K]
-    is_start &= _has_most_context(windows, tokens.ids, first)
-    size = last[:, None, :] - first[:, :, None] + 1  # [N, K, K]
-    is_span = is_start[:, :, None] & is_end[:, None, :]
-    is_span &= (size > 0) & (size <= settings.max_answer_length)
-    scores = starts[:, :, None] + ends[:, None, :]
-    scores = tf.where(is_span, scores, _IMPOSSIBLE)
-    flat = tf.reshape(scores, [tf.shape(scores)[0], most * most])
-    of_window = tf.reduce_max(flat, 1)
-    score = tf.math.segment_max(of_window, rows)  # [B]
-    exponents = tf.exp(flat - tf.gather(score, rows)[:, None])
-    exponents = tf.where(flat > _IMPOSSIBLE / 2, exponents, 0.0)
-    total = tf.math.segment_sum(tf.reduce_sum(exponents, 1), rows)
-    # The first of the best windows, and in it the first of the best spans.
-    is_best = of_window == tf.gather(score, rows)
-    numbers = tf.where(is_best, tf.range(tf.size(rows)), tf.size(rows))
-    window = tf.math.segment_min(numbers, rows)
-    span = tf.argmax(tf.gather(flat, window), 1, tf.int32)
-    return _Spans(
-      tf.gather(tf.gather(first, window), span // most, batch_dims=1),
-      tf.gather(tf.gather(last, window), span % most, batch_dims=1),
-      score,
-      score + tf.math.log(total),
-    )
-
-
-class _Spans(NamedTuple):
-  """The best span of each text, all [B]."""
-
-  start: tf.Tensor  # int32, tokens of the text, both included.
-  end: tf.Tensor
-  score: tf.Tensor  # float32
-  log_total: tf.Tensor  # The logarithm of the sum of all spans' exponentials.
-
-
-def _has_most_context(windows, ids, positions):
-  """Tells whether no other window shows more around tokens, bool [N, K].
-
-  See `squad_features.is_max_context`.
-
-  Args:
-    windows: `tf_tokenization.Windows`.
-    ids: of the texts, [B, (T)].
-    positions: tokens of the windows' texts, int32 [N, K].
-  """
-  places = tf.ragged.range(windows.sizes)  # [N, (size)]
-  numbers = tf.cast(places.value_rowids(), tf.int32)
-  sizes = tf.gather(windows.sizes, numbers)
-  around = tf.minimum(places.values, sizes - 1 - places.values)
-  around = tf.cast(around, tf.float64) + 0.01 * tf.cast(sizes, tf.float64)
-  # Tokens are numbered through all texts.
-  first = tf.gather(tf.cast(ids.row_starts(), tf.int32), windows.rows)
-  token = places.values + tf.gather(first + windows.starts, numbers)
-  count = tf.size(ids.values)
-  most = tf.math.unsorted_segment_max(around, token, count)
-  is_most = around == tf.gather(most, token)
-  owner = tf.math.unsorted_segment_min(
-    tf.where(is_most, numbers, tf.size(windows.rows)), token, count
-  )
-  owner = tf.concat([owner, [_NOWHERE]], 0)
-  asked = tf.clip_by_value(positions + first[:, None], 0, count)
-  return tf.gather(owner, asked) == tf.range(tf.size(windows.rows))[:, None]
-
-
-def make_functions(head: Head) -> dict[str, Callable]:
+def make_functions(graph: TextGraph) -> dict[str, Callable]:
   """Makes the functions that a SavedModel is to have.
 
   Returns:
     serving_default: from strings to answers; ids: from input_ids, input_mask
-    and segment_ids, int32 [B, S]; attention: from strings, layer and head.
+    and segment_ids, int32 [B, S]; attention: from these, layer and head.
   """
-
-  def strings():
-    return [tf.TensorSpec([None], tf.string, name) for name in head.inputs]
-
-  number = [tf.TensorSpec([], tf.int32, name) for name in ("layer", "head")]
+  strings = [tf.TensorSpec([None], tf.string, name) for name in graph.inputs]
+  numbers = [tf.TensorSpec([], tf.int32, name) for name in ("layer", "head")]
   ids = [tf.TensorSpec([None, None], tf.int32, name) for name in _IDS]
   # Traced once for both signatures: half the graph, and half the time to load.
-  shared = copy.copy(head)
-  shared.compute = tf.function(head.compute, input_signature=ids)
+  shared = copy.copy(graph)
+  shared.compute = tf.function(graph.compute, input_signature=ids)
   return {
     name: tf.function(function, input_signature=spec)
     for name, function, spec in (
-      ("serving_default", lambda *texts: shared.serve(*texts), strings()),
+      ("serving_default", lambda *texts: shared.serve(*texts), strings),
       ("ids", lambda *ids: shared.compute(*ids), ids),
       (
         "attention",
-        lambda layer, number, *texts: head.attend(layer, number, *texts),
-        number + strings(),
+        lambda *tensors: {"attention": graph.attend(*tensors)},
+        ids + numbers,
       ),
     )
   }
 
 
-def save(head: Head, folder: str) -> None:
+def save(graph: TextGraph, folder: str) -> None:
   """Writes a SavedModel with the signatures of `make_functions`."""
   module = tf.Module()
   # Their own variables: Keras's objects are of no use without Keras.
-  module.weights = [variable.value for variable in head.model.variables]
+  module.weights = [variable.value for variable in graph.model.variables]
   tf.saved_model.save(
     module,
     folder,
-    signatures=make_functions(head),
+    signatures=make_functions(graph),
     options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
   )

@@ -12,39 +12,30 @@ from data import files
 from data import label_files
 import heads
 import modeling
-from tasks import classification
+from serving import export_facts
 from tasks import classification_results
 from training import loop
 from training import model_selection
 from weights import checkpoints
 
-QUESTION_ANSWERING = "question_answering"
-TAGGING = "tagging"
-MULTIPLE_CHOICE = "multiple_choice"
-FEATURES = "features"
-FILL_MASK = "fill_mask"
-KINDS = (
-  *classification.PROBLEMS,
-  QUESTION_ANSWERING,
-  TAGGING,
-  MULTIPLE_CHOICE,
-)
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
+_PREDICTION_FILE = "prediction.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
   """A model with its weights and what they were trained for."""
 
-  kind: str  # One of KINDS, FEATURES or FILL_MASK.
+  kind: str  # See `export_facts`.
   config: modeling.BertConfig
   model: keras.layers.Layer
   do_lower_case: bool
   labels: tuple[str, ...] = ()
   thresholds: tuple[float, ...] = ()  # Of a multi_label problem.
-  marks_entities: bool = False  # Of tagging.
-  # The odds above which there is no answer, if they were found out.
-  null_score_diff_threshold: float | None = None
+  has_text_pair: bool = True  # Of a classifier: that it learned from pairs.
+  # What its predictions depend on: max_seq_length, and the settings of the kind
+  # in `export_facts.SETTINGS`. What is missing has a default.
+  prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: str = ""  # Where they are from.
 
@@ -78,7 +69,11 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   settings = read_json(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
-  if kind not in KINDS:
+  trained = {*export_facts.SETTINGS} - {
+    export_facts.FEATURES,
+    export_facts.FILL_MASK,
+  }
+  if kind not in trained:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"--model_dir={folder}: {found}; expected the --output_dir of "
@@ -92,6 +87,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   config = modeling.BertConfig.from_json_file(
     os.path.join(folder, "bert_config.json")
   )
+  prediction = _read_prediction(folder, kind, settings)
   labels = _read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
   variables = loop.model_variables(model)
@@ -101,7 +97,6 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     step = checkpoints.restore(folder, variables)
   if step is None:
     raise ValueError(f"--model_dir={folder}: no checkpoint there")
-  found = read_json(os.path.join(folder, "null_score_diff_threshold.json"))
   return TrainedModel(
     kind,
     config,
@@ -109,15 +104,41 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     settings["do_lower_case"],
     labels,
     _read_thresholds(folder, kind, labels),
-    settings.get("label_scheme", "none") != "none",
-    found.get("eval_best_f1_threshold"),
+    prediction.pop("has_text_pair", True),
+    prediction,
     settings,
     f"{folder}, {'best' if is_best else 'newest'} weights, step {step}",
   )
 
 
+def _read_prediction(folder, kind, settings):
+  """Returns what the predictions of the run depended on, in all its files."""
+  path = os.path.join(folder, _PREDICTION_FILE)
+  prediction = read_json(path)
+  prediction |= {
+    name: settings[name]
+    for name in export_facts.SETTINGS[kind]
+    if name in settings
+  }
+  if kind == export_facts.QUESTION_ANSWERING:
+    tuned = os.path.join(folder, "null_score_diff_threshold.json")
+    found = read_json(tuned).get("eval_best_f1_threshold")
+    if found is not None:
+      prediction["null_score_diff_threshold"] = found
+  names = ["max_seq_length", *export_facts.SETTINGS[kind]]
+  missing = [name for name in names if name not in prediction]
+  if missing:
+    raise ValueError(
+      f"{path} lacks {', '.join(missing)}: it is of a version that did not "
+      "record all that predictions depend on; add them, with the values of the "
+      "flags of the training, as in "
+      '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
+    )
+  return prediction
+
+
 def _read_labels(folder, kind):
-  if kind in ("regression", QUESTION_ANSWERING, MULTIPLE_CHOICE):
+  if kind in ("regression", "question_answering", "multiple_choice"):
     return ()
   return tuple(label_files.read(os.path.join(folder, "labels.txt")))
 
@@ -131,9 +152,9 @@ def _read_thresholds(folder, kind, labels):
 
 
 def _make_model(kind, config, labels, settings):
-  if kind == QUESTION_ANSWERING:
+  if kind == export_facts.QUESTION_ANSWERING:
     return heads.SpanModel(config)
-  if kind != TAGGING:
+  if kind != export_facts.TAGGING:
     return heads.ClassifierModel(config, max(1, len(labels)))
   if not settings.get("feature_based"):
     return heads.TaggerModel(config, len(labels))
@@ -164,13 +185,16 @@ def load_pretrained(
   prefix = checkpoints.find_checkpoint(path)
   has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
   if kind is None:
-    kind = FILL_MASK if has_head else FEATURES
-  if kind == FILL_MASK and not has_head:
+    kind = export_facts.FEATURES
+    if has_head:
+      kind = export_facts.FILL_MASK
+  if kind == export_facts.FILL_MASK and not has_head:
     raise ValueError(
       f"--init_checkpoint={path} has no masked-LM head: give one that was "
       "pre-trained and not fine-tuned since"
     )
-  make = heads.PretrainingModel if kind == FILL_MASK else modeling.BertModel
+  is_masked = kind == export_facts.FILL_MASK
+  make = heads.PretrainingModel if is_masked else modeling.BertModel
   model = make(config)
   checkpoints.load(
     prefix,

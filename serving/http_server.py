@@ -1,15 +1,17 @@
 """Serves an exported model over HTTP: a page for people, JSON for programs.
 
-Each connection has a thread; one more thread answers, in batches of what has
-come in by then. Nothing but Python's own library is used.
+waitress reads and writes: bounded threads, and a strict parser. One thread
+answers, in batches of the requests that have come in by then.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent import futures
 import http
-import http.server
+import ipaddress
 import json
+import logging
 import os
 import queue
 import signal
@@ -18,16 +20,27 @@ import sys
 import threading
 import time
 from typing import Any, NamedTuple
+import urllib.parse
 
 from serving import exported_model
 
+try:
+  import waitress
+  from waitress import channel
+  from waitress import parser
+  from waitress import utilities
+except ImportError:
+  raise ImportError(
+    "--serve needs waitress: pip install -r requirements/serving.txt"
+  ) from None
+
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
+_THREADS = 64  # Requests that are answered at once; more wait for a thread.
+_MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
 _IDLE_SECONDS = 60  # After which a silent connection is closed.
 _ANSWER_SECONDS = 120  # Nobody waits longer.
-_DRAIN_SECONDS = 10  # For those under way when the server is to end.
 _MOST_WAITING = 4096  # Requests, over all connections.
-_BLOCK = 1 << 16
 # So much of a body that is too large is read, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
 
@@ -36,16 +49,35 @@ class Limits(NamedTuple):
   """What a server takes at once."""
 
   body_bytes: int  # Of one HTTP request.
-  batch_bytes: int  # Of the text of one batch.
+  batch_tokens: int  # Of one batch.
   wait_seconds: float  # How long a batch waits for more requests.
 
 
+class Address(NamedTuple):
+  """Where a server is."""
+
+  host: str
+  port: int  # 0 for any that is free.
+  names: Sequence[str] = ()  # Other names of the host.
+
+
+class _Attention(NamedTuple):
+  """A request for the attention of a head."""
+
+  request: exported_model.Request
+  layer: Any
+  head: Any
+
+
 class Batcher:
-  """Answers the requests of many threads in one, in batches.
+  """Answers the requests of many threads in one thread, in batches.
 
   Args:
     model: answers.
     limits: of a batch.
+
+  Attributes:
+    sizes: how often a batch had so many requests.
   """
 
   def __init__(self, model: exported_model.ExportedModel, limits: Limits):
@@ -55,9 +87,9 @@ class Batcher:
     threading.Thread(target=self._run, daemon=True).start()
 
   def answer(
-    self, requests: Sequence[exported_model.Request]
+    self, requests: Sequence[exported_model.Request | _Attention]
   ) -> list[exported_model.Answer]:
-    """Waits for the answers to requests that `ExportedModel.check` returned.
+    """Waits for the answers to requests.
 
     Raises:
       queue.Full: too many are waiting already.
@@ -78,35 +110,52 @@ class Batcher:
     while True:
       batch = self._collect()
       batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
-      if not batch:
-        continue
-      self.sizes[len(batch)] += 1
-      requests = [request for request, _ in batch]
-      try:
-        answers = self._model.answer_many(requests, self._limits.batch_bytes)
-      except Exception as error:  # It is for those who wait to hear of it.
-        for _, result in batch:
-          result.set_exception(error)
-        continue
-      for (_, result), answer in zip(batch, answers, strict=True):
-        result.set_result(answer)
+      self.sizes[len(batch)] += bool(batch)
+      plain = [pair for pair in batch if not isinstance(pair[0], _Attention)]
+      if plain:
+        self._finish(plain, self._answer)
+      for pair in batch:
+        if isinstance(pair[0], _Attention):
+          self._finish([pair], self._attend)
+
+  def _answer(self, requests):
+    return self._model.answer(requests, self._limits.batch_tokens)
+
+  def _attend(self, requests):
+    return [self._model.attend(*request) for request in requests]
+
+  def _finish(self, batch, compute):
+    try:
+      answers = compute([request for request, _ in batch])
+    except Exception as error:  # It is for those who wait to hear of it.
+      for _, result in batch:
+        result.set_exception(error)
+      return
+    for (_, result), answer in zip(batch, answers, strict=True):
+      result.set_result(answer)
 
   def _collect(self):
     """Waits for a request, and a little longer for others."""
     batch = [self._waiting.get()]
     deadline = time.monotonic() + self._limits.wait_seconds
-    size = 0
-    while size < self._limits.batch_bytes and len(batch) < _MOST_REQUESTS:
+    tokens = _count_tokens(batch[0][0])
+    while tokens < self._limits.batch_tokens and len(batch) < _MOST_REQUESTS:
       try:
         left = max(0.0, deadline - time.monotonic())
         batch.append(self._waiting.get(timeout=left))
       except queue.Empty:
         break
-      size += sum(map(len, batch[-1][0].values()))
+      tokens += _count_tokens(batch[-1][0])
     return batch
 
 
-class _BadRequestError(Exception):
+def _count_tokens(request) -> int:
+  if isinstance(request, _Attention):
+    request = request.request
+  return sum(len(row.input_ids) for row in request.rows)
+
+
+class _RefusedError(Exception):
   """What a client is told, with a status."""
 
   def __init__(self, status: http.HTTPStatus, message: str):
@@ -114,241 +163,225 @@ class _BadRequestError(Exception):
     self.status = status
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-  """Answers one connection."""
+class Application:
+  """The page, and what is behind it, as WSGI: requests in, answers out.
 
-  protocol_version = "HTTP/1.1"
-  server_version, sys_version = "bert", ""
-  timeout = _IDLE_SECONDS
-  # An answer's head and body go out in one packet.
-  wbufsize = -1
-  disable_nagle_algorithm = True
-  server: "Server"
+  Args:
+    model: answers.
+    limits: of requests.
+    names: of the host; requests for another one are refused.
+  """
 
-  def do_GET(self):  # noqa: N802  Named by http.server.
-    pages = {
-      "/": lambda: self._send(self.server.page, "text/html; charset=utf-8"),
-      "/model": lambda: self._send_json(self.server.describe()),
-      "/health": lambda: self._send_json({"status": "ok"}),
+  def __init__(
+    self,
+    model: exported_model.ExportedModel,
+    limits: Limits,
+    names: Sequence[str],
+  ):
+    self._model, self._names = model, {name.lower() for name in names}
+    self._batcher = Batcher(model, limits)
+    with open(_PAGE, "rb") as file:
+      self._page = file.read()
+    self._actions: dict[str, dict[str, Callable]] = {
+      "GET": {
+        "/": lambda environ: self._page,
+        "/model": lambda environ: self._describe(),
+        "/health": lambda environ: {"status": "ok"},
+      },
+      "POST": {"/predict": self._predict, "/attention": self._attend},
     }
-    self._answer(pages)
 
-  def do_POST(self):  # noqa: N802
-    self._answer({"/predict": self._predict, "/attention": self._attend})
+  def __call__(self, environ, start_response) -> list[bytes]:
+    status, content = self._respond(environ)
+    kind = "text/html; charset=utf-8"
+    if not isinstance(content, bytes):
+      content = json.dumps(content, ensure_ascii=False).encode()
+      kind = "application/json"
+    headers = [
+      ("Content-Type", kind),
+      ("Content-Length", str(len(content))),
+      ("X-Content-Type-Options", "nosniff"),
+    ]
+    start_response(f"{status.value} {status.phrase}", headers)
+    return [content]
 
-  def _answer(self, actions):
-    with self.server.busy():
-      try:
-        action = actions.get(self.path.partition("?")[0])
-        if action is None:
-          raise _BadRequestError(
-            http.HTTPStatus.NOT_FOUND,
-            f"nothing here; {self.command} knows {', '.join(actions)}",
-          )
-        action()
-      except _BadRequestError as error:
-        self._fail(error.status, str(error))
-      except ValueError as error:
-        self._fail(http.HTTPStatus.BAD_REQUEST, str(error))
-      except queue.Full:
-        self._fail(
-          http.HTTPStatus.SERVICE_UNAVAILABLE, "too many requests are waiting"
-        )
-      except (ConnectionError, TimeoutError):
-        self.close_connection = True
-      except Exception as error:
-        print(f"error: {self.path}: {error!r}", file=sys.stderr)
-        self._fail(http.HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
+  def _respond(self, environ):
+    try:
+      self._check_sender(environ)
+      return http.HTTPStatus.OK, self._act(environ)
+    except _RefusedError as error:
+      return error.status, {"error": str(error)}
+    except ValueError as error:
+      return http.HTTPStatus.BAD_REQUEST, {"error": str(error)}
+    except queue.Full:
+      message = "too many requests are waiting"
+      return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
+    except Exception as error:
+      print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)
+      message = "internal error"
+      return http.HTTPStatus.INTERNAL_SERVER_ERROR, {"error": message}
 
-  def _predict(self):
-    content = self._read_json()
-    model = self.server.model
-    many = isinstance(content, dict) and "inputs" in content
-    if not many:
-      (answer,) = self.server.batcher.answer([model.check(content)])
-      self._send_json(answer)
-      return
+  def _check_sender(self, environ):
+    """Refuses what the pages of other sites make a browser ask.
+
+    A page elsewhere sends its Origin. After DNS rebinding its Origin is the
+    Host, too, but that is a name which is not ours.
+    """
+    host = environ.get("HTTP_HOST", "")
+    if not self._is_ours(host):
+      raise _RefusedError(
+        http.HTTPStatus.FORBIDDEN,
+        f"Host {host!r:.80} is not this server; see --allowed_hosts",
+      )
+    origin = environ.get("HTTP_ORIGIN", host)
+    if origin not in (host, f"http://{host}", f"https://{host}"):
+      raise _RefusedError(
+        http.HTTPStatus.FORBIDDEN, f"Origin {origin!r:.80} is another site"
+      )
+
+  def _is_ours(self, host):
+    try:
+      name = urllib.parse.urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+      return False
+    if name.rstrip(".") in self._names:
+      return True
+    try:
+      ipaddress.ip_address(name)  # An address cannot be rebound.
+    except ValueError:
+      return False
+    return True
+
+  def _act(self, environ):
+    actions = self._actions.get(environ["REQUEST_METHOD"], {})
+    action = actions.get(environ["PATH_INFO"])
+    if action is None:
+      known = f"; {environ['REQUEST_METHOD']} knows {', '.join(actions)}"
+      raise _RefusedError(
+        http.HTTPStatus.NOT_FOUND, "nothing here" + known * bool(actions)
+      )
+    return action(environ)
+
+  def _describe(self) -> dict[str, Any]:
+    """Returns what the page has to know of the model."""
+    names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
+    facts = {name: getattr(self._model.facts, name) for name in names}
+    inputs = [input._asdict() for input in self._model.inputs]
+    return {**facts, "inputs": inputs}
+
+  def _predict(self, environ):
+    content, encode = _read_json(environ), self._model.encode
+    if not (isinstance(content, dict) and "inputs" in content):
+      (answer,) = self._batcher.answer([encode(content)])
+      return answer
     rows = content["inputs"]
     if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
       raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
     requests = []
     for number, row in enumerate(rows):
       try:
-        requests.append(model.check(row))
+        requests.append(encode(row))
       except ValueError as error:
         raise ValueError(f"inputs[{number}]: {error}") from None
-    self._send_json({"outputs": self.server.batcher.answer(requests)})
+    return {"outputs": self._batcher.answer(requests)}
 
-  def _attend(self):
-    content, model = self._read_json(), self.server.model
-    request = model.check(content)
-    answer = model.attend(request, content.get("layer"), content.get("head"))
-    self._send_json(answer)
-
-  def _read_json(self) -> Any:
-    body = self._read_body()
-    try:
-      return json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError as error:
-      raise ValueError(
-        f"the body is not UTF-8 at byte offset {error.start}"
-      ) from None
-    except (ValueError, RecursionError) as error:
-      raise ValueError(f"the body is not JSON: {error}") from None
-
-  def _read_body(self) -> bytes:
-    text = self.headers.get("Content-Length", "")
-    if not text.isdecimal() or self.headers.get("Transfer-Encoding"):
-      self.close_connection = True
-      raise _BadRequestError(
-        http.HTTPStatus.LENGTH_REQUIRED, "Content-Length is needed"
-      )
-    length, most = int(text), self.server.limits.body_bytes
-    if length > most:
-      self.close_connection = True
-      self._discard(length)
-      raise _BadRequestError(
-        http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"the body has {length} bytes, at most {most} are taken",
-      )
-    body = self.rfile.read(length)
-    if len(body) < length:
-      raise ConnectionError("the client is gone")
-    return body
-
-  def _discard(self, length):
-    # One who is still sending would not see the answer.
-    left = min(length, _MOST_DISCARDED)
-    while left > 0:
-      block = self.rfile.read(min(left, _BLOCK))
-      if not block:
-        break
-      left -= len(block)
-
-  def _send_json(self, content, status=http.HTTPStatus.OK):
-    text = json.dumps(content, ensure_ascii=False)
-    self._send(text.encode(), "application/json", status)
-
-  def _send(self, body: bytes, kind: str, status=http.HTTPStatus.OK):
-    self.send_response(status)
-    self.send_header("Content-Type", kind)
-    self.send_header("Content-Length", str(len(body)))
-    self.send_header("X-Content-Type-Options", "nosniff")
-    if self.close_connection:
-      self.send_header("Connection", "close")
-    self.end_headers()
-    self.wfile.write(body)
-    self.wfile.flush()
-
-  def _fail(self, status, message):
-    try:
-      self._send_json({"error": message}, status)
-    except (ConnectionError, TimeoutError):
-      self.close_connection = True
-
-  def log_message(self, format, *args):
-    """Prints nothing: a line for each request would be most of the work."""
+  def _attend(self, environ):
+    content = _read_json(environ)
+    request = self._model.encode(content)
+    (answer,) = self._batcher.answer(
+      [_Attention(request, content.get("layer"), content.get("head"))]
+    )
+    return answer
 
 
-class Server(http.server.ThreadingHTTPServer):
-  """The page, and what is behind it; docs/serving.md lists the addresses.
-
-  Args:
-    model: answers.
-    address: host and port, 0 for any that is free.
-    limits: of requests.
-
-  Attributes:
-    batcher: asks the model.
-  """
-
-  daemon_threads = True
-  request_queue_size = 1024  # Connections that wait to be accepted.
-
-  def __init__(
-    self,
-    model: exported_model.ExportedModel,
-    address: tuple[str, int],
-    limits: Limits,
-  ):
-    super().__init__(address, _Handler)
-    self.model, self.limits = model, limits
-    self.batcher = Batcher(model, limits)
-    with open(_PAGE, "rb") as file:
-      self.page = file.read()
-    self._busy, self._changed = 0, threading.Condition()
-
-  def server_bind(self) -> None:
-    """Binds the socket; the base class would ask for the host's name first."""
-    self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    self.socket.bind(self.server_address)
-    self.server_address = self.socket.getsockname()
-    self.server_name, self.server_port = self.server_address[:2]
-
-  def describe(self) -> dict[str, Any]:
-    """Returns what the page has to know of the model."""
-    names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
-    facts = {name: self.model.facts[name] for name in names}
-    inputs = [input._asdict() for input in self.model.inputs]
-    return {**facts, "inputs": inputs}
-
-  def busy(self) -> "_Busy":
-    """Counts, in a with statement, a request that is under way."""
-    return _Busy(self)
-
-  def change_busy(self, by: int) -> None:
-    """Counts a request that begins or ends."""
-    with self._changed:
-      self._busy += by
-      self._changed.notify_all()
-
-  def drain(self) -> None:
-    """Waits for requests that are under way."""
-    with self._changed:
-      self._changed.wait_for(lambda: not self._busy, _DRAIN_SECONDS)
-
-  def handle_error(self, request, client_address) -> None:
-    """Passes over clients that are gone; anything else is printed."""
-    if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
-      super().handle_error(request, client_address)
+def _read_json(environ) -> Any:
+  body = environ["wsgi.input"].read()
+  try:
+    return json.loads(body.decode("utf-8"))
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f"the body is not UTF-8 at byte offset {error.start}"
+    ) from None
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"the body is not JSON: {error}") from None
 
 
-class _Busy:
-  """See `Server.busy`."""
+class _Parser(parser.HTTPRequestParser):
+  """waitress's, but for two lengths at once, and for too large bodies."""
 
-  def __init__(self, server: Server):
-    self._server = server
+  _left = 0  # Bytes of a body that is refused.
 
-  def __enter__(self):
-    self._server.change_busy(1)
+  def parse_header(self, header_plus):
+    super().parse_header(header_plus)
+    # One of two programs in a row may believe the other length.
+    if self.chunked and "CONTENT_LENGTH" in self.headers:
+      raise parser.ParsingError("both Transfer-Encoding and Content-Length")
 
-  def __exit__(self, *_):
-    self._server.change_busy(-1)
+  def received(self, data):
+    if self._left:
+      used = min(len(data), self._left)
+      self._left -= used
+      self.completed = not self._left
+      return used
+    used = super().received(data)
+    too_large = isinstance(self.error, utilities.RequestEntityTooLarge)
+    if too_large and not self.chunked:
+      # A client that is still sending would not see the answer.
+      self._left = min(self.content_length, _MOST_DISCARDED)
+      self.completed = False
+    return used
+
+
+class _Channel(channel.HTTPChannel):
+  """A connection."""
+
+  parser_class = _Parser
 
 
 def serve(
-  model: exported_model.ExportedModel, host: str, port: int, limits: Limits
+  model: exported_model.ExportedModel, address: Address, limits: Limits
 ) -> int:
   """Serves a model until SIGTERM or SIGINT; returns the exit status.
 
   Raises:
     ValueError: the address cannot be used.
   """
+  host, port, names = address
+  family = socket.AF_INET6 if ":" in host else socket.AF_INET
+  listener = socket.socket(family, socket.SOCK_STREAM)
   try:
-    server = Server(model, (host, port), limits)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
   except (OSError, OverflowError) as error:
     raise ValueError(f"--host={host} --port={port}: {error}") from None
+  names = [host, "localhost", socket.gethostname(), *names]
+  server = _make_server(Application(model, limits, names), listener, limits)
 
   def stop(*_):
-    # From another thread: shutdown waits for the loop that this interrupts.
-    threading.Thread(target=server.shutdown).start()
+    raise SystemExit
 
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, stop)
-  model.answer([dict.fromkeys([i.name for i in model.inputs], "a")])
-  print(f"http://{host}:{server.server_port}/", flush=True)
-  with server:
-    server.serve_forever(poll_interval=0.1)
-    server.drain()
+  shown = f"[{host}]" if ":" in host else host
+  print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
+  server.run()  # Answers those under way after SystemExit, then returns.
   print("stopped", file=sys.stderr)
   return 0
+
+
+def _make_server(application: Application, listener, limits: Limits):
+  # Warnings of many requests at once.
+  logging.getLogger("waitress").setLevel(logging.ERROR)
+  server = waitress.create_server(
+    application,
+    sockets=[listener],
+    threads=_THREADS,
+    connection_limit=_MOST_CONNECTIONS,
+    backlog=_MOST_CONNECTIONS,
+    channel_timeout=_IDLE_SECONDS,
+    max_request_body_size=limits.body_bytes + 1,  # It refuses this size.
+    ident="bert",
+    asyncore_use_poll=True,  # select() ends at 1024 files.
+  )
+  server.channel_class = _Channel
+  return server

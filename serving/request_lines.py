@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import zlib
 
 from data import files
-from serving import exported_model
+from serving import answers
 
 FORMATS = ("lines", "tsv", "jsonl")
 
@@ -21,7 +21,7 @@ FORMATS = ("lines", "tsv", "jsonl")
 class Line(NamedTuple):
   """A line of the input."""
 
-  request: exported_model.Request | None  # None if there is an error.
+  request: answers.Encoded | None  # None if there is an error.
   shown: dict[str, Any]  # What its answer begins with.
   error: str = ""
 
@@ -30,30 +30,31 @@ def read(
   texts: Sequence[str] | None,
   path: str,
   format: str,
-  model: exported_model.ExportedModel,
+  kind: answers.Kind,
 ) -> Iterator[Line]:
   """Yields the lines of a file as they come.
 
   Args:
     texts: the lines, instead of those of a file.
     path: of the file; it may end in .gz or .xz, or be - for the standard input.
-    format: one of FORMATS, or auto.
-    model: what is to answer.
+    format: one of FORMATS, or auto: by the file's name, else TSV for a model
+      that takes several texts.
+    kind: what the model does.
 
   Raises:
     OSError, ValueError: the file cannot be read.
   """
   if format == "auto":
-    format = _guess_format(path, model)
+    format = _guess_format(path, kind)
   parse = {"lines": _parse_line, "tsv": _parse_columns, "jsonl": _parse_json}
   for index, line in enumerate(_raw_lines(texts, path)):
     shown = {"index": index}
     try:
       text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-      request = parse[format](text, model)
-      if "id" in request and format == "jsonl":
-        shown["id"] = request["id"]
-      yield Line(model.check(request), shown)
+      request = parse[format](text, kind.inputs)
+      if format == "jsonl" and isinstance(request, dict) and "id" in request:
+        shown["id"] = _check_id(request["id"])
+      yield Line(kind.encode(request), shown)
     except UnicodeDecodeError as error:
       message = f"not UTF-8 at byte offset {error.start}"
       yield Line(None, shown, f"line {index + 1}: {message}")
@@ -61,14 +62,13 @@ def read(
       yield Line(None, shown, f"line {index + 1}: {error}")
 
 
-def _guess_format(path: str, model: exported_model.ExportedModel) -> str:
+def _guess_format(path: str, kind: answers.Kind) -> str:
   for ending in (".gz", ".xz"):
     path = path.removesuffix(ending)
   for format in ("tsv", "jsonl"):
     if path.endswith(f".{format}"):
       return format
-  needed = sum(required for _, required in model.inputs)
-  return "tsv" if needed > 1 else "lines"
+  return "tsv" if len(kind.inputs) > 1 else "lines"
 
 
 def _raw_lines(texts, path) -> Iterator[bytes]:
@@ -85,14 +85,14 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
     raise ValueError(f"{path}: damaged compressed file ({error})") from None
 
 
-def _parse_line(text, model):
-  return {model.inputs[0].name: text}
+def _parse_line(text, inputs):
+  return {inputs[0].name: text}
 
 
-def _parse_columns(text, model):
-  cells, names = text.split("\t"), [name for name, _ in model.inputs]
+def _parse_columns(text, inputs):
+  cells, names = text.split("\t"), [name for name, _ in inputs]
   last = len(names) - 1
-  if names[last] == exported_model.CHOICES and len(cells) > last:
+  if names[last] == answers.CHOICES and len(cells) > last:
     cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
     raise ValueError(
@@ -101,16 +101,16 @@ def _parse_columns(text, model):
   return dict(zip(names, cells, strict=False))
 
 
-def _parse_json(text, model):
+def _parse_json(text, inputs):
   try:
-    request = json.loads(text)
+    return json.loads(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"not JSON: {error}") from None
-  checked = model.check(request)
-  if "id" in request:
-    checked["id"] = request["id"]
-    try:
-      json.dumps(checked["id"], ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:
-      raise ValueError(f"id cannot be written: {error}") from None
-  return checked
+
+
+def _check_id(id_: Any) -> Any:
+  try:
+    json.dumps(id_, ensure_ascii=False, allow_nan=False).encode()
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"id cannot be written: {error}") from None
+  return id_

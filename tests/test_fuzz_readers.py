@@ -15,13 +15,13 @@ from data import json_items
 from data import label_files
 from data import tables
 import fuzzing
-from serving import exported_model
 from serving import request_lines
 from tasks import classification
 from tasks import glue
 from tasks import multiple_choice
 from tasks import squad
 from tasks import tagging
+import tiny_export
 
 pytestmark = pytest.mark.fuzz
 
@@ -181,6 +181,10 @@ def test_what_is_mutated_is_valid(folder, name):
   assert read(str(path))
 
 
+def read_requests(kind, format="auto"):
+  return lambda path: list(request_lines.read(None, path, format, kind))
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 @given(data=st.data())
 def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
@@ -191,7 +195,8 @@ def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
   path = folder / f"rows.tsv.{ending}"
   path.write_bytes(data.draw(fuzzing.mutated(packed) | fuzzing.any_bytes()))
   fuzzing.check_writable(fuzzing.value_or_error(rows, path))
-  fuzzing.value_or_error(read_requests, path)
+  kind = tiny_export.make_kind(folder, ["text"])
+  fuzzing.value_or_error(read_requests(kind), path)
 
 
 # Values of every kind in every place.
@@ -281,19 +286,6 @@ def test_a_column_that_is_added_is_read_again(folder, content):
 # Requests.
 
 
-class Model(exported_model.ExportedModel):
-  """One that only says what it takes."""
-
-  def __init__(self, *names):
-    self.inputs = tuple(
-      exported_model.Input(name, name != "text_pair") for name in names
-    )
-
-
-def read_requests(path, format="auto", names=("text",)):
-  return list(request_lines.read(None, path, format, Model(*names)))
-
-
 @pytest.mark.parametrize("names", [("text",), ("text", "text_pair")])
 @pytest.mark.parametrize("format", request_lines.FORMATS)
 @given(data=st.data())
@@ -310,8 +302,8 @@ def test_any_request_is_answered(folder, format, names, data):
   )
   path = folder / "requests.txt"
   path.write_bytes(content)
-  read = functools.partial(read_requests, format=format, names=names)
-  lines = fuzzing.value_or_error(read, path)
+  kind = tiny_export.make_kind(folder, names)
+  lines = fuzzing.value_or_error(read_requests(kind, format), path)
   assert (
     len(lines) == len(content.splitlines(keepends=True)) or b"\r" in content
   )

@@ -11,11 +11,28 @@ from data import files
 import heads
 import modeling
 import paths
+from serving import answers
+from serving import export_facts
 import tiny_classification
 from training import loop
 from weights import checkpoints
 
 LABELS = ["neg", "pos"]
+
+
+# What a run of a kind writes into prediction.json, with every other default.
+PREDICTION = {
+  "question_answering": {
+    "doc_stride": 4,
+    "max_query_length": 4,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "version_2_with_negative": False,
+    "null_score_diff_threshold": 0.0,
+    "padding_competes": True,
+  },
+  "single_label": {"doc_stride": None, "window_pooling": "mean"},
+}
 
 
 def write_trained(
@@ -42,10 +59,37 @@ def write_trained(
     "vocab_file_sha256": files.hash_file(str(folder / "vocab.txt")),
     **settings,
   }
+  prediction = {
+    "max_seq_length": tiny_classification.SEQUENCE,
+    **PREDICTION.get(problem, {}),
+  }
+  (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
   checkpoints.save(str(folder), 7, loop.model_variables(model), keep=1)
   return model
+
+
+def make_kind(folder, inputs):
+  """Makes what encodes the texts of a classifier, without a model."""
+  tiny_classification.write_model(folder)
+  facts = export_facts.Facts(
+    version=export_facts.VERSION,
+    kind="single_label",
+    format="saved_model",
+    inputs=tuple(inputs),
+    labels=tuple(LABELS),
+    thresholds=(),
+    max_seq_length=tiny_classification.SEQUENCE,
+    do_lower_case=True,
+    num_layers=2,
+    num_heads=2,
+    settings=PREDICTION["single_label"],
+    weights="",
+    training={},
+    versions={},
+  )
+  return answers.Classification(facts, str(folder / "vocab.txt"))
 
 
 def run(program, stdin=b"", **flags):

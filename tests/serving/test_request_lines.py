@@ -4,35 +4,33 @@ import json
 
 import pytest
 
-from serving import exported_model
 from serving import request_lines
+import tiny_export
 
 
-class Model(exported_model.ExportedModel):
-  """One that only says what it takes."""
-
-  inputs = (exported_model.Input("text", True),)
-
-  def __init__(self):
-    """Loads nothing."""
+@pytest.fixture(scope="module")
+def kind(tmp_path_factory):
+  return tiny_export.make_kind(tmp_path_factory.mktemp("kind"), ["text"])
 
 
-def read(path, format="auto"):
-  return list(request_lines.read(None, str(path), format, Model()))
+def read(path, kind, format="auto"):
+  return list(request_lines.read(None, str(path), format, kind))
 
 
-def test_an_id_comes_back(tmp_path):
+def test_an_id_comes_back(tmp_path, kind):
   path = tmp_path / "requests.jsonl"
   path.write_text('{"id": [1, "\u00e9"], "text": "a"}\n')
-  (line,) = read(path)
-  assert line == ({"text": "a"}, {"index": 0, "id": [1, "\u00e9"]}, "")
+  (line,) = read(path, kind)
+  (row,) = line.request.rows
+  assert row.input_ids == [2, 17, 3]
+  assert line[1:] == ({"index": 0, "id": [1, "\u00e9"]}, "")
 
 
 @pytest.mark.parametrize("id_", ["\ud800", float("nan"), [float("inf")]])
-def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_):
+def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, kind):
   path = tmp_path / "requests.jsonl"
   path.write_text(json.dumps({"id": id_, "text": "a"}))
-  (line,) = read(path)
+  (line,) = read(path, kind)
   assert line.error.startswith("line 1: id cannot be written: ")
   assert (line.request, line.shown) == (None, {"index": 0})
 
@@ -41,9 +39,26 @@ def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_):
   ("name", "content"),
   [("a.txt.gz", b"plain"), ("a.txt.gz", b"\x1f\x8b"), ("a.txt.xz", b"plain")],
 )
-def test_a_damaged_compressed_file_is_named(tmp_path, name, content):
+def test_a_damaged_compressed_file_is_named(tmp_path, name, content, kind):
   path = tmp_path / name
   path.write_bytes(content)
   with pytest.raises(ValueError) as caught:
-    read(path)
+    read(path, kind)
   assert str(caught.value).startswith(f"{path}: damaged compressed file (")
+
+
+def test_pairs_are_columns_wherever_they_come_from(tmp_path):
+  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  path = tmp_path / "pairs.txt"
+  path.write_text("the film\tbad\nthe film bad\n")
+  for texts, source in ((None, path), (["the film\tbad", "the film bad"], "")):
+    lines = list(request_lines.read(texts, str(source), "auto", kind))
+    ids = [line.request.rows[0].input_ids for line in lines]
+    assert ids == [[2, 11, 12, 3, 8, 3], [2, 11, 12, 8, 3]]
+
+
+def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, kind):
+  path = tmp_path / "texts.txt"
+  path.write_text("the film\tbad\n")
+  (line,) = read(path, kind)
+  assert line.request.rows[0].input_ids == [2, 11, 12, 8, 3]

@@ -1,0 +1,412 @@
+"""From texts to a model's inputs, and from its outputs to answers.
+
+A `Kind` is what a model does. It encodes and answers as the program that
+trained the model: the windows, probabilities, thresholds, spans and entities
+are made by the code of the tasks. Nothing here knows which engine computes the
+outputs, and nothing loads TensorFlow.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from serving import export_facts
+from tasks import classification
+from tasks import classification_results
+from tasks import metrics
+from tasks import multiple_choice
+from tasks import squad
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import tagging
+import tokenization
+
+MASK = "[MASK]"
+# The name of an input of lines, which may also be given as a list.
+CHOICES = "choices"
+_NEVER = -1e9  # Far below any logit.
+
+Answer = dict[str, Any]
+Outputs = dict[str, np.ndarray]  # Of one input of the model.
+
+
+class Input(NamedTuple):
+  """A text that a model takes."""
+
+  name: str
+  required: bool
+
+
+class Encoded(NamedTuple):
+  """A request as inputs of the model."""
+
+  rows: list[tokenization.PackedIds]  # Not padded; one or more, or none.
+  was_cut: bool  # Tokens of a text are in none of them.
+  source: Any  # What else its answer is made from.
+
+
+class Kind(abc.ABC):
+  """What a model does; see the classes below.
+
+  Args:
+    facts: of the export.
+    vocab_file: of the model.
+
+  Attributes:
+    inputs: the texts of a request.
+    pads_fully: whether padding changes answers, so that all inputs have to be
+      padded to max_seq_length as they were in training.
+  """
+
+  pads_fully = False
+
+  def __init__(self, facts: export_facts.Facts, vocab_file: str):
+    self._facts = facts
+    never_split = [MASK] if facts.kind == export_facts.FILL_MASK else []
+    self._tokenizer = tokenization.FullTokenizer(
+      vocab_file, facts.do_lower_case, never_split
+    )
+    self._special = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    is_choice = facts.kind == export_facts.MULTIPLE_CHOICE
+    optional = "question" if is_choice else "text_pair"
+    self.inputs = tuple(Input(n, n != optional) for n in facts.inputs)
+
+  def encode(self, request: Any) -> Encoded:
+    """Encodes a request.
+
+    Args:
+      request: texts by the names of `inputs`; optional ones may be missing.
+
+    Raises:
+      ValueError: it is not an object of strings, lacks one, or has an empty one
+        that cannot be answered.
+    """
+    names = ", ".join(
+      f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
+    )
+    if not isinstance(request, dict):
+      raise ValueError(f"expected a JSON object with {names}")
+    texts = {}
+    for name, required in self.inputs:
+      value = request.get(name)
+      if value is None and not required:
+        value = ""
+      if name == CHOICES and isinstance(value, list):
+        texts[name] = _check_choices(value)
+        continue
+      if not isinstance(value, str):
+        found = "nothing" if value is None else type(value).__name__
+        raise ValueError(
+          f"{name} is {found}, expected a string; the model takes {names}"
+        )
+      _check_unicode(name, value)
+      if name == CHOICES:
+        value = _check_choices(filter(str.strip, value.split("\n")))
+      texts[name] = value
+    return self._encode(texts)
+
+  @abc.abstractmethod
+  def _encode(self, texts: dict[str, Any]) -> Encoded:
+    """Encodes texts; see `encode`."""
+
+  def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Returns the answer to a request, ready to be JSON.
+
+    Args:
+      encoded: from `encode`.
+      outputs: of the model for each of its rows; what there is of each token
+        goes on over padding.
+    """
+    answer = self._answer(encoded, outputs)
+    return answer | {"truncated": encoded.was_cut}
+
+  @abc.abstractmethod
+  def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Returns all but `truncated`; see `answer`."""
+
+  def tokens(self, row: tokenization.PackedIds) -> list[str]:
+    """Returns the tokens of an input."""
+    return self._tokenizer.convert_ids_to_tokens(row.input_ids)
+
+  def _pack(self, ids_a, ids_b=()):
+    cls_id, sep_id = self._special
+    return tokenization.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
+
+  def _encode_pair(self, texts, doc_stride=None):
+    """Encodes a text or a pair as run_classifier.py does."""
+    text_pair = texts.get("text_pair") or None
+    example = classification.Example(
+      "", texts["text"], text_pair, None, "", None
+    )
+    features = list(
+      classification.make_features(
+        [example],
+        self._tokenizer,
+        lambda example: 0,
+        self._facts.max_seq_length,
+        doc_stride,
+      )
+    )
+    rows = [_row(f.input_ids, f.segment_ids) for f in features]
+    return Encoded(rows, features[0].was_cut, None)
+
+
+def _check_unicode(name: str, text: str) -> None:
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    raise ValueError(f"{name} is not UTF-8: it has a surrogate") from None
+
+
+def _check_choices(values) -> tuple[str, ...]:
+  """Returns choices without the spaces around them.
+
+  Raises:
+    ValueError: they are not strings with text, or fewer than two.
+  """
+  choices = list(values)
+  for number, choice in enumerate(choices):
+    if not isinstance(choice, str):
+      raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
+    _check_unicode(CHOICES, choice)
+    if not choice.strip():  # Left out, it would change the others' numbers.
+      raise ValueError(f"{CHOICES}: number {number} is empty")
+  if len(choices) < 2:
+    raise ValueError(f"{CHOICES}: found {len(choices)}, expected two or more")
+  return tuple(choice.strip() for choice in choices)
+
+
+def _row(input_ids, segment_ids) -> tokenization.PackedIds:
+  return tokenization.PackedIds(input_ids, [1] * len(input_ids), segment_ids)
+
+
+class Classification(Kind):
+  """Labels, or a number, of texts or pairs. Outputs: `logits` or `value`."""
+
+  def _encode(self, texts):
+    return self._encode_pair(texts, self._facts.settings["doc_stride"])
+
+  def _answer(self, encoded, outputs):
+    facts = self._facts
+    if facts.kind == "regression":
+      logits = np.array([[output["value"]] for output in outputs])
+    else:
+      logits = np.stack([output["logits"] for output in outputs])
+    examples = np.zeros(len(logits), int)
+    found = classification_results.answer(
+      classification_results.pool_windows(
+        logits, examples, facts.settings["window_pooling"]
+      ),
+      facts.kind,
+      facts.labels,
+      np.array(facts.thresholds) if facts.thresholds else None,
+    )
+    (prediction,), (scores,) = found.predictions, found.scores.tolist()
+    if facts.kind == "regression":
+      return {"value": float(prediction)}
+    probabilities = dict(zip(facts.labels, scores, strict=True))
+    if facts.kind == "single_label":
+      label = facts.labels[prediction]
+      return {"label": label, "probabilities": probabilities}
+    chosen = zip(facts.labels, prediction, strict=True)
+    labels = [label for label, is_chosen in chosen if is_chosen]
+    return {"labels": labels, "probabilities": probabilities}
+
+
+class Features(Kind):
+  """One vector of a text or a pair. Outputs: `vectors`."""
+
+  def _encode(self, texts):
+    return self._encode_pair(texts)
+
+  def _answer(self, encoded, outputs):
+    return {"vector": outputs[0]["vectors"].tolist()}
+
+
+class FillMask(Kind):
+  """The likeliest tokens for each [MASK].
+
+  Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
+  """
+
+  def _encode(self, texts):
+    ids = self._tokenizer.encode(texts["text"])
+    room = self._facts.max_seq_length - 2
+    return Encoded([self._pack(ids[:room])], len(ids) > room, None)
+
+  def _answer(self, encoded, outputs):
+    (output,) = outputs
+    is_mask = output["positions"] >= 0
+    guesses = zip(
+      output["ids"][is_mask].tolist(),
+      output["probabilities"][is_mask].tolist(),
+      strict=True,
+    )
+    return {
+      "masks": [
+        [
+          {"token": token, "probability": probability}
+          for token, probability in zip(
+            self._tokenizer.convert_ids_to_tokens(ids), shares, strict=True
+          )
+        ]
+        for ids, shares in guesses
+      ]
+    }
+
+
+class MultipleChoice(Kind):
+  """Probabilities of choices. Outputs: `logits`, one number a choice."""
+
+  def _encode(self, texts):
+    context, question = texts["context"].strip(), texts["question"].strip()
+    choices = texts[CHOICES]
+    if not context and not question:
+      raise ValueError("neither a context nor a question")
+    example = multiple_choice.Example("", context, question, choices, None, "")
+    (feature,) = multiple_choice.make_features(
+      [example], self._tokenizer, self._facts.max_seq_length
+    )
+    rows = list(map(_row, feature.input_ids, feature.segment_ids))
+    return Encoded(rows, feature.was_cut, choices)
+
+  def _answer(self, encoded, outputs):
+    logits = np.array([[output["logits"] for output in outputs]])
+    shares = multiple_choice.probabilities(logits, np.ones_like(logits))[0]
+    predicted = int(shares.argmax())
+    return {
+      "predicted": predicted,
+      "choice": encoded.source[predicted],
+      "probabilities": shares.tolist(),
+    }
+
+
+class Tagging(Kind):
+  """Labels of words and the entities that they mark. Outputs: `logits`."""
+
+  def _encode(self, texts):
+    text = texts["text"]
+    places = tuple(tagging.split_text(text))
+    words = tuple(text[start:end] for start, end in places)
+    sentence = tagging.Sentence(words, None, 0, "", 1, text, places)
+    facts = self._facts
+    features = tagging.make_features(
+      [sentence], self._tokenizer, facts.labels, facts.max_seq_length
+    )
+    rows, masks = [], []
+    for feature in features:
+      rows.append(_row(feature.input_ids, [0] * len(feature.input_ids)))
+      masks.append(np.array(feature.label_mask) > 0)
+    return Encoded(rows, False, (sentence, masks))
+
+  def _answer(self, encoded, outputs):
+    sentence, masks = encoded.source
+    of_words = [np.zeros([0, len(self._facts.labels)])] + [
+      output["logits"][: len(mask)][mask]
+      for output, mask in zip(outputs, masks, strict=True)
+    ]
+    shares = classification_results.probabilities(
+      np.concatenate(of_words), "single_label"
+    )
+    numbers, certainty = shares.argmax(-1), shares.max(-1)
+    labels = [self._facts.labels[number] for number in numbers]
+    answer = {
+      "words": [
+        {
+          "word": word,
+          "label": label,
+          "start": start,
+          "end": end,
+          "probability": float(share),
+        }
+        for word, label, (start, end), share in zip(
+          sentence.words, labels, sentence.offsets, certainty, strict=True
+        )
+      ]
+    }
+    if self._facts.settings["label_scheme"] == tagging.NO_SCHEME:
+      return answer
+    entities = []
+    for entity in metrics.find_entities(labels):
+      start = sentence.offsets[entity.start][0]
+      end = sentence.offsets[entity.end - 1][1]
+      of_entity = certainty[entity.start : entity.end]
+      entities.append(
+        {
+          "text": sentence.text[start:end],
+          "type": entity.type,
+          "start": start,
+          "end": end,
+          "probability": float(of_entity.mean()),
+        }
+      )
+    return answer | {"entities": entities}
+
+
+class QuestionAnswering(Kind):
+  """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
+
+  def __init__(self, facts: export_facts.Facts, vocab_file: str):
+    super().__init__(facts, vocab_file)
+    settings = facts.settings
+    self.pads_fully = settings["padding_competes"]
+    shape = squad_features.Settings(
+      vocab_file,
+      facts.do_lower_case,
+      facts.max_seq_length,
+      settings["doc_stride"],
+      settings["max_query_length"],
+      settings["version_2_with_negative"],
+    )
+    shape.check()
+    self._maker = squad_features.FeatureMaker(shape, is_training=False)
+    self._find = squad_answers.Answerer(
+      squad_answers.Settings(
+        settings["n_best_size"],
+        settings["max_answer_length"],
+        settings["version_2_with_negative"],
+        facts.do_lower_case,
+      ),
+      self._maker.tokens,
+    )
+
+  def _encode(self, texts):
+    question = squad.Question("", texts["question"], None, "request")
+    paragraph = squad.Paragraph(texts["context"], (question,))
+    document = self._maker.document(paragraph)
+    query, windows = self._maker.windows(document, question)
+    rows = [
+      self._pack(query, document.ids[start : start + length])
+      for start, length in windows
+    ]
+    was_cut = len(self._maker.encode(question.text)) > len(query)
+    return Encoded(rows, was_cut, (question, document, len(query), windows))
+
+  def _answer(self, encoded, outputs):
+    question, document, query_length, windows = encoded.source
+    shape = [2, len(windows), self._facts.max_seq_length]
+    logits = np.full(shape, _NEVER, np.float32)
+    for index, (row, output) in enumerate(
+      zip(encoded.rows, outputs, strict=True)
+    ):
+      end = None if self.pads_fully else len(row.input_ids)
+      for part, name in enumerate(("start_logits", "end_logits")):
+        values = output[name][:end]
+        logits[part, index, : len(values)] = values
+    found = self._find(document, query_length, windows, *logits)
+    chosen = found.decide(self._facts.settings["null_score_diff_threshold"])
+    answer = squad_answers.describe(question, found, chosen)
+    del answer["id"], answer["question"]
+    return answer
+
+
+KINDS: dict[str, type[Kind]] = {
+  **dict.fromkeys(classification.PROBLEMS, Classification),
+  export_facts.QUESTION_ANSWERING: QuestionAnswering,
+  export_facts.TAGGING: Tagging,
+  export_facts.MULTIPLE_CHOICE: MultipleChoice,
+  export_facts.FEATURES: Features,
+  export_facts.FILL_MASK: FillMask,
+}

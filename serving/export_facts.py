@@ -1,0 +1,131 @@
+"""What an export says of itself, in export.json: how its answers are made."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+import typing
+from typing import Any
+
+FILE = "export.json"
+# Changed whenever exports of before cannot be answered with any more.
+VERSION = 2
+
+QUESTION_ANSWERING = "question_answering"
+TAGGING = "tagging"
+MULTIPLE_CHOICE = "multiple_choice"
+FEATURES = "features"
+FILL_MASK = "fill_mask"
+_CLASSIFICATION = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
+_NUMBER = (int, float)
+# By the kind of a model what its answers depend on besides weights, labels and
+# max_seq_length, and of which types that is.
+SETTINGS: dict[str, dict[str, tuple[type, ...]]] = {
+  "single_label": _CLASSIFICATION,
+  "multi_label": _CLASSIFICATION,
+  "regression": _CLASSIFICATION,
+  QUESTION_ANSWERING: {
+    "doc_stride": (int,),
+    "max_query_length": (int,),
+    "n_best_size": (int,),
+    "max_answer_length": (int,),
+    "version_2_with_negative": (bool,),
+    "null_score_diff_threshold": _NUMBER,
+    "padding_competes": (bool,),
+  },
+  TAGGING: {"label_scheme": (str,)},
+  MULTIPLE_CHOICE: {},
+  FEATURES: {"layer": (int,), "pooling": (str,)},
+  FILL_MASK: {"top_k": (int,)},
+}
+_LABELLED = ("single_label", "multi_label", TAGGING)
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+  """The content of export.json."""
+
+  version: int  # VERSION of the program that wrote it.
+  kind: str  # A key of SETTINGS.
+  format: str  # saved_model, litert or onnx.
+  inputs: tuple[str, ...]  # The names of the texts that it takes.
+  labels: tuple[str, ...]
+  thresholds: tuple[float, ...]  # For each label of multi_label.
+  max_seq_length: int
+  do_lower_case: bool
+  num_layers: int
+  num_heads: int
+  settings: Mapping[str, Any]  # Those of SETTINGS.
+  weights: str  # Where they are from.
+  training: Mapping[str, Any]  # The settings of the training.
+  versions: Mapping[str, str]  # Of the packages that it was written with.
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      _check(field.name, getattr(self, field.name), (_class_of(field),))
+    if self.kind not in SETTINGS:
+      raise ValueError(f"kind is {self.kind!r}, expected one of {[*SETTINGS]}")
+    for name in ("inputs", "labels"):
+      for value in getattr(self, name):
+        _check(f"one of {name}", value, (str,))
+    for value in self.thresholds:
+      _check("one of thresholds", value, _NUMBER)
+    if not self.labels and self.kind in _LABELLED:
+      raise ValueError("labels are missing")
+    if self.kind == "multi_label" and len(self.thresholds) != len(self.labels):
+      raise ValueError(
+        f"{len(self.thresholds)} thresholds for {len(self.labels)} labels"
+      )
+    for name, types in SETTINGS[self.kind].items():
+      if name not in self.settings:
+        raise ValueError(f"settings lack {name}")
+      _check(name, self.settings[name], types)
+
+
+def read(folder: str) -> Facts:
+  """Reads what an export says of itself.
+
+  Raises:
+    ValueError: the folder is not an export, or one of another version.
+  """
+  path = os.path.join(folder, FILE)
+  try:
+    with open(path, encoding="utf-8") as file:
+      content = json.load(file)
+  except (OSError, ValueError, RecursionError):
+    raise ValueError(
+      f"{folder}: no readable {FILE} there; expected the --export_dir of "
+      "export_saved_model.py"
+    ) from None
+  if not isinstance(content, dict):
+    raise ValueError(f"{path}: expected a JSON object; export the model again")
+  if content.get("version") != VERSION:
+    raise ValueError(
+      f"{path}: version {content.get('version')!r}, expected {VERSION}: it is "
+      "of another version of export_saved_model.py; export the model again"
+    )
+  try:
+    values = {}
+    for field in dataclasses.fields(Facts):
+      value = content[field.name]
+      is_tuple = _class_of(field) is tuple and isinstance(value, list)
+      values[field.name] = tuple(value) if is_tuple else value
+    return Facts(**values)
+  except KeyError as error:
+    raise ValueError(
+      f"{path}: no {error.args[0]!r} there; export the model again"
+    ) from None
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}; export the model again") from None
+
+
+def _class_of(field: dataclasses.Field) -> type:
+  origin = typing.get_origin(field.type) or field.type
+  return dict if origin is Mapping else origin
+
+
+def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
+  # Not isinstance: a bool would pass for a number.
+  if type(value) not in types:
+    names = " or ".join(t.__name__ for t in types)
+    raise ValueError(f"{name} is {value!r:.80}, expected {names}")

@@ -1,0 +1,55 @@
+"""Computes the outputs of a SavedModel, from the ids of tokens."""
+
+import numpy as np
+import tensorflow as tf
+
+from serving import signature_loader
+
+_IDS = ("input_ids", "input_mask", "segment_ids")
+
+
+class Engine:
+  """A model in a folder that `export_saved_model.py` wrote.
+
+  Args:
+    folder: the --export_dir.
+
+  Raises:
+    ValueError: there is no model in it that can be read.
+  """
+
+  def __init__(self, folder: str):
+    tf.get_logger().setLevel("ERROR")
+    try:
+      self._signatures = signature_loader.Signatures(folder)
+      one = tf.constant([[1, 1]])
+      self._signatures.prepare("ids", **dict.fromkeys(_IDS, one))
+    except (tf.errors.OpError, OSError, KeyError, ValueError) as error:
+      message = getattr(error, "message", str(error))
+      raise ValueError(f"{folder}: not a readable export: {message}") from None
+
+  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes the outputs of a batch.
+
+    Args:
+      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
+
+    Returns:
+      What `serving.answers` reads, by name, a row for each of the batch.
+    """
+    return self._call("ids", ids)
+
+  def attend(self, *ids: np.ndarray, layer: int, head: int) -> np.ndarray:
+    """Computes the attention of a head, float32 [B, S, S].
+
+    Args:
+      *ids: see `run`.
+      layer, head: from 0.
+    """
+    numbers = {"layer": tf.constant(layer), "head": tf.constant(head)}
+    return self._call("attention", ids, **numbers)["attention"]
+
+  def _call(self, name, ids, **others):
+    tensors = dict(zip(_IDS, map(tf.constant, ids), strict=True))
+    outputs = self._signatures(name, **tensors, **others)
+    return {key: value.numpy() for key, value in outputs.items()}

@@ -1,0 +1,230 @@
+"""What hostile and unlucky clients send, over raw sockets."""
+
+import json
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+from serving import http_server
+import tiny_export
+
+pytest.importorskip("waitress")
+LIMITS = http_server.Limits(
+  body_bytes=100_000, batch_tokens=1000, wait_seconds=0.003
+)
+
+
+class Echo:
+  """Encodes as a real model, and answers with the number of tokens."""
+
+  def __init__(self, kind):
+    self.kind, self.inputs, self.facts = kind, kind.inputs, kind._facts
+    self.encode, self.threads, self.calls = kind.encode, set(), []
+
+  def answer(self, requests, most_tokens):
+    self.threads.add(threading.get_ident())
+    self.calls.append(len(requests))
+    return [{"tokens": len(r.rows[0].input_ids)} for r in requests]
+
+  def attend(self, request, layer, head):
+    self.threads.add(threading.get_ident())
+    return {"attention": "x" * (1_000_000 if layer == "large" else 1)}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("model")
+  return Echo(tiny_export.make_kind(folder, ["text"]))
+
+
+@pytest.fixture(scope="module")
+def port(model):
+  listener = socket.create_server(("127.0.0.1", 0))
+  application = http_server.Application(model, LIMITS, ["localhost", "Here"])
+  server = http_server._make_server(application, listener, LIMITS)
+  threading.Thread(target=server.run, daemon=True).start()
+  return listener.getsockname()[1]
+
+
+def request(path="/predict", body=b'{"text": "the film"}', *lines, host="here"):
+  head = [f"POST {path} HTTP/1.1", f"Host: {host}", *lines]
+  if not any("ength" in line or "coding" in line for line in lines):
+    head.append(f"Content-Length: {len(body)}")
+  return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def exchange(port, *parts):
+  """Sends bytes; returns all that comes until nothing more does."""
+  with socket.create_connection(("127.0.0.1", port), 30) as client:
+    for part in parts:
+      client.sendall(part)
+    client.shutdown(socket.SHUT_WR)
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def statuses(answer):
+  return list(map(int, re.findall(rb"HTTP/1\.[01] (\d{3}) ", answer)))
+
+
+def test_one_request_after_the_other(port):
+  answer = exchange(port, request(), request(body=b'{"text": "film"}'))
+  assert statuses(answer) == [200, 200]
+  assert answer.endswith(b'{"tokens": 3}') and b'{"tokens": 4}' in answer
+
+
+@pytest.mark.parametrize("path", ["/unknown", "/health", "/"])
+def test_a_body_for_an_unknown_address_is_not_the_next_request(
+  port, model, path
+):
+  before = len(model.calls)
+  hidden = request(body=b'{"text": "smuggled"}')
+  answer = exchange(port, request(path, hidden))
+  assert statuses(answer) == [404]
+  assert len(model.calls) == before
+
+
+@pytest.mark.parametrize(
+  "lines",
+  [
+    ("Content-Length: 20", "Content-Length: 0"),
+    ("Content-Length: 20", "Content-Length: 20"),
+    ("Content-Length: 0, 20",),
+    ("Content-Length: +20",),
+    ("Content-Length: -1",),
+    ("Transfer-Encoding: chunked", "Content-Length: 20"),
+    ("Content-Length: 0", "Transfer-Encoding: chunked"),
+    ("Content-Length : 20",),
+  ],
+)
+def test_two_or_strange_lengths_are_refused(port, model, lines):
+  before = len(model.calls)
+  answer = exchange(port, request("/predict", b'{"text": "the film"}', *lines))
+  assert statuses(answer) == [400]
+  assert len(model.calls) == before
+
+
+def test_other_encodings_are_refused_and_chunks_taken(port):
+  body = b'14\r\n{"text": "the film"}\r\n0\r\n\r\n'
+  answer = exchange(
+    port, request("/predict", body, "Transfer-Encoding: chunked")
+  )
+  assert answer.endswith(b'{"tokens": 4}')
+  answer = exchange(port, request("/predict", body, "Transfer-Encoding: gzip"))
+  assert statuses(answer) == [501]
+  answer = exchange(
+    port, request("/predict", b"zz\r\n", "Transfer-Encoding: chunked")
+  )
+  assert statuses(answer) == [400]
+
+
+@pytest.mark.parametrize(
+  ("host", "status"),
+  [
+    ("here", 200),
+    ("LOCALHOST:99", 200),
+    ("192.0.2.7:80", 200),
+    ("[::1]:80", 200),
+    ("evil.example", 403),
+    ("here.evil.example", 403),
+    ("evil.example:here", 403),
+    ("[", 403),
+    ("", 403),
+  ],
+)
+def test_names_of_other_hosts_are_refused(port, host, status):
+  assert statuses(exchange(port, request(host=host))) == [status]
+
+
+@pytest.mark.parametrize(
+  ("origin", "status"),
+  [
+    ("http://here", 200),
+    ("https://here", 200),
+    ("http://here:81", 403),
+    ("http://evil.example", 403),
+    ("null", 403),
+  ],
+)
+@pytest.mark.parametrize("path", ["/predict", "/attention"])
+def test_pages_of_other_sites_are_refused(port, model, path, origin, status):
+  before = len(model.calls)
+  body = b'{"text": "a", "layer": 0, "head": 0}'
+  answer = exchange(port, request(path, body, f"Origin: {origin}"))
+  assert statuses(answer) == [status]
+  if status == 403:
+    assert len(model.calls) == before
+
+
+def test_a_large_body_is_refused_in_words(port):
+  body = b"x" * 10_000_000
+  answer = exchange(port, request(body=body))
+  assert statuses(answer) == [413]
+  assert b"exceeds max_body of 100001" in answer
+  answer = exchange(port, request("/predict", b"", f"Content-Length: {10**15}"))
+  assert answer == b""  # It left before that many came.
+
+
+def test_all_answers_come_from_one_thread(port, model):
+  exchange(port, request())
+  exchange(port, request("/attention", b'{"text": "", "layer": 0, "head": 0}'))
+  assert len(model.threads) == 1
+
+
+def test_200_clients_share_64_threads_and_none_is_mixed_up(port):
+  with_tokens = {n: b'{"text": "%s"}' % b" ".join([b"a"] * n) for n in range(9)}
+  wrong = []
+
+  def ask(number):
+    count = number % 9
+    answer = exchange(port, *[request(body=with_tokens[count])] * 3)
+    if answer.count(b'{"tokens": %d}' % (count + 2)) != 3:
+      wrong.append(answer)
+
+  clients = [threading.Thread(target=ask, args=[n]) for n in range(200)]
+  before = threading.active_count()
+  for client in clients:
+    client.start()
+  assert threading.active_count() <= before + 200
+  for client in clients:
+    client.join()
+  assert not wrong
+  names = [t.name for t in threading.enumerate()]
+  assert sum("waitress" in name for name in names) <= 64
+
+
+def test_slow_readers_and_writers_hold_up_nobody(port):
+  body = b'{"text": "a", "layer": "large", "head": 0}'
+  slow = []
+  for _ in range(80):  # More than there are threads.
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.connect(("127.0.0.1", port))
+    client.sendall(request("/attention", body))
+    slow.append(client)
+  for _ in range(80):
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(request()[:-1])  # The last byte is to come.
+    slow.append(client)
+  time.sleep(0.2)
+  start = time.monotonic()
+  assert statuses(exchange(port, request())) == [200]
+  assert time.monotonic() - start < 5
+  slow[-1].sendall(b"}")
+  assert slow[-1].recv(100).startswith(b"HTTP/1.1 200")
+  head, _, rest = slow[0].recv(1 << 16).partition(b"\r\n\r\n")
+  length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+  while len(rest) < length:
+    rest += slow[0].recv(1 << 16)
+  assert len(json.loads(rest)["attention"]) == 1_000_000
+  for client in slow:
+    client.close()
+
+
+def test_clients_that_leave_harm_nobody(port):
+  for part in (request()[:30], request()[:-5], request()):
+    with socket.create_connection(("127.0.0.1", port)) as client:
+      client.sendall(part)
+  assert statuses(exchange(port, request())) == [200]
