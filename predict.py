@@ -215,9 +215,14 @@ def serve(
   return http_server.serve(model, address, limits)
 
 
-def main() -> int:
+def read_settings() -> Settings:
+  """Returns the flags."""
   names = [field.name for field in dataclasses.fields(Settings)]
-  settings = Settings(**{name: getattr(FLAGS, name) for name in names})
+  return Settings(**{name: getattr(FLAGS, name) for name in names})
+
+
+def main() -> int:
+  settings = read_settings()
   clock = Clock(settings.verbose)
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()

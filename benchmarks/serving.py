@@ -1,6 +1,6 @@
 """Times predict.py's way of answering against a pipeline. Linux only.
 
-python benchmarks/serving/http_server.py
+python benchmarks/serving.py
 
 Both have the same random weights: ours are exported by export_saved_model.py,
 the peer's made of them by convert_checkpoint.py; the probabilities are compared
@@ -232,11 +232,12 @@ def make_our_latency(workload: Workload) -> contest.Turn:
   import predict
   from serving import request_lines
 
-  model = load_ours(workload)
+  model, settings = load_ours(workload)
+  most_tokens = settings.batch_size * model.facts.max_seq_length
 
   def answer(line):
-    window = [request_lines.Line(model.check({"text": line}), {"index": 0})]
-    (result,) = predict.answer_window(model, window)
+    window = [request_lines.Line(model.encode({"text": line}), {"index": 0})]
+    (result,) = predict.answer_window(model, window, most_tokens)
     return json.dumps(result, ensure_ascii=False)
 
   return time_each(workload, contest.OURS, answer)
@@ -250,8 +251,9 @@ def make_peer_latency(workload: Workload) -> contest.Turn:
 
 
 def load_ours(workload: Workload):
-  """Loads our SavedModel as predict.py does, its flags set."""
+  """Loads our SavedModel as predict.py does; returns its settings, too."""
   import predict
+  from serving import exported_model
 
   contest.set_flags(
     predict.define_flags,
@@ -259,13 +261,8 @@ def load_ours(workload: Workload):
     input_file=workload.input_file,
     output_file=workload.answers_file(contest.OURS),
   )
-  return predict.load_model(make_clock())
-
-
-def make_clock():
-  import predict
-
-  return predict.Clock(0.0)  # Nobody asks it.
+  settings = predict.read_settings()
+  return exported_model.ExportedModel(settings.export_dir), settings
 
 
 def make_pipeline(workload: Workload):
@@ -315,9 +312,10 @@ def make_our_throughput(workload: Workload) -> contest.Turn:
   """Answers the lines of a file as predict.py does, into another."""
   import predict
 
-  model = load_ours(workload)
+  model, settings = load_ours(workload)
+  clock = predict.Clock(is_verbose=False)
   return contest.Turn(
-    lambda: float(predict.answer_lines(model, make_clock())),
+    lambda: float(predict.answer_lines(model, settings, clock)),
     len(workload.read_lines()),
   )
 

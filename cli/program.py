@@ -24,6 +24,7 @@ import textwrap
 from absl import app
 from absl import flags
 
+from data import memory_faults
 from data import progress
 
 FLAGS = flags.FLAGS
@@ -251,11 +252,7 @@ def _describe_failure(error: Exception) -> str | None:
       "another worker of TF_CONFIG has ended or cannot be reached: start all "
       "of them again, and they resume from the last checkpoint"
     )
-  fault = str(error) if isinstance(error, MemoryError) else None
-  if type(error).__name__ == "ResourceExhaustedError":  # TensorFlow's.
-    from training import memory
-
-    fault = memory.describe_fault(error)
+  fault = memory_faults.describe(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 

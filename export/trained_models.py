@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
 from typing import Any
 
@@ -41,20 +40,8 @@ class TrainedModel:
 
 
 def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object; {} if there is no such file.
-
-  Raises:
-    ValueError: it is something else.
-  """
-  if not files.exists(path):
-    return {}
-  try:
-    content = json.loads("\n".join(files.read_lines(path)))
-  except ValueError as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from None
-  if not isinstance(content, dict):
-    raise ValueError(f"{path}: expected a JSON object")
-  return content
+  """Reads a JSON object; {} if there is no such file."""
+  return files.read_json(path) if files.exists(path) else {}
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:

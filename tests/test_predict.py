@@ -175,6 +175,19 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   )
   assert result.returncode == 0, result.stderr
   assert json.loads(result.stdout)["index"] == 0
+  code = (
+    "from cli import program\n"
+    "class ResourceExhaustedError(Exception): pass\n"
+    "def main(): raise ResourceExhaustedError('OOM when allocating [9]')\n"
+    "program.run_program(main, lambda: None)\n"
+  )
+  result = subprocess.run(
+    [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+  )
+  assert result.stderr.endswith(
+    "error: out of memory: OOM when allocating [9]\n"
+  )
+  assert len(result.stderr.splitlines()) == 1
 
 
 def run_export(**flags):

@@ -37,6 +37,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from data import memory_faults
 import modeling
 import optimization
 
@@ -254,23 +255,6 @@ def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
       continue
 
 
-def describe_fault(error: Exception) -> str | None:
-  """Describes a lack of memory; returns None for any other error.
-
-  TensorFlow's error of that name is a full disk's, too.
-  """
-  if isinstance(error, MemoryError):
-    return str(error)
-  if not isinstance(error, tf.errors.ResourceExhaustedError):
-    return None
-  match = re.search(
-    r"(OOM when|[Ff]ailed to|[Oo]ut of memory)[^\n]*?(?= on /|$)",
-    error.message,
-    re.MULTILINE,
-  )
-  return match and match[0]
-
-
 @contextlib.contextmanager
 def explained_errors(doing: str, cures: str) -> Iterator[None]:
   """Turns a lack of memory into one line that names the flags to change.
@@ -285,7 +269,7 @@ def explained_errors(doing: str, cures: str) -> Iterator[None]:
   try:
     yield
   except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = describe_fault(error)
+    fault = memory_faults.describe(error)
     if fault is None:
       raise
     raise MemoryError(f"while {doing}: {fault}: {cures}") from error
