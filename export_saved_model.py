@@ -7,40 +7,13 @@ predict.py and TensorFlow Serving take what it writes. Lengths, strides and
 thresholds are those of the training; flags override them.
 """
 
-import dataclasses
-import time
-from typing import Any
-
 from absl import flags
-from absl import logging
 
-from cli import program  # Before TensorFlow: it quietens its log.
-
-# isort: split
-from export import exporting
-from export import trained_models
+from cli import program
 from serving import export_facts
-import tokenization
-
-FLAGS = flags.FLAGS
 
 # Of models that were not fine-tuned.
 _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """The flags; see their help texts."""
-
-  model_dir: str | None
-  init_checkpoint: str | None
-  bert_config_file: str | None
-  vocab_file: str
-  export_dir: str
-  do_lower_case: bool
-  format: str
-  task: str | None
-  overrides: dict[str, Any]  # Of what predictions depend on; see _OVERRIDES.
 
 
 def define_flags() -> None:
@@ -72,7 +45,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "format",
     "saved_model",
-    exporting.FORMATS,
+    export_facts.FORMATS,
     "saved_model: TensorFlow's, with tokenizer and answers. litert, onnx: from "
     "ids to numbers, one input of --max_seq_length at a time.",
   )
@@ -86,6 +59,7 @@ def define_flags() -> None:
 
 
 def _define_overrides():
+  program.group("Predictions; by default as in the training")
   for name, least, text in (
     ("max_seq_length", 8, "Most tokens per input; 128 with --init_checkpoint."),
     ("doc_stride", 1, "Tokens from one window of a text to the next."),
@@ -137,24 +111,33 @@ _OVERRIDES = (
 )
 
 
-def read_settings() -> Settings:
-  """Returns the flags.
+if __name__ == "__main__":
+  program.start(define_flags)
+
+# isort: split
+import time
+from typing import Any
+
+from absl import logging
+
+from cli import flag_values
+from export import exporting
+from export import trained_models
+import tokenization
+
+
+def load_model(
+  settings: flag_values.Settings,
+) -> trained_models.TrainedModel:
+  """Loads the model to export.
 
   Raises:
-    ValueError: it is not clear which model to export.
+    ValueError: it is not clear which one, or its files do not fit.
   """
-  if bool(FLAGS.model_dir) == bool(FLAGS.init_checkpoint):
+  if bool(settings.model_dir) == bool(settings.init_checkpoint):
     raise ValueError("pass either --model_dir or --init_checkpoint")
-  if FLAGS.init_checkpoint and not FLAGS.bert_config_file:
+  if settings.init_checkpoint and not settings.bert_config_file:
     raise ValueError("--init_checkpoint needs --bert_config_file")
-  values = {name: getattr(FLAGS, name) for name in _OVERRIDES}
-  overrides = {name: v for name, v in values.items() if v is not None}
-  names = [field.name for field in dataclasses.fields(Settings)][:-1]
-  return Settings(*(getattr(FLAGS, name) for name in names), overrides)
-
-
-def load_model(settings: Settings) -> trained_models.TrainedModel:
-  """Loads the model to export."""
   if settings.model_dir:
     return trained_models.load_output_dir(
       settings.model_dir, settings.vocab_file
@@ -171,13 +154,15 @@ def load_model(settings: Settings) -> trained_models.TrainedModel:
 
 
 def choose_prediction(
-  trained: trained_models.TrainedModel, overrides: dict[str, Any]
+  trained: trained_models.TrainedModel, settings: flag_values.Settings
 ) -> tuple[int, dict[str, Any]]:
   """Returns max_seq_length and the settings of the model's kind.
 
   Raises:
     ValueError: a flag is not of this kind of model, or does not fit it.
   """
+  flags_given = {name: getattr(settings, name) for name in _OVERRIDES}
+  overrides = {n: v for n, v in flags_given.items() if v is not None}
   names = export_facts.SETTINGS[trained.kind]
   for name in overrides:
     if name not in names and name != "max_seq_length":
@@ -222,10 +207,10 @@ def check_vocabulary(path: str, config) -> None:
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
   start = time.monotonic()
-  settings = read_settings()
+  settings = flag_values.read()
   trained = load_model(settings)
   check_vocabulary(settings.vocab_file, trained.config)
-  length, chosen = choose_prediction(trained, settings.overrides)
+  length, chosen = choose_prediction(trained, settings)
   shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
@@ -244,4 +229,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main)

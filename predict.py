@@ -8,7 +8,6 @@ the program that trained the model.
 """
 
 from collections.abc import Iterator
-import dataclasses
 import json
 import queue
 import sys
@@ -18,36 +17,16 @@ from typing import Any
 
 from absl import flags
 
+from cli import flag_values
 from cli import program
 from data import files
 from serving import export_facts
 from serving import exported_model
 from serving import request_lines
 
-FLAGS = flags.FLAGS
-
 # Lines that are read ahead, and the most that are answered together.
 _READ_AHEAD = 1024
 _WINDOW = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """The flags; see their help texts."""
-
-  export_dir: str
-  text: list[str] | None
-  input_file: str
-  input_format: str
-  output_file: str | None
-  batch_size: int
-  serve: bool
-  host: str
-  port: int
-  allowed_hosts: list[str]
-  max_request_bytes: int
-  batch_wait_ms: int
-  verbose: bool
 
 
 def define_flags() -> None:
@@ -82,23 +61,24 @@ def define_flags() -> None:
     "Inputs of the model's full length per batch; of shorter ones, more.",
     lower_bound=1,
   )
+  flags.DEFINE_bool("verbose", False, "Whether to tell how long things took.")
+  program.group("With --serve")
   flags.DEFINE_bool("serve", False, "Whether to answer on a web page instead.")
   flags.DEFINE_string(
-    "host", "127.0.0.1", "With --serve: the address; 0.0.0.0 for everybody's."
+    "host", "127.0.0.1", "The address; 0.0.0.0 for everybody's."
   )
   flags.DEFINE_list(
     "allowed_hosts",
     [],
-    "With --serve: names that this server is also reached by, besides IP "
+    "Names that this server is also reached by, besides IP "
     "addresses, localhost and the machine's name; others are refused.",
   )
   for name, default, text in (
-    ("port", 8080, "With --serve: the port; 0 for any that is free."),
-    ("max_request_bytes", 1 << 20, "With --serve: of the body of a request."),
-    ("batch_wait_ms", 3, "With --serve: how long a batch waits for more."),
+    ("port", 8080, "The port; 0 for any that is free."),
+    ("max_request_bytes", 1 << 20, "Most bytes of the body of a request."),
+    ("batch_wait_ms", 3, "How long a batch waits for more."),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=0)
-  flags.DEFINE_bool("verbose", False, "Whether to tell how long things took.")
 
 
 class Clock:
@@ -169,7 +149,9 @@ def answer_window(
 
 
 def answer_lines(
-  model: exported_model.ExportedModel, settings: Settings, clock: Clock
+  model: exported_model.ExportedModel,
+  settings: flag_values.Settings,
+  clock: Clock,
 ) -> int:
   """Answers the input; returns the exit status."""
   lines = request_lines.read(
@@ -198,7 +180,9 @@ def answer_lines(
 
 
 def serve(
-  model: exported_model.ExportedModel, settings: Settings, clock: Clock
+  model: exported_model.ExportedModel,
+  settings: flag_values.Settings,
+  clock: Clock,
 ) -> int:
   """Serves the model until it is stopped; returns the exit status."""
   from serving import http_server  # Needs a package that the rest does not.
@@ -215,14 +199,8 @@ def serve(
   return http_server.serve(model, address, limits)
 
 
-def read_settings() -> Settings:
-  """Returns the flags."""
-  names = [field.name for field in dataclasses.fields(Settings)]
-  return Settings(**{name: getattr(FLAGS, name) for name in names})
-
-
 def main() -> int:
-  settings = read_settings()
+  settings = flag_values.read()
   clock = Clock(settings.verbose)
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()

@@ -26,11 +26,7 @@ def define_flags() -> None:
     required=True,
   )
   for name, default, text in (
-    (
-      "text_column",
-      None,
-      "The column of the text: name, or number from 0.",
-    ),
+    ("text_column", None, "The column of the text: its name or number."),
     ("text_pair_column", None, "The column of a second text, if there is one."),
     ("label_column", None, "The column of the label."),
     ("id_column", None, "The column of the id given with predictions."),

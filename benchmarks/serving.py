@@ -252,6 +252,7 @@ def make_peer_latency(workload: Workload) -> contest.Turn:
 
 def load_ours(workload: Workload):
   """Loads our SavedModel as predict.py does; returns its settings, too."""
+  from cli import flag_values
   import predict
   from serving import exported_model
 
@@ -261,7 +262,7 @@ def load_ours(workload: Workload):
     input_file=workload.input_file,
     output_file=workload.answers_file(contest.OURS),
   )
-  settings = predict.read_settings()
+  settings = flag_values.read()
   return exported_model.ExportedModel(settings.export_dir), settings
 
 

@@ -20,7 +20,6 @@ from export import trained_models
 from serving import export_facts
 from tasks import tagging
 
-FORMATS = ("saved_model", "litert", "onnx")
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.
 _TITLES = {
   "single_label": "Classifies texts",

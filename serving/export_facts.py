@@ -11,6 +11,7 @@ FILE = "export.json"
 # Changed whenever exports of before cannot be answered with any more.
 VERSION = 2
 
+FORMATS = ("saved_model", "litert", "onnx")
 QUESTION_ANSWERING = "question_answering"
 TAGGING = "tagging"
 MULTIPLE_CHOICE = "multiple_choice"
@@ -47,7 +48,7 @@ class Facts:
 
   version: int  # VERSION of the program that wrote it.
   kind: str  # A key of SETTINGS.
-  format: str  # saved_model, litert or onnx.
+  format: str  # One of FORMATS.
   inputs: tuple[str, ...]  # The names of the texts that it takes.
   labels: tuple[str, ...]
   thresholds: tuple[float, ...]  # For each label of multi_label.

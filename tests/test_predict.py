@@ -162,7 +162,8 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  shutil.copy(paths.ROOT / "cli" / "program.py", tmp_path / "cli")
+  for name in ("program", "flag_values"):
+    shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
   result = subprocess.run(
     [
       sys.executable,
