@@ -69,9 +69,11 @@ def _define_overrides():
     ("top_k", 1, "Of fill_mask: guesses for each mask; default 5."),
   ):
     flags.DEFINE_integer(name, None, text, lower_bound=least)
-  flags.DEFINE_bool(
-    "version_2_with_negative", None, "Whether questions may have no answer."
-  )
+  for name, text in (
+    ("version_2_with_negative", "Whether questions may have no answer."),
+    ("whole_word_answers", "Whether an answer is widened to whole words."),
+  ):
+    flags.DEFINE_bool(name, None, text)
   flags.DEFINE_float(
     "null_score_diff_threshold",
     None,
@@ -103,6 +105,7 @@ _OVERRIDES = (
   "n_best_size",
   "max_answer_length",
   "version_2_with_negative",
+  "whole_word_answers",
   "null_score_diff_threshold",
   "window_pooling",
   "layer",

@@ -25,6 +25,7 @@ class SpanSettings(NamedTuple):
   version_2_with_negative: bool = False
   null_score_diff_threshold: float = 0.0
   padding_competes: bool = True
+  whole_word_answers: bool = False
 
 
 class _Spans(NamedTuple):
@@ -134,6 +135,8 @@ class SpanGraph(signatures.TextGraph):
     base = tf.gather(tf.cast(tokens.ids.row_starts(), tf.int32), rows)
     first = base + tf.gather_nd(first, tf.stack([window, start], 1))
     last = base + tf.gather_nd(last, tf.stack([window, end], 1))
+    if settings.whole_word_answers:
+      first, last = self._widen(tokens.ids.values, first, last)
     starts = tf.gather_nd(starts, tf.stack([window, start], 1))
     ends = tf.gather_nd(ends, tf.stack([window, end], 1))
     return _Spans(
@@ -142,6 +145,18 @@ class SpanGraph(signatures.TextGraph):
       tf.gather(tokens.ends.values, last),
       starts + ends,
     )
+
+  def _widen(self, ids, first, last):
+    """Returns the first tokens of words, and the last ones, for any tokens."""
+    tokens = tf.gather(self.tokenizer.tokens, ids)
+    begins = ~tf.strings.regex_full_match(tokens, "##.*")
+    word = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+    numbers = tf.range(tf.size(ids))
+    first = tf.gather(
+      tf.math.segment_min(numbers, word), tf.gather(word, first)
+    )
+    last = tf.gather(tf.math.segment_max(numbers, word), tf.gather(word, last))
+    return first, last
 
   def _rank(self, text, spans) -> _Spans:
     """Sorts spans by question and score, and keeps each text's best one."""

@@ -13,6 +13,7 @@ import heads
 import modeling
 from serving import export_facts
 from tasks import classification_results
+from tasks import squad_results
 from training import loop
 from training import model_selection
 from weights import checkpoints
@@ -108,10 +109,9 @@ def _read_prediction(folder, kind, settings):
     if name in settings
   }
   if kind == export_facts.QUESTION_ANSWERING:
-    tuned = os.path.join(folder, "null_score_diff_threshold.json")
-    found = read_json(tuned).get("eval_best_f1_threshold")
-    if found is not None:
-      prediction["null_score_diff_threshold"] = found
+    tuned = squad_results.read_threshold(folder)
+    if tuned is not None:
+      prediction["null_score_diff_threshold"] = tuned
   names = ["max_seq_length", *export_facts.SETTINGS[kind]]
   missing = [name for name in names if name not in prediction]
   if missing:

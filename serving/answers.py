@@ -368,6 +368,7 @@ class QuestionAnswering(Kind):
         settings["max_answer_length"],
         settings["version_2_with_negative"],
         facts.do_lower_case,
+        settings["whole_word_answers"],
       ),
       self._maker.tokens,
     )

@@ -31,6 +31,7 @@ SETTINGS: dict[str, dict[str, tuple[type, ...]]] = {
     "n_best_size": (int,),
     "max_answer_length": (int,),
     "version_2_with_negative": (bool,),
+    "whole_word_answers": (bool,),
     "null_score_diff_threshold": _NUMBER,
     "padding_competes": (bool,),
   },

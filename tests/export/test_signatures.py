@@ -1,5 +1,6 @@
 """Tests of signatures.py: answers in the graph equal those of our programs."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -225,6 +226,7 @@ def reference_answer(model, python, settings, question, context):
       settings.max_answer_length,
       settings.version_2_with_negative,
       True,
+      settings.whole_word_answers,
     ),
     python.convert_ids_to_tokens,
   )
@@ -267,6 +269,35 @@ def test_answers_equal_those_of_squad(
     is_cut = len(question.split()) > settings.max_query_length
     assert outputs["truncated"][row] == is_cut
   assert answered >= 3
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_answers_end_inside_words_or_not(tmp_path, whole_words):
+  path = tmp_path / "vocab.txt"
+  pieces = ["lat", "##tic", "##e", "##s"]
+  path.write_text("\n".join([*tiny_squad.VOCABULARY, *pieces]) + "\n")
+  settings = span_graph.SpanSettings(
+    4, 4, 5, 3, padding_competes=False, whole_word_answers=whole_words
+  )
+  python = tokenization.FullTokenizer(str(path))
+  model = heads.SpanModel(dataclasses.replace(CONFIG, vocab_size=30))
+  model.output_weights.assign(100.0 * model.output_weights.value)
+  graph = span_graph.SpanGraph(
+    model, tf_tokenization.TfTokenizer(str(path)), SEQUENCE, settings
+  )
+  contexts = [
+    f"{text} Lattice {text} lattices" for text in random_texts(20, 6, seed=5)
+  ]
+  outputs = serve(graph, ["what"] * 20, contexts)
+  inside = 0
+  for row, context in enumerate(contexts):
+    span = reference_answer(model, python, settings, "what", context).answer
+    start, end = outputs["start"][row], outputs["end"][row]
+    assert (start, end) == (span.start, span.end)
+    share = outputs["probability"][row]
+    assert share == pytest.approx(span.probability, rel=1e-4)
+    inside += context[end : end + 1].isalpha() or context[start - 1].isalpha()
+  assert (inside == 0) == whole_words
 
 
 def test_no_context(tokenizer):

@@ -30,6 +30,7 @@ PREDICTION = {
     "version_2_with_negative": False,
     "null_score_diff_threshold": 0.0,
     "padding_competes": True,
+    "whole_word_answers": False,
   },
   "single_label": {"doc_stride": None, "window_pooling": "mean"},
 }
