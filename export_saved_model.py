@@ -1,7 +1,7 @@
 """Exports a trained BERT with its tokenizer: strings in, answers out.
 
   python export_saved_model.py --model_dir=/tmp/mrpc \
-    --vocab_file=$BERT/vocab.txt --export_dir=/tmp/mrpc_export
+    --export_dir=/tmp/mrpc_export
 
 predict.py and TensorFlow Serving take what it writes. Lengths, strides and
 thresholds are those of the training; flags override them.
@@ -32,11 +32,14 @@ def define_flags() -> None:
     ("bert_config_file", "With --init_checkpoint: the model's architecture."),
   ):
     flags.DEFINE_string(name, None, text)
-  for name, text in (
-    ("vocab_file", "The vocab.txt of the model."),
-    ("export_dir", "The folder to write; must not exist."),
-  ):
-    flags.DEFINE_string(name, None, text, required=True)
+  flags.DEFINE_string(
+    "vocab_file",
+    None,
+    "The vocab.txt of the model; default the one in its folder.",
+  )
+  flags.DEFINE_string(
+    "export_dir", None, "The folder to write; must not exist.", required=True
+  )
   flags.DEFINE_bool(
     "do_lower_case",
     True,
@@ -118,33 +121,44 @@ if __name__ == "__main__":
   program.start(define_flags)
 
 # isort: split
+import os
 import time
 from typing import Any
 
 from absl import logging
 
 from cli import flag_values
+from data import files
 from export import exporting
 from export import trained_models
 import tokenization
 
 
-def load_model(
-  settings: flag_values.Settings,
-) -> trained_models.TrainedModel:
-  """Loads the model to export.
+def find_vocabulary(settings: flag_values.Settings) -> str:
+  """Returns the path of the vocabulary.
 
   Raises:
-    ValueError: it is not clear which one, or its files do not fit.
+    ValueError: it is not clear which model is meant, or it has no vocabulary.
   """
   if bool(settings.model_dir) == bool(settings.init_checkpoint):
     raise ValueError("pass either --model_dir or --init_checkpoint")
   if settings.init_checkpoint and not settings.bert_config_file:
     raise ValueError("--init_checkpoint needs --bert_config_file")
+  if settings.vocab_file:
+    return settings.vocab_file
+  folder = settings.model_dir or os.path.dirname(settings.init_checkpoint)
+  path = os.path.join(folder, "vocab.txt")
+  if not files.exists(path):
+    raise ValueError(f"{path}: no such file; pass --vocab_file")
+  return path
+
+
+def load_model(
+  settings: flag_values.Settings, vocab_file: str
+) -> trained_models.TrainedModel:
+  """Loads the model to export."""
   if settings.model_dir:
-    return trained_models.load_output_dir(
-      settings.model_dir, settings.vocab_file
-    )
+    return trained_models.load_output_dir(settings.model_dir, vocab_file)
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
   )
@@ -211,18 +225,17 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
   start = time.monotonic()
   settings = flag_values.read()
-  trained = load_model(settings)
-  check_vocabulary(settings.vocab_file, trained.config)
+  vocab_file = find_vocabulary(settings)
+  trained = load_model(settings, vocab_file)
+  check_vocabulary(vocab_file, trained.config)
   length, chosen = choose_prediction(trained, settings)
   shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
-  graph = exporting.make_graph(trained, settings.vocab_file, length, chosen)
+  graph = exporting.make_graph(trained, vocab_file, length, chosen)
   facts = exporting.describe(trained, graph, settings.format, chosen)
   with exporting.new_folder(settings.export_dir) as folder:
-    difference = exporting.write(
-      folder, trained, graph, facts, settings.vocab_file
-    )
+    difference = exporting.write(folder, trained, graph, facts, vocab_file)
   print(
     f"wrote {settings.export_dir} in {time.monotonic() - start:.1f} s; loaded "
     f"again, it gives the same within {difference:.1g}"

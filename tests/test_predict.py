@@ -162,7 +162,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  for name in ("program", "flag_values"):
+  for name in ("program", "flag_values", "model_folders"):
     shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
   result = subprocess.run(
     [
@@ -361,6 +361,10 @@ def test_what_differs_when_loaded_again_is_not_kept(
   ("flags", "message"),
   [
     ({"model_dir": "/none"}, "--model_dir=/none: no settings.json with one"),
+    (
+      {"vocab_file": "", "model_dir": "/none"},
+      "/none/vocab.txt: no such file; pass --vocab_file",
+    ),
     ({"init_checkpoint": "x"}, "pass either --model_dir or --init_checkpoint"),
     (
       {"max_seq_length": 17},
