@@ -21,15 +21,10 @@ try:
 finally:
   if "tensorflow" in sys.modules: sys.exit(99)
 """
-PROGRAMS = (
-  "convert_checkpoint",
-  "create_pretraining_data",
-  "create_pretraining_data_beam",
-  "create_vocab",
-  "extract_features",
-  "fill_mask",
-  "predict",
-  "run_pretraining",
+PROGRAMS = sorted(
+  path.stem
+  for path in paths.ROOT.glob("*.py")
+  if "program.run_program(" in path.read_text(encoding="utf-8")
 )
 
 
