@@ -1,6 +1,6 @@
 """Exports a trained BERT with its tokenizer: strings in, answers out.
 
-  python export_saved_model.py --model_dir=/tmp/mrpc \
+  python export_saved_model.py --model_dir=/tmp/mrpc \\
     --export_dir=/tmp/mrpc_export
 
 predict.py and TensorFlow Serving take what it writes. Lengths, strides and

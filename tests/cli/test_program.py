@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 
@@ -40,6 +41,8 @@ def test_help_shows_the_docstring_and_every_flag_of_ours(name):
   source = (paths.ROOT / f"{name}.py").read_text(encoding="utf-8")
   docstring = ast.get_docstring(ast.parse(source), clean=False)
   assert result.stdout.startswith(docstring)
+  # A "\\" at the end of a line that is not doubled joins it to the next.
+  assert not re.search(r"\S +--\w+=\S+ {3}", docstring)
   assert "\nRequired:\n  --" in result.stdout
   assert max(map(len, result.stdout.splitlines())) <= 80
   assert "alsologtostderr" not in result.stdout
