@@ -337,12 +337,12 @@ def make_features(
 ) -> Iterator[Feature]:
   """Turns examples into inputs of the model.
 
-  Without `doc_stride`, a text is cut at its end, of a pair the longer text
-  token by token, as in the original. With it, the text (of a pair the second
-  one) becomes several windows of as many tokens as fit, each of which begins
-  `doc_stride` tokens after the one before. The first text of a pair is in every
-  window; it is cut only if it leaves less room than `doc_stride` tokens to the
-  second one, and than that has.
+  Without `doc_stride`, a text is truncated at its end; of a pair, the longer
+  text token by token, as in the original. With it, the text (of a pair, the
+  second one) becomes several windows of as many tokens as fit, each of which
+  begins `doc_stride` tokens after the one before. The first text of a pair is
+  in every window; it is truncated only if fewer than min(doc_stride, length of
+  the second) tokens would be left for the second.
 
   Args:
     examples: the texts.

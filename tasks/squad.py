@@ -36,8 +36,8 @@ class Question(NamedTuple):
 
   question_id: str
   text: str
-  answers: tuple[Answer, ...] | None  # None: not known; () : there is none.
-  place: str  # Where it is from, in words.
+  answers: tuple[Answer, ...] | None  # None: not known; (): no answer.
+  place: str  # Where it is from, for messages.
 
 
 class Paragraph(NamedTuple):

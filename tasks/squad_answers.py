@@ -1,8 +1,7 @@
 """From start and end logits to answers.
 
-Answers are the original's: its n-best lists, its way back from tokens to the
-text, its odds of there being no answer. Shapes: W windows of a question, S
-tokens.
+N-best lists, the way from tokens back to the text and the odds of no answer are
+the original's. Shapes: W windows of a question, S tokens.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from tasks import squad
 from tasks import squad_features
 import tokenization
 
-# The original's name for an answer where no part of the text can be one.
+# The original's answer if no part of the text can be one.
 _NO_SPAN = "empty"
-# The odds of no answer where nothing can be answered. Its number for "no odds
-# found yet" was this, too.
+# The odds of no answer if no part of the text can be an answer. The original
+# began its search for the lowest odds with the same number.
 _CERTAIN_ODDS = 1_000_000.0
 _RUNNERS_UP = 4
 _SPACE = re.compile(r"[ \t\r\n\u202f]+")
@@ -31,7 +30,7 @@ _SPACE = re.compile(r"[ \t\r\n\u202f]+")
 class Settings:
   """How to choose an answer."""
 
-  n_best_size: int  # Starts and ends to combine in a window; answers to keep.
+  n_best_size: int  # Starts, ends to combine in a window; answers to keep.
   max_answer_length: int  # Tokens.
   version_2_with_negative: bool
   do_lower_case: bool
@@ -44,8 +43,8 @@ class Span(NamedTuple):
   """A part of a context that may be the answer."""
 
   text: str
-  start: int | None  # Characters of the context: context[start:end]. None if
-  end: int | None  # it is no part of it, as no answer is not.
+  start: int | None  # Characters of the context: context[start:end].
+  end: int | None  # None: it stands for no answer.
   start_logit: float
   end_logit: float
   probability: float = 0.0  # Among the spans of the question.
@@ -60,7 +59,7 @@ class Prediction(NamedTuple):
   """What is predicted for a question."""
 
   spans: list[Span]  # The best first; "" stands for no answer.
-  odds: float | None  # Of no answer: its score less the best answer's.
+  odds: float | None  # The score of no answer minus that of the best answer.
 
   @property
   def answer(self) -> Span | None:
@@ -68,17 +67,23 @@ class Prediction(NamedTuple):
     return next((s for s in self.spans if s.start is not None), None)
 
   def decide(self, threshold: float) -> Span | None:
-    """Returns the answer, or None if the odds of there being none are above.
+    """Returns the answer; None if the odds of no answer exceed a threshold.
 
     Args:
-      threshold: only used for questions that may have no answer.
+      threshold: not used if every question has an answer.
     """
     is_silent = self.odds is not None and self.odds > threshold
     return None if is_silent else self.answer
 
 
 class Answerer:
-  """Finds the answers to a question in the logits of its windows."""
+  """Finds the answers to a question in the logits of its windows.
+
+  Args:
+    settings: how to choose.
+    tokens: from ids to tokens.
+    on_failure: told which words do not contain the text of their tokens.
+  """
 
   def __init__(
     self,
@@ -86,13 +91,6 @@ class Answerer:
     tokens: Callable[[Sequence[int]], list[str]],
     on_failure: Callable[[str], None] | None = None,
   ):
-    """Stores how to answer.
-
-    Args:
-      settings: how to choose.
-      tokens: from ids to tokens.
-      on_failure: told which words do not contain the text of their tokens.
-    """
     self._settings, self._tokens = settings, tokens
     self._basic_tokenizer = tokenization.BasicTokenizer(settings.do_lower_case)
     self._on_failure = on_failure
@@ -111,9 +109,9 @@ class Answerer:
       document: the text.
       query_length: tokens of the question before each window.
       windows: of the text.
-      start_logits, end_logits: float [W, S], of the tokens of each window and
-        of padding: among the best that are combined, what is no part of the
-        text takes up a place to no end, as in the original.
+      start_logits, end_logits: float [W, S], of all tokens of the windows and
+        of padding. The n best may be of the question or padding, as in the
+        original; no answer is made of those.
     """
     found = self._find(windows, query_length + 2, start_logits, end_logits)
     null = None
@@ -133,7 +131,7 @@ class Answerer:
       best = next((s for s in spans if s.start is not None), None)
       odds = _CERTAIN_ODDS
       if best:
-        # In this order, for the last digit.
+        # The order in which the original computes it, for the last digit.
         odds = null.score - best.start_logit - best.end_logit
     return Prediction(_with_probabilities(spans), odds)
 
@@ -191,7 +189,7 @@ class Answerer:
     return Span(text, start, end, start_logit, end_logit)
 
   def _locate(self, document, first, last):
-    """Returns the characters that tokens were made from, or their words."""
+    """Returns the characters of some tokens, or of their words if unknown."""
     if self._settings.whole_word_answers:
       while first and self._continues_word(document, first):
         first -= 1
@@ -237,21 +235,21 @@ def _source_offset(source, offset):
 def find_final_text(
   wanted: str, words: str, tokenizer: tokenization.BasicTokenizer
 ) -> tuple[int, int] | None:
-  """Cuts an answer out of the words that its tokens are of.
+  """Finds the text of some tokens in the words that they are of.
 
-  Tokens may be part of a word and have lost its case and accents: of the words
-  "Steve Smith's" the tokens "steve smith" are "Steve Smith". The words are
-  tokenized and searched for the answer; if that changed nothing but spaces
-  and letters one by one, characters that are not spaces correspond.
+  Tokens may be only part of a word, and lack its case and accents: in the words
+  "Steve Smith's", the tokens "steve smith" stand for "Steve Smith". The words
+  are tokenized and searched for the tokens. If they have as many characters
+  after as before, without spaces, the n-th after is the n-th before.
 
   Args:
-    wanted: tokens with a space between two words.
-    words: the source.
+    wanted: the tokens, pieces joined, with a space between words.
+    words: part of the context.
     tokenizer: how the tokens were made.
 
   Returns:
-    The start and end of the answer in the words; None if it is not to be found
-    or the characters do not correspond. All words are the answer then.
+    The start and end of the answer in the words; None if it is not found or the
+    numbers of characters differ. All words are the answer then.
 
   >>> basic = tokenization.BasicTokenizer()
   >>> find_final_text("steve smith", "Steve Smith's", basic)
@@ -290,13 +288,13 @@ def describe(
 
   Args:
     question: what was asked.
-    prediction: of its answer.
-    chosen: the answer, None for none.
+    prediction: what is predicted.
+    chosen: the answer; None for no answer.
 
   Returns:
-    id, question, answer ("" for none), probability, score, start and end (the
-    answer is context[start:end], but for runs of whitespace in it), runners_up:
-    the next best answers; no_answer_odds if there may be none.
+    id, question, answer ("" for no answer), probability, score, start and end
+    (the answer is context[start:end] with single spaces), runners_up: the next
+    best answers; no_answer_odds if questions may have no answer.
   """
   others = [s for s in prediction.spans if s.start is not None and s != chosen]
   row = {"id": question.question_id, "question": question.text}

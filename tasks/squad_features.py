@@ -20,7 +20,7 @@ from data import record_writer
 from tasks import squad
 import tokenization
 
-# The original's whitespace, which lacks most of what Unicode calls so.
+# The original's whitespace, which is less than Unicode's.
 _SPACES = " \t\r\n\u202f"
 _WORDS = re.compile(f"[^{_SPACES}]+")
 _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
@@ -62,12 +62,12 @@ class Document:
   """A context as tokens and words.
 
   The words are the original's. In a text without spaces these would be whole
-  sentences; there every Chinese character is a word, so that an answer may
-  begin and end at any of them. See `is_unspaced`.
+  sentences, so every Chinese character is a word there and an answer may begin
+  and end at any of them; see `is_unspaced`.
 
-  Tokens and words are found when they are asked for: windows without answers
-  need no words. No token reaches over the end of a word, so that the tokens of
-  the words are those of the text.
+  Tokens and words are computed when first used: windows without answers need no
+  words. No token extends beyond a word, so the tokens of the words are those of
+  the text.
 
   Attributes:
     context: the text.
@@ -125,10 +125,10 @@ class Window(NamedTuple):
 
 
 def is_unspaced(context: str) -> bool:
-  r"""Tells whether a text is one of a language that is written without spaces.
+  r"""Tells whether a text is of a language that is written without spaces.
 
-  It is if it has more Chinese characters than words between spaces: a few
-  Chinese names do not make an English text one.
+  It is if it has more Chinese characters than words between spaces, so a few
+  Chinese names in an English text do not count.
 
   >>> is_unspaced("\u5317\u4eac is Beijing."), is_unspaced("\u5317\u4eac\u3002")
   (False, True)
@@ -156,10 +156,10 @@ def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
 def is_max_context(
   windows: Sequence[Window], index: int, position: int
 ) -> bool:
-  """Tells whether no other window shows more around a token.
+  """Tells whether a window has the most context of a token, of all windows.
 
-  What is around it is the smaller of what is to its left and to its right; a
-  hundredth of the window's length settles ties in favour of the longer one.
+  A token's context is the smaller number of tokens on its left and right, plus
+  a hundredth of the window's length: of two equals the longer window wins.
 
   Args:
     windows: from `make_windows`.
@@ -197,8 +197,8 @@ def find_answer(
     encode: from a text to the ids of its tokens.
 
   Returns:
-    The first and the last token; None if the text there is not the answer, as
-    in some data sets whose characters were once counted otherwise.
+    The first and the last token; None if the text there is not the answer. In
+    some data sets answer_start is wrong.
   """
   start, length = answer.start, len(answer.text)
   if start is None or not length or start < 0:
@@ -228,8 +228,8 @@ class Rows:
       none if it is not to be trained on.
     misplaced: describes answers that are not where they are said to be.
     cut_questions: how many have more than max_query_length tokens.
-    labelled: how many have answers, or are known to have none.
-    outside: windows to train on that the answer is not in.
+    labelled: how many have answers, or are known to have no answer.
+    outside: windows to train on that do not contain the answer.
   """
 
   by_question: list[list[tuple[bytes, int]]] = dataclasses.field(
@@ -278,7 +278,7 @@ class FeatureMaker:
   def windows(
     self, document: Document, question: squad.Question
   ) -> tuple[list[int], list[Window]]:
-    """Returns the ids of a question, cut, and the windows of its text."""
+    """Returns the ids of a question, truncated, and the windows of its text."""
     query = self.encode(question.text)[: self.settings.max_query_length]
     return query, self._windows(document, len(query))
 
@@ -403,11 +403,11 @@ def _encode_labels(start: int, end: int, is_impossible: bool):
 def batch_paragraphs(
   paragraphs: Iterator[squad.Paragraph], characters: int
 ) -> Iterator[list[squad.Paragraph]]:
-  """Yields lists of paragraphs that are about equally much work.
+  """Yields lists of paragraphs that take about the same time to work on.
 
   Args:
     paragraphs: what to divide.
-    characters: of contexts in a list, the last of which may go beyond.
+    characters: of contexts, after which a list ends.
   """
   batch, size = [], 0
   for paragraph in paragraphs:

@@ -2,8 +2,8 @@
 
 The rules are those of the official evaluate-v1.1.py and evaluate-v2.0.py
 (https://rajpurkar.github.io/SQuAD-explorer/). They compare words between
-spaces, which a Chinese text has none of; its answers are compared character by
-character, as MLQA does (https://arxiv.org/abs/1910.07475, section 4.2).
+spaces. Chinese has no spaces, so its answers are compared character by
+character, as in MLQA (https://arxiv.org/abs/1910.07475, section 4.2).
 """
 
 import collections
@@ -40,7 +40,7 @@ def normalize_answer(text: str, is_unspaced: bool = False) -> str:
 
 
 class AnswerScores(NamedTuple):
-  """How good one answer is, at best, beside those that people gave."""
+  """How close an answer is to the closest of those that people gave."""
 
   exact_match: float  # 1 or 0.
   f1: float  # From 0 to 1.
@@ -55,9 +55,9 @@ def score_answer(
   """Scores an answer by the truth that it is closest to.
 
   Args:
-    answer: "" for none.
-    truths: what people answered; with `version_2` none if there is no answer.
-    version_2: no answer then equals no answer, in F1 too.
+    answer: "" for no answer.
+    truths: what people answered; with `version_2` it may be empty.
+    version_2: whether questions may have no answer; "" is then right for these.
     is_unspaced: see `normalize_answer`.
   """
   wanted = [normalize_answer(truth, is_unspaced) for truth in truths]
@@ -97,17 +97,17 @@ def version_2_metrics(
   """Returns the scores that SQuAD v2.0 reports, in percent, and thresholds.
 
   Args:
-    given: of what was answered, which may be nothing.
-    answered: of the best answer that is not nothing, for the same questions.
-    odds: of there being no answer, higher is likelier.
+    given: of what was predicted, an answer or no answer.
+    answered: of the best answer to each question, predicted or not.
+    odds: of no answer; the higher, the likelier.
     has_answer: whether there is one.
 
   Returns:
     exact_match and f1; the same beginning with has_answer_ and no_answer_ for
     the questions with and without an answer, where there are any; best_f1 and
-    best_f1_threshold, and the same of exact_match: what answering only below a
-    threshold of the odds gives. The official program searches the answers that
-    are left by an earlier threshold; this one searches all.
+    best_f1_threshold, and the same of exact_match: the best score of any
+    threshold of the odds, and that threshold. The official program searches the
+    answers that are left by an earlier threshold; this one searches all.
   """
   metrics = answer_metrics(given)
   for name, wanted in (("has_answer", True), ("no_answer", False)):
@@ -133,8 +133,8 @@ def best_threshold(
   """Finds up to which odds of no answer it is best to answer.
 
   Args:
-    scores: of the answers, 0 to 1; without meaning where there is no answer.
-    odds: of there being no answer.
+    scores: of the answers, 0 to 1; not used where there is no answer.
+    odds: of no answer.
     has_answer: whether there is one.
 
   Returns:

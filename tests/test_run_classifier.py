@@ -479,7 +479,7 @@ def test_a_head_of_other_labels_is_refused(trained, tmp_path):
     do_predict=True,
   )
   program_flags.assert_refused(
-    result, "output_bias: shape (2,), the model's is (3,)"
+    result, "--init_checkpoint has a head for the labels neg, pos; those of"
   )
 
 

@@ -66,7 +66,7 @@ def test_examples_in_docstrings():
 
 def test_starts_and_ends_are_combined_best_first():
   prediction = answer({0: 5, 1: 4}, {1: 3, 4: 2.5}, n_best_size=2)
-  # Five tokens are more than max_answer_length, so "0 to 4" is none.
+  # Five tokens are more than max_answer_length, so "0 to 4" is not listed.
   assert [(s.text, s.start_logit, s.end_logit) for s in prediction.spans] == [
     ("Steve Smith", 5, 3),
     ("Smith", 4, 3),

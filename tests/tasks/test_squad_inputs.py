@@ -170,8 +170,8 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
   judgements = [found.judgement for found in answered]
   scores = squad_results.score(judgements, 0.0)
   assert scores["exact_match"] == scores["no_answer_f1"] == 100.0
-  # With a threshold above all odds every question is answered, be it wrongly;
-  # what is left of "the" by the rules is no answer, so one of three is right.
+  # With a threshold above all odds every question is answered. The rules remove
+  # the article "the", which leaves no answer: one of three is right.
   scores = squad_results.score(judgements, 1e9)
   assert scores["no_answer_f1"] == pytest.approx(100 / 3)
   assert scores["best_f1"] == 100.0

@@ -127,7 +127,7 @@ def test_an_error_leaves_no_file(tmp_path):
 def test_scores_are_of_what_is_written(tmp_path, capsys):
   predictions = [
     predict(STEVE, NONE, odds=-10.0),  # Right.
-    predict(NONE, STEVE, odds=2.0),  # Right: there is none.
+    predict(NONE, STEVE, odds=2.0),  # Right: there is no answer.
     predict(NONE, STEVE, odds=3.0),  # Wrong.
     predict(SMITH, NONE, odds=-5.0),  # One of two words.
   ]
