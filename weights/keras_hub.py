@@ -8,11 +8,12 @@ epsilon of its LayerNorm are not those of BERT's.
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import functools
 import math
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,54 +195,65 @@ def _import_h5py():
   return h5py
 
 
+class _Dataset(NamedTuple):
+  """What an HDF5 file says of an array."""
+
+  name: str
+  shape: tuple[int, ...]
+  dtype: np.dtype
+  is_plain: bool  # Not in chunks, compressed, or in another file.
+  size: int  # Bytes stored.
+
+
+@contextlib.contextmanager
+def _open_hdf5(path: str) -> Iterator[Any]:
+  """Opens a file of HDF5; whatever goes wrong in the body is its fault."""
+  h5py = _import_h5py()
+  try:
+    with files.open_bytes(path) as stream, h5py.File(stream, "r") as file:
+      yield file
+  # The library says in many ways that a file is damaged.
+  except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
+    reason = " ".join(str(error).split())
+    raise ValueError(f"{path}: not a whole HDF5 file: {reason:.200}") from None
+
+
 def _list_datasets(path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-  """Yields names and shapes, of the model only."""
+  """Yields names and shapes of the model's arrays.
+
+  Raises:
+    ValueError: the file is damaged, or does not hold the numbers it promises:
+      chunks, compression and links to other files, which Keras does not write,
+      would let a small file ask for any memory, or read another.
+  """
   found = []
 
   def visit(name, item):
     is_ours = not name.startswith(("optimizer/", "metrics/"))
-    if is_ours and isinstance(item, h5py.Dataset):
-      found.append((name, _check_dataset(path, name, item)))
+    if is_ours and hasattr(item, "shape"):
+      plain = not (item.chunks or item.external or item.is_virtual)
+      size, shape = item.id.get_storage_size(), tuple(item.shape or ())
+      found.append(_Dataset(name, shape, item.dtype, plain, size))
 
-  h5py = _import_h5py()
-  try:
-    with files.open_bytes(path) as stream, h5py.File(stream, "r") as file:
-      file.visititems(visit)
-  except (OSError, RuntimeError, KeyError, TypeError) as error:
-    raise ValueError(f"{path}: not a whole HDF5 file: {error}") from None
-  yield from found
-
-
-def _check_dataset(path: str, name: str, item) -> tuple[int, ...]:
-  """Checks that a dataset's numbers are in this file, as many as it says.
-
-  Chunks, compression and links to other files, which Keras does not write,
-  would let a small file ask for any memory, or read another.
-  """
-  shape = tuple(item.shape or ())
-  plain = item.chunks is None and not item.external and not item.is_virtual
-  if item.dtype.kind != "f":
-    raise ValueError(
-      f"{path}: {name!r:.80} has the dtype {item.dtype}; expected float16, "
-      "float32 or float64"
-    )
-  size = math.prod(shape) * item.dtype.itemsize
-  if not plain or item.id.get_storage_size() != size:
-    raise ValueError(
-      f"{path}: {name!r:.80} of shape {shape!r:.80} is not stored as Keras "
-      "stores weights"
-    )
-  return shape
+  with _open_hdf5(path) as file:
+    file.visititems(visit)
+  for name, shape, dtype, is_plain, size in found:
+    if dtype.kind != "f":
+      raise ValueError(
+        f"{path}: {name!r:.80} has the dtype {dtype}; expected float16, "
+        "float32 or float64"
+      )
+    if not is_plain or size != math.prod(shape) * dtype.itemsize:
+      raise ValueError(
+        f"{path}: {name!r:.80} of shape {shape!r:.80} is not stored as Keras "
+        "stores weights"
+      )
+    yield name, shape
 
 
 def _read_dataset(path: str, name: str) -> np.ndarray:
-  h5py = _import_h5py()
-  try:
-    with files.open_bytes(path) as stream, h5py.File(stream, "r") as file:
-      value = file[name][()]
-  except (OSError, RuntimeError, KeyError, TypeError) as error:
-    raise ValueError(f"{path}: {name!r:.80} is damaged: {error}") from None
-  return np.asarray(value)
+  with _open_hdf5(path) as file:
+    return np.asarray(file[name][()])
 
 
 def write(

@@ -145,8 +145,8 @@ def open_checkpoint(
     elif google:
       if google in found:
         raise ValueError(
-          f"{prefix}: {found[google].key} and {variable.key} are both {google}:"
-          " two models are in it; save one"
+          f"{prefix}: {found[google].key!r:.200} and {variable.key!r:.200} are "
+          f"both {google}: two models are in it; save one"
         )
       found[google] = variable
     elif match := _ANONYMOUS.search(variable.names[-1]):

@@ -60,7 +60,7 @@ class Reader:
     self.config = config
     self.assumed = tuple(assumed)
     self.do_lower_case = do_lower_case
-    self.unread = list(unread)
+    self.unread = [show(name) for name in unread]
 
   def get_variable_to_shape_map(self) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each variable, as Google's."""
@@ -73,6 +73,11 @@ class Reader:
     if place.is_transposed:
       return np.ascontiguousarray(value.T)
     return value.reshape(place.shape)
+
+
+def show(name: str) -> str:
+  """Returns a name as a line of text can hold it."""
+  return name if name.isprintable() else repr(name)
 
 
 def flatten(name: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -143,5 +148,5 @@ def refuse_unknown(source: str, names: Sequence[str]) -> None:
   """
   if names:
     more = f"; and {len(names) - 10} more" if names[10:] else ""
-    listing = "; ".join(f"+ {name:.80}" for name in sorted(names)[:10])
+    listing = "; ".join(f"+ {show(name):.80}" for name in sorted(names)[:10])
     raise ValueError(f"{source}: its encoder is not a BERT's: {listing}{more}")

@@ -85,9 +85,10 @@ def refuse(path: str, model_type: Any) -> None:
 
 def to_bert_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the config.json of the BERT that a relative's encoder is."""
-  relative = RELATIVES.get(settings.get("model_type"))
-  if relative is None:
+  model_type = settings.get("model_type")
+  if not isinstance(model_type, str) or model_type not in RELATIVES:
     return dict(settings)
+  relative = RELATIVES[model_type]
   fields = {relative.fields.get(k, k): v for k, v in settings.items()}
   fields["model_type"] = "bert"
   if fields.get("embedding_size") == fields.get("hidden_size"):
