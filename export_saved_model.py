@@ -49,8 +49,9 @@ def define_flags() -> None:
     "format",
     "saved_model",
     export_facts.FORMATS,
-    "saved_model: TensorFlow's, with tokenizer and answers. litert, onnx: from "
-    "ids to numbers, one input of --max_seq_length at a time.",
+    "saved_model: for TensorFlow Serving and predict.py, with tokenizer and "
+    "answers. onnx: for predict.py without TensorFlow, the fastest on CPUs. "
+    "litert: from ids to numbers, one input of --max_seq_length at a time.",
   )
   flags.DEFINE_enum(
     "task",
@@ -59,6 +60,7 @@ def define_flags() -> None:
     "With --init_checkpoint; default fill_mask if it has the head for it.",
   )
   _define_overrides()
+  _define_quantization()
 
 
 def _define_overrides():
@@ -101,6 +103,34 @@ def _define_overrides():
   )
 
 
+def _define_quantization():
+  flags.DEFINE_enum(
+    "quantize",
+    "none",
+    ["none", "int8"],
+    "Of onnx: computes the encoder's products with numbers of this type. Needs "
+    "--eval_file, on which the export is compared with the model.",
+  )
+  flags.DEFINE_string(
+    "eval_file",
+    None,
+    "With --quantize: labelled examples, in the form that the model's program "
+    "takes as --eval_file; for features and fill_mask texts, one a line.",
+  )
+  flags.DEFINE_integer(
+    "max_eval_examples",
+    500,
+    "With --quantize: examples to compare, evenly spread over --eval_file.",
+    lower_bound=1,
+  )
+  flags.DEFINE_float(
+    "max_score_drop",
+    0.01,
+    "With --quantize: the largest loss of a score (0 to 1) with which the "
+    "export is kept.",
+  )
+
+
 _OVERRIDES = (
   "max_seq_length",
   "doc_stride",
@@ -130,6 +160,7 @@ from absl import logging
 from cli import flag_values
 from data import files
 from export import exporting
+from export import quantization
 from export import trained_models
 import tokenization
 
@@ -210,6 +241,24 @@ def choose_prediction(
   return length, {name: values[name] for name in names}
 
 
+def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
+  """Returns what a quantized export has to pass; None for others.
+
+  Raises:
+    ValueError: there is nothing to compare it on, or no such export.
+  """
+  if settings.quantize == "none":
+    return None
+  if settings.format != "onnx":
+    raise ValueError(f"--quantize={settings.quantize} needs --format=onnx")
+  if not settings.eval_file:
+    raise ValueError(
+      f"--quantize={settings.quantize} needs --eval_file: examples on which "
+      "the export is compared with the model"
+    )
+  return flag_values.fill(quantization.Gate, settings)
+
+
 def check_vocabulary(path: str, config) -> None:
   """Compares a vocabulary with a model; a ValueError says what is wrong."""
   size = len(tokenization.load_vocab(path))
@@ -225,6 +274,7 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
   start = time.monotonic()
   settings = flag_values.read()
+  gate = make_gate(settings)
   vocab_file = find_vocabulary(settings)
   trained = load_model(settings, vocab_file)
   check_vocabulary(vocab_file, trained.config)
@@ -233,14 +283,14 @@ def main() -> None:
   print(f"weights from {trained.weights}")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
   graph = exporting.make_graph(trained, vocab_file, length, chosen)
-  facts = exporting.describe(trained, graph, settings.format, chosen)
-  with exporting.new_folder(settings.export_dir) as folder:
-    difference = exporting.write(folder, trained, graph, facts, vocab_file)
-  print(
-    f"wrote {settings.export_dir} in {time.monotonic() - start:.1f} s; loaded "
-    f"again, it gives the same within {difference:.1g}"
+  facts = exporting.describe(
+    trained, graph, settings.format, chosen, settings.quantize
   )
-  if settings.format == "saved_model":
+  with exporting.new_folder(settings.export_dir) as folder:
+    result = exporting.write(folder, trained, graph, facts, vocab_file, gate)
+  seconds = time.monotonic() - start
+  print(f"wrote {settings.export_dir} in {seconds:.1f} s; {result}")
+  if settings.format != "litert":
     print(f"next: python predict.py --export_dir={settings.export_dir} --serve")
 
 

@@ -63,6 +63,9 @@ def define_flags() -> None:
   )
   flags.DEFINE_bool("verbose", False, "Whether to tell how long things took.")
   program.group("With --serve")
+  flags.DEFINE_integer(
+    "threads", 0, "Cores that compute a batch; 0: all of them.", lower_bound=0
+  )
   flags.DEFINE_bool("serve", False, "Whether to answer on a web page instead.")
   flags.DEFINE_string(
     "host", "127.0.0.1", "The address; 0.0.0.0 for everybody's."
@@ -205,7 +208,7 @@ def main() -> int:
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
     clock.tell("TensorFlow imported")
-  model = exported_model.ExportedModel(settings.export_dir)
+  model = exported_model.ExportedModel(settings.export_dir, settings.threads)
   clock.tell("model loaded")
   run = serve if settings.serve else answer_lines
   return run(model, settings, clock)

@@ -2,14 +2,17 @@
 
 python benchmarks/serving.py
 
-Both have the same random weights: ours are exported by export_saved_model.py,
-the peer's made of them by convert_checkpoint.py; the probabilities are compared
-afterwards. Sentences are answered one by one (latency), and as a file of lines
-(throughput). Last, the tokenizer in our graph takes turns with another one in a
-graph, and the ids are compared with those of tokenization.py.
+All have the same random weights: ours are exported by export_saved_model.py for
+ONNX Runtime (in float32 and int8) and TensorFlow, the peer's made of them by
+convert_checkpoint.py; the probabilities are compared afterwards. Processes
+start and answer one sentence (start); sentences are answered one by one
+(latency), and as a file of lines (throughput). Last, the tokenizer in our graph
+takes turns with another one in a graph, and the ids are compared with those of
+tokenization.py.
 """
 
 import dataclasses
+import functools
 import itertools
 import json
 import operator
@@ -25,9 +28,19 @@ import contest
 import numpy as np
 
 LABELS = ["negative", "positive"]
-# The median of the peer's latencies by that of ours, at least.
-LATENCY_TARGET = 1.5
-MOST_DIFFERENCE = 1e-4  # Between probabilities.
+INT8, TENSORFLOW = "ours, int8", "ours, TensorFlow"
+# The folders of our exports, by contestant.
+EXPORTS = {contest.OURS: "onnx", INT8: "int8", TENSORFLOW: "saved_model"}
+# Batch sizes of the pipeline; its best one counts.
+PEER_SIZES = (8, 32)
+PEERS = {f"{contest.PEER}, batch {size}": size for size in PEER_SIZES}
+# How many times as fast as the peer each must be.
+LATENCY_TARGETS = {contest.OURS: 1.4, INT8: 4.0}
+THROUGHPUT_TARGETS = {contest.OURS: 2.0, INT8: 3.0}
+MOST_START = 1.0  # Seconds from the start of a process to its end.
+# Between probabilities and the peer's. That of int8 is only printed: random
+# weights, of which small differences make an answer, tell nothing about it.
+MOST_DIFFERENCE = 1e-4
 # So often are all sentences tokenized in a turn, for once takes a moment.
 TOKENIZER_PASSES = 20
 # What makes the answers of random weights differ from sentence to sentence.
@@ -41,7 +54,7 @@ class Workload:
   vocab_file: str
   bert_config_file: str
   max_seq_length: int
-  batch_size: int  # Of the pipeline and of the tokenizers.
+  batch_size: int  # Of the tokenizers.
   sentences: int
   single_sentences: int
   folder: str  # For the models and the answers.
@@ -51,10 +64,9 @@ class Workload:
     """The folder of the weights, as a training leaves it."""
     return os.path.join(self.folder, "trained")
 
-  @property
-  def export(self) -> str:
-    """Our SavedModel."""
-    return os.path.join(self.folder, "export")
+  def export(self, name: str) -> str:
+    """The export of a contestant of ours."""
+    return os.path.join(self.folder, EXPORTS[name])
 
   @property
   def peer(self) -> str:
@@ -70,9 +82,9 @@ class Workload:
     """The path of the last answers of a contestant, a JSON line each."""
     return os.path.join(self.folder, f"{name}.jsonl")
 
-  def latencies_file(self, name: str, turn: int) -> str:
+  def latencies_file(self, kind: str, name: str, turn: int) -> str:
     """The path of the milliseconds of a turn."""
-    return os.path.join(self.folder, f"{name}-{turn}.npy")
+    return os.path.join(self.folder, f"{kind}-{name}-{turn}.npy")
 
   def read_lines(self) -> list[str]:
     """Reads the sentences."""
@@ -87,7 +99,7 @@ def main() -> int:
   parser.add_argument("--data_dir", default=data_dir)
   parser.add_argument("--max_seq_length", type=int, default=128)
   parser.add_argument(
-    "--batch_size", type=int, default=32, help="but for predict.py"
+    "--batch_size", type=int, default=32, help="of the tokenizers"
   )
   parser.add_argument("--sentences", type=int, default=2000, help="as a file")
   parser.add_argument(
@@ -103,7 +115,7 @@ def main() -> int:
     workload = Workload(**options, folder=folder)
     with contest.start_process() as process:
       print(process.submit(write_inputs, data_dir, workload).result())
-      if set(kinds) & {"latency", "throughput"}:
+      if set(kinds) & {"start", "latency", "throughput"}:
         process.submit(make_models, workload).result()
     for kind in kinds:
       group = kind, "", CONTESTANTS[kind]
@@ -149,13 +161,23 @@ def read_column(path: str, name: str) -> list[str]:
 def make_models(workload: Workload) -> None:
   """Writes random weights, exports them and converts them."""
   write_weights(workload)
-  run_program(
-    "export_saved_model.py",
-    model_dir=workload.trained,
-    vocab_file=workload.vocab_file,
-    export_dir=workload.export,
-    max_seq_length=workload.max_seq_length,
-  )
+  # What int8 costs is not the question here; random weights know no label.
+  labelled = os.path.join(workload.folder, "labelled.tsv")
+  lines = (f"{LABELS[0]}\t{line}" for line in workload.read_lines()[:20])
+  pathlib.Path(labelled).write_text("label\ttext\n" + "\n".join(lines) + "\n")
+  int8 = {"quantize": "int8", "eval_file": labelled, "max_score_drop": 1}
+  for name, flags in (
+    (contest.OURS, {"format": "onnx"}),
+    (INT8, {"format": "onnx", **int8}),
+    (TENSORFLOW, {"format": "saved_model"}),
+  ):
+    run_program(
+      "export_saved_model.py",
+      model_dir=workload.trained,
+      vocab_file=workload.vocab_file,
+      export_dir=workload.export(name),
+      **flags,
+    )
   run_program(
     "convert_checkpoint.py",
     input=workload.trained,
@@ -188,6 +210,13 @@ def write_weights(workload: Workload) -> None:
   }
   (folder / "settings.json").write_text(json.dumps(settings))
   (folder / "labels.txt").write_text("\n".join(LABELS) + "\n")
+  prediction = {
+    "max_seq_length": workload.max_seq_length,
+    "doc_stride": None,
+    "window_pooling": "mean",
+    "has_text_pair": False,
+  }
+  (folder / "prediction.json").write_text(json.dumps(prediction))
   checkpoints.save(str(folder), 1, loop.model_variables(model), keep=1)
 
 
@@ -198,6 +227,85 @@ def run_program(name: str, **values: Any) -> None:
   result = subprocess.run(command, capture_output=True, text=True)
   if result.returncode:
     raise RuntimeError(f"{name} failed:\n{result.stderr}")
+
+
+# A process that answers one sentence.
+
+_PEER_START = """
+import sys, torch, transformers
+pipeline = transformers.pipeline(
+  "text-classification", model=sys.argv[1], tokenizer=sys.argv[1],
+  device="cpu", top_k=None)
+print(pipeline(sys.argv[2]))
+"""
+
+
+def make_our_start(name: str, workload: Workload) -> contest.Turn:
+  script = str(contest.ROOT / "predict.py")
+  line = workload.read_lines()[0]
+  flags = [f"--export_dir={workload.export(name)}", f"--text={line}"]
+  return time_process(workload, name, [script, *flags])
+
+
+def make_peer_start(workload: Workload) -> contest.Turn:
+  line = workload.read_lines()[0]
+  code = ["-c", _PEER_START, workload.peer, line]
+  return time_process(workload, contest.PEER, code)
+
+
+def time_process(
+  workload: Workload, name: str, arguments: list[str]
+) -> contest.Turn:
+  """Makes a turn that runs Python once; notes its time and memory."""
+  numbers = itertools.count()
+
+  def run():
+    start = time.perf_counter()
+    process = subprocess.Popen(
+      [sys.executable, *arguments],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+    )
+    answer = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status:
+      raise RuntimeError(f"{name} ended with status {status}")
+    path = workload.latencies_file("start", name, next(numbers))
+    np.save(path, [seconds, usage.ru_maxrss / 2**10])
+    return len(answer)
+
+  return contest.Turn(run, 1)
+
+
+def judge_start(workload: Workload, timings: contest.Timings) -> int:
+  """Prints seconds and memory; returns whether a target is missed."""
+  print("\n| process | seconds | peak MB |")
+  print("|---|---|---|")
+  found = {
+    name: np.median(read_turns(workload, "start", name), 0) for name in timings
+  }
+  for name, (seconds, memory) in found.items():
+    print(f"| {name} | {seconds:.2f} | {memory:.0f} |")
+  print(f"targets: {MOST_START} s, half of the memory of TensorFlow")
+  missed = [
+    name
+    for name in (contest.OURS, INT8)
+    if found[name][0] > MOST_START or found[name][1] > found[TENSORFLOW][1] / 2
+  ]
+  return int(bool(missed) and is_calm(timings))
+
+
+def read_turns(workload: Workload, kind: str, name: str) -> list[np.ndarray]:
+  """Reads the notes of a contestant's turns but the first, which warms up."""
+  paths = (workload.latencies_file(kind, name, i) for i in range(1, 999))
+  return list(map(np.load, itertools.takewhile(os.path.exists, paths)))
+
+
+def is_calm(timings: contest.Timings) -> bool:
+  """Returns whether no turn was disturbed."""
+  all_turns = itertools.chain.from_iterable(timings.values())
+  return not any(map(contest.is_disturbed, all_turns))
 
 
 # One sentence at a time.
@@ -221,26 +329,28 @@ def time_each(workload: Workload, name: str, answer) -> contest.Turn:
       start = time.perf_counter()
       characters += len(answer(line))
       milliseconds.append(1e3 * (time.perf_counter() - start))
-    np.save(workload.latencies_file(name, next(numbers)), milliseconds)
+    path = workload.latencies_file("latency", name, next(numbers))
+    np.save(path, milliseconds)
     return characters
 
   return contest.Turn(run, len(lines))
 
 
-def make_our_latency(workload: Workload) -> contest.Turn:
+def make_our_latency(name: str, workload: Workload) -> contest.Turn:
   """Answers a line as predict.py does when no other has come yet."""
   import predict
   from serving import request_lines
 
-  model, settings = load_ours(workload)
-  most_tokens = settings.batch_size * model.facts.max_seq_length
+  model, settings = load_ours(workload, name)
+  tokens = settings.batch_size * model.facts.max_seq_length
 
   def answer(line):
-    window = [request_lines.Line(model.encode({"text": line}), {"index": 0})]
-    (result,) = predict.answer_window(model, window, most_tokens)
+    request = model.encode({"text": line})
+    window = [request_lines.Line(request, {"index": 0})]
+    (result,) = predict.answer_window(model, window, tokens)
     return json.dumps(result, ensure_ascii=False)
 
-  return time_each(workload, contest.OURS, answer)
+  return time_each(workload, name, answer)
 
 
 def make_peer_latency(workload: Workload) -> contest.Turn:
@@ -250,20 +360,19 @@ def make_peer_latency(workload: Workload) -> contest.Turn:
   )
 
 
-def load_ours(workload: Workload):
-  """Loads our SavedModel as predict.py does; returns its settings, too."""
+def load_ours(workload: Workload, name: str):
+  """Loads an export as predict.py does; returns it and the flags."""
   from cli import flag_values
   import predict
   from serving import exported_model
 
   contest.set_flags(
     predict.define_flags,
-    export_dir=workload.export,
+    export_dir=workload.export(name),
     input_file=workload.input_file,
-    output_file=workload.answers_file(contest.OURS),
+    output_file=workload.answers_file(name),
   )
-  settings = flag_values.read()
-  return exported_model.ExportedModel(settings.export_dir), settings
+  return exported_model.ExportedModel(workload.export(name)), flag_values.read()
 
 
 def make_pipeline(workload: Workload):
@@ -284,50 +393,46 @@ def make_pipeline(workload: Workload):
 
 
 def judge_latency(workload: Workload, timings: contest.Timings) -> int:
-  """Prints the latencies of all turns; returns whether the target is missed."""
-  print("\n| milliseconds | median | 99th percentile | ours is |")
+  """Prints the latencies of all turns; returns whether a target is missed."""
+  print("\n| milliseconds | median | 99th percentile | faster than the peer |")
   print("|---|---|---|---|")
   found = {}
   for name in timings:
-    paths = map(workload.latencies_file, itertools.repeat(name), range(1, 999))
-    turns = map(np.load, itertools.takewhile(os.path.exists, paths))
-    found[name] = np.percentile(np.concatenate(list(turns)), [50, 99])
-  missed = 0
+    turns = np.concatenate(read_turns(workload, "latency", name))
+    found[name] = np.percentile(turns, [50, 99])
+  missed = False
   for name, values in found.items():
     verdict = ""
-    if name != contest.OURS:
-      ratios = values / found[contest.OURS]
-      verdict = f"{ratios[0]:.2f} and {ratios[1]:.2f} times as fast"
-      verdict += f" (target {LATENCY_TARGET})"
-      missed += ratios[0] < LATENCY_TARGET
+    if name in LATENCY_TARGETS and contest.PEER in found:
+      ratios, target = found[contest.PEER] / values, LATENCY_TARGETS[name]
+      verdict = f"{ratios[0]:.2f} and {ratios[1]:.2f} times (target {target})"
+      missed |= bool(ratios[0] < target)
     print(f"| {name} | {values[0]:.1f} | {values[1]:.1f} | {verdict} |")
-  all_turns = itertools.chain.from_iterable(timings.values())
-  is_calm = not any(map(contest.is_disturbed, all_turns))
-  return int(missed > 0 and is_calm)
+  return int(missed and is_calm(timings))
 
 
 # A file of sentences.
 
 
-def make_our_throughput(workload: Workload) -> contest.Turn:
+def make_our_throughput(name: str, workload: Workload) -> contest.Turn:
   """Answers the lines of a file as predict.py does, into another."""
   import predict
 
-  model, settings = load_ours(workload)
-  clock = predict.Clock(is_verbose=False)
-  return contest.Turn(
-    lambda: float(predict.answer_lines(model, settings, clock)),
-    len(workload.read_lines()),
-  )
+  model, settings = load_ours(workload, name)
+
+  def run():
+    return float(predict.answer_lines(model, settings, predict.Clock(False)))
+
+  return contest.Turn(run, len(workload.read_lines()))
 
 
-def make_peer_throughput(workload: Workload) -> contest.Turn:
+def make_peer_throughput(name: str, workload: Workload) -> contest.Turn:
   """Gives the pipeline the list of lines, and writes its answers."""
   pipeline = make_pipeline(workload)
 
   def run():
     lines = workload.read_lines()
-    answers = pipeline(lines, batch_size=workload.batch_size)
+    answers = pipeline(lines, batch_size=PEERS[name])
     text = "".join(f"{json.dumps(answer)}\n" for answer in answers)
     pathlib.Path(workload.answers_file(contest.PEER)).write_text(text)
     return len(answers)
@@ -336,22 +441,30 @@ def make_peer_throughput(workload: Workload) -> contest.Turn:
 
 
 def judge_throughput(workload: Workload, timings: contest.Timings) -> int:
-  """Compares the last answers; returns whether they differ."""
-  if contest.PEER not in timings:
+  """Compares speeds and the last answers; returns whether one is missed."""
+  peers = [timings[name] for name in PEERS if name in timings]
+  if not peers:
     return 0
-  ours, theirs = (
-    np.array(list(map(read, read_answers(workload, name))))
-    for name, read in (
-      (contest.OURS, lambda row: list(row["probabilities"].values())),
-      (contest.PEER, by_label),
-    )
-  )
-  difference = np.abs(ours - theirs).max()
-  print(
-    f"the probabilities differ by {difference:.1g} at most; of the second label"
-    f" they are from {ours[:, 1].min():.3f} to {ours[:, 1].max():.3f}"
-  )
-  return int(not difference <= MOST_DIFFERENCE)
+  missed = False
+  for name, target in THROUGHPUT_TARGETS.items():
+    ratios = [
+      ours.speed / max(peer.speed for peer in theirs)
+      for ours, *theirs in zip(timings[name], *peers, strict=True)
+    ]
+    ratio = np.median(ratios)
+    missed |= bool(ratio < target)
+    print(f"{name}: {ratio:.2f} times the peer at its best (target {target})")
+  theirs = np.array(list(map(by_label, read_answers(workload, contest.PEER))))
+  for name in EXPORTS:
+    rows = read_answers(workload, name)
+    ours = np.array([list(row["probabilities"].values()) for row in rows])
+    difference = np.abs(ours - theirs).max()
+    print(f"{name}: probabilities differ from the peer's by {difference:.1g}")
+    if name != INT8 and not difference <= MOST_DIFFERENCE:
+      return 1
+  low, high = theirs[:, 1].min(), theirs[:, 1].max()
+  print(f"of the second label they are from {low:.3f} to {high:.3f}")
+  return int(missed and is_calm(timings))
 
 
 def read_answers(workload: Workload, name: str) -> list[Any]:
@@ -447,18 +560,38 @@ def count_differing(workload: Workload) -> dict[str, int]:
 
 
 FAST_BERT = "FastBertTokenizer"
+
+
+def make_ours(make) -> contest.Contestants:
+  """Makes a contestant of each of our exports, the first one first."""
+  return {
+    name: contest.Contestant(
+      functools.partial(make, name),
+      "tensorflow" if name == TENSORFLOW else "onnxruntime",
+      {},
+    )
+    for name in EXPORTS
+  }
+
+
 # By kind and name; the first one is compared with the others.
 CONTESTANTS = {
+  "start": {
+    **make_ours(make_our_start),
+    contest.PEER: contest.Contestant(make_peer_start, "transformers", {}),
+  },
   "latency": {
-    contest.OURS: contest.Contestant(make_our_latency, "tensorflow", {}),
-    # Its target is that of the medians, see `judge_latency`.
+    **make_ours(make_our_latency),
     contest.PEER: contest.Contestant(make_peer_latency, "transformers", {}),
   },
   "throughput": {
-    contest.OURS: contest.Contestant(make_our_throughput, "tensorflow", {}),
-    contest.PEER: contest.Contestant(
-      make_peer_throughput, "transformers", {"": 2.0}
-    ),
+    **make_ours(make_our_throughput),
+    **{
+      name: contest.Contestant(
+        functools.partial(make_peer_throughput, name), "transformers", {}
+      )
+      for name in PEERS
+    },
   },
   "tokenizer": {
     contest.OURS: contest.Contestant(make_our_tokenizer, "tensorflow", {}),
@@ -466,6 +599,7 @@ CONTESTANTS = {
   },
 }
 CONCLUSIONS = {
+  "start": judge_start,
   "latency": judge_latency,
   "throughput": judge_throughput,
   "tokenizer": judge_tokenizer,

@@ -15,8 +15,6 @@ import io
 import struct
 from typing import BinaryIO
 
-import google_crc32c
-
 _BUFFER_BYTES = 1 << 18
 # Records hardly get smaller at higher levels, which take several times longer.
 _COMPRESSION_LEVEL = 3
@@ -216,5 +214,7 @@ def frame_header(length: int) -> bytes:
 
 def _masked_crc(data: bytes) -> int:
   """Returns TFRecord's checksum: CRC-32C, rotated and shifted."""
+  import google_crc32c  # Here, for predict.py does without.
+
   crc = google_crc32c.value(data)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -51,8 +51,13 @@ class Graph:
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
-    import onnx
-
+    try:
+      import onnx
+    except ImportError as error:
+      raise ImportError(
+        f"--format=onnx needs onnx ({error}): pip install -r "
+        "requirements/onnx.txt"
+      ) from None
     self._onnx, self._weights, self._quantizes = onnx, weights, quantizes
     self.nodes, self.outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
@@ -252,7 +257,7 @@ def _add_encoder(graph, config):
   table = graph.weight(f"{path}/position_embeddings")
   positions = graph.add("Slice", table, graph.constant([0]), length)
   embedded = graph.add("Add", graph.add("Add", embedded, segments), positions)
-  states = [_normalize(graph, embedded, path)]
+  states = [_project(graph, _normalize(graph, embedded, path), config)]
   padding = graph.add("Unsqueeze", "input_mask", graph.constant([1, 2]))
   one = graph.constant(1.0, np.float32)
   padding = graph.add("Sub", one, graph.cast(padding, np.float32))
@@ -261,6 +266,15 @@ def _add_encoder(graph, config):
   for layer in range(config.num_hidden_layers):
     states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
   return states
+
+
+def _project(graph, embedded, config):
+  """Widens the embeddings of an ELECTRA: [B, S, E] to [B, S, H]."""
+  if config.embedding_width == config.hidden_size:
+    return embedded
+  path = "bert/embeddings/project"
+  wide = graph.add("MatMul", embedded, graph.weight(f"{path}/kernel"))
+  return graph.add("Add", wide, graph.weight(f"{path}/bias"))
 
 
 def _add_layer(graph, config, layer, hidden, mask_scores):

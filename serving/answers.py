@@ -290,7 +290,12 @@ class Tagging(Kind):
     text = texts["text"]
     places = tuple(tagging.split_text(text))
     words = tuple(text[start:end] for start, end in places)
-    sentence = tagging.Sentence(words, None, 0, "", 1, text, places)
+    return self.encode_sentence(
+      tagging.Sentence(words, None, 0, "", 1, text, places)
+    )
+
+  def encode_sentence(self, sentence: tagging.Sentence) -> Encoded:
+    """Encodes words that have been found in their text."""
     facts = self._facts
     features = tagging.make_features(
       [sentence], self._tokenizer, facts.labels, facts.max_seq_length

@@ -61,6 +61,10 @@ class Facts:
   weights: str  # Where they are from.
   training: Mapping[str, Any]  # The settings of the training.
   versions: Mapping[str, str]  # Of the packages that it was written with.
+  # Of onnx: the SHA-256 of each file that is loaded, in hexadecimal digits.
+  hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  # If it is quantized: how, and what that costs; see `quantization.Comparison`.
+  quantization: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
     for field in dataclasses.fields(self):

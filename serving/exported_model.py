@@ -33,6 +33,8 @@ class ExportedModel:
 
   Args:
     folder: the --export_dir.
+    threads: of the engine; 0: one for each core.
+    engine: to use instead of that of the folder.
 
   Attributes:
     facts: what export.json says of the model.
@@ -42,11 +44,13 @@ class ExportedModel:
     ValueError: the folder holds something else.
   """
 
-  def __init__(self, folder: str):
+  def __init__(
+    self, folder: str, threads: int = 0, engine: Engine | None = None
+  ):
     self.facts = export_facts.read(folder)
     vocab_file = os.path.join(folder, "vocab.txt")
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
-    self._engine = _open_engine(folder, self.facts.format)
+    self._engine = engine or _open_engine(folder, self.facts, threads)
 
   @property
   def inputs(self) -> tuple[answers.Input, ...]:
@@ -113,15 +117,21 @@ class ExportedModel:
     return {"tokens": self.kind.tokens(row), "attention": rows}
 
 
-def _open_engine(folder: str, format: str) -> Engine:
-  if format != "saved_model":
-    raise ValueError(
-      f"{folder}: the model is in the format {format}; this takes one exported "
-      "with --format=saved_model"
-    )
-  from serving import tensorflow_engine  # Takes seconds.
+def _open_engine(
+  folder: str, facts: export_facts.Facts, threads: int
+) -> Engine:
+  if facts.format == "onnx":
+    from serving import onnx_engine
 
-  return tensorflow_engine.Engine(folder)
+    return onnx_engine.Engine(folder, facts, threads)
+  if facts.format == "saved_model":
+    from serving import tensorflow_engine  # Takes seconds.
+
+    return tensorflow_engine.Engine(folder, threads)
+  raise ValueError(
+    f"{folder}: the model is in the format {facts.format}; this takes one "
+    "exported with --format=onnx or saved_model"
+  )
 
 
 def _pad(rows, length: int) -> list[np.ndarray]:

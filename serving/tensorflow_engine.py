@@ -1,5 +1,7 @@
 """Computes the outputs of a SavedModel, from the ids of tokens."""
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -13,13 +15,17 @@ class Engine:
 
   Args:
     folder: the --export_dir.
+    threads: for the products of a batch; 0: one for each core. The first model
+      of a process decides.
 
   Raises:
     ValueError: there is no model in it that can be read.
   """
 
-  def __init__(self, folder: str):
+  def __init__(self, folder: str, threads: int = 0):
     tf.get_logger().setLevel("ERROR")
+    with contextlib.suppress(RuntimeError):  # TensorFlow runs already.
+      tf.config.threading.set_intra_op_parallelism_threads(threads)
     try:
       self._signatures = signature_loader.Signatures(folder)
       one = tf.constant([[1, 1]])

@@ -101,6 +101,12 @@ def test_the_two_forms_of_gelu_differ():
   assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
 
 
+def test_narrow_embeddings():
+  model = heads.ClassifierModel(make_config(embedding_size=8), LABELS)
+  found = run(open_session(make_trained("single_label", model)), make_inputs())
+  assert_near(found["logits"], model(*make_inputs()))
+
+
 def test_several_labels_and_regression():
   model = heads.ClassifierModel(make_config(), LABELS)
   found = run(open_session(make_trained("multi_label", model)), make_inputs())
@@ -154,8 +160,9 @@ def test_vectors(pooling, layer):
   assert_near(run(session, inputs)["vectors"], np.stack(expected))
 
 
-def test_guesses_of_masks():
-  model = heads.PretrainingModel(make_config())
+@pytest.mark.parametrize("embedding_size", [None, 8])
+def test_guesses_of_masks(embedding_size):
+  model = heads.PretrainingModel(make_config(embedding_size=embedding_size))
   session = open_session(
     make_trained("fill_mask", model), {"top_k": 2}, mask_id=4, num_tokens=38
   )

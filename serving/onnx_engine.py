@@ -1,0 +1,134 @@
+"""Computes the outputs of model.onnx with ONNX Runtime, from the ids of tokens.
+
+Only here is onnxruntime imported; TensorFlow is not needed.
+"""
+
+from concurrent import futures
+import os
+
+import numpy as np
+
+from data import files
+from serving import export_facts
+
+try:
+  import onnxruntime
+  from onnxruntime.capi import onnxruntime_pybind11_state as faults
+except ImportError as error:
+  raise ImportError(
+    f"an export of --format=onnx needs onnxruntime ({error}): pip install "
+    "onnxruntime"
+  ) from None
+
+MODEL_FILE = "model.onnx"
+DATA_FILE = f"{MODEL_FILE}.data"
+_IDS = ("input_ids", "input_mask", "segment_ids")
+_ATTENTION = "attention_"  # The outputs of this name and a layer's number.
+_ERRORS_ONLY = 3  # ONNX Runtime's own log.
+
+
+class Engine:
+  """A model in a folder that `export_saved_model.py` wrote.
+
+  Args:
+    folder: the --export_dir.
+    facts: of the export.
+    threads: for the products of a batch; 0: one for each core.
+
+  Raises:
+    ValueError: a file is not the one that was exported, ONNX Runtime cannot
+      run the model, or its outputs are not those of the labels.
+  """
+
+  def __init__(self, folder: str, facts: export_facts.Facts, threads: int = 0):
+    # Before the runtime, which believes its graphs. The weights are hashed
+    # while it reads them.
+    for name in sorted({MODEL_FILE, *facts.hashes} - {DATA_FILE}):
+      _check_file(folder, name, facts)
+    with futures.ThreadPoolExecutor(1) as thread:
+      hashing = thread.submit(_check_file, folder, DATA_FILE, facts)
+      try:
+        self._session = _open_session(folder, threads)
+      except _FAULTS as error:
+        hashing.result()  # Says more, if it is the file's fault.
+        raise ValueError(
+          f"{os.path.join(folder, MODEL_FILE)}: onnxruntime "
+          f"{onnxruntime.__version__} cannot run it; install the latest "
+          "(pip install -U onnxruntime) or export the model again: "
+          f"{' '.join(str(error).split())}"
+        ) from None
+      hashing.result()
+    outputs = {o.name: o.shape for o in self._session.get_outputs()}
+    count, shape = len(facts.labels), outputs.get("logits", [])
+    if count and shape[-1:] != [count]:
+      raise ValueError(
+        f"{folder}: {export_facts.FILE} has {count} labels, the model scores "
+        f"{shape[-1]}: they are of different exports; export the model again"
+      )
+    self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
+    # Else all outputs are computed, attention too.
+    self._options = onnxruntime.RunOptions()
+    self._options.only_execute_path_to_fetches = True
+
+  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes the outputs of a batch.
+
+    Args:
+      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
+
+    Returns:
+      What `serving.answers` reads, by name, a row for each of the batch.
+    """
+    return dict(zip(self._names, self._call(self._names, ids), strict=True))
+
+  def attend(self, *ids: np.ndarray, layer: int, head: int) -> np.ndarray:
+    """Computes the attention of a head, float32 [B, S, S].
+
+    Args:
+      *ids: see `run`.
+      layer, head: from 0.
+    """
+    return self._call([f"{_ATTENTION}{layer}"], ids)[0][:, head]
+
+  def _call(self, names, ids):
+    feeds = dict(zip(_IDS, ids, strict=True))
+    return self._session.run(names, feeds, self._options)
+
+
+_FAULTS = (
+  faults.Fail,
+  faults.InvalidArgument,
+  faults.InvalidGraph,
+  faults.InvalidProtobuf,
+  faults.NoSuchFile,
+  faults.NotImplemented,
+  faults.RuntimeException,
+)
+
+
+def _open_session(folder, threads):
+  options = onnxruntime.SessionOptions()
+  options.intra_op_num_threads = threads
+  options.log_severity_level = _ERRORS_ONLY
+  return onnxruntime.InferenceSession(
+    os.path.join(folder, MODEL_FILE),
+    options,
+    providers=["CPUExecutionProvider"],
+  )
+
+
+def _check_file(folder, name, facts):
+  """Compares a file with its hash; a ValueError says that it is another."""
+  path = os.path.join(folder, name)
+  try:
+    found = files.hash_file(path)
+  except OSError as error:
+    raise ValueError(
+      f"{path}: {error.strerror}; copy the whole folder of the export"
+    ) from None
+  if found != facts.hashes.get(name):
+    raise ValueError(
+      f"{path}: not the file that {export_facts.FILE} describes (its SHA-256 "
+      "is another): it was cut, changed or swapped; copy the whole folder of "
+      "the export again"
+    )

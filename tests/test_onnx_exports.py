@@ -1,0 +1,421 @@
+"""Tests of exports for ONNX Runtime: made, quantized, damaged, answering."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from export import exporting
+from export import trained_models
+import export_saved_model
+import heads
+import paths
+import program_flags
+from serving import exported_model
+import tiny_classification
+import tiny_export
+import tiny_masked_lm
+import tiny_multiple_choice
+import tiny_squad
+import tiny_tagging
+
+pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
+onnxruntime = pytest.importorskip(
+  "onnxruntime", reason="needs requirements/onnx.txt"
+)
+
+SITE = pathlib.Path(onnxruntime.__file__).parent.parent
+CLASSES = {"doc_stride": None, "window_pooling": "mean"}
+TEXTS = [
+  {"text": "the film was very good"},
+  {"text": "bad plot", "text_pair": "the cast was poor and a film"},
+  {"text": "a"},
+]
+CHOICES = {"context": "the film", "question": "was", "choices": ["good", "bad"]}
+QUESTION = {"question": "good", "context": "the film was a very good film and"}
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def one_label(config):
+  return heads.ClassifierModel(config, 1)
+
+
+def tagger(config):
+  return heads.TaggerModel(config, len(TAGS))
+
+
+def lstm_tagger(config):
+  return heads.FeatureTaggerModel(
+    config, len(TAGS), layers=[-2, -1], lstm_size=8
+  )
+
+
+LSTM = {"feature_based": True, "feature_layers": ["-2", "-1"], "lstm_size": 8}
+# By name: the kind, what makes the model, its labels and settings, requests.
+CASES = {
+  "single_label": ("single_label", None, ["neg", "pos"], CLASSES, TEXTS),
+  "multi_label": ("multi_label", None, ["neg", "pos"], CLASSES, TEXTS),
+  "regression": ("regression", one_label, ["x"], CLASSES, TEXTS),
+  "windows": (
+    "single_label",
+    None,
+    ["neg", "pos"],
+    {"doc_stride": 4, "window_pooling": "max"},
+    [{"text": "the film was very good and a plot " * 4}],
+  ),
+  "multiple_choice": ("multiple_choice", one_label, ["x"], {}, [CHOICES]),
+  "tagging": (
+    "tagging",
+    tagger,
+    TAGS,
+    {"label_scheme": "iob2"},
+    [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
+  ),
+  "lstm": (
+    "tagging",
+    lstm_tagger,
+    TAGS,
+    {"label_scheme": "iob2", **LSTM},
+    [{"text": "good film, the (very)"}, {"text": "bad"}],
+  ),
+  "question_answering": (
+    "question_answering",
+    heads.SpanModel,
+    ["x"],
+    {},
+    [QUESTION, {"question": "bad", "context": "the bad plot"}],
+  ),
+}
+
+
+def run_export(folder, name="export", **flags):
+  flags = {"model_dir": folder, "format": "onnx", **flags}
+  program_flags.run_main(
+    export_saved_model,
+    export_saved_model.define_flags,
+    vocab_file=folder / "vocab.txt",
+    export_dir=folder / name,
+    **flags,
+  )
+  return str(folder / name)
+
+
+def write_case(folder, case):
+  kind, make, labels, settings, requests = CASES[case]
+  tiny_export.write_trained(folder, kind, make, labels, **settings)
+  return requests
+
+
+def answer(model, requests):
+  return model.answer([model.encode(request) for request in requests], 64)
+
+
+def flatten(value, path=""):
+  """Yields the numbers and other values of answers, with their places."""
+  items = value.items() if isinstance(value, dict) else enumerate(value)
+  for key, part in items:
+    place = f"{path}/{key}"
+    if isinstance(part, dict | list):
+      yield from flatten(part, place)
+    else:
+      yield place, part
+
+
+def assert_same(found, expected):
+  found, expected = dict(flatten(found)), dict(flatten(expected))
+  assert found.keys() == expected.keys() and found
+  for place, value in expected.items():
+    if isinstance(value, float):
+      assert found[place] == pytest.approx(value, abs=1e-4), place
+    else:
+      assert found[place] == value, place
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answers_are_those_of_the_model(case, tmp_path):
+  requests = write_case(tmp_path, case)
+  path = run_export(tmp_path)
+  model = exported_model.ExportedModel(path)
+  trained = trained_models.load_output_dir(
+    str(tmp_path), str(tmp_path / "vocab.txt")
+  )
+  graph = exporting.make_graph(
+    trained,
+    str(tmp_path / "vocab.txt"),
+    model.facts.max_seq_length,
+    model.facts.settings,
+  )
+  exact = exported_model.ExportedModel(
+    path, engine=exporting.GraphEngine(graph)
+  )
+  assert_same(answer(model, requests), answer(exact, requests))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_answers_are_those_of_the_saved_model(case, tmp_path):
+  requests = write_case(tmp_path, case)
+  found = answer(exported_model.ExportedModel(run_export(tmp_path)), requests)
+  path = run_export(tmp_path, "tensorflow", format="saved_model")
+  expected = exported_model.ExportedModel(path)
+  assert_same(found, answer(expected, requests))
+
+
+def test_pretrained_models(tmp_path):
+  tiny_masked_lm.write_model(tmp_path)
+  flags = {
+    "model_dir": "",
+    "init_checkpoint": tmp_path,
+    "bert_config_file": tmp_path / "config.json",
+  }
+  path = run_export(tmp_path, "fill", top_k=2, **flags)
+  texts = [{"text": "the [MASK] was [MASK]"}, {"text": "the film"}]
+  found = answer(exported_model.ExportedModel(path), texts)
+  assert [len(a["masks"]) for a in found] == [2, 0]
+  path = run_export(tmp_path, "features", task="features", **flags)
+  found = answer(exported_model.ExportedModel(path), TEXTS)
+  assert np.array([a["vector"] for a in found]).shape == (3, 16)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("trained")
+  model = tiny_export.write_trained(folder, **CLASSES)
+  run_export(folder)
+  return folder, model
+
+
+@pytest.fixture
+def export(trained, tmp_path):
+  return shutil.copytree(trained[0] / "export", tmp_path / "export")
+
+
+def test_folder_and_card(trained):
+  folder = trained[0] / "export"
+  assert sorted(path.name for path in folder.iterdir()) == [
+    "README.md",
+    "bert_config.json",
+    "export.json",
+    "labels.txt",
+    "model.onnx",
+    "model.onnx.data",
+    "vocab.txt",
+  ]
+  hashes = json.loads((folder / "export.json").read_text())["hashes"]
+  assert sorted(hashes) == ["model.onnx", "model.onnx.data", "vocab.txt"]
+  card = (folder / "README.md").read_text()
+  assert f"| model.onnx | `{hashes['model.onnx']}` |" in card
+  assert "## Quantization" not in card
+
+
+def test_attention(trained):
+  folder, model = trained
+  found = exported_model.ExportedModel(str(folder / "export"))
+  shown = found.attend(found.encode({"text": "the film"}), 1, 0)
+  assert shown["tokens"] == ["[CLS]", "the", "film", "[SEP]"]
+  ids = np.array([[2, 11, 12, 3]], np.int32)
+  probs = model.bert(
+    ids, np.ones_like(ids), 0 * ids, return_attention_probs=True
+  ).attention_probs
+  np.testing.assert_allclose(shown["attention"], probs[1][0, 0], atol=1e-4)
+
+
+def test_threads(trained):
+  model = exported_model.ExportedModel(str(trained[0] / "export"), threads=1)
+  options = model._engine._session.get_session_options()
+  assert options.intra_op_num_threads == 1
+
+
+def flip(path):
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [flip, cut])
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data"])
+def test_damaged_model_files(export, name, damage):
+  damage(export / name)
+  message = f"{name}: not the file that export.json describes"
+  with pytest.raises(ValueError, match=message):
+    exported_model.ExportedModel(str(export))
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data"])
+def test_missing_model_files(export, name):
+  (export / name).unlink()
+  message = f"{name}: No such file or directory; copy the whole folder"
+  with pytest.raises(ValueError, match=message):
+    exported_model.ExportedModel(str(export))
+
+
+def test_another_vocabulary(export):
+  with open(export / "vocab.txt", "a") as file:
+    file.write("more\n")
+  with pytest.raises(ValueError, match="vocab.txt: not the file that"):
+    exported_model.ExportedModel(str(export))
+
+
+def edit_facts(export, **values):
+  path = export / "export.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_labels_of_another_model(export):
+  edit_facts(export, labels=["a", "b", "c"])
+  message = "export.json has 3 labels, the model scores 2"
+  with pytest.raises(ValueError, match=message):
+    exported_model.ExportedModel(str(export))
+
+
+def test_export_of_another_version(export):
+  edit_facts(export, version=1)
+  with pytest.raises(ValueError, match="version 1, expected"):
+    exported_model.ExportedModel(str(export))
+
+
+def test_operation_that_the_runtime_lacks(export):
+  import onnx
+
+  model = onnx.load(export / "model.onnx", load_external_data=False)
+  model.graph.node[-1].op_type = "Unheard"
+  content = model.SerializeToString()
+  (export / "model.onnx").write_bytes(content)
+  facts = exported_model.export_facts.read(str(export))
+  new = exporting.files.hash_file(str(export / "model.onnx"))
+  edit_facts(export, hashes={**facts.hashes, "model.onnx": new})
+  version = onnxruntime.__version__
+  message = f"onnxruntime {version} cannot run it; install the latest .*Unheard"
+  with pytest.raises(ValueError, match=message) as error:
+    exported_model.ExportedModel(str(export))
+  assert "\n" not in str(error.value)
+
+
+def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
+  import serving
+
+  monkeypatch.delitem(sys.modules, "serving.onnx_engine")
+  monkeypatch.delattr(serving, "onnx_engine")
+  monkeypatch.setitem(sys.modules, "onnxruntime", None)
+  with pytest.raises(ImportError, match="needs onnxruntime .*pip install"):
+    exported_model.ExportedModel(str(export))
+  monkeypatch.undo()
+  monkeypatch.setitem(sys.modules, "onnx", None)
+  shutil.rmtree(export)
+  with pytest.raises(ImportError, match="needs onnx.*requirements/onnx.txt"):
+    run_export(trained[0], tmp_path / "export")
+  assert not list(tmp_path.iterdir())
+
+
+# Quantization.
+
+
+EVALUATION = {
+  "single_label": ("dev.tsv", tiny_classification.write_tsv, "accuracy"),
+  "tagging": ("dev.txt", tiny_tagging.write, "f1"),
+  "question_answering": ("dev.json", tiny_squad.write_squad, "exact_match"),
+  "multiple_choice": ("dev.csv", tiny_multiple_choice.write_swag, "accuracy"),
+}
+
+
+@pytest.mark.parametrize("case", EVALUATION)
+def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
+  requests = write_case(tmp_path, case)
+  name, write, score = EVALUATION[case]
+  write(tmp_path / name, range(20))
+  path = run_export(
+    tmp_path,
+    quantize="int8",
+    eval_file=tmp_path / name,
+    max_eval_examples=15,
+    max_score_drop=1,
+  )
+  found = exported_model.ExportedModel(path).facts.quantization
+  assert found["dtype"] == "int8" and found["examples"] == 15
+  assert found["sample"] == f"15 of the 20 examples of {name}, evenly spread"
+  shown = f"{score} {found['before'][score]:.4f} -> {found['after'][score]:.4f}"
+  assert shown in capsys.readouterr().out
+  card = (tmp_path / "export" / "README.md").read_text()
+  assert f"{found['changed']} of 15 answers changed" in card
+  assert "In float32 stay embeddings" in card
+  # The numbers are those of int8, and not those of another model.
+  exact = exported_model.ExportedModel(run_export(tmp_path, "float32"))
+  values, wanted = (
+    np.array([v for _, v in flatten(answer(m, requests)) if type(v) is float])
+    for m in (exported_model.ExportedModel(path), exact)
+  )
+  if case != "question_answering":  # There another span may win.
+    assert 0 < np.abs(values - wanted).max() < 0.5
+
+
+def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
+  folder, _ = trained
+  tiny_classification.write_tsv(folder / "dev.tsv", range(40))
+  # Of a model whose weights are all rounded away, nothing is left.
+  from export import onnx_graph
+
+  monkeypatch.setattr(onnx_graph, "_LARGEST_INT8", 0.4)
+  message = r"--quantize: accuracy falls from 0\.\d+ to 0\.\d+ on 40 examples"
+  flags = {"quantize": "int8", "eval_file": folder / "dev.tsv"}
+  before = sorted(folder.iterdir())
+  with pytest.raises(ValueError, match=message):
+    # The tiny model knows nothing: any loss is one too many, a gain is not.
+    run_export(folder, "lost", max_score_drop=-1, **flags)
+  assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"format": "saved_model"}, "--quantize=int8 needs --format=onnx"),
+    ({}, "--quantize=int8 needs --eval_file"),
+    ({"eval_file": "dev.txt"}, "dev.txt"),
+  ],
+)
+def test_quantization_needs_a_file(trained, flags, message):
+  with pytest.raises((ValueError, OSError), match=message):
+    run_export(trained[0], "none", quantize="int8", **flags)
+  assert not (trained[0] / "none").exists()
+
+
+# Without TensorFlow.
+
+
+FORBID = """
+import importlib.abc, runpy, sys
+class Forbidden(importlib.abc.MetaPathFinder):
+  def find_spec(self, name, path=None, target=None):
+    if name.partition(".")[0] in %r:
+      raise ImportError(f"{name} is forbidden here")
+sys.meta_path.insert(0, Forbidden())
+sys.path.insert(0, %r)
+sys.argv = ["predict.py", *sys.argv[1:]]
+runpy.run_path(%r, run_name="__main__")
+"""
+
+
+def test_predict_needs_onnxruntime_and_numpy_only(trained):
+  installed = {path.name.partition(".")[0] for path in SITE.iterdir()}
+  needed = {"numpy", "onnxruntime", "absl"}
+  code = FORBID % (
+    sorted(installed - needed),
+    str(paths.ROOT),
+    str(paths.ROOT / "predict.py"),
+  )
+  result = subprocess.run(
+    [sys.executable, "-c", code, f"--export_dir={trained[0] / 'export'}"],
+    input=b"the film was good\n",
+    capture_output=True,
+    timeout=60,
+  )
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)["label"] in ("neg", "pos")
+  assert result.stderr == b""
