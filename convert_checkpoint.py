@@ -161,9 +161,13 @@ def _print_left_out(model: conversion.Model) -> None:
   for field in model.assumed:
     value = getattr(model.config, field)
     print(f"not in it, taken: {field}={value!r}; else --bert_config_file")
-  names = set(checkpoints.read_shapes(model.source)) - set(model.values)
-  names.update(model.unread)
-  state = {name for name in names if readers.STATE.search(name)}
+  there = {*checkpoints.read_shapes(model.source), *model.unread}
+  names = there - set(model.values)
+  state = {
+    name
+    for name in names
+    if readers.STATE.search(name) or checkpoints.is_training_state(name, there)
+  }
   if state:
     print(f"left out: {len(state)} variables of the state of the training")
   if names - state:

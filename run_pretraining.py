@@ -93,7 +93,6 @@ from tasks import metrics
 from training import loop
 from training import phases
 from training import prediction
-from training import workers
 
 # What the updates depend on. A resumed run must have the same values, unless
 # --new_phase is given.
@@ -262,39 +261,40 @@ def print_end(
     )
 
 
-def check_workers(
-  settings: flag_values.Settings,
-  strategy,
-  config: modeling.BertConfig,
-  data: Data,
-) -> None:
-  """Refuses to start if the workers have different flags or files."""
-  workers.check_same(
-    strategy,
-    {
-      "--input_file": data.source.identity,
-      "--eval_input_file": records.describe_files(data.eval_files),
-      "--bert_config_file": config,
-      "--do_train": settings.do_train,
-      "--do_eval": settings.do_eval,
-      **{f"--{name}": getattr(settings, name) for name in _PHASE_FLAGS},
-    },
-  )
-
-
 def main() -> int | None:
   start = time.monotonic()
   settings = flag_values.read()
   if not settings.do_train and not settings.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
-  folder, strategy = settings.output_dir, devices.make_strategy(settings)
+  strategy = devices.make_strategy(settings)
   config = model_folders.fit_vocabulary(
     settings, modeling.BertConfig.from_json_file(settings.bert_config_file)
   )
   data = read_data(settings, config)
-  check_workers(settings, strategy, config, data)
-  models.claim_output_dir(folder, config)
+  devices.check_workers(
+    strategy,
+    settings,
+    {
+      "--input_file": data.source.identity,
+      "--eval_input_file": records.describe_files(data.eval_files),
+      "--bert_config_file": config,
+      "--precision": settings.precision,
+    },
+  )
+  with models.claim_output_dir(settings, config, strategy):
+    return run(settings, strategy, config, data, start)
+
+
+def run(
+  settings: flag_values.Settings,
+  strategy,
+  config: modeling.BertConfig,
+  data: Data,
+  start: float,
+) -> int | None:
+  """Trains and evaluates; see `print_end` for `start`."""
+  folder = settings.output_dir
   keras.utils.set_random_seed(settings.seed)
   with strategy.scope():
     model = heads.PretrainingModel(config, devices.compute_dtype(settings))

@@ -1,5 +1,6 @@
 """Where and in what precision to compute: the strategy of the flags."""
 
+from collections.abc import Mapping
 import glob
 import os
 import shutil
@@ -99,6 +100,32 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
           f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
           "or run on the TPU's own machine with --tpu_name=local"
         )
+
+
+def check_workers(
+  strategy, settings: flag_values.Settings, facts: Mapping[str, object]
+) -> None:
+  """Refuses to start if the workers of TF_CONFIG do not have the same task.
+
+  Numbers and switches must be the same on all of them, but not paths: the hosts
+  may keep equal files in different places.
+
+  Args:
+    strategy: with one worker, nothing is compared.
+    settings: of the program.
+    facts: what else must be the same, see `workers.check_same`.
+
+  Raises:
+    ValueError: on every worker, naming what differs.
+  """
+  from training import workers
+
+  numbers = {
+    f"--{name}": None if isinstance(value, str) else value
+    for name, value in vars(settings).items()
+    if name != "num_processes"  # As many as the host has processors.
+  }
+  workers.check_same(strategy, {**numbers, **facts})
 
 
 def make_strategy(settings: flag_values.Settings, says_so: bool = True):

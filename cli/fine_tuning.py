@@ -408,9 +408,12 @@ def open_run(
   """
   config = modeling.BertConfig.from_json_file(settings.bert_config_file)
   check_fine_tuning_flags(settings, config)
-  models.claim_output_dir(settings.output_dir, config)
-  with models.private_folder(settings.output_dir, strategy) as private:
+  with (
+    models.claim_output_dir(settings, config, strategy),
+    models.private_folder(settings.output_dir, strategy) as private,
+  ):
     inputs = open_inputs(settings, private)
+    _check_workers(settings, strategy, config, inputs)
     _check_settings(settings, inputs)
     _make_features(inputs)
     keras.utils.set_random_seed(settings.seed % 2**32)
@@ -477,6 +480,25 @@ def load_trained_weights(
         f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
       )
   return models.load_weights(settings, variables)
+
+
+def _check_workers(settings, strategy, config, inputs):
+  """Refuses to start if the workers have different flags or data."""
+  devices.check_workers(
+    strategy,
+    settings,
+    {
+      "--bert_config_file": config,
+      "--precision": settings.precision,
+      "--freeze_layers": settings.freeze_layers,
+      "metric": inputs.metric,
+      "labels": list(inputs.labels),
+      "training data": inputs.train and inputs.train.key,
+      "evaluation data": [split.key for split in inputs.eval],
+      "prediction data": [split.key for split in inputs.predict],
+      **_of_model(settings, inputs),
+    },
+  )
 
 
 def _check_settings(settings, inputs):

@@ -164,13 +164,20 @@ def define_training_flags(learning_rate: float) -> None:
   )
 
 
-def claim_output_dir(folder: str, config) -> None:
-  """Makes --output_dir, or a folder in it, before any work.
+@contextlib.contextmanager
+def claim_output_dir(
+  settings: flag_values.Settings, config, strategy
+) -> Iterator[None]:
+  """Makes the output folder; while the body runs, no other run trains in it.
+
+  Enter it before anything is written to the folder.
 
   Raises:
-    ValueError: if the folder belongs to a model of another config, or cannot be
+    ValueError: the folder belongs to a model of another config, or cannot be
       written.
+    OSError: another process is training in it.
   """
+  folder = settings.output_dir
   if re.search(r"[*?\[\\]", folder):
     raise ValueError(
       f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
@@ -186,6 +193,15 @@ def claim_output_dir(folder: str, config) -> None:
       f"--output_dir={folder}: not a folder that can be written: "
       f"{error.strerror}"
     ) from error
+  with contextlib.ExitStack() as stack:
+    if settings.do_train and strategy.extended.should_checkpoint:
+      stack.enter_context(files.claim_folder(folder))
+    _check_config(folder, config)
+    yield
+
+
+def _check_config(folder, config):
+  """Compares a config with that of the model in a folder, if there is one."""
   path = _config_path(folder)
   if files.exists(path):
     fields = dataclasses.asdict(config)

@@ -445,6 +445,8 @@ FAULTS = {
   "unknown task": ({}, {"task_name": "mlni"}, "--task_name=mlni"),
   "too long": ({}, {"max_seq_length": 17}, "max_position_embeddings"),
   "weights": ({}, {"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
+  "inf weight": ({}, {"class_weights": "1,inf"}, "--class_weights=1,inf"),
+  "nan weight": ({}, {"class_weights": "nan,1"}, "--class_weights=nan,1"),
   "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected numbers"),
   "batch": ({}, {"train_batch_size": 4096}, "lower --train_batch_size=4096"),
   "metric": (

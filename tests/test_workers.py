@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data import files
 import extract_features
 import fill_mask
 import modeling
@@ -101,6 +102,30 @@ def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
   assert len(list(out.glob("events.*"))) == 1
   run_here([*command, f"--output_dir={alone}"])
   assert_same_files(program, out, alone)
+
+
+@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+def test_a_folder_that_is_trained_in_is_left_as_it_is(program, tmp_path):
+  out = tmp_path / "out"
+  command = tiny_programs.write(program, tmp_path)
+  with files.claim_folder(str(out)):
+    result = program_flags.run_here(command)
+    program_flags.assert_refused(result, f"{out}: another process is writing")
+    assert not list(out.iterdir())
+
+
+@pytest.mark.slow
+def test_workers_with_other_predictions_or_batches_are_refused(tmp_path):
+  command = tiny_programs.write("run_classifier", tmp_path)
+  command += ["--distribution=multi_worker"]
+  other = tmp_path / "other.tsv"
+  tiny_classification.write_tsv(other, range(64, 70))
+  changed = [f"--predict_file={other}", "--eval_batch_size=5"]
+  ended = workers.finish(workers.start(command, [*command, *changed]))
+  assert ended.codes == [1, 1], ended.errors
+  for text, size in zip(ended.errors, (4, 5), strict=True):
+    (line,) = program_flags.error_lines(text)
+    assert f"not have the same --eval_batch_size (here {size}), predict" in line
 
 
 @pytest.mark.slow

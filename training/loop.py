@@ -27,7 +27,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data import files
 import modeling
 import optimization
 from training import memory
@@ -134,6 +133,8 @@ def train(
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
   command then resumes, and ends with the same bits as an uninterrupted run.
 
+  The caller sees to it that no other process trains in the folder.
+
   Args:
     strategy: in whose scope model and optimizer were made.
     model, optimizer, loss_fn, source, plan: see their types.
@@ -145,21 +146,8 @@ def train(
   Raises:
     ValueError: the batch cannot be split, the folder is of another model, a
       loss is not finite, the input is damaged, a checkpoint cannot be written.
-    OSError: another process is training in the folder.
   """
   _check_split(plan, strategy)
-  with contextlib.ExitStack() as stack:
-    if strategy.extended.should_checkpoint:
-      stack.enter_context(files.claim_folder(plan.output_dir))
-    return _train(
-      strategy, model, optimizer, loss_fn, source, plan, evaluate, history
-    )
-
-
-def _train(
-  strategy, model, optimizer, loss_fn, source, plan, evaluate, history
-):
-  """Trains; nobody else writes to the folder meanwhile."""
   saved = {**model_variables(model), **optimizer.slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(strategy, source, plan, saved)
@@ -169,6 +157,11 @@ def _train(
   run_steps = _make_runner(
     strategy, model, optimizer, loss_fn, source, plan, global_step
   )
+  return _run_steps(strategy, plan, saved, step, run_steps, evaluation)
+
+
+def _run_steps(strategy, plan, saved, step, run_steps, evaluation):
+  """Makes all updates after a step, reports them, evaluates and saves."""
   reporter = reporting.Reporter(plan, step, strategy)
   saved_step = step or None  # A later one in the folder is damaged.
   with _caught_signals() as caught:

@@ -7,6 +7,7 @@ checkpoint to the variable that holds its value.
 """
 
 from collections.abc import Callable
+from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -302,7 +303,7 @@ def load(
   reader, shapes = _open(prefix)
   missing = sorted(set(variables) - set(shapes))
   unused = sorted(set(shapes) - set(variables))
-  unused = [name for name in unused if not _is_training_state(name, shapes)]
+  unused = [name for name in unused if not is_training_state(name, shapes)]
   shared = sorted(set(variables) & set(shapes))
   ours = {name: tuple(variable.shape) for name, variable in variables.items()}
   faults = [
@@ -330,9 +331,10 @@ def load(
   return Loaded(missing, unused)
 
 
-def _is_training_state(name: str, shapes: Mapping[str, tuple]) -> bool:
+def is_training_state(name: str, names: Container[str]) -> bool:
+  """Tells whether a variable among some names is the optimizer's, or a step."""
   # Only slots have a name that continues that of another variable.
-  is_slot = name.rpartition("/")[0] in shapes
+  is_slot = name.rpartition("/")[0] in names
   return is_slot or bool(_TRAINING_STATE.search(name))
 
 

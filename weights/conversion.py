@@ -4,6 +4,7 @@ What is read, from Google's checkpoints or Hugging Face's folders, becomes a
 `Model`; what changes one returns another; two functions write it.
 """
 
+from collections.abc import Container
 from collections.abc import Sequence
 import os
 import re
@@ -23,7 +24,6 @@ from weights import keras_hub
 from weights import model_cards
 from weights import readers
 
-_SLOT = re.compile(r"/adam_[mv]$")
 _POSITIONS = "bert/embeddings/position_embeddings"
 # What has a row, or an element, for each token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
@@ -139,7 +139,9 @@ def _check_encoder(source, config, values) -> None:
   faults += [
     f"+ {name}"
     for name in sorted(values)
-    if name.startswith("bert/") and _SLOT.sub("", name) not in expected
+    if name.startswith("bert/")
+    and name not in expected
+    and not checkpoints.is_training_state(name, values)
   ]
   _raise_misfits(source, faults)
 
@@ -253,17 +255,12 @@ def _keep_head(model: Model) -> Model:
   return model._replace(values=values)
 
 
-def is_training_state(name: str) -> bool:
-  """Tells whether a variable is the optimizer's, or the step."""
-  return bool(_SLOT.search(name)) or name == "global_step"
-
-
 def strip(model: Model) -> Model:
-  """Leaves out the state of the training: Adam's slots and the step."""
+  """Leaves out the state of the training: the optimizer's slots, the step."""
   values = {
     name: value
     for name, value in model.values.items()
-    if not is_training_state(name)
+    if not checkpoints.is_training_state(name, model.values)
   }
   return model._replace(values=values)
 
@@ -276,9 +273,9 @@ def to_float16(model: Model) -> Model:
   Raises:
     ValueError: a weight is too large for it.
   """
-  values = dict(model.values)
+  values = dict(strip(model).values)
   for name, value in values.items():
-    if value.dtype.kind != "f" or is_training_state(name):
+    if value.dtype.kind != "f":
       continue
     with np.errstate(over="ignore"):
       values[name] = value.astype(np.float16)
@@ -288,7 +285,7 @@ def to_float16(model: Model) -> Model:
         f"--float16: {name} holds {value[lost].flat[0]}; the largest number in "
         "float16 is 65504"
       )
-  return model._replace(values=values)
+  return model._replace(values={**model.values, **values})
 
 
 def grow_positions(model: Model, size: int) -> Model:
@@ -357,13 +354,13 @@ def _draw(source: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
   """Returns values with more rows of a variable, and zeros in its slots."""
-  values = dict(values)
-  for found in (name, f"{name}/adam_m", f"{name}/adam_v"):
-    if found in values:
+  longer = {}
+  for found, value in values.items():
+    is_slot = found.rpartition("/")[0] == name
+    if found == name or (is_slot and value.shape == values[name].shape):
       added = rows if found == name else np.zeros_like(rows)
-      added = added.astype(values[found].dtype)
-      values[found] = np.concatenate([values[found], added])
-  return values
+      longer[found] = np.concatenate([value, added.astype(value.dtype)])
+  return {**values, **longer}
 
 
 def _replace(config: modeling.BertConfig, **fields: int) -> modeling.BertConfig:
@@ -388,7 +385,7 @@ def check_vocabulary(model: Model) -> None:
 def write_google(folder: str, model: Model) -> list[str]:
   """Writes a checkpoint as Google's releases are, or to go on with.
 
-  With Adam's slots it is that of a training: `model.ckpt-<step>`.
+  With an optimizer's slots it is that of a training: `model.ckpt-<step>`.
 
   Args:
     folder: must not exist, or be empty.
@@ -400,8 +397,9 @@ def write_google(folder: str, model: Model) -> list[str]:
   Raises:
     ValueError, OSError: it cannot be written.
   """
+  state = set(model.values) - set(strip(model).values)
   step = None
-  if any(map(_SLOT.search, model.values)):
+  if state - {"global_step"}:
     step = int(model.values.get("global_step", 0))
   with files.new_folder(folder) as temporary:
     prefix = checkpoints.write(temporary, model.values, step)
@@ -413,10 +411,9 @@ def write_google(folder: str, model: Model) -> list[str]:
       label_files.write(path, model.labels)
     name = os.path.basename(prefix)
     _write_card(temporary, model, "google", weights=name)
-  state = sum(map(is_training_state, model.values))
-  lines = [f"{name}: {len(model.values) - state} variables of the model"]
+  lines = [f"{name}: {len(model.values) - len(state)} variables of the model"]
   if state:
-    lines.append(f"{name}: {state} variables of the state of its training")
+    lines.append(f"{name}: {len(state)} variables of the state of its training")
   return lines + _describe_tokens(model) + ["bert_config.json"]
 
 
@@ -449,9 +446,10 @@ def write_hugging_face(folder: str, model: Model) -> list[str]:
   count = len(model.values) - len(rest)
   lines = [f"{huggingface.WEIGHTS}: {count} variables, for {architecture}"]
   if rest:
+    described = _describe_rest(rest, model.values)
     lines.append(
-      f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest)}; {architecture} has "
-      "no place for that, a conversion back reads it"
+      f"{huggingface.GOOGLE_ONLY}: {described}; {architecture} has no place "
+      "for that, a conversion back reads it"
     )
   activation = settings["hidden_act"]
   lines.append(f"{huggingface.CONFIG}: hidden_act is {activation}")
@@ -482,7 +480,9 @@ def write_keras_hub(folder: str, model: Model) -> list[str]:
   count = len(model.values) - len(rest)
   lines = [f"{keras_hub.WEIGHTS}: {count} variables, for {architecture}"]
   if rest:
-    lines.append(f"left out, KerasHub has no place: {_describe_rest(rest)}")
+    lines.append(
+      f"left out, KerasHub has no place: {_describe_rest(rest, model.values)}"
+    )
   return lines + _describe_tokens(model)
 
 
@@ -492,15 +492,15 @@ def _expected(config: modeling.BertConfig) -> list[str]:
 
 def _write_card(folder, model, output_format, rest=(), **names) -> None:
   left_out = [name for name in model.unread if not readers.STATE.search(name)]
-  left_out += [name for name in rest if not is_training_state(name)]
+  left_out += [name for name in rest if name in strip(model).values]
   text = model_cards.make(model, output_format, left_out, **names)
   files.write_text(os.path.join(folder, "README.md"), text)
 
 
-def _describe_rest(names: Sequence[str]) -> str:
-  slots = sum(bool(_SLOT.search(name)) for name in names)
-  others = [name for name in names if not _SLOT.search(name)]
-  return ", ".join([*([f"{slots} slots of Adam"] if slots else []), *others])
+def _describe_rest(names: Sequence[str], values: Container[str]) -> str:
+  others = [name for name in names if name.rpartition("/")[0] not in values]
+  slots = len(names) - len(others)
+  return ", ".join([*([f"{slots} slots"] if slots else []), *others])
 
 
 def _describe_tokens(model: Model) -> list[str]:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import files
 import heads
 import modeling
 import replicas
@@ -160,19 +159,6 @@ def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
   with pytest.raises(ValueError, match="--train_batch_size=8 cannot be split"):
     tiny_training.run(tmp_path, 6, gradient_accumulation_steps=3)
-
-
-def test_two_runs_into_one_folder_are_refused(tmp_path):
-  (tmp_path / "model.ckpt-2.writing.index").write_text("the other's")
-  with (
-    files.claim_folder(str(tmp_path)),
-    pytest.raises(OSError, match=f"^{tmp_path}: another process is writing"),
-  ):
-    tiny_training.run(tmp_path, 2)
-  assert [path.name for path in tmp_path.iterdir()] == [
-    "model.ckpt-2.writing.index"
-  ]
-  assert tiny_training.run(tmp_path, 2).step == 2
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
