@@ -56,6 +56,8 @@ def make(model, output_format: str, left_out: Sequence[str], **names) -> str:
     if (field := next(iter(model.assumed), None))
     else []
   )
+  if model.config.embedding_size:
+    notes.append("- its config has embedding_size: only this project reads it")
   notes += [f"- left out: {name}" for name in left_out]
   casing = "lower-cased, without accents" if model.do_lower_case else "as it is"
   parameters = sum(
