@@ -220,6 +220,9 @@ def build(
     ValueError: there is no graph of this kind of model.
   """
   model, config = trained.model, trained.config
+  bert = getattr(model, "bert", model)
+  if not isinstance(bert, modeling.BertModel):
+    raise ValueError(f"--format=onnx: no graph for a {type(bert).__name__}")
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)

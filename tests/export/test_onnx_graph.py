@@ -1,5 +1,6 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what the models here do."""
 
+import dataclasses
 import tempfile
 
 import keras
@@ -223,3 +224,6 @@ def test_no_graph_of_another_model():
   trained = make_trained("single_label", heads.PretrainingModel(make_config()))
   with pytest.raises(ValueError, match="no graph for a PretrainingModel"):
     onnx_graph.build(trained, {})
+  other = dataclasses.replace(trained, model=keras.layers.Dense(3))
+  with pytest.raises(ValueError, match="no graph for a Dense"):
+    onnx_graph.build(other, {})
