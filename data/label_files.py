@@ -9,7 +9,7 @@ def write(path: str, labels: Sequence[str]) -> None:
   """Writes labels for `read`, one a line, whole or not at all.
 
   Raises:
-    ValueError: a label would not be read as it is, or there are two of it.
+    ValueError: a label could not be read back, or occurs twice.
     OSError: the file cannot be written.
   """
   written = set()

@@ -1,12 +1,12 @@
 """Makes BERT's pre-training records: documents, sentence pairs, masked tokens.
 
-A block of documents becomes records by itself, whoever makes it. One block of
-the whole corpus (the default) gives the records of the original program; blocks
-of N documents bound the memory and can be made in several processes at once.
+The records of a block of documents depend on nothing else. One block of the
+whole corpus (the default) gives the records of the original program; blocks of
+N documents bound the memory and can be made in several processes at once.
 
-Speed matters here, TensorFlow does not. A token is represented by its id as a
-record holds it, a few bytes that need only be joined in the end; and the draws
-of `random.Random` are made without its layers of checks.
+For speed, a token is represented by the bytes of its id in a record, so that a
+record is made by joining them, and random numbers are drawn without the checks
+of `random.Random`.
 """
 
 from collections.abc import Callable
@@ -434,7 +434,7 @@ def truncate_pair(
   max_tokens: int,
   rng: random.Random,
 ) -> tuple[list[Token], list[Token]]:
-  """Takes tokens off the longer span, at its front or back by chance.
+  """Removes tokens from the longer span, at its front or back at random.
 
   Returns:
     The spans, themselves if they fit.
@@ -468,7 +468,7 @@ def mask_tokens(
     length_a: the number of tokens up to and including the first [SEP].
     vocabulary: what random tokens are drawn from.
     settings: decide how many tokens, and whether whole words.
-    rng: the source of chance.
+    rng: draws the random numbers.
   """
   wanted = max(1, round(len(tokens) * settings.masked_lm_prob))
   wanted = min(wanted, settings.max_predictions_per_seq)

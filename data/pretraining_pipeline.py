@@ -151,7 +151,7 @@ def make_records(work: Work, arguments: list[str]) -> Outcome:
 
 
 def _absolute(path: str) -> str:
-  """Returns a path that is good in whatever folder a worker runs."""
+  """Returns a path that does not depend on the folder a worker runs in."""
   return path if files.is_remote(path) else os.path.abspath(path)
 
 
@@ -404,7 +404,7 @@ def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
     arguments: its flags; behind "--", those that only a job server knows.
 
   Raises:
-    ValueError: a flag is unknown, or its value is none.
+    ValueError: a flag is unknown, or its value is invalid.
   """
   flags = list(itertools.takewhile("--".__ne__, arguments))
   parser = _Parser(allow_abbrev=False)
@@ -523,7 +523,7 @@ def _run(pipeline: beam.Pipeline) -> None:
       raise KeyboardInterrupt from None
     if str(error).startswith("Channel closed prematurely"):
       raise OSError(
-        "a worker process died, probably for want of memory: lower "
+        "a worker process died, probably out of memory: lower "
         "--documents_per_block or --direct_num_workers"
       ) from None
     raise

@@ -16,7 +16,7 @@ import struct
 from typing import BinaryIO
 
 _BUFFER_BYTES = 1 << 18
-# Records hardly get smaller at higher levels, which take several times longer.
+# Higher levels take several times longer and hardly make records smaller.
 _COMPRESSION_LEVEL = 3
 
 
@@ -95,7 +95,7 @@ def frame_record(record: bytes) -> bytes:
 
 
 def unframe_record(frame: bytes) -> bytes:
-  """Takes a record out of what `frame_record` made, proving its checksums.
+  """Returns the record of a frame, after checking its checksums.
 
   Raises:
     ValueError: the frame is damaged or cut short.

@@ -1,7 +1,7 @@
 """Rows of TSV, CSV and JSON Lines files, and the line on which each begins.
 
-Files may be compressed and of any size: no more than a row is in memory. What
-is wrong with one is a ValueError that begins with `path:line`.
+Files may be compressed and of any size: no more than a row is in memory. An
+error is a ValueError that begins with `path:line`.
 """
 
 from collections.abc import Collection
@@ -345,7 +345,7 @@ def find_column(names: Sequence[str], name: str, path: str) -> int:
     path: of the file, for the error message.
 
   Raises:
-    ValueError: there is none, or more than one.
+    ValueError: no column has the name, or several have.
 
   >>> find_column(["id", "text"], "text", "train.tsv")
   1

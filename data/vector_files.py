@@ -1,6 +1,6 @@
 """Files of vectors, written line by line: JSON Lines, NumPy's .npz, TFRecords.
 
-What is written so far is on the disk, so a file may be larger than the memory.
+Lines go to the disk as they come, so a file may be larger than the memory.
 Shapes: T tokens of a line, L layers, H hidden.
 """
 
@@ -233,7 +233,7 @@ class NpzWriter:
 
 
 class _GrowingArray:
-  """Rows in a nameless temporary file, for their number comes first in .npy."""
+  """Rows in a temporary file: .npy begins with their number."""
 
   def __init__(self, dtype: type, folder: str | None):
     self._dtype = np.dtype(dtype)

@@ -1,8 +1,8 @@
 """Applies a function to tasks in several processes, results in order.
 
-A process is started afresh and imports only the function's own module: not the
-program, which may have imported TensorFlow, with its seconds, its memory and
-its threads that no fork survives.
+Each process starts anew and imports only the module of the function, not that
+of the program, which may have imported TensorFlow: that takes seconds and much
+memory, and its threads do not survive a fork.
 """
 
 import collections
@@ -69,8 +69,8 @@ def map_in_order(
     yield from map(maker.make(), tasks)
     return
   with contextlib.ExitStack() as stack:
-    # Looking for garbage among what the program holds, TensorFlow above all,
-    # takes a fifth of a second whenever so many objects have passed through.
+    # Otherwise each garbage collection looks at all objects of the program,
+    # among them TensorFlow's, which takes 0.2 s.
     gc.freeze()
     stack.callback(gc.unfreeze)
     processes = [
@@ -150,7 +150,7 @@ class _Process:
         self._receiving.release()
     except (OSError, EOFError, pickle.UnpicklingError):
       raise OSError(
-        "a worker process died, probably for want of memory: lower "
+        "a worker process died, probably out of memory: lower "
         f"{self._memory_flags}"
       ) from None
     if not is_good:

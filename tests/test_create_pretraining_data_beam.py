@@ -401,7 +401,7 @@ def test_a_worker_that_dies_ends_the_run(folder):
   stderr = process.communicate(timeout=60)[1]
   assert process.returncode == 1
   assert stderr.splitlines()[-1].startswith(
-    f"{PROGRAM}: error: a worker process died, probably for want of memory"
+    f"{PROGRAM}: error: a worker process died, probably out of memory"
   )
   assert listing(folder) == before
 

@@ -1,9 +1,12 @@
-"""Reads and writes tensors in safetensors files, with nothing but numpy.
+"""Reads and writes tensors in safetensors files.
 
-The format (https://github.com/huggingface/safetensors, "Format"): the length of
-the header in 8 bytes, a JSON header, the tensors one after the other. A file
-may come from anywhere, so a header is believed in nothing that is not checked:
-a damaged or a malicious one is a ValueError, not memory that runs out.
+The format (https://github.com/huggingface/safetensors, "Format") is the length
+of the header in 8 bytes, a JSON header, and the tensors one after the other.
+Files may be untrusted: every header field is validated before use.
+
+The package safetensors cannot replace this: it opens local files only, and
+folders may be remote (gs://...), where one tensor is read at a time; and its
+numpy interface has no bfloat16.
 """
 
 from collections.abc import Mapping
@@ -16,7 +19,7 @@ import numpy as np
 
 from data import files
 
-# By their names in a header. numpy has no bfloat16: it is widened in reading.
+# By their names in a header. numpy has no bfloat16: it is read as float32.
 _DTYPES = {
   "F64": np.dtype("<f8"),
   "F32": np.dtype("<f4"),
@@ -37,12 +40,12 @@ _FIELDS = {"data_offsets", "dtype", "shape"}
 
 
 class Entry(NamedTuple):
-  """What a header says about a tensor."""
+  """The header's entry of a tensor."""
 
   dtype: str  # A key of _DTYPES.
   shape: tuple[int, ...]
   begin: int  # Its first byte, from the end of the header on.
-  end: int  # Behind its last byte.
+  end: int  # The byte after its last.
 
 
 class SafetensorsFile:
@@ -52,8 +55,8 @@ class SafetensorsFile:
     path: local or remote.
 
   Attributes:
-    entries: what the header says, by name of the tensor.
-    metadata: the texts that the header holds besides, by name.
+    entries: of the header, by name of the tensor.
+    metadata: the other texts of the header, by name.
 
   Raises:
     ValueError: it is not a safetensors file, or damaged.

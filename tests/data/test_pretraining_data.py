@@ -324,7 +324,7 @@ def test_blocks_are_read_when_they_are_needed(vocabulary):
       eval,
       "__import__('os')._exit(1)",
       OSError,
-      "a worker process died, probably for want of memory: lower "
+      "a worker process died, probably out of memory: lower "
       "--documents_per_block or --num_processes",
     ),
   ],
