@@ -261,12 +261,7 @@ def read_settings(path: str) -> dict[str, Any]:
   Raises:
     ValueError: it is not JSON.
   """
-  if not files.exists(path):
-    return {}
-  try:
-    return json.loads("\n".join(files.read_lines(path)))
-  except ValueError as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from None
+  return files.read_json(path) if files.exists(path) else {}
 
 
 def _show(value: Any) -> str:
@@ -277,7 +272,7 @@ def _show(value: Any) -> str:
 
 def write_settings(path: str, settings: dict[str, Any]) -> None:
   """Leaves the settings of a run in a JSON file."""
-  files.write_text(path, json.dumps(settings, indent=2) + "\n")
+  files.write_json(path, settings)
 
 
 def _config_path(folder: str) -> str:

@@ -229,9 +229,7 @@ def write_scores(
   if scores.report:
     content["report"] = metrics.report_as_dict(scores.report, labels)
     print(metrics.format_report(scores.report, labels))
-  files.write_text(
-    path, json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-  )
+  files.write_json(path, content)
   print(f"wrote {path}")
   if scores.report and scores.report.confusion:
     print(metrics.format_confusion(scores.report, labels))
@@ -263,9 +261,7 @@ def write_evaluation(
   if scores.thresholds is not None:
     path = _thresholds_file(folder)
     values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
-    files.write_text(
-      path, json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-    )
+    files.write_json(path, values)
     print(f"wrote {path}")
 
 
@@ -279,7 +275,7 @@ def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
   if not files.exists(path):
     return None
   try:
-    values = json.loads("\n".join(files.read_lines(path)))
+    values = files.read_json(path)
     return np.array([float(values[label]) for label in labels])
   except (ValueError, KeyError, TypeError) as error:
     raise ValueError(

@@ -98,8 +98,7 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
     **metrics.report_as_dict(scores.report, scores.names),
   }
   path = os.path.join(folder, f"{kind}_metrics.json")
-  text = json.dumps(content, indent=2, ensure_ascii=False)
-  files.write_text(path, text + "\n")
+  files.write_json(path, content)
   print(f"wrote {path}")
 
 

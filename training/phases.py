@@ -9,7 +9,6 @@ records continue after the last one taken; otherwise they begin at the first.
 """
 
 from collections.abc import Mapping
-import json
 from typing import Any, NamedTuple
 
 from data import files
@@ -83,7 +82,7 @@ def _read(path: str) -> list[Phase]:
   if not files.exists(path):
     return []
   try:
-    phases = json.loads("\n".join(files.read_lines(path)))["phases"]
+    phases = files.read_json(path)["phases"]
     return [
       Phase(int(p.pop("first_step")), int(p.pop("first_record")), p)
       for p in phases
@@ -100,4 +99,4 @@ def _write(path: str, phases: list[Phase]) -> None:
     {"first_step": p.first_step, "first_record": p.first_record, **p.settings}
     for p in phases
   ]
-  files.write_text(path, json.dumps({"phases": entries}, indent=2) + "\n")
+  files.write_json(path, {"phases": entries})
