@@ -76,6 +76,7 @@ import os
 import keras
 import tensorflow as tf
 
+from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 from cli import models
@@ -334,15 +335,14 @@ def run_task(
 
 
 def main() -> None:
-  settings = flag_values.read()
+  settings = fine_tuning.read_settings()
   task = read_task(settings)
-  metric = best_metric(settings, task)
   by_seed = settings_by_seed(settings)
-  strategy = fine_tuning.make_strategy(settings)
-  scores = {
-    seed: run_task(of_seed, strategy, task) for seed, of_seed in by_seed.items()
-  }
+  strategy = devices.make_strategy(settings)
+  runs = by_seed.items()
+  scores = {seed: run_task(given, strategy, task) for seed, given in runs}
   if settings.seeds and settings.do_eval:
+    metric = best_metric(settings, task)
     print(classification_results.format_seeds(scores, metric))
 
 

@@ -31,6 +31,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 from cli import models
@@ -148,10 +149,10 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 
 def main() -> None:
-  settings = flag_values.read()
+  settings = fine_tuning.read_settings()
   fine_tuning.best_metric(settings, _METRICS[0], _METRICS)
   paths = fine_tuning.find_data_files(settings, _ENDINGS)
-  strategy = fine_tuning.make_strategy(settings)
+  strategy = devices.make_strategy(settings)
   with fine_tuning.open_run(
     settings,
     strategy,

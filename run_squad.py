@@ -100,6 +100,7 @@ import sys
 import keras
 import tensorflow as tf
 
+from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 from data import files
@@ -169,7 +170,7 @@ def read_settings() -> flag_values.Settings:
     ValueError: there is nothing to do, a file is missing, or flags contradict
       each other.
   """
-  settings = flag_values.read()
+  settings = fine_tuning.read_settings()
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
   for name, is_asked in (
@@ -326,7 +327,7 @@ def open_run(
   """Makes the run of the flags; see `fine_tuning.open_run`."""
   return fine_tuning.open_run(
     settings,
-    fine_tuning.make_strategy(settings),
+    devices.make_strategy(settings),
     open_inputs,
     lambda config, inputs, dtype: create_model(config, dtype),
     functools.partial(predict, settings=settings),

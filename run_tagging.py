@@ -75,6 +75,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 from cli import models
@@ -259,11 +260,11 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 
 def main() -> None:
-  settings = flag_values.read()
+  settings = fine_tuning.read_settings()
   sources = find_sources(settings)
   with fine_tuning.open_run(
     settings,
-    fine_tuning.make_strategy(settings),
+    devices.make_strategy(settings),
     functools.partial(open_inputs, sources=sources),
     lambda config, inputs, dtype: create_model(
       config, len(inputs.labels), dtype, settings

@@ -2,7 +2,8 @@
 
 A program reads its flags into `settings` and then follows its recipe:
 
-  strategy = fine_tuning.make_strategy(settings)
+  settings = fine_tuning.read_settings()
+  strategy = devices.make_strategy(settings)
   with fine_tuning.open_run(
     settings, strategy, open_inputs, create_model, predict
   ) as run:
@@ -23,6 +24,7 @@ import sys
 import types
 from typing import Any, NamedTuple, Protocol
 
+from absl import flags
 import keras
 import numpy as np
 import tensorflow as tf
@@ -52,6 +54,24 @@ _TRAINING_FLAGS = (
   "precision",
   "seed",
 )
+
+
+def read_settings() -> flag_values.Settings:
+  """Reads the flags, once a TPU of another machine is known to bear them.
+
+  Raises:
+    ValueError: such a TPU cannot open a path or be trained from here; or as
+      `flag_values.read`.
+  """
+  values = flags.FLAGS  # Before any file is looked for.
+  devices.check_tpu_paths(values)
+  if values.do_train and devices.uses_tpu_elsewhere(values):
+    raise ValueError(
+      "--distribution=tpu: this program hands the training data to the TPU, "
+      "which only one of the same machine can take: run on the TPU's own "
+      "machine with --tpu_name=local"
+    )
+  return flag_values.read()
 
 
 def check_work(settings: flag_values.Settings) -> None:
@@ -109,23 +129,6 @@ def _find_data_file(folder, kind, names, endings) -> str:
       f"{' or '.join(names)}, ending in {', '.join(endings)}"
     )
   return found[0]
-
-
-def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
-  """Makes the distribution strategy; call it before any tensor is made.
-
-  Raises:
-    ValueError: there is no TPU, or it cannot open a path or be trained from
-      here.
-  """
-  devices.check_tpu_paths(settings)
-  if settings.do_train and devices.uses_tpu_elsewhere(settings):
-    raise ValueError(
-      "--distribution=tpu: this program hands the training data to the TPU, "
-      "which only one of the same machine can take: run on the TPU's own "
-      "machine with --tpu_name=local"
-    )
-  return devices.make_strategy(settings)
 
 
 def check_fine_tuning_flags(
@@ -396,7 +399,7 @@ def open_run(
 
   Args:
     settings: of the program; the run is that of its output_dir and seed.
-    strategy: from `make_strategy`; several runs may share it.
+    strategy: from `devices.make_strategy`; several runs may share it.
     open_inputs: finds the data; takes the settings and a local folder for
       feature files.
     create_model: makes the model of a config and inputs, in a Keras dtype
