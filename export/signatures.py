@@ -231,7 +231,9 @@ class ChoiceGraph(TextGraph):
     logits, texts = logits.to_tensor(IMPOSSIBLE), lines.to_tensor()
     is_choice = texts != ""  # [B, C]
     shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
-    best = tf.argmax(shares, -1, tf.int32)
+    # One more column, which is never the best: no texts have no choices.
+    padded = tf.pad(shares, [[0, 0], [0, 1]], constant_values=-1.0)
+    best = tf.argmax(padded, -1, tf.int32)
     choice = tf.gather(texts, best, batch_dims=1)
     was_cut = tf.reduce_any(lines.with_values(packed.was_cut), 1)
     return {

@@ -55,6 +55,7 @@ class Kind(abc.ABC):
     vocab_file: of the model.
 
   Attributes:
+    facts: of the export.
     inputs: the texts of a request.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.
@@ -63,7 +64,7 @@ class Kind(abc.ABC):
   pads_fully = False
 
   def __init__(self, facts: export_facts.Facts, vocab_file: str):
-    self._facts = facts
+    self.facts = facts
     never_split = [MASK] if facts.kind == export_facts.FILL_MASK else []
     self._tokenizer = tokenization.FullTokenizer(
       vocab_file, facts.do_lower_case, never_split
@@ -145,7 +146,7 @@ class Kind(abc.ABC):
         [example],
         self._tokenizer,
         lambda example: 0,
-        self._facts.max_seq_length,
+        self.facts.max_seq_length,
         doc_stride,
       )
     )
@@ -186,10 +187,10 @@ class Classification(Kind):
   """Labels, or a number, of texts or pairs. Outputs: `logits` or `value`."""
 
   def _encode(self, texts):
-    return self._encode_pair(texts, self._facts.settings["doc_stride"])
+    return self._encode_pair(texts, self.facts.settings["doc_stride"])
 
   def _answer(self, encoded, outputs):
-    facts = self._facts
+    facts = self.facts
     if facts.kind == "regression":
       logits = np.array([[output["value"]] for output in outputs])
     else:
@@ -233,7 +234,7 @@ class FillMask(Kind):
 
   def _encode(self, texts):
     ids = self._tokenizer.encode(texts["text"])
-    room = self._facts.max_seq_length - 2
+    room = self.facts.max_seq_length - 2
     return Encoded([self._pack(ids[:room])], len(ids) > room, None)
 
   def _answer(self, encoded, outputs):
@@ -267,7 +268,7 @@ class MultipleChoice(Kind):
       raise ValueError("neither a context nor a question")
     example = multiple_choice.Example("", context, question, choices, None, "")
     (feature,) = multiple_choice.make_features(
-      [example], self._tokenizer, self._facts.max_seq_length
+      [example], self._tokenizer, self.facts.max_seq_length
     )
     rows = list(map(_row, feature.input_ids, feature.segment_ids))
     return Encoded(rows, feature.was_cut, choices)
@@ -296,7 +297,7 @@ class Tagging(Kind):
 
   def encode_sentence(self, sentence: tagging.Sentence) -> Encoded:
     """Encodes words that have been found in their text."""
-    facts = self._facts
+    facts = self.facts
     features = tagging.make_features(
       [sentence], self._tokenizer, facts.labels, facts.max_seq_length
     )
@@ -308,7 +309,7 @@ class Tagging(Kind):
 
   def _answer(self, encoded, outputs):
     sentence, masks = encoded.source
-    of_words = [np.zeros([0, len(self._facts.labels)])] + [
+    of_words = [np.zeros([0, len(self.facts.labels)])] + [
       output["logits"][: len(mask)][mask]
       for output, mask in zip(outputs, masks, strict=True)
     ]
@@ -316,7 +317,7 @@ class Tagging(Kind):
       np.concatenate(of_words), "single_label"
     )
     numbers, certainty = shares.argmax(-1), shares.max(-1)
-    labels = [self._facts.labels[number] for number in numbers]
+    labels = [self.facts.labels[number] for number in numbers]
     answer = {
       "words": [
         {
@@ -331,7 +332,7 @@ class Tagging(Kind):
         )
       ]
     }
-    if self._facts.settings["label_scheme"] == tagging.NO_SCHEME:
+    if self.facts.settings["label_scheme"] == tagging.NO_SCHEME:
       return answer
     entities = []
     for entity in metrics.find_entities(labels):
@@ -392,7 +393,7 @@ class QuestionAnswering(Kind):
 
   def _answer(self, encoded, outputs):
     question, document, query_length, windows = encoded.source
-    shape = [2, len(windows), self._facts.max_seq_length]
+    shape = [2, len(windows), self.facts.max_seq_length]
     logits = np.full(shape, _NEVER, np.float32)
     for index, (row, output) in enumerate(
       zip(encoded.rows, outputs, strict=True)
@@ -402,7 +403,7 @@ class QuestionAnswering(Kind):
         values = output[name][:end]
         logits[part, index, : len(values)] = values
     found = self._find(document, query_length, windows, *logits)
-    chosen = found.decide(self._facts.settings["null_score_diff_threshold"])
+    chosen = found.decide(self.facts.settings["null_score_diff_threshold"])
     answer = squad_answers.describe(question, found, chosen)
     del answer["id"], answer["question"]
     return answer

@@ -21,7 +21,7 @@ class Echo:
   """Encodes as a real model, and answers with the number of tokens."""
 
   def __init__(self, kind):
-    self.kind, self.inputs, self.facts = kind, kind.inputs, kind._facts
+    self.kind, self.inputs, self.facts = kind, kind.inputs, kind.facts
     self.encode, self.threads, self.calls = kind.encode, set(), []
 
   def answer(self, requests, most_tokens):

@@ -1,0 +1,81 @@
+"""A damaged export.json is one line that names what is wrong."""
+
+import dataclasses
+import json
+
+import pytest
+
+from serving import export_facts
+import tiny_export
+
+DELETED = object()
+
+
+@pytest.fixture
+def good(tmp_path):
+  kind = tiny_export.make_kind(tmp_path, ["text"])
+  return json.loads(json.dumps(dataclasses.asdict(kind.facts)))
+
+
+def read(folder, content):
+  (folder / "export.json").write_text(json.dumps(content))
+  return export_facts.read(str(folder))
+
+
+def test_facts_come_back(tmp_path, good):
+  facts = read(tmp_path, good)
+  assert facts.labels == ("neg", "pos")
+  assert json.loads(json.dumps(dataclasses.asdict(facts))) == good
+
+
+@pytest.mark.parametrize(
+  ("name", "value", "message"),
+  [
+    ("version", DELETED, "version None, expected 2"),
+    ("version", 1, "version 1, expected 2: it is of another version"),
+    ("kind", "poetry", "kind is 'poetry', expected one of"),
+    ("kind", [], "kind is [], expected str"),
+    ("labels", DELETED, "no 'labels' there"),
+    ("labels", [], "labels are missing"),
+    ("labels", [1], "one of labels is 1, expected str"),
+    ("labels", "neg", "labels is 'neg', expected tuple"),
+    ("inputs", None, "inputs is None"),
+    ("max_seq_length", "128", "max_seq_length is '128', expected int"),
+    ("max_seq_length", True, "max_seq_length is True, expected int"),
+    ("settings", {}, "settings lack doc_stride"),
+    (
+      "settings",
+      {"doc_stride": 1.5, "window_pooling": "mean"},
+      "doc_stride is 1.5, expected int or NoneType",
+    ),
+  ],
+)
+def test_what_is_wrong_is_named(tmp_path, good, name, value, message):
+  content = {**good, name: value}
+  if value is DELETED:
+    del content[name]
+  with pytest.raises(ValueError) as caught:
+    read(tmp_path, content)
+  assert message in str(caught.value)
+  assert str(caught.value).endswith("export the model again")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\xff", None])
+def test_what_cannot_be_read(tmp_path, text):
+  if text is not None:
+    (tmp_path / "export.json").write_bytes(text.encode("latin-1"))
+  with pytest.raises(ValueError, match="no readable export.json there"):
+    export_facts.read(str(tmp_path))
+
+
+def test_another_value_than_an_object(tmp_path):
+  with pytest.raises(ValueError, match="expected a JSON object"):
+    read(tmp_path, [])
+
+
+def test_thresholds_are_one_a_label(tmp_path, good):
+  content = {**good, "kind": "multi_label", "thresholds": [0.5]}
+  with pytest.raises(ValueError, match="1 thresholds for 2 labels"):
+    read(tmp_path, content)
+  content["thresholds"] = [0.5, 1]
+  assert read(tmp_path, content).thresholds == (0.5, 1)
