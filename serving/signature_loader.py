@@ -8,8 +8,8 @@ class Signatures:
 
   `tf.saved_model.load` makes functions of all of them. A loader that imported
   only those that are called took 2.5 s of CPU time instead of 3.0 for a
-  BERT-Base (medians of 4 in turns, after importing TensorFlow, which takes 4):
-  too little for its 200 lines.
+  BERT-Base (medians of 4 in turns, after importing TensorFlow): too little for
+  its 200 lines.
 
   Args:
     folder: of the SavedModel.
