@@ -79,7 +79,6 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from cli import models
 import heads
 import modeling
 from tasks import classification_inputs
@@ -127,12 +126,8 @@ def loss_fn(model, features, seed, problem, class_weights):
     labels = labels[:, 0]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     weights = tf.gather(class_weights, labels)
-  return {
-    "classification_loss": (
-      tf.reduce_sum(losses * weights),
-      tf.reduce_sum(weights),
-    )
-  }
+  total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+  return {"classification_loss": (total, weight)}
 
 
 def read_task(settings: flag_values.Settings) -> classification.Task:
@@ -199,7 +194,8 @@ def open_inputs(
   def find(kind, is_asked):
     if not is_asked:
       return ()
-    return classification_inputs.find_splits(task, kind, shape, folder)
+    limit = settings.max_train_examples
+    return classification_inputs.find_splits(task, kind, shape, folder, limit)
 
   evaluates = fine_tuning.evaluates_while_training(settings)
   [train] = find("train", settings.do_train) or [None]
@@ -266,9 +262,10 @@ def write_evaluation(
   all_scores = [evaluate(run, split, task) for split in run.inputs.eval]
   if run.is_chief:
     for split, scores in zip(run.inputs.eval, all_scores, strict=True):
-      results = glue.original_results(task, scores.metrics)
-      name = f"eval_results{split.suffix}.txt"
-      models.write_eval_results(run.folder, run.step, results, name)
+      written = glue.scores_of_original(task, scores.metrics)
+      run.write_eval_results(
+        scores.metrics, split.suffix, written, scores.original_loss
+      )
       classification_results.write_evaluation(
         run.folder, split.suffix, scores, run.inputs.labels
       )

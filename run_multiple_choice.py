@@ -34,7 +34,7 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from cli import models
+from data import files
 import heads
 import modeling
 from tasks import multiple_choice
@@ -91,8 +91,9 @@ def open_inputs(
 ) -> fine_tuning.Inputs:
   """Finds the data of a run; see `fine_tuning.open_run`."""
   shape = flag_values.fill(multiple_choice_inputs.Settings, settings)
+  limit = settings.max_train_examples
   splits = {
-    kind: multiple_choice_inputs.Split(kind, path, shape, folder)
+    kind: multiple_choice_inputs.Split(kind, path, shape, folder, limit)
     for kind, path in paths.items()
   }
   return fine_tuning.Inputs(
@@ -128,7 +129,7 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
   if run.is_chief:
-    models.write_eval_results(run.folder, run.step, scores)
+    run.write_eval_results(scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -143,7 +144,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   print(f"wrote {path}")
   if split.is_labelled:
     path = os.path.join(run.folder, "predict_metrics.json")
-    models.write_settings(path, {"metrics": scores})
+    files.write_json(path, {"metrics": scores})
     listing = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
     print(f"wrote {path}: {listing}")
 

@@ -240,10 +240,9 @@ def open_inputs(
     paths["eval"] = settings.predict_file  # The original's name for its file.
   if evaluated and evaluated != paths.get("eval"):
     paths["dev"] = evaluated
+  common = (shape, folder, settings.num_processes, settings.max_train_examples)
   splits = {
-    kind: squad_inputs.Split(
-      kind, path, shape, folder, settings.num_processes, path == evaluated
-    )
+    kind: squad_inputs.Split(kind, path, *common, path == evaluated)
     for kind, path in paths.items()
   }
   predicted = [splits["eval"]] if settings.do_predict else []
@@ -294,8 +293,7 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   threshold = run.settings.null_score_diff_threshold or 0.0
   if run.is_chief:
     squad_results.warn_if_collapsed(judgements, threshold)
-  scores = squad_results.score(judgements, threshold)
-  return {f"eval_{name}": value for name, value in scores.items()}
+  return squad_results.score(judgements, threshold)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -310,7 +308,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is split:
     answered = tuning = squad_results.Spool(answered, run.private)
-  squad_results.write_predictions(
+  scores = squad_results.write_predictions(
     run.folder,
     answered,
     squad_results.choose_threshold(
@@ -319,6 +317,8 @@ def write_predictions(run: fine_tuning.Run) -> None:
     settings.predictions_format,
     settings.version_2_with_negative,
   )
+  if scores:
+    run.note_score(scores)
 
 
 def open_run(

@@ -78,7 +78,6 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from cli import models
 import heads
 import modeling
 from tasks import tagging_inputs
@@ -201,12 +200,14 @@ def open_inputs(
     sources.get("train"),
     fine_tuning.labels_file(settings.output_dir),
     settings.tag_scheme,
+    fine_tuning.initial_labels(settings),
   )
   shape = flag_values.fill(
     tagging_inputs.Settings, settings, labels=labels, scheme=scheme
   )
+  limit = settings.max_train_examples
   splits = {
-    kind: tagging_inputs.Split(kind, source, shape, folder)
+    kind: tagging_inputs.Split(kind, source, shape, folder, limit)
     for kind, source in sources.items()
   }
   known = tagging_results.metric_names(scheme)
@@ -243,7 +244,7 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   scores = evaluate(run)
   if run.is_chief:
-    models.write_eval_results(run.folder, run.step, scores.metrics)
+    run.write_eval_results(scores.metrics)
     tagging_results.write_scores(run.folder, "eval", scores)
 
 

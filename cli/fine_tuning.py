@@ -32,6 +32,7 @@ import tensorflow as tf
 from cli import devices
 from cli import flag_values
 from cli import models
+from cli import run_summary
 from data import files
 from data import label_files
 from inputs import feature_files
@@ -194,8 +195,8 @@ def best_metric(
 
   Args:
     settings: of the program.
-    default: without --best_metric; without "eval_".
-    known: the scores there are, likewise.
+    default: without --best_metric.
+    known: the scores there are.
 
   Raises:
     ValueError: there is no such score.
@@ -206,7 +207,7 @@ def best_metric(
     raise ValueError(
       f"--best_metric={name}: expected one of {', '.join(known)}"
     )
-  return f"eval_{name}"
+  return name
 
 
 def labels_file(folder: str) -> str:
@@ -273,6 +274,7 @@ class Run:
   predictor: prediction.Predictor
   private: str  # A local folder of this worker alone.
   step: int  # The number of updates behind the weights.
+  score: str = ""  # What the summary says of the run: "eval_f1 0.9 at step 8".
 
   @property
   def folder(self) -> str:
@@ -311,6 +313,35 @@ class Run:
       self.parser(split),
     )
 
+  def write_eval_results(
+    self,
+    scores: Mapping[str, float],
+    suffix: str = "",
+    written: Mapping[str, float] | None = None,
+    original_loss: float | None = None,
+  ) -> None:
+    """Prints and writes scores as the original did: eval_results.txt.
+
+    Args:
+      scores: of an evaluation; the summary has those of the first call.
+      suffix: of the file's name.
+      written: those that the file holds; None for all.
+      original_loss: the mean of the batches' losses, if it is written, too.
+    """
+    results = _named_for_evaluation(scores if written is None else written)
+    if original_loss is not None:
+      results["loss"] = original_loss
+    name = f"eval_results{suffix}.txt"
+    models.write_eval_results(self.folder, self.step, results, name)
+    self.note_score(scores)
+
+  def note_score(self, scores: Mapping[str, float]) -> None:
+    """Keeps the score for the summary, unless there is one."""
+    name = self.inputs.metric
+    self.score = self.score or (
+      f"eval_{name} {scores[name]:.4g} at step {self.step}"
+    )
+
   def train(
     self, loss_fn: loop.LossFn, evaluate: Callable[[], Mapping[str, float]]
   ) -> None:
@@ -320,7 +351,7 @@ class Run:
 
     Args:
       loss_fn: see `loop.train`.
-      evaluate: scores the model on the evaluation data.
+      evaluate: scores the model on the evaluation data, by name.
 
     Raises:
       ValueError: there is less than a batch to train on.
@@ -352,7 +383,7 @@ class Run:
         split.describe,
       ),
       plan,
-      lambda step: evaluate(),
+      lambda step: _named_for_evaluation(evaluate()),
       history,
     )
     if interrupted_by:
@@ -365,7 +396,7 @@ class Run:
       return None
     return model_selection.History(
       self.folder,
-      self.inputs.metric,
+      f"eval_{self.inputs.metric}",
       self.settings.early_stopping_patience,
       writes=self.is_chief,
     )
@@ -377,7 +408,7 @@ class Run:
     )
     if best is not None:
       print(f"weights from the best evaluation: {history.summary()}")
-      self.step = best
+      self.step, self.score = best, history.summary()
 
 
 @contextlib.contextmanager
@@ -392,7 +423,7 @@ def open_run(
 
   Nothing is written to the folder of another model or training, and no model is
   made before all data has been read and checked. In the end it waits for the
-  other workers, which need this one until then.
+  other workers, which need this one until then, and prints a summary.
 
   A run that trains also leaves what its predictions depend on besides the
   weights, so that export_saved_model.py can answer as the run does.
@@ -411,6 +442,7 @@ def open_run(
   """
   config = modeling.BertConfig.from_json_file(settings.bert_config_file)
   check_fine_tuning_flags(settings, config)
+  start = run_summary.begin(settings.output_dir)
   with (
     models.claim_output_dir(settings, config, strategy),
     models.private_folder(settings.output_dir, strategy) as private,
@@ -437,6 +469,13 @@ def open_run(
       _write_settings(settings, inputs)
     yield run
     loop.wait_for_workers(strategy)
+    if run.is_chief:
+      run_summary.print_summary(run.folder, start, run.score)
+
+
+def _named_for_evaluation(scores) -> dict[str, float]:
+  """Returns scores by the original's names of those on evaluation data."""
+  return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def _make_features(inputs) -> list[feature_files.FeatureFile]:
@@ -564,7 +603,7 @@ def _of_training(settings, inputs) -> dict[str, Any]:
   if evaluates_while_training(settings):
     # Scores of something else cannot be compared with those of the best.
     selection = {
-      "best_metric": inputs.metric,
+      "best_metric": f"eval_{inputs.metric}",
       "evaluation_features": inputs.eval[0].key,
     }
   return {

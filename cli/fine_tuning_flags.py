@@ -51,6 +51,13 @@ def _define_training_flags():
     ),
   ):
     flags.DEFINE_float(name, default, text, lower_bound=0.0)
+  flags.DEFINE_integer(
+    "max_train_examples",
+    None,
+    "Trains on so many examples, the first ones, to try something out; by "
+    "default on all.",
+    lower_bound=1,
+  )
   flags.DEFINE_string(
     "freeze_layers",
     "0",

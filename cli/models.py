@@ -146,7 +146,9 @@ def define_training_flags(learning_rate: float) -> None:
   flags.DEFINE_integer(
     "keep_checkpoint_max",
     5,
-    "How many of the newest checkpoints to keep; 0 keeps all.",
+    "How many of the newest checkpoints to keep; 0 keeps all. To resume, 1 is "
+    "enough. Each has three times the size of the weights, which it holds with "
+    "the two moments of Adam.",
     lower_bound=0,
   )
   flags.DEFINE_integer(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from data import files
+from data import tables
 
 
 def write(path: str, labels: Sequence[str]) -> None:
@@ -46,3 +47,28 @@ def read(path: str) -> list[str]:
   if not lines:
     raise ValueError(f"{path}: holds no label; expected one a line")
   return list(lines)
+
+
+def in_order_of_head(
+  labels: Sequence[str], head: Sequence[str], is_ordered: bool = False
+) -> tuple[str, ...]:
+  """Returns labels in the order of the head that training starts from.
+
+  Args:
+    labels: of the task.
+    head: its labels; empty if they are not known.
+    is_ordered: whether the user gave the order, so that no other will do.
+
+  Raises:
+    ValueError: the labels of the head are others.
+  """
+  if not head or tuple(labels) == tuple(head):
+    return tuple(labels)
+  if is_ordered or sorted(labels) != sorted(head):
+    raise ValueError(
+      f"--init_checkpoint has a head for the labels {tables.list_names(head)}; "
+      "those of this task are "
+      f"{tables.list_names(labels)}: start from a checkpoint without a head"
+    )
+  print(f"labels in the order of --init_checkpoint: {', '.join(head)}")
+  return tuple(head)

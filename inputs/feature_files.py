@@ -54,6 +54,11 @@ def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
   return digest.hexdigest()
 
 
+def limit_key(max_examples: int | None) -> dict[str, int]:
+  """Returns what a key holds of --max_train_examples: of no limit, nothing."""
+  return {} if max_examples is None else {"max_examples": max_examples}
+
+
 def check_key(key: str, settings: dict[str, Any], paths: Sequence[str]) -> None:
   """Raises a ValueError if files are not those that a key was made of."""
   if make_key(settings, paths) != key:

@@ -55,6 +55,12 @@ class Split:
   tables: tuple[classification.Table, ...]
   settings: Settings
   folder: str  # A local one, for the feature file.
+  max_train_examples: int | None = None  # The first ones; None: all.
+
+  @property
+  def limit(self) -> int | None:
+    """The most examples to read; None for all."""
+    return self.max_train_examples if self.kind == "train" else None
 
   @functools.cached_property
   def key(self) -> str:
@@ -70,6 +76,7 @@ class Split:
       **dataclasses.asdict(self.settings),
       "tables": [table._asdict() for table in self.tables],
       "version": _FEATURES_VERSION,
+      **feature_files.limit_key(self.limit),
     }
     paths = [self.settings.vocab_file, *(table.path for table in self.tables)]
     return settings, paths
@@ -120,7 +127,7 @@ class Split:
     Raises:
       ValueError: a file has changed since it was first read.
     """
-    yield from _read_tables(self.tables)
+    yield from itertools.islice(_read_tables(self.tables), self.limit)
     self.check_unchanged()
 
   def describe(self, index: int) -> str:
@@ -135,7 +142,11 @@ class Split:
 
 
 def find_splits(
-  task: classification.Task, kind: str, settings: Settings, folder: str
+  task: classification.Task,
+  kind: str,
+  settings: Settings,
+  folder: str,
+  max_train_examples: int | None = None,
 ) -> tuple[Split, ...]:
   """Returns the sets of examples of a kind that a task has.
 
@@ -144,6 +155,7 @@ def find_splits(
     kind: "train", "eval" or "predict".
     settings: what shapes the features.
     folder: a local one, for feature files.
+    max_train_examples: to train on, the first ones; None for all.
 
   Raises:
     ValueError: the task has no such data.
@@ -159,8 +171,9 @@ def find_splits(
       "--data_dir"
     )
   # The first one's files have the names of the original, which had only one.
+  common = (settings, folder, max_train_examples)
   return tuple(
-    Split(kind, name, f"_{name}" * (i > 0), tables, settings, folder)
+    Split(kind, name, f"_{name}" * (i > 0), tables, *common)
     for i, (name, tables) in enumerate(sets)
   )
 
@@ -218,16 +231,7 @@ def choose_labels(
       f"no {labels_file} and no training file: the labels are unknown; pass "
       "--labels or the --output_dir of a training"
     )
-  if not initial or fixed == tuple(initial):
-    return fixed
-  if given or sorted(fixed) != sorted(initial):
-    raise ValueError(
-      f"--init_checkpoint has a head for the labels {', '.join(initial)}; "
-      f"those of --labels, the task or its training file are "
-      f"{', '.join(fixed)}: start from a checkpoint without a head"
-    )
-  print(f"labels in the order of --init_checkpoint: {', '.join(initial)}")
-  return tuple(initial)
+  return label_files.in_order_of_head(fixed, initial, is_ordered=bool(given))
 
 
 def _make_rows(split, facts: dict[str, Any]):

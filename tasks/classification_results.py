@@ -23,7 +23,8 @@ from tasks import plots
 
 _DEFAULT_THRESHOLD = 0.5
 _METRICS = {
-  "single_label": ("accuracy", "micro_f1", "macro_f1"),
+  # Their micro-averaged F1 is the accuracy.
+  "single_label": ("accuracy", "macro_f1"),
   "multi_label": (
     "accuracy",
     "micro_f1",
@@ -113,7 +114,8 @@ def decide(
 class Scores(NamedTuple):
   """How good predictions are."""
 
-  metrics: dict[str, float]
+  metrics: dict[str, float]  # `loss` is the mean over examples.
+  original_loss: float  # The mean over batches of their mean losses.
   report: metrics.ClassificationReport | None  # None for regression.
   is_collapsed: bool  # The same prediction for every example.
   thresholds: np.ndarray | None  # [L], for "multi_label".
@@ -133,14 +135,11 @@ def score(
   Args:
     logits, targets, problem: see the head of this file.
     names: the task's own metrics, such as "matthews_correlation".
-    batch_size: of the batches whose mean losses `loss` averages.
+    batch_size: of the batches of `original_loss`.
     thresholds: for "multi_label", see `decide`; None tunes them on these very
       examples, so that scores of others are a little lower.
     groups: of each example, such as its language; accuracies are then given
       for each, too.
-
-  Returns:
-    Its metrics are `loss` and `eval_...`, the names the original writes.
   """
   scores = probabilities(logits, problem)
   if problem == "multi_label" and thresholds is None:
@@ -150,12 +149,9 @@ def score(
     report, own = None, metrics.regression_scores(targets, predictions)
   else:
     report = _report(predictions, targets, problem, logits.shape[1])
-    own = {
-      "accuracy": report.accuracy,
-      "micro_f1": report.micro.f1,
-      "macro_f1": report.macro.f1,
-    }
+    own = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
   if problem == "multi_label":
+    own["micro_f1"] = report.micro.f1
     untuned = _report(decide(scores, problem), targets, problem, None)
     own["untuned_micro_f1"] = untuned.micro.f1
     own["untuned_macro_f1"] = untuned.macro.f1
@@ -164,11 +160,10 @@ def score(
   for name in set(names) & set(_OTHER_METRICS):
     own[name] = _OTHER_METRICS[name](targets, predictions)
   each = losses(logits, targets, problem)
-  values = {"loss": metrics.mean_of_batch_means(each, batch_size)}
   own["loss"] = float(each.mean())
-  values |= {f"eval_{name}": value for name, value in own.items()}
+  original_loss = metrics.mean_of_batch_means(each, batch_size)
   collapsed = metrics.is_collapsed(predictions)
-  return Scores(values, report, collapsed, thresholds)
+  return Scores(own, original_loss, report, collapsed, thresholds)
 
 
 def _report(predictions, targets, problem, num_labels):
@@ -178,7 +173,7 @@ def _report(predictions, targets, problem, num_labels):
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
-  """Lists what `score` returns, without its "eval_"."""
+  """Lists what `score` returns."""
   own = [name for name in names if name in _OTHER_METRICS]
   return [*_METRICS[problem], *own, "loss"]
 

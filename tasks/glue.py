@@ -294,13 +294,13 @@ def write_submission(
   print(f"wrote {path}")
 
 
-def original_results(
+def scores_of_original(
   task: classification.Task, scores: Mapping[str, float]
 ) -> Mapping[str, float]:
-  """Returns what eval_results.txt holds: of the original's tasks, as there."""
+  """Returns the scores for eval_results.txt: of the original's tasks, its."""
   if task.name not in ("cola", "mnli", "mrpc", "xnli"):
     return scores
-  return {name: scores[name] for name in ("eval_accuracy", "eval_loss", "loss")}
+  return {name: scores[name] for name in ("accuracy", "loss")}
 
 
 # Finding the files of a user and the columns in them.

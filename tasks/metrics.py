@@ -492,7 +492,13 @@ def format_report(
     rows.append([name, *_four_decimals(scores), str(support)])
   total = str(report.support.sum())
   rows.append([""] * 5)
-  for name in ("macro", "micro", "weighted"):
+  # Of single labels, the micro average is the accuracy.
+  averages = (
+    ("macro", "weighted")
+    if report.confusion
+    else ("macro", "micro", "weighted")
+  )
+  for name in averages:
     rows.append([name, *_four_decimals(getattr(report, name)), total])
   rows.append(["accuracy", "", "", *_four_decimals([report.accuracy]), ""])
   return _align(rows)

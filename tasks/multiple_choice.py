@@ -273,14 +273,14 @@ def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
     labels: int [N].
 
   Returns:
-    eval_accuracy, and eval_loss in nats.
+    accuracy, and loss in nats.
   """
   labels = np.asarray(labels)
   right = shares[np.arange(len(labels)), labels].astype(np.float64)
   smallest = np.finfo(np.float32).tiny  # Or a sure fault would cost infinity.
   return {
-    "eval_accuracy": float(np.mean(shares.argmax(-1) == labels)),
-    "eval_loss": float(-np.log(np.maximum(right, smallest)).mean()),
+    "accuracy": float(np.mean(shares.argmax(-1) == labels)),
+    "loss": float(-np.log(np.maximum(right, smallest)).mean()),
   }
 
 

@@ -35,17 +35,28 @@ class Split:
   path: str
   settings: Settings
   folder: str  # A local one, for the feature file.
+  max_train_examples: int | None = None  # The first ones; None: all.
+
+  @property
+  def limit(self) -> int | None:
+    """The most questions to read; None for all."""
+    return self.max_train_examples if self.kind == "train" else None
 
   @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
     return feature_files.make_key(*self._shaped_by())
 
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the file is no longer what it was."""
+    feature_files.check_key(self.key, *self._shaped_by())
+
   def _shaped_by(self) -> tuple[dict[str, Any], list[str]]:
     settings = {
       **dataclasses.asdict(self.settings),
       "path": self.path,
       "version": _FEATURES_VERSION,
+      **feature_files.limit_key(self.limit),
     }
     return settings, [self.settings.vocab_file, self.path]
 
@@ -59,7 +70,7 @@ class Split:
     """
     path = os.path.join(self.folder, f"{self.kind}.tf_record")
     features, is_new = feature_files.open_or_make(
-      path, self.key, functools.partial(_make_rows, self.path, self.settings)
+      path, self.key, functools.partial(_make_rows, self)
     )
     facts = features.facts
     needs_labels = self.kind != "predict"
@@ -100,19 +111,21 @@ class Split:
     Raises:
       ValueError: the file has changed since it was first read.
     """
-    yield from multiple_choice.read_examples(self.path)
-    feature_files.check_key(self.key, *self._shaped_by())
+    examples = multiple_choice.read_examples(self.path)
+    yield from itertools.islice(examples, self.limit)
+    self.check_unchanged()
 
   def describe(self, index: int) -> str:
     """Returns where a question is from: "path:line"."""
     return next(itertools.islice(self.examples(), index, None)).place
 
 
-def _make_rows(path, settings, facts: dict[str, Any]):
+def _make_rows(split, facts: dict[str, Any]):
+  settings = split.settings
   tokenizer = tokenization.FullTokenizer(
     settings.vocab_file, settings.do_lower_case
   )
-  counts = [len(e.choices) for e in multiple_choice.read_examples(path)]
+  counts = [len(example.choices) for example in split.examples()]
   facts.update(choices=max(counts), labelled=0, cut=0, unlabelled="")
 
   def count(examples):
@@ -123,7 +136,7 @@ def _make_rows(path, settings, facts: dict[str, Any]):
       yield example
 
   features = multiple_choice.make_features(
-    count(multiple_choice.read_examples(path)),
+    count(split.examples()),
     tokenizer,
     settings.max_seq_length,
   )

@@ -93,6 +93,19 @@ def unique_questions(
     yield paragraph
 
 
+def first_questions(
+  paragraphs: Iterable[Paragraph], count: int | None
+) -> Iterator[Paragraph]:
+  """Passes on paragraphs up to a number of questions; None for all."""
+  for paragraph in paragraphs:
+    if count is not None:
+      paragraph = paragraph._replace(questions=paragraph.questions[:count])
+      count -= len(paragraph.questions)
+    yield paragraph
+    if count == 0:
+      return
+
+
 def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
   title = article.get("title", "") if isinstance(article, dict) else ""
   place = f"{path}: article {_shown.repr(title)}"

@@ -42,12 +42,18 @@ class Split:
   settings: squad_features.Settings
   folder: str  # A local one, for the feature file.
   num_processes: int  # To make features with; does not change them.
+  max_train_examples: int | None = None  # The first ones; None: all.
   needs_answers: bool = False  # Whether all answers have to be known.
 
   @property
   def is_training(self) -> bool:
     """Whether the features hold where the answers are."""
     return self.kind == "train"
+
+  @property
+  def limit(self) -> int | None:
+    """The most questions to read; None for all."""
+    return self.max_train_examples if self.is_training else None
 
   @functools.cached_property
   def key(self) -> str:
@@ -72,6 +78,7 @@ class Split:
       **dataclasses.asdict(self.settings),
       "is_training": self.is_training,
       "version": _FEATURES_VERSION,
+      **feature_files.limit_key(self.limit),
     }
     return settings, [self.settings.vocab_file, self.path]
 
@@ -154,7 +161,7 @@ def make_rows(
   counts = ("labelled", "cut_questions", "outside")
   facts.update(dict.fromkeys(["questions", "misplaced", *counts], 0))
   facts["misplaced_shown"] = []
-  paragraphs = squad.read_paragraphs(path)
+  paragraphs = squad.first_questions(squad.read_paragraphs(path), split.limit)
   if not split.is_training:
     paragraphs = squad.unique_questions(paragraphs)
   tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)

@@ -198,7 +198,7 @@ def write_predictions(
   threshold: float,
   ending: str,
   version_2: bool,
-) -> None:
+) -> dict[str, float] | None:
   """Writes what is predicted, and its scores if the answers are known.
 
   Args:
@@ -207,6 +207,9 @@ def write_predictions(
     threshold: see `Prediction.decide`.
     ending: of the readable file, "tsv" or "jsonl".
     version_2: whether a question may have no answer.
+
+  Returns:
+    The scores.
   """
   names = {
     "predictions": "predictions.json",
@@ -226,13 +229,14 @@ def write_predictions(
   for path in paths.values():
     print(f"wrote {path}")
   if not judgements:
-    return
+    return None
   metrics = score(judgements, threshold)
   path = os.path.join(folder, "predict_metrics.json")
   files.write_json(path, {"metrics": metrics})
   values = (f"{name} {value:.4f}" for name, value in metrics.items())
   print(f"wrote {path}: {'  '.join(values)}")
   warn_if_collapsed(judgements, threshold)
+  return metrics
 
 
 class _JsonObject:

@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import functools
 import itertools
@@ -44,17 +45,30 @@ class Split:
   source: tagging.Source
   settings: Settings
   folder: str  # A local one, for the feature file.
+  max_train_examples: int | None = None  # The first ones; None: all.
+
+  @property
+  def limit(self) -> int | None:
+    """The most sentences to read; None for all."""
+    return self.max_train_examples if self.kind == "train" else None
 
   @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
+    return feature_files.make_key(*self._shaped_by())
+
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the file is no longer what it was."""
+    feature_files.check_key(self.key, *self._shaped_by())
+
+  def _shaped_by(self) -> tuple[dict[str, Any], list[str]]:
     settings = {
       **dataclasses.asdict(self.settings),
       "source": self.source._asdict(),
       "version": _FEATURES_VERSION,
+      **feature_files.limit_key(self.limit),
     }
-    paths = [self.settings.vocab_file, self.source.path]
-    return feature_files.make_key(settings, paths)
+    return settings, [self.settings.vocab_file, self.source.path]
 
   @functools.cached_property
   def features(self) -> feature_files.FeatureFile:
@@ -65,7 +79,7 @@ class Split:
     """
     path = os.path.join(self.folder, f"{self.kind}.tf_record")
     features, is_new = feature_files.open_or_make(
-      path, self.key, functools.partial(_make_rows, self.source, self.settings)
+      path, self.key, functools.partial(_make_rows, self)
     )
     facts = features.facts
     print(
@@ -85,8 +99,14 @@ class Split:
     )
 
   def sentences(self) -> Iterator[tagging.Sentence]:
-    """Reads the sentences again; their tags are in the labels' scheme."""
-    return read_sentences(self.source, self.settings.scheme)
+    """Reads the sentences again; their tags are in the labels' scheme.
+
+    Raises:
+      ValueError: the file has changed since it was first read.
+    """
+    sentences = read_sentences(self.source, self.settings.scheme)
+    yield from itertools.islice(sentences, self.limit)
+    self.check_unchanged()
 
   def describe(self, index: int) -> str:
     """Returns where a sentence is from: "path:line"."""
@@ -106,17 +126,21 @@ def read_sentences(
 
 
 def choose_labels(
-  train: tagging.Source | None, labels_file: str, tag_scheme: str
+  train: tagging.Source | None,
+  labels_file: str,
+  tag_scheme: str,
+  initial: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model and their scheme.
 
-  They are those of the training data, else those of an earlier run, in the
-  order of the model's outputs.
+  They are those of the training data, else those of an earlier run or of the
+  head in --init_checkpoint, in the order of the model's outputs.
 
   Args:
     train: the training data, if any.
     labels_file: where an earlier run left them.
     tag_scheme: "none" if the labels of an earlier run mark no entities.
+    initial: of the head in --init_checkpoint; empty if they are not known.
 
   Raises:
     ValueError: there is no way to know them, or two that contradict.
@@ -125,17 +149,20 @@ def choose_labels(
   if train:
     scheme = tagging.label_scheme(train.scheme)
     labels = tagging.find_labels(read_sentences(train, scheme), scheme)
-    if known and known != labels:
+    if known and sorted(known) != sorted(labels):
       raise ValueError(
         f"{labels_file} has the labels {tables.list_names(known)}; those of "
         f"{train.path} are {tables.list_names(labels)}: use another "
         "--output_dir"
       )
-    return tuple(labels), scheme
+    if known:
+      return tuple(known), scheme
+    return label_files.in_order_of_head(labels, initial), scheme
+  known = known or initial
   if not known:
     raise ValueError(
       f"no {labels_file} and no training file: the labels are unknown; pass "
-      "the --output_dir of a training"
+      "the --output_dir of a training, or --init_checkpoint with one"
     )
   if tag_scheme == tagging.NO_SCHEME:
     return tuple(known), tagging.NO_SCHEME
@@ -155,7 +182,8 @@ def _print_oddities(source, facts):
     print(f"  not in the training data, so never predicted: {listing}")
 
 
-def _make_rows(source, settings, facts: dict[str, Any]):
+def _make_rows(split, facts: dict[str, Any]):
+  source, settings = split.source, split.settings
   tokenizer = tokenization.FullTokenizer(
     settings.vocab_file, settings.do_lower_case
   )
@@ -176,7 +204,7 @@ def _make_rows(source, settings, facts: dict[str, Any]):
       yield sentence
 
   features = tagging.make_features(
-    count(tagging.read_sentences(source)),
+    count(itertools.islice(tagging.read_sentences(source), split.limit)),
     tokenizer,
     settings.labels,
     settings.max_seq_length,
@@ -189,6 +217,7 @@ def _make_rows(source, settings, facts: dict[str, Any]):
       feature.sentence,
     )
   facts["unseen"] = dict(unseen.most_common())
+  split.check_unchanged()
 
 
 def _find_unseen(tags, settings) -> Iterable[str]:

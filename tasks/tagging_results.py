@@ -57,8 +57,7 @@ def score(
     loss: cross entropy in nats, the mean over words.
 
   Returns:
-    Its metrics are named `eval_...`. Precision, recall and f1 are of all
-    entities together.
+    Precision, recall and f1 among its metrics are of all entities together.
   """
   if scheme == tagging.NO_SCHEME:
     report, names = _score_words(true, predicted)
@@ -67,8 +66,7 @@ def score(
     report, names = metrics.entity_report(true, predicted)
     values = report.micro._asdict()
   values |= {"accuracy": report.accuracy, "loss": loss}
-  scores = {f"eval_{name}": value for name, value in sorted(values.items())}
-  return Scores(scores, report, names)
+  return Scores(dict(sorted(values.items())), report, names)
 
 
 def _score_words(true, predicted):

@@ -61,6 +61,47 @@ def test_training_learns_and_says_what_it_wrote(trained):
     assert f"wrote {folder / 'out' / name}" in output
 
 
+def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
+  folder, output = trained
+  out = folder / "out"
+  summary = output[output.rindex("finished in 0:0") :].splitlines()[1:]
+  assert summary[0] == "  best: eval_accuracy 1 at step 300"
+  names = summary[1].removeprefix(f"  wrote to {out}: ").split(", ")
+  pictures = {"eval_confusion.png", "predict_confusion.png"}  # By matplotlib.
+  assert [name for name in names if name not in pictures] == [
+    "bert_config.json",
+    "eval_metrics.json",
+    "eval_results.txt",
+    "labels.txt",
+    "predict_metrics.json",
+    "prediction.json",
+    "predictions.tsv",
+    "settings.json",
+    "test_results.tsv",
+    "training.json",
+    "vocab.txt",
+  ]
+  assert summary[2:] == [
+    "  checkpoints: 1, 0.1 MB",
+    f"  next: python export_saved_model.py --model_dir={out} "
+    f"--export_dir={out}_export",
+  ]
+
+
+def test_no_score_is_told_under_two_names(trained):
+  folder, _ = trained
+  for name in ("eval", "predict"):
+    metrics = read_metrics(folder / "out" / f"{name}_metrics.json")
+    assert list(metrics) == ["accuracy", "macro_f1", "loss"]
+  assert list(read_results(folder / "out" / "eval_results.txt")) == [
+    "eval_accuracy",
+    "eval_loss",
+    "eval_macro_f1",
+    "global_step",
+    "loss",
+  ]
+
+
 def test_labels_are_kept_in_their_order(trained):
   folder, _ = trained
   assert (folder / "out" / "labels.txt").read_text() == "neg\npos\n"
@@ -91,7 +132,7 @@ def test_predictions_have_ids_texts_labels_and_probabilities(trained):
 def test_labelled_predictions_are_scored(trained):
   folder, _ = trained
   metrics = read_metrics(folder / "out" / "predict_metrics.json")
-  assert metrics["eval_accuracy"] == 1.0
+  assert metrics["accuracy"] == 1.0
 
 
 def test_predictions_do_not_depend_on_the_order_of_a_file(trained, tmp_path):
@@ -272,7 +313,7 @@ def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
   )
   assert "labels in the order of --init_checkpoint: pos, neg" in output
   metrics = read_metrics(tmp_path / "second" / "eval_metrics.json")
-  assert metrics["eval_accuracy"] == 0.0  # Every label is the other one.
+  assert metrics["accuracy"] == 0.0  # Every label is the other one.
 
 
 def test_seeds_are_run_and_summarised(tmp_path):
@@ -284,7 +325,7 @@ def test_seeds_are_run_and_summarised(tmp_path):
     seeds="1,2",
     **{**PERFECT, "num_train_epochs": 2, "learning_rate": 1e-9},
   )
-  table = output[output.rindex("seed  eval_accuracy") :]
+  table = output[output.rindex("seed  accuracy") :]
   values = dict(line.split()[:2] for line in table.splitlines()[1:])
   assert list(values) == ["1", "2", "mean", "std", "best"]
   mean = (float(values["1"]) + float(values["2"])) / 2
@@ -318,8 +359,8 @@ def test_several_labels_and_their_thresholds(tmp_path):
     "bad",
     "good",
   ]
-  assert read_metrics(out / "eval_metrics.json")["eval_micro_f1"] == 1.0
-  assert read_metrics(out / "predict_metrics.json")["eval_micro_f1"] > 0.95
+  assert read_metrics(out / "eval_metrics.json")["micro_f1"] == 1.0
+  assert read_metrics(out / "predict_metrics.json")["micro_f1"] > 0.95
 
 
 def test_regression(tmp_path):
@@ -333,8 +374,8 @@ def test_regression(tmp_path):
   write(tmp_path / "dev.csv", range(400, 460))
   output = run(tmp_path, data_dir=tmp_path, problem="regression", **PERFECT)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
-  assert metrics["eval_pearson"] > 0.95
-  assert "eval_spearman" in output
+  assert metrics["pearson"] > 0.95
+  assert "spearman" in output
 
 
 def test_long_texts_are_split_into_windows(trained, tmp_path):
@@ -389,9 +430,9 @@ def test_xnli_is_scored_by_language(tmp_path):
   assert (out / "labels.txt").read_text().split() == list(labels)
   for name in ("eval", "predict"):
     metrics = read_metrics(out / f"{name}_metrics.json")
-    assert metrics["eval_accuracy_en"] == pytest.approx(1 / 3)
-    assert metrics["eval_accuracy_zh"] == pytest.approx(1 / 3)
-    assert "eval_accuracy_sw" not in metrics
+    assert metrics["accuracy_en"] == pytest.approx(1 / 3)
+    assert metrics["accuracy_zh"] == pytest.approx(1 / 3)
+    assert "accuracy_sw" not in metrics
   # The original's scores and no others are in the original's file.
   assert list(read_results(out / "eval_results.txt")) == [
     "eval_accuracy",
@@ -452,7 +493,7 @@ FAULTS = {
   "metric": (
     {},
     {"best_metric": "bleu", "eval_every_steps": 2},
-    "--best_metric=bleu: expected one of accuracy, micro_f1, macro_f1, loss",
+    "--best_metric=bleu: expected one of accuracy, macro_f1, loss",
   ),
   "freeze": ({}, {"freeze_layers": "top"}, "--freeze_layers=top"),
 }

@@ -92,7 +92,7 @@ def test_predictions_have_the_choice_and_all_probabilities(trained):
     ]
     assert sum(map(float, row[6:])) == pytest.approx(1, abs=1e-4)
   path = folder / "out" / "predict_metrics.json"
-  assert json.loads(path.read_text())["metrics"]["eval_accuracy"] == 1.0
+  assert json.loads(path.read_text())["metrics"]["accuracy"] == 1.0
 
 
 def test_questions_of_any_number_of_choices(trained, tmp_path):

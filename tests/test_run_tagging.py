@@ -65,7 +65,7 @@ def test_training_learns_and_says_what_it_read_and_wrote(trained):
   ) in output
   assert "LOC" in output
   metrics = read_metrics(folder / "out" / "eval_metrics.json")
-  assert metrics["eval_f1"] == metrics["eval_accuracy"] == 1.0
+  assert metrics["f1"] == metrics["accuracy"] == 1.0
   results = (folder / "out" / "eval_results.txt").read_text().splitlines()
   assert [line.split(" = ")[0] for line in results] == [
     "eval_accuracy",
@@ -89,7 +89,7 @@ def test_predictions_are_columns_in_the_scheme_of_the_file(trained):
     line and f"{line} {line.split()[-1]}" for line in read
   ]  # It makes no fault.
   metrics = read_metrics(folder / "out" / "predict_metrics.json")
-  assert metrics["eval_f1"] == 1.0
+  assert metrics["f1"] == 1.0
 
 
 def test_predictions_are_spans_of_characters(trained):
@@ -180,7 +180,7 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
     "f1": 0.0,
     "support": 1,
   }
-  assert content["metrics"]["eval_recall"] == pytest.approx(2 / 3)
+  assert content["metrics"]["recall"] == pytest.approx(2 / 3)
 
 
 def test_features_of_a_frozen_model_are_tagged(tmp_path):
@@ -194,7 +194,7 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path):
   training = {**TRAINING, "learning_rate": 2e-2}
   run(tmp_path, data_dir=tmp_path, **flags, **training)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
-  assert metrics["eval_f1"] > 0.6  # Not 0.0, as at first.
+  assert metrics["f1"] > 0.6  # Not 0.0, as at first.
   with pytest.raises(ValueError, match="lstm_size: 16, not 9"):
     run(
       tmp_path,
@@ -226,7 +226,7 @@ def test_labels_that_are_no_entities(tmp_path):
   out = tmp_path / "out"
   assert (out / "labels.txt").read_text().split() == ["LOC", "PER", "X"]
   content = json.loads((out / "eval_metrics.json").read_text())
-  assert content["metrics"]["eval_accuracy"] > 0.95
+  assert content["metrics"]["accuracy"] > 0.95
   assert set(content["labels"]) == {"LOC", "PER", "X"}
   row = json.loads((out / "predictions.jsonl").read_text().splitlines()[0])
   words = tiny_tagging.make_sentence(80)[0]
@@ -302,7 +302,7 @@ FAULTS = {
     {},
     {"do_train": False},
     "no {}/out/labels.txt and no training file: the labels are unknown; pass "
-    "the --output_dir of a training",
+    "the --output_dir of a training, or --init_checkpoint with one",
   ),
 }
 

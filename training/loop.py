@@ -92,11 +92,14 @@ class TrainingPlan:
   def is_due(self, step: int, period: int) -> bool:
     """Tells whether what happens every `period` steps, and last, is due.
 
-    It is not if the last step is less than a tenth of a period away.
+    It is not if the last step is less than a tenth of a period away, or is the
+    next one while the period is of several: an epoch may end one step earlier
+    than training, whose number of steps is rounded once.
     """
-    if step == self.num_train_steps:
+    left = self.num_train_steps - step
+    if not left:
       return True
-    is_close = 10 * (self.num_train_steps - step) < period
+    is_close = 10 * left < period or (left == 1 and period > 2)
     return period > 0 and step % period == 0 and not is_close
 
   def row_at(self, step: int) -> int:

@@ -84,6 +84,7 @@ class Reporter:
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
     """Takes what an evaluation returned."""
     self._flush(step)
+    results = {k.removeprefix("eval_"): v for k, v in results.items()}
     self._write(step, {f"eval/{k}": v for k, v in results.items()})
     self._print(f"evaluation at step {step}:  {_format(results)}")
 

@@ -122,6 +122,21 @@ def test_features_are_refused_if_the_file_changes_meanwhile(tmp_path):
   assert not list(tmp_path.glob("test_results*"))
 
 
+def test_training_can_be_limited_to_the_first_examples(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(20))
+  whole = open_train(tmp_path)
+  assert len(whole.features) == 20
+  task, folder = glue.file_task(str(tmp_path)), str(tmp_path)
+  (train,), (dev,) = (
+    classification_inputs.find_splits(task, kind, whole.settings, folder, 3)
+    for kind in ("train", "eval")
+  )
+  assert (len(train.features), train.features.facts["examples"]) == (3, 3)
+  assert train.key != whole.key
+  assert len(dev.features) == 20
+
+
 def test_a_regression_has_no_labels(tmp_path):
   task = make_task(problem="regression")
   assert classification_inputs.choose_labels(task, "labels.txt", (), ",") == ()

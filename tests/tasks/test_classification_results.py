@@ -65,16 +65,16 @@ def test_losses():
   ).tolist() == [2.25]
 
 
-def test_a_score_has_the_names_of_the_original():
+def test_scores_and_the_loss_of_the_original():
   logits = np.array([[1, 0], [1, 0], [1, 0]], np.float32)
   scores = results.score(
     logits, np.array([0, 1, 0]), "single_label", ("accuracy",), 2
   )
   right, wrong = np.log1p(np.exp(-1)), np.log1p(np.exp(1))
-  assert scores.metrics["eval_accuracy"] == pytest.approx(2 / 3)
-  assert scores.metrics["eval_loss"] == pytest.approx((2 * right + wrong) / 3)
+  assert scores.metrics["accuracy"] == pytest.approx(2 / 3)
+  assert scores.metrics["loss"] == pytest.approx((2 * right + wrong) / 3)
   # The mean of two batches' means: of two examples, and of one.
-  assert scores.metrics["loss"] == pytest.approx(
+  assert scores.original_loss == pytest.approx(
     ((right + wrong) / 2 + right) / 2
   )
   assert scores.is_collapsed
@@ -92,18 +92,17 @@ def test_metric_names_are_those_of_a_score(problem):
   if problem == "regression":
     logits, names = logits[:, :1], ()
   scores = results.score(logits, targets, problem, names, 8)
-  wanted = {f"eval_{name}" for name in results.metric_names(problem, names)}
-  assert set(scores.metrics) == wanted | {"loss"}
+  assert set(scores.metrics) == set(results.metric_names(problem, names))
 
 
 def test_thresholds_are_tuned_where_none_are_given():
   logits = np.array([[-2.0], [-1.0], [-3.0]], np.float32)
   targets = np.array([[1], [1], [0]])
   tuned = results.score(logits, targets, "multi_label", (), 8)
-  assert tuned.metrics["eval_micro_f1"] == 1.0
-  assert tuned.metrics["eval_untuned_micro_f1"] == 0.0
+  assert tuned.metrics["micro_f1"] == 1.0
+  assert tuned.metrics["untuned_micro_f1"] == 0.0
   fixed = results.score(logits, targets, "multi_label", (), 8, np.array([0.2]))
-  assert fixed.metrics["eval_micro_f1"] == pytest.approx(2 / 3)
+  assert fixed.metrics["micro_f1"] == pytest.approx(2 / 3)
 
 
 def test_accuracies_of_groups():
@@ -165,7 +164,7 @@ def test_test_results_have_the_digits_of_float32(tmp_path):
 def test_thresholds_are_read_as_written(tmp_path):
   folder = str(tmp_path)
   assert results.read_thresholds(folder, ["a"]) is None
-  scores = results.Scores({}, None, False, np.array([0.25, 0.5]))
+  scores = results.Scores({}, 0.0, None, False, np.array([0.25, 0.5]))
   results.write_evaluation(folder, "", scores, ["a", "b"])
   assert results.read_thresholds(folder, ["b", "a"]).tolist() == [0.5, 0.25]
   with pytest.raises(ValueError, match="thresholds.json: expected a number"):
@@ -174,11 +173,11 @@ def test_thresholds_are_read_as_written(tmp_path):
 
 def test_seeds_are_summarised():
   scores = {
-    seed: results.Scores({"eval_accuracy": value}, None, value == 0.5, None)
+    seed: results.Scores({"accuracy": value}, 0.0, None, value == 0.5, None)
     for seed, value in ((1, 0.5), (2, 0.9), (3, 0.7))
   }
-  assert results.format_seeds(scores, "eval_accuracy") == (
-    "    seed  eval_accuracy\n"
+  assert results.format_seeds(scores, "accuracy") == (
+    "    seed  accuracy\n"
     "       1  0.5000  collapsed: one class only\n"
     "       2  0.9000\n"
     "       3  0.7000\n"

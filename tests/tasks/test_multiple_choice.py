@@ -194,8 +194,8 @@ def test_scores():
   shares = np.float32([[0.5, 0.25, 0.25], [0.125, 0.875, 0]])
   scores = multiple_choice.score(shares, [1, 1])
   assert scores == {
-    "eval_accuracy": 0.5,
-    "eval_loss": pytest.approx((np.log(4) - np.log(0.875)) / 2),
+    "accuracy": 0.5,
+    "loss": pytest.approx((np.log(4) - np.log(0.875)) / 2),
   }
 
 

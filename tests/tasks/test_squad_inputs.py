@@ -200,6 +200,15 @@ def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):
       list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
 
 
+def test_training_can_be_limited_to_the_first_questions(tmp_path, settings):
+  path = write(tmp_path / "a.json", range(20))
+  limits = {"train": 3, "eval": 20}
+  for kind, count in limits.items():
+    split = open_split(kind, path, settings, max_train_examples=3)
+    assert split.features.facts["questions"] == count
+  assert open_split("train", path, settings).features.facts["questions"] == 20
+
+
 def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   characters = "北京是中国的首都。"
   vocabulary = tiny.VOCABULARY + sorted(set(characters))

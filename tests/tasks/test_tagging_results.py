@@ -18,11 +18,11 @@ def test_entities_are_scored_if_there_is_a_scheme():
     [["B-X", "O"], ["B-Y"]], [["B-X", "B-X"], ["O"]], "iob2", 0.25
   )
   assert scores.metrics == {
-    "eval_accuracy": pytest.approx(1 / 3),
-    "eval_f1": 0.5,
-    "eval_loss": 0.25,
-    "eval_precision": 0.5,
-    "eval_recall": 0.5,
+    "accuracy": pytest.approx(1 / 3),
+    "f1": 0.5,
+    "loss": 0.25,
+    "precision": 0.5,
+    "recall": 0.5,
   }
   assert scores.names == ["X", "Y"]
 
@@ -34,9 +34,9 @@ def test_words_are_scored_if_there_is_none():
   assert scores.names == ["DT", "NN", "VB"]
   assert scores.report.f1.tolist() == [0, pytest.approx(2 / 3), 1]
   assert scores.metrics == {
-    "eval_accuracy": pytest.approx(2 / 3),
-    "eval_loss": 1.0,
-    "eval_macro_f1": pytest.approx(5 / 9),
+    "accuracy": pytest.approx(2 / 3),
+    "loss": 1.0,
+    "macro_f1": pytest.approx(5 / 9),
   }
 
 

@@ -129,6 +129,7 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
   [
     (6, 2, [2, 4, 6]),
     (7, 2, [2, 4, 6, 7]),
+    (16, 5, [5, 10, 16]),  # Three epochs of 5.4 steps: not at 15, too.
     (1001, 100, [*range(100, 1000, 100), 1001]),  # Not at 1000, too.
     (1010, 100, [*range(100, 1001, 100), 1010]),
   ],

@@ -1,0 +1,83 @@
+"""What a fine-tuning run says at its end: score, files, the next command."""
+
+import contextlib
+import datetime
+import os
+import shlex
+import time
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from data import files
+from training import model_selection
+from weights import checkpoints
+
+# Beginnings of the names of files that only programs read.
+_INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
+
+
+class File(NamedTuple):
+  """A file as it is now; a new one in its place has another time."""
+
+  time: int  # In nanoseconds, of the last change.
+  size: int  # In bytes.
+
+
+class Start(NamedTuple):
+  """How a run began; `begin` makes it."""
+
+  time: float  # Of the monotonic clock, in seconds.
+  files: dict[str, File]  # In the run's folder, by name.
+
+
+def begin(folder: str) -> Start:
+  """Notes when a run begins, and the files in its folder, if there is one."""
+  return Start(time.monotonic(), _list_files(folder))
+
+
+def _list_files(folder) -> dict[str, File]:
+  found = {}
+  for name in tf.io.gfile.listdir(folder) if files.exists(folder) else ():
+    with contextlib.suppress(tf.errors.NotFoundError):  # Temporary ones.
+      stat = tf.io.gfile.stat(os.path.join(folder, name))
+      if not stat.is_directory:
+        found[name] = File(stat.mtime_nsec, stat.length)
+  return found
+
+
+def print_summary(folder: str, start: Start, score: str) -> None:
+  """Prints what a run took, reached and wrote, and the next command.
+
+  Args:
+    folder: of the run.
+    start: when the run began.
+    score: the best one and its step; "" if nothing was evaluated.
+  """
+  seconds = round(time.monotonic() - start.time)
+  now = _list_files(folder)
+  new = sorted(
+    name
+    for name, file in now.items()
+    if file != start.files.get(name)
+    and not name.startswith(_INTERNAL)
+    and ".tf_record" not in name
+  )
+  lines = [f"finished in {datetime.timedelta(seconds=seconds)}"]
+  if score:
+    lines.append(f"best: {score}")
+  if new:
+    lines.append(f"wrote to {folder}: {', '.join(new)}")
+  steps = checkpoints.saved_steps(folder)
+  if steps:
+    sizes = [now[n].size for n in now if n.startswith("model.ckpt-")]
+    line = f"checkpoints: {len(steps)}, {sum(sizes) / 1e6:,.1f} MB"
+    if len(steps) > 1:
+      line += "; --keep_checkpoint_max=1 keeps only the newest"
+    lines.append(line)
+  if steps or model_selection.best_step(folder) is not None:
+    folder = folder.rstrip("/")
+    arguments = (f"--model_dir={folder}", f"--export_dir={folder}_export")
+    command = ["python", "export_saved_model.py", *arguments]
+    lines.append(f"next: {shlex.join(command)}")
+  print("\n  ".join(lines))

@@ -1,0 +1,40 @@
+"""What the programs that fine-tune share, without a run."""
+
+import json
+import types
+
+import pytest
+
+from cli import fine_tuning
+from weights import huggingface
+
+
+def initial_labels(path):
+  settings = types.SimpleNamespace(init_checkpoint=path and str(path))
+  return fine_tuning.initial_labels(settings)
+
+
+@pytest.mark.parametrize(
+  ("names", "labels"),
+  [
+    ({"0": "neg", "1": "pos"}, ("neg", "pos")),
+    ({"1": "neg", "0": "pos"}, ("pos", "neg")),
+    ({"0": "LABEL_0", "1": "LABEL_1"}, ()),  # Nobody named them.
+    (None, ()),
+  ],
+)
+def test_labels_of_a_hugging_face_folder(tmp_path, names, labels):
+  (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
+  config = {} if names is None else {"id2label": names}
+  (tmp_path / huggingface.CONFIG).write_text(json.dumps(config))
+  assert initial_labels(tmp_path) == labels
+
+
+def test_labels_of_a_training(tmp_path):
+  (tmp_path / "labels.txt").write_text("pos\nneg\n")
+  (tmp_path / "best").mkdir()
+  for prefix in (tmp_path / "model.ckpt-3", tmp_path / "best" / "model.ckpt-3"):
+    for ending in (".index", ".data-00000-of-00001"):
+      prefix.with_name(prefix.name + ending).touch()
+    assert initial_labels(prefix) == ("pos", "neg")
+  assert initial_labels(None) == ()

@@ -1,0 +1,77 @@
+"""Sentences as feature files, and the labels of a model."""
+
+import numpy as np
+import pytest
+
+from tasks import tagging
+from tasks import tagging_inputs
+import tiny_classification
+import tiny_tagging
+
+LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+def open_split(folder, kind, numbers, **others):
+  """Returns a split whose features are made."""
+  tiny_classification.write_model(folder)
+  path = str(tiny_tagging.write(folder / f"{kind}.txt", numbers))
+  settings = tagging_inputs.Settings(
+    str(folder / "vocab.txt"), True, 16, False, LABELS, "iob2"
+  )
+  source = tagging.open_source(path, "conll", 0, -1, "auto", True)
+  split = tagging_inputs.Split(kind, source, settings, str(folder), **others)
+  assert len(split.features)
+  return split
+
+
+def choose(folder, head, train=None):
+  labels_file = str(folder / "labels.txt")
+  return tagging_inputs.choose_labels(train, labels_file, "auto", head)
+
+
+def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
+  train = tagging.Source(
+    str(tiny_tagging.write(tmp_path / "train.txt", range(9))), scheme="iob1"
+  )
+  assert choose(tmp_path, (), train) == (LABELS, "iob2")
+  head = LABELS[::-1]
+  assert choose(tmp_path, head, train) == (head, "iob2")
+  assert "labels in the order of --init_checkpoint" in capsys.readouterr().out
+  # Later runs in the folder keep it, and predictions need no training file.
+  (tmp_path / "labels.txt").write_text("\n".join(head) + "\n")
+  assert choose(tmp_path, (), train) == (head, "iob2")
+  (tmp_path / "labels.txt").unlink()
+  assert choose(tmp_path, head) == (head, "iob2")
+
+
+def test_a_head_for_other_labels_is_refused(tmp_path):
+  train = tagging.Source(
+    str(tiny_tagging.write(tmp_path / "train.txt", range(9))), scheme="iob1"
+  )
+  with pytest.raises(
+    ValueError, match="has a head for the labels O, B-ORG; th"
+  ):
+    choose(tmp_path, ("O", "B-ORG"), train)
+
+
+def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
+  split = open_split(tmp_path, "predict", range(4))
+  words = split.features.facts["words"]
+  outputs = tagging_inputs.Outputs(np.zeros(words, np.int64), 0.0)
+  tiny_tagging.write(tmp_path / "predict.txt", range(1, 5))
+  changed = "predict.txt: changed while the program ran"
+  with pytest.raises(ValueError, match=changed):
+    tagging_inputs.write_outputs(str(tmp_path), split, outputs)
+  with pytest.raises(ValueError, match=changed):
+    tagging_inputs.score(split, outputs)
+  assert not list(tmp_path.glob("predictions*"))
+
+
+def test_training_can_be_limited_to_the_first_sentences(tmp_path):
+  split = open_split(tmp_path, "train", range(20), max_train_examples=3)
+  facts = split.features.facts
+  assert (len(split.features), facts["sentences"]) == (3, 3)
+  whole = open_split(tmp_path, "train", range(20))
+  assert len(whole.features) == 20 and whole.key != split.key
+  others = open_split(tmp_path, "eval", range(20), max_train_examples=3)
+  assert len(others.features) == 20
