@@ -68,9 +68,9 @@ import tokenization
 from training import loop
 from training import prediction
 
-# A window ends with so many lines, or with so many bytes of their vectors.
-_WINDOW_LINES = 4096
-_WINDOW_BYTES = 1 << 28
+# A block ends with so many lines, or with so many bytes of their vectors.
+_BLOCK_LINES = 4096
+_BLOCK_BYTES = 1 << 28
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
@@ -132,18 +132,18 @@ class Extractor(NamedTuple):
   settings: flag_values.Settings
   predictor: prediction.Predictor
   tokenizer: tokenization.FullTokenizer
-  encode: text_inputs.Encoder
+  encode: text_inputs.RowMaker
   layers: list[int]
   bytes_per_vector: int  # Of all its layers.
 
   def extract(self, lines) -> Iterator[vector_files.Line]:
-    """Computes the vectors of lines, a window at a time."""
+    """Computes the vectors of lines, a block at a time."""
     rows = ((line.index, self.encode(line.text)) for line in lines)
-    windows = text_inputs.windows(
-      rows, _WINDOW_LINES, self._size, _WINDOW_BYTES
+    blocks = text_inputs.split_into_blocks(
+      rows, _BLOCK_LINES, self._size, _BLOCK_BYTES
     )
-    for window in windows:
-      indices, inputs = zip(*window, strict=True)
+    for block in blocks:
+      indices, inputs = zip(*block, strict=True)
       vectors = self._predict(inputs)
       for index, row, values in zip(indices, inputs, vectors, strict=True):
         ids = row["input_ids"]
@@ -170,7 +170,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   tokenizer = tokenization.FullTokenizer(
     settings.vocab_file, settings.do_lower_case
   )
-  encode = text_inputs.Encoder(tokenizer, settings.max_seq_length)
+  encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
   with strategy.scope():
     model = modeling.BertModel(config, devices.compute_dtype(settings))
   texts.load_weights(

@@ -60,10 +60,10 @@ import tokenization
 from training import loop
 from training import prediction
 
-# A window ends with so many lines, or with so many ids in its rows: scoring a
+# A block ends with so many lines, or with so many ids in its rows: scoring a
 # text takes a row as long as the text for each of its tokens.
-_WINDOW_LINES = 1024
-_WINDOW_IDS = 1 << 21
+_BLOCK_LINES = 1024
+_BLOCK_IDS = 1 << 21
 
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
@@ -118,7 +118,7 @@ def make_masked_words(
   )
 
 
-def ask(settings, words, lines) -> Iterator[masked_words.Question]:
+def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
   """Yields what is asked of every line; who types may try a bad one again."""
   find = words.find_words if settings.score else words.find_masks
   for line in lines:
@@ -130,21 +130,21 @@ def ask(settings, words, lines) -> Iterator[masked_words.Question]:
       print_status(str(error))
 
 
-def fill(settings, words, questions, write) -> None:
+def fill(settings, words, clozes, write) -> None:
   """Writes the guesses for every line."""
-  for question, masks in zip(questions, words.fill(questions), strict=True):
-    line = question.line
+  for cloze, masks in zip(clozes, words.fill(clozes), strict=True):
+    line = cloze.line
     if settings.output_format == "jsonl":
       write(masked_words.guesses_json(line.index, line.text, masks))
     else:
       write(masked_words.guesses_table(line.text, masks))
 
 
-def score(settings, words, questions, write) -> tuple[float, int]:
+def score(settings, words, clozes, write) -> tuple[float, int]:
   """Writes the score of every line; returns their sum, and all tokens."""
   total, tokens = 0.0, 0
-  for question, result in zip(questions, words.score(questions), strict=True):
-    line = question.line
+  for cloze, result in zip(clozes, words.score(clozes), strict=True):
+    line = cloze.line
     if settings.output_format == "jsonl":
       write(masked_words.score_json(line.index, line.text, result))
     else:
@@ -166,22 +166,22 @@ def main() -> None:
   if lines.is_typed():
     print_status("a sentence a line, please; Ctrl-D ends")
   lines.start()
-  windows = text_inputs.windows(
+  blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),
-    1 if lines.is_typed() else _WINDOW_LINES,
-    lambda question: question.size,
-    _WINDOW_IDS,
+    1 if lines.is_typed() else _BLOCK_LINES,
+    lambda cloze: cloze.size,
+    _BLOCK_IDS,
   )
   total, tokens = 0.0, 0
   with files.open_lines(settings.output_file) as write:
     if settings.score and settings.output_format == "table":
       write(masked_words.SCORE_HEADER)
-    for window in windows:
+    for block in blocks:
       if settings.score:
-        sums = score(settings, words, window, write)
+        sums = score(settings, words, block, write)
         total, tokens = total + sums[0], tokens + sums[1]
       else:
-        fill(settings, words, window, write)
+        fill(settings, words, block, write)
       lines.report()
     lines.check_not_empty()
   print_status(f"{lines.count:,} line(s), {lines.speed()}")

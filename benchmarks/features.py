@@ -94,7 +94,7 @@ def write_sentences(data_file: str, workload: Workload) -> str:
     text = "".join(f"{line}\n" for line in part)
     pathlib.Path(path).write_text(text, encoding="utf-8")
   tokenizer = tokenization.FullTokenizer(workload.vocab_file)
-  encode = text_inputs.Encoder(tokenizer, workload.max_seq_length)
+  encode = text_inputs.RowMaker(tokenizer, workload.max_seq_length)
   lengths = [len(encode(line)["input_ids"]) for line in lines]
   return (
     f"{count:,} of the first {len(pool):,} sentences, drawn with the seed "

@@ -1,7 +1,7 @@
 """Lines of text as inputs of a model that is not trained: packed and batched.
 
-However long a text is, only a window of its lines is in memory. The lines of a
-window are sorted by length, so that batches hold little padding, and their
+However long a text is, only a block of its lines is in memory. The lines of a
+block are sorted by length, so that batches hold little padding, and their
 results are put back in order.
 """
 
@@ -45,7 +45,7 @@ class Batching(NamedTuple):
   width: int | None = None  # Tokens to pad to; None pads to the longest row.
 
 
-class Encoder:
+class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
   What is too long is cut: a pair's longer text at its end, token by token.
@@ -94,7 +94,7 @@ class Encoder:
     return packed._asdict()
 
 
-def windows(
+def split_into_blocks(
   items: Iterable[_Item],
   most_items: int,
   cost: Callable[[_Item], int] = lambda item: 0,
@@ -102,7 +102,7 @@ def windows(
 ) -> Iterator[list[_Item]]:
   """Cuts a stream into lists.
 
-  >>> list(windows([3, 3, 3, 9, 1], 2, lambda n: n, 8))
+  >>> list(split_into_blocks([3, 3, 3, 9, 1], 2, lambda n: n, 8))
   [[3, 3], [3], [9], [1]]
 
   Args:
@@ -111,18 +111,18 @@ def windows(
     cost: of an item.
     most_cost: of one list, unless a single item costs more.
   """
-  window, total = [], 0
+  block, total = [], 0
   for item in items:
-    if window and total + cost(item) > most_cost > 0:
-      yield window
-      window, total = [], 0
-    window.append(item)
+    if block and total + cost(item) > most_cost > 0:
+      yield block
+      block, total = [], 0
+    block.append(item)
     total += cost(item)
-    if len(window) == most_items:
-      yield window
-      window, total = [], 0
-  if window:
-    yield window
+    if len(block) == most_items:
+      yield block
+      block, total = [], 0
+  if block:
+    yield block
 
 
 def predict(

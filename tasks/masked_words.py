@@ -56,7 +56,7 @@ def perplexity(log_likelihood: float, tokens: int) -> float | None:
   return math.exp(-log_likelihood / tokens) if tokens else None
 
 
-class Question(NamedTuple):
+class Cloze(NamedTuple):
   """A line and the tokens to be guessed in it."""
 
   line: text_inputs.Line
@@ -92,10 +92,10 @@ class MaskedWords:
   ):
     self._tokenizer = tokenizer
     (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
-    self._encode = text_inputs.Encoder(tokenizer, max_seq_length)
+    self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
 
-  def find_masks(self, line: text_inputs.Line) -> Question:
+  def find_masks(self, line: text_inputs.Line) -> Cloze:
     """Asks for every [MASK] of a line; for nothing if it holds no token.
 
     Raises:
@@ -108,9 +108,9 @@ class MaskedWords:
         f"{line.source}: no {MASK} in {line.text[:40]!r}; put one where a word "
         "is to be guessed, or pass --score=true"
       )
-    return Question(line, ids, masks)
+    return Cloze(line, ids, masks)
 
-  def find_words(self, line: text_inputs.Line) -> Question:
+  def find_words(self, line: text_inputs.Line) -> Cloze:
     """Asks for every token of a line.
 
     Raises:
@@ -122,11 +122,11 @@ class MaskedWords:
         f"{line.source}: {line.text[:40]!r} holds a {MASK}, which no score can "
         "be given to; put a word there, or leave --score out"
       )
-    return Question(line, ids, list(range(len(ids))))
+    return Cloze(line, ids, list(range(len(ids))))
 
-  def fill(self, questions: list[Question]) -> Iterator[list[list[Guess]]]:
-    """Yields for every question the guesses for each of its masks."""
-    for _, results in self._answer(questions):
+  def fill(self, clozes: list[Cloze]) -> Iterator[list[list[Guess]]]:
+    """Yields for every cloze the guesses for each of its masks."""
+    for _, results in self._answer(clozes):
       yield [
         [
           Guess(token, float(probability))
@@ -139,32 +139,32 @@ class MaskedWords:
         )
       ]
 
-  def score(self, questions: list[Question]) -> Iterator[Score]:
-    """Yields the score of every question."""
-    for question, results in self._answer(questions):
+  def score(self, clozes: list[Cloze]) -> Iterator[Score]:
+    """Yields the score of every cloze."""
+    for cloze, results in self._answer(clozes):
       yield Score(
-        self._tokenizer.convert_ids_to_tokens(question.ids),
+        self._tokenizer.convert_ids_to_tokens(cloze.ids),
         results["log_prob"].tolist(),
       )
 
-  def _answer(self, questions):
-    """Yields every question with what was predicted for its positions."""
+  def _answer(self, clozes):
+    """Yields every cloze with what was predicted for its positions."""
     rows = [
-      ask(self._encode, question.ids, position, self._mask_id)
-      for question in questions
-      for position in question.positions
+      ask(self._encode, cloze.ids, position, self._mask_id)
+      for cloze in clozes
+      for position in cloze.positions
     ]
     results = {name: np.empty([0]) for name in _RESULTS}
     if rows:
       results = text_inputs.predict(self._predictor, rows, self._batching)
     end = 0
-    for question in questions:
-      start, end = end, end + len(question.positions)
-      yield question, {k: v[start:end] for k, v in results.items()}
+    for cloze in clozes:
+      start, end = end, end + len(cloze.positions)
+      yield cloze, {k: v[start:end] for k, v in results.items()}
 
 
 def ask(
-  encode: text_inputs.Encoder,
+  encode: text_inputs.RowMaker,
   ids: Sequence[int],
   position: int,
   mask_id: int,

@@ -158,10 +158,10 @@ def test_layers_are_those_of_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["none", "mean"])
-def test_windows_change_nothing(model_folder, tmp_path, monkeypatch, pooling):
+def test_blocks_change_nothing(model_folder, tmp_path, monkeypatch, pooling):
   whole = read_vectors(extract(model_folder, tmp_path, pooling=pooling))
-  monkeypatch.setattr(extract_features, "_WINDOW_LINES", 3)
-  monkeypatch.setattr(extract_features, "_WINDOW_BYTES", 1500)
+  monkeypatch.setattr(extract_features, "_BLOCK_LINES", 3)
+  monkeypatch.setattr(extract_features, "_BLOCK_BYTES", 1500)
   cut = read_vectors(
     extract(model_folder, tmp_path, pooling=pooling, batch_size=1)
   )

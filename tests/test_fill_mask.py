@@ -94,11 +94,11 @@ def test_scores_are_those_of_one_mask_at_a_time(trained, tmp_path):
       assert item["pseudo_perplexity"] is None
 
 
-def test_windows_change_nothing(trained, tmp_path, monkeypatch):
+def test_blocks_change_nothing(trained, tmp_path, monkeypatch):
   texts = ["the film", "a good plot was fine", "bad", "", "the cast was poor"]
   whole = run_on(trained[0], tmp_path, texts, score=True)
-  monkeypatch.setattr(fill_mask, "_WINDOW_LINES", 2)
-  monkeypatch.setattr(fill_mask, "_WINDOW_IDS", 5)
+  monkeypatch.setattr(fill_mask, "_BLOCK_LINES", 2)
+  monkeypatch.setattr(fill_mask, "_BLOCK_IDS", 5)
   cut = run_on(trained[0], tmp_path, texts, score=True, batch_size=1)
   for one, other in zip(whole, cut, strict=True):
     assert one["text"] == other["text"]

@@ -143,7 +143,7 @@ def test_vocabulary_files(folder, content):
 def test_lines_of_text_become_rows(folder, a, b, max_seq_length):
   tokenizer = make_tokenizer(folder, VOCABULARY, True)
   line = (a if b is None else f"{a} ||| {b}").replace("\n", "")
-  row = text_inputs.Encoder(tokenizer, max_seq_length)(line)
+  row = text_inputs.RowMaker(tokenizer, max_seq_length)(line)
   ids = row["input_ids"]
   assert len(ids) <= max_seq_length
   assert {len(values) for values in row.values()} == {len(ids)}

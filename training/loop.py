@@ -207,7 +207,7 @@ def _make_runner(
   def run_steps(count):
     with (
       explained_errors(source),
-      memory.explained_errors("training", memory.TRAINING_CURES),
+      memory.explained_shortage("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
     _check_finite(means, int(global_step.read_value()), source, plan)

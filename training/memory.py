@@ -256,7 +256,7 @@ def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def explained_errors(doing: str, cures: str) -> Iterator[None]:
+def explained_shortage(doing: str, cures: str) -> Iterator[None]:
   """Turns a lack of memory into one line that names the flags to change.
 
   Args:

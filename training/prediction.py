@@ -93,7 +93,7 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
-      with memory.explained_errors("predicting", memory.PREDICTION_CURES):
+      with memory.explained_shortage("predicting", memory.PREDICTION_CURES):
         results = run(features)
         gathered = {k: self._gather(v)[:rows] for k, v in results.items()}
       yield gathered

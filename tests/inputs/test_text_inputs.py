@@ -15,7 +15,7 @@ def make_encoder(folder, max_seq_length=8):
   path = folder / "vocab.txt"
   path.write_text("\n".join(VOCABULARY) + "\n")
   tokenizer = tokenization.FullTokenizer(str(path))
-  return text_inputs.Encoder(tokenizer, max_seq_length)
+  return text_inputs.RowMaker(tokenizer, max_seq_length)
 
 
 def in_batches(*order):
@@ -58,25 +58,25 @@ def test_a_vocabulary_without_cls_is_refused(tmp_path):
   path.write_text("[UNK]\na\n")
   tokenizer = tokenization.FullTokenizer(str(path))
   with pytest.raises(ValueError, match=r"'\[CLS\]' is not in the vocabulary"):
-    text_inputs.Encoder(tokenizer, 8)
+    text_inputs.RowMaker(tokenizer, 8)
 
 
-def test_windows_end_by_number_or_cost():
+def test_blocks_end_by_number_or_cost():
   costs = [1, 1, 1, 5, 4, 9, 1]
-  cut = text_inputs.windows(costs, 3, lambda cost: cost, 8)
+  cut = text_inputs.split_into_blocks(costs, 3, lambda cost: cost, 8)
   assert list(cut) == [[1, 1, 1], [5], [4], [9], [1]]
-  assert list(text_inputs.windows("abcde", 2)) == [
+  assert list(text_inputs.split_into_blocks("abcde", 2)) == [
     ["a", "b"],
     ["c", "d"],
     ["e"],
   ]
-  assert list(text_inputs.windows("", 2)) == []
+  assert list(text_inputs.split_into_blocks("", 2)) == []
 
 
-def test_windows_read_no_further_than_needed():
+def test_blocks_read_no_further_than_needed():
   endless = itertools.count()
-  windows = text_inputs.windows(endless, 3)
-  assert [next(windows), next(windows)] == [[0, 1, 2], [3, 4, 5]]
+  blocks = text_inputs.split_into_blocks(endless, 3)
+  assert [next(blocks), next(blocks)] == [[0, 1, 2], [3, 4, 5]]
   assert next(endless) == 6
 
 

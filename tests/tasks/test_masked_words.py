@@ -65,7 +65,7 @@ def make_lines(*texts):
   ],
 )
 def test_a_long_text_is_cut_around_the_mask(tokenizer, position, ids, masked):
-  encode = text_inputs.Encoder(tokenizer, 5)
+  encode = text_inputs.RowMaker(tokenizer, 5)
   text = [A, B, C, D, A, A, B]
   row = masked_words.ask(encode, text, position, MASK)
   assert row == {

@@ -126,14 +126,14 @@ def test_the_limit_of_a_container_counts(tmp_path):
 def test_a_full_disk_is_no_lack_of_memory():
   full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
-    with memory.explained_errors("training", "buy a disk"):
+    with memory.explained_shortage("training", "buy a disk"):
       raise full
   with pytest.raises(
     MemoryError,
     match="^while training: OOM when allocating "
     r"tensor with shape\[16,12\] and type float: sell it$",
   ):
-    with memory.explained_errors("training", "sell it"):
+    with memory.explained_shortage("training", "sell it"):
       raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_allocated_is_one_line():
     match="^while thinking: OOM when allocating "
     "tensor with shape.* and type float: think less$",
   ):
-    with memory.explained_errors("thinking", "think less"):
+    with memory.explained_shortage("thinking", "think less"):
       tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
 
 
