@@ -14,8 +14,6 @@ from absl import flags
 
 from cli import program
 
-FLAGS = flags.FLAGS
-
 # Those of `huggingface.HEADS`, whose import takes seconds.
 _HEADS = (
   "encoder",
@@ -107,44 +105,48 @@ def _define_changes() -> None:
 if __name__ == "__main__":
   program.start(define_flags)
 
+from cli import flag_values
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
 from weights import readers
 
 
-def make_model() -> conversion.Model:
+def make_model(settings: flag_values.Settings) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
   model = conversion.read(
-    FLAGS.input,
+    settings.input,
     conversion.Given(
-      FLAGS.bert_config_file,
-      FLAGS.vocab_file,
-      FLAGS.labels_file,
-      FLAGS.do_lower_case,
-      None if FLAGS.head == "auto" else FLAGS.head,
+      settings.bert_config_file,
+      settings.vocab_file,
+      settings.labels_file,
+      settings.do_lower_case,
+      None if settings.head == "auto" else settings.head,
     ),
   )
-  if FLAGS.strip:
+  if settings.strip:
     model = conversion.strip(model)
-  if FLAGS.grow_positions:
-    model = conversion.grow_positions(model, FLAGS.grow_positions)
-  if FLAGS.resize_vocab:
-    model = conversion.resize_vocabulary(model, FLAGS.resize_vocab, FLAGS.seed)
+  if settings.grow_positions:
+    model = conversion.grow_positions(model, settings.grow_positions)
+  if settings.resize_vocab:
+    model = conversion.resize_vocabulary(
+      model, settings.resize_vocab, settings.seed
+    )
   conversion.check_vocabulary(model)
-  return conversion.to_float16(model) if FLAGS.float16 else model
+  return conversion.to_float16(model) if settings.float16 else model
 
 
 def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
-  conversion.check_free(FLAGS.output)
-  model = make_model()
+  settings = flag_values.read()
+  conversion.check_free(settings.output)
+  model = make_model(settings)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
   _print_left_out(model)
-  name = FLAGS.output_format
+  name = settings.output_format
   if name == "auto":
     is_google = model.library == conversion.GOOGLE
     name = "hugging_face" if is_google else "google"
@@ -153,8 +155,8 @@ def main() -> None:
     "hugging_face": conversion.write_hugging_face,
     "keras_hub": conversion.write_keras_hub,
   }[name]
-  lines = write(FLAGS.output, model)
-  print("\n".join([f"wrote {FLAGS.output}:", *(f"  {x}" for x in lines)]))
+  lines = write(settings.output, model)
+  print("\n".join([f"wrote {settings.output}:", *(f"  {x}" for x in lines)]))
 
 
 def _print_left_out(model: conversion.Model) -> None:

@@ -15,14 +15,13 @@ import time
 
 from absl import flags
 
+from cli import flag_values
 from cli import pretraining
 from cli import program
 from data import files
 from data import pretraining_data
 from data import progress
 from data import record_writer
-
-FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
@@ -35,23 +34,24 @@ def define_flags() -> None:
 
 def main() -> None:
   """Makes the records and sums up what they were made of."""
-  settings = pretraining.settings()
-  inputs, outputs = pretraining.find_files()
-  _check_processes()
-  pretraining.warn_of_few_predictions()
-  vocabulary = pretraining.read_vocabulary()
+  settings = flag_values.read()
+  shape = pretraining.make_settings(settings)
+  inputs, outputs = pretraining.find_files(settings)
+  _check_processes(settings)
+  pretraining.warn_of_few_predictions(settings)
+  vocabulary = pretraining.read_vocabulary(settings)
   text, work = files.Text(inputs), _Work()
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
     vocabulary,
-    settings,
-    FLAGS.num_processes,
-    None if FLAGS.documents_per_block else work.show,
+    shape,
+    settings.num_processes,
+    None if settings.documents_per_block else work.show,
   )
   statistics = []
   with (
     files.replace_all_on_success(outputs) as temporaries,
-    record_writer.ShardedWriter(temporaries, FLAGS.compress) as writer,
+    record_writer.ShardedWriter(temporaries, settings.compress) as writer,
     contextlib.closing(blocks),
   ):
     for block in blocks:
@@ -63,14 +63,14 @@ def main() -> None:
   progress.clear()
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
   pretraining.print_summary(total, writer.count, text.part_repeated())
-  pretraining.print_end(outputs, work.seconds())
+  pretraining.print_end(settings, outputs, work.seconds())
 
 
-def _check_processes() -> None:
-  processes = FLAGS.num_processes
+def _check_processes(settings: flag_values.Settings) -> None:
+  processes = settings.num_processes
   if processes < 1:
     raise ValueError(f"--num_processes={processes}: expected at least 1")
-  if processes > 1 and not FLAGS.documents_per_block:
+  if processes > 1 and not settings.documents_per_block:
     raise ValueError(
       f"--num_processes={processes} needs --documents_per_block, say 100:"
       " processes share the work by blocks of documents"

@@ -11,18 +11,18 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
+from cli import flag_values
 from cli import pretraining
 from cli import program
 from data import files
-
-FLAGS = pretraining.FLAGS
 
 
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
-  settings = pretraining.settings()
-  if not settings.documents_per_block:
+  settings = flag_values.read()
+  shape = pretraining.make_settings(settings)
+  if not shape.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
       "the work by blocks of documents"
@@ -30,18 +30,18 @@ def main(beam_arguments: list[str]) -> None:
   from data import pretraining_pipeline  # Seconds; --help does without Beam.
 
   files.use_file_system(pretraining_pipeline.FileSystem)
-  inputs, outputs = pretraining.find_files()
-  pretraining.warn_of_few_predictions()
+  inputs, outputs = pretraining.find_files(settings)
+  pretraining.warn_of_few_predictions(settings)
   work = pretraining_pipeline.Work(
     inputs,
     outputs,
-    pretraining.read_vocabulary(),
-    settings,
-    FLAGS.compress,
+    pretraining.read_vocabulary(settings),
+    shape,
+    settings.compress,
   )
   outcome = pretraining_pipeline.make_records(work, beam_arguments)
   pretraining.print_summary(*outcome)
-  pretraining.print_end(outputs, time.monotonic() - start)
+  pretraining.print_end(settings, outputs, time.monotonic() - start)
 
 
 if __name__ == "__main__":

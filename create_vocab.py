@@ -15,12 +15,11 @@ import time
 
 from absl import flags
 
+from cli import flag_values
 from cli import program
 from data import files
 from data import progress
 import tokenization
-
-FLAGS = flags.FLAGS
 
 _SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Part of the text that the characters of the vocabulary cover. The rarest are
@@ -57,34 +56,40 @@ def define_flags() -> None:
 def main() -> None:
   """Counts words, learns and writes the vocabulary, and sums up."""
   start = time.monotonic()
-  paths = files.expand_patterns(FLAGS.input_file, "input_file")
-  _check_flags(paths)
-  lines, words = count_words(paths, FLAGS.do_lower_case)
+  settings = flag_values.read()
+  paths = files.expand_patterns(settings.input_file, "input_file")
+  _check_flags(settings, paths)
+  lines, words = count_words(paths, settings.do_lower_case)
   if not words:
-    raise ValueError(f"--input_file={FLAGS.input_file}: it holds no words")
+    raise ValueError(f"--input_file={settings.input_file}: it holds no words")
   print(f"{lines:,} lines, {words.total():,} words, {len(words):,} different")
-  vocab = learn_vocab(words, FLAGS.reserved_tokens, FLAGS.vocab_size)
-  files.write_text(FLAGS.output_file, "".join(f"{token}\n" for token in vocab))
-  print(f"{len(vocab):,} tokens of the {FLAGS.vocab_size:,} asked for")
+  vocab = learn_vocab(
+    words, list(settings.reserved_tokens), settings.vocab_size
+  )
+  files.write_text(
+    settings.output_file, "".join(f"{token}\n" for token in vocab)
+  )
+  print(f"{len(vocab):,} tokens of the {settings.vocab_size:,} asked for")
   _print_coverage(words, vocab)
-  print(f"{FLAGS.output_file} written in {time.monotonic() - start:.1f} s")
-  cased = "" if FLAGS.do_lower_case else " --do_lower_case=false"
+  print(f"{settings.output_file} written in {time.monotonic() - start:.1f} s")
+  cased = "" if settings.do_lower_case else " --do_lower_case=false"
   print(
-    f"next: python create_pretraining_data.py --input_file={FLAGS.input_file} "
-    f"--vocab_file={FLAGS.output_file}{cased} --output_file=examples.tfrecord"
+    "next: python create_pretraining_data.py "
+    f"--input_file={settings.input_file} --vocab_file={settings.output_file}"
+    f"{cased} --output_file=examples.tfrecord"
   )
 
 
-def _check_flags(inputs: list[str]) -> None:
-  reserved = FLAGS.reserved_tokens
+def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
+  reserved = settings.reserved_tokens
   missing = set(_SPECIAL_TOKENS) - set(reserved)
   if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):
     raise ValueError(
       f"--reserved_tokens={','.join(reserved)}: expected [PAD] first (its id is"
       f" 0), {', '.join(_SPECIAL_TOKENS[1:])}, and no token twice"
     )
-  if os.path.realpath(FLAGS.output_file) in map(os.path.realpath, inputs):
-    raise ValueError(f"--output_file={FLAGS.output_file} is an input")
+  if os.path.realpath(settings.output_file) in map(os.path.realpath, inputs):
+    raise ValueError(f"--output_file={settings.output_file} is an input")
 
 
 def count_words(

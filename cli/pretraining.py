@@ -8,11 +8,10 @@ import sys
 
 from absl import flags
 
+from cli import flag_values
 from data import files
 from data import pretraining_data
 import tokenization
-
-FLAGS = flags.FLAGS
 
 _MANY_REPEATED_LINES = 0.05
 
@@ -63,27 +62,29 @@ def define_flags() -> None:
   flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
 
 
-def settings() -> pretraining_data.Settings:
-  """Makes the settings of the flags.
+def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
+  """Returns what of a program's settings shapes the records.
 
   Raises:
-    ValueError: no records can come of them.
+    ValueError: no records can be made with them.
   """
   names = vars(pretraining_data.Settings())
-  return pretraining_data.Settings(**{n: FLAGS[n].value for n in names})
+  return pretraining_data.Settings(**{n: getattr(settings, n) for n in names})
 
 
-def find_files() -> tuple[list[str], list[str]]:
+def find_files(
+  settings: flag_values.Settings,
+) -> tuple[list[str], list[str]]:
   """Returns the input files, of which there are some, and the output files.
 
   Raises:
     ValueError: an output is an input, too, or named twice.
   """
-  inputs = files.expand_patterns(FLAGS.input_file, "input_file")
-  outputs = list(filter(None, map(str.strip, FLAGS.output_file.split(","))))
+  inputs = files.expand_patterns(settings.input_file, "input_file")
+  outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
   if not outputs:
     raise ValueError("--output_file: expected a file or a list of them")
-  taken = set(map(os.path.realpath, [*inputs, FLAGS.vocab_file]))
+  taken = set(map(os.path.realpath, [*inputs, settings.vocab_file]))
   for path in outputs:
     if os.path.realpath(path) in taken:
       raise ValueError(f"--output_file: {path} is an input, or named twice")
@@ -91,21 +92,26 @@ def find_files() -> tuple[list[str], list[str]]:
   return inputs, outputs
 
 
-def read_vocabulary() -> pretraining_data.Vocabulary:
+def read_vocabulary(
+  settings: flag_values.Settings,
+) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads the vocabulary of --vocab_file."""
-  tokenizer = tokenization.FullTokenizer(FLAGS.vocab_file, FLAGS.do_lower_case)
+  tokenizer = tokenization.FullTokenizer(
+    settings.vocab_file, settings.do_lower_case
+  )
   return pretraining_data.make_vocabulary(
-    tokenizer.encode, tokenizer.vocab, FLAGS.vocab_file
+    tokenizer.encode, tokenizer.vocab, settings.vocab_file
   )
 
 
-def warn_of_few_predictions() -> None:
+def warn_of_few_predictions(settings: flag_values.Settings) -> None:
   """Warns if records have no room for what --masked_lm_prob asks for."""
-  wanted = FLAGS.max_seq_length * FLAGS.masked_lm_prob
-  if FLAGS.max_predictions_per_seq < int(wanted):
+  wanted = settings.max_seq_length * settings.masked_lm_prob
+  if settings.max_predictions_per_seq < int(wanted):
     _warn(
-      f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq} masks fewer"
-      f" tokens than --masked_lm_prob asks for, {wanted:.0f} in a full record"
+      f"--max_predictions_per_seq={settings.max_predictions_per_seq} masks "
+      f"fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a full "
+      "record"
     )
 
 
@@ -134,13 +140,16 @@ def print_summary(
     )
 
 
-def print_end(outputs: list[str], seconds: float) -> None:
+def print_end(
+  settings: flag_values.Settings, outputs: list[str], seconds: float
+) -> None:
   """Prints what was written, how long it took, and what comes next."""
   print(f"{', '.join(outputs)} written in {seconds:.1f} s")
   print(
     f"next: python run_pretraining.py --input_file={','.join(outputs)} "
-    f"--vocab_file={FLAGS.vocab_file} --max_seq_length={FLAGS.max_seq_length} "
-    f"--max_predictions_per_seq={FLAGS.max_predictions_per_seq} "
+    f"--vocab_file={settings.vocab_file} "
+    f"--max_seq_length={settings.max_seq_length} "
+    f"--max_predictions_per_seq={settings.max_predictions_per_seq} "
     "--bert_config_file=configs/bert_base.json --do_train=true "
     "--output_dir=pretrained"
   )
