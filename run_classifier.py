@@ -60,8 +60,8 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     "doc_stride",
     None,
-    "Splits a text beyond --max_seq_length into windows that begin so many "
-    "tokens apart; by default it is truncated.",
+    "Splits a text longer than --max_seq_length into windows that begin this "
+    "many tokens apart; by default it is truncated.",
     lower_bound=1,
   )
 

@@ -42,7 +42,7 @@ def _define_training_flags():
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   for name, default, text in (
     ("num_train_epochs", 3.0, "Times to go through the training data."),
-    ("warmup_proportion", 0.1, "Part of training with a rising rate."),
+    ("warmup_proportion", 0.1, "Share of the steps in which the rate rises."),
     (
       "layerwise_lr_decay",
       1.0,
@@ -54,16 +54,16 @@ def _define_training_flags():
   flags.DEFINE_integer(
     "max_train_examples",
     None,
-    "Trains on so many examples, the first ones, to try something out; by "
+    "Trains on the first examples only, this many, to try something out; by "
     "default on all.",
     lower_bound=1,
   )
   flags.DEFINE_string(
     "freeze_layers",
     "0",
-    "How many layers to leave as they are, from the bottom, with the "
-    "embeddings; or 'gradual': only the head at first, and one more layer from "
-    "the top after every epoch.",
+    "How many of the lowest layers to freeze, with the embeddings; or "
+    "'gradual': trains only the head at first, and one more layer from the top "
+    "after every epoch.",
   )
 
 
@@ -101,8 +101,8 @@ def define_data_flags() -> None:
   for name, text in (
     ("data_dir", "A folder with files called train, dev (or valid) and test."),
     ("train_file", "What to train on, instead of the file in --data_dir."),
-    ("eval_file", "What to evaluate on, likewise."),
-    ("predict_file", "What to predict, likewise."),
+    ("eval_file", "What to evaluate on, instead of that in --data_dir."),
+    ("predict_file", "What to predict, instead of that in --data_dir."),
   ):
     flags.DEFINE_string(name, None, text)
   program.group("Evaluation and prediction")

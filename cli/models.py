@@ -357,7 +357,7 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
 def private_folder(folder: str, strategy) -> Iterator[str]:
   """Gives a local folder that no other worker writes to.
 
-  It is the run's own folder, unless that is remote or another worker's: every
+  It is the output folder, unless that is remote or another worker's: every
   worker makes feature files for itself, at the same time, and waits for none.
   """
   if strategy.extended.should_checkpoint and not files.is_remote(folder):

@@ -38,7 +38,7 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     "max_predictions_per_seq",
     20,
-    "At most so many tokens of a record are masked; choose --max_seq_length "
+    "The most tokens of a record to mask; choose --max_seq_length "
     "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
   )
   flags.DEFINE_float("masked_lm_prob", 0.15, "Part of tokens to be masked.")

@@ -168,7 +168,7 @@ def _check_floats() -> None:
 
 
 def _is_required(flag: flags.Flag) -> bool:
-  # Nothing but the message of absl's own check tells.
+  # Only the message of absl's own check shows it.
   messages = [validator.message for validator in flag.validators]
   return flag.name in _alternatives or any(
     "other than None" in message for message in messages
@@ -205,7 +205,7 @@ def describe_flags(names: Iterable[str]) -> str:
     for title, described in by_title.items()
     if described
   ]
-  parts.append("What follows = is the default; ... means that there is none.")
+  parts.append("The default follows =; ... means no default.")
   return "\n\n".join(parts)
 
 

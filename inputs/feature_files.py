@@ -180,7 +180,7 @@ def open_or_make(
   make_rows: Callable[[dict[str, Any]], Iterator[Row]],
   total: int = 0,
 ) -> tuple[FeatureFile, bool]:
-  """Opens a feature file, after making it if there is none of this key.
+  """Opens a feature file; makes it first if there is none with this key.
 
   Args:
     path: of the TFRecord file, local.
@@ -233,7 +233,7 @@ def _write_rows(path, rows, total):
 
 
 def _read_index(path: str) -> dict[str, Any] | None:
-  """Reads an index; None if there is none, or none that can be used."""
+  """Reads an index; None if it is missing or damaged."""
   try:
     with np.load(_index_path(path), allow_pickle=False) as index:
       return dict(index)

@@ -24,7 +24,7 @@ Label = int | list[int] | float
 PROBLEMS = ("single_label", "multi_label", "regression")
 _LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-# Labels that no two examples share are a wrong column, if there are so many.
+# With at least this many examples, labels that all differ are a wrong column.
 _TOO_MANY_LONE_LABELS = 20
 
 
@@ -228,7 +228,7 @@ def make_label_encoder(
     the labels that the example has and 0 for the others (multi_label), or the
     number that the label is (regression). An example whose label is None, as in
     test data, gets zeros. The function raises a ValueError that begins with the
-    place if the label is empty, is none of `labels`, or is no number.
+    place if the label is empty, not one of `labels`, or not a number.
   """
   if problem == "regression":
     return _to_float

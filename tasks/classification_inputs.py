@@ -193,9 +193,9 @@ def choose_labels(
 ) -> tuple[str, ...]:
   """Returns the labels of a task, in the order of the head's outputs.
 
-  They are those of an earlier run, else those given, else the task's own, else
-  those found in the training data. If the head that training starts from has
-  the same labels, their order is its.
+  They are those of an earlier run, else those given by the user, else those of
+  the task, else those found in the training data. If the head that training
+  starts from has the same labels, its order is taken.
 
   Args:
     task: what is to be learned.

@@ -1,4 +1,4 @@
-"""Tasks of classification: GLUE and XNLI as a table, and files of one's own.
+"""Classification tasks: GLUE and XNLI as a table, and the user's own files.
 
 The benchmarks' files keep their names. What is in those of CoLA, MRPC, MNLI and
 XNLI is read as the original program read it.
@@ -273,7 +273,7 @@ def write_submission(
       STS-B its score, which is brought to the range of 0 to 5.
 
   Raises:
-    ValueError: a label is none of the task's.
+    ValueError: a label is not one of the task's.
     OSError: the file cannot be written.
   """
   if not task.submissions:
@@ -307,7 +307,7 @@ def scores_of_original(
 
 
 class Columns(NamedTuple):
-  """Which columns of own files hold what; None: to be found out."""
+  """Which columns of the user's files hold what; None: to be detected."""
 
   text: tables.Column | None = None
   text_pair: tables.Column | None = None
@@ -359,7 +359,7 @@ def file_task(
   header: bool | None = None,
   problem: str = "single_label",
 ) -> classification.Task:
-  """Makes a task of a user's own files, after a look into each.
+  """Makes a task of the user's own files, whose beginnings it reads.
 
   A column that is not given is found by its name in the header: text, text_a,
   sentence or sentence1; text_b, text_pair or sentence2, unless the column of

@@ -319,7 +319,7 @@ def _average(scores, weights: np.ndarray) -> Average:
 
 
 class Entity(NamedTuple):
-  """Consecutive words that are one thing, such as the name of a person."""
+  """Consecutive words that name one thing, such as a person."""
 
   type: str  # "" where tags have none.
   start: int  # Its first word.
@@ -330,9 +330,9 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
   """Reads the entities of a sentence from its tags, as `conlleval` does.
 
   A tag is O, or a prefix and a type: B-LOC. Of all prefixes only these tell: an
-  entity begins with B or S, and after E or S. It also begins where there is
-  none yet or one of another type, whatever the prefix; so any sequence of tags
-  can be read, and IOB1, IOB2, IOBES and BMES alike.
+  entity begins with B or S, and after E or S. It also begins after O and where
+  the type changes, whatever the prefix. So any sequence of tags can be read, of
+  IOB1, IOB2, IOBES and BMES alike.
 
   >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
   ... # doctest: +NORMALIZE_WHITESPACE

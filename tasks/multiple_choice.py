@@ -70,8 +70,8 @@ def _check(example: Example) -> None:
       raise ValueError(f"{example.place}: choice {number} is empty")
   if example.label is not None and not 0 <= example.label < count:
     raise ValueError(
-      f"{example.place}: the label {example.label} is none of the {count} "
-      f"choices: expected 0 to {count - 1}"
+      f"{example.place}: the label {example.label} is not one of the "
+      f"{count} choices: expected 0 to {count - 1}"
     )
 
 
@@ -228,7 +228,7 @@ def encode_feature(
   Returns:
     The serialized input_ids, input_mask and segment_ids, int64 [num_choices *
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
-    choice that there is; label_ids, int64 [1].
+    real choice, 0 for padding; label_ids, int64 [1].
   """
   names = ("input_ids", "input_mask", "segment_ids")
   packed = {name: b"" for name in names}
@@ -251,14 +251,14 @@ def encode_feature(
 
 
 def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
-  """Returns the softmax of scores over the choices that there are.
+  """Returns the softmax of scores over the real choices, without padding.
 
   Args:
     logits: float32 [N, C].
     is_choice: 0 or 1 [N, C].
 
   Returns:
-    float32 [N, C], 0 where there is no choice.
+    float32 [N, C], 0 for padding.
   """
   masked = np.where(is_choice > 0, logits, -np.inf)
   exponents = np.exp(masked - masked.max(-1, keepdims=True))
@@ -277,7 +277,7 @@ def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
   """
   labels = np.asarray(labels)
   right = shares[np.arange(len(labels)), labels].astype(np.float64)
-  smallest = np.finfo(np.float32).tiny  # Or a sure fault would cost infinity.
+  smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
   return {
     "accuracy": float(np.mean(shares.argmax(-1) == labels)),
     "loss": float(-np.log(np.maximum(right, smallest)).mean()),

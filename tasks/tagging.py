@@ -101,7 +101,7 @@ def read_sentences(source: Source) -> Iterator[Sentence]:
 
 
 def _read_conll(source: Source) -> Iterator[Sentence]:
-  document, is_fresh = 0, True  # A mark without sentences before it is none.
+  document, is_fresh = 0, True  # A mark before the first sentence ends nothing.
   rows = _read_rows(source)
   for is_word, group in itertools.groupby(rows, lambda row: row.is_word):
     if not is_word:
@@ -189,7 +189,7 @@ def open_source(
 
 
 def has_columns(path: str, count: int) -> bool:
-  """Returns whether the first word of a CoNLL file has so many columns."""
+  """Returns whether the first word of a CoNLL file has this many columns."""
   for row in _read_rows(Source(path, "untagged")):
     if row.is_word:
       return len(row.cells) >= count
@@ -204,7 +204,7 @@ def is_by_character(sentences: Iterable[Sentence]) -> bool:
 def _split_columns(line: str) -> list[str]:
   if not line.strip(" \t"):
     return []
-  # A word may be any other kind of space, such as the Chinese one.
+  # Any other kind of space may be a word, such as the Chinese one.
   return line.split("\t") if "\t" in line else _SPACES.split(line.strip(" "))
 
 
@@ -569,7 +569,7 @@ def make_features(
   Args:
     sentences: with tags in the scheme of the labels, or without.
     tokenizer: makes the tokens of words.
-    labels: in the order of their numbers. A tag that is none of them, or that
+    labels: in the order of their numbers. A tag that is not among them, or that
       is not known, gets the number after the last.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     document_context: whether windows are filled with the sentences around in

@@ -110,7 +110,7 @@ def write_columns(
   Args:
     path: of the file to write.
     source: what was read.
-    labels: of each sentence, as they are to be written.
+    labels: of each sentence, in the scheme to write.
   """
   if source.format in ("text", "characters"):
     sentences = tagging.read_sentences(source)

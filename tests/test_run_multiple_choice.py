@@ -135,7 +135,7 @@ FAULTS = {
   "an answer out of range": (
     {"val.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,4\n"},
     {},
-    "{}/val.csv:3: the label 4 is none of the 4 choices: expected 0 to 3",
+    "{}/val.csv:3: the label 4 is not one of the 4 choices: expected 0 to 3",
   ),
   "no label to train on": (
     {"train.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,\n"},

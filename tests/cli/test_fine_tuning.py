@@ -6,6 +6,7 @@ import types
 import pytest
 
 from cli import fine_tuning
+from cli import run_summary
 from weights import huggingface
 
 
@@ -38,3 +39,15 @@ def test_labels_of_a_training(tmp_path):
       prefix.with_name(prefix.name + ending).touch()
     assert initial_labels(prefix) == ("pos", "neg")
   assert initial_labels(None) == ()
+
+
+def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
+  start = run_summary.begin(str(tmp_path / "new"))
+  assert start.files == {}
+  (tmp_path / "new").mkdir()
+  (tmp_path / "new" / "predictions.tsv").write_text("x")
+  run_summary.print_summary(str(tmp_path / "new"), start, "eval_f1 1 at step 8")
+  assert capsys.readouterr().out == (
+    "finished in 0:00:00\n  best: eval_f1 1 at step 8\n"
+    f"  wrote to {tmp_path}/new: predictions.tsv\n"
+  )

@@ -58,12 +58,12 @@ FAULTS = {
   "label out of range": (
     "data.csv",
     "sent1,ending0,ending1,label\na,b,c,0\na,b,c,2\n",
-    ":3: the label 2 is none of the 2 choices: expected 0 to 1",
+    ":3: the label 2 is not one of the 2 choices: expected 0 to 1",
   ),
   "negative label": (
     "data.jsonl",
     '{"context": "a", "choices": ["b", "c"], "label": -1}\n',
-    ":1: the label -1 is none of the 2 choices: expected 0 to 1",
+    ":1: the label -1 is not one of the 2 choices: expected 0 to 1",
   ),
   "label that is no number": (
     "data.csv",
