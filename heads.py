@@ -122,7 +122,7 @@ class PretrainingOutput(NamedTuple):
 
 
 class PretrainingModel(keras.Model):
-  """BERT with the two heads it is pre-trained with (section 3.1).
+  """BERT with the two pre-training heads (section 3.1).
 
   Call with the tensors `BertModel` takes and masked_lm_positions, int [B, P];
   returns a `PretrainingOutput`.
@@ -157,8 +157,8 @@ class ClassifierModel(keras.Model):
     config: the architecture.
     num_labels: L; 1 for regression.
     dtype: see `modeling.BertModel`.
-    dropout_rate: on the pooled output. The original's is 0.1, whatever the
-      config says.
+    dropout_rate: on the pooled output. The original ignores the config and
+      uses 0.1.
   """
 
   def __init__(
@@ -228,17 +228,16 @@ class TaggerModel(keras.Model):
 class FeatureTaggerModel(keras.Model):
   """A BiLSTM on the outputs of a frozen BERT's layers (section 5.3).
 
-  BERT is not trained. The arguments and results of a call are those of
-  `TaggerModel`.
+  BERT is not trained. Call arguments and results are those of `TaggerModel`.
 
   Args:
     config: the architecture.
     num_labels: L.
-    dtype: of BERT; see `modeling.BertModel`. All else is float32.
-    layers: whose outputs are concatenated, 0 being the embeddings and -1 the
+    dtype: of BERT; see `modeling.BertModel`. The rest is float32.
+    layers: their outputs are concatenated; 0 means the embeddings and -1 the
       last layer; None mixes all of them by learned weights, see `ScalarMix`.
     lstm_size: units of the LSTMs in each direction.
-    lstm_layers: their number, one above the other.
+    lstm_layers: the number of stacked LSTMs.
     dropout_rate: on the input of every LSTM and of the output.
   """
 
@@ -294,8 +293,8 @@ class FeatureTaggerModel(keras.Model):
 def _make_output(num_labels: int, size: int):
   """Makes the weights [L, size] and the bias [L] of a dense layer.
 
-  Not in a layer: in Google's checkpoints the two have no prefix. Their
-  deviation of 0.02 is the original's too, whatever the initializer_range.
+  Not in a layer: in Google's checkpoints the two have no prefix. As in the
+  original, their deviation is 0.02, not initializer_range.
   """
   weights = keras.Variable(
     keras.initializers.TruncatedNormal(stddev=0.02),
@@ -318,13 +317,13 @@ def _score_tokens(hidden, weights, bias):
 
 
 class ScalarMix(keras.layers.Layer):
-  """Sums tensors of one shape by learned weights, as ELMo does its layers.
+  """Sums tensors of one shape by learned weights, like ELMo's layers.
 
   Peters et al., https://arxiv.org/abs/1802.05365, equation 1. Call with a list
   of float32 tensors.
 
   Args:
-    count: of the tensors.
+    count: how many tensors.
   """
 
   def __init__(self, count: int, name: str = "scalar_mix"):
@@ -345,7 +344,7 @@ class ScalarMix(keras.layers.Layer):
 
 
 class BiLstm(keras.layers.Layer):
-  """Two LSTMs, one from the left and one from the right, in float32.
+  """Two LSTMs, one left to right and one right to left, in float32.
 
   Call with x [B, S, I] and lengths, int [B]; returns [B, S, 2 * units]. Padding
   after the end of a sequence does not affect the outputs before it.
@@ -373,7 +372,7 @@ class BiLstm(keras.layers.Layer):
 
 
 class Lstm(keras.layers.Layer):
-  """A long short-term memory, from the left to the right.
+  """A long short-term memory, from left to right.
 
   Hochreiter & Schmidhuber (1997), with forget gates (Gers et al., 2000). Call
   with [S, B, I]; returns [S, B, units].
@@ -399,7 +398,7 @@ class Lstm(keras.layers.Layer):
     )
 
   def call(self, x):
-    # All steps at once: only the recurrent product has to wait.
+    # All steps at once: only the recurrent product is sequential.
     inputs = tf.tensordot(x, self.input_weights.value, 1) + self.bias.value
     recurrent_weights = self.recurrent_weights.value
 

@@ -29,12 +29,12 @@ if keras.backend.backend() != "tensorflow":
     "unset KERAS_BACKEND or set it to 'tensorflow'"
   )
 
-# Added to the scores of padding before the softmax. Large enough to vanish,
-# small enough to stay finite in bfloat16; the original's value.
+# Masks out padding: added to its scores before the softmax. Stays finite in
+# bfloat16; the original's value.
 MASKED_SCORE = -10000.0
 LAYER_NORM_EPSILON = 1e-12
 
-# What a config.json of Hugging Face calls the activations. Its "gelu" is not
+# Names of activations in a config.json of Hugging Face. Its "gelu" is not
 # Google's, which is the tanh form.
 HUGGING_FACE_ACTIVATIONS = {
   "gelu": "gelu_erf",
@@ -47,8 +47,8 @@ HUGGING_FACE_ACTIVATIONS = {
   "tanh": "tanh",
 }
 
-# Its settings that change what a model computes: as they must be for a BERT,
-# and are if it does not say.
+# Its settings that change what a model computes: the values of a BERT, which
+# are also the defaults.
 _HUGGING_FACE_SETTINGS = {
   "model_type": "bert",
   "add_cross_attention": False,
@@ -61,7 +61,7 @@ _HUGGING_FACE_SETTINGS = {
   "tie_word_embeddings": True,
 }
 
-# Keys that released bert_config.json files carry and nothing reads.
+# Keys of released bert_config.json files that nothing reads.
 _IGNORED_CONFIG_KEYS = {
   *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
   *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
@@ -82,9 +82,9 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     return tf.tanh(factor * x * (1.0 + 0.044715 * x * x))
 
   def gradient(upstream):
-    # From x alone: kept for the backward pass, the terms of the forward pass
-    # are a quarter of a training step's memory. The dependency keeps TensorFlow
-    # from merging the two passes again.
+    # Recomputed from x: keeping the terms of the forward pass would take a
+    # quarter of a training step's memory. The dependency keeps TensorFlow from
+    # merging the two passes.
     with tf.control_dependencies([upstream]):
       y = tf.identity(x)
     tanh = tanh_of_inner(y)
@@ -111,8 +111,8 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
   "tanh": tf.tanh,
 }
 
-# The same values in operations that TensorFlow can merge into the matrix
-# product before them, where no gradient needs what is between.
+# The same values, from operations that TensorFlow can merge into the matrix
+# product before them if no gradient is needed.
 _INFERENCE_ACTIVATIONS = {
   "gelu": functools.partial(tf.nn.gelu, approximate=True),
   "gelu_erf": functools.partial(tf.nn.gelu, approximate=False),
@@ -160,7 +160,7 @@ class BertConfig:
 
   @staticmethod
   def _check_range(name: str, value: Any, kind: type) -> None:
-    # bool is an int to Python, not to a reader of the file.
+    # Python counts bool as int; readers of the file do not.
     if kind is int and (type(value) is not int or value < 1):
       raise ValueError(f"{name} is {value!r:.80}; expected an integer above 0")
     end = 1 if "dropout" in name else math.inf
@@ -173,7 +173,7 @@ class BertConfig:
   def from_dict(cls, fields: dict[str, Any]) -> "BertConfig":
     """Makes a config from the contents of a bert_config.json.
 
-    That of a config.json of Hugging Face, which has a "model_type", does too.
+    Also takes a config.json of Hugging Face, which has a "model_type".
 
     Raises:
       ValueError: for an unknown or missing key, or a value out of range.
@@ -207,7 +207,7 @@ class BertConfig:
       raise ValueError(f"{path}: expected a JSON object of the config's fields")
     try:
       return cls.from_dict(fields)
-    except (ValueError, RecursionError) as error:  # Of lists, shown in one.
+    except (ValueError, RecursionError) as error:  # Deeply nested lists.
       raise ValueError(f"{path}: {error}") from error
 
   def to_json_string(self) -> str:
@@ -219,7 +219,7 @@ class BertConfig:
 
 
 def _from_hugging_face(fields: dict[str, Any], known: set[str]):
-  """Returns the fields of a bert_config.json that a config.json amounts to."""
+  """Converts the fields of Hugging Face's config.json to bert_config.json's."""
   for name, expected in _HUGGING_FACE_SETTINGS.items():
     if fields.get(name, expected) != expected:
       raise ValueError(
@@ -231,7 +231,7 @@ def _from_hugging_face(fields: dict[str, Any], known: set[str]):
       f"hidden_act is {name!r:.80}; known of Hugging Face's: "
       f"{', '.join(HUGGING_FACE_ACTIVATIONS)}"
     )
-  # The rest tells how to train, generate text, or call the labels.
+  # The rest is about training, generating text or naming labels.
   kept = {name: value for name, value in fields.items() if name in known}
   return {
     "type_vocab_size": 2,  # Its default is not Google's.
@@ -261,8 +261,8 @@ def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   """
   if seed is None:
     return None
-  # XLA has its own default algorithm, and draws int64 in another way: both the
-  # algorithm and the type must be named.
+  # XLA has another default algorithm, and draws int64 differently: algorithm
+  # and type must be explicit.
   return tf.random.experimental.stateless_fold_in(
     seed, tf.cast(data, tf.int32), alg="philox"
   )
@@ -272,10 +272,10 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   """Zeroes elements with probability `rate` and scales up the others.
 
   The mask is a pure function of the seed, with and without XLA, so a resumed
-  run draws what the interrupted one would have drawn. Seeds are to be derived
-  by `fold_in`, which keeps them int32. Each 32-bit draw decides two elements,
-  because random bits are a visible cost on a CPU; the rate is thereby rounded
-  to a multiple of 2**-16.
+  run draws what the interrupted one would have drawn. Derive seeds with
+  `fold_in`, which keeps them int32. Each 32-bit draw decides two elements,
+  because random bits are slow on a CPU; this rounds the rate to a multiple of
+  2**-16.
 
   Args:
     x: a float tensor.
@@ -307,8 +307,8 @@ def dropout_matmul(
 ) -> tf.Tensor:
   """Computes `tf.matmul(dropout(x, rate, seed), y)` in less memory.
 
-  The backward pass drops out anew instead of keeping the outcome: of attention
-  it would be the largest tensor, a twentieth of a training step's memory.
+  The backward pass recomputes the dropout: its result would be the largest
+  tensor of attention, a twentieth of a training step's memory.
   """
   if seed is None or rate == 0.0:
     return tf.matmul(x, y)
@@ -317,7 +317,7 @@ def dropout_matmul(
   @tf.custom_gradient
   def multiply(x, y):
     def gradient(upstream):
-      # As in `gelu`, keeps TensorFlow from merging the two passes again.
+      # As in `gelu`, keeps TensorFlow from merging the two passes.
       with tf.control_dependencies([upstream]):
         dropped = _drop(tf.identity(x), kept, rate)
       by_x = _drop(tf.matmul(upstream, y, transpose_b=True), kept, rate)
@@ -335,15 +335,15 @@ def make_initializer(config: BertConfig) -> keras.initializers.Initializer:
 class Dense(keras.layers.Dense):
   """A dense layer whose bias TensorFlow can merge into the product.
 
-  Keras adds it with an operation that also broadcasts, and which is not merged
-  with an activation after it. Call with [..., M]; returns [..., N].
+  Keras adds it with a broadcasting operation, which is not merged with an
+  activation after it. Call with [..., M]; returns [..., N].
   """
 
   def call(self, inputs, merges_activation=False):
     product, bias = tf.matmul(inputs, self.kernel), self.bias
     if self.compute_dtype == "bfloat16" and not merges_activation:
-      # Merged with the bias alone, a product of bfloat16 is slower by a third:
-      # oneDNN takes another kernel. The dependency prevents it.
+      # Merged with the bias alone, a bfloat16 product is a third slower: oneDNN
+      # uses another kernel. The dependency prevents it.
       with tf.control_dependencies([product]):
         bias = tf.identity(bias)
     rows = tf.nn.bias_add(product, bias)
@@ -356,7 +356,7 @@ def make_dense(
   name: str,
   activation: str | None = None,
 ) -> Dense:
-  """Makes a dense layer of a layer that has a config."""
+  """Makes a dense layer inside a layer with a config."""
   return Dense(
     size,
     activation=activation,
@@ -422,14 +422,14 @@ class Embeddings(keras.layers.Layer):
       name=f"{kind}_embeddings",
       shape=[rows, self.config.embedding_width],
       initializer=make_initializer(self.config),
-      autocast=False,  # The rows that are gathered are cast, not the table.
+      autocast=False,  # The gathered rows are cast, not the table.
     )
 
   def call(self, input_ids, segment_ids, seed=None):
     length = tf.shape(input_ids)[1]
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
-    # The gradient of reshape is dense, as the original has it for segments.
-    # That of the word table keeps a row per token: `optimization.row_norms`.
+    # The gradient of reshape is dense, as in the original for segments. That
+    # of the word table keeps a row per token: `optimization.row_norms`.
     segments = self.token_type_embeddings.value
     segments = tf.gather(tf.reshape(segments, segments.shape), segment_ids)
     positions = self.position_embeddings.value[:length]  # [S, E]
@@ -461,7 +461,7 @@ class SelfAttention(keras.layers.Layer):
     size = self.config.hidden_size
     heads = self.config.num_attention_heads
 
-    # One plain matrix product per projection is what CPUs and TPUs do best.
+    # CPUs and TPUs are fastest with one plain matrix product per projection.
     rows = tf.reshape(hidden, [-1, size])  # [B*S, H]
 
     def split_heads(x):
@@ -589,7 +589,7 @@ class Encoder(keras.layers.Layer):
       EncoderLayer(config, name=f"layer_{i}", dtype=self.dtype_policy)
       for i in range(config.num_hidden_layers)
     ]
-    # How to call a block; training/recomputation.py puts in another way.
+    # How to call a block; training/recomputation.py replaces it.
     self.call_block = lambda block, *inputs: block(*inputs)
 
   def build(self, input_shape=None):
@@ -642,8 +642,8 @@ class BertModel(keras.layers.Layer):
   Args:
     config: the architecture.
     dtype: "float32" or "mixed_bfloat16": the dtype of matrix products and of
-      what flows between layers. Variables, softmax and layer normalisation are
-      float32 in both.
+      layers' outputs. Variables, softmax and layer normalisation are float32 in
+      both.
     name: the first part of every variable's path.
   """
 

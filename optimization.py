@@ -25,13 +25,13 @@ def learning_rate_at(
 ) -> tf.Tensor:
   """Computes the rate of a step: linear warm-up, then linear decay to zero.
 
-  The decay runs from step 0, so the peak is below `init_lr`, as it always was.
+  As in the original, decay runs from step 0, so the peak is below `init_lr`.
 
   Args:
     step: int64 [], the number of updates made so far.
     init_lr: the rate that warm-up aims at.
     num_train_steps: the step at which the rate reaches zero.
-    num_warmup_steps: steps with a rising rate; 0 for none.
+    num_warmup_steps: steps with a rising rate; may be 0.
 
   Returns:
     float32 [].
@@ -45,11 +45,11 @@ def learning_rate_at(
 
 
 def layer_of(path: str) -> int | None:
-  """Returns the part of BERT that a variable is in, counted from below.
+  """Returns the part of BERT that a variable is in, counted upwards.
 
   Returns:
-    0 for the embeddings, i + 1 for layer i of the encoder, None for what is on
-    top of it: the pooler and the heads.
+    0 for the embeddings, i + 1 for layer i of the encoder, None for the pooler
+    and the heads.
   """
   if path.startswith("bert/embeddings/"):
     return 0
@@ -63,7 +63,7 @@ def count_layers(paths: Iterable[str]) -> int:
 
 
 def layer_depths(paths: Sequence[str]) -> list[int]:
-  """Returns the parts that the variables of a whole model are in.
+  """Returns the parts that a whole model's variables are in.
 
   Returns:
     As `layer_of`, with the number of layers + 1 for the pooler and the heads.
@@ -78,19 +78,19 @@ def row_norms(
 ) -> tf.Tensor:
   """Computes the norms of gradients that hold a row for every occurrence.
 
-  Where the word embeddings are only looked up, that is in fine-tuning, their
-  gradient is `tf.IndexedSlices`: one row for every token of the batch. The
-  original clips by `tf.clip_by_global_norm`, which takes the norm of these rows
-  as they are; the rows of a word that occurs twice are not added up first. The
-  norm is thus the root of the sum of |dL/dx|^2 over all tokens x of the batch
-  (and over all other gradients), L being the loss of the whole batch. It is a
-  sum over tokens, so it does not depend on how the batch is split: the results
-  of replicas and micro-batches, each with its loss divided by the weight of the
-  whole batch, are added up like the gradients themselves.
+  In fine-tuning, where the word embeddings are only looked up, their gradient
+  is `tf.IndexedSlices`: one row for every token of the batch. The original
+  clips by `tf.clip_by_global_norm`, which takes the norm of these rows without
+  first adding up the rows of a repeated word. The norm is thus the root of the
+  sum of |dL/dx|^2 over all tokens x of the batch (and over all other
+  gradients), where L is the loss of the whole batch. It is a sum over tokens,
+  so it does not depend on how the batch is split: the results of replicas and
+  micro-batches, each with its loss divided by the weight of the whole batch,
+  are added up like the gradients.
 
-  In pre-training the gradient of the table is dense, as it is the output matrix
-  too, and on a TPU the original multiplies by one-hot rows: rows of a word are
-  then added up before the norm is taken.
+  In pre-training the table's gradient is dense, as it is also the output
+  matrix, and on a TPU the original multiplies by one-hot rows: rows of a word
+  are then added up before the norm.
 
   Returns:
     Half the squared norm of every gradient that is `tf.IndexedSlices`, 0 for
@@ -118,14 +118,14 @@ class AdamWeightDecayOptimizer:
   Args:
     variables: what to update.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
-    weight_decay_rate: the decay; none where the path matches an entry of
-      exclude_from_weight_decay.
+    weight_decay_rate: the decay, except where exclude_from_weight_decay
+      matches the path.
     beta_1, beta_2, epsilon: Adam's.
     exclude_from_weight_decay: regular expressions searched for in the path.
-    rate_scales: what the rate is multiplied by, one per variable; 1 by default.
+    rate_scales: factors of the rate, one per variable; 1 by default.
     first_steps: the step from which a variable is updated, one per variable; 0
-      by default. Until then it and its moments stay as they are, and its
-      gradient has no part in the norm that is clipped.
+      by default. Before, the variable and its moments do not change, and its
+      gradient does not count in the clipped norm.
   """
 
   def __init__(
@@ -192,11 +192,11 @@ class AdamWeightDecayOptimizer:
       gradients: dense, one per variable.
       step: int64 [], the number of updates made so far.
       row_norms: from `row_norms`, summed like the gradients; float32 [N]. By
-        default all gradients count as the dense tensors they are.
+        default the norm is that of the dense gradients.
 
     Returns:
       The norm before clipping and the learning rate, both float32 []. If the
-      norm is not finite, all that is updated becomes NaN.
+      norm is not finite, all updated values are NaN.
     """
     step = tf.convert_to_tensor(step, tf.int64)
     norm = self._global_norm(gradients, row_norms, step)
@@ -213,7 +213,7 @@ class AdamWeightDecayOptimizer:
     """Computes `tf.linalg.global_norm` of the gradients that count."""
     halves = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
     if row_norms is not None:
-      # Rows that are all zero, or not finite, make such a dense gradient, too.
+      # Zero or non-finite rows make the dense gradient zero or non-finite.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
     if any(self.first_steps):
       halves = tf.where(step >= self.first_steps, halves, 0.0)
@@ -257,7 +257,7 @@ _compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
 
 @tf.function(autograph=False, jit_compile=True)
 def _assign_adam(p, gradient, m, v, *numbers):
-  """Updates in place, which saves the writing of copies: a quarter faster."""
+  """Updates in place; saves writing copies, so it is a quarter faster."""
   new = _adam(p, gradient, m, v, *numbers)
   for variable, value in zip((p, m, v), new, strict=True):
     variable.assign(value)
@@ -266,8 +266,8 @@ def _assign_adam(p, gradient, m, v, *numbers):
 def _adam_each(p, gradient, m, v, *numbers):
   """Updates one of several replicas.
 
-  The variables stay outside of the compiled function: replicas would share
-  those within it, silently.
+  The variables stay outside the compiled function: replicas would silently
+  share those inside.
   """
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
   new = _compiled_adam(*old, *numbers)
@@ -284,19 +284,19 @@ def create_optimizer(
   freeze_layers: int | str = 0,
   steps_per_epoch: float | None = None,
 ) -> AdamWeightDecayOptimizer:
-  """Makes the optimizer that BERT is pre-trained and fine-tuned with.
+  """Makes the optimizer for pre-training and fine-tuning BERT.
 
   Args:
     variables: all that the model could train.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
-    layerwise_lr_decay: the factor between the rate of a part and of the part
-      below it: pooler and heads have the full rate, the top layer this factor
+    layerwise_lr_decay: each part's rate is this factor times that of the part
+      above it: pooler and heads have the full rate, the top layer this factor
       of it, the embeddings this factor to the power of the layers + 1.
     freeze_layers: a number N > 0: the embeddings and the N lowest layers never
-      change and are no variables of the optimizer, so that no gradient is
-      computed for them (the embeddings alone cannot be frozen). 0: nothing is
-      frozen. "gradual": only pooler and heads change at first, and with every
-      epoch one more part does, the top layer first, the embeddings last.
+      change, and the optimizer leaves them out, so that their gradients are not
+      computed (the embeddings alone cannot be frozen). 0: nothing is frozen.
+      "gradual": only pooler and heads change at first; every epoch unfreezes
+      one more part, the top layer first, the embeddings last.
     steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
 
   Raises:
@@ -336,8 +336,8 @@ def _check_freeze_layers(freeze_layers, num_layers):
 
 
 def _step_after_epochs(epochs, steps_per_epoch):
-  """Returns the first step of which so many epochs are over."""
-  # 7 epochs of 29 / 7 steps are 29 steps; the floats say a little more.
+  """Returns the first step after a number of epochs."""
+  # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
   return math.ceil(epochs * steps_per_epoch - 1e-6)
 
 

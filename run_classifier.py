@@ -109,7 +109,7 @@ def loss_fn(model, features, seed, problem, class_weights):
   """Sums the losses over a batch; see `loop.LossFn`.
 
   Args:
-    model, features, seed: see there.
+    model, features, seed: see `LossFn`.
     problem: one of classification.PROBLEMS.
     class_weights: float32 [L].
   """
@@ -134,7 +134,7 @@ def read_task(settings: flag_values.Settings) -> classification.Task:
   """Makes the task of the flags, with the paths of its files.
 
   Raises:
-    ValueError: there is no such task, or nothing is to be done.
+    ValueError: the task is unknown, or there is nothing to do.
   """
   fine_tuning.check_work(settings)
   if settings.task_name.lower() == "file":
@@ -163,7 +163,7 @@ def best_metric(
 def settings_by_seed(
   settings: flag_values.Settings,
 ) -> dict[int, flag_values.Settings]:
-  """Returns the settings of each run: one, or one for each of --seeds."""
+  """Returns the settings of each run: one run, or one for each seed."""
   if not settings.seeds:
     return {settings.seed: settings}
   if not all(seed.isdecimal() for seed in settings.seeds):
@@ -230,7 +230,7 @@ def make_loss(run: fine_tuning.Run) -> loop.LossFn:
 def compute_logits(
   run: fine_tuning.Run, split: classification_inputs.Split, batch_size: int
 ) -> classification_inputs.Outputs:
-  """Computes the logits of a split, one row an example."""
+  """Computes the logits of a split, a row per example."""
   return classification_inputs.pool_outputs(
     split, run.predict(split, batch_size), run.settings.window_pooling
   )
@@ -273,7 +273,7 @@ def write_evaluation(
 
 
 def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
-  """Predicts every set and writes it as the original did, and readably."""
+  """Predicts every set; writes the original's format and a readable one."""
   batch_size = run.settings.predict_batch_size
   for split in run.inputs.predict:
     outputs = compute_logits(run, split, batch_size)

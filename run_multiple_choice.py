@@ -111,7 +111,7 @@ def choose(
 ) -> tuple[np.ndarray, dict[str, float]]:
   """Returns the probabilities of all choices, float32 [N, C], and the scores.
 
-  The scores mean nothing if the right choices are not known.
+  The scores mean nothing if the right choices are unknown.
   """
   results = run.predict(split, batch_size)
   shares = multiple_choice.probabilities(
@@ -133,7 +133,7 @@ def write_evaluation(run: fine_tuning.Run) -> None:
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
-  """Writes what is predicted, and its scores if the answers are known."""
+  """Writes the predictions, and their scores if the answers are known."""
   [split] = run.inputs.predict
   shares, scores = choose(run, split, run.settings.predict_batch_size)
   if not run.is_chief:

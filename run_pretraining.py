@@ -94,7 +94,7 @@ from training import loop
 from training import phases
 from training import prediction
 
-# What the updates depend on. A resumed run must have the same values, unless
+# The updates depend on these. A resumed run must have the same values unless
 # --new_phase is given.
 _PHASE_FLAGS = (
   "max_seq_length",
@@ -109,7 +109,7 @@ _PHASE_FLAGS = (
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
-  """Compares a model's guesses with the truth, per masked token and example.
+  """Compares predictions with the truth, per masked token and example.
 
   Returns:
     masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
@@ -159,7 +159,7 @@ def evaluate(predictor, data, settings) -> dict[str, float]:
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
   if settings.max_eval_steps:
-    # The original starts over where the records end; its scores depend on it.
+    # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(
       settings.max_eval_steps * settings.eval_batch_size
     )
@@ -242,7 +242,7 @@ def print_end(
   Args:
     settings: of the program.
     step: of the weights.
-    scores: what evaluations gave, by step.
+    scores: of the evaluations, by step.
     start: when the run began, by `time.monotonic`.
   """
   folder = settings.output_dir
@@ -307,7 +307,7 @@ def run(
   scores = {}
 
   def evaluate_at(step):
-    if step not in scores:  # The last one is asked for twice.
+    if step not in scores:  # The last one is requested twice.
       scores[step] = evaluate(predictor, data, settings)
     return scores[step]
 
@@ -327,7 +327,7 @@ def run(
     if interrupted_by:
       return 128 + interrupted_by
   if settings.do_eval:
-    results = evaluate_at(step)  # By all workers; the chief writes.
+    results = evaluate_at(step)  # All evaluate; chief writes.
     if strategy.extended.should_checkpoint:
       models.write_eval_results(folder, step, results)
   if strategy.extended.should_checkpoint:

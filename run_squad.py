@@ -212,9 +212,9 @@ def best_metric(settings: flag_values.Settings) -> str:
 
 
 def tuning_file(settings: flag_values.Settings) -> str | None:
-  """Returns the questions to tune the threshold on; None to tune nothing.
+  """Returns the file to tune the threshold on; None to tune nothing.
 
-  They are --eval_file, else --predict_file, unless an earlier run has tuned the
+  It is --eval_file, else --predict_file, unless an earlier run has tuned the
   threshold of these weights.
   """
   is_tuned = settings.null_score_diff_threshold is None
@@ -237,7 +237,7 @@ def open_inputs(
     evaluated = settings.eval_file or settings.predict_file
   paths = {"train": settings.train_file} if settings.do_train else {}
   if settings.do_predict:
-    paths["eval"] = settings.predict_file  # The original's name for its file.
+    paths["eval"] = settings.predict_file  # The original's name for it.
   if evaluated and evaluated != paths.get("eval"):
     paths["dev"] = evaluated
   common = (shape, folder, settings.num_processes, settings.max_train_examples)
@@ -253,7 +253,7 @@ def open_inputs(
     best_metric(settings),
     {
       "problem": "question_answering",
-      # A model that did not learn to avoid padding would choose it.
+      # A model that has not learned to avoid padding would choose it.
       "padding_competes": settings.padding_competes,
     },
     splits.get("train"),
@@ -261,7 +261,7 @@ def open_inputs(
     predicted,
     prediction_settings={
       **{name: getattr(settings, name) for name in names},
-      # A tuned threshold has a file of its own.
+      # A tuned threshold has its own file.
       "null_score_diff_threshold": settings.null_score_diff_threshold or 0.0,
     },
   )
@@ -270,7 +270,7 @@ def open_inputs(
 def answer(
   run: fine_tuning.Run, split: squad_inputs.Split
 ) -> Iterator[squad_results.Answered]:
-  """Computes the logits of a split; returns the answers, which follow."""
+  """Computes the logits of a split; returns the answers from them."""
   settings = run.settings
   logits = squad_inputs.compute_logits(
     run.predictor,
@@ -297,7 +297,7 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
-  """Answers all questions, writes the answers, and scores them if it can."""
+  """Answers all questions, writes the answers and scores them if possible."""
   settings, [split] = run.settings, run.inputs.predict
   tuned_on = run.inputs.eval[0] if tuning_file(settings) else None
   answered = answer(run, split)

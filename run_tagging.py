@@ -131,15 +131,15 @@ def _feature_layers(names, count) -> list[int] | None:
 
 
 class WordLosses(NamedTuple):
-  """What a model makes of each token, [B, S]; zero where no word begins."""
+  """The result of each token, [B, S]; zero where no word begins."""
 
-  predicted: tf.Tensor  # int32, the number of the likeliest label.
+  predicted: tf.Tensor  # int32, the index of the likeliest label.
   losses: tf.Tensor  # float32, cross entropies in nats.
-  known: tf.Tensor  # int32, 1 where the true label is one that the model has.
+  known: tf.Tensor  # int32, 1 where the model has the true label.
 
 
 def compute_losses(model, features, seed=None) -> WordLosses:
-  """Compares the labels of a batch with what the model says."""
+  """Compares the labels of a batch with the predictions."""
   names = ["input_ids", "input_mask", "segment_ids"]
   logits = model(*(features[name] for name in names), seed)  # [B, S, L]
   mask, labels = features["label_mask"], features["label_ids"]
@@ -174,7 +174,7 @@ def find_sources(settings: flag_values.Settings) -> dict[str, tagging.Source]:
   """Returns the files that the flags ask for, by kind.
 
   Raises:
-    ValueError: one is missing, or its tags follow no scheme.
+    ValueError: one is missing, or its tagging scheme is unknown.
   """
   paths = fine_tuning.find_data_files(settings, _ENDINGS)
   return {

@@ -1,8 +1,8 @@
 """WordPiece tokenization, equal to the original BERT's on every string.
 
 Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
-(`WordpieceTokenizer`); `FullTokenizer` does both, with nothing but Python's own
-library. `pack` and `truncate_pair` make a model's input out of the ids.
+(`WordpieceTokenizer`); `FullTokenizer` does both, with Python's own library
+only. `pack` and `truncate_pair` turn the ids into a model's input.
 """
 
 from collections.abc import Callable
@@ -31,22 +31,22 @@ CJK_RANGES = (
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 # str.split() separates words at these controls; the original deletes them.
 _DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
-# Characters that are words, and one id, wherever they stand: Chinese ones and
-# the punctuation usual among them. Punctuation may be missing from this list.
+# Characters that are always a word with one id: Chinese ones and their usual
+# punctuation. The list need not have all punctuation.
 _LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
   "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
   "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
 )
 _LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
-# A cache is emptied when it holds so many entries, some tens of megabytes: the
-# words of a huge corpus never end, and the frequent ones are soon back. Long
-# strings (a Chinese clause has no spaces) rarely return and are not kept.
+# A cache is emptied at this many entries, some tens of megabytes: a huge corpus
+# has endless words, and frequent ones are soon back. Long strings (a Chinese
+# clause has no spaces) rarely return and are not kept.
 _CACHE_ENTRIES = 1 << 17
 _CACHE_KEY_LENGTH = 20
 
 _chain = itertools.chain.from_iterable
 
-# The released models, by folder name, say in it which case they want.
+# The released models, by folder name, which tells their casing.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
   r"_L-\d+_H-\d+_A-\d+)/bert_model\.ckpt"
@@ -78,7 +78,7 @@ class _Char(NamedTuple):
 
 
 class _Table(dict):
-  """Maps characters, each computed when it first turns up."""
+  """Maps characters; computes each entry on first use."""
 
   def __init__(self, compute: Callable[[Any], Any]):
     super().__init__()
@@ -90,7 +90,7 @@ class _Table(dict):
 
 
 class _Cache(_Table):
-  """Maps strings; bounded, for there is no end of strings."""
+  """Maps strings; bounded, as strings never end."""
 
   def __missing__(self, key: str) -> Any:
     value = self._compute(key)
@@ -106,11 +106,11 @@ def validate_case_matches_checkpoint(
 ) -> None:
   """Checks the casing flag against the name of a released checkpoint.
 
-  Nothing but the name tells: no file of a checkpoint holds the casing. A folder
-  of any other name passes.
+  Only the name shows the casing; no file of a checkpoint holds it. Other folder
+  names pass.
 
   Raises:
-    ValueError: the checkpoint is one of Google's, of the other casing.
+    ValueError: it is a checkpoint of Google's with the other casing.
   """
   match = _RELEASED_MODEL.match(init_checkpoint or "")
   if not match:
@@ -126,7 +126,7 @@ def validate_case_matches_checkpoint(
 
 
 def is_cased(vocab: Iterable[str]) -> bool:
-  """Guesses whether the text of a vocabulary kept its capital letters.
+  """Guesses whether a vocabulary's text kept its capital letters.
 
   >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
   (True, False)
@@ -138,7 +138,7 @@ def is_cased(vocab: Iterable[str]) -> bool:
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-  """Decodes UTF-8, without the bytes that are none; text stays as it is.
+  """Decodes UTF-8 and drops invalid bytes; returns text unchanged.
 
   >>> convert_to_unicode(b"caf\\xc3\\xa9\\xff")
   'caf\xe9'
@@ -158,11 +158,11 @@ def printable_text(text: str | bytes) -> str:
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-  """Reads a vocabulary: one token a line, the line number being its id.
+  """Reads a vocabulary: one token per line; the line number is its id.
 
-  Lines end in `\\n` alone: U+2028 and its like are tokens of the Chinese
-  vocabulary. Each line is stripped, as in the original, which makes such a
-  token the empty string; of equal tokens the last one gets the id.
+  Only `\\n` ends a line: U+2028 and the like are tokens of the Chinese
+  vocabulary. Each line is stripped, as in the original, which makes these
+  tokens empty strings; of equal tokens the last one gets the id.
 
   Raises:
     ValueError: the file is empty or not UTF-8.
@@ -177,7 +177,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
       f"{vocab_file}:{line}: byte offset {error.start}: not UTF-8"
     ) from None
   if not lines[-1]:
-    del lines[-1]  # What follows the last newline is no line.
+    del lines[-1]  # The last newline ends the last line.
   vocab = {line.strip(): index for index, line in enumerate(lines)}
   if not any(vocab):
     raise ValueError(f"{vocab_file}: empty; expected one token a line")
@@ -229,10 +229,10 @@ def whitespace_tokenize(text: str) -> list[str]:
 def truncate_pair(
   tokens_a: list[Any], tokens_b: list[Any], max_num_tokens: int
 ) -> None:
-  """Shortens the longer list at its end, in place, until both fit together.
+  """Truncates the longer list at its end, in place, until both fit.
 
-  One token at a time: a short sequence's tokens carry more than a long one's.
-  Of lists equally long the second one loses.
+  One token at a time: tokens of a short sequence carry more information. If the
+  lists are equally long, truncates the second.
 
   >>> a, b = [1, 2, 3, 4, 5], [6, 7]
   >>> truncate_pair(a, b, 3)
@@ -240,7 +240,7 @@ def truncate_pair(
   ([1, 2], [6])
   """
   total = max(max_num_tokens, 0)
-  # The longer list comes down to the other's length, then both share the rest.
+  # The longer list is truncated to the other's length, then both in turn.
   keep_b = min(len(tokens_b), max(total // 2, total - len(tokens_a)))
   del tokens_b[keep_b:]
   del tokens_a[total - keep_b :]
@@ -254,16 +254,16 @@ def pack(
   sep_id: int,
   max_seq_length: int | None = None,
 ) -> PackedIds:
-  """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] when b holds anything.
+  """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
   Args:
     ids_a: the first sequence.
-    ids_b: the second sequence. An empty one is as good as none, as in the
-      original: no second [SEP].
+    ids_b: the second sequence. If it is empty, there is no second [SEP], as in
+      the original.
     cls_id: the id of [CLS].
     sep_id: the id of [SEP].
-    max_seq_length: pads to this length, with zeros whatever the vocabulary says
-      of [PAD], as in the original. None: no padding.
+    max_seq_length: pads to this length, with zeros whatever the id of [PAD] is,
+      as in the original. None: no padding.
 
   Returns:
     Three lists of the same length.
@@ -295,8 +295,8 @@ def pack(
 class FullTokenizer:
   """Turns text into the tokens and ids of a vocabulary file.
 
-  `tokenize` is the definition; `encode` gives the ids of the same tokens many
-  times faster, and `tokenize_with_offsets` their places in the text.
+  `tokenize` is the reference; `encode` returns the ids of the same tokens much
+  faster, and `tokenize_with_offsets` their places in the text.
 
   Attributes:
     vocab: token -> id.
@@ -314,13 +314,13 @@ class FullTokenizer:
     """Reads the vocabulary.
 
     Args:
-      vocab_file: one token a line.
+      vocab_file: one token per line.
       do_lower_case: lower-cases and strips accents; a property of the model.
       never_split: tokens of the vocabulary, such as "[MASK]", which are kept
         whole wherever the text holds them.
 
     Raises:
-      ValueError: the file is no vocabulary, or lacks a token of `never_split`.
+      ValueError: the file is invalid, or lacks a token of `never_split`.
     """
     self.vocab = load_vocab(vocab_file)
     for token in ("[UNK]", *never_split):
@@ -344,18 +344,18 @@ class FullTokenizer:
     )
 
   def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
-    """Splits text into tokens and says where in it each of them comes from.
+    """Splits text into tokens and returns their places in it.
 
-    `text[start:end]` holds what lower-casing and the stripping of accents made
-    the token from. Tokens made from one character (the letters of a Hangul
-    syllable, say) share it; an unknown word is one token.
+    `text[start:end]` is the token's text before lower-casing and stripping
+    accents. Tokens made from one character (the letters of a Hangul syllable,
+    say) share it; an unknown word is one token.
     """
     tokens = []
     for chars in self.basic_tokenizer.aligned_words(text):
       end = 0
       for token in self._split_word("".join(char.char for char in chars)):
         start = end
-        end += len(token) - (2 if start else 0)  # No character made the "##".
+        end += len(token) - (2 if start else 0)  # "##" has no source.
         if token == self.wordpiece_tokenizer.unk_token:
           end = len(chars)
         source = chars[start:end]
@@ -371,16 +371,16 @@ class FullTokenizer:
   def encode(self, text: str | bytes) -> list[int]:
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""
     text = convert_to_unicode(text)
-    if text in self._chunks:  # Many callers come word by word.
+    if text in self._chunks:  # Many callers pass single words.
       return list(self._chunks[text])
     if self._never_split:
-      # Such a token may hold whitespace, so look at the text as a whole.
+      # These tokens may hold whitespace, so search the whole text.
       words = self.basic_tokenizer.tokenize(text)
       return list(_chain(map(self._get_word_ids, words)))
     if not text.isprintable():
       text = _DELETED_SEPARATORS.sub("", text)
-    # Nothing reaches over whitespace, so what stands between can be remembered
-    # as it is, before lower-casing and the rest: most of it returns often.
+    # Tokens never span whitespace, so the strings between can be cached before
+    # lower-casing and the rest: most of them recur often.
     return list(_chain(map(self._get_chunk_ids, text.split())))
 
   def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
@@ -399,7 +399,7 @@ class FullTokenizer:
   def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
     if chunk.isascii():
       return self._encode_ascii_chunk(chunk)
-    # The case of a capital sigma depends on what is around it.
+    # How to lower-case a sigma depends on its context.
     if "\u03a3" in chunk:
       words = self.basic_tokenizer.tokenize(chunk)
       return tuple(_chain(map(self._get_word_ids, words)))
@@ -413,7 +413,7 @@ class FullTokenizer:
     return tuple(ids)
 
   def _encode_ascii_chunk(self, chunk: str) -> tuple[int, ...]:
-    # Most are a word, or a word and a mark behind it: look no closer at those.
+    # Fast path: most are a word, or a word followed by one mark.
     word = chunk.lower() if self.basic_tokenizer.do_lower_case else chunk
     if word.isalnum():
       return self._get_word_ids(word)
@@ -445,7 +445,7 @@ class BasicTokenizer:
   def __init__(
     self, do_lower_case: bool = True, never_split: Iterable[str] = ()
   ):
-    """Stores the casing and the strings to be kept whole, wherever they are."""
+    """Stores the casing and the strings that must never be split."""
     self.do_lower_case = do_lower_case
     longest_first = sorted(set(never_split) - {""}, key=lambda s: (-len(s), s))
     self._kept = None
@@ -481,8 +481,8 @@ class BasicTokenizer:
     text = text.translate(_CLEAN)
     if not self.do_lower_case:
       return text.translate(_SPACED_PUNCTUATION).split()
-    # The original lower-cases and decomposes word by word. Whitespace keeps
-    # apart what is cased (final sigma) and what combines, so once will do.
+    # The original lower-cases and decomposes word by word. Final sigma and
+    # combining marks never depend on text across whitespace, so once will do.
     text = unicodedata.normalize("NFD", text.lower())
     return text.translate(_STRIPPED_AND_SPACED).split()
 
@@ -517,7 +517,7 @@ class WordpieceTokenizer:
     unk_token: str = "[UNK]",
     max_input_chars_per_word: int = 200,
   ):
-    """Stores the tokens; a word of more characters than this is unknown."""
+    """Stores the tokens; words of more characters are unknown."""
     self.vocab = vocab
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
@@ -532,12 +532,12 @@ class WordpieceTokenizer:
     return list(_chain(map(self.split_word, words)))
 
   def split_word(self, word: str) -> list[str]:
-    """Splits one word; if any of it is in no token, all of it is unknown."""
+    """Splits one word; if any part is not a token, the word is unknown."""
     if len(word) > self.max_input_chars_per_word:
       return [self.unk_token]
     if word in self.vocab:
       return [word]
-    # The first piece is looked up as it is, the others behind "##".
+    # The first piece is looked up unchanged, the others after "##".
     start, end = 0, min(len(word), self._longest)
     while end and word[:end] not in self.vocab:
       end -= 1
@@ -584,7 +584,7 @@ def _strip_accent_or_space(code_point: int) -> str:
   return _space_punctuation(code_point)
 
 
-# For str.translate, filled as characters turn up.
+# For str.translate, filled on first use.
 _CLEAN = _Table(_clean)
 _SPACED_PUNCTUATION = _Table(_space_punctuation)
 _STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
@@ -598,8 +598,8 @@ def _split_where(
 
 
 def _lower_and_strip_accents(word: list[_Char]) -> list[_Char]:
-  # Lower-casing one character may give two (U+0130), but which of the two small
-  # sigmas a large one becomes is for the word to say.
+  # Lower-casing one character may give two (U+0130), but the small form of a
+  # sigma depends on the word.
   lowered = iter("".join(char.char for char in word).lower())
   lower = [
     char._replace(char=next(lowered))
@@ -620,7 +620,7 @@ def _lower_and_strip_accents(word: list[_Char]) -> list[_Char]:
     if unicodedata.category(char.char) != "Mn":
       stripped.append(char)
     elif stripped:
-      # A mark that stands by itself in the text belongs to its letter's source.
+      # A separate combining mark belongs to its letter's source.
       end = max(stripped[-1].end, char.end)
       stripped[-1] = stripped[-1]._replace(end=end)
   return stripped

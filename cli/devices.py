@@ -1,4 +1,4 @@
-"""Where and in what precision to compute: the strategy of the flags."""
+"""Devices, precision and the distribution strategy that the flags choose."""
 
 from collections.abc import Mapping
 import glob
@@ -14,7 +14,7 @@ from data import files
 
 
 def define_device_flags() -> None:
-  """Declares where and in what precision to compute."""
+  """Declares the flags of devices and precision."""
   program.group("Devices")
   flags.DEFINE_enum(
     "distribution",
@@ -68,27 +68,27 @@ def define_device_flags() -> None:
 
 
 def uses_tpu(settings: flag_values.Settings) -> bool:
-  """Tells whether a TPU is asked for."""
+  """Tells whether the flags ask for a TPU."""
   return settings.use_tpu or settings.distribution == "tpu"
 
 
 def uses_tpu_elsewhere(settings: flag_values.Settings) -> bool:
-  """Tells whether the TPU asked for is that of another machine."""
+  """Tells whether the flags ask for another machine's TPU."""
   return (
     uses_tpu(settings) and (settings.tpu_name or settings.master) != "local"
   )
 
 
 def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
-  """Refuses paths of this machine if a TPU elsewhere is to open them.
+  """Refuses local paths if the TPU of another machine must open them.
 
   Args:
     settings: of the program.
-    *names: of flags with files that a training reads in TensorFlow; those of
+    *names: of flags whose files TensorFlow reads while training; the flags of
       checkpoints are checked, too.
 
   Raises:
-    ValueError: naming the first such flag.
+    ValueError: naming the first local path.
   """
   if not uses_tpu_elsewhere(settings):
     return
@@ -105,9 +105,9 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
 def check_workers(
   strategy, settings: flag_values.Settings, facts: Mapping[str, object]
 ) -> None:
-  """Refuses to start if the workers of TF_CONFIG do not have the same task.
+  """Refuses to start if the workers of TF_CONFIG have different settings.
 
-  Numbers and switches must be the same on all of them, but not paths: the hosts
+  Numbers and switches must be the same on all of them. Paths may differ: hosts
   may keep equal files in different places.
 
   Args:
@@ -123,7 +123,7 @@ def check_workers(
   numbers = {
     f"--{name}": None if isinstance(value, str) else value
     for name, value in vars(settings).items()
-    if name != "num_processes"  # As many as the host has processors.
+    if name != "num_processes"  # Depends on the host's processors.
   }
   workers.check_same(strategy, {**numbers, **facts})
 
@@ -140,7 +140,7 @@ def make_strategy(settings: flag_values.Settings, says_so: bool = True):
   """
   import tensorflow as tf
 
-  tf.get_logger().setLevel("ERROR")  # Strategies tell their every move.
+  tf.get_logger().setLevel("ERROR")  # Strategies log every step.
   strategy = _make_strategy(tf, settings)
   tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
   if tf.config.list_logical_devices("GPU"):
@@ -190,7 +190,7 @@ def _warn_of_unused_gpu() -> None:
 
 
 def describe(settings: flag_values.Settings) -> str:
-  """Returns in one line what computes, and in which precision."""
+  """Returns one line that names the devices and the precision."""
   import tensorflow as tf
 
   kinds = ("TPU", "GPU", "CPU") if uses_tpu(settings) else ("GPU", "CPU")

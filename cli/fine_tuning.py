@@ -1,4 +1,4 @@
-"""What the programs that fine-tune share: checks and the way in, `open_run`.
+"""What the fine-tuning programs share: checks, and `open_run`, the way in.
 
 A program reads its flags into `settings` and then follows its recipe:
 
@@ -45,7 +45,7 @@ from training import prediction
 from weights import checkpoints
 from weights import huggingface
 
-# What must not change when a training is resumed, besides the data.
+# Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (
   "train_batch_size",
   "learning_rate",
@@ -58,10 +58,10 @@ _TRAINING_FLAGS = (
 
 
 def read_settings() -> flag_values.Settings:
-  """Reads the flags, once a TPU of another machine is known to bear them.
+  """Reads the flags, after checking that a remote TPU can work with them.
 
   Raises:
-    ValueError: such a TPU cannot open a path or be trained from here; or as
+    ValueError: a remote TPU cannot open a path or be trained from here; or as
       `flag_values.read`.
   """
   values = flags.FLAGS  # Before any file is looked for.
@@ -90,13 +90,13 @@ def find_data_files(
 
   Args:
     settings: of the program.
-    endings: of the names of files in --data_dir.
+    endings: the file name endings in --data_dir.
 
   Returns:
-    Their paths by what they are for: train, eval or predict.
+    Their paths, by purpose: train, eval or predict.
 
   Raises:
-    ValueError: nothing is to be done, or there is no file for it.
+    ValueError: there is nothing to do, or a file is missing.
   """
   check_work(settings)
   evaluates = settings.do_eval or evaluates_while_training(settings)
@@ -138,10 +138,10 @@ def check_fine_tuning_flags(
   """Compares vocabulary, casing and lengths with the model.
 
   Raises:
-    ValueError: they are of another model, or too long for this one.
+    ValueError: they belong to another model, or are too long for it.
   """
   size = len(tokenization.load_vocab(settings.vocab_file))
-  # Configs may round the size up, to a multiple of 128 at most.
+  # Configs may round the size up, at most to a multiple of 128.
   if not size <= config.vocab_size < size + 128:
     raise ValueError(
       f"--vocab_file={settings.vocab_file} has {size} tokens, the vocab_size "
@@ -169,12 +169,12 @@ def evaluates_while_training(settings: flag_values.Settings) -> bool:
 def batch_order(
   settings: flag_values.Settings, lengths: np.ndarray, batch_size: int
 ) -> list[np.ndarray]:
-  """Returns the batches to predict rows in, by their indices.
+  """Returns the batches for prediction, as row indices.
 
   Args:
     settings: of the program.
     lengths: int [N], tokens of each row.
-    batch_size: rows of --max_seq_length per batch; of shorter rows, more.
+    batch_size: rows of --max_seq_length per batch; more if they are shorter.
   """
   if is_static(settings):
     return feature_files.equal_batches(len(lengths), batch_size)
@@ -184,7 +184,7 @@ def batch_order(
 
 
 def is_static(settings: flag_values.Settings) -> bool:
-  """Tells whether all batches have to be of one shape."""
+  """Tells whether all batches must have one shape."""
   return settings.pad_to_max_length or devices.uses_tpu(settings)
 
 
@@ -195,11 +195,11 @@ def best_metric(
 
   Args:
     settings: of the program.
-    default: without --best_metric.
-    known: the scores there are.
+    default: used without --best_metric.
+    known: the existing scores.
 
   Raises:
-    ValueError: there is no such score.
+    ValueError: --best_metric is unknown.
   """
   name = (settings.best_metric or default).removeprefix("eval_")
   known = list(known)
@@ -211,15 +211,15 @@ def best_metric(
 
 
 def labels_file(folder: str) -> str:
-  """Returns where a run keeps the labels of its model."""
+  """Returns the path of a run's labels file."""
   return os.path.join(folder, "labels.txt")
 
 
 def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if none are known.
 
-  They are those of the labels.txt that a training left, or of the id2label in a
-  config.json of Hugging Face's.
+  They come from the labels.txt that training wrote, or from the id2label in
+  Hugging Face's config.json.
   """
   if not settings.init_checkpoint:
     return ()
@@ -237,26 +237,26 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
 class Split(Protocol):
   """The features of one set of examples."""
 
-  key: str  # A digest of all that shapes the features.
-  features: feature_files.FeatureFile  # May be made when it is first asked for.
+  key: str  # A digest of all that affects the features.
+  features: feature_files.FeatureFile  # May be made on first use.
   layout: feature_files.Layout
 
   def describe(self, index: int) -> str:
-    """Says where an example, by its number from 0, is from."""
+    """Says where an example comes from; they count from 0."""
 
 
 class Inputs(NamedTuple):
-  """The data of a run and what its model is bound to."""
+  """The data of a run, and what ties its model to it."""
 
-  settings: Any  # What shapes the features: the frozen dataclass of a task.
+  settings: Any  # Determines the features: a task's frozen dataclass.
   metric: str  # Decides which weights are best; from `best_metric`.
   # Later runs in the output folder must agree with this, as JSON values ...
   model_settings: Mapping[str, Any]
-  train: Split | None = None  # None or (): not asked for.
-  eval: Sequence[Split] = ()  # The first is that of evaluations in training.
+  train: Split | None = None  # None or (): not requested.
+  eval: Sequence[Split] = ()  # Training evaluates on the first.
   predict: Sequence[Split] = ()
-  labels: Sequence[str] = ()  # In the order of the outputs; none: ().
-  # ... and those that resume a training with this, too.
+  labels: Sequence[str] = ()  # In the order of the outputs; may be ().
+  # ... and runs that resume training also with this.
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
   # What predictions depend on besides the weights and --max_seq_length.
   prediction_settings: Mapping[str, Any] = types.MappingProxyType({})
@@ -274,7 +274,7 @@ class Run:
   predictor: prediction.Predictor
   private: str  # A local folder of this worker alone.
   step: int  # The number of updates behind the weights.
-  score: str = ""  # What the summary says of the run: "eval_f1 0.9 at step 8".
+  score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
 
   @property
   def folder(self) -> str:
@@ -283,7 +283,7 @@ class Run:
 
   @property
   def is_chief(self) -> bool:
-    """Whether this worker is the one that writes to the output folder."""
+    """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
 
   def parser(self, split: Split) -> Callable[[tf.Tensor], loop.Features]:
@@ -296,7 +296,7 @@ class Run:
     )
 
   def batch_order(self, split: Split, batch_size: int) -> list[np.ndarray]:
-    """Returns the batches to predict a split in; see `batch_order`."""
+    """Returns the batches for predicting a split; see `batch_order`."""
     return batch_order(self.settings, split.features.lengths, batch_size)
 
   def predict(self, split: Split, batch_size: int) -> dict[str, np.ndarray]:
@@ -304,7 +304,7 @@ class Run:
 
     Args:
       split: the rows.
-      batch_size: rows of --max_seq_length per batch; of shorter rows, more.
+      batch_size: rows of --max_seq_length per batch; more if they are shorter.
     """
     return feature_files.predict(
       self.predictor,
@@ -320,13 +320,13 @@ class Run:
     written: Mapping[str, float] | None = None,
     original_loss: float | None = None,
   ) -> None:
-    """Prints and writes scores as the original did: eval_results.txt.
+    """Prints scores and writes them to eval_results.txt, as the original.
 
     Args:
-      scores: of an evaluation; the summary has those of the first call.
+      scores: of an evaluation; the summary shows those of the first call.
       suffix: of the file's name.
-      written: those that the file holds; None for all.
-      original_loss: the mean of the batches' losses, if it is written, too.
+      written: the scores to write; None for all.
+      original_loss: the mean of the batches' losses; None to leave it out.
     """
     results = _named_for_evaluation(scores if written is None else written)
     if original_loss is not None:
@@ -336,7 +336,7 @@ class Run:
     self.note_score(scores)
 
   def note_score(self, scores: Mapping[str, float]) -> None:
-    """Keeps the score for the summary, unless there is one."""
+    """Keeps the score for the summary, unless it has one."""
     name = self.inputs.metric
     self.score = self.score or (
       f"eval_{name} {scores[name]:.4g} at step {self.step}"
@@ -347,14 +347,14 @@ class Run:
   ) -> None:
     """Trains or resumes; restores the best weights if any were kept.
 
-    SIGINT and SIGTERM end the program with 128 and their number, after saving.
+    SIGINT and SIGTERM save, then exit with status 128 + signal number.
 
     Args:
       loss_fn: see `loop.train`.
       evaluate: scores the model on the evaluation data, by name.
 
     Raises:
-      ValueError: there is less than a batch to train on.
+      ValueError: the training data is less than one batch.
     """
     settings, split = self.settings, self.inputs.train
     num_rows, batch_size = len(split.features), settings.train_batch_size
@@ -421,15 +421,15 @@ def open_run(
 ) -> Iterator[Run]:
   """Claims the output folder, reads all data and makes a model of it.
 
-  Nothing is written to the folder of another model or training, and no model is
-  made before all data has been read and checked. In the end it waits for the
-  other workers, which need this one until then, and prints a summary.
+  Nothing is written to the folder of another model or run, and no model is made
+  before all data has been read and checked. At the end it waits for the other
+  workers, which need this one until then, and prints a summary.
 
-  A run that trains also leaves what its predictions depend on besides the
-  weights, so that export_saved_model.py can answer as the run does.
+  A run that trains also stores the settings that its predictions depend on, so
+  that export_saved_model.py can predict as the run does.
 
   Args:
-    settings: of the program; the run is that of its output_dir and seed.
+    settings: of the program; output_dir and seed identify the run.
     strategy: from `devices.make_strategy`; several runs may share it.
     open_inputs: finds the data; takes the settings and a local folder for
       feature files.
@@ -474,12 +474,12 @@ def open_run(
 
 
 def _named_for_evaluation(scores) -> dict[str, float]:
-  """Returns scores by the original's names of those on evaluation data."""
+  """Renames scores as the original names those of evaluations."""
   return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def _make_features(inputs) -> list[feature_files.FeatureFile]:
-  """Opens all features, made now if need be, which checks every row."""
+  """Opens, or makes, all features, which checks every row."""
   splits = [inputs.train, *inputs.eval, *inputs.predict]
   return [split.features for split in filter(None, splits)]
 
@@ -487,17 +487,17 @@ def _make_features(inputs) -> list[feature_files.FeatureFile]:
 def load_trained_weights(
   settings: flag_values.Settings, model: keras.Model
 ) -> int:
-  """Loads what fine-tuning starts from, or what it left.
+  """Loads the weights to start fine-tuning from, or the fine-tuned ones.
 
-  With --do_train that is the newest checkpoint in the output folder, else
-  --init_checkpoint. Without, the best weights of the run come before the
-  newest, and none may be missing.
+  With --do_train, takes the newest checkpoint in the output folder, or else
+  --init_checkpoint. Without, prefers the run's best weights to the newest, and
+  none may be missing.
 
   Returns:
     The number of updates behind the weights.
 
   Raises:
-    ValueError: the checkpoint does not fit the model, or none is there.
+    ValueError: the checkpoint is missing or does not fit the model.
   """
   folder, variables = settings.output_dir, loop.model_variables(model)
   if settings.do_train:
@@ -553,16 +553,16 @@ def _check_settings(settings, inputs):
 
 
 def _write_settings(settings, inputs):
-  """Leaves in the run's folder what later runs in it must agree with.
+  """Stores in the run's folder what later runs in it must agree with.
 
-  A run that trains also leaves what its predictions depend on besides the
-  weights, so that export_saved_model.py can answer as the run does.
+  A run that trains also stores the settings that its predictions depend on, so
+  that export_saved_model.py can predict as the run does.
   """
   folder = settings.output_dir
   models.write_settings(_settings_file(folder), _of_model(settings, inputs))
   if inputs.train:
     of_training = _of_training(settings, inputs)
-    # A run that does not evaluate keeps what an earlier one evaluated on.
+    # A run that does not evaluate keeps an earlier run's evaluation data.
     path = _training_file(folder)
     models.write_settings(path, {**models.read_settings(path), **of_training})
     of_prediction = _of_prediction(settings, inputs)
@@ -574,7 +574,7 @@ def _write_settings(settings, inputs):
 
 
 def _tell_other_predictions(settings, inputs):
-  """Says so if exports of the folder will predict otherwise than this run."""
+  """Warns if exports of the folder will predict differently from this run."""
   path = _prediction_file(settings.output_dir)
   earlier = models.read_settings(path)
   differing = [
@@ -601,7 +601,7 @@ def _of_model(settings, inputs) -> dict[str, Any]:
 def _of_training(settings, inputs) -> dict[str, Any]:
   selection = {}
   if evaluates_while_training(settings):
-    # Scores of something else cannot be compared with those of the best.
+    # Scores on other data cannot be compared with the best score.
     selection = {
       "best_metric": f"eval_{inputs.metric}",
       "evaluation_features": inputs.eval[0].key,
@@ -635,7 +635,7 @@ def _training_file(folder):
 
 def _make_plan(settings, num_rows) -> loop.TrainingPlan:
   batch_size, epochs = settings.train_batch_size, settings.num_train_epochs
-  # Truncated, and in this order of operations: the original's.
+  # As in the original: truncated, operations in this order.
   num_train_steps = int(num_rows / batch_size * epochs)
   if not num_train_steps:
     raise ValueError(

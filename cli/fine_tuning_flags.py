@@ -1,4 +1,4 @@
-"""Flags of all programs that fine-tune; no TensorFlow is needed for them."""
+"""Flags of all programs that fine-tune; they do not need TensorFlow."""
 
 from absl import flags
 
@@ -8,7 +8,7 @@ from cli import program
 
 
 def define_flags(max_seq_length: int, learning_rate: float = 5e-5) -> None:
-  """Declares what every program that fine-tunes takes.
+  """Declares the flags of every fine-tuning program.
 
   Args:
     max_seq_length, learning_rate: the defaults.
@@ -96,7 +96,7 @@ def _define_evaluation_flags():
 
 
 def define_data_flags() -> None:
-  """Declares the files of a program that has three, and what it does."""
+  """Declares the flags of the three data files and of what to do."""
   program.group("Data")
   for name, text in (
     ("data_dir", "A folder with files called train, dev (or valid) and test."),

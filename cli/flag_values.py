@@ -13,13 +13,13 @@ Fields = TypeVar("Fields")
 class Settings:
   """The values of all flags of a program: `settings.seed` is that of --seed.
 
-  `read` makes it, a frozen dataclass with a field for each flag; lists are
-  tuples. `dataclasses.replace` returns it with other values.
+  `read` makes it: a frozen dataclass with a field for each flag; lists become
+  tuples. `dataclasses.replace` copies it with other values.
   """
 
 
 def read() -> Settings:
-  """Returns the values of the flags, which are not to be read afterwards.
+  """Returns the values of the flags; do not read the flags afterwards.
 
   Raises:
     ValueError: --model names a folder that lacks a file, or --do_lower_case
@@ -38,13 +38,13 @@ def read() -> Settings:
 
 
 def fill(kind: type[Fields], settings: Settings, **others: Any) -> Fields:
-  """Makes a dataclass whose fields are called like flags.
+  """Makes a dataclass whose fields are named like flags.
 
   Args:
     kind: the dataclass.
-    settings: the values of its fields that are not among `others`; a field
-      without a flag of its name keeps its default.
-    **others: the rest, by name.
+    settings: the values of the fields that are not in `others`; a field without
+      a flag keeps its default.
+    **others: other fields, by name.
   """
   names = [field.name for field in dataclasses.fields(kind)]
   values = {n: getattr(settings, n) for n in names if hasattr(settings, n)}

@@ -1,7 +1,7 @@
 """What --model stands for: the files of a folder, and the casing of its text.
 
-The folder is an unpacked release of Google's, the --output_dir of a training,
-or one of Hugging Face's.
+The folder is an unpacked Google release, the --output_dir of a training run, or
+a Hugging Face model.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ import tokenization
 
 FLAGS = flags.FLAGS
 
-# The flags that --model gives a value, unless they have one, and the names that
-# their file may have; the weights are found in the folder.
+# The flags that --model sets unless they are given, and the names that their
+# files may have; the weights are searched for in the folder.
 _FILES = {
   "bert_config_file": ("bert_config.json", "config.json"),
   "vocab_file": ("vocab.txt",),
@@ -29,7 +29,7 @@ def define_folder_flag(*replaced: str) -> None:
   """Declares --model.
 
   Args:
-    *replaced: the flags of which a program needs a value, or --model.
+    *replaced: the flags that are required unless --model is given.
   """
   flags.DEFINE_string(
     "model",
@@ -75,7 +75,7 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str:
 
 
 def _follow_casing(paths: list[str]) -> None:
-  """Sets --do_lower_case to what a file beside one of some paths says."""
+  """Sets --do_lower_case to what a file next to one of the paths says."""
   flag = FLAGS["do_lower_case"]
   for path in paths:
     for folder in (path, os.path.dirname(path) or "."):
@@ -96,7 +96,7 @@ def _follow_casing(paths: list[str]) -> None:
 
 
 def _read_casing(folder: str) -> tuple[bool, str] | None:
-  """Returns the casing of a folder's model and what says so; None: unknown."""
+  """Returns the casing of a folder's model and its source; None: unknown."""
   path = os.path.join(folder, "settings.json")
   if files.exists(path):
     value = files.read_json(path).get("do_lower_case")
@@ -104,7 +104,7 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
       return value, path
   path = os.path.join(folder, "tokenizer_config.json")
   if files.exists(path):
-    from weights import huggingface  # TensorFlow's seconds.
+    from weights import huggingface  # Slow: TensorFlow.
 
     value = huggingface.read_do_lower_case(folder)
     return None if value is None else (value, path)
@@ -115,7 +115,7 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
 
 
 def fit_vocabulary(settings, config):
-  """Gives a config that is to be pre-trained the size of --vocab_file, if any.
+  """Sets the vocabulary size of a config to pre-train to that of --vocab_file.
 
   Args:
     settings: of the program.
@@ -127,7 +127,7 @@ def fit_vocabulary(settings, config):
   if not settings.vocab_file:
     return config
   size = len(tokenization.load_vocab(settings.vocab_file))
-  # Configs may round the size up, to a multiple of 128 at most.
+  # Configs may round the size up, at most to a multiple of 128.
   if size <= config.vocab_size < size + 128:
     return config
   if settings.init_checkpoint:

@@ -16,7 +16,7 @@ from cli import model_folders
 from cli import program
 from data import files
 
-# Settings that are digests of files, and what to say when they differ.
+# Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
   "vocab_file_sha256": "the vocabulary was another",
   "training_features": (
@@ -29,7 +29,7 @@ _DIGESTS = {
 
 
 def define_model_flags() -> None:
-  """Declares what every program with a model takes."""
+  """Declares the flags of programs with a model."""
   program.group("Model")
   model_folders.define_folder_flag("bert_config_file")
   flags.DEFINE_string(
@@ -53,7 +53,7 @@ def define_model_flags() -> None:
 
 
 def define_inference_flags(batch_size: int, input_file: str | None) -> None:
-  """Declares what every program takes that applies a model to text.
+  """Declares the flags of programs that apply a model to text.
 
   Args:
     batch_size: the default.
@@ -109,7 +109,7 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
 
 
 def define_training_flags(learning_rate: float) -> None:
-  """Declares what every program that trains takes."""
+  """Declares the flags of programs that train."""
   program.group("Training")
   flags.DEFINE_float(
     "learning_rate",
@@ -170,12 +170,12 @@ def define_training_flags(learning_rate: float) -> None:
 def claim_output_dir(
   settings: flag_values.Settings, config, strategy
 ) -> Iterator[None]:
-  """Makes the output folder; while the body runs, no other run trains in it.
+  """Makes the output folder and keeps other runs out while the body runs.
 
   Enter it before anything is written to the folder.
 
   Raises:
-    ValueError: the folder belongs to a model of another config, or cannot be
+    ValueError: the folder's model has another config, or the folder cannot be
       written.
     OSError: another process is training in it.
   """
@@ -188,7 +188,7 @@ def claim_output_dir(
   try:
     if not files.is_remote(folder):
       os.makedirs(folder, exist_ok=True)
-      # Without a name, so that nothing can be left behind.
+      # Without a name, so that nothing is left behind.
       tempfile.TemporaryFile(dir=folder).close()
   except OSError as error:
     raise ValueError(
@@ -236,7 +236,7 @@ def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
 
 
 def check_settings(path: str, settings: dict[str, Any]) -> None:
-  """Compares settings with those an earlier run left in a JSON file.
+  """Compares settings with an earlier run's, read from a JSON file.
 
   Raises:
     ValueError: naming what differs.
@@ -258,7 +258,7 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-  """Reads what `write_settings` wrote; nothing if there is no file.
+  """Reads what `write_settings` wrote; {} if there is no file.
 
   Raises:
     ValueError: it is not JSON.
@@ -273,7 +273,7 @@ def _show(value: Any) -> str:
 
 
 def write_settings(path: str, settings: dict[str, Any]) -> None:
-  """Leaves the settings of a run in a JSON file."""
+  """Writes a run's settings to a JSON file."""
   files.write_json(path, settings)
 
 
@@ -285,8 +285,8 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   """Finds the checkpoint that --init_checkpoint means.
 
   Raises:
-    ValueError: there is none, or it is another library's, of a model that
-      computes something else than --bert_config_file says.
+    ValueError: it does not exist, or another library's settings contradict
+      --bert_config_file.
   """
   import modeling
   from weights import checkpoints
@@ -295,7 +295,7 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   reader = checkpoints.open_reader(prefix)
   theirs = reader.config if reader else None
   if theirs:
-    # What no shape of a variable shows.
+    # The shapes do not show these.
     ours = modeling.BertConfig.from_json_file(settings.bert_config_file)
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
     for name in sorted(names):
@@ -313,8 +313,8 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
 def load_weights(settings: flag_values.Settings, variables) -> int:
   """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
-  What only a head has may be missing from --init_checkpoint, and what only
-  another head has is passed over; both are printed.
+  --init_checkpoint may lack the variables of this head, and those of another
+  head are ignored; both are printed.
 
   Args:
     settings: of the program.
@@ -355,10 +355,10 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
 
 @contextlib.contextmanager
 def private_folder(folder: str, strategy) -> Iterator[str]:
-  """Gives a local folder that no other worker writes to.
+  """Yields a local folder that no other worker writes to.
 
-  It is the output folder, unless that is remote or another worker's: every
-  worker makes feature files for itself, at the same time, and waits for none.
+  It is the output folder unless that is remote or another worker's: workers
+  make their own feature files at the same time, without waiting.
   """
   if strategy.extended.should_checkpoint and not files.is_remote(folder):
     yield folder
@@ -382,7 +382,7 @@ def write_eval_results(
   """Prints scores and writes them to a file, sorted by name."""
   import numpy as np
 
-  # float32, whose digits the original printed.
+  # The original printed float32 digits.
   scores = {name: np.float32(value) for name, value in results.items()}
   lines = [
     f"{name} = {value!s}"

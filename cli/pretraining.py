@@ -1,6 +1,6 @@
-"""Flags, checks and the summary of the programs that make pre-training records.
+"""Flags, checks and summary of the programs that make pre-training records.
 
-`create_pretraining_data.py` works on one machine, its twin on Apache Beam.
+`create_pretraining_data.py` uses one machine, the other one Apache Beam.
 """
 
 import os
@@ -63,7 +63,7 @@ def define_flags() -> None:
 
 
 def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
-  """Returns what of a program's settings shapes the records.
+  """Returns the settings that determine the records.
 
   Raises:
     ValueError: no records can be made with them.
@@ -75,10 +75,10 @@ def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
 def find_files(
   settings: flag_values.Settings,
 ) -> tuple[list[str], list[str]]:
-  """Returns the input files, of which there are some, and the output files.
+  """Returns the input files, at least one, and the output files.
 
   Raises:
-    ValueError: an output is an input, too, or named twice.
+    ValueError: an output is also an input, or named twice.
   """
   inputs = files.expand_patterns(settings.input_file, "input_file")
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
@@ -105,7 +105,7 @@ def read_vocabulary(
 
 
 def warn_of_few_predictions(settings: flag_values.Settings) -> None:
-  """Warns if records have no room for what --masked_lm_prob asks for."""
+  """Warns if records cannot hold all masks of --masked_lm_prob."""
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
     _warn(
@@ -118,12 +118,12 @@ def warn_of_few_predictions(settings: flag_values.Settings) -> None:
 def print_summary(
   total: pretraining_data.Statistics, records: int, repeated: float
 ) -> None:
-  """Sums up what the records were made of.
+  """Prints what the records were made from.
 
   Args:
     total: counts of all blocks.
-    records: how many there are.
-    repeated: part of the lines that equal an earlier one.
+    records: their number.
+    repeated: the share of lines that equal an earlier one.
   """
   print(
     f"{total.documents:,} documents, {total.sentences:,} sentences"

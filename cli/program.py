@@ -29,22 +29,22 @@ from data import progress
 
 FLAGS = flags.FLAGS
 
-# Hides TensorFlow's own log, if set before it is imported: what is an error to
-# the user reaches Python as an exception.
+# Hides TensorFlow's own log if set before the import. Errors that matter to
+# users reach Python as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
 _REQUIRED = "Required"
-# The groups of --help: their titles, and the flags that came before each.
+# The groups of --help: their titles, and the flags declared before each.
 _groups: list[tuple[str, set[str]]] = []
-# Flags that are required unless another one is given: that one by their names.
+# Flags that are required unless another is given: name -> the other flag.
 _alternatives: dict[str, str] = {}
 
 
 def group(title: str) -> None:
-  """Begins a group of --help: the flags that are declared from here on.
+  """Begins a group of --help; flags declared afterwards belong to it.
 
-  Groups of one title are joined. Required flags have a group of their own.
+  Groups with the same title are joined. Required flags have their own group.
   """
   _groups.append((title, set(FLAGS)))
 
@@ -57,7 +57,7 @@ def require_unless(other: str, *names: str) -> None:
 def start(define_flags: Callable[[], None]) -> None:
   """Parses the command line, answers --help, then imports TensorFlow.
 
-  A flag that is misspelt, missing or wrong ends the program before the import.
+  A misspelt, missing or wrong flag ends the program before the import.
   """
   _parse_flags(define_flags)
   import_tensorflow()
@@ -70,15 +70,15 @@ def run_program(
 ) -> None:
   """Calls `main` and exits with its status.
 
-  What the user can mend (a ValueError, an OSError, a missing optional package)
-  ends in one line on standard error and exit status 1; anything else is our own
-  fault and keeps its traceback.
+  Errors the user can fix (a ValueError, an OSError, a missing optional package)
+  print one line on standard error and exit with status 1; others are bugs and
+  keep their traceback.
 
   Args:
     main: the program; returns None or its exit status.
     define_flags: declares the program's flags with absl; not needed after
       `start`.
-    takes_others: `main` takes a list of the arguments that are not our flags.
+    takes_others: `main` takes a list of the arguments that are not flags.
   """
   others = _parse_flags(define_flags, takes_others) if define_flags else []
 
@@ -99,10 +99,10 @@ def run_program(
 
 
 def import_tensorflow() -> None:
-  """Imports TensorFlow without the lines that its libraries log meanwhile.
+  """Imports TensorFlow and hides the lines that its libraries log meanwhile.
 
-  They tell of a CPU without CUDA and the like, and no setting hides them. If
-  the import fails, they are shown; TF_CPP_MIN_LOG_LEVEL=0 shows them always.
+  They report a missing CUDA and the like, and no setting hides them. They are
+  shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows them.
   """
   if os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1"):
     import tensorflow  # noqa: F401
@@ -136,19 +136,19 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
   if not _HELP.isdisjoint(arguments):
     print(describe_flags(names))
     sys.exit(0)
-  FLAGS.set_gnu_getopt(takes_others)  # Ours may stand behind others.
+  FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
   fault = ""
   try:
     _, *others = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
   except flags.UnrecognizedFlagError as error:
-    # Of ours, and not of absl's.
+    # Our flags, not absl's.
     closest = difflib.get_close_matches(error.flagname, names, 1)
     hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
     sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
   except flags.Error as error:
     fault = str(error)
-  # Of unparsed flags, a value was wrong.
+  # Flags stay unparsed if one is wrong.
   missing = _describe_missing(names) if FLAGS.is_parsed() else ""
   if missing or fault:
     sys.exit(_fail(f"{missing or fault}; see --help"))
@@ -158,7 +158,7 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
 
 
 def _check_floats() -> None:
-  """Refuses nan and inf, which pass every bound of a flag."""
+  """Refuses nan and inf, which pass every flag's bounds."""
   for name in FLAGS:
     value = FLAGS[name].value
     if isinstance(value, float) and not math.isfinite(value):
@@ -222,7 +222,7 @@ def _describe_flag(flag: flags.Flag) -> str:
   if values:
     line += f"  ({', '.join(values)})"
     line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
-  # Without what absl adds: the values before it, how to repeat it behind it.
+  # Drops what absl adds: the values before, how to repeat it after.
   text = flag.help.removeprefix(f"<{'|'.join(values or [])}>: ")
   text = text.partition(";\n    repeat")[0]
   if flag.name in _alternatives:
@@ -246,7 +246,7 @@ def _fail(message: str, status: int = 1) -> int:
 
 
 def _describe_failure(error: Exception) -> str | None:
-  """Describes failures that are not bugs: lost workers, too little memory."""
+  """Describes failures that are not bugs: lost workers, lack of memory."""
   if _is_of_lost_worker(error):
     return (
       "another worker of TF_CONFIG has ended or cannot be reached: start all "

@@ -1,4 +1,4 @@
-"""What a fine-tuning run says at its end: score, files, the next command."""
+"""What a fine-tuning run prints at its end: score, files, next command."""
 
 import contextlib
 import datetime
@@ -13,12 +13,12 @@ from data import files
 from training import model_selection
 from weights import checkpoints
 
-# Beginnings of the names of files that only programs read.
+# Prefixes of the names of files that only programs read.
 _INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
 
 
 class File(NamedTuple):
-  """A file as it is now; a new one in its place has another time."""
+  """The state of a file; a file that replaces it has another time."""
 
   time: int  # In nanoseconds, of the last change.
   size: int  # In bytes.
@@ -47,7 +47,7 @@ def _list_files(folder) -> dict[str, File]:
 
 
 def print_summary(folder: str, start: Start, score: str) -> None:
-  """Prints what a run took, reached and wrote, and the next command.
+  """Prints a run's time, score and files, and the next command.
 
   Args:
     folder: of the run.

@@ -1,4 +1,4 @@
-"""What the programs that apply a trained model to text have in common."""
+"""What the programs that apply a trained model to text share."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
   """Makes the distribution strategy of the flags; call it before any tensor.
 
   Raises:
-    ValueError: it is one of several hosts, or there is no TPU, or none that can
-      open --init_checkpoint.
+    ValueError: it is one of several hosts, the TPU is missing or it cannot open
+      --init_checkpoint.
   """
   if settings.distribution == "multi_worker":
     raise ValueError(
@@ -59,8 +59,8 @@ def load_weights(
   Args:
     settings: of the program.
     variables: of the model, by name.
-    optional: tells the names that the model or the checkpoint may lack.
-    head: how the names of a head begin that the checkpoint must have, if any.
+    optional: tells if model or checkpoint may lack a name.
+    head: the name prefix of a head that the checkpoint must have, if any.
     head_name: what users call it.
 
   Raises:
@@ -92,14 +92,14 @@ def batching(settings: flag_values.Settings) -> text_inputs.Batching:
 
 
 class Lines:
-  """The lines of --input_file, and how far they have been worked through.
+  """The lines of --input_file, and how many have been processed.
 
   Args:
     settings: of the program.
-    texts: the lines, if they are not those of --input_file.
+    texts: the lines; by default those of --input_file.
 
   Attributes:
-    count: of the lines read so far.
+    count: lines read so far.
 
   Raises:
     ValueError: there is no such file, or both are given.
@@ -117,7 +117,7 @@ class Lines:
         f"--text and --input_file={self._input_file} are both given: give one"
       )
     self.count = self._bytes = 0
-    # How much text there is shows at its end only if it is compressed, say.
+    # The total is unknown until the end if the file is compressed, say.
     known = all(map(os.path.isfile, self._paths)) and not any(
       path.endswith((".gz", ".xz")) for path in self._paths
     )
@@ -142,7 +142,7 @@ class Lines:
         self._bytes += len(text.encode()) + 1
 
   def is_typed(self) -> bool:
-    """Tells whether somebody types them and waits for answers."""
+    """Tells whether a user types them and waits for answers."""
     return self._paths == [files.STANDARD_INPUT] and sys.stdin.isatty()
 
   def check_not_empty(self) -> None:
@@ -153,7 +153,7 @@ class Lines:
   def report(self) -> None:
     """Prints how much is done and how long the rest takes, every few seconds.
 
-    Call it when what was read has been worked through.
+    Call it when the lines read so far have been processed.
     """
     if self._progress.is_due():
       eta = f"  ETA {self._progress.eta(self._bytes)}" if self._total else ""

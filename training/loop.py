@@ -1,15 +1,15 @@
 """The training loop of every program: any strategy, exact resume, prediction.
 
-The step itself is `_make_train_steps`. What a program brings is a model, an
+The step itself is `_make_train_steps`. A program provides a model, an
 optimizer, its input and a loss function
 
   loss_fn(model, features, seed) -> {name: (sum, weight)}
 
-which returns sums over the rows it is given, never means. Only this loop
-divides, by the weight of the whole batch: over all replicas and all accumulated
-micro-batches. One device with 32 rows, two with 16 and four accumulated
-micro-batches of 8 therefore make the same update. Entries named `..._loss` are
-added up and minimised; the others are only reported.
+which returns sums over its rows, never means. Only this loop divides, by the
+weight of the whole batch: over all replicas and all accumulated micro-batches.
+One device with 32 rows, two with 16 and four accumulated micro-batches of 8
+therefore make the same update. The sum of the entries named `..._loss` is
+minimised; the others are only reported.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ LossFn = Callable[
   dict[str, tuple[tf.Tensor, tf.Tensor]],
 ]
 
-# What TensorFlow raises in a worker when another one has ended.
+# TensorFlow raises these in a worker when another one has ended.
 LOST_WORKER_ERRORS = (
   tf.errors.UnavailableError,
   tf.errors.AbortedError,
@@ -53,20 +53,20 @@ LOST_WORKER_ERRORS = (
 
 
 class TrainingInput(NamedTuple):
-  """What a model is trained on."""
+  """The data to train a model on."""
 
-  # Takes a number of rows to skip; yields (row id, serialized row) for ever, in
-  # an order that does not depend on the skip.
+  # Takes the number of rows to skip; yields (row id, serialized row) endlessly,
+  # in an order that does not depend on it.
   rows: Callable[[int], tf.data.Dataset]
   parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
-  describe_row: Callable[[Any], str]  # A row id, of numpy scalars, in words.
+  describe_row: Callable[[Any], str]  # Names a row id of numpy scalars.
   find_fault: Callable[[], str | None]  # Explains a failure to read.
-  identity: str = ""  # The same for the same data, to compare workers by.
+  identity: str = ""  # Equal for equal data; compared between workers.
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
-  """How long to train, on how much at a time, and when to save."""
+  """How long to train, with which batch size, and when to save."""
 
   output_dir: str
   num_train_steps: int
@@ -80,8 +80,8 @@ class TrainingPlan:
   recompute: bool = (
     False  # The layers of model.bert; see training/recomputation.py.
   )
-  max_seq_length: int = 0  # To estimate memory of model.bert; 0: do not.
-  phase: phases.Phase | None = None  # Of a pre-training with several.
+  max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
+  phase: phases.Phase | None = None  # Of a run with several phases.
 
   def next_stop(self, step: int) -> int:
     """Returns the first step after `step` at which to save or evaluate."""
@@ -90,11 +90,11 @@ class TrainingPlan:
     return min([self.num_train_steps, *multiples])
 
   def is_due(self, step: int, period: int) -> bool:
-    """Tells whether what happens every `period` steps, and last, is due.
+    """Tells whether something done every `period` steps, and last, is due.
 
     It is not if the last step is less than a tenth of a period away, or is the
-    next one while the period is of several: an epoch may end one step earlier
-    than training, whose number of steps is rounded once.
+    next step of a longer period: an epoch may end one step before training, due
+    to rounding.
     """
     left = self.num_train_steps - step
     if not left:
@@ -103,7 +103,7 @@ class TrainingPlan:
     return period > 0 and step % period == 0 and not is_close
 
   def row_at(self, step: int) -> int:
-    """Returns how many rows to skip to go on at a step."""
+    """Returns how many rows to skip to resume at a step."""
     if self.phase:
       return self.phase.record_at(step)
     return step * self.train_batch_size
@@ -136,19 +136,19 @@ def train(
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
   command then resumes, and ends with the same bits as an uninterrupted run.
 
-  The caller sees to it that no other process trains in the folder.
+  The caller ensures that no other process trains in the folder.
 
   Args:
     strategy: in whose scope model and optimizer were made.
     model, optimizer, loss_fn, source, plan: see their types.
-    evaluate: called with the step every `plan.eval_every_steps`, and last; what
-      it returns is reported by name.
-    history: keeps what `evaluate` returns and the best weights, and may end
+    evaluate: called with the step every `plan.eval_every_steps`, and last; its
+      results are reported by name.
+    history: keeps the results of `evaluate` and the best weights, and may end
       training early. Steps are then saved before they are evaluated.
 
   Raises:
-    ValueError: the batch cannot be split, the folder is of another model, a
-      loss is not finite, the input is damaged, a checkpoint cannot be written.
+    ValueError: the batch cannot be split, the folder has another model, a loss
+      is not finite, the input is damaged, a checkpoint cannot be written.
   """
   _check_split(plan, strategy)
   saved = {**model_variables(model), **optimizer.slots}
@@ -166,7 +166,7 @@ def train(
 def _run_steps(strategy, plan, saved, step, run_steps, evaluation):
   """Makes all updates after a step, reports them, evaluates and saves."""
   reporter = reporting.Reporter(plan, step, strategy)
-  saved_step = step or None  # A later one in the folder is damaged.
+  saved_step = step or None  # Later ones in the folder are damaged.
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
       wanted = reporter.choose_count(plan.next_stop(step) - step)
@@ -186,7 +186,7 @@ def _run_steps(strategy, plan, saved, step, run_steps, evaluation):
   is_early = evaluation.says_stop and not caught
   is_finished = is_early or step == plan.num_train_steps
   reporter.close(step, is_finished)
-  caught = caught or [signal.SIGTERM]  # Another worker's, if none here.
+  caught = caught or [signal.SIGTERM]  # Or another worker's signal.
   return TrainingResult(step, None if is_finished else caught[0])
 
 
@@ -281,15 +281,15 @@ def _make_replica_step(
 
   Args:
     strategy, model, optimizer, loss_fn, plan, global_step: as for `train`.
-    signature: the type of the features that one replica gets.
+    signature: the type of the features of one replica.
 
   Returns:
     The names of the losses, and the function; its sums are float32 [names, 2]:
-    the sum and the weight of each.
+    each loss's sum and weight.
   """
   weights_of = _make_weights_of(model, loss_fn, signature)
   names = sorted(weights_of.structured_outputs)
-  # A TPU of the original multiplies by one-hot rows: all gradients are dense.
+  # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
   counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
   gradients_of = _make_gradients_of(
     model, optimizer, loss_fn, plan, counts_rows
@@ -331,9 +331,9 @@ def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
   """Builds (features, seed, weights) -> (sums, gradients, row norms).
 
   All three are sums over examples: those of replicas and micro-batches add up
-  to those of the whole batch. `counts_rows` tells whether the row norms are
-  those of `optimization.row_norms`; else all are 0, and gradients are clipped
-  by the norm of dense ones.
+  to those of the whole batch. `counts_rows` tells whether to compute
+  `optimization.row_norms`; else they are 0, and gradients are clipped by the
+  dense norm.
   """
 
   @tf.function(autograph=False)
@@ -356,7 +356,7 @@ def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
     row_norms = optimization.row_norms(gradients)
     if not counts_rows:
       row_norms = tf.zeros_like(row_norms)
-    # Adam squares the sum of a repeated word's rows, so they are added up here.
+    # Adam squares the sum of a repeated word's rows, so they are summed here.
     return sums, [tf.convert_to_tensor(g) for g in gradients], row_norms
 
   parts = plan.gradient_accumulation_steps
@@ -366,7 +366,7 @@ def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
 
 
 def _make_accumulated(forward_backward, parts, optimizer):
-  """Builds the function that adds up what another returns for micro-batches."""
+  """Builds the function that sums another's results over micro-batches."""
 
   def accumulate(features, seed, weights):
     features = {
@@ -396,7 +396,7 @@ def _make_accumulated(forward_backward, parts, optimizer):
 
 
 def _distribute(strategy, source, plan, step):
-  """Returns an iterator over the batches from a step on, and a batch's type."""
+  """Returns an iterator over the batches after a step, and a batch's type."""
   make_batches = functools.partial(
     _replica_batches, source, plan, strategy.num_replicas_in_sync
   )
@@ -408,7 +408,7 @@ def _distribute(strategy, source, plan, step):
 
 
 def _replica_batches(source, plan, replicas, context, step):
-  """Makes the batches of one worker's replicas, each of one replica's rows."""
+  """Makes one worker's batches; each holds the rows of one replica."""
   pipelines = context.num_input_pipelines
   rows = source.rows(plan.row_at(step))
   if pipelines > 1:
@@ -447,7 +447,7 @@ def _make_global_step(strategy):
 
 
 def _resume(strategy, source, plan, saved):
-  """Restores the newest whole checkpoint and says so; returns its step."""
+  """Restores and reports the newest whole checkpoint; returns its step."""
   step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
   _check_workers(strategy, source, plan, saved, step or 0)
   if strategy.extended.should_checkpoint:
@@ -466,7 +466,7 @@ def _resume(strategy, source, plan, saved):
 
 
 def _check_workers(strategy, source, plan, saved, step):
-  """Refuses workers that would train something else than the others."""
+  """Refuses workers that would not train the same as the others."""
   if not workers.are_several(strategy):
     return
   rows = source.rows(plan.row_at(step)).take(plan.train_batch_size)
@@ -489,10 +489,10 @@ def _check_workers(strategy, source, plan, saved, step):
 
 
 def _save(strategy, plan, step, saved):
-  """Saves a step, over a damaged one if there is; one worker of all writes.
+  """Saves a step, replacing a damaged one; only one worker writes.
 
   Raises:
-    ValueError: a weight or a moment is not finite; nothing was written then.
+    ValueError: a weight or a moment is not finite; nothing is written then.
   """
   for name, variable in saved.items():
     if not _is_finite(variable):
@@ -508,8 +508,8 @@ def _save(strategy, plan, step, saved):
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
   """Waits until all workers have called it.
 
-  The files that the chief wrote before are then complete. Programs also end
-  with it: a worker that exits early looks lost to those that still compute.
+  Files that the chief wrote before are then complete. Programs also end with
+  it: a worker that exits early looks lost to those that are still running.
   """
   workers.agree(strategy, 0, False)
 
@@ -524,7 +524,7 @@ def _caught_signals() -> Iterator[list[int]]:
     caught.append(signum)
     _restore_handlers(previous)
     name = signal.Signals(signum).name
-    # Not print: the signal may have come in the middle of one.
+    # Not print: the signal may have interrupted a print.
     os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
 
   for signum in (signal.SIGINT, signal.SIGTERM):
@@ -561,7 +561,7 @@ def explained_errors(source: TrainingInput) -> Iterator[None]:
 def _check_finite(means, step, source, plan):
   if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
     return
-  # The loop stops at the step that fails, so the counter is one past it.
+  # The counter is already one past the step that failed.
   failed = step - 1
   size = plan.train_batch_size
   rows = [
@@ -607,13 +607,13 @@ class _Evaluation:
     return period > 0 and self._plan.is_due(step, period)
 
   def needs_checkpoint(self, step):
-    """Tells whether to save a step, for itself or because it is evaluated."""
+    """Tells whether to save a step, on schedule or because it is evaluated."""
     period = self._plan.save_checkpoints_steps
     is_selected = self._history is not None and self.is_due(step)
     return is_selected or self._plan.is_due(step, period)
 
   def run(self, step):
-    """Evaluates a step whose checkpoint is saved; returns the scores."""
+    """Evaluates a saved step; returns the scores."""
     if not self._history:
       return self._evaluate(step)
     results = model_selection.record_evaluation(
@@ -623,7 +623,7 @@ class _Evaluation:
     return results
 
   def _resume(self, step):
-    """Continues at a saved step, and evaluates it if a kill prevented that."""
+    """Resumes at a saved step; evaluates it if a kill prevented that."""
     self._history.forget_after(step)
     if step and self.is_due(step):
       self.run(step)

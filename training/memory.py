@@ -1,7 +1,7 @@
-"""How much memory an update takes, how much there is, what to do about it.
+"""How much memory an update needs, how much is available, how to need less.
 
-The estimate is a sum of what is there at the moment that takes most, when the
-backward pass begins. With B sequences at a time (a micro-batch of one replica)
+The estimate is the memory in use at its peak, when the backward pass begins.
+With B sequences at a time (a micro-batch of one replica)
 of S tokens, P masked words each, hidden size H, intermediate size I, N heads,
 L layers, V words, and c bytes per number of the compute dtype:
 
@@ -9,17 +9,17 @@ L layers, V words, and c bytes per number of the compute dtype:
   weights     4 bytes a parameter; in bfloat16 6, for those that are cast
   moments     8 bytes a parameter that is trained: Adam's
   gradients   4 bytes a parameter that is trained, 8 if they are accumulated
-  kept        what the backward pass needs of the forward pass,
+  kept        what the forward pass keeps for the backward pass,
                 embeddings  B S H (8 + c + 1)
                 a layer     B S H (6 c + 16 + 2) + B S I 2 c
                             + B N S^2 (5 in float32, 7 in bfloat16)
               of every layer; if they are recomputed, B S H c of every layer
-  working     what comes and goes, the larger of
+  working     temporary values, the larger of
                 the head    12 B P V
                 a layer     16 times the larger of B S I and B N S^2, and, if
-                            layers are recomputed, all that is kept of one
+                            layers are recomputed, all that one layer keeps
 
-In a layer of float32, those are query, key, value, context and the outputs of
+In a float32 layer, these are query, key, value, context and the outputs of
 attention and layer (6 c), what two layer normalisations keep (16), two dropout
 masks (2), the input and the output of the activation (2 c), and of every pair
 of tokens the probability and its dropout mask (5); bfloat16 keeps a probability
@@ -43,13 +43,13 @@ import optimization
 
 GIGABYTE = 2**30
 
-# Measured: a process that trains a model of next to no size, and what every
-# layer adds to its graph.
+# Measured: a process that trains a tiny model, and what each layer adds to its
+# graph.
 _RUNTIME = 780 * 2**20
 _GRAPH_OF_LAYER = 8 * 2**20
 _GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
 
-# What helps a training that needs too much memory.
+# What helps when training needs too much memory.
 TRAINING_CURES = (
   "lower --train_batch_size or --max_seq_length, raise "
   "--gradient_accumulation_steps, or pass --recompute=true or "
@@ -62,18 +62,18 @@ PREDICTION_CURES = (
 
 
 class Load(NamedTuple):
-  """What a replica computes at a time."""
+  """What a replica computes at once."""
 
-  sequences: int  # B: those of an example, times the rows of a micro-batch.
+  sequences: int  # B: sequences per example times rows per micro-batch.
   predictions: int  # P; 0 without a head for masked words.
   length: int  # S
   dtype: str = "float32"  # Or "mixed_bfloat16".
   recompute: bool = False
-  accumulates: bool = False  # Whether a batch is computed in several parts.
+  accumulates: bool = False  # Whether there are several micro-batches.
 
 
 class Parameters(NamedTuple):
-  """How many numbers a model has, and how many of them are trained."""
+  """How many parameters a model has, and how many are trained."""
 
   total: int
   trained: int
@@ -81,7 +81,7 @@ class Parameters(NamedTuple):
 
 
 class Estimate(NamedTuple):
-  """The terms of the peak of an update, in bytes; all but one, by replica."""
+  """The terms of an update's peak, in bytes; all but one per replica."""
 
   runtime: float
   weights: float
@@ -91,7 +91,7 @@ class Estimate(NamedTuple):
   working: float
 
   def total(self, replicas: int = 1) -> float:
-    """Returns the bytes of a process with so many replicas."""
+    """Returns the bytes of a process with its replicas."""
     return self.runtime + replicas * sum(self[1:])
 
 
@@ -128,13 +128,13 @@ def parameters_of(
 def shape_of_batch(
   signature: dict[str, tf.TensorSpec], parts: int
 ) -> tuple[int, int]:
-  """Returns B and P of a batch that is computed in some parts.
+  """Returns B and P of a batch computed in micro-batches.
 
   Args:
     signature: of the features of a replica.
     parts: micro-batches, one after the other.
   """
-  rows, *inputs, _ = signature["input_ids"].shape  # Of choices, several a row.
+  rows, *inputs, _ = signature["input_ids"].shape  # Rows may hold choices.
   predictions = 0
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1]
@@ -149,7 +149,7 @@ def estimate(
   Args:
     config: the architecture.
     parameters: of the model with its head.
-    load: what is computed at a time.
+    load: what is computed at once.
   """
   in_bfloat16 = load.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
@@ -175,7 +175,7 @@ def estimate(
 def report(
   needed: float, found: tuple[float, str] | None, load: Load, replicas: int = 1
 ) -> str:
-  """Puts in a line what an update takes and what there is; warns in another.
+  """Describes the memory needed and available; warns if it is too little.
 
   Args:
     needed: bytes.
@@ -196,7 +196,7 @@ def report(
 
 
 def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
-  """Returns how many replicas share a memory: a GPU has its own."""
+  """Returns how many replicas share memory: a GPU has its own."""
   if strategy.num_replicas_in_sync == 1 or tf.config.list_logical_devices(
     "GPU"
   ):
@@ -205,16 +205,16 @@ def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
 
 
 def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
-  """Returns the bytes that an update can have, and of what.
+  """Returns the bytes available to an update, and of which memory.
 
-  RAM is what is available now and what the process already has, and at most the
-  limit of its control group (of a container). Of several GPUs, the smallest
-  counts. None if there is no way to know.
+  RAM is what is available now plus what the process already has, at most the
+  limit of its control group (container). Of several GPUs, the smallest counts.
+  None if unknown.
   """
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return None
   if tf.config.list_logical_devices("GPU"):
-    # Of TensorFlow's public functions, none tells the size.
+    # No public function of TensorFlow returns the size.
     from tensorflow.python.client import device_lib
 
     devices = device_lib.list_local_devices()
@@ -225,7 +225,7 @@ def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
 
 
 def _available_ram() -> int | None:
-  """Returns the bytes of RAM to have; None where there is no way to know."""
+  """Returns the bytes of available RAM; None if unknown."""
   try:
     text = pathlib.Path("/proc/meminfo").read_text()
     own_pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
@@ -251,7 +251,7 @@ def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
   for path in [*paths, pathlib.Path(root, "memory/memory.limit_in_bytes")]:
     try:
       yield int(path.read_text())
-    except (OSError, ValueError):  # No such group, or "max".
+    except (OSError, ValueError):  # No group, or "max".
       continue
 
 

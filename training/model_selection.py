@@ -1,8 +1,8 @@
 """Which checkpoint is best, and when to stop: scores and weights of a run.
 
 Every evaluation during training is a line of `evaluations.jsonl`; the weights
-that scored best are in `best/`. A kill may leave both behind the newest
-checkpoint; when training resumes, it brings them up to date.
+that scored best are in `best/`. If the process is killed, both may be older
+than the newest checkpoint; resuming updates them.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class History:
   written as NaN.
 
   Args:
-    folder: of the run; what its file holds is read.
+    folder: of the run; an existing file is read.
     metric: the score to select by. Lower is better if its name ends in `loss`
       or `_error`, else higher is.
     patience: stop after this many evaluations in a row without a better score;
@@ -109,10 +109,10 @@ class History:
     self._write()
 
   def forget_after(self, step: int) -> None:
-    """Drops scores and best weights of steps after a step.
+    """Drops the scores and best weights of later steps.
 
-    Call it with the step at which training resumes: the later updates will be
-    made again.
+    Call it with the step at which training resumes: later updates will be made
+    again.
     """
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
@@ -166,12 +166,12 @@ def record_evaluation(
   """Evaluates a step and keeps its scores, and its weights if they are best.
 
   Call it after the training checkpoint of the step is saved. If it is killed
-  and called again at that checkpoint, it does what is missing.
+  and called again at that checkpoint, it does the rest.
 
   Args:
     history: without anything later than the step, see `History.forget_after`.
     step: the number of updates made.
-    evaluate: takes the step, returns scores by name; always the same ones.
+    evaluate: takes the step, returns scores by name; deterministic.
     variables: the model's, without the state of its training, by name.
 
   Returns:
@@ -189,7 +189,7 @@ def record_evaluation(
 def save_best(
   folder: str, step: int, variables: Mapping[str, tf.Variable]
 ) -> None:
-  """Writes `folder/best/model.ckpt-<step>` in place of what is there.
+  """Writes `folder/best/model.ckpt-<step>`, replacing older ones.
 
   Args:
     folder: of the run.
@@ -220,10 +220,10 @@ def restore_best(
   checkpoint of the same step is loaded instead, if it still exists.
 
   Returns:
-    Their step, or None if the run has none; nothing has been changed then.
+    Their step, or None if the run has none; nothing is changed then.
 
   Raises:
-    ValueError: they are of another model.
+    ValueError: they fit another model.
   """
   try:
     return checkpoints.restore(_best_folder(folder), variables)
@@ -258,7 +258,7 @@ def _is_complete(folder, step):
 
 def _delete_best(folder):
   path = _best_folder(folder)
-  # The index first: what is left of an interrupted deletion is no checkpoint.
+  # The index first: an interrupted deletion then leaves no checkpoint.
   names = sorted(tf.io.gfile.listdir(path), key=lambda n: ".index" not in n)
   for name in names:
     if name == "checkpoint" or name.startswith("model.ckpt-"):

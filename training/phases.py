@@ -1,11 +1,11 @@
 """What a pre-training run is: its phases, kept in `output_dir/training.json`.
 
 Most runs have one phase. Devlin et al. (section A.2) have two: 90 % of the
-steps with 128 tokens, the rest with 512. Within a phase nothing may change that
-the updates depend on, so that a resumed run makes those of an uninterrupted
-one. A new phase has to be asked for. It takes over the step, the weights and
-Adam's moments. If the input and the seed are those of the phase before, the
-records continue after the last one taken; otherwise they begin at the first.
+steps with 128 tokens, the rest with 512. Settings that affect the updates must
+not change within a phase, so that a resumed run equals an uninterrupted one. A
+new phase has to be requested. It keeps the step, the weights and Adam's
+moments. If input and seed are those of the phase before, records continue after
+the last one used; otherwise they begin at the first.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from data import files
 
 Settings = Mapping[str, Any]  # By the name of the flag.
 
-# Those that decide which records come, and in which order.
+# These decide which records are read, and in which order.
 _ORDER = ("input_file", "seed")
 
 
@@ -23,11 +23,11 @@ class Phase(NamedTuple):
   """A part of a run with the same settings."""
 
   first_step: int  # Updates made before it.
-  first_record: int  # Of the endless series of records that it takes.
+  first_record: int  # In the endless series of its records.
   settings: Settings
 
   def record_at(self, step: int) -> int:
-    """Returns the number of records to skip to go on at a step."""
+    """Returns the number of records to skip to resume at a step."""
     steps = step - self.first_step
     return self.first_record + steps * self.settings["train_batch_size"]
 
@@ -40,14 +40,14 @@ def enter(
   Args:
     path: of the run's `training.json`, which need not exist.
     step: at which training begins or resumes.
-    settings: of this phase, with train_batch_size; values as JSON has them.
-    is_new_phase: whether other settings than before may begin a new phase.
-    writes: whether to write the file; of several workers, one does.
+    settings: of this phase, with train_batch_size; values are JSON's.
+    is_new_phase: whether changed settings may begin a new phase.
+    writes: whether to write the file; only one worker does.
 
   Raises:
     ValueError: the settings have changed, or the file is damaged.
   """
-  # Phases that begin later are of updates that are about to be made again.
+  # Updates of phases that begin later are about to be made again.
   known = [p for p in _read(path) if p.first_step <= step] if step else []
   last = known[-1] if known else Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)

@@ -1,7 +1,7 @@
 """Applies a model to batches of any length, compiled once.
 
-The function of a batch is traced once. In bfloat16 the weights are cast once,
-for all batches.
+The function is traced once. In bfloat16 the weights are cast once for all
+batches.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from training import memory
 
 Features = dict[str, tf.Tensor]
 
-# What layers multiply by. Embeddings are gathered before they are cast.
+# Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
 
 
@@ -49,7 +49,7 @@ class Predictor:
     self._run = run
 
   def _matrices(self):
-    """Lists the variables that are cast whole at every call of a layer."""
+    """Lists the variables that each call of a layer casts as a whole."""
     if self._model.compute_dtype == self._model.variable_dtype:
       return []
     return [v for v in self._model.variables if v.name in _MATRICES]
@@ -59,7 +59,7 @@ class Predictor:
     return [tf.cast(v.value, dtype) for v in self._matrices()]
 
   def _use_weights(self, weights):
-    """Makes layers find weights that were cast once, for all batches."""
+    """Makes layers use weights that were cast once for all batches."""
     scope = keras.StatelessScope()
     for update in zip(self._matrices(), weights, strict=True):
       scope.add_update(update)
@@ -81,9 +81,9 @@ class Predictor:
     """Yields the results of every batch, [B, ...].
 
     Args:
-      batches: yields features; batches need not be equally long.
-      total: rows to expect, for the progress on the terminal; None if they
-        cannot be counted, 0 to print no progress.
+      batches: yields features; batches may differ in length.
+      total: expected rows, for the progress on the terminal; None if unknown, 0
+        to print no progress.
     """
     reporter, done = progress.Progress(total or 0, unit="rows"), 0
     # All workers do the same; one of them prints.
@@ -114,10 +114,10 @@ class Predictor:
     return np.concatenate([share.numpy() for share in shares])
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
-    """Makes the function of a batch; its weights are those of this moment.
+    """Makes the function of a batch, with the current weights.
 
     Args:
-      spec: of the features, [B, ...]; traced once, for batches of any size.
+      spec: of the features, [B, ...]; traced once for batches of any size.
     """
     weights = self._cast_weights()
     if self._strategy.num_replicas_in_sync > 1:
@@ -127,7 +127,7 @@ class Predictor:
 
 
 def _split(strategy, features, rows):
-  """Gives each replica a share; the last row is repeated to fill it up.
+  """Gives each replica a share; pads by repeating the last row.
 
   Every worker reads whole batches and keeps the shares of its own replicas.
   """

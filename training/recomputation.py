@@ -1,8 +1,8 @@
-"""Trains the layers of BERT in less memory, by computing them twice.
+"""Gradient checkpointing: trains BERT's layers in less memory.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost",
-https://arxiv.org/abs/1604.06174, section 4.1: of every encoder layer only the
-input is kept for the backward pass, which computes the rest of it again.
+https://arxiv.org/abs/1604.06174, section 4.1: only the input of each encoder
+layer is kept for the backward pass, which recomputes the rest.
 """
 
 import keras
@@ -12,11 +12,11 @@ import modeling
 
 
 def recompute_layers(bert: modeling.BertModel) -> None:
-  """Makes a BERT compute its encoder layers again in the backward pass.
+  """Makes a BERT recompute its encoder layers in the backward pass.
 
-  Outputs and gradients stay what they are: dropout is a function of its seed.
-  Calls without a seed, which train nothing, stay as they are altogether; calls
-  with one no longer return the attention, which is None.
+  Outputs and gradients do not change: dropout is a function of its seed. Calls
+  without a seed, which do not train, do not change at all; calls with a seed
+  return None instead of the attention.
   """
   bert.encoder.call_block = _call_block
 
@@ -27,21 +27,21 @@ def _call_block(
   input_mask: tf.Tensor,
   seed: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-  """Calls an encoder layer; arguments and results are those of the layer."""
+  """Calls an encoder layer; takes and returns what the layer does."""
   if seed is None:
     return block(hidden, input_mask)
 
   def run(inputs, input_mask, seed):
     hidden, *weights = inputs
-    # As tensors: a custom gradient cannot have variables of a strategy.
+    # As tensors: a custom gradient cannot use variables of a strategy.
     with keras.StatelessScope(zip(block.variables, weights, strict=True)):
       return block(hidden, input_mask, seed)[0]
 
   @tf.custom_gradient
   def call(*inputs):
     def gradient(upstream):
-      # The dependency keeps TensorFlow from merging the two passes again. It
-      # is the seed's, too: the masks would be kept.
+      # The dependency keeps TensorFlow from merging the two passes again. The
+      # seed needs it too: else masks are kept.
       with tf.control_dependencies([upstream]):
         again, others = tf.nest.map_structure(
           tf.identity, [list(inputs), [input_mask, seed]]

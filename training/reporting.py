@@ -1,4 +1,4 @@
-"""How training goes: lines on the terminal and curves for TensorBoard."""
+"""Progress of training: lines on the terminal, curves in TensorBoard."""
 
 from collections.abc import Mapping
 import time
@@ -9,13 +9,13 @@ import tensorflow as tf
 from data import progress
 from weights import checkpoints
 
-# A call of the compiled loop aims at this many seconds: often enough to print
-# and to notice a signal, seldom enough to cost nothing.
+# A call of the compiled loop aims at this many seconds: short enough to print
+# and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 
 
 class Reporter:
-  """Prints and records the means that the loop returns; paces its calls.
+  """Prints and records the loop's means; sets the length of its calls.
 
   Args:
     plan: the `loop.TrainingPlan`.
@@ -32,7 +32,7 @@ class Reporter:
       if self._is_chief
       else tf.summary.create_noop_writer()
     )
-    self._called = None  # When the call that runs now began.
+    self._called = None  # When the current call began.
     self._seconds_per_step = None
     self._pending: list[tuple[int, dict[str, float]]] = []
 
@@ -49,7 +49,7 @@ class Reporter:
     seconds = (time.monotonic() - self._called) / count
     first_call = self._seconds_per_step is None
     self._pending.append((count, means))
-    if first_call:  # It compiled the loop: no measure of speed.
+    if first_call:  # It compiled the loop: do not time it.
       self._seconds_per_step = seconds
       self._progress.restart(step)
     else:
@@ -67,7 +67,7 @@ class Reporter:
       name: np.average([m[name] for m in means], weights=counts)
       for name in means[0]
     }
-    # A rate and a norm belong to a step; the last one's are shown.
+    # Rate and norm belong to a step; the last step's are shown.
     for name in ("learning_rate", "gradient_norm"):
       values[name] = means[-1][name]
     speed = self._progress.units_per_second(step) * self._plan.train_batch_size
@@ -75,7 +75,7 @@ class Reporter:
       values["examples_per_second"] = speed
     self._write(step, values)
     last = self._plan.num_train_steps
-    # On a terminal only the beginning is shown, and the last line stays.
+    # A terminal shows only the beginning, and keeps the last line.
     self._print(
       f"step {step}/{last}  ETA {self._progress.eta(step)}  {_format(values)}",
       step if step < last else None,
@@ -89,7 +89,7 @@ class Reporter:
     self._print(f"evaluation at step {step}:  {_format(results)}")
 
   def close(self, step: int, is_finished: bool) -> None:
-    """Prints what is pending and what was written where."""
+    """Prints what is pending and where results are."""
     self._flush(step)
     self._writer.close()
     if self._is_chief:

@@ -1,4 +1,4 @@
-"""What the workers of TF_CONFIG tell each other besides gradients."""
+"""What the workers of TF_CONFIG exchange besides gradients."""
 
 from collections.abc import Mapping
 import hashlib
@@ -16,7 +16,7 @@ def are_several(strategy: tf.distribute.Strategy) -> bool:
 def agree(
   strategy: tf.distribute.Strategy, count: int, is_stopping: bool
 ) -> tuple[int, bool]:
-  """Makes all workers run as many steps per call, and stop together.
+  """Makes workers run equal steps per call, and stop together.
 
   Args:
     strategy: with one worker, nothing is changed.
@@ -40,7 +40,7 @@ def check_same(
 
   Args:
     strategy: with one worker, nothing is compared.
-    facts: by the name that a user knows; every worker has the same names.
+    facts: by the name shown to users; every worker has the same names.
 
   Raises:
     ValueError: on every worker, naming what differs, and its own value.
@@ -69,7 +69,7 @@ def _digest(text: str) -> int:
 
 
 def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
-  """Returns a checksum of the values of variables, to be compared."""
+  """Returns a checksum of the values of variables, for comparison."""
   checksum = 0
   for name in sorted(variables):
     value = np.ascontiguousarray(variables[name].read_value())
