@@ -14,7 +14,7 @@ from absl import flags
 
 from cli import program
 
-# Those of `huggingface.HEADS`, whose import takes seconds.
+# Keys of `huggingface.HEADS`; its import is slow.
 _HEADS = (
   "encoder",
   "pretraining",

@@ -25,8 +25,8 @@ _SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Part of the text that the characters of the vocabulary cover. The rarest are
 # many in a Chinese text, and their words become [UNK].
 _CHARACTER_COVERAGE = 0.9999
-# The table of words is cut back to the most frequent so many when it has twice
-# as many, about 200 MB. No vocabulary depends on a text's rarest words.
+# The table is cut back to this many of the most frequent words at twice
+# as many, about 200 MB. No vocabulary depends on the rarest words.
 _MAX_WORDS = 500_000
 # Words of more letters teach nothing, and pieces are refined so many times:
 # the defaults of tensorflow_text's learner.
@@ -183,7 +183,7 @@ def learn_pieces(
       low, enough = frequency + 1, found
     else:
       high = frequency - 1
-  # When a small text is at its end with its words, parts of them fill up.
+  # When a small text runs out of words, parts of words fill up.
   found, frequency = enough or found, 2
   while len(found) < room and frequency <= words[0][1]:
     found |= learn(frequency)

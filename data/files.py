@@ -40,7 +40,7 @@ def is_remote(path: str) -> bool:
 
 
 def use_file_system(file_system: Any) -> None:
-  """Opens remote paths otherwise than by TensorFlow from now on.
+  """Replaces TensorFlow as the opener of remote paths.
 
   Args:
     file_system: has the functions of `tf.io.gfile` that are used here, which
@@ -66,7 +66,7 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
     flag: the flag that holds them, for the error message.
 
   Returns:
-    The patterns' files in the order of the patterns; sorted by name within one.
+    The files in the order of the patterns; sorted by name within one.
 
   Raises:
     ValueError: a pattern matches no file.
@@ -192,7 +192,7 @@ class Text:
   """The lines of several files, counted as they pass.
 
   The number of different lines is estimated in a few megabytes, however many
-  there are: each line sets the bit of its hash, and the bits still unset tell
+  there are: each line sets the bit of its hash; the unset bits are counted
   (linear counting: Whang et al., 1990). The error is below 0.1 % up to a
   hundred million different lines.
   """
@@ -565,7 +565,7 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
   """Gives a function that writes lines of UTF-8, whole or not at all.
 
   Args:
-    path: of the file; none for the standard output, line by line.
+    path: of the file; None for the standard output, line by line.
 
   Raises:
     OSError: it cannot be written.

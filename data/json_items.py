@@ -17,7 +17,7 @@ from typing import Any
 from data import files
 
 _WHITESPACE = re.compile(r"[ \t\r\n]*")
-# Behind a number it may be the beginning of more of it: of 1.5, of 1e-5.
+# These characters may continue a number: 1.5, 1e-5.
 _NUMBER_GOES_ON = re.compile(r"[.eE+-]*")
 
 
@@ -98,7 +98,7 @@ class _Scanner:
     )
 
   def peek(self) -> str:
-    """Returns the next character that is no whitespace, "" at the end."""
+    """Returns the next character except whitespace, "" at the end."""
     while True:
       self._position = _WHITESPACE.match(self._text, self._position).end()
       if self._position < len(self._text):

@@ -30,7 +30,7 @@ def read(path: str) -> list[str]:
   """Reads labels, one a line, in the order of their numbers.
 
   Raises:
-    ValueError: a line is blank or there twice, or the file is empty.
+    ValueError: a line is blank or repeated, or the file is empty.
     OSError: the file cannot be read.
   """
   lines = {}
@@ -60,7 +60,7 @@ def in_order_of_head(
     is_ordered: whether the user gave the order, so that no other will do.
 
   Raises:
-    ValueError: the labels of the head are others.
+    ValueError: the head has different labels.
   """
   if not head or tuple(labels) == tuple(head):
     return tuple(labels)

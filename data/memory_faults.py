@@ -1,4 +1,4 @@
-"""Says what a lack of memory was, Python's or TensorFlow's, without either."""
+"""Describes out-of-memory errors without importing TensorFlow."""
 
 import re
 

@@ -46,7 +46,7 @@ class Settings:
   random_seed: int = 12345
 
   def __post_init__(self):
-    """Raises a ValueError that names the setting no records can come of."""
+    """Raises a ValueError that names the invalid setting."""
     if self.max_seq_length < _MIN_SEQ_LENGTH:
       self._refuse("max_seq_length", f"at least {_MIN_SEQ_LENGTH} tokens")
     if self.max_predictions_per_seq < 1:
@@ -374,7 +374,7 @@ def make_pairs(
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong
   together. Part of the documents get a shorter target, so that fine-tuning on
-  short texts finds no stranger.
+  short texts is not new to it.
 
   Args:
     documents: where random second spans come from.
@@ -437,7 +437,7 @@ def truncate_pair(
   """Removes tokens from the longer span, at its front or back at random.
 
   Returns:
-    The spans, themselves if they fit.
+    The spans, unchanged if they fit.
   """
   excess = len(tokens_a) + len(tokens_b) - max_tokens
   if excess <= 0:

@@ -61,7 +61,7 @@ _SERVE = (
   f"import sys; sys.path[0] = {_ROOT!r}; "
   "from data import pretraining_pipeline; pretraining_pipeline.serve()"
 )
-# What workers on other machines need of ours.
+# Our modules that remote workers need.
 _MODULES = (
   "data/__init__",
   "data/files",
@@ -129,7 +129,7 @@ def make_records(work: Work, arguments: list[str]) -> Outcome:
     arguments: Beam's flags, `--runner` for one.
 
   Raises:
-    ValueError: Beam does not know a flag, or no records can come of the text.
+    ValueError: Beam does not know a flag, or the text yields no records.
     OSError: a file cannot be read or written, or the pipeline failed.
   """
   options = _parse(arguments)
@@ -200,7 +200,7 @@ class _CutText(_Step):
         _write_documents(path, block)
         blocks.append(_TextBlock(len(blocks), path))
     except (ValueError, OSError) as error:
-      return [_fail(len(blocks), error)]  # No work for a lost cause.
+      return [_fail(len(blocks), error)]  # Skip the remaining work.
     last = blocks[-1]._replace(part_repeated=text.part_repeated())
     return [*blocks[:-1], last]
 
@@ -444,7 +444,7 @@ def _prepare_runner(
       pack_modules(folder),
     ]
     return None
-  logger.setLevel(logging.CRITICAL)  # It logs what it raises.
+  logger.setLevel(logging.CRITICAL)  # It logs its own errors.
   return _local_runner(options)
 
 
@@ -478,7 +478,7 @@ def _local_runner(
 
 
 def pack_modules(folder: str) -> str:
-  """Packs what workers need of ours into a wheel, which they install.
+  """Packs our modules into a wheel, which workers install.
 
   Args:
     folder: a local one to write it to.

@@ -139,7 +139,7 @@ class ShardedWriter:
     self._stack = contextlib.ExitStack()
     with self._stack:
       self._files = [self._open(path, compress) for path in paths]
-      self._stack = self._stack.pop_all()  # Opened all: keep them open.
+      self._stack = self._stack.pop_all()  # All opened: keep them open.
 
   def write(self, record: bytes) -> None:
     """Appends a record to the file whose turn it is."""

@@ -58,7 +58,7 @@ def find_format(path: str) -> str:
   ('csv', 'tsv')
 
   Raises:
-    ValueError: the name ends in none that is known.
+    ValueError: the name has an unknown ending.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   for ending, format in _FORMATS.items():
@@ -133,7 +133,7 @@ def _split_rows(
 def _quoted_rows(
   path: str, lines: Iterable[tuple[int, str]], delimiter: str
 ) -> Iterator[tuple[int, list[str]]]:
-  csv.field_size_limit(_LONGEST_CELL)  # Of the process: nobody needs less.
+  csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
   texts = (f"{line}\n" for _, line in lines)
   reader = csv.reader(texts, delimiter=delimiter, strict=True)
   while True:
@@ -182,7 +182,7 @@ def _decode_object(line: str) -> dict[str, Any]:
   try:
     value = _DECODER.decode(line.strip())
     if _ESCAPED_SURROGATE.search(line):
-      # Half of a pair is no character and could not be written anywhere.
+      # Half of a surrogate pair cannot be encoded.
       json.dumps(value, ensure_ascii=False).encode("utf-8")
   except json.JSONDecodeError as error:
     raise ValueError(

@@ -43,7 +43,7 @@ class Writer(Protocol):
   """Writes lines to a file."""
 
   def write(self, line: Line) -> None:
-    """Appends a line; all are pooled, or none."""
+    """Appends a line; all or none are pooled."""
 
 
 @contextlib.contextmanager

@@ -149,7 +149,7 @@ def write(
     gate: what a quantized export has to pass.
 
   Returns:
-    How near what was loaded is to the model, in words.
+    How close the export is to the model, in words.
 
   Raises:
     ValueError: it is not near enough, or the format cannot be written.
@@ -217,10 +217,10 @@ def _compare(graph, run, config) -> float:
   worst = 0.0
   for name, values in expected.items():
     wanted, given = values.numpy(), np.asarray(found[name], float)
-    if wanted.shape[1:2] == (length,):  # What is at padding is for nobody.
+    if wanted.shape[1:2] == (length,):  # Ignore outputs at padding.
       wanted, given = wanted[inputs[1] > 0], given[inputs[1] > 0]
     difference = np.abs(given - wanted).max()
-    # Not the other way round: NaN is no agreement.
+    # `not <=`, so that NaN fails.
     if not difference <= _TOLERANCE * max(1.0, np.abs(wanted).max()):
       raise ValueError(
         f"what was written, loaded again, gives other {name}: they differ by "
@@ -345,7 +345,7 @@ def _write_card(facts: Mapping[str, Any]) -> str:
 
 
 def _describe_quantization(found):
-  """Returns what of a model is quantized, and what that costs, if any is."""
+  """Describes what is quantized and the cost, if any."""
   if "before" not in found:
     return []
   from export import onnx_graph

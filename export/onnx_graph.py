@@ -34,7 +34,7 @@ _LARGEST_INT8 = 127
 # Of constants that stand in the graph; and where others begin: at a page.
 _INLINE_BYTES = 1024
 _ALIGNMENT = 4096
-# What of a model is not computed with int8, and why. Printed and in the card.
+# Parts not computed with int8, and why. Printed and in the card.
 KEPT_IN_FLOAT32 = (
   "embeddings (a lookup takes no time, and its error would pass through all "
   "layers), the products of attention, softmax, LayerNorm, gelu, the pooler "

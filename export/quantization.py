@@ -1,4 +1,4 @@
-"""Compares a quantized export with its model: what the user loses by it.
+"""Compares the scores of a quantized export with its model's.
 
 Both answer the examples of a labelled file. Scores are between 0 and 1 here,
 those of SQuAD too.
@@ -55,7 +55,7 @@ class Comparison(NamedTuple):
     """Checks that no score falls by more; a ValueError names one that does."""
     for name, before in self.before.items():
       after = self.after[name]
-      # Not the other way round: NaN is no good score.
+      # `not <=`, so that NaN fails.
       if not before - after <= most:
         raise ValueError(
           f"--quantize: {name} falls from {before:.4f} to {after:.4f} on "

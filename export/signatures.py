@@ -33,7 +33,7 @@ class TextGraph(abc.ABC):
   Args:
     model: with loaded weights; a `modeling.BertModel`, or with one as `bert`.
     tokenizer: of the model.
-    max_seq_length: most tokens of an input; what is beyond is cut.
+    max_seq_length: tokens at which inputs are truncated.
 
   Attributes:
     inputs: the names of the strings that `serve` takes, each [B].
@@ -100,7 +100,7 @@ class TextGraph(abc.ABC):
 
 
 class ClassifierGraph(TextGraph):
-  """Labels and probabilities of texts or pairs; "" as text_pair is none.
+  """Labels and probabilities of texts or pairs; text_pair may be "".
 
   Args:
     model: a `heads.ClassifierModel`.
@@ -231,7 +231,7 @@ class ChoiceGraph(TextGraph):
     logits, texts = logits.to_tensor(IMPOSSIBLE), lines.to_tensor()
     is_choice = texts != ""  # [B, C]
     shares = tf.where(is_choice, tf.nn.softmax(logits), 0.0)
-    # One more column, which is never the best: no texts have no choices.
+    # One more column, never the best: an empty batch has no choices.
     padded = tf.pad(shares, [[0, 0], [0, 1]], constant_values=-1.0)
     best = tf.argmax(padded, -1, tf.int32)
     choice = tf.gather(texts, best, batch_dims=1)

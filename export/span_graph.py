@@ -12,7 +12,7 @@ from export import signatures
 from export import tf_tokenization
 
 _SPACES = r"[ \t\r\n\x{202f}]+"  # See `squad_answers`.
-_CERTAIN_ODDS = 1e6  # Of no answer where nothing can be one; see squad_answers.
+_CERTAIN_ODDS = 1e6  # Of no answer if no span can be one; see squad_answers.
 
 
 class SpanSettings(NamedTuple):

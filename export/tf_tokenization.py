@@ -21,7 +21,7 @@ import tokenization
 
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
 _BYTES_PER_CHARACTER = 4
-# What a word that is too long is replaced by. No token of a vocabulary has a
+# Replaces a word that is too long. No token of a vocabulary has a
 # space in front, so it is unknown.
 _UNKNOWN_WORD = " "
 
@@ -32,7 +32,7 @@ def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _ranges(points: Iterable[int]) -> Iterable[tuple[int, int]]:
-  """Yields the first and the last of what follows on each other."""
+  """Yields the first and the last of consecutive points."""
   for _, group in itertools.groupby(
     enumerate(points), lambda pair: pair[1] - pair[0]
   ):
@@ -102,7 +102,7 @@ class Packed(NamedTuple):
 class TfTokenizer:
   """Turns texts into the ids that `tokenization.FullTokenizer` gives.
 
-  Bytes that are no UTF-8 are left out, as `decode` shows.
+  Invalid UTF-8 is dropped, as `decode` shows.
 
   Args:
     vocab_file, do_lower_case, never_split: see there.
@@ -140,7 +140,7 @@ class TfTokenizer:
     )
 
   def decode(self, texts: tf.Tensor) -> tf.Tensor:
-    """Drops the bytes of strings that are no UTF-8."""
+    """Drops invalid UTF-8 from strings."""
     return tf.strings.unicode_transcode(
       texts, "UTF-8", "UTF-8", errors="ignore"
     )
@@ -244,7 +244,7 @@ class TfTokenizer:
     made = tf.strings.strip(self._normalize(chars.values))
     made = tf.strings.length(tf.strings.regex_replace(made, " ", ""))
     places = tf.ragged.range(chars.row_lengths()).values
-    # Marks that nothing is made of belong to the letter before them.
+    # Marks that are dropped belong to the letter before them.
     is_mark = tf.strings.regex_full_match(
       chars.values, f"[{_category('Mn')}]"
     ) & (made == 0)

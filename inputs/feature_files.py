@@ -4,7 +4,7 @@ A feature file is what the original wrote before training (`train.tf_record`): a
 tf.train.Example a row, padded to max_seq_length. The index beside it tells
 where each row starts, how many tokens it has and which example it is of, so
 that rows can be read in any order while the file stays on the disk. It also
-holds a key of all that shaped the file; one of another key is made again.
+holds a key of all that shaped the file, which is remade if that differs.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from inputs import records
 from training import loop
 from training import prediction
 
-# So many batches are shuffled rows first and sorted by length then. More pad
+# Batches of shuffled rows that are sorted by length together. More pad
 # less, fewer mix better; but never more than a quarter of the rows.
 _BATCHES_PER_CHUNK = 50
 _ROWS_PER_READ = 256
@@ -55,7 +55,7 @@ def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
 
 
 def limit_key(max_examples: int | None) -> dict[str, int]:
-  """Returns what a key holds of --max_train_examples: of no limit, nothing."""
+  """Returns the key's entry for --max_train_examples; {} without a limit."""
   return {} if max_examples is None else {"max_examples": max_examples}
 
 

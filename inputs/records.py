@@ -203,7 +203,7 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
     path = path.decode()
     if path in unproved:
       _check_gzip(path)
-      unproved.remove(path)  # Once is enough: it takes 6 s a gigabyte.
+      unproved.remove(path)  # Check once: it takes 6 s per gigabyte.
     yield from ()
 
   def read_file(index, path, compression):

@@ -48,7 +48,7 @@ class Batching(NamedTuple):
 class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
-  What is too long is cut: a pair's longer text at its end, token by token.
+  Long inputs are truncated: a pair's longer text, token by token.
 
   Args:
     tokenizer: of the model.
@@ -194,7 +194,7 @@ class _Batches:
 
 
 def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
-  """Stacks rows, what there is of each token padded with zeros on the right.
+  """Stacks rows, padding features per token with zeros on the right.
 
   Args:
     rows: with the same features.

@@ -42,7 +42,7 @@ class Input(NamedTuple):
 class Encoded(NamedTuple):
   """A request as inputs of the model."""
 
-  rows: list[tokenization.PackedIds]  # Not padded; one or more, or none.
+  rows: list[tokenization.PackedIds]  # Not padded; may be empty.
   was_cut: bool  # Tokens of a text are in none of them.
   source: Any  # What else its answer is made from.
 
@@ -172,7 +172,7 @@ def _check_choices(values) -> tuple[str, ...]:
     if not isinstance(choice, str):
       raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
     _check_unicode(CHOICES, choice)
-    if not choice.strip():  # Left out, it would change the others' numbers.
+    if not choice.strip():  # Skipping it would renumber the others.
       raise ValueError(f"{CHOICES}: number {number} is empty")
   if len(choices) < 2:
     raise ValueError(f"{CHOICES}: found {len(choices)}, expected two or more")

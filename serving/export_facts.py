@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 FILE = "export.json"
-# Changed whenever exports of before cannot be answered with any more.
+# Changed whenever older exports can no longer be used.
 VERSION = 2
 
 FORMATS = ("saved_model", "litert", "onnx")

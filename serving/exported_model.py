@@ -1,7 +1,7 @@
 """Applies an exported model: requests in, answers out.
 
-What a request becomes, and what answers are made of, is in `answers`; who
-computes, in an engine; who asks, in request_lines and http_server.
+`answers` encodes requests and makes answers; an engine
+computes; request_lines and http_server take the requests.
 """
 
 from collections.abc import Iterator

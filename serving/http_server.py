@@ -41,7 +41,7 @@ _MOST_REQUESTS = 1024  # In one body.
 _IDLE_SECONDS = 60  # After which a silent connection is closed.
 _ANSWER_SECONDS = 120  # Nobody waits longer.
 _MOST_WAITING = 4096  # Requests, over all connections.
-# So much of a body that is too large is read, to be able to answer it.
+# Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
 
 
@@ -127,7 +127,7 @@ class Batcher:
   def _finish(self, batch, compute):
     try:
       answers = compute([request for request, _ in batch])
-    except Exception as error:  # It is for those who wait to hear of it.
+    except Exception as error:  # Passed on to those who wait.
       for _, result in batch:
         result.set_exception(error)
       return
@@ -222,10 +222,10 @@ class Application:
       return http.HTTPStatus.INTERNAL_SERVER_ERROR, {"error": message}
 
   def _check_sender(self, environ):
-    """Refuses what the pages of other sites make a browser ask.
+    """Refuses requests that come from the pages of other sites.
 
     A page elsewhere sends its Origin. After DNS rebinding its Origin is the
-    Host, too, but that is a name which is not ours.
+    Host, too, but not one of our names.
     """
     host = environ.get("HTTP_HOST", "")
     if not self._is_ours(host):
@@ -307,13 +307,13 @@ def _read_json(environ) -> Any:
 
 
 class _Parser(parser.HTTPRequestParser):
-  """waitress's, but for two lengths at once, and for too large bodies."""
+  """Refuses two lengths at once and bodies that are too large."""
 
   _left = 0  # Bytes of a body that is refused.
 
   def parse_header(self, header_plus):
     super().parse_header(header_plus)
-    # One of two programs in a row may believe the other length.
+    # A proxy and this server may each believe a different one.
     if self.chunked and "CONTENT_LENGTH" in self.headers:
       raise parser.ParsingError("both Transfer-Encoding and Content-Length")
 

@@ -50,7 +50,7 @@ class Engine:
       try:
         self._session = _open_session(folder, threads)
       except _FAULTS as error:
-        hashing.result()  # Says more, if it is the file's fault.
+        hashing.result()  # Says more if the file is damaged.
         raise ValueError(
           f"{os.path.join(folder, MODEL_FILE)}: onnxruntime "
           f"{onnxruntime.__version__} cannot run it; install the latest "

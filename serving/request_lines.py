@@ -73,7 +73,7 @@ def _guess_format(path: str, kind: answers.Kind) -> str:
 
 def _raw_lines(texts, path) -> Iterator[bytes]:
   if texts:
-    # What is no UTF-8 on the command line is in surrogates.
+    # Invalid UTF-8 on the command line is in surrogates.
     yield from (text.encode("utf-8", "surrogateescape") for text in texts)
     return
   opener = {".gz": gzip.open, ".xz": lzma.open}.get(path[-3:], files.open_bytes)

@@ -293,7 +293,7 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
     counts: how often each label is in the training data.
 
   Raises:
-    ValueError: the flag is no list of numbers, one for each label.
+    ValueError: the flag does not list one number for each label.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.
@@ -321,7 +321,7 @@ def _to_float(example: Example) -> float:
     value = float(example.label)
   except (TypeError, ValueError):
     value = math.nan
-  if not abs(value) <= _LARGEST_FLOAT:  # NaN is not, either.
+  if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.
     shown = repr(example.label)[:99] if example.label else "nothing"
     raise ValueError(f"{example.place}: expected a number, found {shown}")
   return value

@@ -272,7 +272,7 @@ def _make_rows(split, facts: dict[str, Any]):
       serialized, len(feature.input_ids), feature.example_index
     )
   facts["label_counts"] = label_counts.tolist()
-  # An example of several labels may as well have none.
+  # A multi-label example may have no labels.
   is_partial = 0 < facts["labelled"] < facts["examples"]
   if is_partial and settings.problem != "multi_label":
     raise ValueError(

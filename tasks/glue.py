@@ -297,7 +297,7 @@ def write_submission(
 def scores_of_original(
   task: classification.Task, scores: Mapping[str, float]
 ) -> Mapping[str, float]:
-  """Returns the scores for eval_results.txt: of the original's tasks, its."""
+  """Returns the scores for eval_results.txt, the original's for its tasks."""
   if task.name not in ("cola", "mnli", "mrpc", "xnli"):
     return scores
   return {name: scores[name] for name in ("accuracy", "loss")}
@@ -381,7 +381,7 @@ def file_task(
     A task whose labels are still to be found.
 
   Raises:
-    ValueError: there is no file, or no telling which column is which.
+    ValueError: there is no file, or its columns are unclear.
     OSError: a file cannot be read.
   """
   paths = _find_files(data_dir, (train_file, eval_file, predict_file))
@@ -455,7 +455,7 @@ def find_table(
       the same columns.
 
   Raises:
-    ValueError: there is no telling, or a column that is given is missing.
+    ValueError: the columns are unclear, or a given one is missing.
     OSError: the file cannot be read.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
@@ -559,7 +559,7 @@ def _find_numbers(
 def _guess_text_and_label(
   head: Sequence[tables.Row], like: classification.Table | None
 ) -> tuple[int | None, int | None]:
-  """Tells which of two columns is which; (None, None) if that is unclear."""
+  """Finds the text and the label column; (None, None) if unclear."""
   if like and like.header is False and {like.text, like.label} == {0, 1}:
     return like.text, like.label
   pairs = [row.cells for row in head if len(row.cells) == 2]

@@ -178,7 +178,7 @@ def make_features(
     examples: the questions.
     tokenizer: makes their tokens.
     max_seq_length: the most tokens of an input, [CLS] and [SEP] included; what
-      is too long is cut, of context and choice the longer one, token by token.
+      is too long is truncated, the longer text first, token by token.
 
   Raises:
     ValueError: max_seq_length leaves no room.

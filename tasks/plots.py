@@ -85,7 +85,7 @@ def _name_rows_and_columns(axes, names: Sequence[str], side: float) -> None:
   step = math.ceil(len(names) * _SMALL_CELL / side - 1e-6)
   places = range(0, len(names), step)
   shown = [_shorten(names[place]) for place in places]
-  # A dollar sign in a name is no formula.
+  # A dollar sign in a name is plain text.
   style = {
     "fontsize": 9,
     "fontfamily": _font_families(),
@@ -105,7 +105,7 @@ def _shorten(name: str) -> str:
 
 
 def _font_families() -> list[str]:
-  """Returns the user's fonts, then those installed that have what they lack."""
+  """Returns the user's fonts, then installed fonts for CJK."""
   import matplotlib
   import matplotlib.font_manager
 

@@ -146,7 +146,7 @@ def best_threshold(
   order = np.argsort(odds, kind="stable")
   # Answering wins a score where there is an answer, and loses 1 where not.
   gains = np.where(has_answer, scores, -1.0)[order].cumsum()
-  # Of equal odds all are answered or none is.
+  # Equal odds get the same decision.
   last = np.flatnonzero(np.append(np.diff(odds[order]) > 0, True))
   best = last[gains[last].argmax()]
   silent = float(np.count_nonzero(~has_answer))

@@ -21,7 +21,7 @@ _TUNED = "eval_best_f1_threshold"
 
 
 class Judgement(NamedTuple):
-  """How good the best answer to a question is, and how good none would be."""
+  """Scores of the best answer to a question and of giving no answer."""
 
   text: str  # The best answer; "" if nothing can be one.
   answered: squad_metrics.AnswerScores
@@ -85,7 +85,7 @@ def score(
 def warn_if_collapsed(
   judgements: Sequence[Judgement], threshold: float
 ) -> None:
-  """Says so if all questions get the same answer, and for some it is wrong.
+  """Warns if all questions get the same answer, wrong for some.
 
   Args:
     judgements, threshold: see `score`.
@@ -142,7 +142,7 @@ def parse_threshold(value: str) -> float | None:
 
 
 def read_threshold(folder: str) -> float | None:
-  """Reads the threshold that a run tuned; None if none has.
+  """Reads the threshold that a run tuned; None if absent.
 
   Raises:
     ValueError: the file is damaged.

@@ -346,7 +346,7 @@ def find_scheme(source: Source) -> str:
     A key of SCHEMES, or NO_SCHEME if no tag is a prefix and a type.
 
   Raises:
-    ValueError: some are, but not all; or the file is damaged.
+    ValueError: only some tags are; or the file is damaged.
   """
   tags, is_iob1 = {}, False
   for sentence in read_sentences(source._replace(scheme=NO_SCHEME)):
@@ -381,7 +381,7 @@ def _find_scheme(tags: dict[str, str], is_iob1: bool) -> str:
 
 
 def _begins_inside(tags: Sequence[str]) -> bool:
-  """Returns whether an entity begins with I, as IOB1 has it and no other."""
+  """Returns whether an entity begins with I, as only in IOB1."""
   return any(
     tags[entity.start].startswith("I") for entity in metrics.find_entities(tags)
   )
@@ -549,7 +549,7 @@ def _surround(sums: list[int], first: int, last: int, room: int) -> Window:
   left -= sums[first] - sums[start]
   end = bisect.bisect_right(sums, sums[last] + left, last) - 1
   left -= sums[end] - sums[last]
-  # What the words after it leave goes to those before it.
+  # Words before it get the room left by words after it.
   return Window(reach_back(sums[first] - sums[start] + left), end, first, last)
 
 
@@ -570,7 +570,7 @@ def make_features(
     sentences: with tags in the scheme of the labels, or without.
     tokenizer: makes the tokens of words.
     labels: in the order of their numbers. A tag that is not among them, or that
-      is not known, gets the number after the last.
+      is unknown, gets the number after the last.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     document_context: whether windows are filled with the sentences around in
       the same document ("maximal document context", section 5.3).

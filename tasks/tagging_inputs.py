@@ -221,7 +221,7 @@ def _make_rows(split, facts: dict[str, Any]):
 
 
 def _find_unseen(tags, settings) -> Iterable[str]:
-  """Returns the types of entities, or the tags, that no label stands for."""
+  """Returns the entity types, or the tags, that have no label."""
   if set(tags) <= set(settings.labels):
     return ()
   if settings.scheme == tagging.NO_SCHEME:

@@ -332,7 +332,7 @@ def load(
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-  """Tells whether a variable among some names is the optimizer's, or a step."""
+  """Tells whether a variable is the optimizer's, or a step."""
   # Only slots have a name that continues that of another variable.
   is_slot = name.rpartition("/")[0] in names
   return is_slot or bool(_TRAINING_STATE.search(name))
@@ -522,7 +522,7 @@ def remove_temporary_files(folder: str) -> None:
 
 
 def _delete(folder: str, step: int) -> None:
-  # The index first: what is left of an interrupted deletion is no checkpoint.
+  # The index first: an interrupted deletion leaves no checkpoint.
   prefix = f"model.ckpt-{step}."
   names = [name for name in _list(folder) if name.startswith(prefix)]
   for name in sorted(names, key=lambda name: not name.endswith(".index")):
@@ -577,7 +577,7 @@ def _read_value(reader, prefix: str, name: str) -> np.ndarray:
     # The reader cannot put a partitioned variable of the V1 format together.
     try:
       dtype = reader.get_variable_to_dtype_map()[name]
-    except TypeError as error:  # Its number is that of none.
+    except TypeError as error:  # Its dtype is unknown.
       raise ValueError(str(error)) from None
     return tf.raw_ops.Restore(
       file_pattern=prefix, tensor_name=name, dt=dtype

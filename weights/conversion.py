@@ -1,7 +1,7 @@
-"""Checkpoints with all that belongs to them, made into one another.
+"""Converts checkpoints and the files that belong to them.
 
-What is read, from Google's checkpoints or Hugging Face's folders, becomes a
-`Model`; what changes one returns another; two functions write it.
+A checkpoint that is read, Google's or Hugging Face's, becomes a
+`Model`; functions that change it return a new one.
 """
 
 from collections.abc import Container
@@ -51,7 +51,7 @@ class Model(NamedTuple):
   values: dict[str, np.ndarray]  # By Google's names.
   head: str  # A key of `huggingface.HEADS`.
   problem: str | None  # What the head is trained for, if that is known.
-  labels: list[str]  # None known: empty.
+  labels: list[str]  # Empty if unknown.
   vocabulary: list[str]
   do_lower_case: bool
   library: str = GOOGLE  # Whose format it had, in words.
@@ -106,7 +106,7 @@ def read(path: str, given: Given) -> Model:
 
 
 def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
-  """Reads the file given or beside the weights, or takes what they tell."""
+  """Reads the config given or found, or infers it from the weights."""
   path = given.config_file or _find(folders, "bert_config.json")
   own = reader.config if reader else None
   if own and not given.config_file and (not path or not reader.assumed):
@@ -326,7 +326,7 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
     seed: decides the rows.
 
   Raises:
-    ValueError: there are no fewer tokens than that.
+    ValueError: there are that many already.
   """
   old = model.config.vocab_size
   if size <= old:
@@ -345,7 +345,7 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
 
 
 def _draw(source: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-  """Draws from a normal distribution, again what is beyond two deviations."""
+  """Draws from a normal distribution truncated at two deviations."""
   drawn = source.standard_normal(shape)
   while (beyond := np.abs(drawn) > 2).any():
     drawn[beyond] = source.standard_normal(int(beyond.sum()))
@@ -383,7 +383,7 @@ def check_vocabulary(model: Model) -> None:
 
 
 def write_google(folder: str, model: Model) -> list[str]:
-  """Writes a checkpoint as Google's releases are, or to go on with.
+  """Writes a checkpoint like Google's releases, or to resume from.
 
   With an optimizer's slots it is that of a training: `model.ckpt-<step>`.
 
@@ -556,7 +556,7 @@ def check_free(path: str) -> None:
   """Checks that a folder can be made.
 
   Raises:
-    ValueError: it is there, with something in it, or is a file.
+    ValueError: it is a folder that is not empty, or a file.
   """
   if not files.exists(path):
     return

@@ -326,7 +326,7 @@ class Folder(readers.Reader):
 
 
 def _is_on_another_pooler(name: str, stored: Mapping[str, Any]) -> bool:
-  """Tells whether a head is on top of a dense layer that BERT has not."""
+  """Tells whether a head is on a dense layer that BERT lacks."""
   return name.startswith("classifier.") and any(
     other.startswith(("pre_classifier.", "sequence_summary."))
     for other in stored
@@ -349,7 +349,7 @@ def read_settings(folder: str) -> dict[str, Any]:
   """Reads config.json.
 
   Raises:
-    ValueError: there is none, or it does not say what it is of.
+    ValueError: it is missing, or does not name its model.
   """
   path = os.path.join(folder, CONFIG)
   if not files.exists(path):
@@ -365,7 +365,7 @@ def read_settings(folder: str) -> dict[str, Any]:
 
 
 def read_config(folder: str) -> modeling.BertConfig:
-  """Returns what of a config.json is the architecture.
+  """Returns the architecture in a config.json.
 
   Raises:
     ValueError: it is not that of a BERT, or of a relative of it.
@@ -453,7 +453,7 @@ def _table_size(tokens: Mapping[int, str]) -> int:
 
 
 def read_do_lower_case(folder: str) -> bool | None:
-  """Returns what tokenizer_config.json says about casing; None if nothing.
+  """Returns do_lower_case of tokenizer_config.json; None if absent.
 
   Raises:
     ValueError: it asks for words that BERT's original tokenizer cannot make.

@@ -100,7 +100,7 @@ def flatten(name: str, shape: Sequence[int]) -> tuple[int, ...]:
 def infer_config(
   source: str, shapes: Mapping[str, Sequence[int]], heads: int
 ) -> modeling.BertConfig:
-  """Makes a config of what shapes tell; the rest has its default.
+  """Infers a config from shapes; other fields have defaults.
 
   Args:
     source: for errors.
@@ -108,7 +108,7 @@ def infer_config(
     heads: the number of attention heads.
 
   Raises:
-    ValueError: a variable is missing, or they are no shapes of a BERT.
+    ValueError: a variable is missing, or shapes do not fit a BERT.
   """
   fields: dict[str, Any] = {"num_attention_heads": heads}
   layers = {
@@ -141,7 +141,7 @@ def infer_config(
 
 
 def refuse_unknown(source: str, names: Sequence[str]) -> None:
-  """Refuses an encoder with variables that a BERT has not.
+  """Refuses an encoder with variables that BERT lacks.
 
   Raises:
     ValueError: there are such names.

@@ -73,7 +73,7 @@ REFUSED = {
 
 
 def refuse(path: str, model_type: Any) -> None:
-  """Refuses a relative that this BERT cannot be.
+  """Refuses a relative that is too different.
 
   Raises:
     ValueError: with the reason.
