@@ -2,6 +2,14 @@
 
 import tensorflow as tf
 
+try:
+  import tensorflow_text  # noqa: F401  Operations of the graphs with tokenizer.
+except ImportError as error:
+  raise ImportError(
+    "the export's graph holds operations of tensorflow-text: pip install -r "
+    f"requirements.txt ({error})"
+  ) from None
+
 
 class Signatures:
   """The signatures of a SavedModel.
