@@ -67,6 +67,29 @@ def check_key(key: str, settings: dict[str, Any], paths: Sequence[str]) -> None:
     )
 
 
+class LazySplit:
+  """What the splits of all tasks share: dataclasses whose features are lazy.
+
+  A subclass has the fields `kind` ("train", "eval" or "predict") and
+  `max_train_examples` (None: all), and `shaped_by`, which returns the settings
+  and the paths of the files that shape its features.
+  """
+
+  @property
+  def limit(self) -> int | None:
+    """The most examples to read; None for all."""
+    return self.max_train_examples if self.kind == "train" else None
+
+  @functools.cached_property
+  def key(self) -> str:
+    """A digest of all that shapes the features."""
+    return make_key(*self.shaped_by())
+
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the files are no longer what they were."""
+    check_key(self.key, *self.shaped_by())
+
+
 class FeatureFile:
   """The rows of a local feature file; `open_or_make` opens it.
 

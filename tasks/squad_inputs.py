@@ -34,7 +34,7 @@ _SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class Split(feature_files.LazySplit):
   """The features of one file of questions."""
 
   kind: str  # "train", "eval" or "dev": the name of the feature file.
@@ -55,15 +55,6 @@ class Split:
     """The most questions to read; None for all."""
     return self.max_train_examples if self.is_training else None
 
-  @functools.cached_property
-  def key(self) -> str:
-    """A digest of all that shapes the features."""
-    return feature_files.make_key(*self._shaped_by())
-
-  def check_unchanged(self) -> None:
-    """Raises a ValueError if the file is no longer what it was."""
-    feature_files.check_key(self.key, *self._shaped_by())
-
   def check_answers(self, facts: dict[str, Any]) -> None:
     """Raises a ValueError if answers are needed that are not known."""
     if self.needs_answers and facts["labelled"] < facts["questions"]:
@@ -73,7 +64,7 @@ class Split:
         "--null_score_diff_threshold=auto need all: pass another --eval_file"
       )
 
-  def _shaped_by(self):
+  def shaped_by(self):
     settings = {
       **dataclasses.asdict(self.settings),
       "is_training": self.is_training,

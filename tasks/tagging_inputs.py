@@ -38,7 +38,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class Split(feature_files.LazySplit):
   """The features of a file of sentences."""
 
   kind: str  # "train", "eval" or "predict".
@@ -47,21 +47,7 @@ class Split:
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
 
-  @property
-  def limit(self) -> int | None:
-    """The most sentences to read; None for all."""
-    return self.max_train_examples if self.kind == "train" else None
-
-  @functools.cached_property
-  def key(self) -> str:
-    """A digest of all that shapes the features."""
-    return feature_files.make_key(*self._shaped_by())
-
-  def check_unchanged(self) -> None:
-    """Raises a ValueError if the file is no longer what it was."""
-    feature_files.check_key(self.key, *self._shaped_by())
-
-  def _shaped_by(self) -> tuple[dict[str, Any], list[str]]:
+  def shaped_by(self) -> tuple[dict[str, Any], list[str]]:
     settings = {
       **dataclasses.asdict(self.settings),
       "source": self.source._asdict(),
