@@ -112,15 +112,17 @@ def import_tensorflow() -> None:
   stderr = os.dup(2)
   with tempfile.TemporaryFile() as log:
     os.dup2(log.fileno(), 2)
+    is_imported = False
     try:
       import tensorflow  # noqa: F401
-    except BaseException:
-      log.seek(0)
-      os.write(stderr, log.read())
-      raise
+
+      is_imported = True
     finally:
       os.dup2(stderr, 2)
       os.close(stderr)
+      if not is_imported:
+        log.seek(0)
+        os.write(2, log.read())
 
 
 def _parse_flags(define_flags, takes_others=False) -> list[str]:
