@@ -546,10 +546,18 @@ def _check_workers(settings, strategy, config, inputs):
 def _check_settings(settings, inputs):
   """Compares a run with the earlier ones in its folder, before any work."""
   folder = settings.output_dir
-  models.check_settings(_settings_file(folder), _of_model(settings, inputs))
-  if inputs.train and checkpoints.latest_checkpoint(folder):
-    of_training = _of_training(settings, inputs)
-    models.check_settings(_training_file(folder), of_training)
+  is_trained = checkpoints.latest_checkpoint(folder) is not None
+  expected = {_settings_file(folder): _of_model(settings, inputs)}
+  if inputs.train and is_trained:
+    expected[_training_file(folder)] = _of_training(settings, inputs)
+  for path, values in expected.items():
+    models.check_settings(path, values)
+    if is_trained and not files.exists(path):
+      print(
+        f"note: no {path}: how the checkpoint beside it was trained is not "
+        f"known, so that none of {', '.join(values)} is compared",
+        file=sys.stderr,
+      )
 
 
 def _write_settings(settings, inputs):

@@ -201,9 +201,23 @@ def test_padded_and_trimmed_batches_give_the_same_predictions(
 
 def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   folder, _ = trained
-  output = run(folder, data_dir=folder, **PERFECT)
-  assert "step 300 of 300: nothing to do" in output
-  assert "unchanged: " in output
+  result = tiny.run(folder, data_dir=folder, **PERFECT)
+  assert "step 300 of 300: nothing to do" in result.stdout
+  assert "unchanged: " in result.stdout
+  assert "note:" not in result.stderr
+
+
+def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
+  folder, _ = trained
+  recorded = [folder / "out" / f"{n}.json" for n in ("settings", "training")]
+  contents = [path.read_bytes() for path in recorded]
+  for path in recorded:
+    path.unlink()
+  result = tiny.run(folder, data_dir=folder, **PERFECT)
+  for path, name in zip(recorded, ("problem, ", "seed, "), strict=True):
+    assert f"note: no {path}: how the checkpoint beside" in result.stderr
+    assert name in result.stderr
+  assert [path.read_bytes() for path in recorded] == contents
 
 
 @pytest.mark.parametrize(

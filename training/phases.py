@@ -9,6 +9,7 @@ the last one used; otherwise they begin at the first.
 """
 
 from collections.abc import Mapping
+import sys
 from typing import Any, NamedTuple
 
 from data import files
@@ -49,6 +50,12 @@ def enter(
   """
   # Updates of phases that begin later are about to be made again.
   known = [p for p in _read(path) if p.first_step <= step] if step else []
+  if step and not known:
+    print(
+      f"note: no {path}: how the checkpoint of step {step} was trained is not "
+      f"known, so that none of {', '.join(settings)} is compared",
+      file=sys.stderr,
+    )
   last = known[-1] if known else Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)
   if changes and not is_new_phase:

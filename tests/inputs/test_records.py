@@ -268,3 +268,26 @@ def test_a_compressed_file_that_is_cut_is_found(tmp_path):
   assert re.match(
     re.escape(path) + r": record \d+ is damaged or cut short", fault
   )
+
+
+def test_a_digest_reads_blocks_all_over_a_file(tmp_path):
+  """A large file whose middle changed has its size and both ends."""
+  path = tmp_path / "large"
+
+  def describe(*changed, size=20_000_000, copies=1):
+    with path.open("wb") as file:
+      file.truncate(size)
+      for start in changed:
+        file.seek(start)
+        file.write(b"x")
+    return records.describe_files([str(path)] * copies)
+
+  same = describe()
+  assert same.startswith("1 file of 20,000,000 bytes, digest ")
+  assert describe() == same
+  changes = [0, 306_684, 9_813_890, 19_999_999]
+  assert len({same, *map(describe, changes)}) == 5
+  # Small files are read as a whole, and many large ones in a block between.
+  small = {describe(n, size=4_000_000) for n in range(0, 4_000_000, 50_000)}
+  assert len(small) == 80
+  assert describe(9_967_232, copies=100) != describe(copies=100)

@@ -71,3 +71,16 @@ def test_a_damaged_file_is_named(tmp_path):
     (tmp_path / "training.json").write_text(text)
     with pytest.raises(ValueError, match="training.json: not the phases"):
       enter(tmp_path, 5)
+
+
+def test_a_checkpoint_of_unknown_training_is_told(tmp_path, capsys):
+  enter(tmp_path, 0)
+  enter(tmp_path, 5)
+  assert capsys.readouterr().err == ""
+  (tmp_path / "training.json").unlink()
+  assert enter(tmp_path, 5).record_at(5) == 40
+  assert capsys.readouterr().err == (
+    f"note: no {tmp_path}/training.json: how the checkpoint of step 5 was "
+    "trained is not known, so that none of input_file, seed, "
+    "train_batch_size, rate is compared\n"
+  )
