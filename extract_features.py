@@ -62,6 +62,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cli import texts
+from encoders import encoder_table
 from inputs import text_inputs
 import modeling
 import tokenization
@@ -110,7 +111,7 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
 
 
 def read_layers(
-  settings: flag_values.Settings, config: modeling.BertConfig
+  settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> list[int]:
   """Reads --layers."""
   count = config.num_hidden_layers
@@ -172,7 +173,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   )
   encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
   with strategy.scope():
-    model = modeling.BertModel(config, devices.compute_dtype(settings))
+    model = encoder_table.make_encoder(config, devices.compute_dtype(settings))
   texts.load_weights(
     settings,
     loop.model_variables(model),

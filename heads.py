@@ -12,13 +12,14 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from encoders import encoder_table
 import modeling
 
 
 class MaskedLmTransform(keras.layers.Layer):
   """Dense, activation and layer normalisation before the output: [B*P, H]."""
 
-  def __init__(self, config: modeling.BertConfig, **kwargs):
+  def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.size = config.embedding_width
@@ -44,7 +45,7 @@ class MaskedLmHead(keras.layers.Layer):
   [V, E]; returns logits, float32 [B, P, V].
   """
 
-  def __init__(self, config: modeling.BertConfig, **kwargs):
+  def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.transform = MaskedLmTransform(
@@ -77,7 +78,7 @@ class NextSentenceHead(keras.layers.Layer):
   Call with pooled_output [B, H]; returns logits, float32 [B, 2].
   """
 
-  def __init__(self, config: modeling.BertConfig, **kwargs):
+  def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
 
@@ -100,7 +101,7 @@ class NextSentenceHead(keras.layers.Layer):
 class PretrainingHeads(keras.layers.Layer):
   """The masked-LM and next-sentence heads, under one name (`cls`)."""
 
-  def __init__(self, config: modeling.BertConfig, **kwargs):
+  def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     policy = self.dtype_policy
     self.predictions = MaskedLmHead(config, name="predictions", dtype=policy)
@@ -128,9 +129,9 @@ class PretrainingModel(keras.Model):
   returns a `PretrainingOutput`.
   """
 
-  def __init__(self, config: modeling.BertConfig, dtype: str = "float32"):
+  def __init__(self, config: modeling.EncoderConfig, dtype: str = "float32"):
     super().__init__(dtype=dtype, name="pretraining")
-    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert = encoder_table.make_encoder(config, dtype)
     self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
 
   def call(
@@ -163,14 +164,14 @@ class ClassifierModel(keras.Model):
 
   def __init__(
     self,
-    config: modeling.BertConfig,
+    config: modeling.EncoderConfig,
     num_labels: int,
     dtype: str = "float32",
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype=dtype, name="classifier")
     self.dropout_rate = dropout_rate
-    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert = encoder_table.make_encoder(config, dtype)
     self.output_weights, self.output_bias = _make_output(
       num_labels, config.hidden_size
     )
@@ -203,14 +204,14 @@ class TaggerModel(keras.Model):
 
   def __init__(
     self,
-    config: modeling.BertConfig,
+    config: modeling.EncoderConfig,
     num_labels: int,
     dtype: str = "float32",
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype=dtype, name="tagger")
     self.dropout_rate = dropout_rate
-    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.pooler.trainable = False  # Unused, so it must not decay.
     self.output_weights, self.output_bias = _make_output(
       num_labels, config.hidden_size
@@ -245,7 +246,7 @@ class FeatureTaggerModel(keras.Model):
 
   def __init__(
     self,
-    config: modeling.BertConfig,
+    config: modeling.EncoderConfig,
     num_labels: int,
     dtype: str = "float32",
     layers: Sequence[int] | None = (-4, -3, -2, -1),
@@ -255,7 +256,7 @@ class FeatureTaggerModel(keras.Model):
   ):
     super().__init__(dtype="float32", name="feature_tagger")
     self.layers_used, self.dropout_rate = layers, dropout_rate
-    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.trainable = False
     self.mix, size = None, config.hidden_size
     if layers is None:
@@ -431,9 +432,9 @@ class SpanModel(keras.Model):
 
   uses_pooler = False
 
-  def __init__(self, config: modeling.BertConfig, dtype: str = "float32"):
+  def __init__(self, config: modeling.EncoderConfig, dtype: str = "float32"):
     super().__init__(dtype=dtype, name="span")
-    self.bert = modeling.BertModel(config, dtype=dtype)
+    self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.pooler.trainable = False  # Unused, so it must not decay.
     # Their names in Google's checkpoints; the deviation is not the config's.
     with keras.name_scope("cls"), keras.name_scope("squad"):

@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 import tensorflow as tf
@@ -33,33 +33,6 @@ if keras.backend.backend() != "tensorflow":
 # bfloat16; the original's value.
 MASKED_SCORE = -10000.0
 LAYER_NORM_EPSILON = 1e-12
-
-# Names of activations in a config.json of Hugging Face. Its "gelu" is not
-# Google's, which is the tanh form.
-HUGGING_FACE_ACTIVATIONS = {
-  "gelu": "gelu_erf",
-  "gelu_python": "gelu_erf",
-  "gelu_pytorch_tanh": "gelu",
-  "gelu_new": "gelu",
-  "gelu_fast": "gelu",
-  "linear": "linear",
-  "relu": "relu",
-  "tanh": "tanh",
-}
-
-# Its settings that change what a model computes: the values of a BERT, which
-# are also the defaults.
-_HUGGING_FACE_SETTINGS = {
-  "model_type": "bert",
-  "add_cross_attention": False,
-  "is_decoder": False,
-  "is_encoder_decoder": False,
-  "layer_norm_eps": LAYER_NORM_EPSILON,
-  "position_embedding_type": "absolute",
-  "pruned_heads": {},
-  "quantization_config": None,
-  "tie_word_embeddings": True,
-}
 
 # Keys of released bert_config.json files that nothing reads.
 _IGNORED_CONFIG_KEYS = {
@@ -121,17 +94,17 @@ _INFERENCE_ACTIVATIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
-  """The architecture of a BERT; the fields of a bert_config.json."""
+class EncoderConfig:
+  """The fields of a bert_config.json that all encoders have."""
+
+  encoder_type: ClassVar[str | None] = None  # A Transformer's file has none.
 
   vocab_size: int  # Rows of the word embedding table.
   hidden_size: int = 768  # Width of every layer's output, H.
   num_hidden_layers: int = 12
-  num_attention_heads: int = 12  # N; must divide hidden_size.
-  intermediate_size: int = 3072  # Width between the two dense layers, I.
+  _: dataclasses.KW_ONLY
   hidden_act: str = "gelu"  # A key of ACTIVATIONS.
   hidden_dropout_prob: float = 0.1  # After embeddings and dense layers.
-  attention_probs_dropout_prob: float = 0.1
   max_position_embeddings: int = 512  # The longest sequence possible.
   type_vocab_size: int = 16  # Segments; every released model has 2.
   initializer_range: float = 0.02  # Standard deviation of new weights.
@@ -152,11 +125,6 @@ class BertConfig:
         f"hidden_act is {self.hidden_act!r:.80}; known: "
         f"{', '.join(ACTIVATIONS)}"
       )
-    if self.hidden_size % self.num_attention_heads:
-      raise ValueError(
-        f"num_attention_heads ({self.num_attention_heads}) does not divide "
-        f"hidden_size ({self.hidden_size})"
-      )
 
   @staticmethod
   def _check_range(name: str, value: Any, kind: type) -> None:
@@ -170,17 +138,19 @@ class BertConfig:
       raise ValueError(f"{name} is {value!r:.80}; expected {known}")
 
   @classmethod
-  def from_dict(cls, fields: dict[str, Any]) -> "BertConfig":
+  def from_dict(cls, fields: dict[str, Any]) -> Self:
     """Makes a config from the contents of a bert_config.json.
-
-    Also takes a config.json of Hugging Face, which has a "model_type".
 
     Raises:
       ValueError: for an unknown or missing key, or a value out of range.
     """
+    fields = dict(fields)
+    encoder_type = fields.pop("encoder_type", None)
+    if encoder_type != cls.encoder_type:
+      raise ValueError(
+        f"encoder_type is {encoder_type!r:.80}; expected {cls.encoder_type!r}"
+      )
     known = {field.name for field in dataclasses.fields(cls)}
-    if "model_type" in fields:
-      fields = _from_hugging_face(fields, known)
     unknown = sorted(set(fields) - known - _IGNORED_CONFIG_KEYS)
     if unknown:
       names = (name if name.isprintable() else repr(name) for name in unknown)
@@ -190,54 +160,63 @@ class BertConfig:
     return cls(**{k: v for k, v in fields.items() if k in known})
 
   @classmethod
-  def from_json_file(cls, path: str) -> "BertConfig":
-    """Reads a bert_config.json, or a config.json of Hugging Face.
+  def from_json_file(cls, path: str) -> Self:
+    """Reads a bert_config.json.
 
     Raises:
       ValueError: with the path and the fault, if it is not a valid config.
     """
-    try:
-      with tf.io.gfile.GFile(path, "rb") as file:
-        fields = json.loads(file.read().decode("utf-8"))
-    except tf.errors.OpError as error:
-      raise ValueError(f"{path}: cannot be read: {error.message}") from error
-    except (ValueError, RecursionError) as error:
-      raise ValueError(f"{path}: not a JSON file: {error}") from error
-    if not isinstance(fields, dict):
-      raise ValueError(f"{path}: expected a JSON object of the config's fields")
-    try:
-      return cls.from_dict(fields)
-    except (ValueError, RecursionError) as error:  # Deeply nested lists.
-      raise ValueError(f"{path}: {error}") from error
+    return read_config_file(path, cls.from_dict)
 
   def to_json_string(self) -> str:
     """Returns the config as the text of a bert_config.json."""
-    fields = dataclasses.asdict(self)
-    if self.embedding_size is None:
-      del fields["embedding_size"]  # As in the original's files.
+    fields = dataclasses.asdict(self) | {"encoder_type": self.encoder_type}
+    # What the original's files do not have.
+    for name in ("embedding_size", "encoder_type"):
+      if fields[name] is None:
+        del fields[name]
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
-def _from_hugging_face(fields: dict[str, Any], known: set[str]):
-  """Converts the fields of Hugging Face's config.json to bert_config.json's."""
-  for name, expected in _HUGGING_FACE_SETTINGS.items():
-    if fields.get(name, expected) != expected:
+@dataclasses.dataclass(frozen=True)
+class BertConfig(EncoderConfig):
+  """The architecture of a BERT; the fields of a bert_config.json."""
+
+  num_attention_heads: int = 12  # N; must divide hidden_size.
+  intermediate_size: int = 3072  # Width between the two dense layers, I.
+  _: dataclasses.KW_ONLY
+  attention_probs_dropout_prob: float = 0.1
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.hidden_size % self.num_attention_heads:
       raise ValueError(
-        f"{name} is {fields[name]!r:.80}; this BERT has {expected!r} only"
+        f"num_attention_heads ({self.num_attention_heads}) does not divide "
+        f"hidden_size ({self.hidden_size})"
       )
-  name = fields.get("hidden_act", "gelu")
-  if not isinstance(name, str) or name not in HUGGING_FACE_ACTIVATIONS:
-    raise ValueError(
-      f"hidden_act is {name!r:.80}; known of Hugging Face's: "
-      f"{', '.join(HUGGING_FACE_ACTIVATIONS)}"
-    )
-  # The rest is about training, generating text or naming labels.
-  kept = {name: value for name, value in fields.items() if name in known}
-  return {
-    "type_vocab_size": 2,  # Its default is not Google's.
-    **kept,
-    "hidden_act": HUGGING_FACE_ACTIVATIONS[name],
-  }
+
+
+def read_config_file(
+  path: str, make_config: Callable[[dict[str, Any]], EncoderConfig]
+) -> EncoderConfig:
+  """Makes a config from the fields in a JSON file.
+
+  Raises:
+    ValueError: with the path and the fault, if it is not a valid config.
+  """
+  try:
+    with tf.io.gfile.GFile(path, "rb") as file:
+      fields = json.loads(file.read().decode("utf-8"))
+  except tf.errors.OpError as error:
+    raise ValueError(f"{path}: cannot be read: {error.message}") from error
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path}: not a JSON file: {error}") from error
+  if not isinstance(fields, dict):
+    raise ValueError(f"{path}: expected a JSON object of the config's fields")
+  try:
+    return make_config(fields)
+  except (ValueError, RecursionError) as error:  # Deeply nested lists.
+    raise ValueError(f"{path}: {error}") from error
 
 
 class BertOutput(NamedTuple):
@@ -328,7 +307,7 @@ def dropout_matmul(
   return multiply(x, y)
 
 
-def make_initializer(config: BertConfig) -> keras.initializers.Initializer:
+def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:
   return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
@@ -397,7 +376,7 @@ class Embeddings(keras.layers.Layer):
   tables are projected, as in ELECTRA (https://arxiv.org/abs/2003.10555).
   """
 
-  def __init__(self, config: BertConfig, **kwargs):
+  def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.layer_norm = LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
@@ -491,7 +470,7 @@ class ResidualOutput(keras.layers.Layer):
   Call with x [B, S, I or H] and residual [B, S, H]; returns [B, S, H].
   """
 
-  def __init__(self, config: BertConfig, input_size: int, **kwargs):
+  def __init__(self, config: EncoderConfig, input_size: int, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.input_size = input_size
@@ -577,16 +556,16 @@ class EncoderLayer(keras.layers.Layer):
 
 
 class Encoder(keras.layers.Layer):
-  """The stack of Transformer blocks.
+  """A stack of blocks, made by `block_class` and called like `EncoderLayer`.
 
   Call with hidden [B, S, H] and input_mask int [B, S]; returns the output of
   every block, a list of [B, S, H], and its attention, a list of [B, N, S, S].
   """
 
-  def __init__(self, config: BertConfig, **kwargs):
+  def __init__(self, config: EncoderConfig, block_class: type, **kwargs):
     super().__init__(**kwargs)
     self.blocks = [
-      EncoderLayer(config, name=f"layer_{i}", dtype=self.dtype_policy)
+      block_class(config, name=f"layer_{i}", dtype=self.dtype_policy)
       for i in range(config.num_hidden_layers)
     ]
     # How to call a block; training/recomputation.py replaces it.
@@ -609,7 +588,7 @@ class Encoder(keras.layers.Layer):
 class Pooler(keras.layers.Layer):
   """Dense and tanh on the first token: [B, S, H] to [B, H]."""
 
-  def __init__(self, config: BertConfig, **kwargs):
+  def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
     self.dense = make_dense(
@@ -619,12 +598,15 @@ class Pooler(keras.layers.Layer):
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
 
-  def call(self, hidden):
+  def call(self, hidden, input_mask=None):
     return self.dense(hidden[:, 0])
 
 
 class BertModel(keras.layers.Layer):
   """BERT's encoder; its variables exist as soon as it is made.
+
+  Subclasses are other encoders, which replace the classes of blocks and pooler;
+  a block without attention returns None for it. See docs/encoders.md.
 
   Call arguments:
     input_ids: int [B, S], S at most max_position_embeddings.
@@ -647,15 +629,20 @@ class BertModel(keras.layers.Layer):
     name: the first part of every variable's path.
   """
 
+  block_class: type = EncoderLayer
+  pooler_class: type = Pooler
+
   def __init__(
-    self, config: BertConfig, dtype: str = "float32", name: str = "bert"
+    self, config: EncoderConfig, dtype: str = "float32", name: str = "bert"
   ):
     super().__init__(dtype=dtype, name=name)
     self.config = config
     policy = self.dtype_policy
     self.embeddings = Embeddings(config, name="embeddings", dtype=policy)
-    self.encoder = Encoder(config, name="encoder", dtype=policy)
-    self.pooler = Pooler(config, name="pooler", dtype=policy)
+    self.encoder = Encoder(
+      config, self.block_class, name="encoder", dtype=policy
+    )
+    self.pooler = self.pooler_class(config, name="pooler", dtype=policy)
     self.build()
 
   def build(self, input_shape=None):
@@ -683,9 +670,11 @@ class BertModel(keras.layers.Layer):
       segment_ids = tf.zeros_like(input_ids)
     embedded = self.embeddings(input_ids, segment_ids, fold_in(seed, 0))
     states, attention = self.encoder(embedded, input_mask, fold_in(seed, 1))
+    if return_attention_probs and attention[0] is None:
+      raise ValueError(f"{type(self).__name__} returns no attention")
     return BertOutput(
       sequence_output=states[-1],
-      pooled_output=self.pooler(states[-1]),
+      pooled_output=self.pooler(states[-1], input_mask),
       hidden_states=(embedded, *states) if return_hidden_states else None,
       attention_probs=tuple(attention) if return_attention_probs else None,
     )

@@ -87,7 +87,7 @@ from training import loop
 
 
 def create_model(
-  config: modeling.BertConfig, num_labels: int, dtype: str
+  config: modeling.EncoderConfig, num_labels: int, dtype: str
 ) -> keras.Model:
   """Makes the model; this is the place for another head.
 

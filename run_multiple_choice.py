@@ -49,7 +49,7 @@ _ENDINGS = [
 _METRICS = ("accuracy", "loss")
 
 
-def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
+def create_model(config: modeling.EncoderConfig, dtype: str) -> keras.Model:
   """Makes the model; this is the place for another head.
 
   Returns:

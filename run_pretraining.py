@@ -85,6 +85,7 @@ import keras
 import tensorflow as tf
 
 from data import files
+from encoders import encoder_table
 import heads
 from inputs import records
 import modeling
@@ -179,7 +180,7 @@ class Data(NamedTuple):
 
 
 def read_data(
-  settings: flag_values.Settings, config: modeling.BertConfig
+  settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> Data:
   """Finds and checks the input files."""
   if settings.max_seq_length > config.max_position_embeddings:
@@ -269,7 +270,7 @@ def main() -> int | None:
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)
   config = model_folders.fit_vocabulary(
-    settings, modeling.BertConfig.from_json_file(settings.bert_config_file)
+    settings, encoder_table.read_config(settings.bert_config_file)
   )
   data = read_data(settings, config)
   devices.check_workers(
@@ -289,7 +290,7 @@ def main() -> int | None:
 def run(
   settings: flag_values.Settings,
   strategy,
-  config: modeling.BertConfig,
+  config: modeling.EncoderConfig,
   data: Data,
   start: float,
 ) -> int | None:

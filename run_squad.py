@@ -114,7 +114,7 @@ from tasks import squad_results
 _NEVER = -1e9  # Far below any logit.
 
 
-def create_model(config: modeling.BertConfig, dtype: str) -> keras.Model:
+def create_model(config: modeling.EncoderConfig, dtype: str) -> keras.Model:
   """Makes the model; this is the place for another head.
 
   Returns:

@@ -92,7 +92,7 @@ _ENDINGS = [
 
 
 def create_model(
-  config: modeling.BertConfig,
+  config: modeling.EncoderConfig,
   num_labels: int,
   dtype: str,
   settings: flag_values.Settings,

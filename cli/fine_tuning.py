@@ -35,6 +35,7 @@ from cli import models
 from cli import run_summary
 from data import files
 from data import label_files
+from encoders import encoder_table
 from inputs import feature_files
 import modeling
 import optimization
@@ -133,7 +134,7 @@ def _find_data_file(folder, kind, names, endings) -> str:
 
 
 def check_fine_tuning_flags(
-  settings: flag_values.Settings, config: modeling.BertConfig
+  settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> None:
   """Compares vocabulary, casing and lengths with the model.
 
@@ -268,7 +269,7 @@ class Run:
 
   settings: flag_values.Settings
   strategy: tf.distribute.Strategy
-  config: modeling.BertConfig
+  config: modeling.EncoderConfig
   inputs: Inputs
   model: keras.Model
   predictor: prediction.Predictor
@@ -416,7 +417,7 @@ def open_run(
   settings: flag_values.Settings,
   strategy: tf.distribute.Strategy,
   open_inputs: Callable[[flag_values.Settings, str], Inputs],
-  create_model: Callable[[modeling.BertConfig, Inputs, str], keras.Model],
+  create_model: Callable[[modeling.EncoderConfig, Inputs, str], keras.Model],
   predict: Callable[[keras.Model, loop.Features], dict[str, tf.Tensor]],
 ) -> Iterator[Run]:
   """Claims the output folder, reads all data and makes a model of it.
@@ -440,7 +441,7 @@ def open_run(
   Raises:
     ValueError: flags, data, folder or checkpoint do not fit each other.
   """
-  config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+  config = encoder_table.read_config(settings.bert_config_file)
   check_fine_tuning_flags(settings, config)
   start = run_summary.begin(settings.output_dir)
   with (

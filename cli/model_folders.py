@@ -119,7 +119,7 @@ def fit_vocabulary(settings, config):
 
   Args:
     settings: of the program.
-    config: the `modeling.BertConfig` of --bert_config_file.
+    config: the `modeling.EncoderConfig` of --bert_config_file.
 
   Raises:
     ValueError: the sizes differ, but the weights of --init_checkpoint have one.

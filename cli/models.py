@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -206,13 +205,18 @@ def _check_config(folder, config):
   """Compares a config with that of the model in a folder, if there is one."""
   path = _config_path(folder)
   if files.exists(path):
-    fields = dataclasses.asdict(config)
-    other = dataclasses.asdict(type(config).from_json_file(path))
-    differing = [k for k in fields if fields[k] != other[k]]
-    if differing:
-      listing = ", ".join(
-        f"{k}: {other[k]}, not {fields[k]}" for k in differing
-      )
+    from encoders import encoder_table
+
+    ours, theirs = (
+      json.loads(either.to_json_string())
+      for either in (config, encoder_table.read_config(path))
+    )
+    listing = ", ".join(
+      f"{name}: {theirs.get(name)}, not {ours.get(name)}"
+      for name in theirs | ours
+      if theirs.get(name) != ours.get(name)
+    )
+    if listing:
       raise ValueError(
         f"--output_dir={folder} belongs to another model ({listing}): choose "
         f"another folder, or pass --bert_config_file={path}"
@@ -288,6 +292,7 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
     ValueError: it does not exist, or another library's settings contradict
       --bert_config_file.
   """
+  from encoders import encoder_table
   import modeling
   from weights import checkpoints
 
@@ -296,7 +301,7 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   theirs = reader.config if reader else None
   if theirs:
     # The shapes do not show these.
-    ours = modeling.BertConfig.from_json_file(settings.bert_config_file)
+    ours = encoder_table.read_config(settings.bert_config_file)
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
     for name in sorted(names):
       expected, found = getattr(theirs, name), getattr(ours, name)

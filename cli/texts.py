@@ -14,6 +14,7 @@ from cli import flag_values
 from cli import models
 from data import files
 from data import progress
+from encoders import encoder_table
 from inputs import text_inputs
 import modeling
 from weights import checkpoints
@@ -36,13 +37,13 @@ def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
   return devices.make_strategy(settings, says_so=False)
 
 
-def read_config(settings: flag_values.Settings) -> modeling.BertConfig:
+def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
   """Reads the config and compares vocabulary, casing and lengths with it.
 
   Raises:
     ValueError: they do not fit.
   """
-  config = modeling.BertConfig.from_json_file(settings.bert_config_file)
+  config = encoder_table.read_config(settings.bert_config_file)
   fine_tuning.check_fine_tuning_flags(settings, config)
   return config
 

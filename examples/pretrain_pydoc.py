@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+from encoders import encoder_table  # noqa: E402
 from inputs import records  # noqa: E402
-import modeling  # noqa: E402
 import tokenization  # noqa: E402
 
 VOCAB_SIZE = 4000
@@ -136,9 +136,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
 def write_config(folder) -> None:
   """Writes the config of a tiny BERT for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
-  config = modeling.BertConfig.from_json_file(
-    str(ROOT / "configs" / "bert_tiny.json")
-  )
+  config = encoder_table.read_config(str(ROOT / "configs" / "bert_tiny.json"))
   # For so narrow a model and so little text: with the usual initializer_range
   # of 0.02 attention stays uniform for thousands of steps, and dropout costs
   # more than it helps.

@@ -9,6 +9,7 @@ import keras
 
 from data import files
 from data import label_files
+from encoders import encoder_table
 import heads
 import modeling
 from serving import export_facts
@@ -27,7 +28,7 @@ class TrainedModel:
   """A model with its weights and what they were trained for."""
 
   kind: str  # See `export_facts`.
-  config: modeling.BertConfig
+  config: modeling.EncoderConfig
   model: keras.layers.Layer
   do_lower_case: bool
   labels: tuple[str, ...] = ()
@@ -72,9 +73,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     raise ValueError(
       f"--vocab_file={vocab_file} is not the one that {folder} was trained with"
     )
-  config = modeling.BertConfig.from_json_file(
-    os.path.join(folder, "bert_config.json")
-  )
+  config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_prediction(folder, kind, settings)
   labels = _read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
@@ -168,7 +167,7 @@ def load_pretrained(
   Raises:
     ValueError: they do not fit, or have no masked-LM head.
   """
-  config = modeling.BertConfig.from_json_file(config_file)
+  config = encoder_table.read_config(config_file)
   prefix = checkpoints.find_checkpoint(path)
   has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
   if kind is None:
@@ -181,7 +180,7 @@ def load_pretrained(
       "pre-trained and not fine-tuned since"
     )
   is_masked = kind == export_facts.FILL_MASK
-  make = heads.PretrainingModel if is_masked else modeling.BertModel
+  make = heads.PretrainingModel if is_masked else encoder_table.make_encoder
   model = make(config)
   checkpoints.load(
     prefix,

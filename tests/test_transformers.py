@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf  # noqa: E402
 
+from encoders import encoder_table  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import tokenization  # noqa: E402
@@ -142,7 +143,7 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   for parameter in theirs.parameters():
     parameter.data += 0.2 * torch.randn(parameter.shape)
   theirs.save_pretrained(tmp_path)
-  config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+  config = encoder_table.read_config(str(tmp_path / "config.json"))
   ours = make_model(config)
   loaded = checkpoints.load(
     checkpoints.find_checkpoint(str(tmp_path)),

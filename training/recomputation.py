@@ -16,7 +16,7 @@ def recompute_layers(bert: modeling.BertModel) -> None:
 
   Outputs and gradients do not change: dropout is a function of its seed. Calls
   without a seed, which do not train, do not change at all; calls with a seed
-  return None instead of the attention.
+  cannot return the attention.
   """
   bert.encoder.call_block = _call_block
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from data import files
 from data import label_files
+from encoders import encoder_table
 import modeling
 import tokenization
 from weights import checkpoints
@@ -115,7 +116,7 @@ def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
     raise ValueError(
       f"{folders[0]}: holds no bert_config.json: pass --bert_config_file"
     )
-  config = modeling.BertConfig.from_json_file(path)
+  config = encoder_table.read_config(path)
   if own and config.num_attention_heads != own.num_attention_heads:
     raise ValueError(
       f"{path}: num_attention_heads is {config.num_attention_heads}, the "

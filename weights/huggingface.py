@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files
+from encoders import huggingface_config
 import modeling
 from weights import readers
 from weights import relatives
@@ -372,7 +373,7 @@ def read_config(folder: str) -> modeling.BertConfig:
   """
   settings = relatives.to_bert_settings(read_settings(folder))
   try:
-    return modeling.BertConfig.from_dict(settings)
+    return huggingface_config.to_bert_config(settings)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"{os.path.join(folder, CONFIG)}: {error}") from None
 

@@ -8,8 +8,8 @@ import sys
 import keras
 
 from data import files
+from encoders import encoder_table
 import heads
-import modeling
 import paths
 from serving import answers
 from serving import export_facts
@@ -51,7 +51,7 @@ def write_trained(
   # Weights so large that texts get answers of their own; always the same.
   tiny_classification.write_model(folder, {"initializer_range": 0.7})
   keras.utils.set_random_seed(1)
-  config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+  config = encoder_table.read_config(str(folder / "config.json"))
   model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
   (folder / "bert_config.json").write_text(config.to_json_string())
   content = {

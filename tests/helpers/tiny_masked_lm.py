@@ -1,7 +1,7 @@
 """A tiny BERT of random weights with its masked-LM head, for the tests."""
 
+from encoders import encoder_table
 import heads
-import modeling
 import tiny_classification
 from training import loop
 from weights import checkpoints
@@ -12,7 +12,7 @@ SEQUENCE = tiny_classification.SEQUENCE
 
 def make_model(folder, dtype="float32"):
   """Returns the model whose config.json is in a folder, with new weights."""
-  config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
+  config = encoder_table.read_config(str(folder / "config.json"))
   return heads.PretrainingModel(config, dtype)
 
 

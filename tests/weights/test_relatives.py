@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from encoders import encoder_table
 import heads
 import modeling
 from paths import SHARED
@@ -250,7 +251,7 @@ CHINESE = {
 def test_chinese_berts_are_berts(tmp_path):
   """BERT-wwm, RoBERTa-wwm-ext and MacBERT: the config and the names."""
   assert relatives.to_bert_settings(CHINESE) == CHINESE
-  config = modeling.BertConfig.from_dict(CHINESE)
+  config = encoder_table.make_config(CHINESE)
   assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
   if not path.exists():

@@ -1,0 +1,1 @@
+"""The encoders that training can use, and the table that names them."""

@@ -1,0 +1,54 @@
+"""The table of encoders: a config file names one by its `encoder_type`."""
+
+from typing import Any, NamedTuple
+
+from encoders import huggingface_config
+import modeling
+
+
+class Encoder(NamedTuple):
+  """The two classes of an encoder; docs/encoders.md says what they need."""
+
+  config_class: type[modeling.EncoderConfig]
+  model_class: type[modeling.BertModel]
+
+
+ENCODERS = {
+  "transformer": Encoder(modeling.BertConfig, modeling.BertModel),
+}
+
+
+def read_config(path: str) -> modeling.EncoderConfig:
+  """Reads a bert_config.json of any encoder, or Hugging Face's config.json.
+
+  Raises:
+    ValueError: with the path and the fault, if it is not a valid config.
+  """
+  return modeling.read_config_file(path, make_config)
+
+
+def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
+  """Makes a config from the contents of a file that `read_config` reads.
+
+  Raises:
+    ValueError: for an unknown encoder or key, or a value out of range.
+  """
+  if "model_type" in fields:
+    return huggingface_config.to_bert_config(fields)
+  name = fields.get("encoder_type", "transformer")
+  if not isinstance(name, str) or name not in ENCODERS:
+    raise ValueError(
+      f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
+    )
+  config_class = ENCODERS[name].config_class
+  return config_class.from_dict(
+    fields | {"encoder_type": config_class.encoder_type}
+  )
+
+
+def make_encoder(
+  config: modeling.EncoderConfig, dtype: str = "float32", name: str = "bert"
+) -> modeling.BertModel:
+  """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
+  encoder = ENCODERS[config.encoder_type or "transformer"]
+  return encoder.model_class(config, dtype, name)

@@ -1,0 +1,42 @@
+"""The table that finds an encoder's classes by a config's encoder_type."""
+
+import json
+
+import pytest
+
+from encoders import encoder_table
+import modeling
+
+FIELDS = {
+  "vocab_size": 30,
+  "hidden_size": 8,
+  "num_hidden_layers": 1,
+  "num_attention_heads": 2,
+}
+
+
+def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text(json.dumps(FIELDS))
+  config = encoder_table.read_config(str(path))
+  assert config == modeling.BertConfig(30, 8, 1, 2)
+  assert "encoder_type" not in config.to_json_string()
+  named = FIELDS | {"encoder_type": "transformer"}
+  assert encoder_table.make_config(named) == config
+  assert type(encoder_table.make_encoder(config)) is modeling.BertModel
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"encoder_type": "rnn"}, "encoder_type is 'rnn'; known: transformer"),
+    ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transformer"),
+    ({"filter_sizes": [2]}, "unknown keys: filter_sizes"),
+  ],
+)
+def test_refuses(fields, message, tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text(json.dumps(FIELDS | fields))
+  with pytest.raises(ValueError) as caught:
+    encoder_table.read_config(str(path))
+  assert str(caught.value).startswith(f"{path}: {message}")
