@@ -195,10 +195,30 @@ class GraphEngine:
   def __init__(self, graph: signatures.TextGraph):
     spec = [tf.TensorSpec([None, None], tf.int32)] * len(_IDS)
     self._compute = tf.function(graph.compute, input_signature=spec)
+    self.attend = lambda *ids, **head: graph.attend(*ids, **head).numpy()
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
     outputs = self._compute(*map(tf.constant, ids))
     return {name: value.numpy() for name, value in outputs.items()}
+
+
+def load_output_dir(folder: str) -> exported_model.ExportedModel:
+  """Loads what a run_*.py program left; answers as its export would.
+
+  Raises:
+    ValueError: see `trained_models.load_output_dir`.
+  """
+  vocab_file = os.path.join(folder, _VOCABULARY)
+  trained = trained_models.load_output_dir(folder, vocab_file)
+  prediction = trained.prediction
+  settings = {n: prediction[n] for n in export_facts.SETTINGS[trained.kind]}
+  graph = make_graph(
+    trained, vocab_file, prediction["max_seq_length"], settings
+  )
+  facts = describe(trained, graph, "saved_model", settings)
+  return exported_model.ExportedModel(
+    folder, engine=GraphEngine(graph), facts=facts
+  )
 
 
 def _compare(graph, run, config) -> float:

@@ -65,13 +65,13 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if kind not in trained:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
-      f"--model_dir={folder}: {found}; expected the --output_dir of "
+      f"{folder}: {found}; expected the --output_dir of "
       "run_classifier.py, run_squad.py, run_tagging.py or "
       "run_multiple_choice.py"
     )
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(
-      f"--vocab_file={vocab_file} is not the one that {folder} was trained with"
+      f"{vocab_file} is not the one that {folder} was trained with"
     )
   config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_prediction(folder, kind, settings)
@@ -83,7 +83,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if not is_best:
     step = checkpoints.restore(folder, variables)
   if step is None:
-    raise ValueError(f"--model_dir={folder}: no checkpoint there")
+    raise ValueError(f"{folder}: no checkpoint there")
   return TrainedModel(
     kind,
     config,

@@ -78,15 +78,20 @@ class Kind(abc.ABC):
     """Encodes a request.
 
     Args:
-      request: texts by the names of `inputs`; optional ones may be missing.
+      request: texts by the names of `inputs`, or a tuple in their order;
+        optional ones may be missing.
 
     Raises:
-      ValueError: it is not an object of strings, lacks one, or has an empty one
-        that cannot be answered.
+      ValueError: it is not of strings, lacks one, or has an empty one that
+        cannot be answered.
     """
     names = ", ".join(
       f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
     )
+    if isinstance(request, tuple):
+      if len(request) > len(self.inputs):
+        raise ValueError(f"{len(request)} texts; the model takes {names}")
+      request = dict(zip(self.facts.inputs, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
     texts = {}
@@ -107,6 +112,16 @@ class Kind(abc.ABC):
         value = _check_choices(filter(str.strip, value.split("\n")))
       texts[name] = value
     return self._encode(texts)
+
+  def encode_all(self, requests: Sequence[Any]) -> list[Encoded]:
+    """Encodes several requests; a ValueError says which one is wrong."""
+    found = []
+    for number, request in enumerate(requests):
+      try:
+        found.append(self.encode(request))
+      except ValueError as error:
+        raise ValueError(f"inputs[{number}]: {error}") from None
+    return found
 
   @abc.abstractmethod
   def _encode(self, texts: dict[str, Any]) -> Encoded:

@@ -34,7 +34,7 @@ class ExportedModel:
   Args:
     folder: the --export_dir.
     threads: of the engine; 0: one for each core.
-    engine: to use instead of that of the folder.
+    engine, facts: to use instead of those of the folder.
 
   Attributes:
     facts: what export.json says of the model.
@@ -45,9 +45,13 @@ class ExportedModel:
   """
 
   def __init__(
-    self, folder: str, threads: int = 0, engine: Engine | None = None
+    self,
+    folder: str,
+    threads: int = 0,
+    engine: Engine | None = None,
+    facts: export_facts.Facts | None = None,
   ):
-    self.facts = export_facts.read(folder)
+    self.facts = facts or export_facts.read(folder)
     vocab_file = os.path.join(folder, "vocab.txt")
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
     self._engine = engine or _open_engine(folder, self.facts, threads)

@@ -270,20 +270,14 @@ class Application:
     return {**facts, "inputs": inputs}
 
   def _predict(self, environ):
-    content, encode = _read_json(environ), self._model.encode
+    content = _read_json(environ)
     if not (isinstance(content, dict) and "inputs" in content):
-      (answer,) = self._batcher.answer([encode(content)])
+      (answer,) = self._batcher.answer([self._model.encode(content)])
       return answer
     rows = content["inputs"]
     if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
       raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
-    requests = []
-    for number, row in enumerate(rows):
-      try:
-        requests.append(encode(row))
-      except ValueError as error:
-        raise ValueError(f"inputs[{number}]: {error}") from None
-    return {"outputs": self._batcher.answer(requests)}
+    return {"outputs": self._batcher.answer(self._model.kind.encode_all(rows))}
 
   def _attend(self, environ):
     content = _read_json(environ)

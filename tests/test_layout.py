@@ -87,7 +87,7 @@ def test_what_works_without_tensorflow_does_not_load_it():
   light = [p for p in SOURCES if p.parent.name in ("data", "serving")]
   light = [p for p in light if p.stem not in HEAVY]
   names = [".".join(path.with_suffix("").parts) for path in light]
-  code = f"import sys, tokenization, {', '.join(names)}; "
+  code = f"import sys, bert, tokenization, {', '.join(names)}; "
   code += "sys.exit('tensorflow' in sys.modules)"
   subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT, check=True)
 

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+import bert
 from export import exporting
-from export import trained_models
 import export_saved_model
 import heads
 import paths
@@ -139,20 +139,19 @@ def assert_same(found, expected):
 def test_answers_are_those_of_the_model(case, tmp_path):
   requests = write_case(tmp_path, case)
   path = run_export(tmp_path)
-  model = exported_model.ExportedModel(path)
-  trained = trained_models.load_output_dir(
-    str(tmp_path), str(tmp_path / "vocab.txt")
+  exported, trained = bert.load(path), bert.load(tmp_path)
+  assert exported.task == trained.task == CASES[case][0]
+  assert exported.labels == trained.labels
+  answers = exported(requests)
+  assert_same(answers, trained(requests))
+  (tmp_path / "in.jsonl").write_text(json.dumps(requests[0]))
+  result = program_flags.run_here(
+    program_flags.command(
+      "predict", export_dir=path, input_file=tmp_path / "in.jsonl"
+    )
   )
-  graph = exporting.make_graph(
-    trained,
-    str(tmp_path / "vocab.txt"),
-    model.facts.max_seq_length,
-    model.facts.settings,
-  )
-  exact = exported_model.ExportedModel(
-    path, engine=exporting.GraphEngine(graph)
-  )
-  assert_same(answer(model, requests), answer(exact, requests))
+  found = {"index": 0, **exported(requests[0])}
+  assert json.loads(result.stdout) == found
 
 
 @pytest.mark.slow

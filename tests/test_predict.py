@@ -332,7 +332,7 @@ def test_what_differs_when_loaded_again_is_not_kept(
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"model_dir": "/none"}, "--model_dir=/none: no settings.json with one"),
+    ({"model_dir": "/none"}, "/none: no settings.json with one"),
     (
       {"vocab_file": "", "model_dir": "/none"},
       "/none/vocab.txt: no such file; pass --vocab_file",

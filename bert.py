@@ -1,0 +1,100 @@
+"""Answers texts from Python with a trained model.
+
+  import bert
+
+  model = bert.load("sms_model")
+  model("win a prize")
+
+The folder is an export or the output of a training. An export of --format=onnx
+needs only onnxruntime and numpy; the others need TensorFlow.
+"""
+
+import os
+from typing import Any
+
+from serving import export_facts
+from serving import exported_model
+
+Answer = exported_model.Answer
+
+_BATCH_SIZE = 8  # Of inputs of the full length, as by default in predict.py.
+
+
+class Model:
+  """A trained model; `load` makes it.
+
+  Attributes:
+    task: what it does: single_label, multi_label, regression,
+      question_answering, tagging, multiple_choice, features or fill_mask.
+    labels: their names; none if the task has none.
+    inputs: the names of the texts that it takes, in the order of a pair.
+  """
+
+  def __init__(self, model: exported_model.ExportedModel):
+    self._model = model
+    self.task: str = model.facts.kind
+    self.labels: tuple[str, ...] = model.facts.labels
+    self.inputs: tuple[str, ...] = model.facts.inputs
+
+  def __call__(self, texts: Any) -> Answer | list[Answer]:
+    """Answers one input, or a list of them.
+
+    Args:
+      texts: a text; a tuple of texts, such as (question, context); or a dict of
+        texts by the names of `inputs`; choices are a list in it. Of these, a
+        list.
+
+    Returns:
+      What predict.py writes, but for the index; of a list, a list.
+
+    Raises:
+      ValueError: an input is not one that the model takes.
+    """
+    if not isinstance(texts, list):
+      return self([texts])[0]
+    named = [(text,) if isinstance(text, str) else text for text in texts]
+    requests = self._model.kind.encode_all(named)
+    tokens = _BATCH_SIZE * self._model.facts.max_seq_length
+    return self._model.answer(requests, tokens)
+
+
+def load(folder: str | os.PathLike, threads: int = 0) -> Model:
+  """Loads a trained model.
+
+  Args:
+    folder: the --export_dir of export_saved_model.py, or the --output_dir of
+      run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py.
+    threads: of an export: cores that compute a batch; 0: all of them.
+
+  Raises:
+    ValueError: the folder is something else, or damaged.
+    ImportError: a package that the folder needs is missing.
+  """
+  folder = os.fspath(folder)
+  found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+  if export_facts.FILE in found:
+    return Model(exported_model.ExportedModel(folder, threads))
+  if not {"settings.json", "vocab.txt"} <= set(found):
+    raise ValueError(_describe(folder, found))
+  from export import exporting  # Needs TensorFlow, which takes seconds.
+
+  return Model(exporting.load_output_dir(folder))
+
+
+def _describe(folder, found):
+  """Says what a folder is that cannot be loaded, and what to do."""
+  shown = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
+  message = f"{folder}: holds {shown or 'nothing'}"
+  if not os.path.isdir(folder):
+    message = f"{folder}: no such folder"
+  if {"bert_config.json", "config.json"} & set(found):
+    return (
+      f"{message}: a model without a task; train it with run_classifier.py or "
+      "another program, or export it with export_saved_model.py "
+      "--init_checkpoint"
+    )
+  return (
+    f"{message}; expected the --export_dir of export_saved_model.py or the "
+    "--output_dir of run_classifier.py, run_squad.py, run_tagging.py or "
+    "run_multiple_choice.py"
+  )

@@ -1,0 +1,90 @@
+"""Tests of bert.py on trained folders and in an environment without them."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import bert
+import heads
+import paths
+import tiny_classification
+import tiny_export
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("trained")
+  tiny_export.write_trained(folder)
+  return bert.load(folder)
+
+
+def test_texts_pairs_and_lists(trained):
+  assert trained.task == "single_label"
+  assert trained.labels == ("neg", "pos")
+  assert trained.inputs == ("text", "text_pair")
+  one = trained("the film was good")
+  assert list(one) == ["label", "probabilities", "truncated"]
+  pair = {"text": "good", "text_pair": "a plot"}
+  found = trained([("good", "a plot"), "the film was good", pair, ("good",)])
+  assert found[0] == found[2] != found[3]
+  assert found[1]["probabilities"] == pytest.approx(one["probabilities"])
+  assert trained([]) == []
+
+
+@pytest.mark.parametrize(
+  ("texts", "message"),
+  [
+    (["a", 3], r"inputs\[1\]: expected a JSON object with text, text_pair"),
+    (("a", "b", "c"), "3 texts; the model takes text, text_pair"),
+    (("a", 5), "text_pair is int, expected a string"),
+    ({}, "text is nothing, expected a string"),
+  ],
+)
+def test_inputs_that_it_does_not_take(trained, texts, message):
+  with pytest.raises(ValueError, match=message):
+    trained(texts)
+
+
+def test_other_folders(tmp_path):
+  with pytest.raises(ValueError, match="/none: no such folder; expected the"):
+    bert.load("/none")
+  with pytest.raises(ValueError, match="holds nothing; expected the --export"):
+    bert.load(tmp_path)
+  for name in "abcdef":
+    (tmp_path / name).touch()
+  with pytest.raises(ValueError, match=r"holds a, b, c, d, e, \.\.\.; expec"):
+    bert.load(tmp_path)
+  folder = tmp_path / "pretrained"
+  tiny_classification.write_model(folder)
+  message = "holds config.json, vocab.txt: a model without a task; train it"
+  with pytest.raises(ValueError, match=message):
+    bert.load(folder)
+  tiny_export.write_trained(folder, "pretraining", heads.PretrainingModel)
+  with pytest.raises(ValueError, match="its problem is pretraining; expected"):
+    bert.load(folder)
+
+
+@pytest.mark.slow  # Installs packages.
+def test_an_environment_with_onnxruntime_and_numpy_only(tmp_path):
+  tiny_export.write_trained(tmp_path)
+  result = tiny_export.export(tmp_path, format="onnx")
+  assert result.returncode == 0, result.stderr
+  for name in ("data", "serving", "tasks"):
+    shutil.copytree(paths.ROOT / name, tmp_path / name)
+  for name in ("bert.py", "tokenization.py"):
+    shutil.copy(paths.ROOT / name, tmp_path)
+
+  def run(*command):
+    return subprocess.run(
+      command, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+
+  run(sys.executable, "-m", "venv", "venv")
+  python = str(tmp_path / "venv" / "bin" / "python")
+  run(python, "-m", "pip", "install", "-q", "onnxruntime", "numpy")
+  code = "import bert; print(bert.load('export')('good')['label'])"
+  assert run(python, "-c", code).stdout in ("neg\n", "pos\n")
+  listed = run(python, "-m", "pip", "list", "--format=freeze").stdout
+  assert "absl" not in listed and "tensorflow" not in listed
