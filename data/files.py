@@ -5,7 +5,6 @@ that meets one: importing it takes seconds and hundreds of megabytes. Where it
 is not installed, `use_file_system` puts something else in its place.
 """
 
-import codecs
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -120,34 +119,6 @@ def read_lines(path: str) -> Iterator[str]:
         ) from None
       offset += len(line)
       yield text.removesuffix("\n")
-
-
-def read_chunks(path: str, size: int = 1 << 20) -> Iterator[str]:
-  """Yields a UTF-8 text in parts of `size` bytes, wherever its lines end.
-
-  Args:
-    path: as for `read_lines`, whose errors it raises.
-    size: of a part, after decompression.
-  """
-  offset, rest = 0, b""
-  with _os_errors(path), _open_for_reading(path) as source:
-    chunks = iter(lambda: source.read(size), b"")
-    while True:
-      chunk = _next_line(chunks, path)
-      whole = rest + chunk
-      try:
-        # A character may be cut in two, but not at the end of the file.
-        text, used = codecs.utf_8_decode(whole, "strict", not chunk)
-      except UnicodeDecodeError as error:
-        raise ValueError(
-          f"{path}: byte offset {offset + error.start}: not UTF-8 "
-          f"({error.reason})"
-        ) from None
-      if text:
-        yield text
-      if not chunk:
-        return
-      offset, rest = offset + used, whole[used:]
 
 
 def _next_line(lines: Iterator[bytes], path: str) -> bytes:

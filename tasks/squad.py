@@ -6,7 +6,7 @@ A file is SQuAD's JSON (CMRC 2018 and others have the same form), JSON Lines of
    "answers": [{"text": "...", "answer_start": 17}]}
 
 with or without `answers`, or TSV of id, question and context. It may be
-compressed; of a JSON file no more than an article is in memory.
+compressed.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ import itertools
 import reprlib
 from typing import Any, NamedTuple
 
-from data import json_items
+from data import files
 from data import tables
 
 _COLUMNS = ("id", "question", "context")
@@ -61,7 +61,7 @@ def read_paragraphs(path: str) -> Iterator[Paragraph]:
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json"):
-    for article in json_items.read_list(path, "data"):
+    for article in _list(files.read_json(path), "data", path):
       yield from _read_article(article, path)
     return
   rows = _read_jsonl(path) if name.endswith(".jsonl") else _read_table(path)

@@ -4,14 +4,12 @@ import functools
 import gzip
 import json
 import lzma
-from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
 from data import files
-from data import json_items
 from data import label_files
 from data import tables
 import fuzzing
@@ -155,10 +153,6 @@ READERS = {
   "swag.tsv": (choices, SWAG_TSV),
   "swag.jsonl": (choices, json.dumps(SWAG_ROW) + "\n"),
   "lines.txt": (whole(files.read_lines), "a\n\u4e2d\n"),
-  "chunks.txt": (
-    whole(functools.partial(files.read_chunks, size=3)),
-    "a\u4e2d",
-  ),
 }
 
 
@@ -218,48 +212,6 @@ def test_any_json_value_is_a_value_or_one_line(folder, name, data):
   path = folder / name
   path.write_text(json.dumps(data.draw(fuzzing.mutated_json(valid))))
   fuzzing.check_writable(fuzzing.value_or_error(read, path))
-
-
-# Lists in JSON, item by item.
-
-
-def load_list(text, key):
-  """Reads with Python's reader what `json_items.read_list` should yield."""
-  top = []
-
-  def note(pairs):
-    top[:] = pairs  # The last object to end is the outermost.
-    return dict(pairs)
-
-  value = json.loads(text, object_pairs_hook=note)
-  lists = [value for name, value in top if name == key]
-  if not isinstance(value, dict) or not lists:
-    raise ValueError("no object, or no such key")
-  if not all(isinstance(value, list) for value in lists):
-    raise ValueError("no list")
-  return [item for items in lists for item in items]
-
-
-@given(
-  content=fuzzing.mutated(
-    json.dumps({"a": 1.5, "data": [1, "x", [2e5, {"b": None}]]}).encode()
-  ),
-  size=st.integers(1, 9),
-)
-def test_items_are_those_of_pythons_reader(folder, content, size):
-  path = folder / "items.json"
-  path.write_bytes(content)
-  # Every value is cut somewhere if what is read at once is short.
-  read_chunks = functools.partial(files.read_chunks, size=size)
-  with mock.patch.object(files, "read_chunks", read_chunks):
-    found = fuzzing.value_or_error(
-      lambda path: list(json_items.read_list(path, "data")), path
-    )
-  try:
-    expected = load_list(content.decode("utf-8").removeprefix("\ufeff"), "data")
-  except (ValueError, RecursionError):
-    expected = None
-  assert repr(found) == repr(expected)  # NaN is not equal to itself.
 
 
 # Columns added to a file.

@@ -114,7 +114,7 @@ def test_tables_with_and_without_names(tmp_path, text):
 @pytest.mark.parametrize(
   ("name", "text", "message"),
   [
-    ("a.json", squad_json()[:-9], ":1:164: not the JSON expected: Expecting"),
+    ("a.json", squad_json()[:-9], ": not a JSON file: Expecting"),
     ("a.json", '{"data": [{"title": "T"}]}', ": article 'T': expected a list"),
     ("a.json", squad_json(context=KeyError), ": question 'q1': no 'context'"),
     (
