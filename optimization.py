@@ -171,6 +171,14 @@ class AdamWeightDecayOptimizer:
       slots[f"{path}/adam_m"], slots[f"{path}/adam_v"] = m, v
     return slots
 
+  def share_moments(self, other: "AdamWeightDecayOptimizer") -> None:
+    """Uses the moments of another optimizer for the variables of both."""
+    theirs = {id(variable): i for i, variable in enumerate(other.variables)}
+    for i, variable in enumerate(self.variables):
+      if id(variable) in theirs:
+        j = theirs[id(variable)]
+        self.adam_m[i], self.adam_v[i] = other.adam_m[j], other.adam_v[j]
+
   def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
     """Returns the rate of the update after `step` updates, float32 []."""
     return learning_rate_at(

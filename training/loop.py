@@ -109,6 +109,18 @@ class TrainingPlan:
     return step * self.train_batch_size
 
 
+class Task(NamedTuple):
+  """What makes the updates of one task; most runs have only one."""
+
+  model: keras.Model
+  optimizer: optimization.AdamWeightDecayOptimizer
+  loss_fn: LossFn
+  source: TrainingInput
+  plan: TrainingPlan
+  # Float32 [steps], factors of its objective, by the step; None: 1.
+  weights: np.ndarray | None = None
+
+
 class TrainingResult(NamedTuple):
   """How training ended."""
 
@@ -150,31 +162,82 @@ def train(
     ValueError: the batch cannot be split, the folder has another model, a loss
       is not finite, the input is damaged, a checkpoint cannot be written.
   """
-  _check_split(plan, strategy)
-  saved = {**model_variables(model), **optimizer.slots}
+  tasks = {"": Task(model, optimizer, loss_fn, source, plan)}
+  draws = np.zeros(plan.num_train_steps, np.int8)
+  return train_tasks(strategy, tasks, draws, plan, evaluate, history)
+
+
+def train_tasks(
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, Task],
+  draws: np.ndarray,
+  plan: TrainingPlan,
+  evaluate: Callable[[int], Mapping[str, float]] | None = None,
+  history: model_selection.History | None = None,
+) -> TrainingResult:
+  """Trains as `train` does, by updates of several tasks.
+
+  Args:
+    strategy, evaluate, history: see `train`.
+    tasks: by name. What is not of model.bert is saved under tasks/<name>/.
+    draws: int [steps], the number of the task that makes each update.
+    plan: of the run; a task's own says which rows its updates take.
+  """
+  for task in tasks.values():
+    _check_split(task.plan, strategy)
+  variables, slots = name_variables(tasks)
+  saved = {**variables, **slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
-  step = _resume(strategy, source, plan, saved)
-  evaluation = _Evaluation(strategy, model, plan, evaluate, history, step)
+  step = _resume(strategy, tasks, plan, saved)
+  evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
-  run_steps = _make_runner(
-    strategy, model, optimizer, loss_fn, source, plan, global_step
-  )
-  return _run_steps(strategy, plan, saved, step, run_steps, evaluation)
+  if plan.recompute:
+    for task in tasks.values():
+      recomputation.recompute_layers(task.model.bert)
+  runners = [
+    _make_runner(strategy, name, task, global_step)
+    for name, task in tasks.items()
+  ]
+  return _run_steps(strategy, plan, saved, step, runners, draws, evaluation)
 
 
-def _run_steps(strategy, plan, saved, step, run_steps, evaluation):
+def name_variables(
+  tasks: Mapping[str, Task],
+) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
+  """Returns the variables of tasks, and their moments, by name.
+
+  What tasks share has one name; the names of the rest begin with those of the
+  tasks.
+  """
+  variables, slots = {}, {}
+  for task_name, task in tasks.items():
+    prefix = f"tasks/{task_name}/" if task_name else ""
+    shared = {v.path for v in task.model.bert.variables} if prefix else ()
+    for found, named in (
+      (model_variables(task.model), variables),
+      (task.optimizer.slots, slots),
+    ):
+      for name, variable in found.items():
+        path = name.removesuffix("/adam_m").removesuffix("/adam_v")
+        named[name if path in shared else prefix + name] = variable
+  return variables, slots
+
+
+def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
   """Makes all updates after a step, reports them, evaluates and saves."""
   reporter = reporting.Reporter(plan, step, strategy)
   saved_step = step or None  # Later ones in the folder are damaged.
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
-      wanted = reporter.choose_count(plan.next_stop(step) - step)
+      others = np.flatnonzero(draws[step : plan.next_stop(step)] != draws[step])
+      most = others[0] if len(others) else plan.next_stop(step) - step
+      wanted = reporter.choose_count(int(most))
       leaving = bool(caught) or evaluation.says_stop
       count, stopping = workers.agree(strategy, wanted, leaving)
       if stopping:
         break
-      means = run_steps(count)
+      means = runners[draws[step]](count)
       step += count
       reporter.add(step, count, means)
       if evaluation.needs_checkpoint(step):
@@ -190,28 +253,22 @@ def _run_steps(strategy, plan, saved, step, run_steps, evaluation):
   return TrainingResult(step, None if is_finished else caught[0])
 
 
-def _make_runner(
-  strategy, model, optimizer, loss_fn, source, plan, global_step
-):
+def _make_runner(strategy, name, task, global_step):
   """Builds the function that trains for n steps and checks their means."""
   step = int(global_step.read_value())
-  iterator, signature = _distribute(strategy, source, plan, step)
-  if plan.recompute:
-    recomputation.recompute_layers(model.bert)
-  if plan.max_seq_length and strategy.extended.should_checkpoint:
-    _print_memory(strategy, model, optimizer, plan, signature)
-  train_steps = _make_train_steps(
-    strategy, model, optimizer, loss_fn, plan, global_step, signature
-  )
+  iterator, signature = _distribute(strategy, task.source, task.plan, step)
+  if task.plan.max_seq_length and strategy.extended.should_checkpoint:
+    _print_memory(strategy, task.model, task.optimizer, task.plan, signature)
+  train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):
     with (
-      explained_errors(source),
+      explained_errors(task.source),
       memory.explained_shortage("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
-    _check_finite(means, int(global_step.read_value()), source, plan)
-    return means
+    _check_finite(means, int(global_step.read_value()), task.source, task.plan)
+    return {f"{name}/{k}" if name else k: v for k, v in means.items()}
 
   return run_steps
 
@@ -234,12 +291,10 @@ def _print_memory(strategy, model, optimizer, plan, signature):
   print(memory.report(needed.total(replicas), found, load, replicas))
 
 
-def _make_train_steps(
-  strategy, model, optimizer, loss_fn, plan, global_step, signature
-):
+def _make_train_steps(strategy, task, global_step, signature):
   """Builds the function that makes updates: (iterator, n) -> means by name."""
   names, replica_step = _make_replica_step(
-    strategy, model, optimizer, loss_fn, plan, global_step, signature
+    strategy, task, global_step, signature
   )
 
   @tf.function
@@ -274,35 +329,40 @@ def _make_train_steps(
   return train_and_fetch
 
 
-def _make_replica_step(
-  strategy, model, optimizer, loss_fn, plan, global_step, signature
-):
+def _make_replica_step(strategy, task, global_step, signature):
   """Builds the update of one replica: features -> (sums, norm, rate).
 
   Args:
-    strategy, model, optimizer, loss_fn, plan, global_step: as for `train`.
+    strategy, task: as for `train_tasks`.
+    global_step: the number of updates made so far.
     signature: the type of the features of one replica.
 
   Returns:
     The names of the losses, and the function; its sums are float32 [names, 2]:
     each loss's sum and weight.
   """
-  weights_of = _make_weights_of(model, loss_fn, signature)
+  weights_of = _make_weights_of(task.model, task.loss_fn, signature)
   names = sorted(weights_of.structured_outputs)
   # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
   counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
   gradients_of = _make_gradients_of(
-    model, optimizer, loss_fn, plan, counts_rows
+    task.model, task.optimizer, task.loss_fn, task.plan, counts_rows
   )
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
-    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
+    seed = modeling.fold_in(tf.constant([task.plan.seed, 0]), global_step)
     seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
     weights = context.all_reduce("SUM", weights_of(features))
-    computed = gradients_of(features, seed, weights)
+    divisors = weights
+    if task.weights is not None:
+      factor = tf.gather(tf.constant(task.weights), global_step)
+      divisors = {name: weight / factor for name, weight in weights.items()}
+    computed = gradients_of(features, seed, divisors)
     sums, gradients, row_norms = context.all_reduce("SUM", computed)
-    norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
+    norm, rate = task.optimizer.clip_and_apply(
+      gradients, global_step, row_norms
+    )
     sums = tf.stack([[sums[name], weights[name]] for name in names])
     return sums, norm, rate
 
@@ -446,10 +506,10 @@ def _make_global_step(strategy):
     )
 
 
-def _resume(strategy, source, plan, saved):
+def _resume(strategy, tasks, plan, saved):
   """Restores and reports the newest whole checkpoint; returns its step."""
   step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
-  _check_workers(strategy, source, plan, saved, step or 0)
+  _check_workers(strategy, tasks, plan, saved, step or 0)
   if strategy.extended.should_checkpoint:
     checkpoints.remove_temporary_files(plan.output_dir)
   if step is None:
@@ -465,18 +525,23 @@ def _resume(strategy, source, plan, saved):
   return step
 
 
-def _check_workers(strategy, source, plan, saved, step):
+def _check_workers(strategy, tasks, plan, saved, step):
   """Refuses workers that would not train the same as the others."""
   if not workers.are_several(strategy):
     return
-  rows = source.rows(plan.row_at(step)).take(plan.train_batch_size)
-  batch = b"".join(row.numpy() for _, row in rows)
+  of_data = {}
+  for name, (*_, source, of_task, _) in tasks.items():
+    rows = source.rows(of_task.row_at(step)).take(of_task.train_batch_size)
+    batch = b"".join(row.numpy() for _, row in rows)
+    of_data |= {
+      f"training data {name}": source.identity or "of another digest",
+      f"first batch {name}": f"of checksum {zlib.crc32(batch):08x}",
+    }
   workers.check_same(
     strategy,
     {
       "step in --output_dir": step,
-      "training data": source.identity or "of another digest",
-      "first batch": f"of checksum {zlib.crc32(batch):08x}",
+      **of_data,
       "weights": f"of checksum {workers.digest_of_values(saved)}",
       "number of steps": plan.num_train_steps,
       "--train_batch_size": plan.train_batch_size,
@@ -594,9 +659,9 @@ def _is_finite(value):
 class _Evaluation:
   """Evaluates while training; keeps the best weights if there is a history."""
 
-  def __init__(self, strategy, model, plan, evaluate, history, step):
+  def __init__(self, strategy, variables, plan, evaluate, history, step):
     self._is_chief = strategy.extended.should_checkpoint
-    self._variables = model_variables(model)
+    self._variables = variables
     self._plan, self._evaluate, self._history = plan, evaluate, history
     self.says_stop = False
     if history:

@@ -61,15 +61,17 @@ class Reporter:
   def _flush(self, step):
     if not self._pending:
       return
-    counts, means = zip(*self._pending, strict=True)
-    self._pending = []
-    values = {
-      name: np.average([m[name] for m in means], weights=counts)
-      for name in means[0]
-    }
-    # Rate and norm belong to a step; the last step's are shown.
-    for name in ("learning_rate", "gradient_norm"):
-      values[name] = means[-1][name]
+    pending, self._pending = self._pending, []
+    values = {}
+    # The calls differ in their task; those of one give the same names.
+    for name in dict.fromkeys(name for _, means in pending for name in means):
+      found = [(means[name], n) for n, means in pending if name in means]
+      numbers, counts = zip(*found, strict=True)
+      # Rate and norm belong to a step; the last step's are shown.
+      is_of_step = name.endswith(("learning_rate", "gradient_norm"))
+      values[name] = (
+        numbers[-1] if is_of_step else np.average(numbers, weights=counts)
+      )
     speed = self._progress.units_per_second(step) * self._plan.train_batch_size
     if speed:
       values["examples_per_second"] = speed

@@ -1,0 +1,52 @@
+"""Which task makes which update."""
+
+import numpy as np
+import pytest
+
+from training import turns
+
+
+def test_draws_are_within_three_sigma_of_the_rates():
+  shares = np.array([0.1, 0.3, 0.6])
+  draws = turns.draw(shares, np.ones([20_000, 3]), seed=7)
+  expected = shares * 20_000
+  sigma = np.sqrt(expected * (1 - shares))
+  assert (abs(np.bincount(draws) - expected) < 3 * sigma).all()
+
+
+def test_a_draw_depends_on_seed_and_step_only():
+  shares, weights = np.array([0.5, 0.5]), np.ones([1000, 2])
+  whole = turns.draw(shares, weights, seed=7)
+  np.testing.assert_array_equal(turns.draw(shares, weights[:10], 7), whole[:10])
+  assert (turns.draw(shares, weights, seed=8) != whole).any()
+
+
+def test_a_task_without_weight_makes_no_update():
+  weights = np.ones([100, 2])
+  weights[:50, 0], weights[50:, 1] = 0.0, 0.0
+  draws = turns.draw(np.array([0.9, 0.1]), weights, seed=7)
+  assert draws.tolist() == [1] * 50 + [0] * 50
+
+
+@pytest.mark.parametrize(
+  ("weight", "expected"),
+  [
+    (0.5, [0.5, 0.5, 0.5, 0.5, 0.5]),
+    ([(0, 1.0), (4, 0.0)], [1.0, 0.75, 0.5, 0.25, 0.0]),
+    ([(1, 0.0), (2, 1.0), (9, 1.0)], [0.0, 0.0, 1.0, 1.0, 1.0]),
+  ],
+)
+def test_weights_are_linear_between_the_knots(weight, expected):
+  assert turns.weigh(weight, 5).tolist() == expected
+
+
+def test_annealed_shares_begin_in_proportion_and_end_nearly_even():
+  shares = turns.anneal(np.array([0.2, 0.8]), 3)
+  np.testing.assert_allclose(shares[0], [0.2, 0.8])
+  np.testing.assert_allclose(shares[1], [0.2**0.6, 0.8**0.6])
+  np.testing.assert_allclose(shares[2], [0.2**0.2, 0.8**0.2])
+
+
+def test_the_rows_of_a_task_are_those_of_its_own_updates():
+  mine = turns.Turns(np.array([True, False, False, True, True]), 8)
+  assert [mine.record_at(step) for step in range(6)] == [0, 8, 8, 8, 16, 24]

@@ -1,0 +1,79 @@
+"""Which of several tasks makes which update of a run, and what it counts.
+
+One task makes an update. The share of the updates that a task makes is its
+rate, or becomes more even while training goes on (`anneal`). Which one makes an
+update is a function of seed and step: nothing has to be saved to resume.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# A weight of a task: a number, or [step, weight] pairs, linear in between.
+Weight = float | Sequence[tuple[int, float]]
+
+
+class Turns(NamedTuple):
+  """The updates that one task makes; a `phases.Phase` for its rows."""
+
+  is_mine: np.ndarray  # Bool [steps].
+  batch_size: int
+
+  def record_at(self, step: int) -> int:
+    """Returns how many rows of the task the updates before a step took."""
+    return int(self.is_mine[:step].sum()) * self.batch_size
+
+
+def weigh(weight: Weight, num_steps: int) -> np.ndarray:
+  """Returns the weights of all steps, float32 [num_steps].
+
+  >>> weigh([(1, 1.0), (3, 0.0)], 5)
+  array([1. , 1. , 0.5, 0. , 0. ], dtype=float32)
+  """
+  knots = [(0, weight)] if isinstance(weight, (int, float)) else weight
+  return np.interp(np.arange(num_steps), *zip(*knots, strict=True)).astype(
+    np.float32
+  )
+
+
+def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
+  """Returns the share of each task by its number of examples, float64 [N].
+
+  >>> rates([100, 400, 5000], limit=1600, temperature=2)
+  array([0.14285714, 0.28571429, 0.57142857])
+
+  Args:
+    counts: of examples, [N].
+    limit: a task with more counts as one with this many, Raffel et al.,
+      https://arxiv.org/abs/1910.10683, section 3.5.2.
+    temperature: 1 for shares in proportion; the higher, the more even.
+  """
+  sizes = np.minimum(np.array(counts, np.float64), limit) ** (1 / temperature)
+  return sizes / sizes.sum()
+
+
+def anneal(shares: np.ndarray, num_steps: int) -> np.ndarray:
+  """Makes shares more even while training goes on, float64 [num_steps, N].
+
+  Stickland & Murray, https://arxiv.org/abs/1902.02671, section 4.1: they are
+  raised to a power that falls from 1 to 0.2; here by the step, not the epoch.
+  """
+  done = np.arange(num_steps)[:, None] / max(1, num_steps - 1)
+  return shares ** (1.0 - 0.8 * done)
+
+
+def draw(shares: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:
+  """Draws the task of every update, int [steps].
+
+  Args:
+    shares: float [steps, N] or [N], above 0; need not add up to 1.
+    weights: float [steps, N]; where a task's is 0 it makes no update. At every
+      step, one is above 0.
+    seed: decides the draws, with the step.
+  """
+  limits = np.cumsum(shares * (weights > 0), axis=1)
+  # The n-th number of a Philox generator is a function of its key and of n.
+  random = np.random.Generator(np.random.Philox(key=seed))
+  points = random.random(len(limits)) * limits[:, -1]
+  return (points[:, None] >= limits).sum(1)
