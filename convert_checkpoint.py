@@ -12,6 +12,7 @@ can stay the same, to change a checkpoint: --strip, --float16,
 
 from absl import flags
 
+from cli import model_folders
 from cli import program
 
 # Keys of `huggingface.HEADS`; its import is slow.
@@ -29,28 +30,26 @@ _HEADS = (
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  for name, text, is_required in (
+  model_folders.define_folder_flag("input")
+  for name, text in (
     (
       "input",
       "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with "
       "one in it, a SavedModel, or a folder of Hugging Face's or KerasHub's.",
-      True,
     ),
-    ("output", "The folder to write; new or empty.", True),
-    ("bert_config_file", "The config, if it is not beside --input.", False),
+    ("output", "The folder to write; new or empty."),
+    ("bert_config_file", "The config, if it is not beside --input."),
     (
       "vocab_file",
       "The vocab.txt, if it is not beside --input, or with tokens added at its "
       "end; see --resize_vocab.",
-      False,
     ),
     (
       "labels_file",
       "The labels of a head, one a line, if they are not beside --input.",
-      False,
     ),
   ):
-    flags.DEFINE_string(name, None, text, required=is_required)
+    flags.DEFINE_string(name, None, text, required=name == "output")
   flags.DEFINE_enum(
     "output_format",
     "auto",

@@ -1,6 +1,6 @@
 """Exports a trained BERT with its tokenizer: strings in, answers out.
 
-  python export_saved_model.py --model_dir=/tmp/mrpc \\
+  python export_saved_model.py --model=/tmp/mrpc \\
     --export_dir=/tmp/mrpc_export
 
 predict.py and TensorFlow Serving take what it writes. Lengths, strides and
@@ -9,6 +9,7 @@ thresholds are those of the training; flags override them.
 
 from absl import flags
 
+from cli import model_folders
 from cli import program
 from serving import export_facts
 
@@ -18,6 +19,7 @@ _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 def define_flags() -> None:
   """Declares the flags of this program."""
+  model_folders.define_folder_flag()
   for name, text in (
     (
       "model_dir",
@@ -151,6 +153,7 @@ if __name__ == "__main__":
   program.start(define_flags)
 
 # isort: split
+import dataclasses
 import os
 import time
 from typing import Any
@@ -165,6 +168,18 @@ from export import trained_models
 import tokenization
 
 
+def read_settings() -> flag_values.Settings:
+  """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
+  settings = flag_values.read()
+  folder = settings.model
+  if folder and files.exists(os.path.join(folder, "settings.json")):
+    if settings.init_checkpoint == model_folders.find_weights(folder):
+      return dataclasses.replace(
+        settings, model_dir=folder, init_checkpoint=None
+      )
+  return settings
+
+
 def find_vocabulary(settings: flag_values.Settings) -> str:
   """Returns the path of the vocabulary.
 
@@ -172,8 +187,8 @@ def find_vocabulary(settings: flag_values.Settings) -> str:
     ValueError: it is not clear which model is meant, or it has no vocabulary.
   """
   if bool(settings.model_dir) == bool(settings.init_checkpoint):
-    raise ValueError("pass either --model_dir or --init_checkpoint")
-  if settings.init_checkpoint and not settings.bert_config_file:
+    raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
+  if not (settings.model_dir or settings.model or settings.bert_config_file):
     raise ValueError("--init_checkpoint needs --bert_config_file")
   if settings.vocab_file:
     return settings.vocab_file
@@ -195,7 +210,7 @@ def load_model(
   )
   return trained_models.load_pretrained(
     settings.init_checkpoint,
-    settings.bert_config_file,
+    model_folders.read_config(settings),
     settings.do_lower_case,
     settings.task,
   )
@@ -259,25 +274,14 @@ def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
   return flag_values.fill(quantization.Gate, settings)
 
 
-def check_vocabulary(path: str, config) -> None:
-  """Compares a vocabulary with a model; a ValueError says what is wrong."""
-  size = len(tokenization.load_vocab(path))
-  # Configs may round the size up, to a multiple of 128 at most.
-  if not size <= config.vocab_size < size + 128:
-    raise ValueError(
-      f"--vocab_file={path} has {size} tokens, the model's vocab_size is "
-      f"{config.vocab_size}: they are of different models"
-    )
-
-
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
   start = time.monotonic()
-  settings = flag_values.read()
+  settings = read_settings()
   gate = make_gate(settings)
   vocab_file = find_vocabulary(settings)
   trained = load_model(settings, vocab_file)
-  check_vocabulary(vocab_file, trained.config)
+  model_folders.check_vocabulary(vocab_file, trained.config)
   length, chosen = choose_prediction(trained, settings)
   shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")

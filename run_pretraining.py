@@ -85,7 +85,6 @@ import keras
 import tensorflow as tf
 
 from data import files
-from encoders import encoder_table
 import heads
 from inputs import records
 import modeling
@@ -270,7 +269,7 @@ def main() -> int | None:
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)
   config = model_folders.fit_vocabulary(
-    settings, encoder_table.read_config(settings.bert_config_file)
+    settings, model_folders.read_config(settings)
   )
   data = read_data(settings, config)
   devices.check_workers(

@@ -31,11 +31,11 @@ import tensorflow as tf
 
 from cli import devices
 from cli import flag_values
+from cli import model_folders
 from cli import models
 from cli import run_summary
 from data import files
 from data import label_files
-from encoders import encoder_table
 from inputs import feature_files
 import modeling
 import optimization
@@ -141,14 +141,7 @@ def check_fine_tuning_flags(
   Raises:
     ValueError: they belong to another model, or are too long for it.
   """
-  size = len(tokenization.load_vocab(settings.vocab_file))
-  # Configs may round the size up, at most to a multiple of 128.
-  if not size <= config.vocab_size < size + 128:
-    raise ValueError(
-      f"--vocab_file={settings.vocab_file} has {size} tokens, the vocab_size "
-      f"of --bert_config_file={settings.bert_config_file} is "
-      f"{config.vocab_size}: they are of different models"
-    )
+  model_folders.check_vocabulary(settings.vocab_file, config)
   if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
       f"--max_seq_length={settings.max_seq_length} is above the config's "
@@ -441,7 +434,7 @@ def open_run(
   Raises:
     ValueError: flags, data, folder or checkpoint do not fit each other.
   """
-  config = encoder_table.read_config(settings.bert_config_file)
+  config = model_folders.read_config(settings)
   check_fine_tuning_flags(settings, config)
   start = run_summary.begin(settings.output_dir)
   with (

@@ -1,7 +1,7 @@
 """What --model stands for: the files of a folder, and the casing of its text.
 
 The folder is an unpacked Google release, the --output_dir of a training run, or
-a Hugging Face model.
+a model of another library.
 """
 
 import dataclasses
@@ -20,7 +20,11 @@ FLAGS = flags.FLAGS
 # files may have; the weights are searched for in the folder.
 _FILES = {
   "bert_config_file": ("bert_config.json", "config.json"),
-  "vocab_file": ("vocab.txt",),
+  "vocab_file": (
+    "vocab.txt",
+    os.path.join("assets", "vocab.txt"),  # Of a SavedModel.
+    os.path.join("assets", "tokenizer", "vocabulary.txt"),  # KerasHub's.
+  ),
   "init_checkpoint": (),
 }
 
@@ -34,9 +38,10 @@ def define_folder_flag(*replaced: str) -> None:
   flags.DEFINE_string(
     "model",
     None,
-    "A folder with config, vocabulary and weights, instead of a flag for each: "
-    "an unpacked release, the --output_dir of a training (its best weights, if "
-    "they were kept), or a folder of Hugging Face's.",
+    "The model's folder, which stands for its config, vocabulary, casing and "
+    "weights: an unpacked release, the --output_dir of a training (its best "
+    "weights, if they were kept), or a folder of Hugging Face's, KerasHub's or "
+    "TF-Hub's.",
   )
   program.require_unless("model", *replaced)
 
@@ -52,6 +57,9 @@ def find_files() -> None:
   """
   if "model" not in FLAGS:
     return
+  if "input" in FLAGS:  # Of convert_checkpoint.py, which finds what is beside.
+    FLAGS.input = FLAGS.input or find_weights(FLAGS.model)
+    return
   if FLAGS.model:
     for name, choices in _FILES.items():
       if name in FLAGS and not FLAGS[name].value:
@@ -61,17 +69,29 @@ def find_files() -> None:
     _follow_casing(list(filter(None, paths)))
 
 
-def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str:
+def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   if not choices:
-    best = os.path.join(folder, "best")
-    return best if files.exists(os.path.join(best, "checkpoint")) else folder
-  paths = [os.path.join(folder, name) for name in choices]
-  found = next(filter(files.exists, paths), None)
+    return find_weights(folder)
+  paths = filter(files.exists, (os.path.join(folder, n) for n in choices))
+  if flag == "bert_config_file":
+    return next(filter(_is_of_bert, paths), None)  # See `read_config`.
+  found = next(paths, None)
   if not found:
-    raise ValueError(
-      f"--model={folder}: holds no {' or '.join(choices)}: pass --{flag}"
-    )
+    raise ValueError(f"--model={folder}: holds no {choices[0]}: pass --{flag}")
   return found
+
+
+def find_weights(folder: str) -> str:
+  """Returns what --init_checkpoint is for --model: the best weights, if any."""
+  best = os.path.join(folder, "best")
+  return best if files.exists(os.path.join(best, "checkpoint")) else folder
+
+
+def _is_of_bert(path: str) -> bool:
+  """Tells whether a config is Google's, or Hugging Face's of a BERT."""
+  contents = files.read_json(path)
+  is_keras_hub = "class_name" in contents
+  return not is_keras_hub and contents.get("model_type", "bert") == "bert"
 
 
 def _follow_casing(paths: list[str]) -> None:
@@ -110,8 +130,66 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
     return None if value is None else (value, path)
   if folder != FLAGS.model or not FLAGS.vocab_file:
     return None
+  if FLAGS.vocab_file.startswith(os.path.join(folder, "assets")):
+    value = _open_weights(folder).do_lower_case
+    if value is not None:
+      return value, folder
   is_cased = tokenization.is_cased(tokenization.load_vocab(FLAGS.vocab_file))
   return not is_cased, FLAGS.vocab_file
+
+
+def _open_weights(path: str):
+  """Returns the `readers.Reader` of weights; None if they are Google's."""
+  from weights import checkpoints  # Slow: TensorFlow.
+
+  return checkpoints.open_reader(checkpoints.find_checkpoint(path))
+
+
+def read_config(settings):
+  """Reads --bert_config_file, or what the weights of --model say instead.
+
+  Args:
+    settings: of the program.
+
+  Returns:
+    A `modeling.BertConfig`.
+
+  Raises:
+    ValueError: there is none, or it is damaged.
+  """
+  from encoders import encoder_table  # Slow: TensorFlow.
+
+  if settings.bert_config_file:
+    return encoder_table.read_config(settings.bert_config_file)
+  reader = _open_weights(settings.init_checkpoint)
+  if not (reader and reader.config):
+    raise ValueError(
+      f"--model={settings.model}: holds no bert_config.json: pass "
+      "--bert_config_file"
+    )
+  for field in reader.assumed:
+    value = getattr(reader.config, field)
+    print(f"not in {settings.model}, taken: {field}={value!r}", file=sys.stderr)
+  return reader.config
+
+
+def check_vocabulary(path: str, config) -> None:
+  """Compares a vocabulary with a config.
+
+  Raises:
+    ValueError: their sizes differ.
+  """
+  size = len(tokenization.load_vocab(path))
+  if not _fits(size, config):
+    raise ValueError(
+      f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
+      f"config is {config.vocab_size}: they are of different models"
+    )
+
+
+def _fits(size: int, config) -> bool:
+  # Configs may round the size up, at most to a multiple of 128.
+  return size <= config.vocab_size < size + 128
 
 
 def fit_vocabulary(settings, config):
@@ -127,15 +205,10 @@ def fit_vocabulary(settings, config):
   if not settings.vocab_file:
     return config
   size = len(tokenization.load_vocab(settings.vocab_file))
-  # Configs may round the size up, at most to a multiple of 128.
-  if size <= config.vocab_size < size + 128:
-    return config
   if settings.init_checkpoint:
-    raise ValueError(
-      f"--vocab_file={settings.vocab_file} has {size} tokens, the vocab_size "
-      f"of --bert_config_file={settings.bert_config_file} is "
-      f"{config.vocab_size}: they are of different models"
-    )
+    check_vocabulary(settings.vocab_file, config)
+  if _fits(size, config):
+    return config
   print(
     f"vocab_size: {size}, the tokens of {settings.vocab_file}, instead of the "
     f"{config.vocab_size} of {settings.bert_config_file}"

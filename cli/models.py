@@ -299,7 +299,7 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
   reader = checkpoints.open_reader(prefix)
   theirs = reader.config if reader else None
-  if theirs:
+  if theirs and settings.bert_config_file:
     # The shapes do not show these.
     ours = encoder_table.read_config(settings.bert_config_file)
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)

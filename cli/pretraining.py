@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 from cli import flag_values
+from cli import model_folders
 from data import files
 from data import pretraining_data
 import tokenization
@@ -30,6 +31,7 @@ def define_flags() -> None:
     None,
     "TFRecord files to write, separated by commas; records go to them in turn.",
   )
+  model_folders.define_folder_flag("vocab_file")
   flags.DEFINE_string("vocab_file", None, "WordPieces, one a line.")
   flags.DEFINE_bool(
     "do_lower_case", True, "Lower-cases and strips accents. False if cased."
@@ -59,7 +61,7 @@ def define_flags() -> None:
     "but not the original's. 0: all at once.",
   )
   flags.DEFINE_bool("compress", False, "Writes GZIP files.")
-  flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
+  flags.mark_flags_as_required(["input_file", "output_file"])
 
 
 def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:

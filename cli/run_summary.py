@@ -77,7 +77,7 @@ def print_summary(folder: str, start: Start, score: str) -> None:
     lines.append(line)
   if steps or model_selection.best_step(folder) is not None:
     folder = folder.rstrip("/")
-    arguments = (f"--model_dir={folder}", f"--export_dir={folder}_export")
+    arguments = (f"--model={folder}", f"--export_dir={folder}_export")
     command = ["python", "export_saved_model.py", *arguments]
     lines.append(f"next: {shlex.join(command)}")
   print("\n  ".join(lines))

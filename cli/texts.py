@@ -11,10 +11,10 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
+from cli import model_folders
 from cli import models
 from data import files
 from data import progress
-from encoders import encoder_table
 from inputs import text_inputs
 import modeling
 from weights import checkpoints
@@ -43,7 +43,7 @@ def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
   Raises:
     ValueError: they do not fit.
   """
-  config = encoder_table.read_config(settings.bert_config_file)
+  config = model_folders.read_config(settings)
   fine_tuning.check_fine_tuning_flags(settings, config)
   return config
 

@@ -154,20 +154,22 @@ def _make_model(kind, config, labels, settings):
 
 
 def load_pretrained(
-  path: str, config_file: str, do_lower_case: bool, kind: str | None = None
+  path: str,
+  config: modeling.BertConfig,
+  do_lower_case: bool,
+  kind: str | None = None,
 ) -> TrainedModel:
   """Loads weights without a task of their own.
 
   Args:
     path: see `checkpoints.find_checkpoint`.
-    config_file: the bert_config.json.
+    config: their architecture.
     do_lower_case: a property of the model.
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
 
   Raises:
     ValueError: they do not fit, or have no masked-LM head.
   """
-  config = encoder_table.read_config(config_file)
   prefix = checkpoints.find_checkpoint(path)
   has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
   if kind is None:

@@ -337,7 +337,7 @@ def test_what_differs_when_loaded_again_is_not_kept(
       {"vocab_file": "", "model_dir": "/none"},
       "/none/vocab.txt: no such file; pass --vocab_file",
     ),
-    ({"init_checkpoint": "x"}, "pass either --model_dir or --init_checkpoint"),
+    ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
     (
       {"max_seq_length": 17},
       "--max_seq_length=17 is above the model's max_position_embeddings of 16",

@@ -118,7 +118,7 @@ def trained(tmp_path_factory):
       program_flags.run_main(
         export_saved_model,
         export_saved_model.define_flags,
-        model_dir=folder / "out",
+        model=folder / "out",
         vocab_file=folder / "vocab.txt",
         export_dir=folder / "export",
       )

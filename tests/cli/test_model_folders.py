@@ -56,8 +56,13 @@ def test_a_folder_stands_for_its_files(folder, capsys):
 
 
 def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
-  (folder / "bert_config.json").rename(folder / "config.json")
-  assert read(model=folder).bert_config_file == str(folder / "config.json")
+  config = folder / "config.json"
+  (folder / "bert_config.json").rename(config)
+  assert read(model=folder).bert_config_file == str(config)
+  # These are read with the weights.
+  for other in ('{"model_type": "electra"}', '{"class_name": "BertBackbone"}'):
+    config.write_text(other)
+    assert read(model=folder).bert_config_file is None
   (folder / "vocab.txt").unlink()
   with pytest.raises(ValueError, match="no vocab.txt: pass --vocab_file$"):
     read(model=folder)

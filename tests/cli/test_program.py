@@ -71,7 +71,10 @@ def test_help_shows_groups_and_defaults():
   [
     (["--vocab_fil=v"], "no flag is called --vocab_fil: did you mean --vocab_"),
     (["--zzz"], "no flag is called --zzz; see --help"),
-    (["--input_file=a"], "missing --output_file, --vocab_file; see --help"),
+    (
+      ["--input_file=a"],
+      "missing --output_file, --model (or --vocab_file); see --help",
+    ),
     (
       ["--max_seq_length=x", "--output_file=o"],
       "flag --max_seq_length=x: invalid literal for int() with base 10: 'x'; "
