@@ -199,9 +199,6 @@ class _Learner:
   every word, then takes from each count those of the longer substrings that
   begin with it. What remains is how often the substring *ends* a word, so here
   only the ends are counted: the same pieces, 30 times as fast.
-
-  Args:
-    words: and how often each occurs.
   """
 
   def __init__(self, words: list[tuple[str, int]]):

@@ -181,11 +181,7 @@ def read_settings() -> flag_values.Settings:
 
 
 def find_vocabulary(settings: flag_values.Settings) -> str:
-  """Returns the path of the vocabulary.
-
-  Raises:
-    ValueError: it is not clear which model is meant, or it has no vocabulary.
-  """
+  """Returns the path of the vocabulary."""
   if bool(settings.model_dir) == bool(settings.init_checkpoint):
     raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
   if not (settings.model_dir or settings.model or settings.bert_config_file):
@@ -219,11 +215,7 @@ def load_model(
 def choose_prediction(
   trained: trained_models.TrainedModel, settings: flag_values.Settings
 ) -> tuple[int, dict[str, Any]]:
-  """Returns max_seq_length and the settings of the model's kind.
-
-  Raises:
-    ValueError: a flag is not of this kind of model, or does not fit it.
-  """
+  """Returns max_seq_length and the settings of the model's kind."""
   flags_given = {name: getattr(settings, name) for name in _OVERRIDES}
   overrides = {n: v for n, v in flags_given.items() if v is not None}
   names = export_facts.SETTINGS[trained.kind]
@@ -257,11 +249,7 @@ def choose_prediction(
 
 
 def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
-  """Returns what a quantized export has to pass; None for others.
-
-  Raises:
-    ValueError: there is nothing to compare it on, or no such export.
-  """
+  """Returns what a quantized export has to pass; None for others."""
   if settings.quantize == "none":
     return None
   if settings.format != "onnx":

@@ -18,7 +18,7 @@ from data import vector_files
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  models.define_inference_flags(batch_size=32, input_file=None)
+  models.define_inference_flags(input_file=None)
   program.group("Output")
   flags.DEFINE_string(
     "output_file", None, "What to write the vectors to.", required=True

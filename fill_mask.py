@@ -22,7 +22,7 @@ def define_flags() -> None:
   flags.DEFINE_multi_string(
     "text", None, "A text, instead of --input_file; may be given again."
   )
-  models.define_inference_flags(batch_size=32, input_file=files.STANDARD_INPUT)
+  models.define_inference_flags(input_file=files.STANDARD_INPUT)
   program.group("Output")
   flags.DEFINE_integer("top_k", 5, "Guesses for each mask.", lower_bound=1)
   flags.DEFINE_bool(

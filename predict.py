@@ -61,7 +61,6 @@ def define_flags() -> None:
     "Inputs of the model's full length per batch; of shorter ones, more.",
     lower_bound=1,
   )
-  flags.DEFINE_bool("verbose", False, "Whether to tell how long things took.")
   program.group("With --serve")
   flags.DEFINE_integer(
     "threads", 0, "Cores that compute a batch; 0: all of them.", lower_bound=0
@@ -82,26 +81,6 @@ def define_flags() -> None:
     ("batch_wait_ms", 3, "How long a batch waits for more."),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=0)
-
-
-class Clock:
-  """Tells how long after the start of the program things happen.
-
-  Args:
-    is_verbose: whether to print anything.
-  """
-
-  def __init__(self, is_verbose: bool):
-    self._start, self._is_verbose = time.monotonic(), is_verbose
-
-  def seconds(self) -> float:
-    """Returns the time since the start."""
-    return time.monotonic() - self._start
-
-  def tell(self, what: str) -> None:
-    """Prints what happens now, if asked to."""
-    if self._is_verbose:
-      print(f"{self.seconds():6.2f} s  {what}", file=sys.stderr, flush=True)
 
 
 def read_ahead(
@@ -154,9 +133,9 @@ def answer_window(
 def answer_lines(
   model: exported_model.ExportedModel,
   settings: flag_values.Settings,
-  clock: Clock,
 ) -> int:
   """Answers the input; returns the exit status."""
+  start = time.monotonic()
   lines = request_lines.read(
     settings.text, settings.input_file, settings.input_format, model.kind
   )
@@ -166,10 +145,7 @@ def answer_lines(
     for window in read_ahead(lines):
       for answer in answer_window(model, window, most_tokens):
         write(json.dumps(answer, ensure_ascii=False))
-        if not count:
-          clock.tell("first answer")
         count, bad = count + 1, bad + ("error" in answer)
-  clock.tell(f"{count:,} lines answered")
   if not count:
     print("the input has no lines", file=sys.stderr)
   if bad:
@@ -177,7 +153,7 @@ def answer_lines(
   if settings.output_file:
     print(
       f"wrote {settings.output_file}: {count - bad:,} answers in "
-      f"{clock.seconds():.1f} s"
+      f"{time.monotonic() - start:.1f} s"
     )
   return int(bad > 0)
 
@@ -185,12 +161,10 @@ def answer_lines(
 def serve(
   model: exported_model.ExportedModel,
   settings: flag_values.Settings,
-  clock: Clock,
 ) -> int:
   """Serves the model until it is stopped; returns the exit status."""
   from serving import http_server  # Needs a package that the rest does not.
 
-  clock.tell("server starts")
   limits = http_server.Limits(
     settings.max_request_bytes,
     settings.batch_size * model.facts.max_seq_length,
@@ -204,14 +178,11 @@ def serve(
 
 def main() -> int:
   settings = flag_values.read()
-  clock = Clock(settings.verbose)
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
-    clock.tell("TensorFlow imported")
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)
-  clock.tell("model loaded")
   run = serve if settings.serve else answer_lines
-  return run(model, settings, clock)
+  return run(model, settings)
 
 
 if __name__ == "__main__":

@@ -131,11 +131,7 @@ def loss_fn(model, features, seed, problem, class_weights):
 
 
 def read_task(settings: flag_values.Settings) -> classification.Task:
-  """Makes the task of the flags, with the paths of its files.
-
-  Raises:
-    ValueError: the task is unknown, or there is nothing to do.
-  """
+  """Makes the task of the flags, with the paths of its files."""
   fine_tuning.check_work(settings)
   if settings.task_name.lower() == "file":
     names = ("data_dir", "train_file", "eval_file", "predict_file", "problem")

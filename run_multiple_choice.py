@@ -34,18 +34,14 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from data import files
 import heads
 import modeling
+from tasks import metrics
 from tasks import multiple_choice
 from tasks import multiple_choice_inputs
 
 _NEVER = -1e9  # Far below any logit.
-_ENDINGS = [
-  ending + compression
-  for ending in (".csv", ".tsv", ".jsonl")
-  for compression in ("", ".gz", ".xz")
-]
+_ENDINGS = (".csv", ".tsv", ".jsonl")
 _METRICS = ("accuracy", "loss")
 
 
@@ -143,10 +139,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   multiple_choice.write_predictions(path, split.examples(), shares)
   print(f"wrote {path}")
   if split.is_labelled:
-    path = os.path.join(run.folder, "predict_metrics.json")
-    files.write_json(path, {"metrics": scores})
-    listing = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    print(f"wrote {path}: {listing}")
+    metrics.write_metrics(run.folder, "predict", scores)
 
 
 def main() -> None:

@@ -214,11 +214,7 @@ def read_data(
 def enter_phase(
   settings: flag_values.Settings, strategy, step: int, data: Data
 ) -> phases.Phase:
-  """Compares the settings with those of the run that is resumed.
-
-  Raises:
-    ValueError: they differ, and --new_phase is not given.
-  """
+  """Compares the settings with those of the run that is resumed."""
   return phases.enter(
     os.path.join(settings.output_dir, "training.json"),
     step,
@@ -240,9 +236,6 @@ def print_end(
   """Prints how the run ended.
 
   Args:
-    settings: of the program.
-    step: of the weights.
-    scores: of the evaluations, by step.
     start: when the run began, by `time.monotonic`.
   """
   folder = settings.output_dir

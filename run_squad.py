@@ -164,12 +164,7 @@ def loss_fn(model, features, seed, settings):
 
 
 def read_settings() -> flag_values.Settings:
-  """Reads the flags; the threshold becomes a number, or None for "auto".
-
-  Raises:
-    ValueError: there is nothing to do, a file is missing, or flags contradict
-      each other.
-  """
+  """Reads the flags; the threshold becomes a number, or None for "auto"."""
   settings = fine_tuning.read_settings()
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
@@ -306,8 +301,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
     return
   if tuned_on:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
+  answered = squad_results.Spool(answered, run.private)
   if tuned_on is split:
-    answered = tuning = squad_results.Spool(answered, run.private)
+    tuning = answered
   scores = squad_results.write_predictions(
     run.folder,
     answered,

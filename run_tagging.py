@@ -84,11 +84,7 @@ from tasks import tagging_inputs
 from tasks import tagging_results
 
 _SCALAR_MIX = "mix"
-_ENDINGS = [
-  ending + compression
-  for ending in (".txt", ".conll", ".tsv", ".bio", ".bmes")
-  for compression in ("", ".gz", ".xz")
-]
+_ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
 
 def create_model(
@@ -103,9 +99,6 @@ def create_model(
     A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
     a seed for its dropout, int32 [2] or None; returns logits, float32
     [B, S, L].
-
-  Raises:
-    ValueError: --feature_layers names a layer that the model does not have.
   """
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
@@ -171,11 +164,7 @@ def loss_fn(model, features, seed):
 
 
 def find_sources(settings: flag_values.Settings) -> dict[str, tagging.Source]:
-  """Returns the files that the flags ask for, by kind.
-
-  Raises:
-    ValueError: one is missing, or its tagging scheme is unknown.
-  """
+  """Returns the files that the flags ask for, by kind."""
   paths = fine_tuning.find_data_files(settings, _ENDINGS)
   return {
     kind: tagging.open_source(

@@ -83,7 +83,6 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
   """Refuses local paths if the TPU of another machine must open them.
 
   Args:
-    settings: of the program.
     *names: of flags whose files TensorFlow reads while training; the flags of
       checkpoints are checked, too.
 
@@ -111,12 +110,7 @@ def check_workers(
   may keep equal files in different places.
 
   Args:
-    strategy: with one worker, nothing is compared.
-    settings: of the program.
     facts: what else must be the same, see `workers.check_same`.
-
-  Raises:
-    ValueError: on every worker, naming what differs.
   """
   from training import workers
 
@@ -129,15 +123,7 @@ def check_workers(
 
 
 def make_strategy(settings: flag_values.Settings, says_so: bool = True):
-  """Makes the distribution strategy of a program, before any tensor is made.
-
-  Args:
-    settings: of the program.
-    says_so: whether to print `describe()`.
-
-  Raises:
-    ValueError: if the TPU cannot be found.
-  """
+  """Makes the distribution strategy of a program, before any tensor is made."""
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies log every step.

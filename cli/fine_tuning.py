@@ -89,15 +89,8 @@ def find_data_files(
 ) -> dict[str, str]:
   """Finds the files that `models.define_data_flags` asks for.
 
-  Args:
-    settings: of the program.
-    endings: the file name endings in --data_dir.
-
   Returns:
     Their paths, by purpose: train, eval or predict.
-
-  Raises:
-    ValueError: there is nothing to do, or a file is missing.
   """
   check_work(settings)
   evaluates = settings.do_eval or evaluates_while_training(settings)
@@ -118,29 +111,20 @@ def find_data_files(
 def _find_data_file(folder, kind, names, endings) -> str:
   if not folder:
     raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
-  candidates = [
-    os.path.join(folder, name + ending) for name in names for ending in endings
-  ]
-  found = list(filter(files.exists, candidates))
-  if len(found) > 1:
-    listing = " and ".join(map(os.path.basename, found))
-    raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
+  found = files.find_one(folder, names, endings)
   if not found:
     raise ValueError(
       f"--data_dir={folder}: no file for --do_{kind}; expected "
-      f"{' or '.join(names)}, ending in {', '.join(endings)}"
+      f"{' or '.join(names)}, ending in {', '.join(endings)}, with or without "
+      ".gz or .xz after it"
     )
-  return found[0]
+  return found
 
 
 def check_fine_tuning_flags(
   settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> None:
-  """Compares vocabulary, casing and lengths with the model.
-
-  Raises:
-    ValueError: they belong to another model, or are too long for it.
-  """
+  """Compares vocabulary, casing and lengths with the model."""
   model_folders.check_vocabulary(settings.vocab_file, config)
   if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
@@ -166,7 +150,6 @@ def batch_order(
   """Returns the batches for prediction, as row indices.
 
   Args:
-    settings: of the program.
     lengths: int [N], tokens of each row.
     batch_size: rows of --max_seq_length per batch; more if they are shorter.
   """
@@ -185,16 +168,7 @@ def is_static(settings: flag_values.Settings) -> bool:
 def best_metric(
   settings: flag_values.Settings, default: str, known: Iterable[str]
 ) -> str:
-  """Returns the name of the score that decides which weights are best.
-
-  Args:
-    settings: of the program.
-    default: used without --best_metric.
-    known: the existing scores.
-
-  Raises:
-    ValueError: --best_metric is unknown.
-  """
+  """Returns the name of the score that decides which weights are best."""
   name = (settings.best_metric or default).removeprefix("eval_")
   known = list(known)
   if name not in known:
@@ -346,9 +320,6 @@ class Run:
     Args:
       loss_fn: see `loop.train`.
       evaluate: scores the model on the evaluation data, by name.
-
-    Raises:
-      ValueError: the training data is less than one batch.
     """
     settings, split = self.settings, self.inputs.train
     num_rows, batch_size = len(split.features), settings.train_batch_size
@@ -430,9 +401,6 @@ def open_run(
     create_model: makes the model of a config and inputs, in a Keras dtype
       policy, with random weights.
     predict: what the model predicts; see `prediction.Predictor`.
-
-  Raises:
-    ValueError: flags, data, folder or checkpoint do not fit each other.
   """
   config = model_folders.read_config(settings)
   check_fine_tuning_flags(settings, config)
@@ -489,9 +457,6 @@ def load_trained_weights(
 
   Returns:
     The number of updates behind the weights.
-
-  Raises:
-    ValueError: the checkpoint is missing or does not fit the model.
   """
   folder, variables = settings.output_dir, loop.model_variables(model)
   if settings.do_train:

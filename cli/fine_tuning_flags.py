@@ -8,11 +8,7 @@ from cli import program
 
 
 def define_flags(max_seq_length: int, learning_rate: float = 5e-5) -> None:
-  """Declares the flags of every fine-tuning program.
-
-  Args:
-    max_seq_length, learning_rate: the defaults.
-  """
+  """Declares the flags of every fine-tuning program."""
   models.define_model_flags()
   flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
   program.require_unless("model", "vocab_file")

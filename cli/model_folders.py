@@ -193,15 +193,7 @@ def _fits(size: int, config) -> bool:
 
 
 def fit_vocabulary(settings, config):
-  """Sets the vocabulary size of a config to pre-train to that of --vocab_file.
-
-  Args:
-    settings: of the program.
-    config: the `modeling.EncoderConfig` of --bert_config_file.
-
-  Raises:
-    ValueError: the sizes differ, but the weights of --init_checkpoint have one.
-  """
+  """Sets the vocab_size of a config to pre-train to that of --vocab_file."""
   if not settings.vocab_file:
     return config
   size = len(tokenization.load_vocab(settings.vocab_file))

@@ -51,11 +51,10 @@ def define_model_flags() -> None:
   )
 
 
-def define_inference_flags(batch_size: int, input_file: str | None) -> None:
+def define_inference_flags(input_file: str | None) -> None:
   """Declares the flags of programs that apply a model to text.
 
   Args:
-    batch_size: the default.
     input_file: the default; None to require one.
   """
   program.group("Model")
@@ -95,7 +94,7 @@ def define_inference_flags(batch_size: int, input_file: str | None) -> None:
   )
   flags.DEFINE_integer(
     "batch_size",
-    batch_size,
+    32,
     "Inputs of --max_seq_length per batch; of shorter ones, more.",
     lower_bound=1,
   )
@@ -240,11 +239,7 @@ def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
 
 
 def check_settings(path: str, settings: dict[str, Any]) -> None:
-  """Compares settings with an earlier run's, read from a JSON file.
-
-  Raises:
-    ValueError: naming what differs.
-  """
+  """Compares settings with an earlier run's, read from a JSON file."""
   earlier = read_settings(path)
   settings = json.loads(json.dumps(settings))  # Tuples become lists.
   # What an older version of the program did not record is not compared.
@@ -262,11 +257,7 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-  """Reads what `write_settings` wrote; {} if there is no file.
-
-  Raises:
-    ValueError: it is not JSON.
-  """
+  """Reads what `write_settings` wrote; {} if there is no file."""
   return files.read_json(path) if files.exists(path) else {}
 
 
@@ -286,12 +277,7 @@ def _config_path(folder: str) -> str:
 
 
 def find_init_checkpoint(settings: flag_values.Settings) -> str:
-  """Finds the checkpoint that --init_checkpoint means.
-
-  Raises:
-    ValueError: it does not exist, or another library's settings contradict
-      --bert_config_file.
-  """
+  """Finds the checkpoint that --init_checkpoint means."""
   from encoders import encoder_table
   import modeling
   from weights import checkpoints
@@ -321,15 +307,8 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
   --init_checkpoint may lack the variables of this head, and those of another
   head are ignored; both are printed.
 
-  Args:
-    settings: of the program.
-    variables: of the model, by name.
-
   Returns:
     The number of updates behind the weights; 0 for --init_checkpoint.
-
-  Raises:
-    ValueError: if the checkpoint does not fit the model.
   """
   from weights import checkpoints
 

@@ -65,11 +65,7 @@ def define_flags() -> None:
 
 
 def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
-  """Returns the settings that determine the records.
-
-  Raises:
-    ValueError: no records can be made with them.
-  """
+  """Returns the settings that determine the records."""
   names = vars(pretraining_data.Settings())
   return pretraining_data.Settings(**{n: getattr(settings, n) for n in names})
 
@@ -77,11 +73,7 @@ def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
 def find_files(
   settings: flag_values.Settings,
 ) -> tuple[list[str], list[str]]:
-  """Returns the input files, at least one, and the output files.
-
-  Raises:
-    ValueError: an output is also an input, or named twice.
-  """
+  """Returns the input files, at least one, and the output files."""
   inputs = files.expand_patterns(settings.input_file, "input_file")
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
   if not outputs:

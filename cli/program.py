@@ -189,11 +189,7 @@ def _describe_missing(names: Iterable[str]) -> str:
 
 
 def describe_flags(names: Iterable[str]) -> str:
-  """Returns the text of --help.
-
-  Args:
-    names: of the program's flags, in the order of their declaration.
-  """
+  """Returns the text of --help."""
   by_title = {_REQUIRED: []}
   for name in names:
     title = _REQUIRED

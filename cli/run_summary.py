@@ -47,13 +47,7 @@ def _list_files(folder) -> dict[str, File]:
 
 
 def print_summary(folder: str, start: Start, score: str) -> None:
-  """Prints a run's time, score and files, and the next command.
-
-  Args:
-    folder: of the run.
-    start: when the run began.
-    score: the best one and its step; "" if nothing was evaluated.
-  """
+  """Prints a run's time, score and files, and the next command."""
   seconds = round(time.monotonic() - start.time)
   now = _list_files(folder)
   new = sorted(

@@ -21,12 +21,7 @@ from weights import checkpoints
 
 
 def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
-  """Makes the distribution strategy of the flags; call it before any tensor.
-
-  Raises:
-    ValueError: it is one of several hosts, the TPU is missing or it cannot open
-      --init_checkpoint.
-  """
+  """Makes the distribution strategy of the flags; call it before any tensor."""
   if settings.distribution == "multi_worker":
     raise ValueError(
       "--distribution=multi_worker: this program works on one host; give each "
@@ -38,11 +33,7 @@ def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
 
 
 def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
-  """Reads the config and compares vocabulary, casing and lengths with it.
-
-  Raises:
-    ValueError: they do not fit.
-  """
+  """Reads the config and compares vocabulary, casing and lengths with it."""
   config = model_folders.read_config(settings)
   fine_tuning.check_fine_tuning_flags(settings, config)
   return config
@@ -58,14 +49,9 @@ def load_weights(
   """Loads --init_checkpoint.
 
   Args:
-    settings: of the program.
-    variables: of the model, by name.
     optional: tells if model or checkpoint may lack a name.
     head: the name prefix of a head that the checkpoint must have, if any.
     head_name: what users call it.
-
-  Raises:
-    ValueError: it does not fit.
   """
   prefix = models.find_init_checkpoint(settings)
   if head:
@@ -95,15 +81,8 @@ def batching(settings: flag_values.Settings) -> text_inputs.Batching:
 class Lines:
   """The lines of --input_file, and how many have been processed.
 
-  Args:
-    settings: of the program.
-    texts: the lines; by default those of --input_file.
-
   Attributes:
     count: lines read so far.
-
-  Raises:
-    ValueError: there is no such file, or both are given.
   """
 
   def __init__(

@@ -8,6 +8,7 @@ is not installed, `use_file_system` puts something else in its place.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import errno
 import fcntl
@@ -90,6 +91,29 @@ def _glob(pattern: str) -> list[str]:
   return sorted(match for match in matches if not os.path.isdir(match))
 
 
+def find_one(
+  folder: str, names: Iterable[str], endings: Sequence[str]
+) -> str | None:
+  """Returns the file of a folder with one of the names and endings.
+
+  .gz or .xz may follow; None if there is no such file.
+
+  Raises:
+    ValueError: there are several.
+  """
+  paths = [
+    os.path.join(folder, name + ending + compression)
+    for name in names
+    for ending in endings
+    for compression in ("", ".gz", ".xz")
+  ]
+  found = list(filter(exists, paths))
+  if len(found) > 1:
+    listing = " and ".join(map(os.path.basename, found))
+    raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
+  return found[0] if found else None
+
+
 def read_lines(path: str) -> Iterator[str]:
   r"""Yields the lines of a UTF-8 text without their "\n".
 
@@ -104,7 +128,6 @@ def read_lines(path: str) -> Iterator[str]:
   Raises:
     ValueError: the bytes are not UTF-8, with the offset (after decompression)
       of the first bad one, or the compressed file is damaged.
-    OSError: the file cannot be read.
   """
   offset = 0
   with _os_errors(path), _open_for_reading(path) as source:
@@ -250,12 +273,7 @@ def explained_full_disk(path: str) -> Iterator[None]:
 
 
 def publish(temporary: str, path: str) -> None:
-  """Renames a complete file; a power cut leaves the old or the new one.
-
-  Args:
-    temporary: the file, which is closed.
-    path: its name from now on, in the same folder.
-  """
+  """Renames a complete file; a power cut leaves the old or the new one."""
   if is_remote(path):
     with _os_errors(path):
       _remote().rename(temporary, path, overwrite=True)
@@ -426,9 +444,6 @@ def working_folder(path: str) -> Iterator[str]:
 
   Args:
     path: the file that the work is for; the folder is beside it.
-
-  Yields:
-    The folder, in which files can be written.
   """
   if not is_remote(path):
     with _temporary(path, os.makedirs) as folder:
@@ -488,20 +503,12 @@ def exists(path: str) -> bool:
 
 
 def write_text(path: str, text: str) -> None:
-  """Writes a small UTF-8 file whole or not at all; makes missing folders.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  _write_pieces(path, [text])
+  """Writes a small UTF-8 file whole or not at all; makes missing folders."""
+  write_pieces(path, [text])
 
 
 def write_json(path: str, content: Any) -> None:
-  """Writes JSON, indented, whole or not at all.
-
-  Raises:
-    OSError: it cannot be written.
-  """
+  """Writes JSON, indented, whole or not at all."""
   write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -510,7 +517,6 @@ def read_json(path: str) -> dict[str, Any]:
 
   Raises:
     ValueError: the file holds something else.
-    OSError: the file cannot be read.
   """
   text = "\n".join(read_lines(path)).removeprefix("\ufeff")
   try:
@@ -523,12 +529,8 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
-  """Writes lines of UTF-8, which may be many, whole or not at all.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  _write_pieces(path, (line + "\n" for line in lines))
+  """Writes lines of UTF-8, which may be many, whole or not at all."""
+  write_pieces(path, (line + "\n" for line in lines))
 
 
 @contextlib.contextmanager
@@ -537,9 +539,6 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
 
   Args:
     path: of the file; None for the standard output, line by line.
-
-  Raises:
-    OSError: it cannot be written.
   """
   if not path:
     yield functools.partial(print, flush=True)
@@ -549,7 +548,8 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
       yield lambda line: file.write(f"{line}\n".encode())
 
 
-def _write_pieces(path: str, pieces: Iterable[str]) -> None:
+def write_pieces(path: str, pieces: Iterable[str]) -> None:
+  """Writes the pieces of a UTF-8 text, whole or not at all."""
   with replace_on_success(path) as temporary, _os_errors(path):
     with open_for_writing(temporary) as output:
       for piece in pieces:

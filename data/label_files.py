@@ -11,7 +11,6 @@ def write(path: str, labels: Sequence[str]) -> None:
 
   Raises:
     ValueError: a label could not be read back, or occurs twice.
-    OSError: the file cannot be written.
   """
   written = set()
   for label in labels:
@@ -31,7 +30,6 @@ def read(path: str) -> list[str]:
 
   Raises:
     ValueError: a line is blank or repeated, or the file is empty.
-    OSError: the file cannot be read.
   """
   lines = {}
   for number, line in enumerate(files.read_lines(path), 1):
@@ -55,12 +53,7 @@ def in_order_of_head(
   """Returns labels in the order of the head that training starts from.
 
   Args:
-    labels: of the task.
-    head: its labels; empty if they are not known.
     is_ordered: whether the user gave the order, so that no other will do.
-
-  Raises:
-    ValueError: the head has different labels.
   """
   if not head or tuple(labels) == tuple(head):
     return tuple(labels)

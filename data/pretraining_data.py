@@ -121,16 +121,7 @@ class Block(NamedTuple):
 def make_vocabulary(
   encode: Callable[[str], list[int]], vocab: Mapping[str, int], name: str
 ) -> Vocabulary:
-  """Encodes the vocabulary's ids and looks up its special tokens.
-
-  Args:
-    encode: turns text into ids.
-    vocab: token -> id.
-    name: the vocabulary's file, for the error message.
-
-  Raises:
-    ValueError: the vocabulary lacks a special token.
-  """
+  """Encodes the vocabulary's ids and looks up its special tokens."""
   special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
   missing = [token for token in special if token not in vocab]
   if missing:
@@ -216,18 +207,12 @@ def make_blocks(
 
   Args:
     documents: the sentences of each document, read no faster than needed.
-    vocabulary: see `make_vocabulary`.
-    settings: decide the records.
     num_processes: blocks made at once. It changes nothing in the records; more
       than 1 needs `settings.documents_per_block`.
     progress: told of the advance within a block; for a single block only.
 
   Yields:
     The blocks in the order of their documents.
-
-  Raises:
-    ValueError: the text does not allow sentence pairs.
-    OSError: a process died.
   """
   numbered = enumerate(cut_blocks(documents, settings.documents_per_block))
   if num_processes == 1:
@@ -263,17 +248,7 @@ def make_block(
   """Makes the records of one block, from nothing but these arguments.
 
   Args:
-    documents: the sentences of each document.
     number: the block's place in the corpus, which decides its random draws.
-    vocabulary: see `make_vocabulary`.
-    settings: decide the records.
-    progress: told of the advance.
-
-  Returns:
-    The records, shuffled, and what was counted on the way.
-
-  Raises:
-    ValueError: there are fewer than two documents with text.
   """
   tokenized = _tokenize(documents, vocabulary.tokenize)
   _check_documents(len(tokenized), number)
@@ -379,7 +354,6 @@ def make_pairs(
   Args:
     documents: where random second spans come from.
     index: the document to use.
-    settings: decide the lengths.
     rng: drawn from whenever the next pair is asked for.
   """
   document = documents[index]
@@ -466,9 +440,6 @@ def mask_tokens(
   Args:
     tokens: [CLS] a [SEP] b [SEP].
     length_a: the number of tokens up to and including the first [SEP].
-    vocabulary: what random tokens are drawn from.
-    settings: decide how many tokens, and whether whole words.
-    rng: draws the random numbers.
   """
   wanted = max(1, round(len(tokens) * settings.masked_lm_prob))
   wanted = min(wanted, settings.max_predictions_per_seq)

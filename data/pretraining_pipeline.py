@@ -124,10 +124,6 @@ class _Failure(NamedTuple):
 def make_records(work: Work, arguments: list[str]) -> Outcome:
   """Runs the pipeline; the output files appear if all of it succeeds.
 
-  Args:
-    work: what to do.
-    arguments: Beam's flags, `--runner` for one.
-
   Raises:
     ValueError: Beam does not know a flag, or the text yields no records.
     OSError: a file cannot be read or written, or the pipeline failed.
@@ -402,9 +398,6 @@ def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
 
   Args:
     arguments: its flags; behind "--", those that only a job server knows.
-
-  Raises:
-    ValueError: a flag is unknown, or its value is invalid.
   """
   flags = list(itertools.takewhile("--".__ne__, arguments))
   parser = _Parser(allow_abbrev=False)
@@ -478,14 +471,7 @@ def _local_runner(
 
 
 def pack_modules(folder: str) -> str:
-  """Packs our modules into a wheel, which workers install.
-
-  Args:
-    folder: a local one to write it to.
-
-  Returns:
-    Its path.
-  """
+  """Packs our modules into a wheel, which workers install."""
   contents = {}
   for module in _MODULES:
     with open(os.path.join(_ROOT, f"{module}.py"), "rb") as file:
@@ -511,11 +497,7 @@ def pack_modules(folder: str) -> str:
 
 
 def _run(pipeline: beam.Pipeline) -> None:
-  """Runs a pipeline to its end; an interrupted one is cancelled.
-
-  Raises:
-    OSError: it did not end well.
-  """
+  """Runs a pipeline to its end; an interrupted one is cancelled."""
   try:
     result = pipeline.run()
   except RuntimeError as error:

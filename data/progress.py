@@ -11,6 +11,7 @@ import sys
 import time
 
 _SECONDS_PER_LIVE_LINE = 0.2
+_SECONDS_PER_LINE = 10.0
 _BAR = 20  # Characters.
 _WIDEST_LINE = 100
 
@@ -31,21 +32,12 @@ class Progress:
   Args:
     total: units of work in all; 0 if unknown.
     start: units done before this run; they do not count for the speed.
-    unit: what is counted, for "3,120 records/s".
-    seconds_per_line: the least time between two plain lines.
   """
 
-  def __init__(
-    self,
-    total: int,
-    start: int = 0,
-    unit: str = "steps",
-    seconds_per_line: float = 10.0,
-  ):
-    self.total, self.unit = total, unit
-    self._is_live = sys.stderr.isatty()
+  def __init__(self, total: int, start: int = 0):
+    self.total, self._is_live = total, sys.stderr.isatty()
     self._seconds_per_line = (
-      _SECONDS_PER_LIVE_LINE if self._is_live else seconds_per_line
+      _SECONDS_PER_LIVE_LINE if self._is_live else _SECONDS_PER_LINE
     )
     self._printed = time.monotonic()
     # Speed is measured from here; `restart` moves it past a slow first call.

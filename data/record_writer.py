@@ -54,6 +54,22 @@ def encode_integer(value: int) -> bytes:
   return bytes([*groups, value])
 
 
+# Few of the numbers of records differ: each is encoded once.
+encode_id = functools.cache(encode_integer)
+
+
+def padded_feature(values: Sequence[int], size: int) -> bytes:
+  """Encodes integers as a tf.train.Feature, with zeros behind them.
+
+  Raises:
+    ValueError: there are more of them than `size`.
+  """
+  if len(values) > size:
+    raise ValueError(f"{len(values)} tokens; expected at most {size}")
+  padding = bytes(size - len(values))
+  return packed_feature(b"".join(map(encode_id, values)) + padding)
+
+
 def float_feature(values: Sequence[float]) -> bytes:
   """Encodes floats as a tf.train.Feature, in 32 bits each."""
   return packed_float_feature(struct.pack(f"<{len(values)}f", *values))
@@ -72,9 +88,6 @@ def bytes_feature(values: Iterable[bytes]) -> bytes:
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
   """Encodes a tf.train.Example; equal features give equal bytes.
-
-  Args:
-    features: the outcome of `int64_feature` and its like, by name.
 
   Returns:
     The serialized protocol buffer, its features in the order of their names.

@@ -1,12 +1,13 @@
 """Rows of TSV, CSV and JSON Lines files, and the line on which each begins.
 
-Files may be compressed and of any size: no more than a row is in memory. An
-error is a ValueError that begins with `path:line`.
+Files to read may be compressed and of any size: no more than a row is in
+memory. An error is a ValueError that begins with `path:line`.
 """
 
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import itertools
@@ -87,10 +88,6 @@ def read_rows(
 
   Yields:
     Rows of strings; of JSON values, its numbers as `Number`, by their keys.
-
-  Raises:
-    ValueError: a row is damaged; see the head of this file.
-    OSError: the file cannot be read.
   """
   format = format or find_format(path)
   lines = _numbered_lines(path)
@@ -212,21 +209,15 @@ def read_columns(
   """Yields some columns of the rows of a file.
 
   Args:
-    path: see `read_rows`.
     columns: what to read; None yields None.
     optional: names among them which the file may lack; they yield None then.
     header: whether the first row holds names; None: if a column is a name.
     format: see `read_rows`. The keys of JSON Lines are the names of columns.
-    quoting: see `read_rows`.
     skips_short_rows: leaves out rows that lack one of the columns and says how
       many in the end; else such a row is an error.
     allows_long_rows: -1 is the last cell of each row, however many it has; else
       a row with more cells than the first one is an error, for it means that
       part of a text would be lost.
-
-  Raises:
-    ValueError: a row is damaged or a column missing.
-    OSError: the file cannot be read.
   """
   format = format or find_format(path)
   rows = read_rows(path, format, quoting)
@@ -336,16 +327,31 @@ def _check_width(
     )
 
 
-def find_column(names: Sequence[str], name: str, path: str) -> int:
-  """Returns the number of a column, from 0.
+def write_rows(
+  path: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
+) -> None:
+  """Writes rows as JSON Lines, or as TSV with a header.
 
   Args:
-    names: the header.
-    name: of the column.
-    path: of the file, for the error message.
+    path: ends in .jsonl or .tsv.
+    rows: what is absent of the columns is an empty cell.
+    columns: of a TSV file; tabs and newlines in its cells become spaces.
+  """
+  if path.endswith(".jsonl"):
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+  else:
+    cells = ([row.get(column, "") for column in columns] for row in rows)
+    table = itertools.chain([columns], cells)
+    lines = ("\t".join(map(_one_line, row)) for row in table)
+  files.write_lines(path, lines)
 
-  Raises:
-    ValueError: no column has the name, or several have.
+
+def _one_line(value: Any) -> str:
+  return " ".join(str(value).replace("\t", " ").splitlines())
+
+
+def find_column(names: Sequence[str], name: str, path: str) -> int:
+  """Returns the number of a column, from 0.
 
   >>> find_column(["id", "text"], "text", "train.tsv")
   1

@@ -10,11 +10,9 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import tempfile
 import types
-from typing import NamedTuple, Protocol
-import zipfile
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -50,16 +48,7 @@ class Writer(Protocol):
 def open_writer(
   path: str, output_format: str, layers: Sequence[int]
 ) -> Iterator[Writer]:
-  """Opens a file of vectors, which appears when it is complete.
-
-  Args:
-    path: to write to, local or remote.
-    output_format: one of FORMATS.
-    layers: the L layers' numbers, as they were asked for.
-
-  Raises:
-    OSError: it cannot be written.
-  """
+  """Opens a file of vectors, which appears when it is complete."""
   make = {"jsonl": JsonlWriter, "npz": NpzWriter, "tfrecord": TfrecordWriter}
   with files.replace_on_success(path) as temporary:
     with make[output_format](temporary, layers) as writer:
@@ -179,19 +168,19 @@ class NpzWriter:
 
   def __init__(self, path: str, layers: Sequence[int]):
     self._path, self._tokens = path, 0
-    self._arrays: dict[str, _GrowingArray] = {}
+    self._stack = contextlib.ExitStack()
+    # Rows lie in temporary files: .npy begins with their number. By name: a
+    # file, the type of its numbers, and the shape of a row.
+    self._arrays: dict[str, tuple[BinaryIO, type, tuple[int, ...]]] = {}
     self._append("layers", np.int32, np.array(layers))
 
   def __enter__(self) -> "NpzWriter":
     return self
 
   def __exit__(self, error_type, error, traceback) -> None:
-    try:
+    with self._stack:
       if error_type is None:
         self._save()
-    finally:
-      for array in self._arrays.values():
-        array.close()
 
   def write(self, line: Line) -> None:
     """Appends a line."""
@@ -208,14 +197,17 @@ class NpzWriter:
   def _append(self, name, dtype, rows):
     if name not in self._arrays:
       # Beside the output, where there must be room for as much anyway.
-      folder = None if files.is_remote(self._path) else self._folder()
-      self._arrays[name] = _GrowingArray(dtype, folder)
-    self._arrays[name].append(rows)
-
-  def _folder(self):
-    return os.path.dirname(self._path) or "."
+      is_remote = files.is_remote(self._path)
+      folder = None if is_remote else os.path.dirname(self._path) or "."
+      file = self._stack.enter_context(tempfile.TemporaryFile(dir=folder))
+      self._arrays[name] = file, dtype, rows.shape[1:]
+    self._arrays[name][0].write(np.ascontiguousarray(rows, dtype).data)
 
   def _save(self):
+    arrays = {}
+    for name, (file, dtype, shape) in self._arrays.items():
+      numbers = np.memmap(file, dtype, "r")  # Flushes the file.
+      arrays[name] = numbers.reshape(-1, *shape)
     with files.open_for_writing(self._path) as file:
 
       def write(data):
@@ -223,41 +215,8 @@ class NpzWriter:
         return len(data)  # As a remote file does not.
 
       # Without `seek` and `tell`: a remote file can only be appended to.
-      self._save_arrays(types.SimpleNamespace(write=write, flush=file.flush))
-
-  def _save_arrays(self, output):
-    with zipfile.ZipFile(output, "w") as archive:
-      for name, array in self._arrays.items():
-        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-          array.copy_to(member)
-
-
-class _GrowingArray:
-  """Rows in a temporary file: .npy begins with their number."""
-
-  def __init__(self, dtype: type, folder: str | None):
-    self._dtype = np.dtype(dtype)
-    self._file = tempfile.TemporaryFile(dir=folder)
-    self._count, self._row_shape = 0, ()
-
-  def append(self, rows: np.ndarray) -> None:
-    self._file.write(np.ascontiguousarray(rows, self._dtype).data)
-    self._count += len(rows)
-    self._row_shape = rows.shape[1:]
-
-  def copy_to(self, output) -> None:
-    """Writes them in NumPy's format."""
-    header = {
-      "descr": np.lib.format.dtype_to_descr(self._dtype),
-      "fortran_order": False,
-      "shape": (self._count, *self._row_shape),
-    }
-    np.lib.format.write_array_header_1_0(output, header)
-    self._file.seek(0)
-    shutil.copyfileobj(self._file, output, 1 << 20)
-
-  def close(self) -> None:
-    self._file.close()
+      output = types.SimpleNamespace(write=write, flush=file.flush, read=None)
+      np.savez(output, **arrays)
 
 
 class TfrecordWriter:

@@ -10,9 +10,10 @@ holds a key of all that shaped the file, which is remade if that differs.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
+import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import os
 import types
@@ -26,6 +27,7 @@ from data import files
 from data import progress
 from data import record_writer
 from inputs import records
+import tokenization
 from training import loop
 from training import prediction
 
@@ -54,26 +56,39 @@ def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
   return digest.hexdigest()
 
 
-def limit_key(max_examples: int | None) -> dict[str, int]:
-  """Returns the key's entry for --max_train_examples; {} without a limit."""
-  return {} if max_examples is None else {"max_examples": max_examples}
-
-
-def check_key(key: str, settings: dict[str, Any], paths: Sequence[str]) -> None:
-  """Raises a ValueError if files are not those that a key was made of."""
-  if make_key(settings, paths) != key:
-    raise ValueError(
-      f"{', '.join(paths)}: changed while the program ran; run it again"
-    )
-
-
 class LazySplit:
-  """What the splits of all tasks share: dataclasses whose features are lazy.
+  """What the splits of all tasks share: a feature file made on first use.
 
-  A subclass has the fields `kind` ("train", "eval" or "predict") and
-  `max_train_examples` (None: all), and `shaped_by`, which returns the settings
-  and the paths of the files that shape its features.
+  A subclass is a frozen dataclass with the fields `kind` ("train", "eval" or
+  "predict"), `settings` (a dataclass, with vocab_file and do_lower_case),
+  `folder` (a local one) and `max_train_examples` (None: all).
   """
+
+  version = 1  # Raised when other features are made of the same input.
+
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    """Returns what says which data is read, as JSON values, and its files."""
+    raise NotImplementedError
+
+  def read(self) -> Iterator[Any]:
+    """Yields all examples; each has a `place` for error messages."""
+    raise NotImplementedError
+
+  def make_rows(self, facts: dict[str, Any]) -> Iterator[Row]:
+    """Yields the rows; notes in `facts` what `open_or_make` is to keep."""
+    raise NotImplementedError
+
+  def describe_features(self, features: "FeatureFile") -> list[str]:
+    """Returns a line about the features, and perhaps more lines."""
+    raise NotImplementedError
+
+  def check_features(self, features: "FeatureFile") -> None:
+    """Raises a ValueError if they cannot be used as they are to be."""
+
+  @property
+  def file_name(self) -> str:
+    """The name of the feature file: the original's."""
+    return f"{self.kind}.tf_record"
 
   @property
   def limit(self) -> int | None:
@@ -83,11 +98,49 @@ class LazySplit:
   @functools.cached_property
   def key(self) -> str:
     """A digest of all that shapes the features."""
-    return make_key(*self.shaped_by())
+    return self._make_key()
+
+  def _make_key(self):
+    source, paths = self.sources()
+    settings = {**dataclasses.asdict(self.settings), **source}
+    settings["version"] = self.version
+    if self.limit is not None:
+      settings["max_examples"] = self.limit
+    return make_key(settings, [self.settings.vocab_file, *paths])
 
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
-    check_key(self.key, *self.shaped_by())
+    if self._make_key() != self.key:
+      paths = [self.settings.vocab_file, *self.sources()[1]]
+      raise ValueError(
+        f"{', '.join(paths)}: changed while the program ran; run it again"
+      )
+
+  @functools.cached_property
+  def features(self) -> "FeatureFile":
+    """The feature file; a ValueError says what is wrong with the data."""
+    path = os.path.join(self.folder, self.file_name)
+    features, is_new = open_or_make(path, self.key, self.make_rows)
+    line, *others = self.describe_features(features)
+    print(f"{line}; {'wrote' if is_new else 'unchanged:'} {path}")
+    print(*(f"  {other}\n" for other in others), sep="", end="")
+    self.check_features(features)
+    return features
+
+  def examples(self) -> Iterator[Any]:
+    """Reads the examples; a ValueError if their files have changed."""
+    yield from itertools.islice(self.read(), self.limit)
+    self.check_unchanged()
+
+  def describe(self, index: int) -> str:
+    """Says where an example, by its number from 0, is from."""
+    return next(itertools.islice(self.examples(), index, None)).place
+
+  def make_tokenizer(self) -> tokenization.FullTokenizer:
+    """Makes the tokenizer of the settings."""
+    return tokenization.FullTokenizer(
+      self.settings.vocab_file, self.settings.do_lower_case
+    )
 
 
 class FeatureFile:
@@ -201,7 +254,6 @@ def open_or_make(
   path: str,
   key: str,
   make_rows: Callable[[dict[str, Any]], Iterator[Row]],
-  total: int = 0,
 ) -> tuple[FeatureFile, bool]:
   """Opens a feature file; makes it first if there is none with this key.
 
@@ -210,13 +262,9 @@ def open_or_make(
     key: of all that shapes the rows; see `make_key`.
     make_rows: yields the rows; notes in its argument what it wants to be found
       in `facts`, as JSON values.
-    total: examples to expect, for the progress; 0 if unknown.
 
   Returns:
     The open file, and whether it has just been made.
-
-  Raises:
-    ValueError: it holds no row.
   """
   index = _read_index(path)
   if index and str(index["key"]) == key and _size(path) == index["offsets"][-1]:
@@ -224,7 +272,7 @@ def open_or_make(
   facts: dict[str, Any] = {}
   paths = [path, _index_path(path)]
   with files.replace_all_on_success(paths) as (rows_file, index_file):
-    index = _write_rows(rows_file, make_rows(facts), total)
+    index = _write_rows(rows_file, make_rows(facts))
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
     index.update(key=key, facts=json.dumps(facts))
@@ -233,9 +281,9 @@ def open_or_make(
   return FeatureFile(path, index), True
 
 
-def _write_rows(path, rows, total):
+def _write_rows(path, rows):
   offsets, lengths, examples = [0], [], []
-  reporter = progress.Progress(total, unit="examples")
+  reporter = progress.Progress(0)
   with open(path, "wb", buffering=1 << 20) as output:
     for row in rows:
       output.write(frame := record_writer.frame_record(row.serialized))
@@ -244,8 +292,7 @@ def _write_rows(path, rows, total):
       examples.append(row.example)
       if reporter.is_due():
         speed = reporter.units_per_second(row.example)
-        eta = f"  ETA {reporter.eta(row.example)}" if total else ""
-        line = f"{row.example:,} examples  {speed:,.0f}/s{eta}"
+        line = f"{row.example:,} examples  {speed:,.0f}/s"
         reporter.print_line(line, row.example)
   progress.clear()
   return {
@@ -279,15 +326,7 @@ def training_source(
   seed: int,
   describe_example: Callable[[int], str],
 ) -> loop.TrainingInput:
-  """Makes the endless rows that a model is trained on.
-
-  Args:
-    features: the rows.
-    parse: from serialized rows, string [B], to features.
-    batch_size: rows per update.
-    seed: decides their order.
-    describe_example: says where an example, by its index, is from.
-  """
+  """Makes the endless rows that a model is trained on."""
   return loop.TrainingInput(
     rows=functools.partial(features.training_rows, batch_size, seed),
     parse=parse,
@@ -306,8 +345,6 @@ def predict(
   """Predicts rows and puts the results in the order of the file.
 
   Args:
-    predictor: of the model.
-    features: the rows.
     order: the batches, by the indices of their rows; a row may be repeated.
     parse: from serialized rows, string [B], to features.
 
@@ -407,7 +444,6 @@ def make_parser(
   """Returns the function from serialized rows, string [B], to features.
 
   Args:
-    layout: of the rows.
     vocab_size, type_vocab_size: the model's.
     is_static: whether to keep all padding.
   """
@@ -435,9 +471,6 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
   Args:
     features: tensors [B, ..., S] by name, among them input_mask, int.
     *names: which of them to shorten.
-
-  Returns:
-    The same, shortened to the longest row.
   """
   # Not rounded up: a quarter of a short batch would be padding, which costs
   # more than even lengths gain.

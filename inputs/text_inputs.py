@@ -51,7 +51,6 @@ class RowMaker:
   Long inputs are truncated: a pair's longer text, token by token.
 
   Args:
-    tokenizer: of the model.
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
 
   Attributes:
@@ -59,9 +58,6 @@ class RowMaker:
     tokens: how many there were in all lines so far, without those that were
       cut off, [CLS] and [SEP].
     cut: how many lines were cut.
-
-  Raises:
-    ValueError: the vocabulary lacks [CLS] or [SEP].
   """
 
   def __init__(
@@ -108,7 +104,6 @@ def split_into_blocks(
   Args:
     items: the stream; read no further than needed.
     most_items: in one list.
-    cost: of an item.
     most_cost: of one list, unless a single item costs more.
   """
   block, total = [], 0
@@ -147,8 +142,6 @@ def predict_tokens(
 
   Args:
     predictor: returns one tensor, [B, S, ...].
-    rows: of N lengths.
-    batching: of them.
 
   Returns:
     N arrays [length, ...], in the order of the rows.

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
 import math
 import re
 from typing import Any, NamedTuple
@@ -91,7 +90,6 @@ def read_examples(table: Table) -> Iterator[Example]:
   Raises:
     ValueError: a row or a column is missing or damaged; the message begins with
       the path and, where there is one, the line.
-    OSError: the file cannot be read.
   """
   renamed = dict(table.renamed_labels)
   groups_seen = set()
@@ -176,8 +174,6 @@ def find_labels(
   """Collects the labels of examples, for their numbers.
 
   Args:
-    examples: those to learn from.
-    problem: one of PROBLEMS.
     separator: stands between the labels of an example in multi-label problems.
 
   Returns:
@@ -220,8 +216,6 @@ def make_label_encoder(
 
   Args:
     labels: all labels, in the order of their numbers; none for regression.
-    problem: one of PROBLEMS.
-    separator: see `find_labels`.
 
   Returns:
     A function that gives the number of the label (single_label), 1 for each of
@@ -291,9 +285,6 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   Args:
     given: "balanced", or a number for each label; empty for equal weights.
     counts: how often each label is in the training data.
-
-  Raises:
-    ValueError: the flag does not list one number for each label.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.
@@ -347,17 +338,8 @@ def make_features(
   the second) tokens would be left for the second.
 
   Args:
-    examples: the texts.
-    tokenizer: makes their tokens.
-    encode_label: see `make_label_encoder`.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     doc_stride: tokens between the beginnings of windows; None: no windows.
-
-  Yields:
-    The features in the order of the examples and their windows.
-
-  Raises:
-    ValueError: max_seq_length or doc_stride leaves no room.
   """
   if max_seq_length < 3:
     raise ValueError(
@@ -422,8 +404,6 @@ def _windows(ids: list[int], size: int, stride: int) -> list[list[int]]:
   return [ids[start : start + size] for start in starts]
 
 
-# Few of the numbers of records differ: each is encoded once.
-_encode_id = functools.cache(record_writer.encode_integer)
 _IS_REAL_EXAMPLE = record_writer.int64_feature([1])
 
 
@@ -435,26 +415,18 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     [max_seq_length], padded with 0; is_real_example, int64 [1], a 1; label_ids,
     int64 [1] (single_label), int64 [labels] (multi_label) or float [1]
     (regression).
-
-  Raises:
-    ValueError: the feature is longer than max_seq_length.
   """
-  length = len(feature.input_ids)
-  if length > max_seq_length:
-    raise ValueError(f"{length} tokens; expected at most {max_seq_length}")
-  padding = bytes(max_seq_length - length)
-  ids = b"".join(map(_encode_id, feature.input_ids))
-  packed = {
-    "input_ids": ids + padding,
-    "input_mask": b"\1" * length + padding,
-    "segment_ids": bytes(feature.segment_ids) + padding,
-  }
-  encoded = {
-    name: record_writer.packed_feature(value) for name, value in packed.items()
-  }
-  encoded["label_ids"] = _encode_label(feature.label)
-  encoded["is_real_example"] = _IS_REAL_EXAMPLE
-  return record_writer.encode_example(encoded)
+  ids, segments = feature.input_ids, feature.segment_ids
+  mask = [1] * len(ids)
+  return record_writer.encode_example(
+    {
+      "input_ids": record_writer.padded_feature(ids, max_seq_length),
+      "input_mask": record_writer.padded_feature(mask, max_seq_length),
+      "segment_ids": record_writer.padded_feature(segments, max_seq_length),
+      "label_ids": _encode_label(feature.label),
+      "is_real_example": _IS_REAL_EXAMPLE,
+    }
+  )
 
 
 def _encode_label(label: Label) -> bytes:

@@ -8,7 +8,6 @@ shapes them has changed: the data, the vocabulary or a flag.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 import os
 from typing import Any, NamedTuple
@@ -21,10 +20,6 @@ from data import label_files
 from inputs import feature_files
 from tasks import classification
 from tasks import classification_results
-import tokenization
-
-# Changed whenever this program makes other features of the same input.
-_FEATURES_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,38 +52,26 @@ class Split(feature_files.LazySplit):
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
 
-  def shaped_by(self) -> tuple[dict[str, Any], list[str]]:
-    settings = {
-      **dataclasses.asdict(self.settings),
-      "tables": [table._asdict() for table in self.tables],
-      "version": _FEATURES_VERSION,
-      **feature_files.limit_key(self.limit),
-    }
-    paths = [self.settings.vocab_file, *(table.path for table in self.tables)]
-    return settings, paths
+  @property
+  def file_name(self) -> str:
+    """The name of the feature file."""
+    return f"{self.kind}{self.suffix}.tf_record"
 
-  @functools.cached_property
-  def features(self) -> feature_files.FeatureFile:
-    """The feature file, made when it is first asked for if need be.
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    tables = [table._asdict() for table in self.tables]
+    return {"tables": tables}, [table.path for table in self.tables]
 
-    Raises:
-      ValueError: a row of the data is wrong.
-    """
-    path = os.path.join(self.folder, f"{self.kind}{self.suffix}.tf_record")
-    features, is_new = feature_files.open_or_make(
-      path,
-      self.key,
-      functools.partial(_make_rows, self),
-    )
+  def read(self) -> Iterator[classification.Example]:
+    return _read_tables(self.tables)
+
+  def describe_features(self, features) -> list[str]:
     facts = features.facts
     windows = f" in {len(features):,} windows" * bool(self.settings.doc_stride)
-    print(
+    return [
       f"{self.kind} ({self.name}): {facts['examples']:,} examples{windows}, "
       f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
-      f"cut to --max_seq_length={self.settings.max_seq_length}; "
-      f"{'wrote' if is_new else 'unchanged:'} {path}"
-    )
-    return features
+      f"cut to --max_seq_length={self.settings.max_seq_length}"
+    ]
 
   @property
   def layout(self) -> feature_files.Layout:
@@ -107,24 +90,51 @@ class Split(feature_files.LazySplit):
     """Whether the labels of its examples are known."""
     return self.features.facts["labelled"] > 0
 
-  def examples(self) -> Iterator[classification.Example]:
-    """Reads the examples again, from their files.
-
-    Raises:
-      ValueError: a file has changed since it was first read.
-    """
-    yield from itertools.islice(_read_tables(self.tables), self.limit)
-    self.check_unchanged()
-
-  def describe(self, index: int) -> str:
-    """Says where an example, by its number from 0, is from."""
-    return next(itertools.islice(self.examples(), index, None)).place
-
   def groups(self) -> list[str]:
     """Returns the group of each example; nothing if there are no groups."""
     if self.tables[0].group is None:
       return []
     return [example.group or "" for example in self.examples()]
+
+  def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
+    settings = self.settings
+    encode_label = classification.make_label_encoder(
+      settings.labels, settings.problem, settings.label_separator
+    )
+    facts.update(examples=0, cut=0, labelled=0)
+    label_counts = np.zeros(max(1, len(settings.labels)), np.int64)
+
+    def count(examples):
+      for example in examples:
+        facts["examples"] += 1
+        facts["labelled"] += example.label is not None
+        yield example
+
+    length, last = settings.max_seq_length, -1
+    for feature in classification.make_features(
+      count(self.examples()),
+      self.make_tokenizer(),
+      encode_label,
+      length,
+      settings.doc_stride,
+    ):
+      index = feature.example_index
+      facts["cut"] += feature.was_cut and index != last  # Once, of its windows.
+      last = index
+      if settings.problem == "single_label":
+        label_counts[feature.label] += 1
+      elif settings.problem == "multi_label":
+        label_counts += feature.label
+      serialized = classification.encode_feature(feature, length)
+      yield feature_files.Row(serialized, len(feature.input_ids), index)
+    facts["label_counts"] = label_counts.tolist()
+    # A multi-label example may have no labels.
+    is_partial = 0 < facts["labelled"] < facts["examples"]
+    if is_partial and settings.problem != "multi_label":
+      raise ValueError(
+        f"{', '.join(self.sources()[1])}: only {facts['labelled']} of "
+        f"{facts['examples']} examples have a label"
+      )
 
 
 def find_splits(
@@ -134,18 +144,7 @@ def find_splits(
   folder: str,
   max_train_examples: int | None = None,
 ) -> tuple[Split, ...]:
-  """Returns the sets of examples of a kind that a task has.
-
-  Args:
-    task: what is to be learned.
-    kind: "train", "eval" or "predict".
-    settings: what shapes the features.
-    folder: a local one, for feature files.
-    max_train_examples: to train on, the first ones; None for all.
-
-  Raises:
-    ValueError: the task has no such data.
-  """
+  """Returns the sets of examples of a kind that a task has."""
   sets = {
     "train": [("train", task.train)] if task.train else [],
     "eval": [(name, (table,)) for name, table in task.dev],
@@ -184,14 +183,9 @@ def choose_labels(
   starts from has the same labels, its order is taken.
 
   Args:
-    task: what is to be learned.
     labels_file: where an earlier run left them.
     given: by the user; empty to find them out.
-    separator: of the labels of one example, for "multi_label".
     initial: of the head in --init_checkpoint; empty if they are not known.
-
-  Raises:
-    ValueError: there is no way to know them, or two that contradict.
   """
   if task.problem == "regression":
     return ()
@@ -220,54 +214,6 @@ def choose_labels(
   return label_files.in_order_of_head(fixed, initial, is_ordered=bool(given))
 
 
-def _make_rows(split, facts: dict[str, Any]):
-  settings = split.settings
-  tokenizer = tokenization.FullTokenizer(
-    settings.vocab_file, settings.do_lower_case
-  )
-  encode_label = classification.make_label_encoder(
-    settings.labels, settings.problem, settings.label_separator
-  )
-  facts.update(examples=0, cut=0, labelled=0)
-  label_counts = np.zeros(max(1, len(settings.labels)), np.int64)
-
-  def count(examples):
-    for example in examples:
-      facts["examples"] += 1
-      facts["labelled"] += example.label is not None
-      yield example
-
-  features = classification.make_features(
-    count(split.examples()),
-    tokenizer,
-    encode_label,
-    settings.max_seq_length,
-    settings.doc_stride,
-  )
-  last = -1
-  for feature in features:
-    is_new = feature.example_index != last  # Else another window of it.
-    last = feature.example_index
-    facts["cut"] += feature.was_cut and is_new
-    if settings.problem == "single_label":
-      label_counts[feature.label] += 1
-    elif settings.problem == "multi_label":
-      label_counts += feature.label
-    serialized = classification.encode_feature(feature, settings.max_seq_length)
-    yield feature_files.Row(
-      serialized, len(feature.input_ids), feature.example_index
-    )
-  facts["label_counts"] = label_counts.tolist()
-  # A multi-label example may have no labels.
-  is_partial = 0 < facts["labelled"] < facts["examples"]
-  if is_partial and settings.problem != "multi_label":
-    raise ValueError(
-      f"{', '.join(table.path for table in split.tables)}: only "
-      f"{facts['labelled']} "
-      f"of {facts['examples']} examples have a label"
-    )
-
-
 class Outputs(NamedTuple):
   """What a model says of a split, one row an example, and the truth."""
 
@@ -281,7 +227,6 @@ def pool_outputs(
   """Makes one row an example, in the order of the files.
 
   Args:
-    split: what was predicted.
     results: logits and label_ids of its rows, from the model.
     pooling: of the windows of a text, "mean" or "max".
   """
@@ -301,17 +246,7 @@ def write_answers(
   answers: classification_results.Answers,
   ending: str,
 ) -> None:
-  """Writes the predictions of a split: the original's file, a readable one.
-
-  Args:
-    folder: of the run.
-    split: what was predicted.
-    answers: the predictions, a row an example.
-    ending: of the readable file, "tsv" or "jsonl".
-
-  Raises:
-    ValueError: the file that was predicted has changed since.
-  """
+  """Writes the predictions of a split: the original's file, a readable one."""
   split.check_unchanged()
   path = os.path.join(folder, f"predictions{split.suffix}.{ending}")
   has_pairs = any(table.text_pair is not None for table in split.tables)

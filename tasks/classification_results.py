@@ -7,9 +7,6 @@ Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import functools
-import itertools
-import json
 import os
 import sys
 from typing import Any, NamedTuple
@@ -17,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files
+from data import tables
 from tasks import classification
 from tasks import metrics
 from tasks import plots
@@ -100,7 +98,6 @@ def decide(
 
   Args:
     scores: [N, L], from `probabilities`.
-    problem: see the head of this file.
     thresholds: [L], for "multi_label"; None is 0.5 for all.
   """
   if problem == "regression":
@@ -212,20 +209,14 @@ def write_scores(
   <kind>_confusion.png.
 
   Args:
-    folder: of the run.
     kind: "eval" or "predict", and the suffix of the set.
-    scores: from `score`.
     labels: [L], their names.
   """
-  path = os.path.join(folder, f"{kind}_metrics.json")
-  content: dict[str, Any] = {"metrics": scores.metrics}
-  values = (f"{name} {value:.4f}" for name, value in scores.metrics.items())
-  print(f"{kind}:  {'  '.join(values)}")
+  content: dict[str, Any] = {}
   if scores.report:
     content["report"] = metrics.report_as_dict(scores.report, labels)
     print(metrics.format_report(scores.report, labels))
-  files.write_json(path, content)
-  print(f"wrote {path}")
+  metrics.write_metrics(folder, kind, scores.metrics, **content)
   if scores.report and scores.report.confusion:
     print(metrics.format_confusion(scores.report, labels))
     if len(labels) <= metrics.LARGEST_MATRIX:
@@ -244,14 +235,7 @@ def _draw(path, confusion, labels):
 def write_evaluation(
   folder: str, suffix: str, scores: Scores, labels: Sequence[str]
 ) -> None:
-  """Writes the scores of an evaluation, and the thresholds tuned on its data.
-
-  Args:
-    folder: of the run.
-    suffix: of the files of this set, such as "_mismatched".
-    scores: from `score`.
-    labels: [L], their names.
-  """
+  """Writes the scores of an evaluation, and the thresholds that it tuned."""
   write_scores(folder, f"eval{suffix}", scores, labels)
   if scores.thresholds is not None:
     path = _thresholds_file(folder)
@@ -261,11 +245,7 @@ def write_evaluation(
 
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
-  """Reads the thresholds that an evaluation tuned; None if there are none.
-
-  Raises:
-    ValueError: the file is damaged, or of other labels.
-  """
+  """Reads the thresholds that an evaluation tuned; None if there are none."""
   path = _thresholds_file(folder)
   if not files.exists(path):
     return None
@@ -336,20 +316,26 @@ def write_predictions(
 
   Args:
     path: ends in .tsv or .jsonl.
-    examples: in the order of the predictions.
-    answers: the predictions.
     columns: which of text_pair and label a TSV file has; they may be empty.
     separator: of the labels of an example in a TSV file.
   """
-  rows = itertools.starmap(
-    functools.partial(_describe, answers),
-    zip(examples, answers.as_labels(), answers.scores, strict=True),
-  )
-  if path.endswith(".jsonl"):
-    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-  else:
-    lines = _as_table(rows, ("id", "text", *columns, "predicted"), separator)
-  files.write_lines(path, lines)
+  labelled = zip(examples, answers.as_labels(), answers.scores, strict=True)
+  rows = (_describe(answers, *row) for row in labelled)
+  shown = () if answers.problem == "regression" else answers.labels
+  names = [f"probability_{label}" for label in shown]
+  if path.endswith(".tsv"):
+    rows = (_flatten(row, names, separator) for row in rows)
+  tables.write_rows(path, rows, ["id", "text", *columns, "predicted", *names])
+
+
+def _flatten(row, names, separator) -> dict[str, Any]:
+  """Returns a row whose values are strings and numbers."""
+  values = row.get("probabilities", {}).values()
+  cells = {**row, **dict(zip(names, values, strict=True))}
+  for name in ("label", "predicted"):
+    if isinstance(cells.get(name), (list, tuple)):
+      cells[name] = separator.join(cells[name])
+  return cells
 
 
 def _describe(answers, example, predicted, scores) -> dict[str, Any]:
@@ -370,28 +356,6 @@ def _describe(answers, example, predicted, scores) -> dict[str, Any]:
 
 def _rounded(number) -> float:
   return float(f"{number:.6g}")
-
-
-def _as_table(rows, columns, separator) -> Iterable[str]:
-  for index, row in enumerate(rows):
-    by_label = row.get("probabilities", {})
-    if index == 0:
-      yield "\t".join(
-        map(
-          _one_line, [*columns, *(f"probability_{name}" for name in by_label)]
-        )
-      )
-    cells = [row.get(column, "") for column in columns]
-    cells = [
-      separator.join(cell) if isinstance(cell, (list, tuple)) else cell
-      for cell in cells
-    ]
-    yield "\t".join(map(_one_line, [*cells, *by_label.values()]))
-
-
-def _one_line(value: Any) -> str:
-  # The columns of a TSV file are split at every tab, its rows at every newline.
-  return " ".join(str(value).replace("\t", " ").splitlines())
 
 
 def format_seeds(results: Mapping[int, Scores], metric: str) -> str:

@@ -177,9 +177,6 @@ def xnli_task(languages: Sequence[str] = ("zh",)) -> classification.Task:
   Trains on the translations of MNLI into each of them, one after the other;
   `Example.group` of the other examples is their language. The labels of
   the test set are read if it has them.
-
-  Raises:
-    ValueError: no language is given.
   """
   languages = tuple(filter(None, map(str.strip, languages)))
   if not languages:
@@ -216,9 +213,6 @@ def find_task(name: str) -> classification.Task:
 
   >>> find_task("SST2").name
   'sst-2'
-
-  Raises:
-    ValueError: there is no such task.
   """
   wanted = _normalize_name(name)
   for task in TASKS.values():
@@ -266,15 +260,8 @@ def write_submission(
   """Writes predictions as the GLUE server reads them; not for other tasks.
 
   Args:
-    folder: for the file, which has the name that the server expects.
-    task: what was predicted.
-    name: of the test set.
     predictions: the id of each example of the test set, and its label; for
       STS-B its score, which is brought to the range of 0 to 5.
-
-  Raises:
-    ValueError: a label is not one of the task's.
-    OSError: the file cannot be written.
   """
   if not task.submissions:
     return
@@ -316,6 +303,7 @@ class Columns(NamedTuple):
 
 
 _ANY_COLUMNS = Columns()
+_ENDINGS = (".tsv", ".csv", ".jsonl")
 _METRICS = {
   "single_label": ("accuracy", "macro_f1"),
   "multi_label": ("micro_f1", "macro_f1"),
@@ -363,9 +351,8 @@ def file_task(
 
   A column that is not given is found by its name in the header: text, text_a,
   sentence or sentence1; text_b, text_pair or sentence2, unless the column of
-  the text is given; label or labels; id, index or guid. Without a header, two
-  columns are labels and texts if they look like it, and a single one holds the
-  texts to be predicted.
+  the text is given; label or labels; id, index or guid. Without a header, a
+  single column holds the texts to be predicted.
 
   Args:
     data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
@@ -376,24 +363,14 @@ def file_task(
     header: whether the first row holds names; None: if one of them is a column
       that is given, or a text, pair or label by default.
     problem: one of `classification.PROBLEMS`.
-
-  Returns:
-    A task whose labels are still to be found.
-
-  Raises:
-    ValueError: there is no file, or its columns are unclear.
-    OSError: a file cannot be read.
   """
   paths = _find_files(data_dir, (train_file, eval_file, predict_file))
   given = (text_column, text_pair_column, label_column, id_column)
   columns = Columns(*map(parse_column, given))
-  found = []
-  for path, label_required in zip(paths, (True, True, False), strict=True):
-    like = next(filter(None, found), None)
-    found.append(
-      path and find_table(path, columns, header, label_required, like)
-    )
-  train, dev, test = found
+  train, dev, test = (
+    path and find_table(path, columns, header, label_required)
+    for path, label_required in zip(paths, (True, True, False), strict=True)
+  )
   return classification.Task(
     name="file",
     labels=(),
@@ -405,36 +382,21 @@ def file_task(
   )
 
 
-_ENDINGS = [
-  ending + compression
-  for ending in (".tsv", ".csv", ".jsonl")
-  for compression in ("", ".gz", ".xz")
-]
-
-
 def _find_files(
   data_dir: str | None, given: Sequence[str | None]
 ) -> list[str | None]:
   """Returns the paths of train, dev and test: those given, else those found."""
   paths = [
-    path or (data_dir and _find_file(data_dir, name))
+    path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     for path, name in zip(given, ("train", "dev", "test"), strict=True)
   ]
   if not any(paths):
     raise ValueError(
       f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
-      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}"
+      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
+      " without .gz or .xz after it"
     )
   return paths
-
-
-def _find_file(data_dir: str, name: str) -> str | None:
-  paths = [os.path.join(data_dir, name + ending) for ending in _ENDINGS]
-  found = list(filter(files.exists, paths))
-  if len(found) > 1:
-    names = " and ".join(map(os.path.basename, found))
-    raise ValueError(f"--data_dir={data_dir}: holds {names}; keep one of them")
-  return found[0] if found else None
 
 
 def find_table(
@@ -442,21 +404,11 @@ def find_table(
   columns: Columns = _ANY_COLUMNS,
   header: bool | None = None,
   label_required: bool = True,
-  like: classification.Table | None = None,
 ) -> classification.Table:
   """Looks into a file to find out which of its columns hold what.
 
   Args:
-    path: of the file.
-    columns: see `file_task`.
-    header: see `file_task`.
     label_required: else a file without labels is fine.
-    like: a table of the same user; a file without header that is as wide has
-      the same columns.
-
-  Raises:
-    ValueError: the columns are unclear, or a given one is missing.
-    OSError: the file cannot be read.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:
@@ -470,7 +422,7 @@ def find_table(
   if has_names:
     found = _find_names(path, columns, names, label_required)
   else:
-    found = _find_numbers(path, columns, head, label_required, like)
+    found = _find_numbers(path, columns, names, label_required)
   found = _settle_label(path, found, names, label_required)
   if header is None and not has_names and isinstance(found.label, int):
     _check_is_label(head, found.label)
@@ -523,14 +475,9 @@ def _find_names(
 
 
 def _find_numbers(
-  path: str,
-  given: Columns,
-  head: Sequence[tables.Row],
-  label_required: bool,
-  like: classification.Table | None,
+  path: str, given: Columns, first: Sequence[str], label_required: bool
 ) -> Columns:
-  """Finds the columns of a file without header."""
-  first = head[0].cells
+  """Checks the given columns of a file without header."""
   for column in given:
     if isinstance(column, str):
       raise ValueError(
@@ -539,52 +486,19 @@ def _find_numbers(
       )
   if len(first) == 1 and not label_required:
     return Columns(text=0)
-  text, label = given.text, given.label
-  if len(first) == 2 and given.text_pair is None:
-    if text is None and label is None:
-      text, label = _guess_text_and_label(head, like)
-    elif text is None:
-      text = 1 - label % 2
-    elif label is None and label_required:
-      label = 1 - text % 2
-  if text is None or (label is None and label_required):
+  if given.text is None or (given.label is None and label_required):
     raise ValueError(
       f"{path}: {len(first)} columns, none of them named text or label; pass"
       " --text_column and --label_column, numbers from 0 or names; the first"
       f" row is: {tables.list_names(first)}"
     )
-  return Columns(text, given.text_pair, label, given.id)
-
-
-def _guess_text_and_label(
-  head: Sequence[tables.Row], like: classification.Table | None
-) -> tuple[int | None, int | None]:
-  """Finds the text and the label column; (None, None) if unclear."""
-  if like and like.header is False and {like.text, like.label} == {0, 1}:
-    return like.text, like.label
-  pairs = [row.cells for row in head if len(row.cells) == 2]
-  first, second = zip(*pairs, strict=True)
-  # Labels return, the first one too unless it is a header; texts hardly do.
-  returns = first[0] in first[1:] or _NUMBER.fullmatch(first[0].strip())
-  if returns and len(set(first)) < len(set(second)):
-    return 1, 0
-  return None, None
+  return given
 
 
 def _settle_label(
   path: str, found: Columns, names: Sequence[str], label_required: bool
 ) -> Columns:
-  """Drops the label's column if it may be missing, and is, or is a text.
-
-  Args:
-    path: of the file, which is not JSON Lines.
-    found: its columns.
-    names: the cells of its first row, one for each column.
-    label_required: else it may be missing.
-
-  Raises:
-    ValueError: it is a text, but may not be missing.
-  """
+  """Drops the label's column if it may be missing, and is, or is a text."""
   text, text_pair, label, _ = (_find_position(c, names) for c in found)
   is_text = label is not None and label in (text, text_pair)
   if is_text and label_required:

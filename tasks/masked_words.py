@@ -73,14 +73,9 @@ class MaskedWords:
   """Asks a model for the tokens of texts.
 
   Args:
-    tokenizer: of the model; keeps [MASK] whole.
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
     predictor: takes the rows of `ask`; returns for each of them the K most
       likely ids, their probabilities, and log_prob of the token that was there.
-    batching: of its rows.
-
-  Raises:
-    ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
   """
 
   def __init__(
@@ -96,11 +91,7 @@ class MaskedWords:
     self._predictor, self._batching = predictor, batching
 
   def find_masks(self, line: text_inputs.Line) -> Cloze:
-    """Asks for every [MASK] of a line; for nothing if it holds no token.
-
-    Raises:
-      ValueError: there is none.
-    """
+    """Asks for every [MASK] of a line; for nothing if it holds no token."""
     ids = self._tokenizer.encode(line.text)
     masks = [i for i, token in enumerate(ids) if token == self._mask_id]
     if ids and not masks:
@@ -111,11 +102,7 @@ class MaskedWords:
     return Cloze(line, ids, masks)
 
   def find_words(self, line: text_inputs.Line) -> Cloze:
-    """Asks for every token of a line.
-
-    Raises:
-      ValueError: one of them is [MASK].
-    """
+    """Asks for every token of a line."""
     ids = self._tokenizer.encode(line.text)
     if self._mask_id in ids:
       raise ValueError(
@@ -172,12 +159,6 @@ def ask(
   """Makes the input that masks one token of a text.
 
   Of a text that is too long, as much is kept as fits around that token.
-
-  Args:
-    encode: of the model.
-    ids: the text.
-    position: of the token in it.
-    mask_id: the id of [MASK].
 
   Returns:
     A row with two more features, of one value each: masked_lm_positions, and

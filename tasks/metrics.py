@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import math
+import os
 from typing import Any, NamedTuple
 import unicodedata
 
 import numpy as np
+
+from data import files
 
 # Labels up to which a confusion matrix is written to files; that of 3,000 has 9
 # million cells, almost all of them 0.
@@ -80,9 +83,6 @@ def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
 def is_collapsed(predictions: np.ndarray) -> bool:
   """Returns whether all examples get the same prediction.
 
-  Args:
-    predictions: int [N], or 0 or 1 [N, L].
-
   >>> is_collapsed(np.array([1, 1, 1])), is_collapsed(np.array([1, 0, 1]))
   (True, False)
   """
@@ -94,18 +94,17 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
   return float(np.mean(np.equal(labels, predictions)))
 
 
-def f1(labels: np.ndarray, predictions: np.ndarray, positive: int = 1) -> float:
-  """Computes the harmonic mean of precision and recall of one class.
+def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+  """Computes the harmonic mean of precision and recall of class 1.
 
   Args:
     labels: int [N], true.
     predictions: int [N].
-    positive: the class.
 
   >>> f1(np.array([1, 1, 1, 0]), np.array([1, 0, 0, 0]))
   0.5
   """
-  true, predicted = labels == positive, predictions == positive
+  true, predicted = labels == 1, predictions == 1
   right = (true & predicted).sum()
   return float(_ratio(2 * right, true.sum() + predicted.sum()))
 
@@ -433,6 +432,16 @@ def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
   return float(thresholds[np.abs(thresholds - 0.5).argmin()])
 
 
+def write_metrics(
+  folder: str, kind: str, scores: Mapping[str, float], **others: Any
+) -> None:
+  """Writes scores, and others as JSON values, to <kind>_metrics.json."""
+  path = os.path.join(folder, f"{kind}_metrics.json")
+  files.write_json(path, {"metrics": scores, **others})
+  listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+  print(f"wrote {path}: {listing}")
+
+
 def report_as_dict(
   report: ClassificationReport, label_names: Sequence[str]
 ) -> dict[str, Any]:
@@ -478,12 +487,7 @@ def _confusion_as_json(confusion, label_names):
 def format_report(
   report: ClassificationReport, label_names: Sequence[str]
 ) -> str:
-  """Returns a table of the scores of each label, the averages, the accuracy.
-
-  Args:
-    report: of L labels.
-    label_names: [L].
-  """
+  """Returns a table of the scores of each label, the averages, the accuracy."""
   rows = [["", *Average._fields, "support"]]
   columns = report.precision, report.recall, report.f1
   for name, *scores, support in zip(

@@ -8,14 +8,11 @@ the paper.
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import functools
 import itertools
-import json
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files
 from data import record_writer
 from data import tables
 import tokenization
@@ -45,7 +42,6 @@ def read_examples(path: str) -> Iterator[Example]:
   Raises:
     ValueError: a row is damaged, lacks something or has a label of no choice;
       the message begins with path and line.
-    OSError: the file cannot be read.
   """
   is_json = tables.find_format(path) == "jsonl"
   read = _read_json if is_json else _read_columns
@@ -175,13 +171,8 @@ def make_features(
   """Turns examples into inputs of the model, in their order.
 
   Args:
-    examples: the questions.
-    tokenizer: makes their tokens.
     max_seq_length: the most tokens of an input, [CLS] and [SEP] included; what
       is too long is truncated, the longer text first, token by token.
-
-  Raises:
-    ValueError: max_seq_length leaves no room.
   """
   if max_seq_length < 5:
     raise ValueError(
@@ -211,10 +202,6 @@ def make_features(
     )
 
 
-# Few of the numbers of records differ: each is encoded once.
-_encode_id = functools.cache(record_writer.encode_integer)
-
-
 def encode_feature(
   feature: Feature, max_seq_length: int, num_choices: int
 ) -> bytes:
@@ -231,21 +218,18 @@ def encode_feature(
     real choice, 0 for padding; label_ids, int64 [1].
   """
   names = ("input_ids", "input_mask", "segment_ids")
-  packed = {name: b"" for name in names}
+  values = {name: [] for name in names}
   for ids, segments in zip(feature.input_ids, feature.segment_ids, strict=True):
-    padding = bytes(max_seq_length - len(ids))
-    packed["input_ids"] += b"".join(map(_encode_id, ids)) + padding
-    packed["input_mask"] += b"\1" * len(ids) + padding
-    packed["segment_ids"] += bytes(segments) + padding
-  count = len(feature.input_ids)
-  for name in names:
-    packed[name] += bytes((num_choices - count) * max_seq_length)
-  packed["choice_mask"] = b"\1" * count + bytes(num_choices - count)
-  packed["label_ids"] = _encode_id(feature.label)
+    choice = (ids, [1] * len(ids), segments)
+    padding = [0] * (max_seq_length - len(ids))
+    for name, numbers in zip(names, choice, strict=True):
+      values[name] += numbers + padding
+  size, mask = num_choices * max_seq_length, [1] * len(feature.input_ids)
   return record_writer.encode_example(
     {
-      name: record_writer.packed_feature(value)
-      for name, value in packed.items()
+      **{n: record_writer.padded_feature(values[n], size) for n in names},
+      "choice_mask": record_writer.padded_feature(mask, num_choices),
+      "label_ids": record_writer.int64_feature([feature.label]),
     }
   )
 
@@ -291,15 +275,17 @@ def write_predictions(
 
   Args:
     path: ends in .tsv or .jsonl.
-    examples: in the order of the predictions.
     shares: float32 [N, C], from `probabilities`.
   """
+  names = [f"probability_{number}" for number in range(shares.shape[-1])]
+  columns = ["id", "context", "question", "label", "predicted", "choice"]
   rows = map(_describe, examples, shares)
-  if path.endswith(".jsonl"):
-    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-  else:
-    lines = _as_table(rows, shares.shape[-1])
-  files.write_lines(path, lines)
+  if path.endswith(".tsv"):
+    # Of fewer choices, the last cells are empty.
+    rows = (
+      row | dict(zip(names, row["probabilities"], strict=False)) for row in rows
+    )
+  tables.write_rows(path, rows, columns + names)
 
 
 def _describe(example: Example, shares: np.ndarray) -> dict[str, Any]:
@@ -315,18 +301,3 @@ def _describe(example: Example, shares: np.ndarray) -> dict[str, Any]:
     float(f"{share:.6g}") for share in shares[: len(example.choices)]
   ]
   return row
-
-
-def _as_table(rows: Iterable[dict[str, Any]], count: int) -> Iterator[str]:
-  names = ("id", "context", "question", "label", "predicted", "choice")
-  yield "\t".join([*names, *(f"probability_{n}" for n in range(count))])
-  for row in rows:
-    shares = row["probabilities"]
-    absent = [""] * (count - len(shares))
-    cells = [row.get(name, "") for name in names]
-    yield "\t".join(map(_one_line, [*cells, *shares, *absent]))
-
-
-def _one_line(value: Any) -> str:
-  # The columns of a TSV file are split at every tab, its rows at every newline.
-  return " ".join(str(value).replace("\t", " ").splitlines())

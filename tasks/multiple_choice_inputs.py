@@ -1,10 +1,7 @@
-"""Questions with choices as feature files, batches and probabilities."""
+"""Questions with choices as feature files and batches."""
 
 from collections.abc import Iterator
 import dataclasses
-import functools
-import itertools
-import os
 from typing import Any
 
 import numpy as np
@@ -12,10 +9,6 @@ import tensorflow as tf
 
 from inputs import feature_files
 from tasks import multiple_choice
-import tokenization
-
-# Changed whenever this program makes other features of the same input.
-_FEATURES_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,27 +30,23 @@ class Split(feature_files.LazySplit):
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
 
-  def shaped_by(self) -> tuple[dict[str, Any], list[str]]:
-    settings = {
-      **dataclasses.asdict(self.settings),
-      "path": self.path,
-      "version": _FEATURES_VERSION,
-      **feature_files.limit_key(self.limit),
-    }
-    return settings, [self.settings.vocab_file, self.path]
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    return {"path": self.path}, [self.path]
 
-  @functools.cached_property
-  def features(self) -> feature_files.FeatureFile:
-    """The feature file, made when it is first asked for if need be.
+  def read(self) -> Iterator[multiple_choice.Example]:
+    return multiple_choice.read_examples(self.path)
 
-    Raises:
-      ValueError: a row is wrong; only some of them, or none of those to learn
-        or evaluate, have a label.
-    """
-    path = os.path.join(self.folder, f"{self.kind}.tf_record")
-    features, is_new = feature_files.open_or_make(
-      path, self.key, functools.partial(_make_rows, self)
-    )
+  def describe_features(self, features) -> list[str]:
+    facts = features.facts
+    return [
+      f"{self.kind}: {len(features):,} examples of up to {facts['choices']} "
+      f"choices, {np.mean(features.lengths):.1f} tokens in the longest on "
+      f"average, {facts['cut']:,} cut to "
+      f"--max_seq_length={self.settings.max_seq_length}"
+    ]
+
+  def check_features(self, features) -> None:
+    """Raises a ValueError if only some have a label, or none that need one."""
     facts = features.facts
     needs_labels = self.kind != "predict"
     if facts["unlabelled"] and (needs_labels or facts["labelled"]):
@@ -65,14 +54,6 @@ class Split(feature_files.LazySplit):
         f"{facts['unlabelled']}: no label; {facts['labelled']:,} of "
         f"{len(features):,} examples have one"
       )
-    print(
-      f"{self.kind}: {len(features):,} examples of up to {facts['choices']} "
-      f"choices, {np.mean(features.lengths):.1f} tokens in the longest on "
-      f"average, {facts['cut']:,} cut to "
-      f"--max_seq_length={self.settings.max_seq_length}; "
-      f"{'wrote' if is_new else 'unchanged:'} {path}"
-    )
-    return features
 
   @property
   def layout(self) -> feature_files.Layout:
@@ -91,47 +72,25 @@ class Split(feature_files.LazySplit):
     """Whether the right choices are known."""
     return self.features.facts["labelled"] > 0
 
-  def examples(self) -> Iterator[multiple_choice.Example]:
-    """Reads the questions again.
+  def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
+    length = self.settings.max_seq_length
+    counts = [len(example.choices) for example in self.examples()]
+    facts.update(choices=max(counts), labelled=0, cut=0, unlabelled="")
 
-    Raises:
-      ValueError: the file has changed since it was first read.
-    """
-    examples = multiple_choice.read_examples(self.path)
-    yield from itertools.islice(examples, self.limit)
-    self.check_unchanged()
+    def count(examples):
+      for example in examples:
+        facts["labelled"] += example.label is not None
+        if example.label is None:
+          facts["unlabelled"] = facts["unlabelled"] or example.place
+        yield example
 
-  def describe(self, index: int) -> str:
-    """Returns where a question is from: "path:line"."""
-    return next(itertools.islice(self.examples(), index, None)).place
-
-
-def _make_rows(split, facts: dict[str, Any]):
-  settings = split.settings
-  tokenizer = tokenization.FullTokenizer(
-    settings.vocab_file, settings.do_lower_case
-  )
-  counts = [len(example.choices) for example in split.examples()]
-  facts.update(choices=max(counts), labelled=0, cut=0, unlabelled="")
-
-  def count(examples):
-    for example in examples:
-      facts["labelled"] += example.label is not None
-      if example.label is None:
-        facts["unlabelled"] = facts["unlabelled"] or example.place
-      yield example
-
-  features = multiple_choice.make_features(
-    count(split.examples()),
-    tokenizer,
-    settings.max_seq_length,
-  )
-  for index, feature in enumerate(features):
-    facts["cut"] += feature.was_cut
-    yield feature_files.Row(
-      multiple_choice.encode_feature(
-        feature, settings.max_seq_length, facts["choices"]
-      ),
-      max(map(len, feature.input_ids)),
-      index,
+    features = multiple_choice.make_features(
+      count(self.examples()), self.make_tokenizer(), length
     )
+    for index, feature in enumerate(features):
+      facts["cut"] += feature.was_cut
+      yield feature_files.Row(
+        multiple_choice.encode_feature(feature, length, facts["choices"]),
+        max(map(len, feature.input_ids)),
+        index,
+      )

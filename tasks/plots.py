@@ -45,7 +45,6 @@ def write_confusion_matrix(
 
   Raises:
     ImportError: matplotlib is not installed.
-    OSError: the file cannot be written.
   """
   try:
     import matplotlib.figure  # Optional, and half a second.
@@ -86,11 +85,7 @@ def _name_rows_and_columns(axes, names: Sequence[str], side: float) -> None:
   places = range(0, len(names), step)
   shown = [_shorten(names[place]) for place in places]
   # A dollar sign in a name is plain text.
-  style = {
-    "fontsize": 9,
-    "fontfamily": _font_families(),
-    "parse_math": False,
-  }
+  style = {"fontsize": 9, "fontfamily": _font_families(), "parse_math": False}
   slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
   axes.set_xticks(places, shown, **style, **slanted)
   axes.set_yticks(places, shown, **style)
@@ -134,13 +129,5 @@ def _write_png(path: str, figure) -> None:
     warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
     figure.savefig(picture, format="png", bbox_inches="tight", pad_inches=0.15)
   with files.replace_on_success(path) as temporary:
-    with _open_for_writing(temporary) as output:
+    with files.open_for_writing(temporary) as output:
       output.write(picture.getvalue())
-
-
-def _open_for_writing(path: str):
-  if files.is_remote(path):
-    import tensorflow as tf  # Slow; only remote paths need it.
-
-    return tf.io.gfile.GFile(path, "wb")
-  return open(path, "wb")

@@ -57,7 +57,6 @@ def read_paragraphs(path: str) -> Iterator[Paragraph]:
   Raises:
     ValueError: the file is not of these forms, or a question or context of it
       is missing or empty; with the place.
-    OSError: the file cannot be read.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json"):

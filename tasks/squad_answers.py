@@ -80,7 +80,6 @@ class Answerer:
   """Finds the answers to a question in the logits of its windows.
 
   Args:
-    settings: how to choose.
     tokens: from ids to tokens.
     on_failure: told which words do not contain the text of their tokens.
   """
@@ -106,9 +105,7 @@ class Answerer:
     """Answers a question.
 
     Args:
-      document: the text.
       query_length: tokens of the question before each window.
-      windows: of the text.
       start_logits, end_logits: float [W, S], of all tokens of the windows and
         of padding. The n best may be of the question or padding, as in the
         original; no answer is made of those.
@@ -244,8 +241,6 @@ def find_final_text(
 
   Args:
     wanted: the tokens, pieces joined, with a space between words.
-    words: part of the context.
-    tokenizer: how the tokens were made.
 
   Returns:
     The start and end of the answer in the words; None if it is not found or the
@@ -287,8 +282,6 @@ def describe(
   """Returns what a reader wants to know of a prediction.
 
   Args:
-    question: what was asked.
-    prediction: what is predicted.
     chosen: the answer; None for no answer.
 
   Returns:

@@ -160,11 +160,6 @@ def is_max_context(
 
   A token's context is the smaller number of tokens on its left and right, plus
   a hundredth of the window's length: of two equals the longer window wins.
-
-  Args:
-    windows: from `make_windows`.
-    index: of one that holds the token.
-    position: of the token in the text.
   """
   step = windows[1].start if len(windows) > 1 else 1
   size = windows[0].length
@@ -190,11 +185,6 @@ def find_answer(
 
   Words come first: those at the answer's first and last character. If a part
   of their tokens is exactly the answer's, it is that part: "1895" of "(1895)".
-
-  Args:
-    document: the text.
-    answer: what was answered, and where.
-    encode: from a text to the ids of its tokens.
 
   Returns:
     The first and the last token; None if the text there is not the answer. In
@@ -245,7 +235,6 @@ class FeatureMaker:
   """Turns paragraphs into records; other processes have one each.
 
   Args:
-    settings: shape the features.
     is_training: adds where the answer is, and leaves out questions for which
       that is not known.
 
@@ -406,7 +395,6 @@ def batch_paragraphs(
   """Yields lists of paragraphs that take about the same time to work on.
 
   Args:
-    paragraphs: what to divide.
     characters: of contexts, after which a list ends.
   """
   batch, size = [], 0

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
-import functools
-import itertools
 import os
 import sys
 import tempfile
@@ -24,8 +22,6 @@ from tasks import squad_results
 from training import loop
 from training import prediction
 
-# Changed whenever other features are made of the same input.
-_FEATURES_VERSION = 1
 _MISPLACED_SHOWN = 3
 # Characters of contexts, counted once for each question, that a process takes.
 _CHARACTERS_PER_TASK = 200_000
@@ -50,11 +46,6 @@ class Split(feature_files.LazySplit):
     """Whether the features hold where the answers are."""
     return self.kind == "train"
 
-  @property
-  def limit(self) -> int | None:
-    """The most questions to read; None for all."""
-    return self.max_train_examples if self.is_training else None
-
   def check_answers(self, facts: dict[str, Any]) -> None:
     """Raises a ValueError if answers are needed that are not known."""
     if self.needs_answers and facts["labelled"] < facts["questions"]:
@@ -64,35 +55,37 @@ class Split(feature_files.LazySplit):
         "--null_score_diff_threshold=auto need all: pass another --eval_file"
       )
 
-  def shaped_by(self):
-    settings = {
-      **dataclasses.asdict(self.settings),
-      "is_training": self.is_training,
-      "version": _FEATURES_VERSION,
-      **feature_files.limit_key(self.limit),
-    }
-    return settings, [self.settings.vocab_file, self.path]
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    return {"is_training": self.is_training}, [self.path]
 
-  @functools.cached_property
-  def features(self) -> feature_files.FeatureFile:
-    """The feature file, made when it is first asked for if need be.
+  def read(self) -> Iterator[squad.Question]:
+    return squad.read_questions(self.path)
 
-    Raises:
-      ValueError: a question is wrong, or lacks answers that are needed.
-    """
-    target = os.path.join(self.folder, f"{self.kind}.tf_record")
-    features, is_new = feature_files.open_or_make(
-      target, self.key, functools.partial(make_rows, self)
-    )
+  def describe_features(self, features) -> list[str]:
     facts = features.facts
-    print(
+    lines = [
       f"{self.path}: {facts['questions']:,} questions in {len(features):,} "
-      f"windows of {np.mean(features.lengths):.1f} tokens on average; "
-      f"{'wrote' if is_new else 'unchanged:'} {target}"
-    )
-    _warn(facts, self.settings, self.is_training)
+      f"windows of {np.mean(features.lengths):.1f} tokens on average"
+    ]
+    if facts["cut_questions"]:
+      lines.append(
+        f"{facts['cut_questions']:,} questions were truncated to "
+        f"--max_query_length={self.settings.max_query_length}"
+      )
+    if self.is_training:
+      lines.append(f"{facts['outside']:,} windows do not contain the answer")
+    return lines
+
+  def check_features(self, features) -> None:
+    facts = features.facts
+    if facts["misplaced"]:
+      print(
+        f"warning: {facts['misplaced']:,} questions are left out, their "
+        "answers are not where answer_start says: "
+        f"{'; '.join(facts['misplaced_shown'])}",
+        file=sys.stderr,
+      )
     self.check_answers(facts)
-    return features
 
   @property
   def layout(self) -> feature_files.Layout:
@@ -113,72 +106,46 @@ class Split(feature_files.LazySplit):
     facts = self.features.facts
     return facts["labelled"] == facts["questions"]
 
-  def describe(self, index: int) -> str:
-    """Says where a question, by its number from 0, is from."""
-    questions = squad.read_questions(self.path)
-    return next(itertools.islice(questions, index, None)).place
+  def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
+    """Yields the rows, several processes making those of a large file.
 
-
-def _warn(facts, settings, is_training):
-  if facts["cut_questions"]:
-    print(
-      f"  {facts['cut_questions']:,} questions were truncated to "
-      f"--max_query_length={settings.max_query_length}"
+    Args:
+      facts: is told questions, labelled, cut_questions, outside, misplaced and
+        misplaced_shown; see `squad_features.Rows`.
+    """
+    path, num_processes = self.path, self.num_processes
+    if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
+      num_processes = 1
+    counts = ("labelled", "cut_questions", "outside")
+    facts.update(dict.fromkeys(["questions", "misplaced", *counts], 0))
+    facts["misplaced_shown"] = []
+    paragraphs = squad.first_questions(squad.read_paragraphs(path), self.limit)
+    if not self.is_training:
+      paragraphs = squad.unique_questions(paragraphs)
+    tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)
+    maker = worker_processes.Maker(
+      "tasks.squad_features", "FeatureMaker", (self.settings, self.is_training)
     )
-  if is_training:
-    print(f"  {facts['outside']:,} windows do not contain the answer")
-  if facts["misplaced"]:
-    shown = "; ".join(facts["misplaced_shown"])
-    print(
-      f"warning: {facts['misplaced']:,} questions are left out, their answers "
-      f"are not where answer_start says: {shown}",
-      file=sys.stderr,
-    )
-
-
-def make_rows(
-  split: Split, facts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
-  """Yields the rows of a file of questions, whose `example` is the question's.
-
-  Args:
-    split: the file; of a small one a single process makes the rows.
-    facts: is told questions, labelled, cut_questions, outside, misplaced and
-      misplaced_shown; see `squad_features.Rows`.
-  """
-  path, num_processes = split.path, split.num_processes
-  if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
-    num_processes = 1
-  counts = ("labelled", "cut_questions", "outside")
-  facts.update(dict.fromkeys(["questions", "misplaced", *counts], 0))
-  facts["misplaced_shown"] = []
-  paragraphs = squad.first_questions(squad.read_paragraphs(path), split.limit)
-  if not split.is_training:
-    paragraphs = squad.unique_questions(paragraphs)
-  tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)
-  maker = worker_processes.Maker(
-    "tasks.squad_features", "FeatureMaker", (split.settings, split.is_training)
-  )
-  number = 0
-  for rows in worker_processes.map_in_order(maker, tasks, num_processes):
-    for windows in rows.by_question:
-      for record, length in windows:
-        record = squad_features.set_unique_id(record, number)
-        yield feature_files.Row(record, length, facts["questions"])
-        number += 1
-      facts["questions"] += 1
-    for name in counts:
-      facts[name] += getattr(rows, name)
-    facts["misplaced"] += len(rows.misplaced)
-    shown = facts["misplaced_shown"]
-    shown += rows.misplaced[: _MISPLACED_SHOWN - len(shown)]
-  if facts["questions"] and not number:
-    raise ValueError(
-      f"{path}: no question to train on, all {facts['questions']} answers are "
-      f"not where answer_start says: {'; '.join(shown)}"
-    )
-  split.check_answers(facts)
-  split.check_unchanged()
+    number = 0
+    for rows in worker_processes.map_in_order(maker, tasks, num_processes):
+      for windows in rows.by_question:
+        for record, length in windows:
+          record = squad_features.set_unique_id(record, number)
+          yield feature_files.Row(record, length, facts["questions"])
+          number += 1
+        facts["questions"] += 1
+      for name in counts:
+        facts[name] += getattr(rows, name)
+      facts["misplaced"] += len(rows.misplaced)
+      shown = facts["misplaced_shown"]
+      shown += rows.misplaced[: _MISPLACED_SHOWN - len(shown)]
+    if facts["questions"] and not number:
+      raise ValueError(
+        f"{path}: no question to train on, all {facts['questions']} answers "
+        f"are not where answer_start says: {'; '.join(shown)}"
+      )
+    self.check_answers(facts)
+    self.check_unchanged()
 
 
 def compute_logits(
@@ -193,16 +160,11 @@ def compute_logits(
   Args:
     predictor: returns start_logits and end_logits, float32 [B, S], padded to
       max_seq_length.
-    split: what to predict.
     parse: from its serialized rows to features.
     order: the batches, by the indices of their rows.
-    folder: a local one, for a file without a name.
 
   Returns:
     float32 [2, windows, S], starts and ends, in the order of the rows.
-
-  Raises:
-    OSError: the disk is full.
   """
   features = split.features
   shape = (2, len(features), split.settings.max_seq_length)
@@ -243,10 +205,6 @@ def answer(
   Args:
     split: the questions, not made for training.
     logits: from `compute_logits`.
-    settings, on_failure: see `squad_answers.Answerer`.
-
-  Raises:
-    ValueError: the file has changed since its features were made.
   """
   maker = squad_features.FeatureMaker(split.settings, is_training=False)
   answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)

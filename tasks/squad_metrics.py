@@ -23,7 +23,6 @@ def normalize_answer(text: str, is_unspaced: bool = False) -> str:
   """Returns an answer without case, punctuation, articles and extra spaces.
 
   Args:
-    text: the answer.
     is_unspaced: whether its language is written without spaces; a space then
       goes between its characters, and all of Unicode's punctuation counts.
 
@@ -100,7 +99,6 @@ def version_2_metrics(
     given: of what was predicted, an answer or no answer.
     answered: of the best answer to each question, predicted or not.
     odds: of no answer; the higher, the likelier.
-    has_answer: whether there is one.
 
   Returns:
     exact_match and f1; the same beginning with has_answer_ and no_answer_ for
@@ -134,8 +132,6 @@ def best_threshold(
 
   Args:
     scores: of the answers, 0 to 1; not used where there is no answer.
-    odds: of no answer.
-    has_answer: whether there is one.
 
   Returns:
     The best mean score, 0 to 1, and the lowest threshold that gives it: one of

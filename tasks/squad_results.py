@@ -9,9 +9,11 @@ import os
 import pickle
 import sys
 import tempfile
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from data import files
+from data import tables
+from tasks import metrics
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
@@ -63,12 +65,7 @@ def judge(
 def score(
   judgements: Sequence[Judgement], threshold: float
 ) -> dict[str, float]:
-  """Scores predictions by SQuAD's rules; see `squad_metrics`.
-
-  Args:
-    judgements: of all questions.
-    threshold: see `Prediction.decide`.
-  """
+  """Scores predictions by SQuAD's rules; see `squad_metrics`."""
   given = [
     j.silent if j.is_silent(threshold) else j.answered for j in judgements
   ]
@@ -85,11 +82,7 @@ def score(
 def warn_if_collapsed(
   judgements: Sequence[Judgement], threshold: float
 ) -> None:
-  """Warns if all questions get the same answer, wrong for some.
-
-  Args:
-    judgements, threshold: see `score`.
-  """
+  """Warns if all questions get the same answer, wrong for some."""
   texts = {"" if j.is_silent(threshold) else j.text for j in judgements}
   is_wrong = score(judgements, threshold)["exact_match"] < 100.0
   if len(judgements) < 2 or len(texts) > 1 or not is_wrong:
@@ -107,7 +100,6 @@ class Spool:
   """Items that are computed once and kept on the disk, to be read again.
 
   Args:
-    items: what to keep.
     folder: a local one, for a file without a name.
   """
 
@@ -126,11 +118,7 @@ class Spool:
 
 
 def parse_threshold(value: str) -> float | None:
-  """Reads --null_score_diff_threshold; None for "auto", to be tuned.
-
-  Raises:
-    ValueError: it is something else.
-  """
+  """Reads --null_score_diff_threshold; None for "auto", to be tuned."""
   if value.strip().lower() == "auto":
     return None
   try:
@@ -142,11 +130,7 @@ def parse_threshold(value: str) -> float | None:
 
 
 def read_threshold(folder: str) -> float | None:
-  """Reads the threshold that a run tuned; None if absent.
-
-  Raises:
-    ValueError: the file is damaged.
-  """
+  """Reads the threshold that a run tuned; None if absent."""
   path = _threshold_file(folder)
   if not files.exists(path):
     return None
@@ -164,7 +148,6 @@ def choose_threshold(
   """Returns the threshold to answer by; one that is tuned is left in a folder.
 
   Args:
-    folder: of the run.
     given: by the flag; None for the one with the best F1.
     tuning: questions to find that with, whose answers are known; None to use
       what an earlier run found.
@@ -199,151 +182,64 @@ def write_predictions(
   ending: str,
   version_2: bool,
 ) -> dict[str, float] | None:
-  """Writes what is predicted, and its scores if the answers are known.
+  """Writes predictions: the original's files, and a readable one.
 
   Args:
-    folder: of the run.
-    answered: what is predicted.
-    threshold: see `Prediction.decide`.
+    answered: what is predicted, to be gone through several times.
     ending: of the readable file, "tsv" or "jsonl".
-    version_2: whether a question may have no answer.
 
   Returns:
-    The scores.
+    The scores; None if not all answers are known.
   """
-  names = {
-    "predictions": "predictions.json",
-    "nbest": "nbest_predictions.json",
-    "null_odds": "null_odds.json",
-    "readable": f"predictions.{ending}",
+  entries = {
+    "predictions": lambda prediction: _final_text(prediction, threshold),
+    "nbest_predictions": lambda p: list(map(_as_entry, p.spans)),
+    "null_odds": lambda prediction: prediction.odds,
   }
   if not version_2:
-    del names["null_odds"]
-  paths = {key: os.path.join(folder, name) for key, name in names.items()}
-  judgements = []
-  with open_writer(paths, threshold) as writer:
-    for question, prediction, judgement in answered:
-      writer.add(question, prediction)
-      if judgement:
-        judgements.append(judgement)
-  for path in paths.values():
+    del entries["null_odds"]
+  for name, get_entry in entries.items():
+    path = os.path.join(folder, f"{name}.json")
+    files.write_pieces(path, _json_object(answered, get_entry))
     print(f"wrote {path}")
+  path = os.path.join(folder, f"predictions.{ending}")
+  rows = (
+    squad_answers.describe(q, p, p.decide(threshold)) for q, p, _ in answered
+  )
+  if ending == "tsv":
+    rows = map(_as_cells, rows)
+  tables.write_rows(path, rows, _TABLE_HEADER)
+  print(f"wrote {path}")
+  judgements = [judgement for _, _, judgement in answered if judgement]
   if not judgements:
     return None
-  metrics = score(judgements, threshold)
-  path = os.path.join(folder, "predict_metrics.json")
-  files.write_json(path, {"metrics": metrics})
-  values = (f"{name} {value:.4f}" for name, value in metrics.items())
-  print(f"wrote {path}: {'  '.join(values)}")
+  scores = score(judgements, threshold)
+  metrics.write_metrics(folder, "predict", scores)
   warn_if_collapsed(judgements, threshold)
-  return metrics
+  return scores
 
 
-class _JsonObject:
-  """Writes a JSON object entry by entry, as json.dumps(..., indent=4) would."""
-
-  def __init__(self, output: BinaryIO):
-    self._output, self._separator = output, "{\n"
-
-  def add(self, key: str, value: Any) -> None:
-    entry = json.dumps({key: value}, indent=4)[2:-2]
-    self._output.write((self._separator + entry).encode())
-    self._separator = ",\n"
-
-  def close(self) -> None:
-    is_empty = self._separator == "{\n"
-    self._output.write(b"{}\n" if is_empty else b"\n}\n")
+def _json_object(answered, get_entry) -> Iterator[str]:
+  """Yields what json.dumps(..., indent=4) makes of an entry a question."""
+  separator = "{\n"
+  for question, prediction, _ in answered:
+    entry = {question.question_id: get_entry(prediction)}
+    yield separator + json.dumps(entry, indent=4)[2:-2]
+    separator = ",\n"
+  yield "{}\n" if separator == "{\n" else "\n}\n"
 
 
-class Writer:
-  """Writes predictions as they come: the original's files, a readable one.
-
-  Args:
-    outputs: the open files, by the keys of `paths`.
-    threshold: see `Prediction.decide`.
-  """
-
-  def __init__(
-    self, outputs: dict[str, BinaryIO], threshold: float, as_table: bool
-  ):
-    self._objects = {
-      name: _JsonObject(output)
-      for name, output in outputs.items()
-      if name != "readable"
-    }
-    self._readable, self._threshold = outputs["readable"], threshold
-    self._as_table = as_table
-    if as_table:
-      self._write_row(_TABLE_HEADER)
-
-  def add(
-    self, question: squad.Question, prediction: squad_answers.Prediction
-  ) -> None:
-    """Writes a prediction."""
-    name = question.question_id
-    chosen = prediction.decide(self._threshold)
-    text = chosen.text if chosen else ""
-    if prediction.odds is None and not chosen:
-      text = prediction.spans[0].text  # The original's word for it.
-    self._objects["predictions"].add(name, text)
-    self._objects["nbest"].add(name, list(map(_as_entry, prediction.spans)))
-    if prediction.odds is not None:
-      self._objects["null_odds"].add(name, prediction.odds)
-    row = squad_answers.describe(question, prediction, chosen)
-    if self._as_table:
-      self._write_row(_as_cells(row))
-    else:
-      self._write_line(json.dumps(row, ensure_ascii=False))
-
-  def _write_row(self, cells):
-    # The columns of a TSV file are split at every tab, its rows at newlines.
-    self._write_line("\t".join(" ".join(str(cell).split()) for cell in cells))
-
-  def _write_line(self, line):
-    self._readable.write((line + "\n").encode())
-
-  def close(self) -> None:
-    """Writes what the files end in."""
-    for object_ in self._objects.values():
-      object_.close()
+def _final_text(prediction: squad_answers.Prediction, threshold: float) -> str:
+  chosen = prediction.decide(threshold)
+  if prediction.odds is None and not chosen:
+    return prediction.spans[0].text  # The original's word for it.
+  return chosen.text if chosen else ""
 
 
 _TABLE_HEADER = (
-  "id",
-  "question",
-  "answer",
-  "probability",
-  "score",
-  "start",
-  "end",
-  "no_answer_odds",
-  "runners_up",
+  *("id", "question", "answer", "probability", "score", "start", "end"),
+  *("no_answer_odds", "runners_up"),
 )
-
-
-@contextlib.contextmanager
-def open_writer(paths: dict[str, str], threshold: float) -> Iterator[Writer]:
-  """Opens files for predictions, which appear whole or not at all.
-
-  Args:
-    paths: "predictions", "nbest" and, for questions that may have no answer,
-      "null_odds" are JSON files of the original's; "readable" ends in .jsonl
-      or .tsv.
-    threshold: see `Prediction.decide`.
-  """
-  with contextlib.ExitStack() as stack:
-    temporary = stack.enter_context(
-      files.replace_all_on_success(list(paths.values()))
-    )
-    outputs = {}
-    with contextlib.ExitStack() as open_files:
-      for name, path in zip(paths, temporary, strict=True):
-        output = files.open_for_writing(path)
-        outputs[name] = open_files.enter_context(output)
-      as_table = paths["readable"].endswith(".tsv")
-      writer = Writer(outputs, threshold, as_table)
-      yield writer
-      writer.close()
 
 
 def _as_entry(span: squad_answers.Span) -> dict[str, Any]:
@@ -352,7 +248,9 @@ def _as_entry(span: squad_answers.Span) -> dict[str, Any]:
   return {name: getattr(span, name) for name in names}
 
 
-def _as_cells(row: dict[str, Any]) -> list[Any]:
+def _as_cells(row: dict[str, Any]) -> dict[str, str]:
   others = " | ".join(other["answer"] for other in row["runners_up"])
-  cells = [row.get(name) for name in _TABLE_HEADER[:-1]]
-  return ["" if cell is None else cell for cell in cells] + [others]
+  cells = {**row, "runners_up": others}
+  # No answer has no place.
+  shown = {k: "" if v is None else str(v) for k, v in cells.items()}
+  return {name: " ".join(text.split()) for name, text in shown.items()}

@@ -63,6 +63,11 @@ class Sentence(NamedTuple):
   text: str | None = None  # The line, of plain text.
   offsets: tuple[tuple[int, int], ...] = ()  # Of the words in it, likewise.
 
+  @property
+  def place(self) -> str:
+    """Where it is: "path:line"."""
+    return f"{self.path}:{self.line}"
+
 
 class _Row(NamedTuple):
   """A line of a CoNLL file: a word, a blank line or the mark of a document."""
@@ -89,7 +94,6 @@ def read_sentences(source: Source) -> Iterator[Sentence]:
   Raises:
     ValueError: a line lacks a column or has a tag outside of the scheme (the
       message begins with path and line), or there is no sentence.
-    OSError: the file cannot be read.
   """
   is_columns = source.format in ("conll", "untagged")
   read = _read_conll if is_columns else _read_text
@@ -145,12 +149,7 @@ def _read_lines(path: str) -> Iterator[str]:
 
 
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
-  """Yields the lines of a CoNLL file with one more column.
-
-  Args:
-    source: the file.
-    tags: of all its words; the marks of documents get an O.
-  """
+  """Yields the lines of a CoNLL file with one more column."""
   tags = iter(tags)
   for row in _read_rows(source):
     if not row.cells:
@@ -171,13 +170,9 @@ def open_source(
   """Finds out how a file of sentences is to be read.
 
   Args:
-    path, format, token_column, tag_column: see `Source`.
     scheme: of the tags; "auto" detects it in the file.
     needs_tags: whether a file without the column of tags is an error; else it
       is read as "untagged".
-
-  Raises:
-    ValueError: the tags of the file follow no known scheme.
   """
   source = Source(path, format, token_column, tag_column, scheme)
   if source.is_tagged and not needs_tags:
@@ -403,7 +398,6 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
   ['B-PER', 'E-PER', 'S-PER', 'O', 'S-LOC']
 
   Args:
-    tags: of a sentence, in any scheme.
     scheme: to write; NO_SCHEME leaves tags as they are.
   """
   if scheme == NO_SCHEME:
@@ -437,16 +431,9 @@ def _prefixes(scheme, entity, last) -> str:
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   """Returns all labels of tags, for their numbers.
 
-  Args:
-    sentences: those to learn from, tagged.
-    scheme: of the labels, see `label_scheme`.
-
   Returns:
     With a scheme O, then all prefixes of each type, by name; else the tags that
     occur, by name.
-
-  Raises:
-    ValueError: there is no entity, or only one label.
   """
   tags, path = set(), ""
   for sentence in sentences:
@@ -568,15 +555,11 @@ def make_features(
 
   Args:
     sentences: with tags in the scheme of the labels, or without.
-    tokenizer: makes the tokens of words.
     labels: in the order of their numbers. A tag that is not among them, or that
       is unknown, gets the number after the last.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     document_context: whether windows are filled with the sentences around in
       the same document ("maximal document context", section 5.3).
-
-  Yields:
-    The features in the order of the sentences.
   """
   room = max_seq_length - 2
   numbers = {label: number for number, label in enumerate(labels)}
@@ -624,10 +607,6 @@ def _make_feature(window, words, label_ids, cls_id, sep_id, sentence):
   return Feature([*ids, sep_id], [*labels, 0], [*mask, 0], sentence)
 
 
-# Few of the numbers of records differ: each is encoded once.
-_encode_id = functools.cache(record_writer.encode_integer)
-
-
 def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
   """Encodes a feature as a tf.train.Example.
 
@@ -636,17 +615,16 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     int64 [max_seq_length], padded with 0.
   """
   length = len(feature.input_ids)
-  padding = bytes(max_seq_length - length)
-  packed = {
-    "input_ids": b"".join(map(_encode_id, feature.input_ids)),
-    "input_mask": b"\1" * length,
-    "segment_ids": bytes(length),
-    "label_ids": b"".join(map(_encode_id, feature.label_ids)),
-    "label_mask": bytes(feature.label_mask),
+  values = {
+    "input_ids": feature.input_ids,
+    "input_mask": [1] * length,
+    "segment_ids": [0] * length,
+    "label_ids": feature.label_ids,
+    "label_mask": feature.label_mask,
   }
   return record_writer.encode_example(
     {
-      name: record_writer.packed_feature(value + padding)
-      for name, value in packed.items()
+      name: record_writer.padded_feature(value, max_seq_length)
+      for name, value in values.items()
     }
   )

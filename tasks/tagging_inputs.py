@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-import functools
 import itertools
 import os
 from typing import Any, NamedTuple
@@ -19,10 +18,6 @@ from inputs import feature_files
 from tasks import metrics
 from tasks import tagging
 from tasks import tagging_results
-import tokenization
-
-# Changed whenever this program makes other features of the same input.
-_FEATURES_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,35 +42,31 @@ class Split(feature_files.LazySplit):
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
 
-  def shaped_by(self) -> tuple[dict[str, Any], list[str]]:
-    settings = {
-      **dataclasses.asdict(self.settings),
-      "source": self.source._asdict(),
-      "version": _FEATURES_VERSION,
-      **feature_files.limit_key(self.limit),
-    }
-    return settings, [self.settings.vocab_file, self.source.path]
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    return {"source": self.source._asdict()}, [self.source.path]
 
-  @functools.cached_property
-  def features(self) -> feature_files.FeatureFile:
-    """The feature file, made when it is first asked for if need be.
+  def read(self) -> Iterator[tagging.Sentence]:
+    """Yields the sentences; their tags are in the labels' scheme."""
+    return read_sentences(self.source, self.settings.scheme)
 
-    Raises:
-      ValueError: a line of the file is wrong.
-    """
-    path = os.path.join(self.folder, f"{self.kind}.tf_record")
-    features, is_new = feature_files.open_or_make(
-      path, self.key, functools.partial(_make_rows, self)
-    )
+  def describe_features(self, features) -> list[str]:
     facts = features.facts
-    print(
+    lines = [
       f"{self.kind}: {facts['sentences']:,} sentences ({facts['words']:,} "
       f"words) of {facts['documents']:,} documents in {len(features):,} "
-      f"windows, {np.mean(features.lengths):.1f} tokens on average; "
-      f"{'wrote' if is_new else 'unchanged:'} {path}"
-    )
-    _print_oddities(self.source, facts)
-    return features
+      f"windows, {np.mean(features.lengths):.1f} tokens on average"
+    ]
+    if facts["irregular"]:
+      lines.append(
+        f"{facts['irregular']:,} sentences have tags in an order that "
+        f"{self.source.scheme} does not have; read as conlleval does"
+      )
+    if facts["unseen"]:
+      listing = tables.list_names(
+        f"{name or '_'} ({count:,})" for name, count in facts["unseen"].items()
+      )
+      lines.append(f"not in the training data, so never predicted: {listing}")
+    return lines
 
   @property
   def layout(self) -> feature_files.Layout:
@@ -84,20 +75,38 @@ class Split(feature_files.LazySplit):
       (self.settings.max_seq_length,), per_token=("label_ids", "label_mask")
     )
 
-  def sentences(self) -> Iterator[tagging.Sentence]:
-    """Reads the sentences again; their tags are in the labels' scheme.
+  def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
+    settings = self.settings
+    facts.update(sentences=0, words=0, documents=0, irregular=0)
+    unseen: collections.Counter[str] = collections.Counter()
 
-    Raises:
-      ValueError: the file has changed since it was first read.
-    """
-    sentences = read_sentences(self.source, self.settings.scheme)
-    yield from itertools.islice(sentences, self.limit)
+    def count(sentences):
+      for sentence in sentences:
+        facts["sentences"] += 1
+        facts["words"] += len(sentence.words)
+        facts["documents"] = sentence.document + 1
+        if sentence.tags is not None:
+          regular = tagging.convert_tags(sentence.tags, self.source.scheme)
+          facts["irregular"] += tuple(regular) != sentence.tags
+          tags = tagging.convert_tags(sentence.tags, settings.scheme)
+          unseen.update(_find_unseen(tags, settings))
+          sentence = sentence._replace(tags=tuple(tags))
+        yield sentence
+
+    for feature in tagging.make_features(
+      count(itertools.islice(tagging.read_sentences(self.source), self.limit)),
+      self.make_tokenizer(),
+      settings.labels,
+      settings.max_seq_length,
+      settings.document_context,
+    ):
+      yield feature_files.Row(
+        tagging.encode_feature(feature, settings.max_seq_length),
+        len(feature.input_ids),
+        feature.sentence,
+      )
+    facts["unseen"] = dict(unseen.most_common())
     self.check_unchanged()
-
-  def describe(self, index: int) -> str:
-    """Returns where a sentence is from: "path:line"."""
-    sentence = next(itertools.islice(self.sentences(), index, None))
-    return f"{sentence.path}:{sentence.line}"
 
 
 def read_sentences(
@@ -123,13 +132,9 @@ def choose_labels(
   head in --init_checkpoint, in the order of the model's outputs.
 
   Args:
-    train: the training data, if any.
     labels_file: where an earlier run left them.
     tag_scheme: "none" if the labels of an earlier run mark no entities.
     initial: of the head in --init_checkpoint; empty if they are not known.
-
-  Raises:
-    ValueError: there is no way to know them, or two that contradict.
   """
   known = label_files.read(labels_file) if files.exists(labels_file) else None
   if train:
@@ -155,57 +160,6 @@ def choose_labels(
   return tuple(known), tagging.scheme_of_labels(known)
 
 
-def _print_oddities(source, facts):
-  if facts["irregular"]:
-    print(
-      f"  {facts['irregular']:,} sentences have tags in an order that "
-      f"{source.scheme} does not have; read as conlleval does"
-    )
-  if facts["unseen"]:
-    listing = tables.list_names(
-      f"{name or '_'} ({count:,})" for name, count in facts["unseen"].items()
-    )
-    print(f"  not in the training data, so never predicted: {listing}")
-
-
-def _make_rows(split, facts: dict[str, Any]):
-  source, settings = split.source, split.settings
-  tokenizer = tokenization.FullTokenizer(
-    settings.vocab_file, settings.do_lower_case
-  )
-  facts.update(sentences=0, words=0, documents=0, irregular=0)
-  unseen: collections.Counter[str] = collections.Counter()
-
-  def count(sentences):
-    for sentence in sentences:
-      facts["sentences"] += 1
-      facts["words"] += len(sentence.words)
-      facts["documents"] = sentence.document + 1
-      if sentence.tags is not None:
-        regular = tagging.convert_tags(sentence.tags, source.scheme)
-        facts["irregular"] += tuple(regular) != sentence.tags
-        tags = tagging.convert_tags(sentence.tags, settings.scheme)
-        unseen.update(_find_unseen(tags, settings))
-        sentence = sentence._replace(tags=tuple(tags))
-      yield sentence
-
-  features = tagging.make_features(
-    count(itertools.islice(tagging.read_sentences(source), split.limit)),
-    tokenizer,
-    settings.labels,
-    settings.max_seq_length,
-    settings.document_context,
-  )
-  for feature in features:
-    yield feature_files.Row(
-      tagging.encode_feature(feature, settings.max_seq_length),
-      len(feature.input_ids),
-      feature.sentence,
-    )
-  facts["unseen"] = dict(unseen.most_common())
-  split.check_unchanged()
-
-
 def _find_unseen(tags, settings) -> Iterable[str]:
   """Returns the entity types, or the tags, that have no label."""
   if set(tags) <= set(settings.labels):
@@ -229,13 +183,13 @@ class Outputs(NamedTuple):
 def labels_by_sentence(split: Split, outputs: Outputs) -> list[list[str]]:
   """Returns the predicted labels of each sentence of a split."""
   labels = (split.settings.labels[number] for number in outputs.labels)
-  return list(tagging_results.split_by_sentence(labels, split.sentences()))
+  return list(tagging_results.split_by_sentence(labels, split.examples()))
 
 
 def score(split: Split, outputs: Outputs) -> tagging_results.Scores:
   """Scores what is predicted of a split with tags."""
   return tagging_results.score(
-    (sentence.tags for sentence in split.sentences()),
+    (sentence.tags for sentence in split.examples()),
     labels_by_sentence(split, outputs),
     split.settings.scheme,
     outputs.loss,
@@ -252,10 +206,8 @@ def write_outputs(folder: str, split: Split, outputs: Outputs) -> None:
   tagging_results.write_columns(path, source, written)
   print(f"wrote {path}")
   path = os.path.join(folder, "predictions.jsonl")
-  separator = "" if tagging.is_by_character(split.sentences()) else " "
-  tagging_results.write_spans(
-    path, split.sentences(), labels, scheme, separator
-  )
+  separator = "" if tagging.is_by_character(split.examples()) else " "
+  tagging_results.write_spans(path, split.examples(), labels, scheme, separator)
   print(f"wrote {path}")
 
 

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
-import json
-import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data import files
+from data import tables
 from tasks import metrics
 from tasks import tagging
 
@@ -52,7 +51,6 @@ def score(
 
   Args:
     true: labels of each sentence, in the scheme.
-    predicted: as many of each.
     scheme: see `tagging.label_scheme`.
     loss: cross entropy in nats, the mean over words.
 
@@ -83,21 +81,10 @@ def _score_words(true, predicted):
 
 
 def write_scores(folder: str, kind: str, scores: Scores) -> None:
-  """Prints the scores by type or label, and writes all of them.
-
-  Args:
-    folder: of the run.
-    kind: "eval" or "predict", the beginning of the file's name.
-    scores: from `score`.
-  """
+  """Prints the scores by type or label, and writes all of them."""
   print(metrics.format_report(scores.report, scores.names))
-  content = {
-    "metrics": scores.metrics,
-    **metrics.report_as_dict(scores.report, scores.names),
-  }
-  path = os.path.join(folder, f"{kind}_metrics.json")
-  files.write_json(path, content)
-  print(f"wrote {path}")
+  report = metrics.report_as_dict(scores.report, scores.names)
+  metrics.write_metrics(folder, kind, scores.metrics, **report)
 
 
 def write_columns(
@@ -108,8 +95,6 @@ def write_columns(
   Of plain text, words and tags are written, and blank lines after sentences.
 
   Args:
-    path: of the file to write.
-    source: what was read.
     labels: of each sentence, in the scheme to write.
   """
   if source.format in ("text", "characters"):
@@ -141,10 +126,6 @@ def write_spans(
   Without a scheme the list is `words`, with a label for a type.
 
   Args:
-    path: of the file to write.
-    sentences: what was tagged.
-    labels: predicted for each.
-    scheme: of the labels.
     separator: between the words of a text, see `tagging.text_of`.
   """
   pairs = enumerate(zip(sentences, labels, strict=True))
@@ -152,7 +133,7 @@ def write_spans(
     _describe(index, sentence, tags, scheme, separator)
     for index, (sentence, tags) in pairs
   )
-  files.write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
+  tables.write_rows(path, rows, ())
 
 
 def _describe(index, sentence, labels, scheme, separator) -> dict[str, Any]:

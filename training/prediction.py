@@ -85,7 +85,7 @@ class Predictor:
       total: expected rows, for the progress on the terminal; None if unknown, 0
         to print no progress.
     """
-    reporter, done = progress.Progress(total or 0, unit="rows"), 0
+    reporter, done = progress.Progress(total or 0), 0
     # All workers do the same; one of them prints.
     is_shown = total != 0 and self._strategy.extended.should_checkpoint
     run = self.compile(batches.element_spec)

@@ -10,7 +10,7 @@ import paths
 # Fifty units of work, and a line that stays.
 WORK = """
 from data import progress
-work = progress.Progress(50, seconds_per_line=0)
+work = progress.Progress(50)
 progress._SECONDS_PER_LIVE_LINE = 0
 for done in range(1, 51):
   work.print_line(f"unit {done} " + "x" * 200 * (done == 25), done)

@@ -47,7 +47,7 @@ def make_rows(path, settings, is_training, num_processes):
   facts = {}
   kind = "train" if is_training else "eval"
   split = open_split(kind, path, settings, num_processes)
-  return list(squad_inputs.make_rows(split, facts)), facts
+  return list(split.make_rows(facts)), facts
 
 
 @pytest.mark.parametrize("is_training", [True, False])
