@@ -133,27 +133,12 @@ def _define_quantization():
   )
 
 
-_OVERRIDES = (
-  "max_seq_length",
-  "doc_stride",
-  "max_query_length",
-  "n_best_size",
-  "max_answer_length",
-  "version_2_with_negative",
-  "whole_word_answers",
-  "null_score_diff_threshold",
-  "window_pooling",
-  "layer",
-  "pooling",
-  "top_k",
-)
-
-
 if __name__ == "__main__":
   program.start(define_flags)
 
 # isort: split
 import dataclasses
+import itertools
 import os
 import time
 from typing import Any
@@ -216,7 +201,8 @@ def choose_prediction(
   trained: trained_models.TrainedModel, settings: flag_values.Settings
 ) -> tuple[int, dict[str, Any]]:
   """Returns max_seq_length and the settings of the model's kind."""
-  flags_given = {name: getattr(settings, name) for name in _OVERRIDES}
+  known = {"max_seq_length", *itertools.chain(*export_facts.SETTINGS.values())}
+  flags_given = {name: getattr(settings, name, None) for name in sorted(known)}
   overrides = {n: v for n, v in flags_given.items() if v is not None}
   names = export_facts.SETTINGS[trained.kind]
   for name in overrides:

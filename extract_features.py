@@ -204,7 +204,7 @@ def main() -> None:
   print(f"{lines.count:,} lines, {encode.tokens:,} tokens, {lines.speed()}")
   if encode.cut:
     print(
-      f"{encode.cut:,} line(s) cut to --max_seq_length="
+      f"{encode.cut:,} line(s) truncated to --max_seq_length="
       f"{settings.max_seq_length} tokens"
     )
   print(f"{settings.output_file} written in {time.monotonic() - start:.1f} s")

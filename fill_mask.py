@@ -119,7 +119,7 @@ def make_masked_words(
 
 
 def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
-  """Yields what is asked of every line; who types may try a bad one again."""
+  """Yields the masked line of each; at a terminal, bad lines are only told."""
   find = words.find_words if settings.score else words.find_masks
   for line in lines:
     try:
@@ -164,7 +164,7 @@ def main() -> None:
   lines = texts.Lines(settings, settings.text)
   words = make_masked_words(settings)
   if lines.is_typed():
-    print_status("a sentence a line, please; Ctrl-D ends")
+    print_status("type one sentence per line; Ctrl-D ends the input")
   lines.start()
   blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),

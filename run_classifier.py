@@ -106,13 +106,7 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed, problem, class_weights):
-  """Sums the losses over a batch; see `loop.LossFn`.
-
-  Args:
-    model, features, seed: see `LossFn`.
-    problem: one of classification.PROBLEMS.
-    class_weights: float32 [L].
-  """
+  """Sums the losses over a batch; see `loop.LossFn`."""
   logits, labels = predict(model, features, seed).values()
   if problem == "regression":
     losses = tf.square(logits - labels)[:, 0]

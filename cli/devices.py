@@ -34,7 +34,7 @@ def define_device_flags() -> None:
     "deterministic",
     True,
     "On GPUs: whether to use only operations that give the same bits in every "
-    "run, which are slower. A CPU does so anyway.",
+    "run, which are slower. CPUs always do.",
   )
   flags.DEFINE_bool(
     "tf32",
@@ -56,7 +56,7 @@ def define_device_flags() -> None:
     "The grpc:// address of the TPU, if --tpu_name is not given.",
   )
   flags.DEFINE_integer(
-    "num_tpu_cores", 8, "Accepted and not used: a TPU tells its cores."
+    "num_tpu_cores", 8, "Accepted but ignored: the TPU says how many it has."
   )
   flags.DEFINE_integer(
     "iterations_per_loop",
@@ -85,9 +85,6 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
   Args:
     *names: of flags whose files TensorFlow reads while training; the flags of
       checkpoints are checked, too.
-
-  Raises:
-    ValueError: naming the first local path.
   """
   if not uses_tpu_elsewhere(settings):
     return
@@ -108,9 +105,6 @@ def check_workers(
 
   Numbers and switches must be the same on all of them. Paths may differ: hosts
   may keep equal files in different places.
-
-  Args:
-    facts: what else must be the same, see `workers.check_same`.
   """
   from training import workers
 

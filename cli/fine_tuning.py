@@ -412,7 +412,8 @@ def open_run(
     inputs = open_inputs(settings, private)
     _check_workers(settings, strategy, config, inputs)
     _check_settings(settings, inputs)
-    _make_features(inputs)
+    for split in filter(None, [inputs.train, *inputs.eval, *inputs.predict]):
+      len(split.features)  # Makes them, if need be, which checks every row.
     keras.utils.set_random_seed(settings.seed % 2**32)
     with strategy.scope():
       model = create_model(config, inputs, devices.compute_dtype(settings))
@@ -438,12 +439,6 @@ def open_run(
 def _named_for_evaluation(scores) -> dict[str, float]:
   """Renames scores as the original names those of evaluations."""
   return {f"eval_{name}": value for name, value in scores.items()}
-
-
-def _make_features(inputs) -> list[feature_files.FeatureFile]:
-  """Opens, or makes, all features, which checks every row."""
-  splits = [inputs.train, *inputs.eval, *inputs.predict]
-  return [split.features for split in filter(None, splits)]
 
 
 def load_trained_weights(
@@ -526,14 +521,14 @@ def _write_settings(settings, inputs):
   that export_saved_model.py can predict as the run does.
   """
   folder = settings.output_dir
-  models.write_settings(_settings_file(folder), _of_model(settings, inputs))
+  files.write_json(_settings_file(folder), _of_model(settings, inputs))
   if inputs.train:
     of_training = _of_training(settings, inputs)
     # A run that does not evaluate keeps an earlier run's evaluation data.
     path = _training_file(folder)
-    models.write_settings(path, {**models.read_settings(path), **of_training})
+    files.write_json(path, {**models.read_settings(path), **of_training})
     of_prediction = _of_prediction(settings, inputs)
-    models.write_settings(_prediction_file(folder), of_prediction)
+    files.write_json(_prediction_file(folder), of_prediction)
   else:
     _tell_other_predictions(settings, inputs)
   if inputs.labels:

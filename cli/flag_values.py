@@ -38,14 +38,7 @@ def read() -> Settings:
 
 
 def fill(kind: type[Fields], settings: Settings, **others: Any) -> Fields:
-  """Makes a dataclass whose fields are named like flags.
-
-  Args:
-    kind: the dataclass.
-    settings: the values of the fields that are not in `others`; a field without
-      a flag keeps its default.
-    **others: other fields, by name.
-  """
+  """Makes a dataclass whose fields are named like flags."""
   names = [field.name for field in dataclasses.fields(kind)]
   values = {n: getattr(settings, n) for n in names if hasattr(settings, n)}
   return kind(**{**values, **others})

@@ -257,7 +257,7 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-  """Reads what `write_settings` wrote; {} if there is no file."""
+  """Reads a JSON object; {} if there is no file."""
   return files.read_json(path) if files.exists(path) else {}
 
 
@@ -265,11 +265,6 @@ def _show(value: Any) -> str:
   if isinstance(value, list):
     return ",".join(map(str, value)) or "none"
   return "none" if value is None else str(value)
-
-
-def write_settings(path: str, settings: dict[str, Any]) -> None:
-  """Writes a run's settings to a JSON file."""
-  files.write_json(path, settings)
 
 
 def _config_path(folder: str) -> str:

@@ -97,7 +97,7 @@ class Lines:
         f"--text and --input_file={self._input_file} are both given: give one"
       )
     self.count = self._bytes = 0
-    # The total is unknown until the end if the file is compressed, say.
+    # Of a compressed file, say, the total is only known at its end.
     known = all(map(os.path.isfile, self._paths)) and not any(
       path.endswith((".gz", ".xz")) for path in self._paths
     )
@@ -122,16 +122,16 @@ class Lines:
         self._bytes += len(text.encode()) + 1
 
   def is_typed(self) -> bool:
-    """Tells whether a user types them and waits for answers."""
+    """Returns whether somebody types them and waits for answers."""
     return self._paths == [files.STANDARD_INPUT] and sys.stdin.isatty()
 
   def check_not_empty(self) -> None:
     """Raises a ValueError if there was no line."""
     if not self.count:
-      raise ValueError(f"--input_file={self._input_file}: it holds no line")
+      raise ValueError(f"--input_file={self._input_file}: the input is empty")
 
   def report(self) -> None:
-    """Prints how much is done and how long the rest takes, every few seconds.
+    """Prints progress and the time left, every few seconds.
 
     Call it when the lines read so far have been processed.
     """

@@ -61,10 +61,6 @@ def _remote() -> Any:
 def expand_patterns(patterns: str, flag: str) -> list[str]:
   """Returns the files that comma-separated glob patterns match.
 
-  Args:
-    patterns: globs or plain names, for example `news/*.txt,books.txt.gz`.
-    flag: the flag that holds them, for the error message.
-
   Returns:
     The files in the order of the patterns; sorted by name within one.
 
@@ -414,9 +410,6 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   Args:
     paths: the files to write, see `replace_on_success`.
 
-  Yields:
-    The paths to write to, in the same order.
-
   Raises:
     OSError: another process is writing one of them; the files of two runs would
       be mixed.
@@ -441,9 +434,6 @@ def working_folder(path: str) -> Iterator[str]:
 
   What a killed process left behind is removed by the next one. Beside a remote
   path it has the same name each time, so only one process may write that.
-
-  Args:
-    path: the file that the work is for; the folder is beside it.
   """
   if not is_remote(path):
     with _temporary(path, os.makedirs) as folder:
@@ -469,9 +459,6 @@ def new_folder(path: str) -> Iterator[str]:
   """Gives a temporary folder that becomes `path` if the body succeeds.
 
   Its files are on the disk before it is renamed; see `replace_on_success`.
-
-  Args:
-    path: of a folder that is missing or empty.
 
   Raises:
     OSError: it cannot be made, or is not empty.

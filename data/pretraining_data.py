@@ -154,9 +154,6 @@ def read_documents(lines: Iterable[str]) -> Iterator[list[str]]:
   Args:
     lines: a sentence each; a blank one ends a document. The end of a file does
       not: with several files, pass the lines of all.
-
-  Yields:
-    The sentences of a document, at least one.
   """
   document = []
   for line in map(str.strip, lines):
@@ -252,7 +249,8 @@ def make_block(
   """
   tokenized = _tokenize(documents, vocabulary.tokenize)
   _check_documents(len(tokenized), number)
-  rng = Generator(_block_seed(settings.random_seed, number))
+  seed = settings.random_seed  # The first block's is the original's.
+  rng = Generator(f"{seed}, block {number}" if number else seed)
   rng.shuffle(tokenized)
   records, truncated = [], 0
   for done in range(settings.dupe_factor * len(tokenized)):
@@ -284,11 +282,6 @@ def _check_documents(count: int, number: int) -> None:
       "another one: put a blank line between documents (the end of a file does "
       "not end one)"
     )
-
-
-def _block_seed(random_seed: int, number: int) -> int | str:
-  """Returns the seed of a block; the first one's is the original's."""
-  return f"{random_seed}, block {number}" if number else random_seed
 
 
 def _count(
@@ -408,11 +401,7 @@ def truncate_pair(
   max_tokens: int,
   rng: random.Random,
 ) -> tuple[list[Token], list[Token]]:
-  """Removes tokens from the longer span, at its front or back at random.
-
-  Returns:
-    The spans, unchanged if they fit.
-  """
+  """Removes tokens from the longer span, at its front or back at random."""
   excess = len(tokens_a) + len(tokens_b) - max_tokens
   if excess <= 0:
     return tokens_a, tokens_b

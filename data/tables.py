@@ -384,6 +384,26 @@ def shorten(text: str, length: int = 40) -> str:
   return text if len(text) <= length else f"{text[:length]}..."
 
 
+def to_text(value: Any, place: str, column: Column) -> str:
+  """Returns a JSON string; a ValueError if the value is none."""
+  if type(value) is str:  # Numbers are of a subclass.
+    return value
+  raise ValueError(
+    f"{place}: {column!r} must be a string, found {describe(value)}"
+  )
+
+
+def to_scalar(value: Any, place: str, column: Column) -> str:
+  """Returns a JSON string, number or boolean as text."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, str):
+    return str(value).strip()
+  raise ValueError(
+    f"{place}: {column!r} must be a string or a number, found {describe(value)}"
+  )
+
+
 def describe(value: Any) -> str:
   """Names a JSON value for an error message."""
   if value is None or isinstance(value, bool):

@@ -4,7 +4,8 @@ A feature file is what the original wrote before training (`train.tf_record`): a
 tf.train.Example a row, padded to max_seq_length. The index beside it tells
 where each row starts, how many tokens it has and which example it is of, so
 that rows can be read in any order while the file stays on the disk. It also
-holds a key of all that shaped the file, which is remade if that differs.
+holds a key, the digest of everything that affects the rows: if the key has
+changed, the file is made again.
 """
 
 from collections.abc import Callable
@@ -35,8 +36,8 @@ from training import prediction
 # less, fewer mix better; but never more than a quarter of the rows.
 _BATCHES_PER_CHUNK = 50
 _ROWS_PER_READ = 256
-# Tokens of padding that take as long as another batch does by itself; measured
-# with a base model on a CPU: about 80 in float32, 300 in bfloat16.
+# Tokens of padding that cost as much time as one more batch; measured with a
+# base model on a CPU: about 80 in float32, 300 in bfloat16.
 _MAX_PADDING = 128
 
 
@@ -97,7 +98,7 @@ class LazySplit:
 
   @functools.cached_property
   def key(self) -> str:
-    """A digest of all that shapes the features."""
+    """A digest of everything that affects the features."""
     return self._make_key()
 
   def _make_key(self):
@@ -192,7 +193,7 @@ class FeatureFile:
   def training_rows(
     self, batch_size: int, seed: int, skip: int = 0
   ) -> tf.data.Dataset:
-    """Repeats the rows for ever, in an order made for batches of a size.
+    """Repeats the rows forever, ordered for batches of one size.
 
     Every epoch has each row once. Consecutive rows make batches of similar
     length; see `epoch_order`. Skipping n rows continues exactly where a run
@@ -255,16 +256,13 @@ def open_or_make(
   key: str,
   make_rows: Callable[[dict[str, Any]], Iterator[Row]],
 ) -> tuple[FeatureFile, bool]:
-  """Opens a feature file; makes it first if there is none with this key.
+  """Opens a feature file, made now if there is none with this key.
 
   Args:
     path: of the TFRecord file, local.
     key: of all that shapes the rows; see `make_key`.
     make_rows: yields the rows; notes in its argument what it wants to be found
       in `facts`, as JSON values.
-
-  Returns:
-    The open file, and whether it has just been made.
   """
   index = _read_index(path)
   if index and str(index["key"]) == key and _size(path) == index["offsets"][-1]:
@@ -472,8 +470,8 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
     features: tensors [B, ..., S] by name, among them input_mask, int.
     *names: which of them to shorten.
   """
-  # Not rounded up: a quarter of a short batch would be padding, which costs
-  # more than even lengths gain.
+  # Not rounded up to a round number: a quarter of a short batch would be
+  # padding, which costs more than round lengths gain.
   length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
   return {
     name: value[..., :length] if name in names else value

@@ -92,8 +92,7 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
     serialized = next(records, None)
     if serialized is None:
       raise ValueError(f"{path}: holds no record")
-    _check_features(path, 0, serialized, spec)
-    _check_limits(path, 0, serialized, limits)
+    _check_record(path, 0, serialized, spec, limits)
     if _is_walkable(path):
       _count_frames(path)
 
@@ -127,8 +126,7 @@ def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
   for path in paths:
     try:
       for index, serialized in enumerate(_read_records(path)):
-        _check_features(path, index, serialized, spec)
-        _check_limits(path, index, serialized, limits)
+        _check_record(path, index, serialized, spec, limits)
     except ValueError as error:
       return str(error)
   return None
@@ -137,7 +135,7 @@ def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
 def training_dataset(
   paths: Sequence[str], seed: int, skip: int = 0
 ) -> tf.data.Dataset:
-  """Repeats the records of files for ever, in an order the seed decides.
+  """Repeats the records of files forever, in an order the seed decides.
 
   Every epoch has each record once, in an order of its own. The dataset is
   deterministic: skipping n continues exactly where a run that took n records
@@ -272,8 +270,8 @@ def _plain_message(error: Exception) -> str:
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
-def _check_features(
-  path: str, index: int, serialized: bytes, spec: Spec
+def _check_record(
+  path: str, index: int, serialized: bytes, spec: Spec, limits: Limits
 ) -> None:
   where = f"{path}: record {index}"
   try:
@@ -300,18 +298,12 @@ def _check_features(
         f"{feature.shape[0]}; pass {flag}={len(values)}, which the records "
         "were made with"
       )
-
-
-def _check_limits(
-  path: str, index: int, serialized: bytes, limits: Limits
-) -> None:
-  found = tf.train.Example.FromString(serialized).features.feature
   for name, limit in limits.items():
     values = found[name].int64_list.value
     if min(values) < 0 or max(values) >= limit.value:
       wrong = min(values) if min(values) < 0 else max(values)
       raise ValueError(
-        f"{path}: record {index}: {name} holds {wrong}, {limit.origin} is "
+        f"{where}: {name} holds {wrong}, {limit.origin} is "
         f"{limit.value}: the records were made for another model"
       )
 

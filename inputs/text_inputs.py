@@ -1,4 +1,4 @@
-"""Lines of text as inputs of a model that is not trained: packed and batched.
+"""Lines of text as batches for prediction.
 
 However long a text is, only a block of its lines is in memory. The lines of a
 block are sorted by length, so that batches hold little padding, and their
@@ -49,9 +49,6 @@ class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
   Long inputs are truncated: a pair's longer text, token by token.
-
-  Args:
-    max_seq_length: most tokens of a row, [CLS] and [SEP] included.
 
   Attributes:
     max_seq_length: as given.
@@ -130,7 +127,7 @@ def predict(
   """
   order = batching.make_order(_lengths(rows))
   results = predictor(_Batches(rows, order, batching.width))
-  # Where a batch was filled up, a row has come more than once.
+  # Rows that fill up a batch are repeated.
   first = np.unique(np.concatenate(order), return_index=True)[1]
   return {name: values[first] for name, values in results.items()}
 

@@ -100,10 +100,10 @@ def read_examples(table: Table) -> Iterator[Example]:
       continue
     found = _to_label(label, place, table)
     if text_pair is not None:
-      text_pair = _to_text(text_pair, place, table.text_pair)
+      text_pair = tables.to_text(text_pair, place, table.text_pair)
     yield Example(
-      str(count) if id is None else _to_scalar(id, place, table.id),
-      _to_text(text, place, table.text),
+      str(count) if id is None else tables.to_scalar(id, place, table.id),
+      tables.to_text(text, place, table.text),
       text_pair,
       renamed.get(found, found),
       place,
@@ -133,25 +133,6 @@ def _read_columns(table: Table) -> Iterator[tables.Values]:
   )
 
 
-def _to_text(value: Any, place: str, column: tables.Column) -> str:
-  if type(value) is str:  # A number of a JSON file is of a subclass.
-    return value
-  raise ValueError(
-    f"{place}: {column!r} must be a string, found {tables.describe(value)}"
-  )
-
-
-def _to_scalar(value: Any, place: str, column: tables.Column) -> str:
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  if isinstance(value, str):
-    return str(value).strip()
-  raise ValueError(
-    f"{place}: {column!r} must be a string or a number, found"
-    f" {tables.describe(value)}"
-  )
-
-
 def _to_label(
   value: Any, place: str, table: Table
 ) -> str | tuple[str, ...] | None:
@@ -160,8 +141,8 @@ def _to_label(
       raise ValueError(f"{place}: no label")
     return None
   if isinstance(value, list):
-    return tuple(_to_scalar(item, place, table.label) for item in value)
-  label = _to_scalar(value, place, table.label)
+    return tuple(tables.to_scalar(item, place, table.label) for item in value)
+  label = tables.to_scalar(value, place, table.label)
   return label if label or table.label_required else None
 
 
@@ -186,12 +167,11 @@ def find_labels(
   """
   if problem == "regression":
     return []
-  split = _make_splitter(problem, separator)
   counts = collections.Counter()
   path = ""
   for example in examples:
     path = path or example.place.rpartition(":")[0]
-    counts.update(set(split(example)))
+    counts.update(set(_split_label(example, problem, separator)))
   found = sorted(counts)
   if len(found) < (2 if problem == "single_label" else 1):
     raise ValueError(
@@ -224,59 +204,47 @@ def make_label_encoder(
     test data, gets zeros. The function raises a ValueError that begins with the
     place if the label is empty, not one of `labels`, or not a number.
   """
-  if problem == "regression":
-    return _to_float
-  split = _make_splitter(problem, separator)
   numbers = {label: number for number, label in enumerate(labels)}
 
-  def find_number(label, place):
-    if label not in numbers:
-      raise ValueError(
-        f"{place}: unknown label {label[:99]!r}; known:"
-        f" {tables.list_names(labels)}"
-      )
-    return numbers[label]
-
-  def encode_one(example):
+  def encode(example):
+    if problem == "regression":
+      return _to_float(example)
+    found = [0] * len(labels)
     if example.label is None:
-      return 0
-    return find_number(split(example)[0], example.place)
+      return found if problem == "multi_label" else 0
+    for label in _split_label(example, problem, separator):
+      if label not in numbers:
+        raise ValueError(
+          f"{example.place}: unknown label {label[:99]!r}; known:"
+          f" {tables.list_names(labels)}"
+        )
+      if problem == "single_label":
+        return numbers[label]
+      found[numbers[label]] = 1
+    return found
 
-  def encode_several(example):
-    hot = [0] * len(labels)
-    for label in () if example.label is None else split(example):
-      hot[find_number(label, example.place)] = 1
-    return hot
-
-  return encode_one if problem == "single_label" else encode_several
+  return encode
 
 
-def _make_splitter(
-  problem: str, separator: str
-) -> Callable[[Example], Sequence[str]]:
-  """Returns the function that gives the labels of an example."""
+def _split_label(
+  example: Example, problem: str, separator: str
+) -> tuple[str, ...]:
+  """Returns the labels of an example: exactly one of a single-label problem."""
   if not separator:
     raise ValueError("--label_separator: expected a character, found none")
-
-  def get_one(example):
-    if isinstance(example.label, tuple):
-      raise ValueError(
-        f"{example.place}: a list of labels; expected one (several need"
-        " --problem=multi_label)"
-      )
-    if not example.label:
-      raise ValueError(f"{example.place}: no label")
-    return (example.label,)
-
-  def get_several(example):
-    parts = example.label
-    if parts is None:
-      raise ValueError(f"{example.place}: no label")
-    if isinstance(parts, str):
-      parts = map(str.strip, parts.split(separator))
-    return tuple(filter(None, parts))
-
-  return get_one if problem == "single_label" else get_several
+  label, is_single = example.label, problem == "single_label"
+  if is_single and isinstance(label, tuple):
+    raise ValueError(
+      f"{example.place}: a list of labels; expected one (several need"
+      " --problem=multi_label)"
+    )
+  if label is None or (is_single and not label):
+    raise ValueError(f"{example.place}: no label")
+  if is_single:
+    return (label,)
+  if isinstance(label, str):
+    label = map(str.strip, label.split(separator))
+  return tuple(filter(None, label))
 
 
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:

@@ -70,7 +70,7 @@ class Split(feature_files.LazySplit):
     return [
       f"{self.kind} ({self.name}): {facts['examples']:,} examples{windows}, "
       f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
-      f"cut to --max_seq_length={self.settings.max_seq_length}"
+      f"truncated to --max_seq_length={self.settings.max_seq_length}"
     ]
 
   @property

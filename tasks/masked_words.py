@@ -159,10 +159,6 @@ def ask(
   """Makes the input that masks one token of a text.
 
   Of a text that is too long, as much is kept as fits around that token.
-
-  Returns:
-    A row with two more features, of one value each: masked_lm_positions, and
-    masked_lm_ids, the token that was there.
   """
   room = encode.max_seq_length - 2  # For [CLS] and [SEP].
   start = max(0, min(position - room // 2, len(ids) - room))

@@ -1,7 +1,8 @@
 """Scores of predictions, in numpy; what the field publishes, by its names.
 
-Shapes: N examples, at least one; L labels. An undefined ratio, such as the
-precision of a label that is never predicted, is 0.
+Shapes: N examples, at least one; L labels. `labels` are the true ones: int [N],
+as `predictions` are, or 0 or 1 [N, L] for several labels an example. An
+undefined ratio, such as the precision of a label never predicted, is 0.
 """
 
 import collections
@@ -68,10 +69,6 @@ def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
 
   The examples of a smaller last batch count for more than the others.
 
-  Args:
-    values: [N].
-    batch_size: in examples.
-
   >>> mean_of_batch_means(np.array([1.0, 3.0, 5.0]), batch_size=2)
   3.5
   """
@@ -97,10 +94,6 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
   """Computes the harmonic mean of precision and recall of class 1.
 
-  Args:
-    labels: int [N], true.
-    predictions: int [N].
-
   >>> f1(np.array([1, 1, 1, 0]), np.array([1, 0, 0, 0]))
   0.5
   """
@@ -120,10 +113,6 @@ def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
 
   With two classes it is Matthews (1975), with more R_K of Gorodkin, "Comparing
   two K-category assignments by a K-category correlation coefficient" (2004).
-
-  Args:
-    labels: int [N], true.
-    predictions: int [N].
 
   Returns:
     -1 to 1; 0 if the labels or the predictions are all the same.
@@ -179,10 +168,6 @@ def regression_scores(
   targets: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
   """Scores predicted numbers.
-
-  Args:
-    targets: float [N].
-    predictions: float [N].
 
   Returns:
     mean_squared_error, pearson, spearman, and corr, the mean of the last two.
@@ -253,13 +238,7 @@ class ClassificationReport(NamedTuple):
 def classification_report(
   labels: np.ndarray, predictions: np.ndarray, num_labels: int
 ) -> ClassificationReport:
-  """Scores predictions of one label an example.
-
-  Args:
-    labels: int [N], true, 0 to L - 1.
-    predictions: int [N].
-    num_labels: L.
-  """
+  """Scores predictions of one label an example."""
   return _report(
     right=np.bincount(labels[labels == predictions], minlength=num_labels),
     support=np.bincount(labels, minlength=num_labels),
@@ -272,12 +251,7 @@ def classification_report(
 def multi_label_report(
   labels: np.ndarray, predictions: np.ndarray
 ) -> ClassificationReport:
-  """Scores predictions of any number of labels an example.
-
-  Args:
-    labels: 0 or 1 [N, L], true.
-    predictions: 0 or 1 [N, L].
-  """
+  """Scores predictions of any number of labels an example."""
   true, predicted = labels.astype(bool), predictions.astype(bool)
   return _report(
     right=(true & predicted).sum(0),
@@ -399,10 +373,6 @@ def tune_thresholds(
 ) -> np.ndarray:
   """Finds the probability from which to predict each label for the best F1.
 
-  Args:
-    labels: 0 or 1 [N, L], true.
-    probabilities: float [N, L].
-
   Returns:
     float64 [L], each midway between two neighbouring probabilities (below the
     lowest: 0 and it). Of equally good ones it is the nearest to 0.5, which is
@@ -446,10 +416,6 @@ def report_as_dict(
   report: ClassificationReport, label_names: Sequence[str]
 ) -> dict[str, Any]:
   """Returns a report as `json.dumps` takes it.
-
-  Args:
-    report: of L labels.
-    label_names: [L].
 
   Returns:
     accuracy; labels, by name; macro, micro, weighted; confusion: a matrix, true
@@ -516,10 +482,6 @@ def format_confusion(
   report: ClassificationReport, label_names: Sequence[str]
 ) -> str:
   """Returns which labels are taken for which others.
-
-  Args:
-    report: of L single labels.
-    label_names: [L].
 
   Returns:
     A matrix with a row for each true label; of more than 20 labels the 20 most

@@ -113,7 +113,9 @@ def _read_json(path: str) -> Iterator[Example]:
         f" {tables.describe(choices)}"
       )
     yield Example(
-      str(index) if example_id is None else _to_id(example_id, place),
+      str(index)
+      if example_id is None
+      else tables.to_scalar(example_id, place, "id"),
       _to_text(context, place, "context"),
       _to_text(question, place, "question"),
       tuple(_to_text(choice, place, "choices") for choice in choices),
@@ -123,22 +125,7 @@ def _read_json(path: str) -> Iterator[Example]:
 
 
 def _to_text(value: Any, place: str, name: str) -> str:
-  if value is None:
-    return ""
-  if type(value) is str:  # A number of a JSON file is of a subclass.
-    return value.strip()
-  raise ValueError(
-    f"{place}: {name!r} must hold strings, found {tables.describe(value)}"
-  )
-
-
-def _to_id(value: Any, place: str) -> str:
-  if isinstance(value, str):  # Or a number of a JSON file.
-    return str(value)
-  raise ValueError(
-    f"{place}: 'id' must be a string or a number, found"
-    f" {tables.describe(value)}"
-  )
+  return "" if value is None else tables.to_text(value, place, name).strip()
 
 
 def _to_label(value: Any, place: str) -> int | None:
@@ -207,11 +194,6 @@ def encode_feature(
 ) -> bytes:
   """Encodes a feature as a tf.train.Example.
 
-  Args:
-    feature: of at most `num_choices` choices.
-    max_seq_length: what each is padded to.
-    num_choices: the most choices of any example of the file.
-
   Returns:
     The serialized input_ids, input_mask and segment_ids, int64 [num_choices *
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
@@ -240,9 +222,6 @@ def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
   Args:
     logits: float32 [N, C].
     is_choice: 0 or 1 [N, C].
-
-  Returns:
-    float32 [N, C], 0 for padding.
   """
   masked = np.where(is_choice > 0, logits, -np.inf)
   exponents = np.exp(masked - masked.max(-1, keepdims=True))
@@ -271,12 +250,7 @@ def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
 def write_predictions(
   path: str, examples: Iterable[Example], shares: np.ndarray
 ) -> None:
-  """Writes the chosen answer of each example and the probability of all.
-
-  Args:
-    path: ends in .tsv or .jsonl.
-    shares: float32 [N, C], from `probabilities`.
-  """
+  """Writes the chosen answer of each example and the probability of all."""
   names = [f"probability_{number}" for number in range(shares.shape[-1])]
   columns = ["id", "context", "question", "label", "predicted", "choice"]
   rows = map(_describe, examples, shares)

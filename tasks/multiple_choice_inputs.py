@@ -41,7 +41,7 @@ class Split(feature_files.LazySplit):
     return [
       f"{self.kind}: {len(features):,} examples of up to {facts['choices']} "
       f"choices, {np.mean(features.lengths):.1f} tokens in the longest on "
-      f"average, {facts['cut']:,} cut to "
+      f"average, {facts['cut']:,} truncated to "
       f"--max_seq_length={self.settings.max_seq_length}"
     ]
 

@@ -38,11 +38,6 @@ def write_confusion_matrix(
   The colour of a cell is its share of the row, that is of the true label.
   Counts are written into the cells of at most 20 labels.
 
-  Args:
-    path: of the picture.
-    confusion: int [L, L], true labels in rows, predicted ones in columns.
-    label_names: [L].
-
   Raises:
     ImportError: matplotlib is not installed.
   """
@@ -59,7 +54,8 @@ def write_confusion_matrix(
   axes = figure.add_axes((0, 0, 1, 1))
   shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
   image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-  _draw_color_scale(figure, image, side)
+  scale = figure.add_axes((1 + 0.15 / side, 0, 0.15 / side, 1))
+  figure.colorbar(image, cax=scale, label="share of the true label")
   _name_rows_and_columns(axes, label_names, side)
   if len(label_names) <= _LARGEST_WITH_COUNTS:
     _write_counts(axes, confusion, shares)
@@ -72,11 +68,6 @@ def _side_in_inches(confusion: np.ndarray) -> float:
   if len(confusion) <= _LARGEST_WITH_COUNTS:
     cell = max(0.5, 0.2 + 0.1 * len(str(confusion.max())))
   return min(max(cell * len(confusion), 2.0), _LARGEST_SIDE)
-
-
-def _draw_color_scale(figure, image, side: float) -> None:
-  scale = figure.add_axes((1 + 0.15 / side, 0, 0.15 / side, 1))
-  figure.colorbar(image, cax=scale, label="share of the true label")
 
 
 def _name_rows_and_columns(axes, names: Sequence[str], side: float) -> None:
@@ -125,7 +116,7 @@ def _write_counts(axes, confusion: np.ndarray, shares: np.ndarray) -> None:
 def _write_png(path: str, figure) -> None:
   picture = io.BytesIO()
   with warnings.catch_warnings():
-    # A character without a glyph is drawn as a box, which says enough.
+    # A character without a glyph is drawn as a box; no warning is needed.
     warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
     figure.savefig(picture, format="png", bbox_inches="tight", pad_inches=0.15)
   with files.replace_on_success(path) as temporary:

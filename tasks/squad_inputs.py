@@ -200,12 +200,7 @@ def answer(
   settings: squad_answers.Settings,
   on_failure: Callable[[str], None] | None = None,
 ) -> Iterator[squad_results.Answered]:
-  """Answers all questions, in their order.
-
-  Args:
-    split: the questions, not made for training.
-    logits: from `compute_logits`.
-  """
+  """Answers all questions, in their order."""
   maker = squad_features.FeatureMaker(split.settings, is_training=False)
   answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)
   is_labelled, row = split.is_labelled, 0

@@ -97,11 +97,7 @@ def warn_if_collapsed(
 
 
 class Spool:
-  """Items that are computed once and kept on the disk, to be read again.
-
-  Args:
-    folder: a local one, for a file without a name.
-  """
+  """Items that are computed once and kept on the disk, to be read again."""
 
   def __init__(self, items: Iterable[Any], folder: str):
     with files.explained_full_disk(folder):

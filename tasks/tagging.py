@@ -191,11 +191,6 @@ def has_columns(path: str, count: int) -> bool:
   return True
 
 
-def is_by_character(sentences: Iterable[Sentence]) -> bool:
-  """Returns whether every word is one character, as in much Chinese data."""
-  return all(len(word) == 1 for s in sentences for word in s.words)
-
-
 def _split_columns(line: str) -> list[str]:
   if not line.strip(" \t"):
     return []

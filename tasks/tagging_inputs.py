@@ -206,7 +206,9 @@ def write_outputs(folder: str, split: Split, outputs: Outputs) -> None:
   tagging_results.write_columns(path, source, written)
   print(f"wrote {path}")
   path = os.path.join(folder, "predictions.jsonl")
-  separator = "" if tagging.is_by_character(split.examples()) else " "
+  # In much Chinese data every word is one character.
+  words = (word for sentence in split.examples() for word in sentence.words)
+  separator = "" if all(len(word) == 1 for word in words) else " "
   tagging_results.write_spans(path, split.examples(), labels, scheme, separator)
   print(f"wrote {path}")
 

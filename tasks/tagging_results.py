@@ -93,9 +93,6 @@ def write_columns(
   """Writes the lines of a CoNLL file with the predicted tag behind each word.
 
   Of plain text, words and tags are written, and blank lines after sentences.
-
-  Args:
-    labels: of each sentence, in the scheme to write.
   """
   if source.format in ("text", "characters"):
     sentences = tagging.read_sentences(source)

@@ -213,7 +213,7 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
   assert [len(v) for v in vectors] == [16, 4]
   output = capsys.readouterr().out
   assert "2 lines, 16 tokens" in output
-  assert "1 line(s) cut to --max_seq_length=16 tokens" in output
+  assert "1 line(s) truncated to --max_seq_length=16 tokens" in output
 
 
 def test_the_standard_input(model_folder, tmp_path, monkeypatch):
@@ -236,7 +236,7 @@ def test_the_standard_input(model_folder, tmp_path, monkeypatch):
     ({"input_file": "/nowhere"}, "--input_file: no file matches '/nowhere'"),
     ({"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
     ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's"),
-    ({"texts": []}, "in.txt: it holds no line"),
+    ({"texts": []}, "in.txt: the input is empty"),
   ],
 )
 def test_bad_flags(model_folder, tmp_path, flags, message):

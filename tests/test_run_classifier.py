@@ -461,7 +461,7 @@ def test_texts_that_are_cut_are_counted(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   output = run(tmp_path, data_dir=tmp_path, max_seq_length=6, do_train=True)
   cut = sum(len(text.split()) > 4 for text, _ in tiny.make_examples(range(20)))
-  assert f"{cut} cut to --max_seq_length=6" in output
+  assert f"{cut} truncated to --max_seq_length=6" in output
 
 
 FAULTS = {

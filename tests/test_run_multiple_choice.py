@@ -67,7 +67,7 @@ def test_training_learns_and_says_what_it_read(trained):
   folder, output = trained
   assert (
     "train: 160 examples of up to 4 choices, 10.0 tokens in the longest on "
-    "average, 0 cut to --max_seq_length=16; wrote "
+    "average, 0 truncated to --max_seq_length=16; wrote "
   ) in output
   lines = (folder / "out" / "eval_results.txt").read_text().splitlines()
   results = dict(line.split(" = ") for line in lines)

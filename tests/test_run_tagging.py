@@ -274,7 +274,8 @@ FAULTS = {
     {},
     {"data_dir": "/nowhere", "do_eval": False},
     "--data_dir=/nowhere: no file for --do_train; expected train, ending in "
-    + ", ".join(run_tagging._ENDINGS),
+    + ", ".join(run_tagging._ENDINGS)
+    + ", with or without .gz or .xz after it",
   ),
   "two files": (
     {"train.tsv": "good\tB-X\n"},

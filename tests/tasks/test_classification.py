@@ -349,8 +349,9 @@ def test_no_more_than_twenty_labels_are_listed():
 
 
 def test_a_separator_is_needed():
+  encode = classification.make_label_encoder("abc", "multi_label", "")
   with pytest.raises(ValueError, match="--label_separator"):
-    classification.make_label_encoder("abc", "multi_label", "")
+    encode(example(label="a"))
 
 
 def features(tokenizer, examples, *args):

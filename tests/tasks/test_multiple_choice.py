@@ -103,7 +103,7 @@ FAULTS = {
   "a choice that is a number": (
     "data.jsonl",
     '{"context": "a", "choices": ["b", 3]}\n',
-    ":1: 'choices' must hold strings, found the number 3",
+    ":1: 'choices' must be a string, found the number 3",
   ),
   "an id that is a list": (
     "data.jsonl",
