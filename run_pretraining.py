@@ -45,7 +45,7 @@ def define_flags() -> None:
     ("num_warmup_steps", 10000, 0, "Updates with a rising learning rate."),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=least)
-  models.define_training_flags(learning_rate=5e-5)
+  models.define_training_flags()
   flags.DEFINE_bool(
     "new_phase",
     False,

@@ -7,28 +7,13 @@ from cli import models
 from cli import program
 
 
-def define_flags(max_seq_length: int, learning_rate: float = 5e-5) -> None:
+def define_flags(max_seq_length: int) -> None:
   """Declares the flags of every fine-tuning program."""
   models.define_model_flags()
   flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
   program.require_unless("model", "vocab_file")
-  flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to lower-case the text and strip accents: True for uncased "
-    "models, False for cased ones.",
-  )
-  program.group("Data")
-  flags.DEFINE_integer(
-    "max_seq_length", max_seq_length, "Most tokens per input.", lower_bound=3
-  )
-  flags.DEFINE_bool(
-    "pad_to_max_length",
-    False,
-    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
-    "and to the same effect.",
-  )
-  models.define_training_flags(learning_rate)
+  models.define_text_flags(max_seq_length)
+  models.define_training_flags()
   _define_training_flags()
   _define_evaluation_flags()
   devices.define_device_flags()

@@ -75,13 +75,7 @@ def define_inference_flags(input_file: str | None) -> None:
     ("vocab_file", "The vocab.txt of the model."),
   ):
     flags.DEFINE_string(name, None, text)
-  flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to lower-case the text and strip accents: True for uncased "
-    "models, False for cased ones.",
-  )
-  program.group("Data")
+  define_text_flags(max_seq_length=128)
   flags.DEFINE_string(
     "input_file",
     input_file,
@@ -90,13 +84,24 @@ def define_inference_flags(input_file: str | None) -> None:
     required=input_file is None,
   )
   flags.DEFINE_integer(
-    "max_seq_length", 128, "Most tokens per input.", lower_bound=3
-  )
-  flags.DEFINE_integer(
     "batch_size",
     32,
     "Inputs of --max_seq_length per batch; of shorter ones, more.",
     lower_bound=1,
+  )
+
+
+def define_text_flags(max_seq_length: int) -> None:
+  """Declares the flags that say how texts become inputs of a model."""
+  flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to lower-case the text and strip accents: True for uncased "
+    "models, False for cased ones.",
+  )
+  program.group("Data")
+  flags.DEFINE_integer(
+    "max_seq_length", max_seq_length, "Most tokens per input.", lower_bound=3
   )
   flags.DEFINE_bool(
     "pad_to_max_length",
@@ -106,12 +111,12 @@ def define_inference_flags(input_file: str | None) -> None:
   )
 
 
-def define_training_flags(learning_rate: float) -> None:
+def define_training_flags() -> None:
   """Declares the flags of programs that train."""
   program.group("Training")
   flags.DEFINE_float(
     "learning_rate",
-    learning_rate,
+    5e-5,
     "The rate that warm-up aims at; it decays linearly to zero.",
     lower_bound=0.0,
   )

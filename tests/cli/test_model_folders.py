@@ -20,7 +20,7 @@ FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 
 
 def define_flags():
-  models.define_inference_flags(batch_size=1, input_file="-")
+  models.define_inference_flags(input_file="-")
 
 
 def read(**values):
