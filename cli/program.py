@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import difflib
 import math
 import os
+import signal
 import sys
 import tempfile
 import textwrap
@@ -136,6 +137,7 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
   if "--" in arguments:
     arguments = arguments[: arguments.index("--")]
   if not _HELP.isdisjoint(arguments):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
     print(describe_flags(names))
     sys.exit(0)
   FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.

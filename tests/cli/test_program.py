@@ -56,6 +56,15 @@ def test_missing_flags_are_told_in_one_line_before_tensorflow(name):
   assert result.stderr.count("\n") == 1
 
 
+def test_a_reader_of_help_may_close_early():
+  command = [sys.executable, "-c", LIGHT, "run_squad.py", "--help"]
+  with subprocess.Popen(
+    command, cwd=paths.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+  ) as process:
+    process.stdout.close()
+    assert process.stderr.read() == b""
+
+
 def test_help_shows_groups_and_defaults():
   output = run_light("run_pretraining", "-h").stdout
   training = output[output.index("\nTraining:\n") :]
