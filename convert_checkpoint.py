@@ -104,7 +104,10 @@ def _define_changes() -> None:
 if __name__ == "__main__":
   program.start(define_flags)
 
+import time
+
 from cli import flag_values
+from cli import run_summary
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
@@ -137,6 +140,7 @@ def make_model(settings: flag_values.Settings) -> conversion.Model:
 
 def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
+  start = time.monotonic()
   settings = flag_values.read()
   conversion.check_free(settings.output)
   model = make_model(settings)
@@ -155,7 +159,14 @@ def main() -> None:
     "keras_hub": conversion.write_keras_hub,
   }[name]
   lines = write(settings.output, model)
-  print("\n".join([f"wrote {settings.output}:", *(f"  {x}" for x in lines)]))
+  command = f"python fill_mask.py --model={settings.output} --text=..."
+  has_words = model.head in ("pretraining", "masked_lm")
+  run_summary.print_end(
+    start,
+    f"wrote {settings.output}:",
+    *(f"  {line}" for line in lines),
+    command=command if has_words else "",
+  )
 
 
 def _print_left_out(model: conversion.Model) -> None:

@@ -34,13 +34,14 @@ def define_flags() -> None:
 
 def main() -> None:
   """Makes the records and sums up what they were made of."""
+  start = time.monotonic()
   settings = flag_values.read()
   shape = pretraining.make_settings(settings)
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings)
-  text, work = files.Text(inputs), _Work()
+  text, work = files.Text(inputs), _Work(start)
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
     vocabulary,
@@ -63,7 +64,7 @@ def main() -> None:
   progress.clear()
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
   pretraining.print_summary(total, writer.count, text.part_repeated())
-  pretraining.print_end(settings, outputs, work.seconds())
+  pretraining.print_end(settings, outputs, start)
 
 
 def _check_processes(settings: flag_values.Settings) -> None:
@@ -80,18 +81,15 @@ def _check_processes(settings: flag_values.Settings) -> None:
 class _Work:
   """Says from time to time how much of the work is done."""
 
-  def __init__(self):
-    self._start = time.monotonic()
+  def __init__(self, start: float):
+    self._start = start
     self._progress = progress.Progress(total=1)
-
-  def seconds(self) -> float:
-    return time.monotonic() - self._start
 
   def show(self, part: float | None) -> None:
     """Shows the part done, from 0 to 1; None if it is unknown."""
     if not self._progress.is_due():
       return
-    line = f"{self.seconds():.0f} s"
+    line = f"{time.monotonic() - self._start:.0f} s"
     if part:
       line = f"{part:.0%} in {line}, {self._progress.eta(part)} to go"
     self._progress.print_line(line, part or 0)

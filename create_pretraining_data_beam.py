@@ -41,7 +41,7 @@ def main(beam_arguments: list[str]) -> None:
   )
   outcome = pretraining_pipeline.make_records(work, beam_arguments)
   pretraining.print_summary(*outcome)
-  pretraining.print_end(settings, outputs, time.monotonic() - start)
+  pretraining.print_end(settings, outputs, start)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from absl import flags
 
 from cli import flag_values
 from cli import program
+from cli import run_summary
 from data import files
 from data import progress
 import tokenization
@@ -69,14 +70,15 @@ def main() -> None:
   files.write_text(
     settings.output_file, "".join(f"{token}\n" for token in vocab)
   )
-  print(f"{len(vocab):,} tokens of the {settings.vocab_size:,} asked for")
   _print_coverage(words, vocab)
-  print(f"{settings.output_file} written in {time.monotonic() - start:.1f} s")
   cased = "" if settings.do_lower_case else " --do_lower_case=false"
-  print(
-    "next: python create_pretraining_data.py "
+  run_summary.print_end(
+    start,
+    f"wrote {settings.output_file}: {len(vocab):,} tokens of the "
+    f"{settings.vocab_size:,} asked for",
+    command="python create_pretraining_data.py "
     f"--input_file={settings.input_file} --vocab_file={settings.output_file}"
-    f"{cased} --output_file=examples.tfrecord"
+    f"{cased} --output_file=examples.tfrecord",
   )
 
 

@@ -146,6 +146,7 @@ from typing import Any
 from absl import logging
 
 from cli import flag_values
+from cli import run_summary
 from data import files
 from export import exporting
 from export import quantization
@@ -266,10 +267,12 @@ def main() -> None:
   )
   with exporting.new_folder(settings.export_dir) as folder:
     result = exporting.write(folder, trained, graph, facts, vocab_file, gate)
-  seconds = time.monotonic() - start
-  print(f"wrote {settings.export_dir} in {seconds:.1f} s; {result}")
-  if settings.format != "litert":
-    print(f"next: python predict.py --export_dir={settings.export_dir} --serve")
+  command = f"python predict.py --export_dir={settings.export_dir} --serve"
+  run_summary.print_end(
+    start,
+    f"wrote {settings.export_dir}; {result}",
+    command="" if settings.format == "litert" else command,
+  )
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from cli import run_summary
 from cli import texts
 from encoders import encoder_table
 from inputs import text_inputs
@@ -201,13 +202,14 @@ def main() -> None:
       writer.write(line)
     lines.check_not_empty()
   encode = extractor.encode
-  print(f"{lines.count:,} lines, {encode.tokens:,} tokens, {lines.speed()}")
-  if encode.cut:
-    print(
-      f"{encode.cut:,} line(s) truncated to --max_seq_length="
-      f"{settings.max_seq_length} tokens"
-    )
-  print(f"{settings.output_file} written in {time.monotonic() - start:.1f} s")
+  cut = f"{encode.cut:,} line(s) truncated to --max_seq_length="
+  run_summary.print_end(
+    start,
+    f"wrote {settings.output_file}: {lines.count:,} lines, "
+    f"{encode.tokens:,} tokens, {lines.speed()}",
+    *([f"{cut}{settings.max_seq_length} tokens"] if encode.cut else []),
+    command=texts.export_command(settings, "features"),
+  )
 
 
 if __name__ == "__main__":

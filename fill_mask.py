@@ -49,9 +49,11 @@ if __name__ == "__main__":
 from collections.abc import Iterator
 import functools
 import sys
+import time
 
 import tensorflow as tf
 
+from cli import run_summary
 from cli import texts
 import heads
 from inputs import text_inputs
@@ -160,6 +162,7 @@ def print_status(text: str) -> None:
 
 
 def main() -> None:
+  start = time.monotonic()
   settings = flag_values.read()
   lines = texts.Lines(settings, settings.text)
   words = make_masked_words(settings)
@@ -184,12 +187,20 @@ def main() -> None:
         fill(settings, words, block, write)
       lines.report()
     lines.check_not_empty()
-  print_status(f"{lines.count:,} line(s), {lines.speed()}")
+  told = [f"{lines.count:,} line(s), {lines.speed()}"]
+  if settings.output_file:
+    told[0] = f"wrote {settings.output_file}: {told[0]}"
   if tokens:
-    print_status(
+    told.append(
       f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "
       f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
     )
+  run_summary.print_end(
+    start,
+    *told,
+    command=texts.export_command(settings, "fill_mask"),
+    file=sys.stderr,  # Beside the results.
+  )
 
 
 if __name__ == "__main__":

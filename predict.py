@@ -19,6 +19,7 @@ from absl import flags
 
 from cli import flag_values
 from cli import program
+from cli import run_summary
 from data import files
 from serving import export_facts
 from serving import exported_model
@@ -151,9 +152,10 @@ def answer_lines(
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
   if settings.output_file:
-    print(
-      f"wrote {settings.output_file}: {count - bad:,} answers in "
-      f"{time.monotonic() - start:.1f} s"
+    run_summary.print_end(
+      start,
+      f"wrote {settings.output_file}: {count - bad:,} answers",
+      command=f"python predict.py --export_dir={settings.export_dir} --serve",
     )
   return int(bad > 0)
 

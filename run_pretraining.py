@@ -12,6 +12,7 @@ from cli import flag_values
 from cli import model_folders
 from cli import models
 from cli import program
+from cli import run_summary
 
 
 def define_flags() -> None:
@@ -75,7 +76,6 @@ if __name__ == "__main__":
 
 from collections.abc import Callable
 import dataclasses
-import datetime
 import functools
 import os
 import time
@@ -239,19 +239,20 @@ def print_end(
     start: when the run began, by `time.monotonic`.
   """
   folder = settings.output_dir
-  seconds = datetime.timedelta(seconds=round(time.monotonic() - start))
-  print(f"finished at step {step} after {seconds}")
+  lines = [f"wrote {folder}: the weights of step {step}"]
   if scores:
     best = min(scores, key=lambda step: scores[step]["loss"])
-    print(f"best of {len(scores)} evaluations: step {best}", end=", ")
-    print(f"loss {scores[best]['loss']:.4g}")
-  if not settings.do_eval:
-    print("next: the same command with --do_train=false --do_eval=true")
-  else:
-    print(
-      f"next: python run_classifier.py --model={folder} --task_name=... "
+    loss = scores[best]["loss"]
+    lines.append(
+      f"best of {len(scores)} evaluations: step {best}, loss {loss:.4g}"
+    )
+  command = "the same command with --do_train=false --do_eval=true"
+  if settings.do_eval:
+    command = (
+      f"python run_classifier.py --model={folder} --task_name=... "
       "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
     )
+  run_summary.print_end(start, *lines, command=command)
 
 
 def main() -> int | None:

@@ -10,6 +10,7 @@ from absl import flags
 
 from cli import flag_values
 from cli import model_folders
+from cli import run_summary
 from data import files
 from data import pretraining_data
 import tokenization
@@ -135,17 +136,18 @@ def print_summary(
 
 
 def print_end(
-  settings: flag_values.Settings, outputs: list[str], seconds: float
+  settings: flag_values.Settings, outputs: list[str], start: float
 ) -> None:
   """Prints what was written, how long it took, and what comes next."""
-  print(f"{', '.join(outputs)} written in {seconds:.1f} s")
-  print(
-    f"next: python run_pretraining.py --input_file={','.join(outputs)} "
+  run_summary.print_end(
+    start,
+    f"wrote {', '.join(outputs)}",
+    command=f"python run_pretraining.py --input_file={','.join(outputs)} "
     f"--vocab_file={settings.vocab_file} "
     f"--max_seq_length={settings.max_seq_length} "
     f"--max_predictions_per_seq={settings.max_predictions_per_seq} "
     "--bert_config_file=configs/bert_base.json --do_train=true "
-    "--output_dir=pretrained"
+    "--output_dir=pretrained",
   )
 
 

@@ -1,17 +1,13 @@
-"""What a fine-tuning run prints at its end: score, files, next command."""
+"""What a program prints at its end: time, files, best score, next command."""
 
 import contextlib
 import datetime
 import os
 import shlex
 import time
-from typing import NamedTuple
-
-import tensorflow as tf
+from typing import NamedTuple, TextIO
 
 from data import files
-from training import model_selection
-from weights import checkpoints
 
 # Prefixes of the names of files that only programs read.
 _INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
@@ -31,12 +27,33 @@ class Start(NamedTuple):
   files: dict[str, File]  # In the run's folder, by name.
 
 
+def print_end(
+  start: float, *lines: str, command: str = "", file: TextIO | None = None
+) -> None:
+  """Prints the block that ends a program.
+
+  Args:
+    start: when it began, by `time.monotonic`.
+    *lines: what was written, and how good it is.
+    command: the next one; "" for none.
+    file: where to print; None for standard output.
+  """
+  seconds = time.monotonic() - start
+  took = f"{seconds:.1f} s"
+  if seconds >= 60:
+    took = str(datetime.timedelta(seconds=round(seconds)))
+  after = [f"next: {command}"] if command else []
+  print("\n  ".join([f"finished in {took}", *lines, *after]), file=file)
+
+
 def begin(folder: str) -> Start:
   """Notes when a run begins, and the files in its folder, if there is one."""
   return Start(time.monotonic(), _list_files(folder))
 
 
 def _list_files(folder) -> dict[str, File]:
+  import tensorflow as tf  # Programs without it end here too.
+
   found = {}
   for name in tf.io.gfile.listdir(folder) if files.exists(folder) else ():
     with contextlib.suppress(tf.errors.NotFoundError):  # Temporary ones.
@@ -48,7 +65,9 @@ def _list_files(folder) -> dict[str, File]:
 
 def print_summary(folder: str, start: Start, score: str) -> None:
   """Prints a run's time, score and files, and the next command."""
-  seconds = round(time.monotonic() - start.time)
+  from training import model_selection
+  from weights import checkpoints
+
   now = _list_files(folder)
   new = sorted(
     name
@@ -57,9 +76,7 @@ def print_summary(folder: str, start: Start, score: str) -> None:
     and not name.startswith(_INTERNAL)
     and ".tf_record" not in name
   )
-  lines = [f"finished in {datetime.timedelta(seconds=seconds)}"]
-  if score:
-    lines.append(f"best: {score}")
+  lines, command = [f"best: {score}"] if score else [], ""
   if new:
     lines.append(f"wrote to {folder}: {', '.join(new)}")
   steps = checkpoints.saved_steps(folder)
@@ -72,6 +89,5 @@ def print_summary(folder: str, start: Start, score: str) -> None:
   if steps or model_selection.best_step(folder) is not None:
     folder = folder.rstrip("/")
     arguments = (f"--model={folder}", f"--export_dir={folder}_export")
-    command = ["python", "export_saved_model.py", *arguments]
-    lines.append(f"next: {shlex.join(command)}")
-  print("\n  ".join(lines))
+    command = shlex.join(["python", "export_saved_model.py", *arguments])
+  print_end(start.time, *lines, command=command)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
+import shlex
 import sys
 
 import tensorflow as tf
@@ -76,6 +77,18 @@ def batching(settings: flag_values.Settings) -> text_inputs.Batching:
     ),
     settings.max_seq_length if fine_tuning.is_static(settings) else None,
   )
+
+
+def export_command(settings: flag_values.Settings, task: str) -> str:
+  """Returns the command that exports the model of the flags, to serve it."""
+  names = ("model", "bert_config_file", "init_checkpoint", "vocab_file")
+  if settings.model:
+    names = names[:1]
+  given = [f"--{name}={getattr(settings, name)}" for name in names]
+  if not (settings.model or settings.do_lower_case):
+    given.append("--do_lower_case=false")
+  given += [f"--task={task}", f"--export_dir={task}_export"]
+  return shlex.join(["python", "export_saved_model.py", *given])
 
 
 class Lines:

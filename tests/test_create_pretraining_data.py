@@ -57,7 +57,7 @@ def test_records_summary_and_files(folder):
   # The end of a file ends no document.
   assert "28 documents, 145 sentences (0.0% repeated)" in done.stdout
   assert "1,740 tokens (0.00% [UNK], 12.0 a sentence)" in done.stdout
-  assert "new/a, new/b written in" in done.stdout
+  assert "  wrote new/a, new/b\n  next: python run_pre" in done.stdout
   assert sorted(os.listdir(folder / "new")) == ["a", "b"]
   a, b = records_in(folder / "new/a"), records_in(folder / "new/b")
   assert f"{len(a) + len(b):,} records" in done.stdout

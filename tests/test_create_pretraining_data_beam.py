@@ -133,7 +133,8 @@ def test_two_processes_make_the_same_file_and_summary(folder):
   assert (done.returncode, done.stderr) == (0, "")
   summary = done.stdout.splitlines()
   assert summary[:2] == stated[:2]
-  assert summary[2].startswith("A written in ")
+  assert summary[2].startswith("finished in ")
+  assert summary[3] == "  wrote A"
   assert (folder / "a").read_bytes() == (folder / "A").read_bytes()
 
 

@@ -43,10 +43,11 @@ def test_the_program_writes_what_the_tokenizer_reads(tmp_path, corpus):
   assert result.returncode == 0, result.stderr
   assert result.stdout.startswith(
     "12 lines, 129 words, 15 different\n"
-    "44 tokens of the 44 asked for\n"
     "[UNK] for 0.00% of the words, 0.00% of the characters\n"
-    "new/vocab.txt written in "
+    "finished in "
   )
+  wrote = "\n  wrote new/vocab.txt: 44 tokens of the 44 asked for\n  next: "
+  assert wrote in result.stdout
   tokenizer = tokenization.FullTokenizer(str(tmp_path / "new" / "vocab.txt"))
   assert list(tokenizer.vocab)[:3] == ["[PAD]", "[unused0]", "[UNK]"]
   assert len(tokenizer.vocab) == 44

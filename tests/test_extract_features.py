@@ -213,7 +213,13 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
   assert [len(v) for v in vectors] == [16, 4]
   output = capsys.readouterr().out
   assert "2 lines, 16 tokens" in output
-  assert "1 line(s) truncated to --max_seq_length=16 tokens" in output
+  assert "\n  1 line(s) truncated to --max_seq_length=16 tokens\n" in output
+  assert re.search(
+    r"^finished in [\d.]+ s\n  wrote .*\n  .*\n"
+    r"  next: python export_saved_model.py .* --task=features --export_dir=",
+    output,
+    re.MULTILINE,
+  )
 
 
 def test_the_standard_input(model_folder, tmp_path, monkeypatch):

@@ -126,7 +126,9 @@ def test_texts_of_the_command_line(trained, capsys):
   assert re.fullmatch(
     r"the film was \[MASK\]\n(  \S+ +\d+\.\d %\n){2}", output.out
   )
-  assert re.search(r"^1 line\(s\), ", output.err, re.MULTILINE)
+  assert re.search(
+    r"^finished in .*\n  1 line\(s\), ", output.err, re.MULTILINE
+  )
 
 
 def test_the_standard_input_is_scored(trained, capsys, monkeypatch):
@@ -137,7 +139,7 @@ def test_the_standard_input_is_scored(trained, capsys, monkeypatch):
   lines = output.out.splitlines()
   assert lines[0].split() == ["tokens", "log-likelihood", "perplexity", "text"]
   assert [line.split()[0] for line in lines[1:]] == ["2", "0", "1"]
-  assert re.search(r"^3 tokens, pseudo-log-likelihood -", output.err, re.M)
+  assert re.search(r"^  3 tokens, pseudo-log-likelihood -", output.err, re.M)
 
 
 def test_who_types_may_try_again(trained, capsys, monkeypatch):

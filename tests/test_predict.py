@@ -131,6 +131,10 @@ def test_jsonl_in_a_compressed_file(trained, expected, tmp_path):
   output = tmp_path / "out.jsonl"
   result, _ = predict(trained[0], input_file=path, output_file=output)
   assert result.returncode == 1
+  assert result.stdout.decode().splitlines()[1:] == [
+    f"  wrote {output}: 2 answers",
+    f"  next: python predict.py --export_dir={trained[0]}/export --serve",
+  ]
   rows = [json.loads(line) for line in output.read_text().splitlines()]
   assert rows[0]["id"] == "q1"
   share = rows[0]["probabilities"]["pos"]
@@ -162,7 +166,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  for name in ("program", "flag_values", "model_folders"):
+  for name in ("program", "flag_values", "model_folders", "run_summary"):
     shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
   result = subprocess.run(
     [

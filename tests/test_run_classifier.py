@@ -64,7 +64,7 @@ def test_training_learns_and_says_what_it_wrote(trained):
 def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
   folder, output = trained
   out = folder / "out"
-  summary = output[output.rindex("finished in 0:0") :].splitlines()[1:]
+  summary = output[output.rindex("finished in ") :].splitlines()[1:]
   assert summary[0] == "  best: eval_accuracy 1 at step 300"
   names = summary[1].removeprefix(f"  wrote to {out}: ").split(", ")
   pictures = {"eval_confusion.png", "predict_confusion.png"}  # By matplotlib.

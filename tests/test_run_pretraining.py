@@ -125,10 +125,13 @@ def test_trains_evaluates_and_writes_its_files(trained):
     "computing on one CPU: float32",
   ):
     assert line in result.stdout.splitlines()
-  end = result.stdout.splitlines()[-3:]
-  assert re.fullmatch(r"finished at step 6 after 0:\d\d:\d\d", end[0])
-  assert re.fullmatch(r"best of 3 evaluations: step [246], loss 4\.\d+", end[1])
-  assert end[2].startswith("next: python run_classifier.py --model=")
+  end = result.stdout[result.stdout.rindex("finished in ") :]
+  assert re.fullmatch(
+    rf"finished in [\d.]+ s\n  wrote {out}: the weights of step 6\n"
+    r"  best of 3 evaluations: step [246], loss 4\.\d+\n"
+    rf"  next: python run_classifier.py --model={out} .*\n",
+    end,
+  )
 
 
 def test_the_terminal_shows_how_it_goes(trained):

@@ -48,6 +48,6 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
   (tmp_path / "new" / "predictions.tsv").write_text("x")
   run_summary.print_summary(str(tmp_path / "new"), start, "eval_f1 1 at step 8")
   assert capsys.readouterr().out == (
-    "finished in 0:00:00\n  best: eval_f1 1 at step 8\n"
+    "finished in 0.0 s\n  best: eval_f1 1 at step 8\n"
     f"  wrote to {tmp_path}/new: predictions.tsv\n"
   )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import types
 
@@ -161,14 +162,19 @@ def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
 def test_says_what_is_where_and_strips(tmp_path, capsys, slots):
   write_google(tmp_path / "here", slots=slots)
   convert(input=tmp_path / "here", output=tmp_path / "whole")
-  assert capsys.readouterr().out.splitlines() == [
-    f"read {tmp_path}/here/model.ckpt-7: 2 layers of 8, --head=pretraining",
-    f"wrote {tmp_path}/whole:",
-    "  model.safetensors: 46 variables, for BertForPreTraining",
-    "  google_only.safetensors: 92 slots, global_step; "
+  said, end, *block = capsys.readouterr().out.splitlines()
+  assert said == (
+    f"read {tmp_path}/here/model.ckpt-7: 2 layers of 8, --head=pretraining"
+  )
+  assert re.fullmatch(r"finished in \d+\.\d s", end)
+  assert block == [
+    f"  wrote {tmp_path}/whole:",
+    "    model.safetensors: 46 variables, for BertForPreTraining",
+    "    google_only.safetensors: 92 slots, global_step; "
     "BertForPreTraining has no place for that, a conversion back reads it",
-    "  config.json: hidden_act is gelu_pytorch_tanh",
-    "  vocab.txt: 12 tokens, do_lower_case=True",
+    "    config.json: hidden_act is gelu_pytorch_tanh",
+    "    vocab.txt: 12 tokens, do_lower_case=True",
+    f"  next: python fill_mask.py --model={tmp_path}/whole --text=...",
   ]
   convert(
     input=tmp_path / "here",
