@@ -79,6 +79,7 @@ def _define_overrides():
   for name, text in (
     ("version_2_with_negative", "Whether questions may have no answer."),
     ("whole_word_answers", "Whether an answer is widened to whole words."),
+    ("by_character", "Of taggers: whether every character is a word."),
   ):
     flags.DEFINE_bool(name, None, text)
   flags.DEFINE_float(

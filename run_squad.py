@@ -92,7 +92,6 @@ if __name__ == "__main__":
   program.start(define_flags)
 
 from collections.abc import Iterator
-import contextlib
 import dataclasses
 import functools
 import sys
@@ -184,6 +183,11 @@ def read_settings() -> flag_values.Settings:
       "an evaluation while training needs --eval_file, or --predict_file"
     )
   threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
+  if not (
+    settings.do_train or flags.FLAGS["null_score_diff_threshold"].present
+  ):
+    tuned = squad_results.read_threshold(settings.output_dir)
+    threshold = threshold if tuned is None else tuned
   if threshold is None and not settings.version_2_with_negative:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
@@ -317,9 +321,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
     run.note_score(scores)
 
 
-def open_run(
-  settings: flag_values.Settings,
-) -> contextlib.AbstractContextManager[fine_tuning.Run]:
+def open_run(settings: flag_values.Settings):
   """Makes the run of the flags; see `fine_tuning.open_run`."""
   return fine_tuning.open_run(
     settings,

@@ -35,7 +35,7 @@ def define_flags() -> None:
       "Of the file to predict. conll: as the others; it is scored too, if it "
       "has more than the words. untagged: the same without tags. text: a "
       "sentence a line, split into words. characters: the same, split into "
-      "characters.",
+      "characters; given in training, exports split texts so, too.",
     ),
   ):
     flags.DEFINE_enum(name, choices[0], choices, text)
@@ -204,6 +204,10 @@ def open_inputs(
   if settings.feature_based:
     names += ["feature_layers", "lstm_size"]
   of_model = {name: getattr(settings, name) for name in names}
+  of_prediction = {}
+  if settings.do_train or settings.predict_format in ("text", "characters"):
+    by_character = settings.predict_format == "characters"
+    of_prediction["by_character"] = by_character
   return fine_tuning.Inputs(
     shape,
     fine_tuning.best_metric(settings, known[0], known),
@@ -212,6 +216,7 @@ def open_inputs(
     [splits["eval"]] if "eval" in splits else (),
     [splits["predict"]] if "predict" in splits else (),
     labels,
+    prediction_settings=of_prediction,
   )
 
 

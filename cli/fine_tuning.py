@@ -46,6 +46,8 @@ from training import prediction
 from weights import checkpoints
 from weights import huggingface
 
+# Thresholds that an evaluation found for the weights of a moment.
+_TUNED_FILES = ("null_score_diff_threshold.json", "thresholds.json")
 # Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (
   "train_batch_size",
@@ -61,6 +63,9 @@ _TRAINING_FLAGS = (
 def read_settings() -> flag_values.Settings:
   """Reads the flags, after checking that a remote TPU can work with them.
 
+  A run that does not train predicts as the training in its folder: flags that
+  are not given have the values in its prediction.json.
+
   Raises:
     ValueError: a remote TPU cannot open a path or be trained from here; or as
       `flag_values.read`.
@@ -73,7 +78,20 @@ def read_settings() -> flag_values.Settings:
       "which only one of the same machine can take: run on the TPU's own "
       "machine with --tpu_name=local"
     )
+  if not values.do_train:
+    _follow_training(values)
   return flag_values.read()
+
+
+def _follow_training(values: flags.FlagValues) -> None:
+  path = _prediction_file(values.output_dir)
+  for name, value in models.read_settings(path).items():
+    if name in values and not values[name].present:
+      if isinstance(values[name].default, str):
+        value = str(value)  # A threshold, which may also be "auto".
+      if values[name].value != value:
+        print(f"--{name}={value}, as {path} says", file=sys.stderr)
+        setattr(values, name, value)
 
 
 def check_work(settings: flag_values.Settings) -> None:
@@ -325,6 +343,8 @@ class Run:
     num_rows, batch_size = len(split.features), settings.train_batch_size
     plan = _make_plan(settings, num_rows)
     history = self._make_history()
+    if self.is_chief and self.step < plan.num_train_steps:
+      _remove_tuned(self.folder)
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
@@ -591,6 +611,15 @@ def _prediction_file(folder):
   return os.path.join(folder, "prediction.json")
 
 
+def _remove_tuned(folder):
+  """Deletes the thresholds that were tuned for weights trained so far."""
+  for name in _TUNED_FILES:
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      tf.io.gfile.remove(path)
+      print(f"removed {path}, tuned for earlier weights")
+
+
 def _training_file(folder):
   return os.path.join(folder, "training.json")
 
@@ -607,7 +636,7 @@ def _make_plan(settings, num_rows) -> loop.TrainingPlan:
   plan = models.training_plan(settings, num_train_steps)
   if not settings.eval_every_epochs:
     return plan
-  every = max(1, round(num_rows / batch_size * settings.eval_every_epochs))
+  every = max(1.0, num_rows / batch_size * settings.eval_every_epochs)
   return dataclasses.replace(plan, eval_every_steps=every)
 
 

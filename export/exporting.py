@@ -64,7 +64,9 @@ def make_graph(
     return span_graph.SpanGraph(*common, span_graph.SpanSettings(**settings))
   if kind == export_facts.TAGGING:
     marks_entities = settings["label_scheme"] != tagging.NO_SCHEME
-    return signatures.TaggerGraph(*common, trained.labels, marks_entities)
+    return signatures.TaggerGraph(
+      *common, trained.labels, marks_entities, settings["by_character"]
+    )
   if kind == export_facts.MULTIPLE_CHOICE:
     return signatures.ChoiceGraph(*common)
   if kind == export_facts.FEATURES:

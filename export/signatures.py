@@ -306,8 +306,10 @@ class TaggerGraph(TextGraph):
     max_seq_length: int,
     labels: Sequence[str],
     marks_entities: bool,
+    by_character: bool = False,
   ):
     super().__init__(model, tokenizer, max_seq_length)
+    self._by_character = by_character
     self._labels, self._marks_entities = tf.constant(list(labels)), False
     if marks_entities:
       self._marks_entities = True
@@ -327,7 +329,9 @@ class TaggerGraph(TextGraph):
       The input, the words, and where the first token of each is, [B, (W)].
     """
     room = self.max_seq_length - 2
-    words = tf_tokenization.split_text(self.tokenizer.decode(text))
+    words = tf_tokenization.split_text(
+      self.tokenizer.decode(text), self._by_character
+    )
     most = tf_tokenization.Words(*(part[:, :room] for part in words))
     ids = self.tokenizer.encode(most.words.values)
     # A word of control characters, say, has no token.

@@ -265,7 +265,7 @@ def _replace_long(words: tf.Tensor) -> tf.Tensor:
   return tf.where(is_long, _UNKNOWN_WORD, words)
 
 
-def split_text(texts: tf.Tensor) -> Words:
+def split_text(texts: tf.Tensor, by_character: bool = False) -> Words:
   """Splits plain text into the words that a tagger is asked about.
 
   As `tagging.split_text` does it: at spaces, around Chinese characters, and
@@ -273,6 +273,7 @@ def split_text(texts: tf.Tensor) -> Words:
 
   Args:
     texts: string [B], as `TfTokenizer.decode` returns them.
+    by_character: whether every character but spaces is a word.
   """
   chars = tf.strings.unicode_split(texts, "UTF-8")  # [B, (C)]
 
@@ -280,7 +281,7 @@ def split_text(texts: tf.Tensor) -> Words:
     return tf.strings.regex_full_match(chars.values, f"[{ranges}]")
 
   is_space = matches(_whitespace())
-  is_lone = matches(_named_cjk())
+  is_lone = ~is_space if by_character else matches(_named_cjk())
   controls = "\\x{0}-/:-@\\[-`{-\\x{7f}"  # All ASCII but letters and digits.
   is_mark = matches(controls + _category("P")) & ~is_space & ~is_lone
   numbers = tf.range(tf.size(chars.values))

@@ -102,6 +102,8 @@ def _read_prediction(folder, kind, settings):
   """Returns what the predictions of the run depended on, in all its files."""
   path = os.path.join(folder, _PREDICTION_FILE)
   prediction = read_json(path)
+  if kind == export_facts.TAGGING:
+    prediction.setdefault("by_character", False)
   prediction |= {
     name: settings[name]
     for name in export_facts.SETTINGS[kind]

@@ -11,6 +11,7 @@ changed, the file is made again.
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import functools
 import hashlib
@@ -49,9 +50,17 @@ class Row(NamedTuple):
   example: int  # Index of the example that it is of, or a window of.
 
 
-def make_key(settings: dict[str, Any], paths: Iterable[str]) -> str:
-  """Returns a digest of settings and of the contents of files."""
-  digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
+  """Returns a digest of settings and of the contents of files.
+
+  Paths in the settings count by their endings only, which show the format:
+  workers may keep equal files in different places.
+  """
+  text = json.dumps(settings, sort_keys=True)
+  for number, path in enumerate(paths):
+    ending = os.path.basename(path).partition(".")[2]
+    text = text.replace(json.dumps(path), json.dumps([number, ending]))
+  digest = hashlib.sha256(text.encode())
   for path in paths:
     digest.update(files.hash_file(path).encode())
   return digest.hexdigest()

@@ -304,7 +304,8 @@ class Tagging(Kind):
 
   def _encode(self, texts):
     text = texts["text"]
-    places = tuple(tagging.split_text(text))
+    by_character = self.facts.settings["by_character"]
+    places = tuple(tagging.split_text(text, by_character))
     words = tuple(text[start:end] for start, end in places)
     return self.encode_sentence(
       tagging.Sentence(words, None, 0, "", 1, text, places)

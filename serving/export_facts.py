@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, tuple[type, ...]]] = {
     "null_score_diff_threshold": _NUMBER,
     "padding_competes": (bool,),
   },
-  TAGGING: {"label_scheme": (str,)},
+  TAGGING: {"label_scheme": (str,), "by_character": (bool,)},
   MULTIPLE_CHOICE: {},
   FEATURES: {"layer": (int,), "pooling": (str,)},
   FILL_MASK: {"top_k": (int,)},

@@ -72,14 +72,14 @@ CASES = {
     "tagging",
     tagger,
     TAGS,
-    {"label_scheme": "iob2"},
+    {"label_scheme": "iob2", "by_character": False},
     [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
   ),
   "lstm": (
     "tagging",
     lstm_tagger,
     TAGS,
-    {"label_scheme": "iob2", **LSTM},
+    {"label_scheme": "iob2", "by_character": False, **LSTM},
     [{"text": "good film, the (very)"}, {"text": "bad"}],
   ),
   "question_answering": (

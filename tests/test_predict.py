@@ -228,9 +228,11 @@ def test_answers_of_tagging(tmp_path):
     return model
 
   labels = ["O", "B-POS"]
-  settings = {"label_scheme": "IOB2"}
+  settings = {"label_scheme": "IOB2", "by_character": True}
   tiny_export.write_trained(tmp_path, "tagging", make, labels, **settings)
-  answer = export_and_answer(tmp_path, {"text": "(good film"})
+  answer = export_and_answer(
+    tmp_path, {"text": "(good film"}, by_character=False
+  )
   assert answer == {
     "words": [
       {"word": w, "label": "B-POS", "start": a, "end": b, "probability": 1.0}
@@ -242,6 +244,11 @@ def test_answers_of_tagging(tmp_path):
     ],
     "truncated": False,
   }
+  # As the program with --predict_format=characters.
+  shutil.rmtree(tmp_path / "export")
+  answer = export_and_answer(tmp_path, {"text": "go (\u4e2d"})
+  words = [(word["word"], word["start"]) for word in answer["words"]]
+  assert words == [("g", 0), ("o", 1), ("(", 3), ("\u4e2d", 4)]
 
 
 @pytest.mark.slow

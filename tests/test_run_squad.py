@@ -157,6 +157,7 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
     "padding_competes": False,
   }
   assert not program_flags.error_lines(tiny.run(folder, **flags).stderr)
+  answers = (out / "predictions.json").read_bytes()
   [line] = program_flags.error_lines(
     tiny.run(folder, **flags, doc_stride=3, n_best_size=2).stderr
   )
@@ -165,6 +166,41 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
     "instead of 20; the training and exports of its folder have what is in "
     f"{out / 'prediction.json'}"
   )
+  # Flags that are not given, and the tuned threshold, are those of exports.
+  for name in ("version_2_with_negative", "null_score_diff_threshold"):
+    del flags[name]
+  changed = {**read_json(out / "prediction.json"), "n_best_size": 3}
+  (out / "prediction.json").write_text(json.dumps(changed))
+  result = tiny.run(folder, **flags)
+  assert program_flags.error_lines(result.stderr) == [
+    f"--n_best_size=3, as {out / 'prediction.json'} says",
+    f"--version_2_with_negative=True, as {out / 'prediction.json'} says",
+  ]
+  assert (out / "predictions.json").read_bytes() == answers
+  [nbest, *_] = read_json(out / "nbest_predictions.json").values()
+  assert len(nbest) <= 3
+
+
+def test_training_on_forgets_the_threshold_of_earlier_weights(
+  trained, tmp_path
+):
+  folder, _ = trained
+  out = tmp_path / "out"
+  shutil.copytree(folder / "out", out)
+  path = out / "null_score_diff_threshold.json"
+  flags = {
+    "output_dir": out,
+    "do_train": True,
+    "train_file": folder / "train.json",
+    "version_2_with_negative": True,
+    "padding_competes": False,
+  }
+  # Nothing to do: the weights stay, so does the threshold.
+  run(folder, **flags, num_train_epochs=6)
+  assert path.exists()
+  output = run(folder, **flags, num_train_epochs=6.05)
+  assert f"removed {path}, tuned for earlier weights" in output
+  assert not path.exists()
 
 
 def test_training_twice_in_a_folder_has_nothing_to_do(trained):

@@ -74,7 +74,7 @@ class TrainingPlan:
   gradient_accumulation_steps: int = 1
   save_checkpoints_steps: int = 1000
   keep_checkpoint_max: int = 5  # 0 keeps all.
-  eval_every_steps: int = 0  # 0: never while training.
+  eval_every_steps: float = 0  # Rounded down each time. 0: never in training.
   iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
   seed: int = 12345  # Decides the dropout.
   recompute: bool = (
@@ -86,21 +86,21 @@ class TrainingPlan:
   def next_stop(self, step: int) -> int:
     """Returns the first step after `step` at which to save or evaluate."""
     periods = filter(None, [self.save_checkpoints_steps, self.eval_every_steps])
-    multiples = [step - step % period + period for period in periods]
+    multiples = [_next_multiple(step, period) for period in periods]
     return min([self.num_train_steps, *multiples])
 
   def is_due(self, step: int, period: int) -> bool:
     """Tells whether something done every `period` steps, and last, is due.
 
     It is not if the last step is less than a tenth of a period away, or is the
-    next step of a longer period: an epoch may end one step before training, due
-    to rounding.
+    next step of a longer period.
     """
     left = self.num_train_steps - step
     if not left:
       return True
-    is_close = 10 * left < period or (left == 1 and period > 2)
-    return period > 0 and step % period == 0 and not is_close
+    if 10 * left < period or (left == 1 and period > 2):
+      return False
+    return period > 0 and step == _next_multiple(step - 1, period)
 
   def row_at(self, step: int) -> int:
     """Returns how many rows to skip to resume at a step."""
@@ -119,6 +119,14 @@ class Task(NamedTuple):
   plan: TrainingPlan
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
+
+
+def _next_multiple(step: int, period: float) -> int:
+  """Returns the first step after `step` at which a period, at least 1, ends."""
+  count = int(step / period)
+  while int(count * period) <= step:
+    count += 1
+  return int(count * period)
 
 
 class TrainingResult(NamedTuple):

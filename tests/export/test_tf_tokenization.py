@@ -126,15 +126,17 @@ def test_words_of_plain_text():
     assert pairs == list(tagging.split_text(text))
 
 
-def test_words_of_odd_text_equal_those_of_the_tagger():
-  texts = list(hard_strings.random_strings(300, seed=6))
+@pytest.mark.parametrize("by_character", [False, True])
+def test_words_of_odd_text_equal_those_of_the_tagger(by_character):
+  texts = ["ab c, \u4e2d1"] + list(hard_strings.random_strings(300, seed=6))
   texts = [t.encode("utf-8", "ignore").decode() for t in texts]
-  words = tf_tokenization.split_text(tf.constant(texts))
+  words = tf_tokenization.split_text(tf.constant(texts), by_character)
   for text, starts, ends in zip(
     texts, words.starts.to_list(), words.ends.to_list(), strict=True
   ):
     pairs = list(zip(starts, ends, strict=True))
-    assert pairs == list(tagging.split_text(text)), ascii(text)
+    expected = list(tagging.split_text(text, by_character))
+    assert pairs == expected, ascii(text)
 
 
 def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():

@@ -12,6 +12,7 @@ import tiny_classification
 import tiny_pretraining
 import tiny_squad
 
+_DESCRIPTIONS = ("bert_config.json", "settings.json", "training.json")
 DATA, INDEX = ".data-00000-of-00001", ".index"
 
 
@@ -67,7 +68,8 @@ class Whole(NamedTuple):
     out.mkdir()
     for path in self.out.iterdir():
       match = re.match(r"model\.ckpt-(\d+)\.", path.name)
-      if path.name == "bert_config.json" or (match and int(match[1]) <= last):
+      is_kept = match and int(match[1]) <= last
+      if is_kept or path.name in _DESCRIPTIONS:
         shutil.copy(path, out)
     return out
 

@@ -95,6 +95,15 @@ def test_the_key_depends_on_settings_and_contents(tmp_path):
   first = feature_files.make_key({"max_seq_length": 8}, [str(path)])
   assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) == first
   assert feature_files.make_key({"max_seq_length": 9}, [str(path)]) != first
+  # Copies in other places are the same data, if they are read alike.
+  for name, is_same in (("copy.tsv", True), ("copy.csv", False)):
+    copy = tmp_path / name
+    copy.write_bytes(path.read_bytes())
+    keys = [
+      feature_files.make_key({"tables": [{"path": p}]}, [p])
+      for p in (str(path.with_suffix(".tsv")), str(copy))
+    ]
+    assert (keys[0] == keys[1]) is is_same
   path.write_text("b")
   assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) != first
 

@@ -1,5 +1,6 @@
 """The loop: equal on any number of devices, resumed as if never stopped."""
 
+import dataclasses
 import os
 import signal
 
@@ -130,6 +131,10 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
     (6, 2, [2, 4, 6]),
     (7, 2, [2, 4, 6, 7]),
     (16, 5, [5, 10, 16]),  # Three epochs of 5.4 steps: not at 15, too.
+    (16, 5.4, [5, 10, 16]),
+    (54, 5.4, [5, 10, 16, 21, 27, 32, 37, 43, 48, 54]),  # Ten epochs.
+    (10, 10 / 3, [3, 6, 10]),
+    (3, 1.5, [1, 3]),
     (1001, 100, [*range(100, 1000, 100), 1001]),  # Not at 1000, too.
     (1010, 100, [*range(100, 1001, 100), 1010]),
   ],
@@ -138,6 +143,8 @@ def test_nothing_is_done_twice_just_before_the_end(steps, period, due):
   plan = loop.TrainingPlan("", steps, 8)
   everything = range(1, steps + 1)
   assert [step for step in everything if plan.is_due(step, period)] == due
+  plan = dataclasses.replace(plan, eval_every_steps=period)
+  assert {plan.next_stop(step - 1) for step in due} == set(due)
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path):
