@@ -93,6 +93,7 @@ from tasks import metrics
 from training import loop
 from training import phases
 from training import prediction
+from training import workers
 
 # The updates depend on these. A resumed run must have the same values unless
 # --new_phase is given.
@@ -326,7 +327,7 @@ def run(
       models.write_eval_results(folder, step, results)
   if strategy.extended.should_checkpoint:
     print_end(settings, step, scores, start)
-  loop.wait_for_workers(strategy)
+  workers.wait_for_all(strategy)
 
 
 if __name__ == "__main__":

@@ -183,11 +183,10 @@ def read_settings() -> flag_values.Settings:
       "an evaluation while training needs --eval_file, or --predict_file"
     )
   threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
-  if not (
-    settings.do_train or flags.FLAGS["null_score_diff_threshold"].present
-  ):
-    tuned = squad_results.read_threshold(settings.output_dir)
-    threshold = threshold if tuned is None else tuned
+  is_given = flags.FLAGS["null_score_diff_threshold"].present
+  if not (is_given or settings.do_train):
+    if squad_results.read_threshold(settings.output_dir) is not None:
+      threshold, settings = None, dataclasses.replace(settings, eval_file=None)
   if threshold is None and not settings.version_2_with_negative:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"

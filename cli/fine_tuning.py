@@ -43,6 +43,7 @@ import tokenization
 from training import loop
 from training import model_selection
 from training import prediction
+from training import workers
 from weights import checkpoints
 from weights import huggingface
 
@@ -387,7 +388,7 @@ class Run:
     )
 
   def _restore_best(self, history):
-    loop.wait_for_workers(self.strategy)
+    workers.wait_for_all(self.strategy)
     best = model_selection.restore_best(
       self.folder, loop.model_variables(self.model)
     )
@@ -451,7 +452,7 @@ def open_run(
     if run.is_chief:
       _write_settings(settings, inputs)
     yield run
-    loop.wait_for_workers(strategy)
+    workers.wait_for_all(strategy)
     if run.is_chief:
       run_summary.print_summary(run.folder, start, run.score)
 

@@ -578,15 +578,6 @@ def _save(strategy, plan, step, saved):
   return step
 
 
-def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-  """Waits until all workers have called it.
-
-  Files that the chief wrote before are then complete. Programs also end with
-  it: a worker that exits early looks lost to those that are still running.
-  """
-  workers.agree(strategy, 0, False)
-
-
 @contextlib.contextmanager
 def _caught_signals() -> Iterator[list[int]]:
   """Collects the first SIGINT or SIGTERM; a second one acts at once."""

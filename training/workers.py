@@ -33,6 +33,15 @@ def agree(
   return int(total_count) // strategy.num_replicas_in_sync, stops > 0
 
 
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+  """Waits until all workers have called it.
+
+  Files that the chief wrote before are then complete. Programs also end with
+  it: a worker that exits early looks lost to those that are still running.
+  """
+  agree(strategy, 0, False)
+
+
 def check_same(
   strategy: tf.distribute.Strategy, facts: Mapping[str, object]
 ) -> None:

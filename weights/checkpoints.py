@@ -11,6 +11,7 @@ from collections.abc import Container
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import functools
 import os
 import re
@@ -444,7 +445,8 @@ def save(
     kept = steps[-keep:] if keep else steps
     _write_state(folder, step, kept)
   except (tf.errors.OpError, OSError) as error:
-    remove_temporary_files(folder)
+    with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
+      remove_temporary_files(folder)
     raise ValueError(
       f"{prefix}: cannot be written: {_message(error)}"
     ) from error

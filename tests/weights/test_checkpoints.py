@@ -1,5 +1,8 @@
 """Google's checkpoints, read and written; damage and misfits are named."""
 
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -329,6 +332,20 @@ def test_a_failed_write_leaves_the_older_checkpoint(tmp_path):
     write(tmp_path, 2, a=2.0)
   assert checkpoints.latest_checkpoint(str(tmp_path)) == prefix
   assert not list(tmp_path.glob("*writing*"))
+
+
+def test_a_folder_that_became_read_only_is_one_error(tmp_path):
+  prefix = write(tmp_path, 1, a=1.0)
+  left = tmp_path / "model.ckpt-2.writing.index"
+  left.touch()
+  if not shutil.which("chattr") or subprocess.call(["chattr", "+i", left]):
+    pytest.skip("needs root, and a file system with immutable files")
+  try:
+    with pytest.raises(ValueError, match="model.ckpt-2: cannot be written"):
+      write(tmp_path, 2, a=2.0)
+  finally:
+    subprocess.call(["chattr", "-i", left])
+  assert checkpoints.latest_checkpoint(str(tmp_path)) == prefix
 
 
 @needs_data
