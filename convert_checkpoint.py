@@ -15,7 +15,7 @@ from absl import flags
 from cli import model_folders
 from cli import program
 
-# Keys of `huggingface.HEADS`; its import is slow.
+# Keys of `architecture.HEADS`; its import is slow.
 _HEADS = (
   "encoder",
   "pretraining",
@@ -108,24 +108,16 @@ import time
 
 from cli import flag_values
 from cli import run_summary
+from weights import architecture
 from weights import checkpoints
 from weights import conversion
-from weights import huggingface
 from weights import readers
 
 
 def make_model(settings: flag_values.Settings) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
-  model = conversion.read(
-    settings.input,
-    conversion.Given(
-      settings.bert_config_file,
-      settings.vocab_file,
-      settings.labels_file,
-      settings.do_lower_case,
-      None if settings.head == "auto" else settings.head,
-    ),
-  )
+  given = flag_values.fill(conversion.Given, settings)
+  model = conversion.read(settings.input, given)
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:
@@ -153,12 +145,7 @@ def main() -> None:
   if name == "auto":
     is_google = model.library == conversion.GOOGLE
     name = "hugging_face" if is_google else "google"
-  write = {
-    "google": conversion.write_google,
-    "hugging_face": conversion.write_hugging_face,
-    "keras_hub": conversion.write_keras_hub,
-  }[name]
-  lines = write(settings.output, model)
+  lines = conversion.write(name, settings.output, model)
   command = f"python fill_mask.py --model={settings.output} --text=..."
   has_words = model.head in ("pretraining", "masked_lm")
   run_summary.print_end(
@@ -184,8 +171,8 @@ def _print_left_out(model: conversion.Model) -> None:
     print(f"left out: {len(state)} variables of the state of the training")
   if names - state:
     print(f"left out: {', '.join(sorted(names - state))}")
-  expected = huggingface.head_variables(model.config, model.head)
-  missing = [v.google for v in expected if v.google not in model.values]
+  expected = architecture.variables(model.config, model.head)
+  missing = [name for name in expected if name not in model.values]
   if missing:
     print(f"not in it: {', '.join(missing)}")
 

@@ -24,6 +24,7 @@ import argparse
 from concurrent import futures
 from concurrent.futures import process as process_pool
 import functools
+import math
 import os
 import pathlib
 import re
@@ -203,6 +204,7 @@ def estimate_peak(workload: Workload) -> float:
   """Returns what training/memory.py says of an update, in gigabytes."""
   import modeling
   from training import memory
+  from weights import architecture
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
@@ -213,7 +215,9 @@ def estimate_peak(workload: Workload) -> float:
     dtype="mixed_bfloat16" if in_bfloat16 else "float32",
     recompute=workload.recompute,
   )
-  parameters = memory.count_parameters(config)
+  shapes = architecture.variables(config, "encoder").values()
+  count = sum(map(math.prod, shapes))
+  parameters = memory.Parameters(count, count, config.num_hidden_layers)
   return memory.estimate(config, parameters, load).total() / memory.GIGABYTE
 
 

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 import fuzzing
 import modeling
+from weights import architecture
 from weights import checkpoints
-from weights import huggingface
 from weights import keras_hub
 from weights import object_checkpoints
 from weights import safetensors_files
@@ -37,8 +37,8 @@ CONFIG = modeling.BertConfig(
   type_vocab_size=2,
 )
 VALUES = {
-  variable.google: np.ones(variable.shape, np.float32)
-  for variable in huggingface.head_variables(CONFIG, "encoder")
+  name: np.ones(shape, np.float32)
+  for name, shape in architecture.variables(CONFIG, "encoder").items()
 }
 
 

@@ -118,7 +118,7 @@ def test_transformers_computes_what_we_do(head, activation, tmp_path):
   folder.mkdir()
   write_ours(folder, ours, config)
   model = conversion.read(str(folder), conversion.Given(head=head))
-  conversion.write_hugging_face(str(tmp_path / "theirs"), model)
+  conversion.write("hugging_face", str(tmp_path / "theirs"), model)
   theirs, report = model_class.from_pretrained(
     tmp_path / "theirs", output_loading_info=True
   )
@@ -161,9 +161,9 @@ def test_encoders_saved_alone_go_both_ways(tmp_path):
   (tmp_path / "one/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   model = conversion.read(str(tmp_path / "one"), conversion.Given())
   assert model.head == "encoder"
-  conversion.write_google(str(tmp_path / "two"), model)
+  conversion.write("google", str(tmp_path / "two"), model)
   model = conversion.read(str(tmp_path / "two"), conversion.Given())
-  conversion.write_hugging_face(str(tmp_path / "three"), model)
+  conversion.write("hugging_face", str(tmp_path / "three"), model)
   again, report = transformers.BertModel.from_pretrained(
     tmp_path / "three", output_loading_info=True
   )
@@ -215,7 +215,7 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
     vocabulary,
     do_lower_case,
   )
-  conversion.write_hugging_face(str(tmp_path / "one"), model)
+  conversion.write("hugging_face", str(tmp_path / "one"), model)
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")
   ours = tokenization.FullTokenizer(
     str(tmp_path / "one/vocab.txt"), do_lower_case

@@ -95,18 +95,6 @@ class Estimate(NamedTuple):
     return self.runtime + replicas * sum(self[1:])
 
 
-def count_parameters(config: modeling.BertConfig) -> Parameters:
-  """Counts the parameters of a BERT without a head."""
-  hidden, wide = config.hidden_size, config.intermediate_size
-  words = config.vocab_size + config.max_position_embeddings
-  square = hidden * (hidden + 1)
-  layer = 4 * square + hidden * wide + wide + wide * hidden + hidden
-  layer += 2 * 2 * hidden  # Layer normalisation.
-  embeddings = hidden * (words + config.type_vocab_size + 2)
-  total = embeddings + config.num_hidden_layers * layer + square
-  return Parameters(total, total, config.num_hidden_layers)
-
-
 def parameters_of(
   model: keras.Model, optimizer: optimization.AdamWeightDecayOptimizer
 ) -> Parameters:

@@ -57,7 +57,6 @@ class History:
     self.folder, self.metric, self.patience = folder, metric, patience
     self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
-    self._lower_is_better = metric.endswith(("loss", "_error"))
     self._results = self._read() if files.exists(self._path) else {}
 
   def _read(self):
@@ -116,7 +115,7 @@ class History:
     """
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
-      _delete_best(self.folder)
+      checkpoints.delete(_best_folder(self.folder), best)
     kept = {s: scores for s, scores in self._results.items() if s <= step}
     if kept != self._results:
       self._results = kept
@@ -125,17 +124,15 @@ class History:
   @property
   def best(self) -> Best | None:
     """The best evaluation, the earliest of equals; None if all gave NaN."""
-    best = None
-    for step, scores in self._results.items():
-      value = scores[self.metric]
-      if not math.isnan(value) and (
-        best is None or self._is_better(value, best.value)
-      ):
-        best = Best(step, value)
-    return best
-
-  def _is_better(self, value, than):
-    return value < than if self._lower_is_better else value > than
+    values = {
+      step: scores[self.metric]
+      for step, scores in self._results.items()
+      if not math.isnan(scores[self.metric])
+    }
+    lower_is_better = self.metric.endswith(("loss", "_error"))
+    choose = min if lower_is_better else max
+    step = choose(values, key=values.get, default=None)
+    return None if step is None else Best(step, values[step])
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
@@ -254,15 +251,6 @@ def _is_complete(folder, step):
   return tf.io.gfile.isdir(path) and (
     sorted(tf.io.gfile.listdir(path)) == expected
   )
-
-
-def _delete_best(folder):
-  path = _best_folder(folder)
-  # The index first: an interrupted deletion then leaves no checkpoint.
-  names = sorted(tf.io.gfile.listdir(path), key=lambda n: ".index" not in n)
-  for name in names:
-    if name == "checkpoint" or name.startswith("model.ckpt-"):
-      tf.io.gfile.remove(tf.io.gfile.join(path, name))
 
 
 def _parse(line):

@@ -8,7 +8,6 @@ checkpoint to the variable that holds its value.
 
 from collections.abc import Callable
 from collections.abc import Container
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
@@ -31,14 +30,6 @@ from weights import readers
 _TRAINING_STATE = re.compile(
   r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
   r"|good_steps)$"
-)
-# The variables whose shapes show the fields of a config, and which axis does.
-_SHOWN_BY_SHAPE = (
-  ("vocab_size", "bert/embeddings/word_embeddings", 0),
-  ("hidden_size", "bert/embeddings/word_embeddings", 1),
-  ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
-  ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
-  ("intermediate_size", "bert/encoder/layer_0/intermediate/dense/bias", 0),
 )
 _LISTED_FAULTS = 3  # Of each kind.
 _TEMPORARY = ".writing"
@@ -349,29 +340,18 @@ def _likely_cause(
   ours: Mapping[str, tuple], theirs: Mapping[str, tuple]
 ) -> str:
   """Says in which fields of the config a checkpoint and a model differ."""
-  differing = []
-  for field, name, axis in _SHOWN_BY_SHAPE:
-    shapes = [s[name] for s in (theirs, ours) if name in s]
-    if len(shapes) == 2 and min(map(len, shapes)) > axis:
-      found, expected = (shape[axis] for shape in shapes)
-      if found != expected:
-        differing.append(f"{field} is {found}, the model's {expected}")
-  layers = [_count_layers(ours), _count_layers(theirs)]
-  if all(layers) and layers[0] != layers[1]:
-    differing.append(
-      f"num_hidden_layers is {layers[1]}, the model's {layers[0]}"
-    )
-  if differing:
+  expected, found = readers.fields_of(ours), readers.fields_of(theirs)
+  differing = [
+    f"{field} is {found[field]}, the model's {expected[field]}"
+    for field in found
+    if expected.get(field, found[field]) != found[field]
+  ]
+  if differing and found["num_hidden_layers"]:
     return f" (its {', its '.join(differing)})"
   is_bert = any(name.startswith("bert/") for name in theirs)
   if not is_bert and any(name.startswith("bert/") for name in ours):
     return " (it is no BERT with Google's names)"
   return ""
-
-
-def _count_layers(names: Iterable[str]) -> int:
-  found = map(re.compile(r"bert/encoder/layer_(\d+)/").match, names)
-  return max((int(match[1]) + 1 for match in found if match), default=0)
 
 
 def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
@@ -418,7 +398,18 @@ def _load_own(folder, prefix, variables, optional=lambda name: False):
 def save(
   folder: str, step: int, variables: Mapping[str, tf.Variable], keep: int
 ) -> str:
-  """Writes `folder/model.ckpt-<step>` so that it is there whole or not at all.
+  """Writes `folder/model.ckpt-<step>` of a training; see `write`."""
+  values = {name: v.read_value() for name, v in variables.items()}
+  return write(folder, values, step, keep)
+
+
+def write(
+  folder: str,
+  values: Mapping[str, np.ndarray | tf.Tensor],
+  step: int | None = None,
+  keep: int = 0,
+) -> str:
+  """Writes a checkpoint so that it is there whole or not at all.
 
   The data goes under its final name first, the index last: without an index a
   checkpoint does not exist. Then the `checkpoint` file is rewritten and old
@@ -426,8 +417,9 @@ def save(
 
   Args:
     folder: must exist.
-    step: the number of updates made.
-    variables: what to write, by name.
+    values: what to write, by name.
+    step: the number of updates made, to resume at; None to write
+      `bert_model.ckpt`, as in a release.
     keep: how many of the newest checkpoints to keep; 0 for all. Those of later
       steps do not count: only if they are damaged is an earlier one saved.
 
@@ -435,15 +427,18 @@ def save(
     The prefix.
 
   Raises:
-    ValueError: if it cannot be written (a full disk); older ones are untouched.
+    ValueError: it cannot be written (a full disk); older ones are untouched.
   """
-  prefix = checkpoint_prefix(folder, step)
+  prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
+  if step is not None:
+    prefix = checkpoint_prefix(folder, step)
+  steps, kept = [], []
   try:
-    values = {name: v.read_value() for name, v in variables.items()}
     _write_files(prefix, values)
-    steps = [saved for saved in saved_steps(folder) if saved <= step]
-    kept = steps[-keep:] if keep else steps
-    _write_state(folder, step, kept)
+    if step is not None:
+      steps = [saved for saved in saved_steps(folder) if saved <= step]
+      kept = steps[-keep:] if keep else steps
+      _write_state(folder, step, kept)
   except (tf.errors.OpError, OSError) as error:
     with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
       remove_temporary_files(folder)
@@ -451,38 +446,7 @@ def save(
       f"{prefix}: cannot be written: {_message(error)}"
     ) from error
   for old in set(steps) - set(kept):
-    _delete(folder, old)
-  return prefix
-
-
-def write(
-  folder: str, values: Mapping[str, np.ndarray], step: int | None = None
-) -> str:
-  """Writes values to a folder that has no checkpoint.
-
-  Args:
-    folder: must exist.
-    values: by name.
-    step: for training to resume at; None to write `bert_model.ckpt`, as in a
-      release.
-
-  Returns:
-    The prefix.
-
-  Raises:
-    ValueError: it cannot be written.
-  """
-  prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
-  if step is not None:
-    prefix = checkpoint_prefix(folder, step)
-  try:
-    _write_files(prefix, values)
-    if step is not None:
-      _write_state(folder, step, [step])
-  except (tf.errors.OpError, OSError) as error:
-    raise ValueError(
-      f"{prefix}: cannot be written: {_message(error)}"
-    ) from error
+    delete(folder, old)
   return prefix
 
 
@@ -523,7 +487,8 @@ def remove_temporary_files(folder: str) -> None:
       tf.io.gfile.remove(path)
 
 
-def _delete(folder: str, step: int) -> None:
+def delete(folder: str, step: int) -> None:
+  """Deletes the checkpoint of a step."""
   # The index first: an interrupted deletion leaves no checkpoint.
   prefix = f"model.ckpt-{step}."
   names = [name for name in _list(folder) if name.startswith(prefix)]

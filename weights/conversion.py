@@ -4,8 +4,8 @@ A checkpoint that is read, Google's or Hugging Face's, becomes a
 `Model`; functions that change it return a new one.
 """
 
-from collections.abc import Container
 from collections.abc import Sequence
+import dataclasses
 import os
 import re
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from data import label_files
 from encoders import encoder_table
 import modeling
 import tokenization
+from weights import architecture
 from weights import checkpoints
 from weights import formats
 from weights import huggingface
@@ -36,11 +37,9 @@ _PROBLEM_TYPES = {
 }
 # Classes whose heads have the variables of a classifier.
 _PROBLEMS = {
-  huggingface.HEADS[head].architecture: head
+  architecture.HEADS[head].architecture: head
   for head in ("multiple_choice", "tagging")
 }
-
-
 GOOGLE = "a TF1 checkpoint"
 
 
@@ -50,7 +49,7 @@ class Model(NamedTuple):
   source: str  # The prefix, or Hugging Face's folder.
   config: modeling.BertConfig
   values: dict[str, np.ndarray]  # By Google's names.
-  head: str  # A key of `huggingface.HEADS`.
+  head: str  # A key of `architecture.HEADS`.
   problem: str | None  # What the head is trained for, if that is known.
   labels: list[str]  # Empty if unknown.
   vocabulary: list[str]
@@ -60,14 +59,15 @@ class Model(NamedTuple):
   assumed: tuple[str, ...] = ()  # Fields of the config that it did not state.
 
 
-class Given(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Given:
   """What a user says about a checkpoint instead of leaving it to be found."""
 
-  config_file: str | None = None
+  bert_config_file: str | None = None
   vocab_file: str | None = None
   labels_file: str | None = None
   do_lower_case: bool | None = None
-  head: str | None = None
+  head: str = "auto"
 
 
 def read(path: str, given: Given) -> Model:
@@ -88,11 +88,12 @@ def read(path: str, given: Given) -> Model:
   _check_encoder(source, config, values)
   problem, labels = _read_labels(source, folders, given)
   vocabulary = _read_vocabulary(folders, given)
+  is_given = given.head != "auto"
   model = Model(
     source,
     config,
     values,
-    given.head or _find_head(values, problem),
+    given.head if is_given else _find_head(values, problem),
     problem,
     labels,
     vocabulary,
@@ -103,14 +104,14 @@ def read(path: str, given: Given) -> Model:
     model = model._replace(
       library=reader.library, unread=tuple(reader.unread), assumed=assumed
     )
-  return _keep_head(model) if given.head else model
+  return _keep_head(model) if is_given else model
 
 
 def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
   """Reads the config given or found, or infers it from the weights."""
-  path = given.config_file or _find(folders, "bert_config.json")
+  path = given.bert_config_file or _find(folders, "bert_config.json")
   own = reader.config if reader else None
-  if own and not given.config_file and (not path or not reader.assumed):
+  if own and not given.bert_config_file and (not path or not reader.assumed):
     return own
   if not path:
     raise ValueError(
@@ -132,49 +133,40 @@ def _find(folders: Sequence[str], name: str) -> str | None:
 
 def _check_encoder(source, config, values) -> None:
   """Compares the variables of BERT itself with its config."""
-  expected = {
-    variable.google: variable.shape
-    for variable in huggingface.head_variables(config, "encoder")
-  }
-  faults = _misfits(expected, values)
-  faults += [
+  readers.check_layers(source, config, len(values))
+  expected = architecture.variables(config, "encoder")
+  unknown = [
     f"+ {name}"
-    for name in sorted(values)
+    for name in values
     if name.startswith("bert/")
     and name not in expected
     and not checkpoints.is_training_state(name, values)
   ]
-  _raise_misfits(source, faults)
+  # Hugging Face stores no pooler with a head that does not use it.
+  wanted = {
+    n: s for n, s in expected.items() if n in values or "/pool" not in n
+  }
+  _check_shapes(source, wanted, values, unknown)
 
 
-def _misfits(expected, values) -> list[str]:
-  faults = []
+def _check_shapes(source, expected, values, faults=()) -> None:
+  """Refuses values with other faults, or that are not as expected."""
+  faults = list(faults)
   for name, shape in expected.items():
     if name not in values:
-      # Hugging Face stores no pooler with a head that does not use it.
-      if "/pooler/" not in name:
-        faults.append(f"- {name}")
-    elif not _fits(values[name].shape, shape):
+      faults.append(f"- {name}")
+      continue
+    found, dtype = values[name].shape, values[name].dtype
+    labels = found[:1] if shape[:1] == (None,) else shape[:1]
+    if found != (*labels, *shape[1:]):
       wanted = str(shape).replace("None", "labels")
-      found = values[name].shape
       faults.append(f"{name}: shape {found}, the config's is {wanted}")
-    elif values[name].dtype.kind != "f":
-      faults.append(f"{name}: {values[name].dtype}, expected floating point")
-  return sorted(faults)
-
-
-def _fits(found, expected) -> bool:
-  return len(found) == len(expected) and all(
-    there is None or here == there
-    for here, there in zip(found, expected, strict=True)
-  )
-
-
-def _raise_misfits(source: str, faults: list[str]) -> None:
+    elif dtype.kind != "f":
+      faults.append(f"{name}: {dtype}, expected floating point")
   if faults:
-    more = f"; and {len(faults) - 10} more" if faults[10:] else ""
-    listing = "; ".join(faults[:10])
-    raise ValueError(f"{source} does not fit its config: {listing}{more}")
+    raise ValueError(
+      f"{source} does not fit its config: {readers.listing(faults)}"
+    )
 
 
 def _read_settings(folders: Sequence[str]) -> dict[str, Any]:
@@ -247,7 +239,7 @@ def _find_head(values, problem: str | None) -> str:
 
 def _keep_head(model: Model) -> Model:
   """Leaves out the variables of all heads but the model's."""
-  prefixes = ("bert/", *huggingface.HEADS[model.head].prefixes)
+  prefixes = ("bert/", *architecture.HEADS[model.head].prefixes)
   values = {
     name: value
     for name, value in model.values.items()
@@ -311,7 +303,7 @@ def grow_positions(model: Model, size: int) -> Model:
   table = model.values[_POSITIONS]
   rows = np.take(table, np.arange(old, size) % old, axis=0)
   values = _append(model.values, _POSITIONS, rows)
-  config = _replace(model.config, max_position_embeddings=size)
+  config = dataclasses.replace(model.config, max_position_embeddings=size)
   return model._replace(config=config, values=values)
 
 
@@ -341,7 +333,7 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
   values = _append(model.values, _BY_TOKEN[0], rows)
   if bias is not None:
     values = _append(values, _BY_TOKEN[1], np.zeros(size - old, bias.dtype))
-  config = _replace(model.config, vocab_size=size)
+  config = dataclasses.replace(model.config, vocab_size=size)
   return model._replace(config=config, values=values)
 
 
@@ -364,10 +356,6 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
   return {**values, **longer}
 
 
-def _replace(config: modeling.BertConfig, **fields: int) -> modeling.BertConfig:
-  return modeling.BertConfig(**{**vars(config), **fields})
-
-
 def check_vocabulary(model: Model) -> None:
   """Compares the size of the vocabulary with the table of word embeddings.
 
@@ -383,12 +371,26 @@ def check_vocabulary(model: Model) -> None:
     )
 
 
-def write_google(folder: str, model: Model) -> list[str]:
-  """Writes a checkpoint like Google's releases, or to resume from.
+class _Written(NamedTuple):
+  """What a folder of some format holds besides the vocabulary."""
 
-  With an optimizer's slots it is that of a training: `model.ckpt-<step>`.
+  weights: str  # The name of the file.
+  users: str = ""  # The class that loads it.
+  rest: Sequence[str] = ()  # Variables in no file of that class.
+  lines: Sequence[str] = ()  # About other files.
+  vocabulary: str = "vocab.txt"  # Where it goes.
+
+
+def write(output_format: str, folder: str, model: Model) -> list[str]:
+  """Writes a model in a format.
 
   Args:
+    output_format: "google": a checkpoint as in Google's releases or, with an
+      optimizer's slots, to resume from. "hugging_face": a folder for a class of
+      transformers. "keras_hub": for BertBackbone or BertTextClassifier; its
+      masked-LM head computes something else than BERT's (an exact GELU, an
+      epsilon of 1e-5), so that this head and that of the next sentence are left
+      out.
     folder: must not exist, or be empty.
     model: what to write.
 
@@ -398,131 +400,106 @@ def write_google(folder: str, model: Model) -> list[str]:
   Raises:
     ValueError, OSError: it cannot be written.
   """
+  writers = {
+    "google": _write_google,
+    "hugging_face": _write_hugging_face,
+    "keras_hub": _write_keras_hub,
+  }
+  weights = set(strip(model).values)
+  with files.new_folder(folder) as temporary:
+    written = writers[output_format](temporary, model)
+    path = os.path.join(temporary, written.vocabulary)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    files.write_lines(path, model.vocabulary)
+    left_out = [n for n in model.unread if not readers.STATE.search(n)]
+    if output_format == "keras_hub":
+      left_out += [name for name in written.rest if name in weights]
+    text = model_cards.make(
+      model, output_format, left_out, written.weights, written.users
+    )
+    files.write_text(os.path.join(temporary, "README.md"), text)
+  count = len(model.values) - len(written.rest)
+  whose = f", for {written.users}" if written.users else " of the model"
+  lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
+  casing = f"do_lower_case={model.do_lower_case}"
+  lines.append(f"vocab.txt: {len(model.vocabulary)} tokens, {casing}")
+  if model.labels:
+    lines.append(f"labels: {', '.join(model.labels)}")
+  return lines
+
+
+def _write_google(folder: str, model: Model) -> _Written:
   state = set(model.values) - set(strip(model).values)
   step = None
   if state - {"global_step"}:
     step = int(model.values.get("global_step", 0))
-  with files.new_folder(folder) as temporary:
-    prefix = checkpoints.write(temporary, model.values, step)
-    path = os.path.join(temporary, "bert_config.json")
-    files.write_text(path, model.config.to_json_string())
-    _write_tokens(temporary, model)
-    if model.labels:
-      path = os.path.join(temporary, "labels.txt")
-      label_files.write(path, model.labels)
-    name = os.path.basename(prefix)
-    _write_card(temporary, model, "google", weights=name)
-  lines = [f"{name}: {len(model.values) - len(state)} variables of the model"]
+  prefix = checkpoints.write(folder, model.values, step)
+  path = os.path.join(folder, "bert_config.json")
+  files.write_text(path, model.config.to_json_string())
+  if model.labels:
+    label_files.write(os.path.join(folder, "labels.txt"), model.labels)
+  name, lines = os.path.basename(prefix), []
   if state:
-    lines.append(f"{name}: {len(state)} variables of the state of its training")
-  return lines + _describe_tokens(model) + ["bert_config.json"]
+    lines = [f"{name}: {len(state)} variables of the state of its training"]
+  lines.append("bert_config.json")
+  return _Written(name, rest=sorted(state), lines=lines)
 
 
-def write_hugging_face(folder: str, model: Model) -> list[str]:
-  """Writes a folder for a class of transformers; see `write_google`."""
-  _check_head(model)
+def _write_hugging_face(folder: str, model: Model) -> _Written:
+  users = architecture.HEADS[model.head].architecture
+  expected = architecture.variables(model.config, model.head)
+  if missing := sorted(set(expected) - set(model.values)):
+    raise ValueError(
+      f"{model.source}: {users} (--head={model.head}) needs "
+      f"{', '.join(missing)}, which it lacks"
+    )
+  _check_shapes(model.source, expected, model.values)
   if model.config.embedding_width != model.config.hidden_size:
     raise ValueError(
       "--output_format=hugging_face: the BERT of transformers has no "
       "embedding_size, as this config has"
     )
-  with files.new_folder(folder) as temporary:
-    rest = huggingface.write_weights(
-      temporary, model.config, model.head, model.values
-    )
-    settings = huggingface.make_settings(
-      model.config, model.head, **_head_settings(model)
-    )
-    tokenizer = huggingface.make_tokenizer_settings(
-      model.do_lower_case, model.config.max_position_embeddings
-    )
-    for name, contents in (
-      (huggingface.CONFIG, settings),
-      ("tokenizer_config.json", tokenizer),
-    ):
-      files.write_json(os.path.join(temporary, name), contents)
-    _write_tokens(temporary, model)
-    architecture = huggingface.HEADS[model.head].architecture
-    _write_card(temporary, model, "hugging_face", architecture=architecture)
-  count = len(model.values) - len(rest)
-  lines = [f"{huggingface.WEIGHTS}: {count} variables, for {architecture}"]
+  rest = huggingface.write(
+    folder,
+    model.config,
+    model.head,
+    model.values,
+    model.do_lower_case,
+    **_head_settings(model),
+  )
+  activation = model.config.hidden_act
+  activation = huggingface.ACTIVATIONS.get(activation, activation)
+  lines = [f"{huggingface.CONFIG}: hidden_act is {activation}"]
   if rest:
-    described = _describe_rest(rest, model.values)
-    lines.append(
-      f"{huggingface.GOOGLE_ONLY}: {described}; {architecture} has no place "
-      "for that, a conversion back reads it"
-    )
-  activation = settings["hidden_act"]
-  lines.append(f"{huggingface.CONFIG}: hidden_act is {activation}")
-  return lines + _describe_tokens(model)
+    lines = [
+      f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest, model)}; {users} has "
+      "no place for that, a conversion back reads it",
+      *lines,
+    ]
+  return _Written(huggingface.WEIGHTS, users, rest, lines)
 
 
-def write_keras_hub(folder: str, model: Model) -> list[str]:
-  """Writes a folder for KerasHub's BertBackbone; see `write_google`.
-
-  A classifier is written for BertTextClassifier. Its masked-LM head computes
-  something else than BERT's (an exact GELU, an epsilon of 1e-5), so that the
-  head of a BERT is left out, as is the next-sentence head.
-  """
-  architecture = "BertBackbone"
+def _write_keras_hub(folder: str, model: Model) -> _Written:
+  users = "BertBackbone"
   values = {k: v for k, v in model.values.items() if k.startswith("bert/")}
   if model.head == "classifier":
-    architecture, values = "BertTextClassifier", model.values
-  faults = [f"- {n}" for n in _expected(model.config) if n not in values]
-  _raise_misfits(model.source, faults)
-  with files.new_folder(folder) as temporary:
-    rest = keras_hub.write(temporary, model.config, values, model.do_lower_case)
-    rest = sorted({*rest, *(set(model.values) - set(values))})
-    assets = os.path.join(temporary, keras_hub.ASSETS)
-    tf.io.gfile.makedirs(assets)
-    path = os.path.join(assets, "vocabulary.txt")
-    files.write_lines(path, model.vocabulary)
-    _write_card(temporary, model, "keras_hub", rest, architecture=architecture)
-  count = len(model.values) - len(rest)
-  lines = [f"{keras_hub.WEIGHTS}: {count} variables, for {architecture}"]
+    users, values = "BertTextClassifier", model.values
+  _check_shapes(
+    model.source, architecture.variables(model.config, "encoder"), values
+  )
+  rest = keras_hub.write(folder, model.config, values, model.do_lower_case)
+  rest = sorted({*rest, *(set(model.values) - set(values))})
+  lines = []
   if rest:
-    lines.append(
-      f"left out, KerasHub has no place: {_describe_rest(rest, model.values)}"
-    )
-  return lines + _describe_tokens(model)
+    lines = [f"left out, KerasHub has no place: {_describe_rest(rest, model)}"]
+  vocabulary = os.path.join(keras_hub.ASSETS, "vocabulary.txt")
+  return _Written(keras_hub.WEIGHTS, users, rest, lines, vocabulary)
 
 
-def _expected(config: modeling.BertConfig) -> list[str]:
-  return [v.google for v in huggingface.head_variables(config, "encoder")]
-
-
-def _write_card(folder, model, output_format, rest=(), **names) -> None:
-  left_out = [name for name in model.unread if not readers.STATE.search(name)]
-  left_out += [name for name in rest if name in strip(model).values]
-  text = model_cards.make(model, output_format, left_out, **names)
-  files.write_text(os.path.join(folder, "README.md"), text)
-
-
-def _describe_rest(names: Sequence[str], values: Container[str]) -> str:
-  others = [name for name in names if name.rpartition("/")[0] not in values]
+def _describe_rest(names: Sequence[str], model: Model) -> str:
+  others = [n for n in names if n.rpartition("/")[0] not in model.values]
   slots = len(names) - len(others)
   return ", ".join([*([f"{slots} slots"] if slots else []), *others])
-
-
-def _describe_tokens(model: Model) -> list[str]:
-  return [
-    f"vocab.txt: {len(model.vocabulary)} tokens, "
-    f"do_lower_case={model.do_lower_case}"
-  ] + ([f"labels: {', '.join(model.labels)}"] if model.labels else [])
-
-
-def _check_head(model: Model) -> None:
-  expected = {
-    variable.google: variable.shape
-    for variable in huggingface.head_variables(model.config, model.head)
-  }
-  missing = sorted(set(expected) - set(model.values))
-  if missing:
-    raise ValueError(
-      f"{model.source}: {huggingface.HEADS[model.head].architecture} "
-      f"(--head={model.head}) needs {', '.join(missing)}, which it lacks"
-    )
-  _raise_misfits(model.source, _misfits(expected, model.values))
 
 
 def _head_settings(model: Model) -> dict[str, Any]:
@@ -531,7 +508,7 @@ def _head_settings(model: Model) -> dict[str, Any]:
   settings: dict[str, Any] = {"dtype": dtype}
   if "[PAD]" in model.vocabulary:
     settings["pad_token_id"] = model.vocabulary.index("[PAD]")
-  if "output_" not in huggingface.HEADS[model.head].prefixes:
+  if "output_" not in architecture.HEADS[model.head].prefixes:
     return settings
   count = len(model.values["output_bias"])
   labels = model.labels or [f"LABEL_{number}" for number in range(count)]
@@ -547,10 +524,6 @@ def _head_settings(model: Model) -> dict[str, Any]:
   if model.problem in _PROBLEM_TYPES:
     settings["problem_type"] = _PROBLEM_TYPES[model.problem]
   return settings
-
-
-def _write_tokens(folder: str, model: Model) -> None:
-  files.write_lines(os.path.join(folder, "vocab.txt"), model.vocabulary)
 
 
 def check_free(path: str) -> None:

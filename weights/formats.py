@@ -34,7 +34,7 @@ def open_folder(path: str) -> readers.Reader | None:
     OSError: a file cannot be read.
   """
   if huggingface.is_folder(path):
-    return huggingface.Folder(path)
+    return huggingface.open_folder(path)
   return keras_hub.open_folder(path) if keras_hub.is_folder(path) else None
 
 

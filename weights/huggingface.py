@@ -10,19 +10,19 @@ under Google's names.
 """
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 import functools
 import json
 import os
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from data import files
 from encoders import huggingface_config
 import modeling
+from weights import architecture
 from weights import readers
 from weights import relatives
 from weights import safetensors_files
@@ -35,129 +35,44 @@ _BELONGS_TO = "sha256 of model.safetensors"
 # Weights that only running code could read.
 _PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
+# With the word embeddings, and the bias of the head.
 _TIED_WEIGHT = "cls.predictions.decoder.weight"
 _TIED_BIAS = "cls.predictions.decoder.bias"
-_ENCODER = ("embeddings.", "encoder.", "pooler.")
-
-
-class Head(NamedTuple):
-  """What is on top of BERT in a class of transformers."""
-
-  architecture: str  # The name of the class.
-  prefixes: tuple[str, ...]  # Of its variables in Google's checkpoints.
-  has_pooler: bool
-
-
-HEADS = {
-  "encoder": Head("BertModel", (), True),
-  "pretraining": Head(
-    "BertForPreTraining", ("cls/predictions/", "cls/seq_relationship/"), True
-  ),
-  "masked_lm": Head("BertForMaskedLM", ("cls/predictions/",), False),
-  "next_sentence": Head(
-    "BertForNextSentencePrediction", ("cls/seq_relationship/",), True
-  ),
-  "classifier": Head("BertForSequenceClassification", ("output_",), True),
-  "multiple_choice": Head("BertForMultipleChoice", ("output_",), True),
-  "tagging": Head("BertForTokenClassification", ("output_",), False),
-  "question_answering": Head(
-    "BertForQuestionAnswering", ("cls/squad/",), False
-  ),
+_TABLE = "bert/embeddings/word_embeddings"
+# Google's names of activations, and transformers'.
+ACTIVATIONS = {
+  "gelu": "gelu_pytorch_tanh",
+  "gelu_erf": "gelu",
+  "gelu_exact": "gelu",
 }
+# From Google's names to those of today.
+_NAMES = (
+  (r"layer_(?=\d)", "layer."),
+  ("/", "."),
+  (r"(?<=_embeddings)$", ".weight"),
+  (r"\.(kernel|gamma)$", ".weight"),
+  (r"\.beta$", ".bias"),
+  (r"^cls\.squad\.", "qa_outputs."),
+  (r"^output_", "classifier.output_"),
+  (r"\.output_weights$", ".weight"),
+  (r"\.output_bias$", ".bias"),
+)
+# A BertModel saved by itself has no "bert." before its names; weights converted
+# years ago have LayerNorm.gamma and .beta.
+_OLD_NAMES = (
+  (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
+  (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+  (r"LayerNorm\.beta$", "LayerNorm.bias"),
+)
 
 
-class Variable(NamedTuple):
-  """A variable under both of its names."""
-
-  google: str
-  hugging_face: str
-  shape: tuple[int | None, ...]  # Google's; None is the number of labels.
-  is_transposed: bool
-
-
-def variables(config: modeling.BertConfig) -> list[Variable]:
-  """Lists the variables of BERT and of all heads that transformers has."""
-  size = config.hidden_size
-  transform = "cls/predictions/transform"
-  rows = [
-    *_encoder(config),
-    *_dense("bert/pooler/dense", size, size),
-    *_dense(f"{transform}/dense", size, config.embedding_width),
-    *_layer_norm(transform, config.embedding_width),
-  ]
-  for google, hugging_face, *shape in (
-    ("cls/predictions/output_bias", "cls.predictions.bias", config.vocab_size),
-    (
-      "cls/seq_relationship/output_weights",
-      "cls.seq_relationship.weight",
-      2,
-      size,
-    ),
-    ("cls/seq_relationship/output_bias", "cls.seq_relationship.bias", 2),
-    ("cls/squad/output_weights", "qa_outputs.weight", 2, size),
-    ("cls/squad/output_bias", "qa_outputs.bias", 2),
-    ("output_weights", "classifier.weight", None, size),
-    ("output_bias", "classifier.bias", None),
-  ):
-    rows.append(Variable(google, hugging_face, tuple(shape), False))
-  return rows
-
-
-def _encoder(config: modeling.BertConfig) -> Iterator[Variable]:
-  """Yields the variables of the embeddings and of all layers."""
-  size, inner = config.hidden_size, config.intermediate_size
-  width = config.embedding_width
-  for kind, rows in (
-    ("word", config.vocab_size),
-    ("position", config.max_position_embeddings),
-    ("token_type", config.type_vocab_size),
-  ):
-    name = f"bert/embeddings/{kind}_embeddings"
-    yield Variable(name, f"{_dotted(name)}.weight", (rows, width), False)
-  yield from _layer_norm("bert/embeddings", width)
-  if width != size:
-    yield from _dense("bert/embeddings/project", width, size)
-  for layer in range(config.num_hidden_layers):
-    path = f"bert/encoder/layer_{layer}"
-    for part in ("query", "key", "value"):
-      yield from _dense(f"{path}/attention/self/{part}", size, size)
-    yield from _dense(f"{path}/attention/output/dense", size, size)
-    yield from _layer_norm(f"{path}/attention/output", size)
-    yield from _dense(f"{path}/intermediate/dense", size, inner)
-    yield from _dense(f"{path}/output/dense", inner, size)
-    yield from _layer_norm(f"{path}/output", size)
-
-
-def _dense(path: str, size_in: int, size_out: int) -> Iterator[Variable]:
-  name = _dotted(path)
-  yield Variable(f"{path}/kernel", f"{name}.weight", (size_in, size_out), True)
-  yield Variable(f"{path}/bias", f"{name}.bias", (size_out,), False)
-
-
-def _layer_norm(path: str, size: int) -> Iterator[Variable]:
-  path = f"{path}/LayerNorm"
-  name = _dotted(path)
-  yield Variable(f"{path}/gamma", f"{name}.weight", (size,), False)
-  yield Variable(f"{path}/beta", f"{name}.bias", (size,), False)
-
-
-def _dotted(path: str) -> str:
-  return path.replace("layer_", "layer.").replace("/", ".")
-
-
-def head_variables(config: modeling.BertConfig, head: str) -> list[Variable]:
-  """Lists those of `variables` that a class of transformers has."""
-  prefixes = ("bert/", *HEADS[head].prefixes)
-  return [
-    variable
-    for variable in variables(config)
-    if variable.google.startswith(prefixes)
-    and (HEADS[head].has_pooler or "/pooler/" not in variable.google)
-  ]
+def to_theirs(name: str) -> str:
+  """Returns what transformers calls a variable of Google's name."""
+  return readers.rename(name, _NAMES)
 
 
 def is_folder(path: str) -> bool:
-  """Tells whether a path is a folder with weights that `Folder` reads."""
+  """Tells whether a path is a folder with weights that `open_folder` reads."""
   return any(files.exists(os.path.join(path, n)) for n in (WEIGHTS, _INDEX))
 
 
@@ -183,8 +98,8 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
     )
 
 
-class Folder(readers.Reader):
-  """The weights of a Hugging Face folder, under Google's names.
+def open_folder(path: str) -> readers.Reader:
+  """Opens a folder's weights.
 
   A variable that BERT's classes in transformers do not have keeps its name;
   with a relative of BERT it stays unread.
@@ -193,157 +108,106 @@ class Folder(readers.Reader):
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
   """
-
-  def __init__(self, path: str):
-    self.path = path
-    settings = read_settings(path)
-    config = read_config(path)
-    super().__init__(
-      "a Hugging Face folder",
-      {},
-      config,
-      do_lower_case=read_do_lower_case(path),
-    )
-    self._model_type = settings["model_type"]
-    if self._model_type == "bert":
-      self.config_file = os.path.join(path, CONFIG)
-    stored = self._open_shards()
-    # By Google's names: the file, the name in it, whether it is transposed.
-    self._places = self._match(stored)
-    self._check_tied(stored)
-    self._add_google_only()
-    for name, (file, theirs, is_transposed) in self._places.items():
-      shape = file.entries[theirs].shape
-      self.places[name] = readers.Place(
-        functools.partial(file.read, theirs),
-        shape[::-1] if is_transposed else shape,
-        is_transposed,
-      )
-    if self._model_type == "distilbert":
-      # It has no segments: every one is the same, which zeros are.
-      shape = (config.type_vocab_size, config.hidden_size)
-      self.places.setdefault(
-        "bert/embeddings/token_type_embeddings",
-        readers.Place(lambda: np.zeros(shape, np.float32), shape),
-      )
-
-  def _open_shards(self) -> dict[str, safetensors_files.SafetensorsFile]:
-    """Returns the file of each tensor, by its name there."""
-    weights = os.path.join(self.path, WEIGHTS)
-    if files.exists(weights):
-      file = safetensors_files.SafetensorsFile(weights)
-      return dict.fromkeys(file.entries, file)
-    index = os.path.join(self.path, _INDEX)
-    places = files.read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-      raise ValueError(f"{index}: has no weight_map")
-    opened = {}
-    for name in sorted(set(map(str, places.values()))):
-      # A name such as ../../x would lead out of the folder.
-      if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-        raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
-      if not files.exists(os.path.join(self.path, name)):
-        raise ValueError(f"{index}: {name} is missing in the folder")
-      shard = os.path.join(self.path, name)
-      opened[name] = safetensors_files.SafetensorsFile(shard)
-    for tensor, name in places.items():
-      if tensor not in opened[name].entries:
-        raise ValueError(f"{index}: {name} does not hold {tensor!r:.80}")
-    return {tensor: opened[name] for tensor, name in places.items()}
-
-  def _match(self, stored: Mapping[str, Any]) -> dict[str, tuple]:
-    if self.config.num_hidden_layers > len(stored):
-      raise ValueError(
-        f"{self.path}: num_hidden_layers is {self.config.num_hidden_layers} in "
-        f"{CONFIG}, the weights are {len(stored)}"
-      )
-    known = {v.hugging_face: v for v in variables(self.config)}
-    places, unknown = {}, []
-    is_relative = self._model_type in relatives.RELATIVES
-    for name in sorted(stored):
-      current = _current_name(relatives.to_bert_name(self._model_type, name))
-      if _IGNORED.fullmatch(name) or current == _TIED_WEIGHT:
-        continue
-      if current == _TIED_BIAS:
-        if "cls.predictions.bias" in stored:
-          continue
-        current = "cls.predictions.bias"
-      variable = known.get(current)
-      if variable is None and current.startswith("bert."):
-        unknown.append(name)
-        continue
-      if is_relative and (
-        variable is None or _is_on_another_pooler(current, stored)
-      ):
-        self.unread.append(name)
-        continue
-      google = variable.google if variable else name
-      if google in places:
+  model_type, config = read_settings(path)["model_type"], read_config(path)
+  stored = _open_shards(path)
+  readers.check_layers(path, config, len(stored))
+  theirs = relatives.names(model_type)
+  renaming = (*theirs, *_OLD_NAMES)
+  current = {name: readers.rename(name, renaming) for name in sorted(stored)}
+  found, unread = _match(path, config, current, is_relative=bool(theirs))
+  table = stored[found[_TABLE]].read(found[_TABLE]) if _TABLE in found else None
+  for name, now in current.items():
+    if now == _TIED_WEIGHT and table is not None:
+      if not np.array_equal(stored[name].read(name), table):
         raise ValueError(
-          f"{self.path}: {places[google][1]} and {name} are the same variable"
+          f"{path}: {name} is not the table of the word embeddings, as it is "
+          "in BERT (section A.2 of the paper)"
         )
-      is_transposed = bool(variable and variable.is_transposed)
-      places[google] = (stored[name], name, is_transposed)
-    if unknown:
-      raise ValueError(
-        f"{self.path}: not the weights of the BERT in its {CONFIG}: "
-        f"{'; '.join(f'+ {name}' for name in unknown[:10])}"
-        f"{f'; and {len(unknown) - 10} more' if unknown[10:] else ''}"
-      )
-    return places
-
-  def _check_tied(self, stored: Mapping[str, Any]) -> None:
-    """Checks that the masked-LM head has the matrix of the embeddings."""
-    table = self._places.get("bert/embeddings/word_embeddings")
-    tied = [
-      name
-      for name in stored
-      if relatives.to_bert_name(self._model_type, name) == _TIED_WEIGHT
-    ]
-    if not tied or table is None:
-      return
-    matrix = stored[tied[0]].read(tied[0])
-    if not np.array_equal(matrix, table[0].read(table[1])):
-      raise ValueError(
-        f"{self.path}: {tied[0]} is not the table of the word embeddings, "
-        "as it is in BERT (section A.2 of the paper)"
-      )
-
-  def _add_google_only(self) -> None:
-    path = os.path.join(self.path, GOOGLE_ONLY)
-    if not files.exists(path):
-      return
-    file = safetensors_files.SafetensorsFile(path)
-    weights = os.path.join(self.path, WEIGHTS)
-    found = files.exists(weights) and files.hash_file(weights)
-    if file.metadata.get(_BELONGS_TO) != found:
-      raise ValueError(
-        f"{path}: does not belong to the {WEIGHTS} beside it, which is another "
-        "since; delete it, or move it away"
-      )
-    for name in file.entries:
-      if name not in self._places:
-        self._places[name] = (file, name, False)
-
-
-def _is_on_another_pooler(name: str, stored: Mapping[str, Any]) -> bool:
-  """Tells whether a head is on a dense layer that BERT lacks."""
-  return name.startswith("classifier.") and any(
-    other.startswith(("pre_classifier.", "sequence_summary."))
-    for other in stored
+  places = _open_google_only(path)
+  for google, name in found.items():
+    read = functools.partial(stored[name].read, name)
+    shape = stored[name].entries[name].shape
+    is_kernel = google.endswith("/kernel") and google != name
+    places[google] = readers.make_place(google, shape, read, is_kernel)
+  if model_type == "distilbert":
+    # It has no segments: every one is the same, which zeros are.
+    shape = (config.type_vocab_size, config.hidden_size)
+    zeros = readers.Place(lambda: np.zeros(shape, np.float32), shape)
+    places.setdefault("bert/embeddings/token_type_embeddings", zeros)
+  return readers.Reader(
+    "a Hugging Face folder",
+    places,
+    config,
+    do_lower_case=read_do_lower_case(path),
+    unread=unread,
+    config_file=os.path.join(path, CONFIG) if model_type == "bert" else None,
   )
 
 
-def _current_name(name: str) -> str:
-  """Returns what transformers calls a variable today.
+def _open_shards(folder: str) -> dict[str, safetensors_files.SafetensorsFile]:
+  """Returns the file of each tensor, by its name there."""
+  path = os.path.join(folder, WEIGHTS)
+  if files.exists(path):
+    file = safetensors_files.SafetensorsFile(path)
+    return dict.fromkeys(file.entries, file)
+  stored = {}
+  shards = readers.find_shards(folder, _INDEX, ".safetensors")
+  for path, names in shards.items():
+    file = safetensors_files.SafetensorsFile(path)
+    if missing := sorted(names - set(file.entries)):
+      raise ValueError(
+        f"{path}: does not hold {missing[0]!r:.80}, as in {_INDEX}"
+      )
+    stored |= dict.fromkeys(names, file)
+  return stored
 
-  A BertModel saved by itself has no "bert." before its names; weights converted
-  years ago have LayerNorm.gamma and .beta.
-  """
-  if name.startswith(_ENCODER):
-    name = f"bert.{name}"
-  name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-  return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+def _match(path, config, current, is_relative):
+  """Returns the stored names by Google's, and those that stay unread."""
+  known = {to_theirs(name): name for name in architecture.variables(config)}
+  # A classifier on a dense layer that BERT lacks is not BERT's.
+  others = ("pre_classifier.", "sequence_summary.")
+  is_other = any(name.startswith(others) for name in current)
+  found, unread, unknown = {}, [], []
+  for name, theirs in current.items():
+    if theirs == _TIED_BIAS and "cls.predictions.bias" not in current:
+      theirs = "cls.predictions.bias"
+    if _IGNORED.fullmatch(name) or theirs in (_TIED_WEIGHT, _TIED_BIAS):
+      continue
+    google = known.get(theirs)
+    if google is None and theirs.startswith("bert."):
+      unknown.append(name)
+    elif is_relative and (
+      google is None or (is_other and theirs.startswith("classifier."))
+    ):
+      unread.append(name)
+    elif google in found:
+      raise ValueError(
+        f"{path}: {found[google]} and {name} are the same variable"
+      )
+    else:
+      found[google or name] = name
+  readers.refuse_unknown(path, unknown)
+  return found, unread
+
+
+def _open_google_only(folder: str) -> dict[str, readers.Place]:
+  """Returns the places of what only Google's checkpoints have."""
+  path = os.path.join(folder, GOOGLE_ONLY)
+  if not files.exists(path):
+    return {}
+  file = safetensors_files.SafetensorsFile(path)
+  weights = os.path.join(folder, WEIGHTS)
+  found = files.exists(weights) and files.hash_file(weights)
+  if file.metadata.get(_BELONGS_TO) != found:
+    raise ValueError(
+      f"{path}: does not belong to the {WEIGHTS} beside it, which is another "
+      "since; delete it, or move it away"
+    )
+  return {
+    name: readers.Place(functools.partial(file.read, name), entry.shape)
+    for name, entry in file.entries.items()
+  }
 
 
 def read_settings(folder: str) -> dict[str, Any]:
@@ -356,7 +220,6 @@ def read_settings(folder: str) -> dict[str, Any]:
   if not files.exists(path):
     raise ValueError(f"{folder}: holds weights, but no {CONFIG}")
   settings = files.read_json(path)
-  relatives.refuse(path, settings.get("model_type"))
   if "model_type" not in settings:
     # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
     raise ValueError(
@@ -371,11 +234,12 @@ def read_config(folder: str) -> modeling.BertConfig:
   Raises:
     ValueError: it is not that of a BERT, or of a relative of it.
   """
-  settings = relatives.to_bert_settings(read_settings(folder))
+  path = os.path.join(folder, CONFIG)
+  settings = relatives.to_bert_settings(path, read_settings(folder))
   try:
     return huggingface_config.to_bert_config(settings)
   except (ValueError, RecursionError) as error:
-    raise ValueError(f"{os.path.join(folder, CONFIG)}: {error}") from None
+    raise ValueError(f"{path}: {error}") from None
 
 
 def read_labels(settings: Mapping[str, Any]) -> list[str]:
@@ -475,80 +339,63 @@ def read_do_lower_case(folder: str) -> bool | None:
   return value if isinstance(value, bool) else None
 
 
-def make_settings(
-  config: modeling.BertConfig, head: str, **others: Any
-) -> dict[str, Any]:
-  """Makes the contents of a config.json.
-
-  Args:
-    config: the architecture.
-    head: a key of HEADS.
-    others: what to add.
-  """
-  names = {
-    "gelu": "gelu_pytorch_tanh",
-    "gelu_erf": "gelu",
-    "gelu_exact": "gelu",
-  }
-  fields = json.loads(config.to_json_string())
-  return {
-    "architectures": [HEADS[head].architecture],
-    "model_type": "bert",
-    **fields,
-    "hidden_act": names.get(config.hidden_act, config.hidden_act),
-    "layer_norm_eps": 1e-12,
-    "position_embedding_type": "absolute",
-    "tie_word_embeddings": True,
-    **others,
-  }
-
-
-def make_tokenizer_settings(
-  do_lower_case: bool, max_length: int
-) -> dict[str, Any]:
-  """Makes the contents of a tokenizer_config.json."""
-  special = ("unk", "sep", "pad", "cls", "mask")
-  return {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": do_lower_case,
-    "model_max_length": max_length,
-    "strip_accents": None,
-    "tokenize_chinese_chars": True,
-    **{f"{name}_token": f"[{name.upper()}]" for name in special},
-  }
-
-
-def write_weights(
+def write(
   folder: str,
   config: modeling.BertConfig,
   head: str,
   values: Mapping[str, np.ndarray],
+  do_lower_case: bool,
+  **settings: Any,
 ) -> list[str]:
-  """Writes model.safetensors and, if need be, google_only.safetensors.
+  """Writes a folder for a class of transformers: all but the vocabulary.
 
   Args:
     folder: there already.
     config: the architecture.
-    head: a key of HEADS: what goes to model.safetensors.
+    head: a key of `architecture.HEADS`: what goes to model.safetensors.
     values: by Google's names.
+    do_lower_case: for the tokenizer.
+    **settings: to add to config.json.
 
   Returns:
     The names in google_only.safetensors.
   """
-  tensors = {}
+  known = architecture.variables(config, head)
   # A BertModel by itself has no "bert." before its names.
   prefix = "bert." if head == "encoder" else ""
-  for variable in head_variables(config, head):
-    value = values[variable.google]
-    name = variable.hugging_face.removeprefix(prefix)
-    tensors[name] = value.T if variable.is_transposed else value
+  tensors = {
+    to_theirs(name).removeprefix(prefix): values[name].T
+    if name.endswith("/kernel")
+    else values[name]
+    for name in known
+  }
   path = os.path.join(folder, WEIGHTS)
   # transformers asks for the format before it reads.
   safetensors_files.write(path, tensors, {"format": "pt"})
-  known = {variable.google for variable in head_variables(config, head)}
-  rest = {name: values[name] for name in sorted(set(values) - known)}
+  rest = {name: values[name] for name in sorted(set(values) - set(known))}
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     path = os.path.join(folder, GOOGLE_ONLY)
     safetensors_files.write(path, rest, belongs_to)
+  contents = {
+    "architectures": [architecture.HEADS[head].architecture],
+    "model_type": "bert",
+    **json.loads(config.to_json_string()),
+    "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+    **settings,
+  }
+  files.write_json(os.path.join(folder, CONFIG), contents)
+  special = ("unk", "sep", "pad", "cls", "mask")
+  contents = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": do_lower_case,
+    "model_max_length": config.max_position_embeddings,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    **{f"{name}_token": f"[{name.upper()}]" for name in special},
+  }
+  files.write_json(os.path.join(folder, "tokenizer_config.json"), contents)
   return list(rest)

@@ -6,19 +6,20 @@ task.weights.h5. KerasHub's masked-LM head stays unread: its GELU and the
 epsilon of its LayerNorm are not those of BERT's.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import functools
 import math
 import os
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data import files
 import modeling
+from weights import architecture
 from weights import readers
 
 CONFIG = "config.json"
@@ -35,24 +36,24 @@ _FIELDS = {
   "max_sequence_length": "max_position_embeddings",
   "num_segments": "type_vocab_size",
 }
-_EMBEDDINGS = {
-  "reversible_embedding/vars/0": "word_embeddings",
-  "position_embedding/vars/0": "position_embeddings",
-  "embedding/vars/0": "token_type_embeddings",
-  "layer_normalization/vars/0": "LayerNorm/gamma",
-  "layer_normalization/vars/1": "LayerNorm/beta",
-}
-_IN_LAYER = {
-  "_self_attention_layer/query_dense": "attention/self/query",
-  "_self_attention_layer/key_dense": "attention/self/key",
-  "_self_attention_layer/value_dense": "attention/self/value",
-  "_self_attention_layer/output_dense": "attention/output/dense",
-  "_self_attention_layer_norm": "attention/output/LayerNorm",
-  "_feedforward_intermediate_dense": "intermediate/dense",
-  "_feedforward_output_dense": "output/dense",
-  "_feedforward_layer_norm": "output/LayerNorm",
-}
-
+# From Google's names of the encoder's variables to the places in the file.
+_NAMES = (
+  ("^bert/(embeddings|encoder|pooler)/", "layers/"),
+  ("layer_0/", "transformer_encoder/"),
+  (r"layer_(\d+)/", r"transformer_encoder_\1/"),
+  ("/attention/self/(query|key|value)", r"/_self_attention_layer/\1_dense"),
+  ("/attention/output/dense", "/_self_attention_layer/output_dense"),
+  ("/attention/output/LayerNorm", "/_self_attention_layer_norm"),
+  ("/intermediate/dense", "/_feedforward_intermediate_dense"),
+  (r"(encoder\w*)/output/dense", r"\1/_feedforward_output_dense"),
+  (r"(encoder\w*)/output/LayerNorm", r"\1/_feedforward_layer_norm"),
+  ("/LayerNorm", "/layer_normalization"),
+  ("word_embeddings$", "reversible_embedding/kernel"),
+  ("position_embeddings$", "position_embedding/kernel"),
+  ("token_type_embeddings$", "embedding/kernel"),
+  ("(kernel|gamma)$", "vars/0"),
+  ("(bias|beta)$", "vars/1"),
+)
 _CLASSIFIER = {
   "layers/dense/vars/0": "output_weights",
   "layers/dense/vars/1": "output_bias",
@@ -73,21 +74,18 @@ def open_folder(folder: str) -> readers.Reader:
     ImportError: h5py is missing.
   """
   config = _read_config(os.path.join(folder, CONFIG))
+  stored = [x for path in _find_files(folder) for x in _list_datasets(path)]
+  readers.check_layers(folder, config, len(stored))
   known = _names(config)
-  places, unknown = {}, []
-  for file in _find_files(folder):
-    for name, shape in _list_datasets(file):
-      google = known.get(name)
-      if google is None:
-        unknown.append(name)
-        continue
-      if google in places:
-        raise ValueError(f"{folder}: {name} is in two shards")
-      places[google] = readers.Place(
-        functools.partial(_read_dataset, file, name),
-        readers.flatten(google, shape),
-      )
-  readers.refuse_unknown(folder, unknown)
+  readers.refuse_unknown(
+    folder, [x.name for x in stored if x.name not in known]
+  )
+  places = {}
+  for dataset in stored:
+    google = known[dataset.name]
+    if google in places:
+      raise ValueError(f"{folder}: {dataset.name} is in two shards")
+    places[google] = readers.make_place(google, dataset.shape, dataset.read)
   unread = _add_head(folder, places)
   casing = _read_lowercase(folder)
   return readers.Reader("KerasHub", places, config, (), casing, unread)
@@ -100,10 +98,11 @@ def _add_head(folder: str, places: dict[str, readers.Place]) -> list[str]:
     return []
   task = _class(os.path.join(folder, "task.json"))
   known = _CLASSIFIER if task == "BertTextClassifier" else {}
-  for name, shape in _list_datasets(path):
+  for name, shape, read in _list_datasets(path):
     if name in known:
-      read = functools.partial(_read_dataset, path, name)
-      places[known[name]] = readers.Place(read, shape[::-1], len(shape) == 2)
+      is_matrix = len(shape) == 2
+      place = readers.make_place(known[name], shape, read, is_matrix)
+      places[known[name]] = place
     else:
       unread.append(f"{_TASK_WEIGHTS}: {name}")
   return unread
@@ -111,21 +110,8 @@ def _add_head(folder: str, places: dict[str, readers.Place]) -> list[str]:
 
 def _names(config: modeling.BertConfig) -> dict[str, str]:
   """Returns Google's names of all variables by their places in the file."""
-  names = {
-    f"layers/{k}": f"bert/embeddings/{v}" for k, v in _EMBEDDINGS.items()
-  }
-  names["layers/dense/vars/0"] = "bert/pooler/dense/kernel"
-  names["layers/dense/vars/1"] = "bert/pooler/dense/bias"
-  for layer in range(config.num_hidden_layers):
-    number = f"_{layer}" if layer else ""
-    for theirs, ours in _IN_LAYER.items():
-      is_norm = ours.endswith("LayerNorm")
-      leaves = ("gamma", "beta") if is_norm else ("kernel", "bias")
-      for index, leaf in enumerate(leaves):
-        names[f"layers/transformer_encoder{number}/{theirs}/vars/{index}"] = (
-          f"bert/encoder/layer_{layer}/{ours}/{leaf}"
-        )
-  return names
+  names = architecture.variables(config, "encoder")
+  return {readers.rename(name, _NAMES): name for name in names}
 
 
 def _class(path: str) -> str | None:
@@ -168,20 +154,7 @@ def _find_files(folder: str) -> list[str]:
   path = os.path.join(folder, WEIGHTS)
   if files.exists(path):
     return [path]
-  index = os.path.join(folder, _INDEX)
-  places = files.read_json(index).get("weight_map")
-  if not isinstance(places, dict) or not places:
-    raise ValueError(f"{index}: has no weight_map")
-  names = set()
-  for place in places.values():
-    names.update(map(str, place if isinstance(place, list) else [place]))
-  for name in sorted(names):
-    # A name such as ../../x would lead out of the folder.
-    if not re.fullmatch(r"[\w.-]+\.weights\.h5", name):
-      raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
-    if not files.exists(os.path.join(folder, name)):
-      raise ValueError(f"{index}: {name} is missing in the folder")
-  return [os.path.join(folder, name) for name in sorted(names)]
+  return sorted(readers.find_shards(folder, _INDEX, ".weights.h5"))
 
 
 def _import_h5py():
@@ -196,13 +169,11 @@ def _import_h5py():
 
 
 class _Dataset(NamedTuple):
-  """What an HDF5 file says of an array."""
+  """An array in an HDF5 file."""
 
   name: str
   shape: tuple[int, ...]
-  dtype: np.dtype
-  is_plain: bool  # Not in chunks, compressed, or in another file.
-  size: int  # Bytes stored.
+  read: Callable[[], np.ndarray]
 
 
 @contextlib.contextmanager
@@ -218,40 +189,44 @@ def _open_hdf5(path: str) -> Iterator[Any]:
     raise ValueError(f"{path}: not a whole HDF5 file: {reason:.200}") from None
 
 
-def _list_datasets(path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-  """Yields names and shapes of the model's arrays.
+def _list_datasets(path: str) -> list[_Dataset]:
+  """Lists the model's arrays.
 
   Raises:
     ValueError: the file is damaged, or does not hold the numbers it promises:
       chunks, compression and links to other files, which Keras does not write,
       would let a small file ask for any memory, or read another.
   """
-  found = []
+  found, faults = [], []
 
   def visit(name, item):
-    is_ours = not name.startswith(("optimizer/", "metrics/"))
-    if is_ours and hasattr(item, "shape"):
-      plain = not (item.chunks or item.external or item.is_virtual)
-      size, shape = item.id.get_storage_size(), tuple(item.shape or ())
-      found.append(_Dataset(name, shape, item.dtype, plain, size))
+    if name.startswith(("optimizer/", "metrics/")) or not hasattr(
+      item, "shape"
+    ):
+      return
+    dtype, shape = item.dtype, tuple(item.shape or ())
+    found.append(_Dataset(name, shape, functools.partial(_read, path, name)))
+    is_plain = not (item.chunks or item.external or item.is_virtual)
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind != "f":
+      faults.append(
+        f"{name!r:.80} has the dtype {dtype}; expected float16, float32 or "
+        "float64"
+      )
+    elif not is_plain or item.id.get_storage_size() != size:
+      faults.append(
+        f"{name!r:.80} of shape {shape!r:.80} is not stored as Keras stores "
+        "weights"
+      )
 
   with _open_hdf5(path) as file:
     file.visititems(visit)
-  for name, shape, dtype, is_plain, size in found:
-    if dtype.kind != "f":
-      raise ValueError(
-        f"{path}: {name!r:.80} has the dtype {dtype}; expected float16, "
-        "float32 or float64"
-      )
-    if not is_plain or size != math.prod(shape) * dtype.itemsize:
-      raise ValueError(
-        f"{path}: {name!r:.80} of shape {shape!r:.80} is not stored as Keras "
-        "stores weights"
-      )
-    yield name, shape
+  if faults:
+    raise ValueError(f"{path}: {faults[0]}")
+  return found
 
 
-def _read_dataset(path: str, name: str) -> np.ndarray:
+def _read(path: str, name: str) -> np.ndarray:
   with _open_hdf5(path) as file:
     return np.asarray(file[name][()])
 
@@ -277,13 +252,16 @@ def write(
     ValueError: KerasHub cannot say what the config says.
   """
   _check_representable(config)
-  names = _names(config)
-  arrays = {
-    theirs: _split_heads(ours, values[ours], config.num_attention_heads)
-    for theirs, ours in names.items()
-  }
-  _write_datasets(os.path.join(folder, WEIGHTS), arrays)
-  used, labels = set(names.values()), None
+  backbone = {}
+  for theirs, ours in _names(config).items():
+    value = values[ours]
+    if "/attention/self/" in ours:
+      value = value.reshape(*value.shape[:-1], config.num_attention_heads, -1)
+    elif ours.endswith("/attention/output/dense/kernel"):
+      value = value.reshape(config.num_attention_heads, -1, value.shape[-1])
+    backbone[theirs] = value
+  _write_datasets(os.path.join(folder, WEIGHTS), backbone)
+  used, labels = set(_names(config).values()), None
   if "output_weights" in values:
     used |= set(_CLASSIFIER.values())
     labels = len(values["output_bias"])
@@ -298,33 +276,22 @@ def _describe(
   config: modeling.BertConfig, do_lower_case: bool, labels: int | None
 ) -> dict[str, Any]:
   """Returns the contents of the JSON files, by name of the file."""
-  backbone = _object(
-    "bert.bert_backbone",
-    "BertBackbone",
-    {
-      **{theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()},
-      "dropout": config.hidden_dropout_prob,
-    },
-  )
+  fields = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+  dropout = config.hidden_dropout_prob
+  backbone = _object("bert_backbone.BertBackbone", **fields, dropout=dropout)
   tokenizer = _object(
-    "bert.bert_tokenizer",
-    "BertTokenizer",
-    {
-      "lowercase": do_lower_case,
-      # Which goes with lower-casing in BERT, but not in KerasHub's default.
-      "strip_accents": do_lower_case,
-      "config_file": "tokenizer.json",
-    },
+    "bert_tokenizer.BertTokenizer",
+    lowercase=do_lower_case,
+    # Which goes with lower-casing in BERT, but not in KerasHub's default.
+    strip_accents=do_lower_case,
+    config_file="tokenizer.json",
   )
   preprocessor = _object(
-    "bert.bert_text_classifier_preprocessor",
-    "BertTextClassifierPreprocessor",
-    {
-      "tokenizer": tokenizer,
-      "config_file": "preprocessor.json",
-      "sequence_length": config.max_position_embeddings,
-      "truncate": "round_robin",
-    },
+    "bert_text_classifier_preprocessor.BertTextClassifierPreprocessor",
+    tokenizer=tokenizer,
+    config_file="preprocessor.json",
+    sequence_length=config.max_position_embeddings,
+    truncate="round_robin",
   )
   contents = {
     CONFIG: backbone,
@@ -333,15 +300,12 @@ def _describe(
   }
   if labels is not None:
     contents["task.json"] = _object(
-      "bert.bert_text_classifier",
-      "BertTextClassifier",
-      {
-        "backbone": backbone,
-        "preprocessor": preprocessor,
-        "num_classes": labels,
-        "activation": "linear",
-        "dropout": config.hidden_dropout_prob,
-      },
+      "bert_text_classifier.BertTextClassifier",
+      backbone=backbone,
+      preprocessor=preprocessor,
+      num_classes=labels,
+      activation="linear",
+      dropout=dropout,
     )
   return contents
 
@@ -360,20 +324,14 @@ def _check_representable(config: modeling.BertConfig) -> None:
     )
 
 
-def _split_heads(name: str, value: np.ndarray, heads: int) -> np.ndarray:
-  if "/attention/self/" in name:
-    return value.reshape(*value.shape[:-1], heads, -1)
-  if name.endswith("/attention/output/dense/kernel"):
-    return value.reshape(heads, -1, value.shape[-1])
-  return value
-
-
-def _object(module: str, name: str, config: dict[str, Any]) -> dict[str, Any]:
+def _object(name: str, **config: Any) -> dict[str, Any]:
+  """Returns what KerasHub writes of an object of `bert/<module>.<class>`."""
+  module, _, class_name = name.partition(".")
   return {
-    "module": f"keras_hub.src.models.{module}",
-    "class_name": name,
+    "module": f"keras_hub.src.models.bert.{module}",
+    "class_name": class_name,
     "config": config,
-    "registered_name": f"keras_hub>{name}",
+    "registered_name": f"keras_hub>{class_name}",
   }
 
 

@@ -40,14 +40,17 @@ _LOADING = {
 }
 
 
-def make(model, output_format: str, left_out: Sequence[str], **names) -> str:
+def make(
+  model, output_format: str, left_out: Sequence[str], weights: str, users: str
+) -> str:
   """Makes the text of a model card.
 
   Args:
     model: a `conversion.Model`.
     output_format: a value of --output_format.
     left_out: the names that found no place.
-    names: what the way of loading says: the file, or the class.
+    weights: the name of the file with the weights.
+    users: the class that loads it.
   """
   config = dataclasses.asdict(model.config)
   rows = [f"| {k} | {v} |" for k, v in config.items() if v is not None]
@@ -75,6 +78,6 @@ def make(model, output_format: str, left_out: Sequence[str], **names) -> str:
     f"{len(model.vocabulary)} word pieces; text is taken {casing}.",
     *([f"Labels: {', '.join(model.labels)}."] if model.labels else []),
     "## Loading",
-    _LOADING[output_format].format(**names),
+    _LOADING[output_format].format(weights=weights, architecture=users),
   ]
   return "\n\n".join(parts)

@@ -21,86 +21,78 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from data import files
+import modeling
+from weights import architecture
 from weights import readers
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 _LAYER = r"/(?:transformer/layer_|_transformer_layers/)(\d+)/"
-_IN_LAYER = r"bert/encoder/layer_\1/"
 _POOLER = "bert/pooler/dense/"
-# Ends of their names, with a slash before, and Google's names.
-_NAMES = tuple(
-  (re.compile(f"{theirs}$"), google)
-  for theirs, google in (
-    (
-      r"/(?:word_embeddings/embeddings|_embedding_layer/embeddings"
-      r"|masked_lm/embedding_table)",
-      "bert/embeddings/word_embeddings",
-    ),
-    (
-      r"/(?:position_embedding|_position_embedding_layer)"
-      r"/_?(?:position_)?embeddings",
-      "bert/embeddings/position_embeddings",
-    ),
-    (
-      r"/(?:type_embeddings|_type_embedding_layer)/embeddings",
-      "bert/embeddings/token_type_embeddings",
-    ),
-    (
-      r"/(?:embeddings/layer_norm|_embedding_norm_layer)/(gamma|beta)",
-      r"bert/embeddings/LayerNorm/\1",
-    ),
-    (
-      r"/_?embedding_projection/(kernel|bias)",
-      r"bert/embeddings/project/\1",
-    ),
-    (
-      _LAYER + r"(?:self_attention/|_attention_layer/_)(query|key|value)"
-      r"(?:_dense)?/(kernel|bias)",
-      _IN_LAYER + r"attention/self/\2/\3",
-    ),
-    (
-      _LAYER + r"(?:self_attention/attention_output|self_attention_output"
-      r"|_attention_layer/_output_dense|_attention_output_dense)"
-      r"/(kernel|bias)",
-      _IN_LAYER + r"attention/output/dense/\2",
-    ),
-    (
-      _LAYER + r"(?:self)?_attention_layer_norm/(gamma|beta)",
-      _IN_LAYER + r"attention/output/LayerNorm/\2",
-    ),
-    (
-      _LAYER + r"(?:intermediate|_intermediate_dense)/(kernel|bias)",
-      _IN_LAYER + r"intermediate/dense/\2",
-    ),
-    (
-      _LAYER + r"(?:output|_output_dense)/(kernel|bias)",
-      _IN_LAYER + r"output/dense/\2",
-    ),
-    (
-      _LAYER + r"_?output_layer_norm/(gamma|beta)",
-      _IN_LAYER + r"output/LayerNorm/\2",
-    ),
-    (r"/(?:pooler_transform|_pooler_layer)/(kernel|bias)", _POOLER + r"\1"),
-    # Trained with the next sentence, this one is what Model Garden hands on.
-    (r"/next_sentence[./]pooler_dense/(kernel|bias)", _POOLER + r"\1"),
-    (
-      r"/(?:cls/predictions/transform|masked_lm)/dense/(kernel|bias)",
-      r"cls/predictions/transform/dense/\1",
-    ),
-    (
-      r"/(?:cls/predictions/transform/LayerNorm|masked_lm/layer_norm)"
-      r"/(gamma|beta)",
-      r"cls/predictions/transform/LayerNorm/\1",
-    ),
-    (
-      r"/(?:cls/predictions|masked_lm)/(?:output_bias/)?bias",
-      "cls/predictions/output_bias",
-    ),
-    (r"/next_sentence/logits/kernel", "cls/seq_relationship/output_weights"),
-    (r"/next_sentence/logits/bias", "cls/seq_relationship/output_bias"),
-  )
+# Trained with the next sentence, this one is what Model Garden hands on.
+_NEXT_POOLER = "next_sentence/pooler_dense/"
+# From their names, with a slash before, to Google's.
+_NAMES = (
+  (f"^.*{_LAYER}", r"bert/encoder/layer_\1/"),
+  (
+    r"/(?:self_attention/|_attention_layer/_)(query|key|value)(?:_dense)?/",
+    r"/attention/self/\1/",
+  ),
+  (
+    r"/(?:self_attention/attention_output|self_attention_output"
+    r"|_attention_layer/_output_dense|_attention_output_dense)/",
+    "/attention/output/dense/",
+  ),
+  (r"/(?:self)?_attention_layer_norm/", "/attention/output/LayerNorm/"),
+  (
+    r"(layer_\d+)/(?:_intermediate_dense|intermediate)/",
+    r"\1/intermediate/dense/",
+  ),
+  (r"(layer_\d+)/(?:_output_dense|output)/", r"\1/output/dense/"),
+  (r"(layer_\d+)/_?output_layer_norm/", r"\1/output/LayerNorm/"),
+  (
+    r"^.*/(?:word_embeddings/embeddings|_embedding_layer/embeddings"
+    r"|masked_lm/embedding_table)$",
+    "bert/embeddings/word_embeddings",
+  ),
+  (
+    r"^.*/(?:position_embedding|_position_embedding_layer)"
+    r"/_?(?:position_)?embeddings$",
+    "bert/embeddings/position_embeddings",
+  ),
+  (
+    r"^.*/(?:type_embeddings|_type_embedding_layer)/embeddings$",
+    "bert/embeddings/token_type_embeddings",
+  ),
+  (
+    r"^.*/(?:embeddings/layer_norm|_embedding_norm_layer)/",
+    "bert/embeddings/LayerNorm/",
+  ),
+  (r"^.*/_?embedding_projection/", "bert/embeddings/project/"),
+  (r"^.*/(?:pooler_transform|_pooler_layer)/", _POOLER),
+  (r"^.*/next_sentence[./]pooler_dense/", _NEXT_POOLER),
+  (
+    r"^.*/(?:cls/predictions/transform|masked_lm)/dense/",
+    "cls/predictions/transform/dense/",
+  ),
+  (
+    r"^.*/(?:cls/predictions/transform/LayerNorm|masked_lm/layer_norm)/",
+    "cls/predictions/transform/LayerNorm/",
+  ),
+  (
+    r"^.*/(?:cls/predictions|masked_lm)/(?:output_bias/)?bias$",
+    "cls/predictions/output_bias",
+  ),
+  (r"^.*/next_sentence/logits/kernel$", "cls/seq_relationship/output_weights"),
+  (r"^.*/next_sentence/logits/bias$", "cls/seq_relationship/output_bias"),
+  (r"^.*/mlm/(?:trainable_)?variables/(\d+)$", r"anonymous/\1"),
 )
+_KNOWN = {
+  *architecture.variables(
+    modeling.BertConfig(2, 2, 1, 1, embedding_size=1), "pretraining"
+  ),
+  *(f"{_NEXT_POOLER}kernel", f"{_NEXT_POOLER}bias", "anonymous/0"),
+}
 # A masked-LM head without names, as a Keras layer lists its variables.
 _HEAD = tuple(
   f"cls/predictions/{name}"
@@ -109,7 +101,6 @@ _HEAD = tuple(
     *("transform/LayerNorm/gamma", "transform/LayerNorm/beta"),
   )
 )
-_ANONYMOUS = re.compile(r"/mlm/(?:trainable_)?variables/(\d+)$")
 _NUMBERED = re.compile(r"^(.*/layer_with_weights-)(\d+)(/.*)$")
 
 
@@ -134,29 +125,24 @@ def open_checkpoint(
   """
   shapes = reader.get_variable_to_shape_map()
   found: dict[str, _Variable] = {}
-  unread, unknown, head, pooler = [], [], {}, {}
+  unread, unknown = [], []
   for variable in _list_variables(prefix, read(GRAPH), shapes):
     google = _match(variable.names)
     if readers.STATE.search(variable.key):
       unread.append(variable.key)
-    elif google and google.startswith(_POOLER):
-      is_next = any("next_sentence" in name for name in variable.names)
-      pooler.setdefault((google, is_next), []).append(variable)
+    elif google in found:
+      raise ValueError(
+        f"{prefix}: {found[google].key!r:.200} and {variable.key!r:.200} are "
+        f"both {google}: two models are in it; save one"
+      )
     elif google:
-      if google in found:
-        raise ValueError(
-          f"{prefix}: {found[google].key!r:.200} and {variable.key!r:.200} are "
-          f"both {google}: two models are in it; save one"
-        )
       found[google] = variable
-    elif match := _ANONYMOUS.search(variable.names[-1]):
-      head[int(match[1])] = variable
+    elif any(re.search(_LAYER, name) for name in variable.names):
+      unknown.append(variable.key)
     else:
-      of_layer = any(re.search(_LAYER, name) for name in variable.names)
-      (unknown if of_layer else unread).append(variable.key)
+      unread.append(variable.key)
   readers.refuse_unknown(prefix, unknown)
-  unread += _choose_pooler(prefix, pooler, found)
-  unread += _add_head(head, found)
+  unread += _choose_pooler(found) + _name_head(found)
   query = found.get("bert/encoder/layer_0/attention/self/query/kernel")
   if query is None or len(query.shape) != 3:
     raise ValueError(
@@ -164,7 +150,15 @@ def open_checkpoint(
       f"Garden's names; it holds {sorted(shapes)[:5]!r:.300}"
     )
   lower = [key for key in unread if _says_casing(key, reader)]
-  places = {name: _place(name, found[name], read) for name in found}
+  places = {
+    name: readers.make_place(
+      name,
+      variable.shape,
+      functools.partial(read, variable.key),
+      is_transposed=name == "cls/seq_relationship/output_weights",
+    )
+    for name, variable in found.items()
+  }
   google_shapes = {name: place.shape for name, place in places.items()}
   return readers.Reader(
     "a SavedModel" if asset_folders(prefix) else "Model Garden",
@@ -173,16 +167,6 @@ def open_checkpoint(
     ("hidden_act",),
     bool(np.all(read(lower[0]))) if len(lower) == 1 else None,
     [key.removesuffix(_SUFFIX) for key in unread if key not in lower],
-  )
-
-
-def _place(google: str, variable: _Variable, read) -> readers.Place:
-  is_transposed = google == "cls/seq_relationship/output_weights"
-  shape = readers.flatten(google, variable.shape)
-  return readers.Place(
-    functools.partial(read, variable.key),
-    shape[::-1] if is_transposed else shape,
-    is_transposed,
   )
 
 
@@ -285,37 +269,37 @@ def _name_layers(paths) -> dict[str, str]:
 
 
 def _match(names: tuple[str, ...]) -> str | None:
+  """Returns Google's name of a variable with some names of theirs."""
   for name in names:
-    for pattern, google in _NAMES:
-      if match := pattern.search(name):
-        return match.expand(google)
+    google = readers.rename(name, _NAMES)
+    if re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google) in _KNOWN:
+      return google
   return None
 
 
-def _choose_pooler(prefix, pooler, found) -> list[str]:
-  """Adds the pooler that is trained; returns the keys of the other."""
+def _choose_pooler(found: dict[str, _Variable]) -> list[str]:
+  """Keeps the pooler that is trained; returns the keys of the other."""
   left = []
-  for (google, _), variables in sorted(pooler.items()):
-    if len(variables) > 1:
-      raise ValueError(f"{prefix}: several variables are {google}")
-    if google in found:  # The encoder's, which sorts first.
-      left.append(found[google].key)
-    found[google] = variables[0]
+  for leaf in ("bias", "kernel"):
+    if trained := found.pop(_NEXT_POOLER + leaf, None):
+      left += [found[n].key for n in [_POOLER + leaf] if n in found]
+      found[_POOLER + leaf] = trained
   return left
 
 
-def _add_head(head: Mapping[int, _Variable], found) -> list[str]:
-  """Adds a masked-LM head without names; returns the keys left over."""
-  rest = [head[number] for number in sorted(head)]
+def _name_head(found: dict[str, _Variable]) -> list[str]:
+  """Names a masked-LM head without names; returns the keys left over."""
+  names = [name for name in found if name.startswith("anonymous/")]
+  names.sort(key=lambda name: (len(name), name))
+  rest = [found.pop(name) for name in names]
   table = found.get("bert/embeddings/word_embeddings")
-  if table is None or len(table.shape) != 2 or set(_HEAD) & set(found):
-    return [variable.key for variable in rest]
-  rows, size = table.shape
+  rows, size = table.shape if table and len(table.shape) == 2 else (0, 0)
   expected = [(rows,), (size, size), (size,), (size,), (size,)]
-  if [variable.shape for variable in rest[:5]] == expected and len(rest) == 5:
-    found.update(zip(_HEAD, rest, strict=True))
-    return []
-  return [variable.key for variable in rest]
+  is_head = [variable.shape for variable in rest] == expected
+  if not is_head or set(_HEAD) & set(found):
+    return [variable.key for variable in rest]
+  found.update(zip(_HEAD, rest, strict=True))
+  return []
 
 
 def _says_casing(key: str, reader) -> bool:

@@ -6,14 +6,18 @@ executed, nothing is unpickled.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import math
+import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from data import files
 import modeling
 
 # Part of a training, not of a model; said as a number, not by name.
@@ -21,6 +25,21 @@ STATE = re.compile(
   r"/adam_[mv]$|(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT"
   r"|(^|/)optimizer/|^keras_api/metrics/|^metrics/|^(train|eval|validation)_"
 )
+# The variables whose shapes show the fields of a config, and which axis does.
+_SHOWN_BY_SHAPE = (
+  ("vocab_size", "bert/embeddings/word_embeddings", 0),
+  ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
+  ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
+  ("hidden_size", "bert/encoder/layer_0/output/dense/kernel", 1),
+  ("intermediate_size", "bert/encoder/layer_0/output/dense/kernel", 0),
+  ("embedding_size", "bert/embeddings/word_embeddings", 1),
+)
+# Kernels [H, N, D] and biases [N, D] of queries, keys and values; [N, D, H] of
+# the output.
+_BY_HEAD = re.compile(r"/attention/(self/\w+|output/dense)/(kernel|bias)$")
+
+# Patterns in names, and what to put in their place, one after the other.
+Renaming = Sequence[tuple[str, str]]
 
 
 class Place(NamedTuple):
@@ -31,36 +50,21 @@ class Place(NamedTuple):
   is_transposed: bool = False  # Else its elements are in Google's order.
 
 
+@dataclasses.dataclass
 class Reader:
-  """The variables of another library's checkpoint.
+  """The variables of another library's checkpoint."""
 
-  Attributes:
-    library: whose checkpoint it is, in words.
-    places: by Google's names.
-    config: the architecture; None if only a bert_config.json can tell it.
-    assumed: fields of the config that the source does not state.
-    do_lower_case: what the source says of it; None if nothing.
-    unread: its names of what has no place in a BERT.
-    config_file: what --bert_config_file may be; None if there is no such file.
-  """
+  library: str  # Whose checkpoint it is, in words.
+  places: dict[str, Place]  # By Google's names.
+  # The architecture; None if only a bert_config.json can tell it.
+  config: modeling.BertConfig | None = None
+  assumed: Sequence[str] = ()  # Fields of it that the source does not state.
+  do_lower_case: bool | None = None  # What the source says of it, if anything.
+  unread: Sequence[str] = ()  # Its names of what has no place in a BERT.
+  config_file: str | None = None  # What --bert_config_file may be, if anything.
 
-  config_file: str | None = None
-
-  def __init__(
-    self,
-    library: str,
-    places: Mapping[str, Place],
-    config: modeling.BertConfig | None = None,
-    assumed: Sequence[str] = (),
-    do_lower_case: bool | None = None,
-    unread: Sequence[str] = (),
-  ):
-    self.library = library
-    self.places = dict(places)
-    self.config = config
-    self.assumed = tuple(assumed)
-    self.do_lower_case = do_lower_case
-    self.unread = [show(name) for name in unread]
+  def __post_init__(self):
+    self.unread = [_show(name) for name in self.unread]
 
   def get_variable_to_shape_map(self) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each variable, as Google's."""
@@ -75,26 +79,94 @@ class Reader:
     return value.reshape(place.shape)
 
 
-def show(name: str) -> str:
+def make_place(
+  google: str,
+  shape: Sequence[int],
+  read: Callable[[], np.ndarray],
+  is_transposed: bool = False,
+) -> Place:
+  """Returns the place of a variable whose library may have an axis for heads.
+
+  Args:
+    google: its name in Google's checkpoints.
+    shape: in the library.
+    read: reads it.
+    is_transposed: whether the library has Google's matrix transposed.
+  """
+  shape = tuple(shape)
+  if is_transposed:
+    return Place(read, shape[::-1], True)
+  if match := _BY_HEAD.search(google):
+    if match[2] == "bias":
+      shape = (math.prod(shape),)
+    elif match[1] == "output/dense":
+      shape = (math.prod(shape[:-1]), *shape[-1:])
+    else:
+      shape = (*shape[:1], math.prod(shape[1:]))
+  return Place(read, shape)
+
+
+def rename(name: str, renaming: Renaming) -> str:
+  """Returns a name in which patterns are replaced, one after the other."""
+  for pattern, replacement in renaming:
+    name = re.sub(pattern, replacement, name)
+  return name
+
+
+def _show(name: str) -> str:
   """Returns a name as a line of text can hold it."""
   return name if name.isprintable() else repr(name)
 
 
-def flatten(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-  """Returns the shape without an axis for heads, as in Google's checkpoints.
+def listing(faults: Iterable[str]) -> str:
+  """Returns the first ten faults as a line of text."""
+  shown = [f"{_show(fault):.300}" for fault in sorted(faults)]
+  more = [f"and {len(shown) - 10} more"] * (len(shown) > 10)
+  return "; ".join(shown[:10] + more)
 
-  Keras has kernels [H, N, D] and biases [N, D] of queries, keys and values, and
-  [N, D, H] of the output.
+
+def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
+  """Returns what an index says of the files that hold a folder's weights.
+
+  Args:
+    folder: with the index.
+    index: the name of a JSON file with a weight_map.
+    ending: of the files.
+
+  Returns:
+    The names in each file, by path.
+
+  Raises:
+    ValueError: it is damaged, or a file is missing.
   """
-  shape = tuple(shape)
-  if "/attention/self/" in name and len(shape) > 1:
-    is_kernel = name.endswith("/kernel")
-    return (
-      (*shape[:1], math.prod(shape[1:])) if is_kernel else (math.prod(shape),)
-    )
-  if name.endswith("/attention/output/dense/kernel") and len(shape) == 3:
-    return (math.prod(shape[:2]), shape[2])
-  return shape
+  index = os.path.join(folder, index)
+  places = files.read_json(index).get("weight_map")
+  if not isinstance(places, dict) or not places:
+    raise ValueError(f"{index}: has no weight_map")
+  shards: dict[str, set[str]] = {}
+  for tensor, names in places.items():
+    for name in map(str, names if isinstance(names, list) else [names]):
+      path = os.path.join(folder, name)
+      # A name such as ../../x would lead out of the folder.
+      if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
+        raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
+      if path not in shards and not files.exists(path):
+        raise ValueError(f"{index}: {name} is missing in the folder")
+      shards.setdefault(path, set()).add(tensor)
+  return shards
+
+
+def fields_of(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+  """Returns the fields of a config that shapes show, by Google's names."""
+  layers = map(re.compile(r"bert/encoder/layer_\d+/").match, shapes)
+  fields = {}
+  for field, name, axis in _SHOWN_BY_SHAPE:
+    if len(shape := shapes.get(name, ())) > axis:
+      fields[field] = int(shape[axis])
+  if fields.get("embedding_size") == fields.get("hidden_size"):
+    fields.pop("embedding_size", None)
+  fields["num_hidden_layers"] = len({match[0] for match in layers if match})
+  return fields
 
 
 def infer_config(
@@ -110,34 +182,30 @@ def infer_config(
   Raises:
     ValueError: a variable is missing, or shapes do not fit a BERT.
   """
-  fields: dict[str, Any] = {"num_attention_heads": heads}
-  layers = {
-    match[1]
-    for name in shapes
-    if (match := re.match(r"bert/encoder/layer_(\d+)/", name))
-  }
-  fields["num_hidden_layers"] = len(layers)
+  fields = fields_of(shapes)
+  for field, name, _ in _SHOWN_BY_SHAPE[:-1]:
+    if field not in fields:
+      raise ValueError(
+        f"{source}: not the weights of a BERT: {name} is missing or has "
+        "another shape"
+      )
   try:
-    for field, name, axis in (
-      ("vocab_size", "embeddings/word_embeddings", 0),
-      ("max_position_embeddings", "embeddings/position_embeddings", 0),
-      ("type_vocab_size", "embeddings/token_type_embeddings", 0),
-      ("hidden_size", "encoder/layer_0/output/dense/kernel", 1),
-      ("intermediate_size", "encoder/layer_0/output/dense/kernel", 0),
-      ("embedding_size", "embeddings/word_embeddings", 1),
-    ):
-      fields[field] = int(shapes[f"bert/{name}"][axis])
-  except (KeyError, IndexError):
-    raise ValueError(
-      f"{source}: not the weights of a BERT: bert/{name} is missing or has "
-      "another shape"
-    ) from None
-  if fields["embedding_size"] == fields["hidden_size"]:
-    del fields["embedding_size"]
-  try:
-    return modeling.BertConfig(**fields)
+    return modeling.BertConfig(**fields, num_attention_heads=heads)
   except ValueError as error:
     raise ValueError(f"{source}: not the weights of a BERT: {error}") from None
+
+
+def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
+  """Refuses a config that asks for more layers than there are variables.
+
+  Raises:
+    ValueError: it does; to list its variables could take all memory.
+  """
+  if config.num_hidden_layers > stored:
+    raise ValueError(
+      f"{source}: num_hidden_layers is {config.num_hidden_layers} in its "
+      f"config, the weights are {stored}"
+    )
 
 
 def refuse_unknown(source: str, names: Sequence[str]) -> None:
@@ -147,6 +215,5 @@ def refuse_unknown(source: str, names: Sequence[str]) -> None:
     ValueError: there are such names.
   """
   if names:
-    more = f"; and {len(names) - 10} more" if names[10:] else ""
-    listing = "; ".join(f"+ {show(name):.80}" for name in sorted(names)[:10])
-    raise ValueError(f"{source}: its encoder is not a BERT's: {listing}{more}")
+    found = listing(f"+ {name}" for name in names)
+    raise ValueError(f"{source}: its encoder is not a BERT's: {found}")

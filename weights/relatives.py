@@ -9,7 +9,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +20,15 @@ class Relative(NamedTuple):
   """A model as transformers has it."""
 
   fields: Mapping[str, str]  # Of config.json, to those of BERT's.
-  names: tuple[tuple[str, str], ...]  # Of variables: patterns, replacements.
+  names: readers.Renaming  # Of variables, to those of transformers' BERT.
 
 
-RELATIVES = {
+_RELATIVES = {
   "electra": Relative(
     {},
     (
       (r"^electra\.", "bert."),
-      (r"^(embeddings|embeddings_project|encoder)\.", r"bert.\1."),
-      (r"^bert\.embeddings_project\.", "bert.embeddings.project."),
+      (r"^(bert\.)?embeddings_project\.", "bert.embeddings.project."),
     ),
   ),
   "distilbert": Relative(
@@ -62,46 +60,47 @@ RELATIVES = {
   ),
 }
 _BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
-REFUSED = {
+_REFUSED = {
   "albert": "its layers share weights, its tokens are SentencePiece's",
-  **dict.fromkeys(
-    ("roberta", "xlm-roberta", "camembert", "deberta", "deberta-v2"),
-    _BYTE_PAIRS,
-  ),
+  "roberta": _BYTE_PAIRS,
+  "xlm-roberta": _BYTE_PAIRS,
+  "camembert": _BYTE_PAIRS,
+  "deberta": _BYTE_PAIRS,
+  "deberta-v2": _BYTE_PAIRS,
   "mobilebert": "its layers have bottlenecks",
 }
 
 
-def refuse(path: str, model_type: Any) -> None:
-  """Refuses a relative that is too different.
+def names(model_type: str) -> readers.Renaming:
+  """Returns how to rename a relative's variables; nothing for a BERT."""
+  return _RELATIVES[model_type].names if model_type in _RELATIVES else ()
+
+
+def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the config.json of the BERT that a model's encoder is.
+
+  Args:
+    path: of its config.json, for errors.
+    settings: what that holds.
 
   Raises:
-    ValueError: with the reason.
+    ValueError: it is no relative of BERT, or too distant a one.
   """
-  reason = REFUSED.get(model_type) if isinstance(model_type, str) else None
-  if reason:
-    raise ValueError(f"{path}: model_type is {model_type!r}: {reason}")
-
-
-def to_bert_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the config.json of the BERT that a relative's encoder is."""
   model_type = settings.get("model_type")
-  if not isinstance(model_type, str) or model_type not in RELATIVES:
+  if not isinstance(model_type, str):
     return dict(settings)
-  relative = RELATIVES[model_type]
-  fields = {relative.fields.get(k, k): v for k, v in settings.items()}
+  if model_type in _REFUSED:
+    raise ValueError(
+      f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
+    )
+  if model_type not in _RELATIVES:
+    return dict(settings)
+  renamed = _RELATIVES[model_type].fields
+  fields = {renamed.get(k, k): v for k, v in settings.items()}
   fields["model_type"] = "bert"
   if fields.get("embedding_size") == fields.get("hidden_size"):
     fields.pop("embedding_size", None)
   return fields
-
-
-def to_bert_name(model_type: str, name: str) -> str:
-  """Returns what transformers' BERT calls a variable of a relative's."""
-  relative = RELATIVES.get(model_type)
-  for pattern, replacement in relative.names if relative else ():
-    name = re.sub(pattern, replacement, name)
-  return name
 
 
 def open_electra(

@@ -36,7 +36,6 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items() if name != "BF16"}
 _LARGEST_HEADER = 100_000_000  # Bytes; the limit of the format.
 _MOST_AXES = 32  # What every version of numpy can hold.
 _METADATA = "__metadata__"
-_FIELDS = {"data_offsets", "dtype", "shape"}
 
 
 class Entry(NamedTuple):
@@ -66,15 +65,24 @@ class SafetensorsFile:
   def __init__(self, path: str):
     self.path = path
     with files.open_bytes(path) as file:
-      file.seek(0, os.SEEK_END)
-      size = file.tell()
+      size = file.seek(0, os.SEEK_END)
       file.seek(0)
-      header = self._read_header(file, size)
-    self._start = 8 + len(header)
-    fields = self._parse(header)
-    self.metadata = self._check_metadata(fields.pop(_METADATA, {}))
-    self.entries = {name: self._entry(name, fields[name]) for name in fields}
-    self._check_places(size - self._start)
+      length = int.from_bytes(file.read(8), "little")
+      self._start = 8 + length
+      if length > _LARGEST_HEADER or self._start > size:
+        raise self._error(
+          f"cut short: {size:,} bytes, of which {length:,} are its header"
+        )
+      header = file.read(length)
+    try:
+      fields = json.loads(header.decode(), object_pairs_hook=_check_names)
+      self.metadata = _check_metadata(fields)
+      self.entries = {name: _read_entry(name, fields[name]) for name in fields}
+      _check_places(self.entries, size - self._start)
+    except RecursionError:
+      raise self._error("the header is nested too deeply") from None
+    except ValueError as error:  # Not UTF-8 or JSON, too.
+      raise self._error(f"the header: {error}") from None
 
   def read(self, name: str) -> np.ndarray:
     """Reads a tensor; bfloat16 becomes float32, which changes no value.
@@ -94,84 +102,12 @@ class SafetensorsFile:
       values = (values.astype("<u4") << 16).view("<f4")
     return values.reshape(entry.shape)
 
-  def _read_header(self, file, size: int) -> bytes:
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8:
-      raise self._error(f"it has {size} bytes")
-    if length > _LARGEST_HEADER:
-      raise self._error(
-        f"its header is of {length:,} bytes; {_LARGEST_HEADER:,} are allowed"
-      )
-    if length > size - 8:
-      raise self._error(
-        f"cut short: its header is of {length:,} bytes, the file of {size:,}"
-      )
-    return file.read(length)
-
-  def _parse(self, header: bytes) -> dict[str, Any]:
-    try:
-      fields = json.loads(
-        header.decode(), object_pairs_hook=_without_duplicates
-      )
-    except RecursionError:
-      raise self._error("the header is nested too deeply") from None
-    except ValueError as error:  # Not UTF-8, not JSON, a name given twice.
-      raise self._error(f"the header is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-      raise self._error("the header is not a JSON object")
-    return fields
-
-  def _check_metadata(self, metadata: Any) -> dict[str, str]:
-    if not isinstance(metadata, dict) or not all(
-      isinstance(value, str) for value in metadata.values()
-    ):
-      raise self._error(f"{_METADATA} is not an object of texts")
-    return metadata
-
-  def _entry(self, name: str, fields: Any) -> Entry:
-    if not isinstance(fields, dict) or set(fields) != _FIELDS:
-      raise self._error(
-        f"{name!r:.80} has not just {', '.join(sorted(_FIELDS))}"
-      )
-    dtype, shape = fields["dtype"], fields["shape"]
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-      raise self._error(
-        f"{name!r:.80} has the dtype {dtype!r:.80}; known: {', '.join(_DTYPES)}"
-      )
-    if not _are_sizes(shape) or len(shape) > _MOST_AXES:
-      raise self._error(f"{name!r:.80} has the shape {shape!r:.80}")
-    offsets = fields["data_offsets"]
-    if not _are_sizes(offsets) or len(offsets) != 2:
-      raise self._error(f"{name!r:.80} has the data_offsets {offsets!r:.80}")
-    length = math.prod(shape) * _DTYPES[dtype].itemsize
-    if offsets[1] - offsets[0] != length:
-      raise self._error(
-        f"{name!r:.80} takes {offsets[1] - offsets[0]:,} bytes, {dtype} "
-        f"{shape!r:.80} needs {length:,}"
-      )
-    return Entry(dtype, tuple(shape), *offsets)
-
-  def _check_places(self, size: int) -> None:
-    """Checks that the tensors fill the file without overlaps and gaps."""
-    end = 0
-    order = sorted(self.entries.items(), key=lambda e: (e[1].begin, e[1].end))
-    for name, entry in order:
-      if entry.begin != end:
-        what = "overlaps another" if entry.begin < end else "follows a gap"
-        raise self._error(f"{name!r:.80} {what}, at byte {entry.begin:,}")
-      end = entry.end
-    if end > size:
-      raise self._error(
-        f"cut short: it holds {size:,} bytes of the {end:,} of its tensors"
-      )
-    if end < size:
-      raise self._error(f"{size - end:,} bytes follow its last tensor")
-
   def _error(self, message: str) -> ValueError:
     return ValueError(f"{self.path}: not a whole safetensors file: {message}")
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _check_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Makes a JSON object, unless a name is given twice."""
   fields = dict(pairs)
   if len(fields) < len(pairs):
     seen = set()
@@ -180,11 +116,55 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   return fields
 
 
-def _are_sizes(values: Any) -> bool:
-  # bool is an int to Python; nothing a file can hold has 2**63 bytes.
-  return isinstance(values, list) and all(
-    type(value) is int and 0 <= value < 1 << 63 for value in values
+def _check_metadata(fields: Any) -> dict[str, str]:
+  """Takes the texts out of a header."""
+  if not isinstance(fields, dict):
+    raise ValueError("not a JSON object")
+  metadata = fields.pop(_METADATA, {})
+  if not isinstance(metadata, dict) or not all(
+    isinstance(value, str) for value in metadata.values()
+  ):
+    raise ValueError(f"{_METADATA} is not an object of texts")
+  return metadata
+
+
+def _read_entry(name: str, fields: Any) -> Entry:
+  match fields:
+    case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [a, b]}:
+      if (
+        len(fields) == 3
+        and dtype in _DTYPES
+        and len(shape) <= _MOST_AXES
+        and _are_sizes([*shape, a, b])
+        and b - a == math.prod(shape) * _DTYPES[dtype].itemsize
+      ):
+        return Entry(dtype, tuple(shape), a, b)
+  raise ValueError(
+    f"{name!r:.80} is {fields!r:.200}; expected just shape, data_offsets and "
+    f"dtype that fit each other; known dtypes: {', '.join(_DTYPES)}"
   )
+
+
+def _check_places(entries: Mapping[str, Entry], size: int) -> None:
+  """Checks that the tensors fill the file without overlaps and gaps."""
+  end = 0
+  order = sorted(entries.items(), key=lambda e: (e[1].begin, e[1].end))
+  for name, entry in order:
+    if entry.begin != end:
+      raise ValueError(
+        f"{name!r:.80} begins at byte {entry.begin:,}; expected {end:,}"
+      )
+    end = entry.end
+  if end != size:
+    raise ValueError(
+      f"its tensors have {end:,} bytes, but {size:,} follow it: cut short or "
+      "too long"
+    )
+
+
+def _are_sizes(values: list[Any]) -> bool:
+  # bool is an int to Python; nothing a file can hold has 2**63 bytes.
+  return all(type(value) is int and 0 <= value < 1 << 63 for value in values)
 
 
 def write(

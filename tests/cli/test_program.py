@@ -11,7 +11,7 @@ import pytest
 import convert_checkpoint
 import paths
 import program_flags
-from weights import huggingface
+from weights import architecture
 
 # Runs a program, and ends with 99 if that has imported TensorFlow.
 LIGHT = """
@@ -125,4 +125,4 @@ def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
 
 
 def test_the_heads_that_help_names_are_all():
-  assert convert_checkpoint._HEADS == tuple(huggingface.HEADS)
+  assert convert_checkpoint._HEADS == tuple(architecture.HEADS)

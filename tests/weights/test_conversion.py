@@ -18,6 +18,7 @@ import modeling
 import paths
 import program_flags
 from training import loop
+from weights import architecture
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
@@ -132,14 +133,14 @@ def test_released_layouts_map_completely():
     config = modeling.BertConfig.from_json_file(
       str(folder / "bert_config.json")
     )
-    table = huggingface.head_variables(config, "pretraining")
+    table = architecture.variables(config, "pretraining")
     found = {}
     for line in (folder / "VARIABLES.txt").read_text().splitlines():
       name, shape, _ = line.split("\t")
       if name != "global_step":
         found[name] = tuple(json.loads(shape))
-    assert {row.google: row.shape for row in table} == found
-    assert len({row.hugging_face for row in table}) == len(table)
+    assert table == found
+    assert len(set(map(huggingface.to_theirs, table))) == len(table)
 
 
 def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
@@ -436,10 +437,10 @@ def make_index(weight_map):
       "there: no checkpoint there; the folder holds ['README.md', 'config.js",
     ),
     (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),
-    (truncate, "model.safetensors: not a whole safetensors file: cut short"),
+    (truncate, "model.safetensors: not a whole safetensors file: the header: "),
     (
       write("model.safetensors", b"\xff" * 100),
-      "model.safetensors: not a whole safetensors file: its header is of",
+      "model.safetensors: not a whole safetensors file: cut short: 100 byt",
     ),
     (write("config.json", b"{"), "config.json: not a JSON file: "),
     (write("config.json", b"[1]"), "config.json: expected a JSON object"),
@@ -449,7 +450,7 @@ def make_index(weight_map):
     ),
     (
       edit(num_hidden_layers=10**12),
-      "there: num_hidden_layers is 1000000000000 in config.json, the weights",
+      "there: num_hidden_layers is 1000000000000 in its config, the weights",
     ),
     (edit(model_type="drop"), 'config.json: no model_type; add "model_type"'),
     (

@@ -40,13 +40,15 @@ def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   given = conversion.Given(vocab_file=str(VOCABULARY))
   if name == "keras_hub":
     model = conversion.read(str(FIXTURES / "hub"), given)
-    conversion.write_keras_hub(str(source), model)
+    conversion.write("keras_hub", str(source), model)
   else:
     shutil.copytree(FIXTURES / name, source)
   if name == "hub":
     (source / "saved_model.pb").touch()  # What marks such a folder.
   converted = tmp_path / "google"
-  conversion.write_google(str(converted), conversion.read(str(source), given))
+  conversion.write(
+    "google", str(converted), conversion.read(str(source), given)
+  )
   files = {
     "vocab_file": VOCABULARY,
     "bert_config_file": converted / "bert_config.json",
@@ -92,7 +94,7 @@ def test_an_export_takes_the_folder_of_any_model(tmp_path):
   given = conversion.Given(vocab_file=str(VOCABULARY))
   model = conversion.read(str(FIXTURES / "hub"), given)
   source = tmp_path / "source"
-  conversion.write_keras_hub(str(source), model)
+  conversion.write("keras_hub", str(source), model)
   said = run(
     "export_saved_model",
     model=source,

@@ -113,7 +113,7 @@ def test_keras_hub_computes_what_we_do(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
   model = conversion.read(str(tmp_path), conversion.Given())
   folder = str(tmp_path / "there")
-  assert conversion.write_keras_hub(folder, model) == [
+  assert conversion.write("keras_hub", folder, model) == [
     "model.weights.h5: 41 variables, for BertTextClassifier",
     "vocab.txt: 30 tokens, do_lower_case=True",
   ]
@@ -292,6 +292,6 @@ def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
   ):
     config = modeling.BertConfig(**{**vars(model.config), field: value})
     with pytest.raises(ValueError, match=message):
-      conversion.write_keras_hub(
-        str(tmp_path / "out"), model._replace(config=config)
+      conversion.write(
+        "keras_hub", str(tmp_path / "out"), model._replace(config=config)
       )

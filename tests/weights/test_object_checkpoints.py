@@ -194,8 +194,8 @@ def test_converts_a_saved_model(tmp_path):
     "not in it, taken: hidden_act='gelu'; else --bert_config_file",
     f"  wrote {tmp_path}/google:",
     "    bert_model.ckpt: 44 variables of the model",
-    "    vocab.txt: 30 tokens, do_lower_case=True",
     "    bert_config.json",
+    "    vocab.txt: 30 tokens, do_lower_case=True",
     f"  next: python fill_mask.py --model={tmp_path}/google --text=...",
   ]
   card = (tmp_path / "google" / "README.md").read_text()

@@ -15,6 +15,7 @@ import modeling
 from paths import SHARED
 import program_flags
 from training import loop
+from weights import architecture
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
@@ -250,7 +251,7 @@ CHINESE = {
 
 def test_chinese_berts_are_berts(tmp_path):
   """BERT-wwm, RoBERTa-wwm-ext and MacBERT: the config and the names."""
-  assert relatives.to_bert_settings(CHINESE) == CHINESE
+  assert relatives.to_bert_settings("config.json", CHINESE) == CHINESE
   config = encoder_table.make_config(CHINESE)
   assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
@@ -261,7 +262,7 @@ def test_chinese_berts_are_berts(tmp_path):
     for line in path.read_text().splitlines()
     if line and not line.startswith("#")
   }
-  expected = {v.google for v in huggingface.head_variables(config, "encoder")}
+  expected = set(architecture.variables(config, "encoder"))
   assert expected <= names
 
 
@@ -274,7 +275,7 @@ def test_a_projected_encoder_trains_its_masked_lm_head():
     loss = tf.reduce_sum(logits**2)
   assert logits.shape == (3, 2, 30)
   variables = loop.model_variables(model)
-  names = {v.google for v in huggingface.head_variables(config, "pretraining")}
+  names = set(architecture.variables(config, "pretraining"))
   assert set(variables) == names
   name = "bert/embeddings/project/kernel"
   assert tf.norm(tape.gradient(loss, variables[name])) > 0
@@ -287,4 +288,4 @@ def test_what_needs_a_pooler_says_so(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
   model = conversion.read(str(tmp_path), conversion.Given())
   with pytest.raises(ValueError, match="- bert/pooler/dense/bias"):
-    conversion.write_keras_hub(str(tmp_path / "out"), model)
+    conversion.write("keras_hub", str(tmp_path / "out"), model)

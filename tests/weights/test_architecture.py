@@ -1,0 +1,45 @@
+"""The table of variables, beside the models themselves."""
+
+import math
+
+import pytest
+
+import heads
+import modeling
+from weights import architecture
+
+SIZES = {
+  "vocab_size": 100,
+  "hidden_size": 8,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 32,
+  "type_vocab_size": 2,
+}
+
+
+@pytest.mark.parametrize("width", [None, 4, 8])
+@pytest.mark.parametrize(
+  ("head", "make"),
+  [
+    ("encoder", modeling.BertModel),
+    ("pretraining", heads.PretrainingModel),
+    ("question_answering", heads.SpanModel),
+  ],
+)
+def test_shapes_are_those_of_the_models(head, make, width):
+  config = modeling.BertConfig(**SIZES, embedding_size=width)
+  found = architecture.variables(config, head)
+  expected = {v.path: tuple(v.shape) for v in make(config).variables}
+  if head == "question_answering":  # Hugging Face's has no pooler.
+    expected = {k: v for k, v in expected.items() if "/pooler/" not in k}
+  assert found == expected
+
+
+@pytest.mark.parametrize(
+  "name, count", [("base", 109482240), ("large", 335141888)]
+)
+def test_parameters_of_released_models(name, count):
+  config = modeling.BertConfig.from_json_file(f"configs/bert_{name}.json")
+  shapes = architecture.variables(config, "encoder").values()
+  assert sum(map(math.prod, shapes)) == count

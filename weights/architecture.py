@@ -1,0 +1,110 @@
+"""The variables of BERT and of its heads: Google's names and shapes."""
+
+from collections.abc import Iterator
+import re
+from typing import NamedTuple
+
+import modeling
+
+# Shapes by letters: vocabulary, positions, token types, width of embeddings,
+# hidden and intermediate size, labels. A dense layer stands for its kernel and
+# bias, LayerNorm for gamma and beta, and # for the number of a layer.
+_VARIABLES = (
+  ("bert/embeddings/word_embeddings", "VE"),
+  ("bert/embeddings/position_embeddings", "PE"),
+  ("bert/embeddings/token_type_embeddings", "TE"),
+  ("bert/embeddings/LayerNorm", "E"),
+  ("bert/embeddings/project", "EH"),
+  ("bert/encoder/layer_#/attention/self/query", "HH"),
+  ("bert/encoder/layer_#/attention/self/key", "HH"),
+  ("bert/encoder/layer_#/attention/self/value", "HH"),
+  ("bert/encoder/layer_#/attention/output/dense", "HH"),
+  ("bert/encoder/layer_#/attention/output/LayerNorm", "H"),
+  ("bert/encoder/layer_#/intermediate/dense", "HI"),
+  ("bert/encoder/layer_#/output/dense", "IH"),
+  ("bert/encoder/layer_#/output/LayerNorm", "H"),
+  ("bert/pooler/dense", "HH"),
+  ("cls/predictions/transform/dense", "HE"),
+  ("cls/predictions/transform/LayerNorm", "E"),
+  ("cls/predictions/output_bias", "V"),
+  ("cls/seq_relationship/output_weights", "2H"),
+  ("cls/seq_relationship/output_bias", "2"),
+  ("cls/squad/output_weights", "2H"),
+  ("cls/squad/output_bias", "2"),
+  ("output_weights", "LH"),
+  ("output_bias", "L"),
+)
+
+
+class Head(NamedTuple):
+  """What is on top of BERT in a class of transformers."""
+
+  architecture: str  # The name of the class.
+  prefixes: tuple[str, ...]  # Of its variables in Google's checkpoints.
+  has_pooler: bool
+
+
+HEADS = {
+  "encoder": Head("BertModel", (), True),
+  "pretraining": Head(
+    "BertForPreTraining", ("cls/predictions/", "cls/seq_relationship/"), True
+  ),
+  "masked_lm": Head("BertForMaskedLM", ("cls/predictions/",), False),
+  "next_sentence": Head(
+    "BertForNextSentencePrediction", ("cls/seq_relationship/",), True
+  ),
+  "classifier": Head("BertForSequenceClassification", ("output_",), True),
+  "multiple_choice": Head("BertForMultipleChoice", ("output_",), True),
+  "tagging": Head("BertForTokenClassification", ("output_",), False),
+  "question_answering": Head(
+    "BertForQuestionAnswering", ("cls/squad/",), False
+  ),
+}
+
+
+def variables(
+  config: modeling.BertConfig, head: str | None = None
+) -> dict[str, tuple[int | None, ...]]:
+  """Returns the shapes of variables by name; None is the number of labels.
+
+  Args:
+    config: the architecture.
+    head: a key of HEADS; None for the variables of all of them.
+  """
+  found = dict(_expand(config))
+  if head is None:
+    return found
+  prefixes, has_pooler = (
+    ("bert/", *HEADS[head].prefixes),
+    HEADS[head].has_pooler,
+  )
+  return {
+    name: shape
+    for name, shape in found.items()
+    if name.startswith(prefixes) and (has_pooler or "/pooler/" not in name)
+  }
+
+
+def _expand(config) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+  sizes = {
+    "V": config.vocab_size,
+    "P": config.max_position_embeddings,
+    "T": config.type_vocab_size,
+    "E": config.embedding_width,
+    "H": config.hidden_size,
+    "I": config.intermediate_size,
+    "2": 2,
+    "L": None,
+  }
+  for row, letters in _VARIABLES:
+    shape = tuple(sizes[letter] for letter in letters)
+    if row.endswith("/project") and config.embedding_width == shape[1]:
+      continue
+    for number in range(config.num_hidden_layers if "#" in row else 1):
+      path = row.replace("#", str(number))
+      if path.endswith("/LayerNorm"):
+        yield from ((f"{path}/{name}", shape) for name in ("gamma", "beta"))
+      elif re.search(r"/(dense|query|key|value|project)$", path):
+        yield from ((f"{path}/kernel", shape), (f"{path}/bias", shape[1:]))
+      else:
+        yield path, shape
