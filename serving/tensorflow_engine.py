@@ -5,7 +5,13 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
-from serving import signature_loader
+try:
+  import tensorflow_text  # noqa: F401  Operations of the graph with tokenizer.
+except ImportError as error:
+  raise ImportError(
+    "the export's graph holds operations of tensorflow-text: pip install -r "
+    f"requirements.txt ({error})"
+  ) from None
 
 _IDS = ("input_ids", "input_mask", "segment_ids")
 
@@ -27,10 +33,14 @@ class Engine:
     with contextlib.suppress(RuntimeError):  # TensorFlow runs already.
       tf.config.threading.set_intra_op_parallelism_threads(threads)
     try:
-      self._signatures = signature_loader.Signatures(folder)
-      one = tf.constant([[1, 1]])
-      self._signatures.prepare("ids", **dict.fromkeys(_IDS, one))
-    except (tf.errors.OpError, OSError, KeyError, ValueError) as error:
+      # Without a reference to the model its variables would be deleted.
+      self._model = tf.saved_model.load(folder)
+      one = np.array([[1, 1]], np.int32)
+      self.run(one, one, one)  # The first call optimizes the graph.
+    except (
+      *(tf.errors.OpError, OSError, KeyError, ValueError),
+      *(IndexError, RuntimeError),  # Of weights cut short.
+    ) as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None
 
@@ -57,5 +67,5 @@ class Engine:
 
   def _call(self, name, ids, **others):
     tensors = dict(zip(_IDS, map(tf.constant, ids), strict=True))
-    outputs = self._signatures(name, **tensors, **others)
+    outputs = self._model.signatures[name](**tensors, **others)
     return {key: value.numpy() for key, value in outputs.items()}

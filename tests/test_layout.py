@@ -18,7 +18,7 @@ FOLDERS = (".", "serving", *ORDER[1:])
 FILES = [p for f in FOLDERS for p in sorted((paths.ROOT / f).glob("*.py"))]
 FILES = [path.relative_to(paths.ROOT) for path in FILES]
 # What needs Beam, which is optional, and what computes with TensorFlow.
-HEAVY = ("pretraining_pipeline", "signature_loader", "tensorflow_engine")
+HEAVY = ("pretraining_pipeline", "tensorflow_engine")
 
 
 def place_of(path):
