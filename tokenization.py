@@ -8,7 +8,6 @@ only. `pack` and `truncate_pair` turn the ids into a model's input.
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import itertools
@@ -67,14 +66,6 @@ class PackedIds(NamedTuple):
   input_ids: list[int]
   input_mask: list[int]  # 1 for a token, 0 for padding.
   segment_ids: list[int]  # 0 up to the first [SEP], then 1; 0 for padding.
-
-
-class _Char(NamedTuple):
-  """A character of a normalized word; text[start:end] is its source."""
-
-  char: str
-  start: int
-  end: int
 
 
 class _Table(dict):
@@ -350,22 +341,18 @@ class FullTokenizer:
     accents. Tokens made from one character (the letters of a Hangul syllable,
     say) share it; an unknown word is one token.
     """
-    tokens = []
-    for chars in self.basic_tokenizer.aligned_words(text):
+    tokens, sources = [], self.basic_tokenizer.sources(text)
+    first = 0
+    for word in self.basic_tokenizer.tokenize(text):
       end = 0
-      for token in self._split_word("".join(char.char for char in chars)):
+      for token in self._split_word(word):
         start = end
         end += len(token) - (2 if start else 0)  # "##" has no source.
         if token == self.wordpiece_tokenizer.unk_token:
-          end = len(chars)
-        source = chars[start:end]
-        tokens.append(
-          SourceToken(
-            token,
-            min(char.start for char in source),
-            max(char.end for char in source),
-          )
-        )
+          end = len(word)
+        of_token = sources[first + start : first + end]
+        tokens.append(SourceToken(token, of_token[0][0], of_token[-1][1]))
+      first += len(word)
     return tokens
 
   def encode(self, text: str | bytes) -> list[int]:
@@ -462,18 +449,28 @@ class BasicTokenizer:
       words += [part] if index % 2 else self._split(part)
     return words
 
-  def aligned_words(self, text: str) -> Iterator[list[_Char]]:
-    """Yields the words of `tokenize` as characters with their sources."""
+  def sources(self, text: str) -> list[tuple[int, int]]:
+    """Returns the start and end in a text of each character of its words.
+
+    A character's share of the words is as long as what it becomes alone: its
+    neighbours change the form of a sigma and the order of marks only. Accents
+    that are stripped belong to the character before them.
+    """
     parts = [text] if self._kept is None else self._kept.split(text)
+    sources: list[tuple[int, int]] = []
     position = 0
     for index, part in enumerate(parts):
-      if index % 2:
-        yield [
-          _Char(c, position + i, position + i + 1) for i, c in enumerate(part)
-        ]
-      else:
-        yield from self._split_aligned(part, position)
+      is_in_word = False
+      for place, char in enumerate(part, position):
+        cleaned = _CLEAN[ord(char)]
+        made = 1 if index % 2 else len("".join(self._split(char)))
+        sources += [(place, place + 1)] * made
+        if cleaned.strip() and not made and is_in_word:
+          sources[-1] = (sources[-1][0], place + 1)
+        if cleaned:  # What is deleted does not end a word.
+          is_in_word = (is_in_word or made > 0) and not cleaned[-1].isspace()
       position += len(part)
+    return sources
 
   def _split(self, text: str) -> list[str]:
     if text.isascii() and text.isprintable():
@@ -485,22 +482,6 @@ class BasicTokenizer:
     # combining marks never depend on text across whitespace, so once will do.
     text = unicodedata.normalize("NFD", text.lower())
     return text.translate(_STRIPPED_AND_SPACED).split()
-
-  def _split_aligned(self, text: str, position: int) -> Iterator[list[_Char]]:
-    cleaned = [
-      _Char(char, index, index + 1)
-      for index, source in enumerate(text, position)
-      for char in _CLEAN[ord(source)]
-    ]
-    for word in _split_where(cleaned, str.isspace):
-      if self.do_lower_case:
-        word = _lower_and_strip_accents(word)
-      spaced = [
-        char._replace(char=spaced_char)
-        for char in word
-        for spaced_char in _SPACED_PUNCTUATION[ord(char.char)]
-      ]
-      yield from _split_where(spaced, str.isspace)
 
 
 class WordpieceTokenizer:
@@ -588,39 +569,3 @@ def _strip_accent_or_space(code_point: int) -> str:
 _CLEAN = _Table(_clean)
 _SPACED_PUNCTUATION = _Table(_space_punctuation)
 _STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
-
-
-def _split_where(
-  chars: Iterable[_Char], is_separator: Callable[[str], bool]
-) -> Iterator[list[_Char]]:
-  groups = itertools.groupby(chars, lambda char: is_separator(char.char))
-  return (list(group) for separates, group in groups if not separates)
-
-
-def _lower_and_strip_accents(word: list[_Char]) -> list[_Char]:
-  # Lower-casing one character may give two (U+0130), but the small form of a
-  # sigma depends on the word.
-  lowered = iter("".join(char.char for char in word).lower())
-  lower = [
-    char._replace(char=next(lowered))
-    for char in word
-    for _ in char.char.lower()
-  ]
-  ordered = []
-  starters = 0
-  for char in lower:
-    for part in unicodedata.normalize("NFD", char.char):
-      combining = unicodedata.combining(part)
-      starters += not combining
-      ordered.append((starters, combining, char._replace(char=part)))
-  # Unicode's canonical ordering: marks after their letter by combining class.
-  ordered.sort(key=lambda item: item[:2])
-  stripped = []
-  for _, _, char in ordered:
-    if unicodedata.category(char.char) != "Mn":
-      stripped.append(char)
-    elif stripped:
-      # A separate combining mark belongs to its letter's source.
-      end = max(stripped[-1].end, char.end)
-      stripped[-1] = stripped[-1]._replace(end=end)
-  return stripped
