@@ -89,31 +89,28 @@ def read_ahead(
 ) -> Iterator[list[request_lines.Line]]:
   """Yields the lines there are by now, at least one, while more are read."""
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
-  end = object()
 
   def read():
+    last = None
     try:
       for line in lines:
         waiting.put(line)
-      waiting.put(end)
     except Exception as error:  # For the other thread to raise.
-      waiting.put(error)
+      last = error
+    waiting.put(last)
 
   threading.Thread(target=read, daemon=True).start()
-  item = waiting.get()
-  while item is not end:
-    window = []
-    while isinstance(item, request_lines.Line) and len(window) < _WINDOW:
-      window.append(item)
-      if waiting.empty():
-        break
-      item = waiting.get()
+  is_last = False
+  while not is_last:
+    window = [waiting.get()]
+    while len(window) < _WINDOW and not waiting.empty():
+      window.append(waiting.get())
+    is_last = not isinstance(window[-1], request_lines.Line)
+    last = window.pop() if is_last else None
     if window:
       yield window
-    if isinstance(item, Exception):
-      raise item
-    if not window or item is window[-1]:
-      item = waiting.get()
+    if last is not None:
+      raise last
 
 
 def answer_window(

@@ -1,10 +1,10 @@
 """Serves an exported model over HTTP: a page for people, JSON for programs.
 
 waitress reads and writes: bounded threads, and a strict parser. One thread
-answers, in batches of the requests that have come in by then.
+answers, in batches of the requests that have come in by then; attention is
+computed beside it, for one request at a time.
 """
 
-import collections
 from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent import futures
@@ -61,33 +61,21 @@ class Address(NamedTuple):
   names: Sequence[str] = ()  # Other names of the host.
 
 
-class _Attention(NamedTuple):
-  """A request for the attention of a head."""
-
-  request: exported_model.Request
-  layer: Any
-  head: Any
-
-
 class Batcher:
   """Answers the requests of many threads in one thread, in batches.
 
   Args:
     model: answers.
     limits: of a batch.
-
-  Attributes:
-    sizes: how often a batch had so many requests.
   """
 
   def __init__(self, model: exported_model.ExportedModel, limits: Limits):
     self._model, self._limits = model, limits
     self._waiting: queue.Queue = queue.Queue(_MOST_WAITING)
-    self.sizes: collections.Counter[int] = collections.Counter()
     threading.Thread(target=self._run, daemon=True).start()
 
   def answer(
-    self, requests: Sequence[exported_model.Request | _Attention]
+    self, requests: Sequence[exported_model.Request]
   ) -> list[exported_model.Answer]:
     """Waits for the answers to requests.
 
@@ -110,29 +98,15 @@ class Batcher:
     while True:
       batch = self._collect()
       batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
-      self.sizes[len(batch)] += bool(batch)
-      plain = [pair for pair in batch if not isinstance(pair[0], _Attention)]
-      if plain:
-        self._finish(plain, self._answer)
-      for pair in batch:
-        if isinstance(pair[0], _Attention):
-          self._finish([pair], self._attend)
-
-  def _answer(self, requests):
-    return self._model.answer(requests, self._limits.batch_tokens)
-
-  def _attend(self, requests):
-    return [self._model.attend(*request) for request in requests]
-
-  def _finish(self, batch, compute):
-    try:
-      answers = compute([request for request, _ in batch])
-    except Exception as error:  # Passed on to those who wait.
-      for _, result in batch:
-        result.set_exception(error)
-      return
-    for (_, result), answer in zip(batch, answers, strict=True):
-      result.set_result(answer)
+      try:
+        answers = self._model.answer(
+          [request for request, _ in batch], self._limits.batch_tokens
+        )
+        for (_, result), answer in zip(batch, answers, strict=True):
+          result.set_result(answer)
+      except Exception as error:  # Passed on to those who wait.
+        for _, result in batch:
+          result.set_exception(error)
 
   def _collect(self):
     """Waits for a request, and a little longer for others."""
@@ -150,8 +124,6 @@ class Batcher:
 
 
 def _count_tokens(request) -> int:
-  if isinstance(request, _Attention):
-    request = request.request
   return sum(len(row.input_ids) for row in request.rows)
 
 
@@ -180,6 +152,7 @@ class Application:
   ):
     self._model, self._names = model, {name.lower() for name in names}
     self._batcher = Batcher(model, limits)
+    self._attending = threading.Lock()
     with open(_PAGE, "rb") as file:
       self._page = file.read()
     self._actions: dict[str, dict[str, Callable]] = {
@@ -282,10 +255,15 @@ class Application:
   def _attend(self, environ):
     content = _read_json(environ)
     request = self._model.encode(content)
-    (answer,) = self._batcher.answer(
-      [_Attention(request, content.get("layer"), content.get("head"))]
-    )
-    return answer
+    # One at a time: it takes much memory.
+    if not self._attending.acquire(timeout=_ANSWER_SECONDS):
+      raise queue.Full
+    try:
+      return self._model.attend(
+        request, content.get("layer"), content.get("head")
+      )
+    finally:
+      self._attending.release()
 
 
 def _read_json(environ) -> Any:

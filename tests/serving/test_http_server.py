@@ -23,6 +23,7 @@ class Echo:
   def __init__(self, kind):
     self.kind, self.inputs, self.facts = kind, kind.inputs, kind.facts
     self.encode, self.threads, self.calls = kind.encode, set(), []
+    self.attending = self.most = 0
 
   def answer(self, requests, most_tokens):
     self.threads.add(threading.get_ident())
@@ -30,7 +31,10 @@ class Echo:
     return [{"tokens": len(r.rows[0].input_ids)} for r in requests]
 
   def attend(self, request, layer, head):
-    self.threads.add(threading.get_ident())
+    self.attending += 1
+    time.sleep(0.001)
+    self.most = max(self.most, self.attending)
+    self.attending -= 1
     return {"attention": "x" * (1_000_000 if layer == "large" else 1)}
 
 
@@ -169,8 +173,20 @@ def test_a_large_body_is_refused_in_words(port):
 
 def test_all_answers_come_from_one_thread(port, model):
   exchange(port, request())
-  exchange(port, request("/attention", b'{"text": "", "layer": 0, "head": 0}'))
   assert len(model.threads) == 1
+
+
+def test_attention_is_computed_for_one_at_a_time(port, model):
+  body = b'{"text": "", "layer": 0, "head": 0}'
+  clients = [
+    threading.Thread(target=exchange, args=[port, request("/attention", body)])
+    for _ in range(8)
+  ]
+  for client in clients:
+    client.start()
+  for client in clients:
+    client.join()
+  assert model.most == 1
 
 
 def test_200_clients_share_64_threads_and_none_is_mixed_up(port):
