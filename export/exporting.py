@@ -337,39 +337,35 @@ def _write_card(facts: Mapping[str, Any]) -> str:
   """Returns the text of README.md."""
   shown = {"inputs", "labels", "settings", "training", "versions"}
   shown |= {"format", "kind", "version", "hashes", "quantization"}
-  rows = [(k, v) for k, v in facts.items() if k not in shown and v != ()]
-  rows += facts["settings"].items()
-  lines = [
+  rows = {k: v for k, v in facts.items() if k not in shown and v != ()}
+  parts = [
     f"# {_TITLES[facts['kind']]}",
-    "",
     f"A BERT, exported as {facts['format']} by `export_saved_model.py`.",
-    "",
-    *_usage(facts),
-    "## Facts",
-    "",
-    "| | |",
-    "|---|---|",
-    *(f"| {name} | {_cell(value)} |" for name, value in rows),
+    _usage(facts),
+    _section("Facts", rows | facts["settings"]),
   ]
   if facts["labels"]:
-    lines += ["", "## Labels", "", ", ".join(map(_cell, facts["labels"]))]
-  lines += _describe_quantization(facts["quantization"])
-  for title, key in (
-    ("Training", "training"),
-    ("Versions", "versions"),
-    ("SHA-256", "hashes"),
-  ):
-    if facts[key]:
-      rows = facts[key].items()
-      lines += ["", f"## {title}", "", "| | |", "|---|---|"]
-      lines += [f"| {name} | {_cell(value)} |" for name, value in rows]
-  return "\n".join(lines) + "\n"
+    parts += ["## Labels", ", ".join(map(_cell, facts["labels"]))]
+  if "before" in facts["quantization"]:
+    parts += _describe_quantization(facts["quantization"])
+  for title in ("training", "versions", "hashes"):
+    if facts[title]:
+      shown = "SHA-256" if title == "hashes" else title.capitalize()
+      parts.append(_section(shown, facts[title]))
+  return "\n\n".join(parts) + "\n"
+
+
+def _section(title, rows) -> str:
+  lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items()]
+  return "\n".join([f"## {title}", "", "| | |", "|---|---|", *lines])
+
+
+def _cell(value) -> str:
+  return f"`{value}`".replace("|", "\\|").replace("\n", " ")
 
 
 def _describe_quantization(found):
-  """Describes what is quantized and the cost, if any."""
-  if "before" not in found:
-    return []
+  """Describes what is quantized and the cost."""
   from export import onnx_graph
 
   scores = [
@@ -377,53 +373,38 @@ def _describe_quantization(found):
     for name, value in found["before"].items()
   ]
   return [
-    "",
     "## Quantization",
-    "",
     f"Products with the encoder's kernels are of {found['dtype']}, with a "
     "scale for each column of the weights and one for the activations of a "
     "batch, so an answer depends a little on what else is in its batch. In "
     f"float32 stay {onnx_graph.KEPT_IN_FLOAT32}.",
-    "",
     f"Compared with the model on {found['sample']}: {found['changed']:,} of "
     f"{found['examples']:,} answers changed.",
-    "",
-    "| score | before | after |",
-    "|---|---|---|",
-    *scores,
+    "\n".join(["| score | before | after |", "|---|---|---|", *scores]),
   ]
 
 
-def _cell(value) -> str:
-  return f"`{value}`".replace("|", "\\|").replace("\n", " ")
+_COMMANDS = """```sh
+python predict.py --export_dir=. --input_file=texts.txt
+python predict.py --export_dir=. --serve
+```"""
 
 
-def _usage(facts):
+def _usage(facts) -> str:
   inputs = ", ".join(f"`{name}`" for name in facts["inputs"])
-  commands = [
-    "```sh",
-    "python predict.py --export_dir=. --input_file=texts.txt",
-    "python predict.py --export_dir=. --serve",
-    "```",
-    "",
-  ]
-  if facts["format"] == "saved_model":
-    return [
-      "| signature | takes | returns |",
-      "|---|---|---|",
-      f"| `serving_default` | {inputs}: strings [B] | answers |",
-      "| `ids` | `input_ids`, `input_mask`, `segment_ids`: int32 [B, S] | "
-      "numbers |",
-      "| `attention` | the same; `layer`, `head`: int32 | `attention` |",
-      "",
-      *commands,
-    ]
   shape = "[B, S]"
+  if facts["format"] == "saved_model":
+    return f"""| signature | takes | returns |
+|---|---|---|
+| `serving_default` | {inputs}: strings [B] | answers |
+| `ids` | `input_ids`, `input_mask`, `segment_ids`: int32 {shape} | numbers |
+| `attention` | the same; `layer`, `head`: int32 | `attention` |
+
+{_COMMANDS}"""
   if facts["format"] == "litert":
-    shape, commands = f"[1, {facts['max_seq_length']}]", []
-  return [
+    shape = f"[1, {facts['max_seq_length']}]"
+  text = (
     "Takes `input_ids`, `input_mask` and `segment_ids`, int32 "
-    f"{shape}, with the tokens of `vocab.txt`.",
-    "",
-    *commands,
-  ]
+    f"{shape}, with the tokens of `vocab.txt`."
+  )
+  return text if facts["format"] == "litert" else f"{text}\n\n{_COMMANDS}"

@@ -64,26 +64,34 @@ class Graph:
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
 
-  def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
-    """Adds an operation with one output; returns the name of the output."""
+  def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
+    """Adds an operation with one output; returns the name of the output.
+
+    Args:
+      operation: its name in ONNX.
+      *inputs: names, or numbers and arrays, which become constants.
+      **attributes: of the operation;
+    """
     return self.add_many(operation, 1, *inputs, **attributes)[0]
 
   def add_many(
-    self, operation: str, count: int, *inputs: str, **attributes: Any
+    self, operation: str, count: int, *inputs: Any, **attributes: Any
   ) -> list[str]:
     """Adds an operation with several outputs; returns their names."""
     name = f"{operation}_{next(self._numbers)}"
     outputs = [f"{name}:{index}" for index in range(count)]
-    self.nodes.append(
-      self._onnx.helper.make_node(
-        operation, inputs, outputs, name=name, **attributes
-      )
+    inputs = [x if isinstance(x, str) else self.constant(x) for x in inputs]
+    node = self._onnx.helper.make_node(
+      operation, inputs, outputs, name=name, **attributes
     )
+    self.nodes.append(node)
     return outputs
 
-  def constant(self, value: Any, dtype: Any = np.int64, name: str = "") -> str:
-    """Adds a constant; returns its name."""
-    array = np.asarray(value, dtype)
+  def constant(self, value: Any, name: str = "") -> str:
+    """Adds a constant, int64 or float32 if it is Python's; returns its name."""
+    array = np.asarray(value)
+    if array.dtype == np.float64:
+      array = array.astype(np.float32)
     name = name or f"{array.dtype}_{array.tolist()}".replace(" ", "")
     self._constants.setdefault(name, array)
     return name
@@ -94,7 +102,7 @@ class Graph:
 
   def weight(self, name: str) -> str:
     """Adds a weight as a constant of its name."""
-    return self.constant(self._weights[name], np.float32, name)
+    return self.constant(self._weights[name], name)
 
   def output(self, name: str, value: str, dtype: Any, shape: list) -> None:
     """Makes a value an output of the graph.
@@ -115,6 +123,11 @@ class Graph:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, kind, shape)
 
+  def cast(self, value: str, dtype: Any) -> str:
+    """Converts to a type of NumPy."""
+    kind = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return self.add("Cast", value, to=kind)
+
   def multiply(self, x: str, kernel: str) -> str:
     """Multiplies by one of the encoder's kernels, of int8 if asked to.
 
@@ -127,16 +140,11 @@ class Graph:
       self._quantized[x] = self.add_many("DynamicQuantizeLinear", 3, x)
     values, scale, zero = self._quantized[x]
     numbers, scales = quantize(self.array(kernel))
-    numbers = self.constant(numbers, np.int8, kernel)
+    numbers = self.constant(numbers, kernel)
     product = self.add("MatMulInteger", values, numbers, zero)
-    scales = self.constant(scales, np.float32, f"{kernel}_scales")
-    product = self.add("Cast", product, to=self._onnx.TensorProto.FLOAT)
-    return self.add("Mul", product, self.add("Mul", scale, scales))
-
-  def cast(self, value: str, dtype: Any) -> str:
-    """Converts to a type of NumPy."""
-    kind = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return self.add("Cast", value, to=kind)
+    scales = self.constant(scales, f"{kernel}_scales")
+    scale = self.add("Mul", scale, scales)
+    return self.add("Mul", self.cast(product, np.float32), scale)
 
   def save(self, path: str) -> None:
     """Writes the graph, and beside it, as `path`.data, its large constants."""
@@ -252,32 +260,29 @@ def _add_encoder(graph, config):
   """Adds BERT; returns its hidden states [B, S, H], the embeddings first."""
   path = "bert/embeddings"
   length = graph.add("Shape", "input_ids", start=1, end=2)
-  embedded = graph.add(
-    "Gather", graph.weight(f"{path}/word_embeddings"), "input_ids"
+  words, segments, positions = (
+    graph.weight(f"{path}/{name}_embeddings")
+    for name in ("word", "token_type", "position")
   )
-  table = graph.weight(f"{path}/token_type_embeddings")
-  segments = graph.add("Gather", table, "segment_ids")
-  table = graph.weight(f"{path}/position_embeddings")
-  positions = graph.add("Slice", table, graph.constant([0]), length)
-  embedded = graph.add("Add", graph.add("Add", embedded, segments), positions)
-  states = [_project(graph, _normalize(graph, embedded, path), config)]
-  padding = graph.add("Unsqueeze", "input_mask", graph.constant([1, 2]))
-  one = graph.constant(1.0, np.float32)
-  padding = graph.add("Sub", one, graph.cast(padding, np.float32))
-  masked_score = graph.constant(modeling.MASKED_SCORE, np.float32)
-  mask_scores = graph.add("Mul", padding, masked_score)  # [B, 1, 1, S]
+  embedded = graph.add(
+    "Add",
+    graph.add("Gather", words, "input_ids"),
+    graph.add("Gather", segments, "segment_ids"),
+  )
+  embedded = graph.add(
+    "Add", embedded, graph.add("Slice", positions, [0], length)
+  )
+  embedded = _normalize(graph, embedded, path)
+  if config.embedding_width != config.hidden_size:  # As in ELECTRA.
+    kernel, bias = _weights(graph, f"{path}/project")
+    embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
+  padding = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
+  padding = graph.add("Sub", 1.0, padding)
+  mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)  # [B, 1, 1, S]
+  states = [embedded]
   for layer in range(config.num_hidden_layers):
     states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
   return states
-
-
-def _project(graph, embedded, config):
-  """Widens the embeddings of an ELECTRA: [B, S, E] to [B, S, H]."""
-  if config.embedding_width == config.hidden_size:
-    return embedded
-  path = "bert/embeddings/project"
-  wide = graph.add("MatMul", embedded, graph.weight(f"{path}/kernel"))
-  return graph.add("Add", wide, graph.weight(f"{path}/bias"))
 
 
 def _add_layer(graph, config, layer, hidden, mask_scores):
@@ -295,35 +300,29 @@ def _add_layer(graph, config, layer, hidden, mask_scores):
 
 def _attend(graph, config, layer, hidden, mask_scores):
   """Adds self-attention: [B, S, H] to [B, S, H]."""
-  heads_count = config.num_attention_heads
-  size = config.hidden_size // heads_count
-  by_head = graph.constant([0, 0, heads_count, size])
-  query, key, value = (
-    graph.add(
-      "Transpose",
-      graph.add(
-        "Reshape",
-        _dense(
-          graph, hidden, f"bert/encoder/layer_{layer}/attention/self/{name}"
-        ),
-        by_head,
-      ),
-      perm=order,
-    )
-    for name, order in (
-      ("query", [0, 2, 1, 3]),  # [B, N, S, D]
-      ("key", [0, 2, 3, 1]),  # [B, N, D, S]
-      ("value", [0, 2, 1, 3]),
-    )
-  )
-  scale = graph.constant(1.0 / math.sqrt(size), np.float32)
-  scores = graph.add("Mul", graph.add("MatMul", query, key), scale)
+  path = f"bert/encoder/layer_{layer}/attention/self"
+  count = config.num_attention_heads
+  size = config.hidden_size // count
+
+  def split(name, *order):
+    rows = _dense(graph, hidden, f"{path}/{name}")
+    rows = graph.add("Reshape", rows, [0, 0, count, size])
+    return graph.add("Transpose", rows, perm=order)
+
+  query, value = split("query", 0, 2, 1, 3), split("value", 0, 2, 1, 3)
+  key = split("key", 0, 2, 3, 1)  # [B, N, D, S]
+  scores = graph.add("MatMul", query, key)
+  scores = graph.add("Mul", scores, 1.0 / math.sqrt(size))
   probs = graph.add("Softmax", graph.add("Add", scores, mask_scores), axis=-1)
-  shape = ["batch", heads_count, "sequence", "sequence"]
+  shape = ["batch", count, "sequence", "sequence"]
   graph.output(f"attention_{layer}", probs, np.float32, shape)
   context = graph.add("MatMul", probs, value)
   context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
-  return graph.add("Reshape", context, graph.constant([0, 0, -1]))
+  return graph.add("Reshape", context, [0, 0, -1])
+
+
+def _weights(graph, path):
+  return graph.weight(f"{path}/kernel"), graph.weight(f"{path}/bias")
 
 
 def _dense(graph, x, path):
@@ -332,13 +331,9 @@ def _dense(graph, x, path):
 
 
 def _normalize(graph, x, path):
-  return graph.add(
-    "LayerNormalization",
-    x,
-    graph.weight(f"{path}/LayerNorm/gamma"),
-    graph.weight(f"{path}/LayerNorm/beta"),
-    epsilon=modeling.LAYER_NORM_EPSILON,
-  )
+  parts = (graph.weight(f"{path}/LayerNorm/{n}") for n in ("gamma", "beta"))
+  epsilon = modeling.LAYER_NORM_EPSILON
+  return graph.add("LayerNormalization", x, *parts, epsilon=epsilon)
 
 
 def _activate(graph, x, name):
@@ -350,29 +345,19 @@ def _activate(graph, x, name):
 # The heads; heads.py and signatures.py in other words.
 
 
-def _gemm(graph, rows, kernel, bias, **attributes):
-  weights = graph.weight(kernel), graph.weight(bias)
-  return graph.add("Gemm", rows, *weights, **attributes)
-
-
 def _first(graph, state):
   """Takes the first token: [B, S, H] to [B, H]."""
-  return graph.add("Gather", state, graph.constant(0), axis=1)
+  return graph.add("Gather", state, 0, axis=1)
 
 
 def _add_classifier(graph, state, kind):
-  path = "bert/pooler/dense"
-  pooled = _gemm(graph, _first(graph, state), f"{path}/kernel", f"{path}/bias")
-  logits = _gemm(
-    graph,
-    graph.add("Tanh", pooled),
-    "output_weights",
-    "output_bias",
-    transB=1,
-  )  # [B, L]
+  pooler = _weights(graph, "bert/pooler/dense")
+  pooled = graph.add("Tanh", graph.add("Gemm", _first(graph, state), *pooler))
+  head = graph.weight("output_weights"), graph.weight("output_bias")
+  logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
   names = {"regression": "value", export_facts.MULTIPLE_CHOICE: "logits"}
   if kind in names:
-    value = graph.add("Reshape", logits, graph.constant([-1]))
+    value = graph.add("Reshape", logits, [-1])
     graph.output(names[kind], value, np.float32, ["batch"])
     return
   shape = ["batch", len(graph.array("output_bias"))]
@@ -387,7 +372,7 @@ def _add_classifier(graph, state, kind):
 def _score_tokens(graph, state, path=""):
   """Applies a dense layer of [L, H] to each token: [B, S, L]."""
   weights = graph.array(f"{path}output_weights").T
-  weights = graph.constant(weights, np.float32, f"{path}output_weights")
+  weights = graph.constant(weights, f"{path}output_weights")
   product = graph.add("MatMul", state, weights)
   return graph.add("Add", product, graph.weight(f"{path}output_bias"))
 
@@ -403,7 +388,7 @@ def _add_token_scores(graph, state):
 def _add_spans(graph, state):
   logits = _score_tokens(graph, state, "cls/squad/")
   for index, name in enumerate(heads.SpanOutput._fields):
-    part = graph.add("Gather", logits, graph.constant(index), axis=2)
+    part = graph.add("Gather", logits, index, axis=2)
     graph.output(name, part, np.float32, ["batch", "sequence"])
 
 
@@ -415,12 +400,9 @@ def _add_lstms(graph, model, states):
   else:
     shares = np.exp(graph.array("scalar_mix/mix_weights"))
     shares *= graph.array("scalar_mix/scale") / shares.sum()
-    shares = [graph.constant(share, np.float32) for share in shares]
-    terms = zip(states, shares, strict=True)
+    terms = zip(states, shares.astype(np.float32), strict=True)
     hidden = graph.add("Sum", *(graph.add("Mul", *term) for term in terms))
-  lengths = graph.add(
-    "ReduceSum", "input_mask", graph.constant([1]), keepdims=0
-  )
+  lengths = graph.add("ReduceSum", "input_mask", [1], keepdims=0)
   hidden = graph.add("Transpose", hidden, perm=[1, 0, 2])  # [S, B, I]
   for lstm in model.lstms:
     hidden = _add_lstm(graph, lstm, hidden, lengths)
@@ -429,30 +411,25 @@ def _add_lstms(graph, model, states):
 
 def _add_lstm(graph, lstm, x, lengths):
   """Adds a `heads.BiLstm`: [S, B, I] to [S, B, 2 * units]."""
-  units, parts = lstm.units, {"input_weights": [], "recurrent_weights": []}
-  biases = []
-  for side in ("forward", "backward"):
-    path = f"{lstm.name}/{side}"
-    for name, found in parts.items():
-      found.append(_reorder(graph.array(f"{path}/{name}")).T)
-    bias = graph.array(f"{path}/bias").copy()
-    bias[units : 2 * units] += 1.0  # See `heads.Lstm`.
-    biases.append(np.concatenate([_reorder(bias), np.zeros_like(bias)]))
-  inputs = [
-    graph.constant(np.stack(found), np.float32, f"{lstm.name}/{name}")
-    for name, found in (*parts.items(), ("bias", biases))
-  ]
+  units, inputs = lstm.units, []
+  for name in ("input_weights", "recurrent_weights", "bias"):
+    sides = []
+    for side in ("forward", "backward"):
+      values = graph.array(f"{lstm.name}/{side}/{name}").copy()
+      if name == "bias":
+        values[units : 2 * units] += 1.0  # See `heads.Lstm`.
+      # ONNX has the gates input, forget, cell, output in another order.
+      gates = [np.split(values, 4, -1)[gate] for gate in (0, 3, 1, 2)]
+      gates = np.concatenate(gates, -1).T
+      if name == "bias":
+        gates = np.concatenate([gates, np.zeros_like(gates)])
+      sides.append(gates)
+    inputs.append(graph.constant(np.stack(sides), f"{lstm.name}/{name}"))
   y = graph.add(
     "LSTM", x, *inputs, lengths, hidden_size=units, direction="bidirectional"
   )  # [S, 2, B, units]
   y = graph.add("Transpose", y, perm=[0, 2, 1, 3])
-  return graph.add("Reshape", y, graph.constant([0, 0, -1]))
-
-
-def _reorder(values):
-  """Brings the gates, input, forget, cell, output, into the order of ONNX."""
-  write, forget, candidate, output = np.split(values, 4, -1)
-  return np.concatenate([write, output, forget, candidate], -1)
+  return graph.add("Reshape", y, [0, 0, -1])
 
 
 def _add_vectors(graph, config, states, layer, pooling):
@@ -464,42 +441,38 @@ def _add_vectors(graph, config, states, layer, pooling):
 def _pool(graph, state, pooling):
   if pooling == "cls":
     return _first(graph, state)
-  mask = graph.add("Unsqueeze", "input_mask", graph.constant([2]))
-  places = graph.constant([1])
+  mask = graph.add("Unsqueeze", "input_mask", [2])
   if pooling == "max":
-    lowest = graph.constant(np.finfo(np.float32).min, np.float32)
+    lowest = np.finfo(np.float32).min
     kept = graph.add("Where", graph.cast(mask, bool), state, lowest)
-    return graph.add("ReduceMax", kept, places, keepdims=0)
+    return graph.add("ReduceMax", kept, [1], keepdims=0)
   mask = graph.cast(mask, np.float32)
-  total = graph.add(
-    "ReduceSum", graph.add("Mul", state, mask), places, keepdims=0
+  total, count = (
+    graph.add("ReduceSum", x, [1], keepdims=0)
+    for x in (graph.add("Mul", state, mask), mask)
   )
-  return graph.add(
-    "Div", total, graph.add("ReduceSum", mask, places, keepdims=0)
-  )
+  return graph.add("Div", total, count)
 
 
 def _add_guesses(graph, config, state, mask_id, num_tokens, top_k):
   """Adds the guesses for each [MASK]; see `signatures.MaskGraph`."""
   ranks, places = _find_masks(graph, mask_id)
-  is_found = graph.cast(ranks, bool)
-  positions = graph.add("Where", is_found, places, graph.constant(-1))
+  positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]
   graph.output("positions", graph.cast(positions, np.int32), np.int32, shape)
-  places = graph.add("Unsqueeze", places, graph.constant([2]))
+  places = graph.add("Unsqueeze", places, [2])
   rows = graph.add("GatherND", state, places, batch_dims=1)  # [B, M, H]
-  width = graph.constant([-1, config.hidden_size])
-  rows = graph.add("Reshape", rows, width)  # [B*M, H]
+  rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
   path = "cls/predictions/transform"
-  rows = _gemm(graph, rows, f"{path}/dense/kernel", f"{path}/dense/bias")
+  rows = graph.add("Gemm", rows, *_weights(graph, f"{path}/dense"))
   rows = _normalize(graph, _activate(graph, rows, config.hidden_act), path)
-  table = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
-  logits = _gemm(graph, rows, *table, transB=1)  # [B*M, V]
-  bounds = [graph.constant([bound]) for bound in (0, num_tokens, 1)]
-  shares = graph.add("Softmax", graph.add("Slice", logits, *bounds), axis=-1)
-  best, ids = graph.add_many("TopK", 2, shares, graph.constant([top_k]))
-  counts = graph.add("Shape", positions)
-  counts = graph.add("Concat", counts, graph.constant([top_k]), axis=0)
+  table = graph.weight("bert/embeddings/word_embeddings")
+  bias = graph.weight("cls/predictions/output_bias")
+  logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
+  logits = graph.add("Slice", logits, [0], [num_tokens], [1])
+  shares = graph.add("Softmax", logits, axis=-1)
+  best, ids = graph.add_many("TopK", 2, shares, [top_k])
+  counts = graph.add("Concat", graph.add("Shape", positions), [top_k], axis=0)
   for name, value, dtype in (
     ("ids", graph.cast(ids, np.int32), np.int32),
     ("probabilities", best, np.float32),
@@ -515,12 +488,11 @@ def _find_masks(graph, mask_id):
     Numbers above 0 for masks, 0 for what fills the row up, int32 [B, M], and
     their places, int64 [B, M].
   """
-  mask = graph.constant(mask_id, np.int32)
-  is_mask = graph.cast(graph.add("Equal", "input_ids", mask), np.int32)
+  is_mask = graph.add("Equal", "input_ids", np.int32(mask_id))
+  is_mask = graph.cast(is_mask, np.int32)
   length = graph.add("Shape", "input_ids", start=1, end=2)
-  down = graph.constant(0), graph.constant(-1)
-  ranks = graph.add("Range", graph.add("Squeeze", length), *down)
+  ranks = graph.add("Range", graph.add("Squeeze", length), 0, -1)
   ranks = graph.add("Mul", is_mask, graph.cast(ranks, np.int32))  # [B, S]
-  counts = graph.add("ReduceSum", is_mask, graph.constant([1]))  # [B, 1]
-  most = graph.add("ReduceMax", counts, graph.constant([0]), keepdims=0)
+  counts = graph.add("ReduceSum", is_mask, [1])  # [B, 1]
+  most = graph.add("ReduceMax", counts, [0], keepdims=0)
   return graph.add_many("TopK", 2, ranks, graph.cast(most, np.int64))

@@ -342,7 +342,7 @@ class TaggerGraph(TextGraph):
     )
     ids = tf.concat([ids, unknown], 1)[:, :room]
     sizes = most.words.with_values(tf.cast(ids.row_lengths(), tf.int32))
-    ends = _cumsum(sizes)
+    ends = tf_tokenization.cumsum(sizes)
     fits = ends <= room
     kept = tf_tokenization.Words(
       *(tf.ragged.boolean_mask(part, fits) for part in most)
@@ -431,14 +431,6 @@ class TaggerGraph(TextGraph):
 def _shift(values, first):
   """Puts a value in front of others, and leaves out the last: [N] to [N]."""
   return tf.concat([[first], values], 0)[: tf.size(values)]
-
-
-def _cumsum(ragged):
-  """Adds up the values of each row, int32 [B, (W)]."""
-  sums = tf.cumsum(ragged.values)
-  before = tf.concat([[0], sums], 0)
-  rows = tf.gather(before, ragged.row_starts())
-  return ragged.with_values(sums - tf.gather(rows, ragged.value_rowids()))
 
 
 def _pad(outputs):

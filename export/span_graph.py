@@ -125,7 +125,7 @@ class SpanGraph(signatures.TextGraph):
       is_inside = (inside >= 0) & (inside < windows.sizes[:, None])
       found.append((values, places + shift, is_inside))
     (starts, first, is_start), (ends, last, is_end) = found  # [N, K]
-    is_start &= _has_most_context(windows, tokens.ids, first)
+    is_start &= _has_most_context(windows, first)
     size = last[:, None, :] - first[:, :, None] + 1  # [N, K, K]
     is_span = is_start[:, :, None] & is_end[:, None, :]
     is_span &= (size > 0) & (size <= settings.max_answer_length)
@@ -183,41 +183,36 @@ class SpanGraph(signatures.TextGraph):
       spans: from `_rank`.
       null: the score of no answer, float32 [B].
     """
-    settings, count = self._settings, tf.size(null)
+    settings, most = self._settings, self._settings.n_best_size
 
-    def first_of_questions(spans):
-      sizes = tf.math.unsorted_segment_sum(
-        tf.ones_like(spans.rows), spans.rows, count
+    def of_questions(values, default):
+      rows = tf.RaggedTensor.from_value_rowids(
+        values, spans.rows, tf.size(null)
       )
-      return tf.cumsum(sizes, exclusive=True), sizes > 0
+      return rows.to_tensor(default, shape=[None, most])
 
-    first, _ = first_of_questions(spans)
-    rank = tf.range(tf.size(spans.rows)) - tf.gather(first, spans.rows)
+    scores = of_questions(spans.scores, signatures.IMPOSSIBLE)
     # No answer is one of the n best, if its score is.
-    last = settings.n_best_size - 1
-    is_kept = spans.scores >= tf.gather(null, spans.rows)
-    is_kept = (rank < last) | ((rank == last) & is_kept)
-    spans = spans.take(tf.where(is_kept)[:, 0])
-    first, has_span = first_of_questions(spans)
-    # One more, so that there is something to gather for every question.
-    others = _Spans(
-      *(tf.concat([part, tf.zeros([1], part.dtype)], 0) for part in spans)
+    is_last = tf.range(most) == most - 1
+    is_out = is_last & (scores < null[:, None])
+    scores = tf.where(is_out, signatures.IMPOSSIBLE, scores)
+    best, is_span = scores[:, 0], scores > signatures.IMPOSSIBLE
+    top = tf.maximum(best, null)
+    total = tf.reduce_sum(
+      tf.where(is_span, tf.exp(scores - top[:, None]), 0.0), 1
     )
-    best = others.take(tf.where(has_span, first, 0))
-    best_score = tf.where(has_span, best.scores, signatures.IMPOSSIBLE)
-    top = tf.maximum(best_score, null)
-    exponents = tf.exp(spans.scores - tf.gather(top, spans.rows))
-    total = tf.math.unsorted_segment_sum(exponents, spans.rows, count)
-    outputs, is_found = {}, has_span
-    score = tf.where(has_span, best_score, 0.0)
+    outputs, is_found = {}, is_span[:, 0]
+    score = tf.where(is_found, best, 0.0)
     if settings.version_2_with_negative:
       total += tf.exp(null - top)
-      odds = tf.where(has_span, null - best_score, _CERTAIN_ODDS)
+      odds = tf.where(is_found, null - best, _CERTAIN_ODDS)
       outputs["no_answer_odds"] = odds
       is_found &= odds <= settings.null_score_diff_threshold
-      score = tf.where(is_found, best_score, null)
-    start = tf.where(is_found, best.starts, 0)
-    end = tf.where(is_found, best.ends, 0)
+      score = tf.where(is_found, best, null)
+    start, end = (
+      tf.where(is_found, of_questions(places, 0)[:, 0], 0)
+      for places in (spans.starts, spans.ends)
+    )
     return {
       **outputs,
       "answer": tf.strings.substr(text, start, end - start, "UTF8_CHAR"),
@@ -228,30 +223,24 @@ class SpanGraph(signatures.TextGraph):
     }
 
 
-def _has_most_context(windows, ids, positions):
+def _has_most_context(windows, positions):
   """Tells whether no other window shows more around tokens, bool [N, K].
 
   See `squad_features.is_max_context`.
 
   Args:
     windows: `tf_tokenization.Windows`.
-    ids: of the texts, [B, (T)].
     positions: tokens of the windows' texts, int32 [N, K].
   """
-  places = tf.ragged.range(windows.sizes)  # [N, (size)]
-  numbers = tf.cast(places.value_rowids(), tf.int32)
-  sizes = tf.gather(windows.sizes, numbers)
-  around = tf.minimum(places.values, sizes - 1 - places.values)
-  around = tf.cast(around, tf.float64) + 0.01 * tf.cast(sizes, tf.float64)
-  # Tokens are numbered through all texts.
-  first = tf.gather(tf.cast(ids.row_starts(), tf.int32), windows.rows)
-  token = places.values + tf.gather(first + windows.starts, numbers)
-  count = tf.size(ids.values)
-  most = tf.math.unsorted_segment_max(around, token, count)
-  is_most = around == tf.gather(most, token)
-  owner = tf.math.unsorted_segment_min(
-    tf.where(is_most, numbers, tf.size(windows.rows)), token, count
-  )
-  owner = tf.concat([owner, [signatures.NOWHERE]], 0)
-  asked = tf.clip_by_value(positions + first[:, None], 0, count)
-  return tf.gather(owner, asked) == tf.range(tf.size(windows.rows))[:, None]
+  numbers = tf.range(tf.size(windows.rows))[:, None]
+  sizes = windows.sizes[:, None]
+  length = tf.maximum(1, tf.reduce_max(windows.starts + windows.sizes))
+  places = tf.range(length) - windows.starts[:, None]  # [N, T]
+  around = tf.cast(tf.minimum(places, sizes - 1 - places), tf.float64)
+  around += 0.01 * tf.cast(sizes, tf.float64)
+  around = tf.where((places >= 0) & (places < sizes), around, -1.0)
+  most = tf.gather(tf.math.segment_max(around, windows.rows), windows.rows)
+  first = tf.where(around == most, numbers, tf.size(numbers))
+  first = tf.gather(tf.math.segment_min(first, windows.rows), windows.rows)
+  asked = tf.clip_by_value(positions, 0, length - 1)
+  return tf.gather(first, asked, batch_dims=1) == numbers

@@ -6,6 +6,7 @@ Serving has are used. Shapes: B texts, W words, T tokens, C characters, S the
 length of the longest input.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
@@ -24,6 +25,7 @@ _BYTES_PER_CHARACTER = 4
 # Replaces a word that is too long. No token of a vocabulary has a
 # space in front, so it is unknown.
 _UNKNOWN_WORD = " "
+_MARK = "\U0010ffff"  # Stands for nothing in Unicode, and never will.
 
 
 def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
@@ -31,43 +33,30 @@ def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
   return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges)
 
 
-def _ranges(points: Iterable[int]) -> Iterable[tuple[int, int]]:
-  """Yields the first and the last of consecutive points."""
-  for _, group in itertools.groupby(
-    enumerate(points), lambda pair: pair[1] - pair[0]
-  ):
-    run = [point for _, point in group]
-    yield run[0], run[-1]
-
-
 @functools.cache
-def _categories() -> list[str]:
-  return list(map(unicodedata.category, map(chr, range(sys.maxunicode + 1))))
+def _characters(belongs: Callable[[str], bool]) -> str:
+  """Writes the characters of which a function is true, for `_in_class`.
 
-
-# The Unicode of RE2 is not always that of Python, whose answer counts: so
-# classes are spelt out.
+  The Unicode of RE2 is not always that of Python, whose answer counts.
+  """
+  points = [i for i in range(sys.maxunicode + 1) if belongs(chr(i))]
+  steps = itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0])
+  runs = [[point for _, point in group] for _, group in steps]
+  return _in_class((run[0], run[-1]) for run in runs)
 
 
 @functools.cache
 def _category(*names: str) -> str:
   """Returns the characters of categories, such as Zs, or P for all of its."""
-  points = enumerate(_categories())
-  return _in_class(_ranges(i for i, name in points if name.startswith(names)))
+  category = unicodedata.category
+  return _characters(lambda char: category(char).startswith(names))
 
 
-@functools.cache
-def _named_cjk() -> str:
+def _is_named_cjk(char: str) -> bool:
   # To look at all names takes seconds; these are letters, signs and numbers.
-  points = [i for i, name in enumerate(_categories()) if name in ("Lo", "So")]
-  names = ((i, unicodedata.name(chr(i), "")) for i in points)
-  return _in_class(_ranges(i for i, name in names if name.startswith("CJK ")))
-
-
-@functools.cache
-def _whitespace() -> str:
-  points = range(sys.maxunicode + 1)
-  return _in_class(_ranges(i for i in points if chr(i).isspace()))
+  return unicodedata.category(char) in ("Lo", "So") and (
+    unicodedata.name(char, "").startswith("CJK ")
+  )
 
 
 _CJK = _in_class(tokenization.CJK_RANGES)
@@ -275,53 +264,36 @@ def split_text(texts: tf.Tensor, by_character: bool = False) -> Words:
     texts: string [B], as `TfTokenizer.decode` returns them.
     by_character: whether every character but spaces is a word.
   """
-  chars = tf.strings.unicode_split(texts, "UTF-8")  # [B, (C)]
-
-  def matches(ranges):
-    return tf.strings.regex_full_match(chars.values, f"[{ranges}]")
-
-  is_space = matches(_whitespace())
-  is_lone = ~is_space if by_character else matches(_named_cjk())
+  space = _characters(str.isspace)
+  outside = f"{space}{_characters(_is_named_cjk)}"
   controls = "\\x{0}-/:-@\\[-`{-\\x{7f}"  # All ASCII but letters and digits.
-  is_mark = matches(controls + _category("P")) & ~is_space & ~is_lone
-  numbers = tf.range(tf.size(chars.values))
-  is_first = _marks(tf.size(numbers), chars.row_starts())
-  # What stands between spaces and lone characters is a chunk.
-  ends_chunk = is_space | is_lone
-  begins_chunk = is_first | ends_chunk | _previous(ends_chunk)
-  chunk = tf.cumsum(tf.cast(begins_chunk, tf.int32)) - 1
-  # Letters so far, in all texts, and where the chunk begins and ends.
-  is_letter = tf.cast(~(is_space | is_mark), tf.int32)
-  before = tf.cumsum(is_letter, exclusive=True)
-  first = tf.gather(tf.math.segment_min(before, chunk), chunk)
-  last = tf.gather(tf.math.segment_max(before + is_letter, chunk), chunk)
-  # Marks with no letter before or after them in their chunk are words.
-  is_lone |= is_mark & ((before == first) | (before == last))
-  begins = ~is_space & (begins_chunk | is_lone | _previous(is_lone | is_space))
-  word = tf.cumsum(tf.cast(begins, tf.int32)) - 1
-  places = tf.cast(tf.ragged.range(chars.row_lengths()).values, tf.int32)
-  inside = tf.where(~is_space)[:, 0]
-  ends = tf.math.segment_max(
-    tf.gather(places, inside) + 1, tf.gather(word, inside)
+  letter = f"[^{outside}{controls}{_category('P')}]"
+  word = f"{letter}(?:[^{outside}]*{letter})?|[^{space}]"
+  if by_character:
+    word = f"[^{space}]"
+  # A character without a meaning goes around every word; where a text has it,
+  # another one of the kind stands in for it.
+  marked = tf.strings.regex_replace(texts, _MARK, "\U0010fffe")
+  marked = tf.strings.regex_replace(marked, f"({word})", f"{_MARK}\\1{_MARK}")
+  parts = tf.strings.split(marked, _MARK)  # [B, (P)]
+  sizes = tf.strings.length(parts.values, "UTF8_CHAR")
+  ends = cumsum(parts.with_values(sizes))
+  is_word = tf.ragged.range(parts.row_lengths()) % 2 == 1
+  starts = tf.ragged.boolean_mask(ends - parts.with_values(sizes), is_word)
+  ends = tf.ragged.boolean_mask(ends, is_word)
+  sources = tf.gather(texts, starts.value_rowids())
+  words = tf.strings.substr(
+    sources, starts.values, (ends - starts).values, "UTF8_CHAR"
   )
-  starts = tf.boolean_mask(places, begins)
-  rows = tf.boolean_mask(chars.value_rowids(), begins)
-  sources = tf.gather(texts, rows)
-  words = tf.strings.substr(sources, starts, ends - starts, "UTF8_CHAR")
-  whole = tf.RaggedTensor.from_value_rowids(words, rows, chars.nrows())
-  return Words(whole, whole.with_values(starts), whole.with_values(ends))
+  return Words(starts.with_values(words), starts, ends)
 
 
-def _previous(flags):
-  return tf.concat([[False], flags[:-1]], 0)[: tf.size(flags)]
-
-
-def _marks(size, places):
-  """Returns bool [size], true at places; those beyond the size are ignored."""
-  places = tf.boolean_mask(places, places < tf.cast(size, places.dtype))
-  ones = tf.ones_like(places, tf.int32)
-  counts = tf.scatter_nd(places[:, None], ones, tf.cast([size], places.dtype))
-  return counts > 0
+def cumsum(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
+  """Adds up the values of each row, int32 [B, (T)]."""
+  sums = tf.cumsum(ragged.values)
+  before = tf.concat([[0], sums], 0)
+  rows = tf.gather(before, ragged.row_starts())
+  return ragged.with_values(sums - tf.gather(rows, ragged.value_rowids()))
 
 
 def pack(
