@@ -343,7 +343,7 @@ def join(
   )
   cls, sep = tf.fill([rows, 1], cls_id), tf.fill([rows, 1], sep_id)
   input_ids = tf.concat([cls, ids_a, sep, ids_b, last_sep], 1).to_tensor()
-  # A batch of no texts has two columns, too: [CLS] is looked up in them.
+  # An empty batch gets two columns as well: the model reads [CLS] in them.
   missing = tf.maximum(0, 2 - tf.shape(input_ids)[1])
   input_ids = tf.pad(input_ids, [[0, 0], [0, missing]])
   places = tf.range(tf.shape(input_ids)[1])[None]  # [1, S]

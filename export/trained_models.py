@@ -54,7 +54,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     vocab_file: is compared with the one that was used.
 
   Raises:
-    ValueError: the folder is none of ours, or of another vocabulary.
+    ValueError: the folder is not that of a training, or has another vocabulary.
   """
   settings = read_json(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")

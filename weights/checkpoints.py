@@ -350,7 +350,7 @@ def _likely_cause(
     return f" (its {', its '.join(differing)})"
   is_bert = any(name.startswith("bert/") for name in theirs)
   if not is_bert and any(name.startswith("bert/") for name in ours):
-    return " (it is no BERT with Google's names)"
+    return " (it is not a BERT with Google's names)"
   return ""
 
 

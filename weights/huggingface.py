@@ -201,8 +201,8 @@ def _open_google_only(folder: str) -> dict[str, readers.Place]:
   found = files.exists(weights) and files.hash_file(weights)
   if file.metadata.get(_BELONGS_TO) != found:
     raise ValueError(
-      f"{path}: does not belong to the {WEIGHTS} beside it, which is another "
-      "since; delete it, or move it away"
+      f"{path}: does not belong to the {WEIGHTS} beside it, which was changed "
+      "later; delete it, or move it away"
     )
   return {
     name: readers.Place(functools.partial(file.read, name), entry.shape)

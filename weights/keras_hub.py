@@ -3,7 +3,7 @@
 A folder holds config.json, model.weights.h5 (or shards, with an index),
 assets/tokenizer/vocabulary.txt and, with a classifier, task.json and
 task.weights.h5. KerasHub's masked-LM head stays unread: its GELU and the
-epsilon of its LayerNorm are not those of BERT's.
+epsilon of its LayerNorm differ from BERT's.
 """
 
 from collections.abc import Callable
@@ -282,7 +282,7 @@ def _describe(
   tokenizer = _object(
     "bert_tokenizer.BertTokenizer",
     lowercase=do_lower_case,
-    # Which goes with lower-casing in BERT, but not in KerasHub's default.
+    # BERT strips accents when it lower-cases; KerasHub does not by default.
     strip_accents=do_lower_case,
     config_file="tokenizer.json",
   )

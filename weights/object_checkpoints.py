@@ -1,10 +1,10 @@
 """Encoders in SavedModels (TF-Hub, Kaggle) and Model Garden's checkpoints.
 
-Both are TensorFlow's object-based checkpoints: the place of a variable among
-the objects is its key, and a graph of the objects, stored beside the values,
-also has its `full_name`, which Model Garden's layers made and every export
-kept: `transformer/layer_0/self_attention/query/kernel`. Full names are tried
-first; keys have to do where a full name says nothing.
+Both are object-based checkpoints of TensorFlow: the key of a variable is its
+path among the objects. The graph of the objects, which is stored beside the
+values, also has its `full_name`, which Model Garden's layers gave it and every
+export kept: `transformer/layer_0/self_attention/query/kernel`. Full names are
+tried first, keys where a full name matches nothing.
 """
 
 from collections.abc import Callable
@@ -269,7 +269,7 @@ def _name_layers(paths) -> dict[str, str]:
 
 
 def _match(names: tuple[str, ...]) -> str | None:
-  """Returns Google's name of a variable with some names of theirs."""
+  """Returns Google's name of a variable; None if BERT has no such one."""
   for name in names:
     google = readers.rename(name, _NAMES)
     if re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google) in _KNOWN:

@@ -84,7 +84,7 @@ def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     settings: what that holds.
 
   Raises:
-    ValueError: it is no relative of BERT, or too distant a one.
+    ValueError: it is a relative that differs too much; the reason is given.
   """
   model_type = settings.get("model_type")
   if not isinstance(model_type, str):

@@ -166,7 +166,7 @@ def test_a_misfit_names_its_cause_first_and_is_short(changes, cause, tmp_path):
 
 def test_another_network_is_called_so(tmp_path):
   prefix = write(tmp_path, electra=1.0)
-  with pytest.raises(ValueError, match="it is no BERT with Google's names"):
+  with pytest.raises(ValueError, match="it is not a BERT with Google's names"):
     checkpoints.load(prefix, model_of())
 
 
