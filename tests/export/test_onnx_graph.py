@@ -38,6 +38,11 @@ def make_config(**fields):
   )
 
 
+@pytest.fixture(autouse=True)
+def same_weights():
+  keras.utils.set_random_seed(1)
+
+
 def make_trained(kind, model):
   """Gives a model biases and gains, which are 0 and 1 in a new one."""
   source = np.random.default_rng(1)
