@@ -36,7 +36,7 @@ def main() -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
   settings = flag_values.read()
-  shape = pretraining.make_settings(settings)
+  shape = flag_values.fill(pretraining_data.Settings, settings)
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)

@@ -15,13 +15,14 @@ from cli import flag_values
 from cli import pretraining
 from cli import program
 from data import files
+from data import pretraining_data
 
 
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
   settings = flag_values.read()
-  shape = pretraining.make_settings(settings)
+  shape = flag_values.fill(pretraining_data.Settings, settings)
   if not shape.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "

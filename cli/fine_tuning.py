@@ -22,7 +22,7 @@ import dataclasses
 import os
 import sys
 import types
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from absl import flags
 import keras
@@ -221,17 +221,6 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
   return tuple(label_files.read(path)) if files.exists(path) else ()
 
 
-class Split(Protocol):
-  """The features of one set of examples."""
-
-  key: str  # A digest of all that affects the features.
-  features: feature_files.FeatureFile  # May be made on first use.
-  layout: feature_files.Layout
-
-  def describe(self, index: int) -> str:
-    """Says where an example comes from; they count from 0."""
-
-
 class Inputs(NamedTuple):
   """The data of a run, and what ties its model to it."""
 
@@ -239,9 +228,9 @@ class Inputs(NamedTuple):
   metric: str  # Decides which weights are best; from `best_metric`.
   # Later runs in the output folder must agree with this, as JSON values ...
   model_settings: Mapping[str, Any]
-  train: Split | None = None  # None or (): not requested.
-  eval: Sequence[Split] = ()  # Training evaluates on the first.
-  predict: Sequence[Split] = ()
+  train: feature_files.Split | None = None  # None or (): not requested.
+  eval: Sequence[feature_files.Split] = ()  # Training scores the first.
+  predict: Sequence[feature_files.Split] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
   # ... and runs that resume training also with this.
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
@@ -273,7 +262,9 @@ class Run:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
 
-  def parser(self, split: Split) -> Callable[[tf.Tensor], loop.Features]:
+  def parser(
+    self, split: feature_files.Split
+  ) -> Callable[[tf.Tensor], loop.Features]:
     """Returns the function from serialized rows, string [B], to features."""
     return feature_files.make_parser(
       split.layout,
@@ -282,11 +273,15 @@ class Run:
       is_static(self.settings),
     )
 
-  def batch_order(self, split: Split, batch_size: int) -> list[np.ndarray]:
+  def batch_order(
+    self, split: feature_files.Split, batch_size: int
+  ) -> list[np.ndarray]:
     """Returns the batches for predicting a split; see `batch_order`."""
     return batch_order(self.settings, split.features.lengths, batch_size)
 
-  def predict(self, split: Split, batch_size: int) -> dict[str, np.ndarray]:
+  def predict(
+    self, split: feature_files.Split, batch_size: int
+  ) -> dict[str, np.ndarray]:
     """Returns what the model predicts for the rows of a split, in order.
 
     Args:

@@ -65,12 +65,6 @@ def define_flags() -> None:
   flags.mark_flags_as_required(["input_file", "output_file"])
 
 
-def make_settings(settings: flag_values.Settings) -> pretraining_data.Settings:
-  """Returns the settings that determine the records."""
-  names = vars(pretraining_data.Settings())
-  return pretraining_data.Settings(**{n: getattr(settings, n) for n in names})
-
-
 def find_files(
   settings: flag_values.Settings,
 ) -> tuple[list[str], list[str]]:

@@ -103,8 +103,10 @@ class Lines:
   ):
     self._input_file = settings.input_file
     self._texts, self._paths = texts or [], []
-    if not texts:
-      self._paths = _input_files(self._input_file)
+    if not texts and self._input_file == files.STANDARD_INPUT:
+      self._paths = [files.STANDARD_INPUT]
+    elif not texts:
+      self._paths = files.expand_patterns(self._input_file, "input_file")
     elif self._input_file != files.STANDARD_INPUT:
       raise ValueError(
         f"--text and --input_file={self._input_file} are both given: give one"
@@ -156,9 +158,3 @@ class Lines:
   def speed(self) -> str:
     """Returns the mean speed so far, in words."""
     return f"{self._lines.units_per_second(self.count):,.1f} lines/s"
-
-
-def _input_files(patterns: str) -> list[str]:
-  if patterns == files.STANDARD_INPUT:
-    return [files.STANDARD_INPUT]
-  return files.expand_patterns(patterns, "input_file")

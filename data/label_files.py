@@ -47,21 +47,49 @@ def read(path: str) -> list[str]:
   return list(lines)
 
 
-def in_order_of_head(
-  labels: Sequence[str], head: Sequence[str], is_ordered: bool = False
+def choose(
+  path: str,
+  labels: Sequence[str],
+  origin: str,
+  head: Sequence[str] = (),
+  is_ordered: bool = False,
 ) -> tuple[str, ...]:
-  """Returns labels in the order of the head that training starts from.
+  """Returns the labels of a run, in the order of the outputs of its model.
+
+  They are those of an earlier run, else those given, in the order of the head
+  that training starts from, else that head's.
 
   Args:
+    path: where an earlier run left them.
+    labels: of the data, or given by the user; () if they are not known.
+    origin: of `labels`, for an error message.
+    head: its labels; () if they are not known.
     is_ordered: whether the user gave the order, so that no other will do.
   """
-  if not head or tuple(labels) == tuple(head):
-    return tuple(labels)
-  if is_ordered or sorted(labels) != sorted(head):
+  labels, head = tuple(labels), tuple(head)
+  arrange = tuple if is_ordered else sorted
+  if files.exists(path):
+    known = tuple(read(path))
+    if labels and arrange(labels) != arrange(known):
+      raise ValueError(
+        f"{path} has the labels {tables.list_names(known)}; {origin} are "
+        f"{tables.list_names(labels)}: use another --output_dir"
+      )
+    return known
+  labels = labels or head
+  if not labels:
+    raise ValueError(
+      f"no {path} and no training file: the labels are unknown; pass the "
+      "--output_dir of a training, or --init_checkpoint with one, or --labels "
+      "of run_classifier.py"
+    )
+  if not head or labels == head:
+    return labels
+  if arrange(labels) != arrange(head):
     raise ValueError(
       f"--init_checkpoint has a head for the labels {tables.list_names(head)}; "
-      "those of this task are "
-      f"{tables.list_names(labels)}: start from a checkpoint without a head"
+      f"those of this task are {tables.list_names(labels)}: start from a "
+      "checkpoint without a head"
     )
   print(f"labels in the order of --init_checkpoint: {', '.join(head)}")
-  return tuple(head)
+  return head

@@ -59,13 +59,7 @@ encode_id = functools.cache(encode_integer)
 
 
 def padded_feature(values: Sequence[int], size: int) -> bytes:
-  """Encodes integers as a tf.train.Feature, with zeros behind them.
-
-  Raises:
-    ValueError: there are more of them than `size`.
-  """
-  if len(values) > size:
-    raise ValueError(f"{len(values)} tokens; expected at most {size}")
+  """Encodes up to `size` integers as a tf.train.Feature, padded with zeros."""
   padding = bytes(size - len(values))
   return packed_feature(b"".join(map(encode_id, values)) + padding)
 

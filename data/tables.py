@@ -23,7 +23,6 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-_DELIMITERS = {"tsv": "\t", "csv": ","}
 _DELIMITER_NAMES = {"tsv": "tab", "csv": "comma"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -71,33 +70,22 @@ def find_format(path: str) -> str:
   )
 
 
-def read_rows(
-  path: str, format: str | None = None, quoting: bool | None = None
-) -> Iterator[Row]:
+def read_rows(path: str) -> Iterator[Row]:
   r"""Yields the rows of a file, a header like any other.
 
   Blank rows are left out, and so are a byte-order mark and the "\r" before the
   end of a line.
 
   Args:
-    path: a UTF-8 file, plain, `.gz` or `.xz`.
-    format: "tsv" (tabs), "csv" (commas) or "jsonl" (an object a line); None
-      goes by the name.
-    quoting: a cell may stand in double quotes, with line ends in it and its own
-      quotes doubled. None: in CSV but not in TSV, where a quote is a quote.
+    path: a UTF-8 file, plain, `.gz` or `.xz`; see `find_format`. In CSV a cell
+      may stand in double quotes, with line ends in it and its own quotes
+      doubled. In TSV a quote is a quote.
 
   Yields:
     Rows of strings; of JSON values, its numbers as `Number`, by their keys.
   """
-  format = format or find_format(path)
-  lines = _numbered_lines(path)
-  if format == "jsonl":
-    rows = _json_rows(path, lines)
-  elif quoting or (quoting is None and format == "csv"):
-    rows = _quoted_rows(path, lines, _DELIMITERS[format])
-  else:
-    rows = _split_rows(lines, _DELIMITERS[format])
-  for number, cells in rows:
+  read = {"jsonl": _json_rows, "csv": _csv_rows, "tsv": _tsv_rows}
+  for number, cells in read[find_format(path)](path, _numbered_lines(path)):
     yield Row(f"{path}:{number}", cells)
 
 
@@ -118,21 +106,21 @@ def _numbered_lines(path: str) -> Iterator[tuple[int, str]]:
     yield number, line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _split_rows(
-  lines: Iterable[tuple[int, str]], delimiter: str
+def _tsv_rows(
+  path: str, lines: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, list[str]]]:
   for number, line in lines:
-    cells = line.removesuffix("\r").split(delimiter)
+    cells = line.removesuffix("\r").split("\t")
     if _is_filled(cells):
       yield number, cells
 
 
-def _quoted_rows(
-  path: str, lines: Iterable[tuple[int, str]], delimiter: str
+def _csv_rows(
+  path: str, lines: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, list[str]]]:
   csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
   texts = (f"{line}\n" for _, line in lines)
-  reader = csv.reader(texts, delimiter=delimiter, strict=True)
+  reader = csv.reader(texts, strict=True)
   while True:
     number = reader.line_num + 1
     try:
@@ -201,8 +189,6 @@ def read_columns(
   *,
   optional: Collection[Column] = (),
   header: bool | None = None,
-  format: str | None = None,
-  quoting: bool | None = None,
   skips_short_rows: bool = False,
   allows_long_rows: bool = False,
 ) -> Iterator[Values]:
@@ -211,16 +197,15 @@ def read_columns(
   Args:
     columns: what to read; None yields None.
     optional: names among them which the file may lack; they yield None then.
-    header: whether the first row holds names; None: if a column is a name.
-    format: see `read_rows`. The keys of JSON Lines are the names of columns.
+    header: whether the first row holds names; None: if a column is a name. The
+      keys of JSON Lines are the names of columns.
     skips_short_rows: leaves out rows that lack one of the columns and says how
       many in the end; else such a row is an error.
     allows_long_rows: -1 is the last cell of each row, however many it has; else
       a row with more cells than the first one is an error, for it means that
       part of a text would be lost.
   """
-  format = format or find_format(path)
-  rows = read_rows(path, format, quoting)
+  rows = read_rows(path)
   first = next(rows, None)
   if first is None:
     return
@@ -240,7 +225,7 @@ def read_columns(
   rows = rows if header else both
   if skips_short_rows:
     rows = _skip_short_rows(path, rows, needed)
-  delimiter = _DELIMITER_NAMES[format]
+  delimiter = _DELIMITER_NAMES[find_format(path)]
   for row in rows:
     _check_width(row, needed, width, delimiter)
     values = [None if n is None else row.cells[n] for n in numbers]

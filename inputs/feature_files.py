@@ -66,7 +66,7 @@ def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
   return digest.hexdigest()
 
 
-class LazySplit:
+class Split:
   """What the splits of all tasks share: a feature file made on first use.
 
   A subclass is a frozen dataclass with the fields `kind` ("train", "eval" or
@@ -75,6 +75,8 @@ class LazySplit:
   """
 
   version = 1  # Raised when other features are made of the same input.
+
+  layout: "Layout"  # Of the rows.
 
   def sources(self) -> tuple[dict[str, Any], list[str]]:
     """Returns what says which data is read, as JSON values, and its files."""

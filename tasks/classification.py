@@ -48,8 +48,6 @@ class Table(NamedTuple):
   label: tables.Column | None = None
   id: tables.Column | None = None
   header: bool | None = None  # See `tables.read_columns`.
-  format: str | None = None  # See `tables.read_rows`.
-  quoting: bool | None = None  # See `tables.read_rows`.
   label_required: bool = True  # Else a column of that name may be missing.
   group: tables.Column | None = None
   groups: tuple[str, ...] = ()  # If any, only rows of these are read.
@@ -126,8 +124,6 @@ def _read_columns(table: Table) -> Iterator[tables.Values]:
     columns,
     optional=() if table.label_required else (table.label,),
     header=table.header,
-    format=table.format,
-    quoting=table.quoting,
     skips_short_rows=table.skips_short_rows,
     allows_long_rows=table.allows_long_rows,
   )
@@ -309,11 +305,6 @@ def make_features(
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     doc_stride: tokens between the beginnings of windows; None: no windows.
   """
-  if max_seq_length < 3:
-    raise ValueError(
-      f"--max_seq_length={max_seq_length}: expected at least 3: [CLS], a token"
-      " and [SEP]"
-    )
   if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
     raise ValueError(
       f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"

@@ -41,7 +41,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.LazySplit):
+class Split(feature_files.Split):
   """The features of one set of examples."""
 
   kind: str  # "train", "eval" or "predict".
@@ -179,39 +179,16 @@ def choose_labels(
   """Returns the labels of a task, in the order of the head's outputs.
 
   They are those of an earlier run, else those given by the user, else those of
-  the task, else those found in the training data. If the head that training
-  starts from has the same labels, its order is taken.
-
-  Args:
-    labels_file: where an earlier run left them.
-    given: by the user; empty to find them out.
-    initial: of the head in --init_checkpoint; empty if they are not known.
+  the task, else those found in the training data; see `label_files.choose`.
   """
   if task.problem == "regression":
     return ()
-  fixed = tuple(given) or task.labels
-  if files.exists(labels_file):
-    known = tuple(label_files.read(labels_file))
-    # --labels says the order, too.
-    if given and fixed != known or sorted(fixed or known) != sorted(known):
-      raise ValueError(
-        f"{labels_file} has the labels {', '.join(known)}; the task's or those "
-        f"of --labels are {', '.join(fixed)}: use another --output_dir"
-      )
-    return known
-  if not fixed and task.train:
-    fixed = tuple(
-      classification.find_labels(
-        _read_tables(task.train), task.problem, separator
-      )
-    )
-  fixed = fixed or tuple(initial)
-  if not fixed:
-    raise ValueError(
-      f"no {labels_file} and no training file: the labels are unknown; pass "
-      "--labels or the --output_dir of a training"
-    )
-  return label_files.in_order_of_head(fixed, initial, is_ordered=bool(given))
+  labels = tuple(given) or task.labels
+  if not labels and task.train and not files.exists(labels_file):
+    examples = _read_tables(task.train)
+    labels = classification.find_labels(examples, task.problem, separator)
+  origin = "the task's or those of --labels"
+  return label_files.choose(labels_file, labels, origin, initial, bool(given))
 
 
 class Outputs(NamedTuple):

@@ -19,10 +19,8 @@ from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _BINARY = ("0", "1")
-# GLUE's files, XNLI's too: tabs, no quoting, and whatever else is in a row.
-_PLAIN = functools.partial(
-  classification.Table, quoting=False, allows_long_rows=True
-)
+# GLUE's files, XNLI's too, have whatever else in a row.
+_PLAIN = functools.partial(classification.Table, allows_long_rows=True)
 
 
 class _Files(NamedTuple):

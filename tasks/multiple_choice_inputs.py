@@ -21,7 +21,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.LazySplit):
+class Split(feature_files.Split):
   """The features of a file of questions."""
 
   kind: str  # "train", "eval" or "predict".

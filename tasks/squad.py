@@ -140,7 +140,7 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
 
 
 def _read_jsonl(path: str) -> Iterator[tuple[str, Question]]:
-  for place, cells in tables.read_rows(path, "jsonl"):
+  for place, cells in tables.read_rows(path):
     question_id = _text(cells, "id", place)
     question = _text(cells, "question", place)
     context = _text(cells, "context", place)

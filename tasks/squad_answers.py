@@ -194,8 +194,8 @@ class Answerer:
         last += 1
     tokens = " ".join(self._tokens(document.ids[first : last + 1]))
     wanted = " ".join(tokens.replace(" ##", "").replace("##", "").split())
-    begin = document.word_starts[document.word_of(first)]
-    end = document.word_ends[document.word_of(last)]
+    begin, _ = document.words[document.word_of(first)]
+    _, end = document.words[document.word_of(last)]
     source = document.context[begin:end]
     words = _one_spaced(source)
     part = find_final_text(wanted, words, self._basic_tokenizer)

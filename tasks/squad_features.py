@@ -8,7 +8,6 @@ fast.
 
 import bisect
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -83,38 +82,26 @@ class Document:
     return self.encode(self.context)
 
   @functools.cached_property
-  def word_starts(self) -> list[int]:
-    """The first character of each word."""
-    return [start for start, _ in self._spans]
-
-  @functools.cached_property
-  def word_ends(self) -> list[int]:
-    """The character behind the last one of each word."""
-    return [end for _, end in self._spans]
+  def words(self) -> list[tuple[int, int]]:
+    """The first character of each word, and the one behind its last."""
+    words = _UNSPACED_WORDS if is_unspaced(self.context) else _WORDS
+    return [match.span() for match in words.finditer(self.context)]
 
   @functools.cached_property
   def first_tokens(self) -> list[int]:
     """The first token of each word, and the number of all tokens."""
-    words = [self.context[start:end] for start, end in self._spans]
+    words = [self.context[start:end] for start, end in self.words]
     lengths = map(len, map(self.encode, words))
     return list(itertools.accumulate(lengths, initial=0))
 
-  @functools.cached_property
-  def _spans(self) -> list[tuple[int, int]]:
-    words = _UNSPACED_WORDS if is_unspaced(self.context) else _WORDS
-    return [match.span() for match in words.finditer(self.context)]
-
   def word_at(self, offset: int) -> int:
     """Returns the word at a character; at whitespace, the one before it."""
-    return max(0, bisect.bisect_right(self.word_starts, offset) - 1)
+    after = bisect.bisect_right(self.words, offset, key=lambda word: word[0])
+    return max(0, after - 1)
 
   def word_of(self, token: int) -> int:
     """Returns the word that a token is of."""
     return bisect.bisect_right(self.first_tokens, token) - 1
-
-  def last_token(self, word: int) -> int:
-    """Returns the last token of a word."""
-    return self.first_tokens[word + 1] - 1
 
 
 class Window(NamedTuple):
@@ -164,16 +151,14 @@ def is_max_context(
   step = windows[1].start if len(windows) > 1 else 1
   size = windows[0].length
   first = max(0, -(-(position - size + 1) // step))
-  best, best_index = None, None
-  for i in range(first, min(position // step + 1, len(windows))):
+
+  def measure(i):
     left = position - windows[i].start
     right = windows[i].length - 1 - left
-    if right < 0:
-      continue
-    score = min(left, right) + 0.01 * windows[i].length
-    if best is None or score > best:
-      best, best_index = score, i
-  return best_index == index
+    return -1 if right < 0 else min(left, right) + 0.01 * windows[i].length
+
+  holding = range(first, min(position // step + 1, len(windows)))
+  return max(holding, key=measure) == index
 
 
 def find_answer(
@@ -197,11 +182,11 @@ def find_answer(
     return None
   first = document.word_at(start)
   last = document.word_at(start + length - 1)
-  between = slice(document.word_starts[first], document.word_ends[last])
+  between = slice(document.words[first][0], document.words[last][1])
   words = _SPACE_RUNS.sub(" ", document.context[between])
   if " ".join(answer.text.split()) not in words:
     return None
-  begin, end = document.first_tokens[first], document.last_token(last)
+  begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1
   wanted = list(encode(answer.text))
   for token in range(begin, end + 2 - len(wanted)) if wanted else ():
     if document.ids[token : token + len(wanted)] == wanted:
@@ -387,23 +372,3 @@ def _encode_labels(start: int, end: int, is_impossible: bool):
     "is_impossible": int(is_impossible),
   }
   return {k: record_writer.int64_feature([v]) for k, v in values.items()}
-
-
-def batch_paragraphs(
-  paragraphs: Iterator[squad.Paragraph], characters: int
-) -> Iterator[list[squad.Paragraph]]:
-  """Yields lists of paragraphs that take about the same time to work on.
-
-  Args:
-    characters: of contexts, after which a list ends.
-  """
-  batch, size = [], 0
-  for paragraph in paragraphs:
-    batch.append(paragraph)
-    # Every question repeats its context in the records.
-    size += len(paragraph.context) * len(paragraph.questions)
-    if size >= characters:
-      yield batch
-      batch, size = [], 0
-  if batch:
-    yield batch

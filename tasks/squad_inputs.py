@@ -15,6 +15,7 @@ from data import files
 from data import worker_processes
 from inputs import feature_files
 from inputs import records
+from inputs import text_inputs
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
@@ -23,14 +24,14 @@ from training import loop
 from training import prediction
 
 _MISPLACED_SHOWN = 3
-# Characters of contexts, counted once for each question, that a process takes.
-_CHARACTERS_PER_TASK = 200_000
+# What a process takes at once; characters of contexts count for each question.
+_PARAGRAPHS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
 # Starting processes takes as long as one needs for a file of so many bytes.
 _SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.LazySplit):
+class Split(feature_files.Split):
   """The features of one file of questions."""
 
   kind: str  # "train", "eval" or "dev": the name of the feature file.
@@ -122,7 +123,13 @@ class Split(feature_files.LazySplit):
     paragraphs = squad.first_questions(squad.read_paragraphs(path), self.limit)
     if not self.is_training:
       paragraphs = squad.unique_questions(paragraphs)
-    tasks = squad_features.batch_paragraphs(paragraphs, _CHARACTERS_PER_TASK)
+    # Every question repeats its context in the records.
+    tasks = text_inputs.split_into_blocks(
+      paragraphs,
+      _PARAGRAPHS_PER_TASK,
+      lambda paragraph: len(paragraph.context) * len(paragraph.questions),
+      _CHARACTERS_PER_TASK,
+    )
     maker = worker_processes.Maker(
       "tasks.squad_features", "FeatureMaker", (self.settings, self.is_training)
     )

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files
 from data import label_files
 from data import tables
 from inputs import feature_files
@@ -33,7 +32,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.LazySplit):
+class Split(feature_files.Split):
   """The features of a file of sentences."""
 
   kind: str  # "train", "eval" or "predict".
@@ -128,36 +127,19 @@ def choose_labels(
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model and their scheme.
 
-  They are those of the training data, else those of an earlier run or of the
-  head in --init_checkpoint, in the order of the model's outputs.
-
   Args:
-    labels_file: where an earlier run left them.
     tag_scheme: "none" if the labels of an earlier run mark no entities.
-    initial: of the head in --init_checkpoint; empty if they are not known.
+    labels_file, initial: see `label_files.choose`.
   """
-  known = label_files.read(labels_file) if files.exists(labels_file) else None
+  labels, origin, scheme = (), "", tagging.NO_SCHEME
   if train:
     scheme = tagging.label_scheme(train.scheme)
     labels = tagging.find_labels(read_sentences(train, scheme), scheme)
-    if known and sorted(known) != sorted(labels):
-      raise ValueError(
-        f"{labels_file} has the labels {tables.list_names(known)}; those of "
-        f"{train.path} are {tables.list_names(labels)}: use another "
-        "--output_dir"
-      )
-    if known:
-      return tuple(known), scheme
-    return label_files.in_order_of_head(labels, initial), scheme
-  known = known or initial
-  if not known:
-    raise ValueError(
-      f"no {labels_file} and no training file: the labels are unknown; pass "
-      "the --output_dir of a training, or --init_checkpoint with one"
-    )
-  if tag_scheme == tagging.NO_SCHEME:
-    return tuple(known), tagging.NO_SCHEME
-  return tuple(known), tagging.scheme_of_labels(known)
+    origin = f"those of {train.path}"
+  labels = label_files.choose(labels_file, labels, origin, initial)
+  if not train and tag_scheme != tagging.NO_SCHEME:
+    scheme = tagging.scheme_of_labels(labels)
+  return labels, scheme
 
 
 def _find_unseen(tags, settings) -> Iterable[str]:

@@ -125,8 +125,6 @@ READERS = {
   "rows.tsv": (rows, TSV),
   "rows.csv": (rows, CSV),
   "rows.jsonl": (rows, JSONL),
-  "quoted.tsv": (functools.partial(rows, quoting=True), TSV),
-  "plain.csv": (functools.partial(rows, quoting=False), CSV),
   "columns.tsv": (functools.partial(columns, columns=("text", "label")), TSV),
   "numbers.csv": (functools.partial(columns, columns=(1, -1, None)), CSV),
   "keys.jsonl": (functools.partial(columns, columns=("text", "id")), JSONL),

@@ -62,13 +62,6 @@ def test_csv_has_quotes_with_anything_within(write):
   ]
 
 
-def test_quoting_can_be_chosen(write):
-  path = write("t.txt", '"a\tb"\tc\n')
-  assert rows(path, quoting=True) == [("t.txt:1", ["a\tb", "c"])]
-  path = write("t.data", '"a,b"\n')
-  assert rows(path, format="csv", quoting=False) == [("t.data:1", ['"a', 'b"'])]
-
-
 def test_json_lines_keep_the_spelling_of_numbers(write):
   path = write(
     "t.jsonl", '\ufeff{"a": "x\\ud83d\\ude00"}\r\n\n{"b": [1.50, 2]}'

@@ -51,15 +51,11 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
   # A no-break space does not separate words, a narrow one does.
   context = " the\u00a0year\u202fwas\n(1895)."
   document = make_maker().document(ask(context))
-  words = [
-    context[start:end]
-    for start, end in zip(document.word_starts, document.word_ends, strict=True)
-  ]
+  words = [context[start:end] for start, end in document.words]
   assert words == ["the\u00a0year", "was", "(1895)."]
   assert tokens(make_maker(), document.ids) == "the year was ( 1895 ) ."
   assert document.first_tokens == [0, 2, 3, 7]
   assert [document.word_of(i) for i in range(7)] == [0, 0, 1, 2, 2, 2, 2]
-  assert [document.last_token(i) for i in range(3)] == [1, 2, 6]
   # A character of whitespace belongs to the word before it.
   assert [document.word_at(i) for i in (0, 1, 9, 10, 13, 14)] == [
     *(0, 0, 0, 1, 1, 2)
@@ -81,8 +77,7 @@ def test_tokens_of_words_are_those_of_the_text(make_maker):
     context = "".join(source.choices(characters, k=source.randint(1, 12)))
     document = squad_features.Document(context, maker.encode)
     first_tokens, ids = [0], []
-    spans = zip(document.word_starts, document.word_ends, strict=True)
-    for start, end in spans:
+    for start, end in document.words:
       ids += maker.encode(context[start:end])
       first_tokens.append(len(ids))
     assert document.ids == ids
@@ -91,9 +86,9 @@ def test_tokens_of_words_are_those_of_the_text(make_maker):
 
 def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):
   chinese = make_maker().document(ask("北京是1895。"))
-  assert chinese.word_ends == [1, 2, 3, 8]
+  assert [end for _, end in chinese.words] == [1, 2, 3, 8]
   english = make_maker().document(ask("the 北京 year was 1895"))
-  assert english.word_ends == [3, 6, 11, 15, 20]
+  assert [end for _, end in english.words] == [3, 6, 11, 15, 20]
 
 
 @pytest.mark.parametrize(
@@ -289,9 +284,3 @@ def test_a_question_that_leaves_no_room_is_an_error():
   with pytest.raises(ValueError, match="--max_seq_length=16: expected more"):
     Settings("", True, 16, 4, 13, False).check()
   Settings("", True, 16, 4, 12, False).check()
-
-
-def test_paragraphs_are_batched_by_work():
-  paragraphs = [ask("12345"), ask("1"), ask("1"), ask("1234")]
-  batches = squad_features.batch_paragraphs(iter(paragraphs), 5)
-  assert [len(batch) for batch in batches] == [1, 3]
