@@ -29,8 +29,8 @@ _CHARACTER_COVERAGE = 0.9999
 # The table is cut back to this many of the most frequent words at twice
 # as many, about 200 MB. No vocabulary depends on the rarest words.
 _MAX_WORDS = 500_000
-# Words of more letters teach nothing, and pieces are refined so many times:
-# the defaults of tensorflow_text's learner.
+# Longer words are ignored; the pieces are refined in this many passes: both
+# are the defaults of tensorflow_text's learner.
 _LONGEST_WORD = 50
 _ITERATIONS = 3
 
@@ -121,7 +121,7 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
   """Returns the frequent letters, and the other frequent characters.
 
   The others (punctuation, Chinese characters) are words by themselves: they
-  never stand behind ##.
+  never continue a word (##).
   """
   counts = collections.Counter()
   for word, count in words.items():
@@ -164,7 +164,7 @@ def learn_vocab(
 def learn_pieces(
   words: list[tuple[str, int]], known: Mapping[str, None], room: int
 ) -> dict[str, None]:
-  """Returns `room` new pieces, or all there are, the frequent ones first."""
+  """Returns at most `room` new pieces, the most frequent first."""
   report = progress.Progress(1)
   learner = _Learner(words)
 
@@ -219,7 +219,7 @@ class _Learner:
     self._letters = letters | {f"##{letter}" for letter in letters}
 
   def learn(self, frequency: int) -> list[str]:
-    """Returns the pieces that occur so many times, the frequent ones first."""
+    """Returns the pieces of at least a frequency, the most frequent first."""
     # The library's bounds of its own search, of which only the first step is
     # taken: they move a frequency that no word has.
     least = min(frequency, self._most) + max(frequency, self._least)

@@ -251,7 +251,7 @@ def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
 
 
 def main() -> None:
-  logging.set_verbosity(logging.ERROR)  # Saving tells its every move.
+  logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
   gate = make_gate(settings)

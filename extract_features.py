@@ -46,7 +46,7 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     "use_one_hot_embeddings",
     False,
-    "Accepted and not used: it makes no difference to the result.",
+    "Accepted but ignored: it makes no difference to the result.",
   )
   devices.define_device_flags()
 
@@ -70,7 +70,7 @@ import tokenization
 from training import loop
 from training import prediction
 
-# A block ends with so many lines, or with so many bytes of their vectors.
+# The most lines of a block, and the most bytes of their vectors.
 _BLOCK_LINES = 4096
 _BLOCK_BYTES = 1 << 28
 

@@ -62,8 +62,8 @@ import tokenization
 from training import loop
 from training import prediction
 
-# A block ends with so many lines, or with so many ids in its rows: scoring a
-# text takes a row as long as the text for each of its tokens.
+# The most lines of a block, and the most ids of its rows: scoring a text takes
+# a row as long as the text for each of its tokens.
 _BLOCK_LINES = 1024
 _BLOCK_IDS = 1 << 21
 
@@ -74,7 +74,7 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   Args:
     model: a `heads.PretrainingModel`.
     features: those of `masked_words.ask`, int32 [B, S] or [B, 1].
-    vocab_size: the ids from here on are no tokens.
+    vocab_size: ids from here on have no token.
     top_k: K.
 
   Returns:

@@ -68,7 +68,7 @@ def define_flags() -> None:
   )
   flags.DEFINE_bool("serve", False, "Whether to answer on a web page instead.")
   flags.DEFINE_string(
-    "host", "127.0.0.1", "The address; 0.0.0.0 for everybody's."
+    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
   )
   flags.DEFINE_list(
     "allowed_hosts",

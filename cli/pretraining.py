@@ -58,8 +58,8 @@ def define_flags() -> None:
   flags.DEFINE_integer(
     "documents_per_block",
     0,
-    "Makes records of every so many documents by themselves, in bounded memory "
-    "but not the original's. 0: all at once.",
+    "Makes records from blocks of this many documents, in bounded memory; they "
+    "differ from the original's. 0: one block of all documents.",
   )
   flags.DEFINE_bool("compress", False, "Writes GZIP files.")
   flags.mark_flags_as_required(["input_file", "output_file"])

@@ -176,8 +176,8 @@ def cut_blocks(
     documents_per_block: 0 makes one block, which is not held in memory here.
 
   Yields:
-    Blocks of so many documents; the last one has from two documents, as random
-    next sentences need, to one more than the others.
+    Blocks of this size; the last one has at least two documents, which random
+    next sentences need, and at most one more than the others.
   """
   documents = iter(documents)
   if not documents_per_block:

@@ -43,7 +43,7 @@ class Values(NamedTuple):
 
 
 class Number(str):
-  """A number in a JSON file, spelled as it is there."""
+  """A number of a JSON file, with the spelling of the file."""
 
 
 _DECODER = json.JSONDecoder(
@@ -71,7 +71,7 @@ def find_format(path: str) -> str:
 
 
 def read_rows(path: str) -> Iterator[Row]:
-  r"""Yields the rows of a file, a header like any other.
+  r"""Yields the rows of a file, the header included.
 
   Blank rows are left out, and so are a byte-order mark and the "\r" before the
   end of a line.
@@ -370,7 +370,7 @@ def shorten(text: str, length: int = 40) -> str:
 
 
 def to_text(value: Any, place: str, column: Column) -> str:
-  """Returns a JSON string; a ValueError if the value is none."""
+  """Returns a JSON string; raises a ValueError for any other value."""
   if type(value) is str:  # Numbers are of a subclass.
     return value
   raise ValueError(

@@ -202,7 +202,7 @@ def warn_if_collapsed(scores: Scores) -> None:
 def write_scores(
   folder: str, kind: str, scores: Scores, labels: Sequence[str]
 ) -> None:
-  """Prints the scores of every class and writes all there are.
+  """Prints the scores of every class and writes all scores.
 
   Writes <kind>_metrics.json and, of at most metrics.LARGEST_MATRIX labels and
   where there is matplotlib, a picture of the confusion matrix,

@@ -19,7 +19,7 @@ from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _BINARY = ("0", "1")
-# GLUE's files, XNLI's too, have whatever else in a row.
+# The rows of GLUE and XNLI have further columns, not always the same number.
 _PLAIN = functools.partial(classification.Table, allows_long_rows=True)
 
 
@@ -231,8 +231,8 @@ def task_in_folder(
 ) -> classification.Task:
   """Returns the task with the paths of its files in a folder.
 
-  Of several dev or test sets, those behind the first one that are not there
-  are left out (MNLI's mismatched ones).
+  Dev and test sets after the first are left out if their files are missing
+  (MNLI's mismatched ones).
   """
 
   def locate(table):
@@ -438,7 +438,7 @@ def _is_header(names: Sequence[str], columns: Columns) -> bool:
 
 
 def _find_default(names: Sequence[str], defaults: Sequence[str]) -> str | None:
-  """Returns the first of the defaults that is a name, as it is written."""
+  """Returns the first default among the names, in the case of the file."""
   by_lower_case = {name.lower(): name for name in names}
   return next(filter(None, map(by_lower_case.get, defaults)), None)
 

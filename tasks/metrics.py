@@ -394,7 +394,7 @@ def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
   next_lower = np.append(falling[1:], 0.0)
   right = np.cumsum(labels[order])
   scores = 2 * right / (labels.sum() + np.arange(1, len(labels) + 1))
-  # Between equal probabilities there is no threshold; below all there is.
+  # No threshold separates equal probabilities; one may be below all of them.
   is_cut = falling > next_lower
   is_cut[-1] = True
   best = np.flatnonzero(is_cut & (scores == scores[is_cut].max()))

@@ -83,7 +83,7 @@ class Document:
 
   @functools.cached_property
   def words(self) -> list[tuple[int, int]]:
-    """The first character of each word, and the one behind its last."""
+    """The first character of each word and the one after its last."""
     words = _UNSPACED_WORDS if is_unspaced(self.context) else _WORDS
     return [match.span() for match in words.finditer(self.context)]
 

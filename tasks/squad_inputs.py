@@ -26,7 +26,7 @@ from training import prediction
 _MISPLACED_SHOWN = 3
 # What a process takes at once; characters of contexts count for each question.
 _PARAGRAPHS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
-# Starting processes takes as long as one needs for a file of so many bytes.
+# Starting processes takes as long as a single one needs for such a file, bytes.
 _SMALL_FILE = 1 << 20
 
 

@@ -90,7 +90,7 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
 def write_columns(
   path: str, source: tagging.Source, labels: Iterable[Sequence[str]]
 ) -> None:
-  """Writes the lines of a CoNLL file with the predicted tag behind each word.
+  """Writes the lines of a CoNLL file with the predicted tag after each word.
 
   Of plain text, words and tags are written, and blank lines after sentences.
   """
