@@ -197,9 +197,9 @@ def main() -> None:
   lines.start()
   with vector_files.open_writer(
     settings.output_file, settings.output_format, extractor.layers
-  ) as writer:
+  ) as write:
     for line in extractor.extract(lines):
-      writer.write(line)
+      write(line)
     lines.check_not_empty()
   encode = extractor.encode
   cut = f"{encode.cut:,} line(s) truncated to --max_seq_length="

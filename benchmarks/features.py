@@ -140,9 +140,9 @@ def make_our_extraction(
     lines = texts.Lines()
     with vector_files.open_writer(
       output_file, "npz", extractor.layers
-    ) as writer:
+    ) as write:
       for line in extractor.extract(lines):
-        writer.write(line)
+        write(line)
     return check_vectors(output_file, lines.count)
 
   return contest.Turn(run, count_lines(lines_file))

@@ -4,6 +4,7 @@ Lines go to the disk as they come, so a file may be larger than the memory.
 Shapes: T tokens of a line, L layers, H hidden.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
@@ -12,7 +13,7 @@ import json
 import os
 import tempfile
 import types
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -37,63 +38,52 @@ class Line(NamedTuple):
   vectors: np.ndarray  # float32 [T, L, H]; [L, H] if the tokens are pooled.
 
 
-class Writer(Protocol):
-  """Writes lines to a file."""
-
-  def write(self, line: Line) -> None:
-    """Appends a line; all or none are pooled."""
+Write = Callable[[Line], None]  # Appends a line; all or none are pooled.
 
 
 @contextlib.contextmanager
 def open_writer(
   path: str, output_format: str, layers: Sequence[int]
-) -> Iterator[Writer]:
+) -> Iterator[Write]:
   """Opens a file of vectors, which appears when it is complete."""
-  make = {"jsonl": JsonlWriter, "npz": NpzWriter, "tfrecord": TfrecordWriter}
+  opener = {"jsonl": _open_jsonl, "npz": _open_npz, "tfrecord": _open_tfrecord}
   with files.replace_on_success(path) as temporary:
-    with make[output_format](temporary, layers) as writer:
-      yield writer
+    with opener[output_format](temporary, layers) as write:
+      yield write
 
 
-class JsonlWriter:
+@contextlib.contextmanager
+def _open_jsonl(path: str, layers: Sequence[int]) -> Iterator[Write]:
   """Writes the original's JSON, a line of text a line.
 
   {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1,
   "values": [0.25, ...]}, ...]}, ...]}; of pooled tokens {"linex_index": 0,
   "layers": [...]}. Numbers have six decimals at most.
   """
+  heads = [f'{{"index": {layer}, "values": [' for layer in layers]
 
-  def __init__(self, path: str, layers: Sequence[int]):
-    self._file = files.open_for_writing(path)
-    self._heads = [f'{{"index": {layer}, "values": [' for layer in layers]
+  def format_layers(numbers):
+    # One of `numbers` for each layer, no more: the heads come first.
+    pairs = zip(heads, numbers, strict=False)
+    joined = ", ".join(f"{head}{values}]}}" for head, values in pairs)
+    return f'"layers": [{joined}]'
 
-  def __enter__(self) -> "JsonlWriter":
-    return self
-
-  def __exit__(self, *error) -> None:
-    self._file.close()
-
-  def write(self, line: Line) -> None:
-    """Appends a line."""
-    numbers = iter(
-      format_numbers(line.vectors.reshape(-1, line.vectors.shape[-1]))
-    )
+  def write(line):
+    rows = line.vectors.reshape(-1, line.vectors.shape[-1])
+    numbers = iter(format_numbers(rows))
     if line.vectors.ndim == 2:
-      body = self._layers(numbers)
+      body = format_layers(numbers)
     else:
       body = ", ".join(
-        f'{{"token": {_quote(token)}, {self._layers(numbers)}}}'
+        f'{{"token": {_quote(token)}, {format_layers(numbers)}}}'
         for token in line.tokens
       )
       body = f'"features": [{body}]'
     text = f'{{"linex_index": {line.index}, {body}}}\n'
-    self._file.write(text.encode())
+    file.write(text.encode())
 
-  def _layers(self, numbers: Iterator[str]) -> str:
-    # One of `numbers` for each layer, no more: the heads come first.
-    pairs = zip(self._heads, numbers, strict=False)
-    layers = ", ".join(f"{head}{values}]}}" for head, values in pairs)
-    return f'"layers": [{layers}]'
+  with files.open_for_writing(path) as file:
+    yield write
 
 
 _quote = functools.lru_cache(1 << 16)(json.dumps)
@@ -158,91 +148,74 @@ def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   return table(heads + short, 5), table(tails, 4), table(tiny, 9)
 
 
-class NpzWriter:
+@contextlib.contextmanager
+def _open_npz(path: str, layers: Sequence[int]) -> Iterator[Write]:
   """Writes arrays that `numpy.load` reads.
 
   layers, int32 [L]; and vectors, float32: [N, L, H] for N lines if tokens are
   pooled. If not, [all T, L, H], with input_ids, int32 [all T], and offsets,
   int64 [N + 1]: the tokens of line i are offsets[i] to offsets[i + 1].
   """
+  # Rows lie in temporary files: .npy begins with their number. By name: a
+  # file, the type of its numbers, and the shape of a row.
+  parts: dict[str, tuple[BinaryIO, type, tuple[int, ...]]] = {}
+  # Beside the output, where there must be room for as much anyway.
+  folder = None if files.is_remote(path) else os.path.dirname(path) or "."
+  tokens = 0
 
-  def __init__(self, path: str, layers: Sequence[int]):
-    self._path, self._tokens = path, 0
-    self._stack = contextlib.ExitStack()
-    # Rows lie in temporary files: .npy begins with their number. By name: a
-    # file, the type of its numbers, and the shape of a row.
-    self._arrays: dict[str, tuple[BinaryIO, type, tuple[int, ...]]] = {}
-    self._append("layers", np.int32, np.array(layers))
+  def append(name, dtype, rows):
+    if name not in parts:
+      file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+      parts[name] = file, dtype, rows.shape[1:]
+    parts[name][0].write(np.ascontiguousarray(rows, dtype).data)
 
-  def __enter__(self) -> "NpzWriter":
-    return self
-
-  def __exit__(self, error_type, error, traceback) -> None:
-    with self._stack:
-      if error_type is None:
-        self._save()
-
-  def write(self, line: Line) -> None:
-    """Appends a line."""
+  def write(line):
+    nonlocal tokens
     if line.vectors.ndim == 2:
-      self._append("vectors", np.float32, line.vectors[None])
+      append("vectors", np.float32, line.vectors[None])
       return
-    if not self._tokens:
-      self._append("offsets", np.int64, np.array([0]))
-    self._tokens += len(line.vectors)
-    self._append("vectors", np.float32, line.vectors)
-    self._append("input_ids", np.int32, np.array(line.input_ids))
-    self._append("offsets", np.int64, np.array([self._tokens]))
+    if not tokens:
+      append("offsets", np.int64, np.array([0]))
+    tokens += len(line.vectors)
+    append("vectors", np.float32, line.vectors)
+    append("input_ids", np.int32, np.array(line.input_ids))
+    append("offsets", np.int64, np.array([tokens]))
 
-  def _append(self, name, dtype, rows):
-    if name not in self._arrays:
-      # Beside the output, where there must be room for as much anyway.
-      is_remote = files.is_remote(self._path)
-      folder = None if is_remote else os.path.dirname(self._path) or "."
-      file = self._stack.enter_context(tempfile.TemporaryFile(dir=folder))
-      self._arrays[name] = file, dtype, rows.shape[1:]
-    self._arrays[name][0].write(np.ascontiguousarray(rows, dtype).data)
-
-  def _save(self):
-    arrays = {}
-    for name, (file, dtype, shape) in self._arrays.items():
-      numbers = np.memmap(file, dtype, "r")  # Flushes the file.
-      arrays[name] = numbers.reshape(-1, *shape)
-    with files.open_for_writing(self._path) as file:
-
-      def write(data):
-        file.write(data)
-        return len(data)  # As a remote file does not.
-
-      # Without `seek` and `tell`: a remote file can only be appended to.
-      output = types.SimpleNamespace(write=write, flush=file.flush, read=None)
-      np.savez(output, **arrays)
+  with contextlib.ExitStack() as stack:
+    append("layers", np.int32, np.array(layers))
+    yield write
+    arrays = {
+      # Mapping a file flushes it.
+      name: np.memmap(file, dtype, "r").reshape(-1, *shape)
+      for name, (file, dtype, shape) in parts.items()
+    }
+    with files.open_for_writing(path) as output:
+      np.savez(_append_only(output), **arrays)
 
 
-class TfrecordWriter:
+def _append_only(file: BinaryIO) -> types.SimpleNamespace:
+  """Returns a file without `seek` and `tell`, which remote files lack."""
+
+  def write(data):
+    file.write(data)
+    return len(data)  # As a remote file does not.
+
+  return types.SimpleNamespace(write=write, flush=file.flush, read=None)
+
+
+@contextlib.contextmanager
+def _open_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
   """Writes a tf.train.Example a line.
 
   linex_index, layers [L]; vectors, of [T, L, H] or pooled [L, H], flat; and if
   tokens are not pooled, input_ids and tokens [T].
   """
 
-  def __init__(self, path: str, layers: Sequence[int]):
-    self._records = record_writer.ShardedWriter([path])
-    self._layers = record_writer.int64_feature(layers)
-
-  def __enter__(self) -> "TfrecordWriter":
-    self._records.__enter__()
-    return self
-
-  def __exit__(self, *error) -> None:
-    self._records.__exit__(*error)
-
-  def write(self, line: Line) -> None:
-    """Appends a line."""
+  def write(line):
     floats = np.ascontiguousarray(line.vectors, "<f4").tobytes()
     features = {
       "linex_index": record_writer.int64_feature([line.index]),
-      "layers": self._layers,
+      "layers": record_writer.int64_feature(layers),
       "vectors": record_writer.packed_float_feature(floats),
     }
     if line.vectors.ndim == 3:
@@ -250,4 +223,7 @@ class TfrecordWriter:
       features["tokens"] = record_writer.bytes_feature(
         token.encode() for token in line.tokens
       )
-    self._records.write(record_writer.encode_example(features))
+    records.write(record_writer.encode_example(features))
+
+  with record_writer.ShardedWriter([path]) as records:
+    yield write

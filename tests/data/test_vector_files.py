@@ -68,9 +68,9 @@ def make_line(index, tokens, pooled=False):
 
 
 def write(path, output_format, lines):
-  with vector_files.open_writer(str(path), output_format, LAYERS) as writer:
+  with vector_files.open_writer(str(path), output_format, LAYERS) as write:
     for line in lines:
-      writer.write(line)
+      write(line)
 
 
 def test_jsonl_is_the_originals(tmp_path):
@@ -157,8 +157,8 @@ def test_an_error_leaves_the_old_file(tmp_path, output_format):
   path = tmp_path / "out"
   path.write_text("old")
   with pytest.raises(ValueError, match="broken"):
-    with vector_files.open_writer(str(path), output_format, LAYERS) as writer:
-      writer.write(make_line(0, 2))
+    with vector_files.open_writer(str(path), output_format, LAYERS) as write:
+      write(make_line(0, 2))
       raise ValueError("broken")
   assert path.read_text() == "old"
   assert [p.name for p in tmp_path.iterdir()] == ["out"]
