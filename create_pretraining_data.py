@@ -49,21 +49,22 @@ def main() -> None:
     settings.num_processes,
     None if settings.documents_per_block else work.show,
   )
-  statistics = []
+  statistics, records = [], 0
   with (
     files.replace_all_on_success(outputs) as temporaries,
-    record_writer.ShardedWriter(temporaries, settings.compress) as writer,
+    record_writer.open_shards(temporaries, settings.compress) as write,
     contextlib.closing(blocks),
   ):
     for block in blocks:
       for record in block.records:
-        writer.write(record)
+        write(record)
+      records += len(block.records)
       statistics.append(block.statistics)
       work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
   progress.clear()
   total = functools.reduce(pretraining_data.Statistics.plus, statistics)
-  pretraining.print_summary(total, writer.count, text.part_repeated())
+  pretraining.print_summary(total, records, text.part_repeated())
   pretraining.print_end(settings, outputs, start)
 
 

@@ -547,4 +547,4 @@ def open_for_writing(path: str) -> BinaryIO:
   """Opens a local or a remote file to write bytes to it."""
   if is_remote(path):
     return _remote().GFile(path, "wb")
-  return open(path, "wb")
+  return open(path, "wb", buffering=1 << 18)

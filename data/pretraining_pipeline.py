@@ -10,8 +10,6 @@ No other file imports Beam, which comes from requirements/beam.txt.
 """
 
 from collections.abc import Iterable
-from collections.abc import Iterator
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -247,7 +245,7 @@ class _WriteFile(_Step):
     with files.open_bytes(plan) as file:
       blocks = pickle.load(file)
     before = 0
-    with _open_output(path, self._compress) as output:
+    with record_writer.open_file(path, self._compress) as output:
       for block in blocks:
         share = (number - before) % self._num_files
         output.write(_read_share(block, share))
@@ -327,15 +325,6 @@ def _read_share(block: _RecordBlock, share: int) -> bytes:
   with files.open_bytes(block.path) as file:
     file.seek(start)
     return file.read(block.share_ends[share] - start)
-
-
-@contextlib.contextmanager
-def _open_output(path: str, compress: bool) -> Iterator[BinaryIO]:
-  with contextlib.ExitStack() as stack:
-    file = stack.enter_context(files.open_for_writing(path))
-    if compress:
-      file = stack.enter_context(record_writer.open_gzip(file))
-    yield file
 
 
 class FileSystem:

@@ -5,15 +5,20 @@ protocol buffers object by object most of the time a record takes. The bytes are
 those of protobuf's wire format, so every reader of TFRecord files reads them.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import functools
 import gzip
 import io
+import itertools
 import struct
 from typing import BinaryIO
+
+from data import files
 
 _BUFFER_BYTES = 1 << 18
 # Higher levels take several times longer and hardly make records smaller.
@@ -113,70 +118,37 @@ def unframe_record(frame: bytes) -> bytes:
   return record
 
 
-def open_gzip(file: BinaryIO) -> BinaryIO:
-  """Opens a file into another one, which gets its bytes compressed.
+@contextlib.contextmanager
+def open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
+  """Opens a file to write bytes to, as GZIP if `compress`.
 
-  Without name and time, equal records give equal files. Closing it does not
-  close the other.
+  Without name and time, equal records give equal files.
   """
-  return io.BufferedWriter(
-    gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0), _BUFFER_BYTES
-  )
+  with files.open_for_writing(path) as file:
+    if not compress:
+      yield file
+      return
+    packed = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)
+    with io.BufferedWriter(packed, _BUFFER_BYTES) as buffer:
+      yield buffer
 
 
-class ShardedWriter:
-  """Writes records to several TFRecord files in turn.
+@contextlib.contextmanager
+def open_shards(
+  paths: Sequence[str], compress: bool = False
+) -> Iterator[Callable[[bytes], None]]:
+  """Opens TFRecord files; yields the function that writes a record to them.
 
-  Record i goes to file i modulo their number. As a context manager, it closes
-  the files. It writes where it is told; `files.replace_all_on_success` gives
-  names under which nobody sees an unfinished file.
+  Record i goes to file i modulo their number. `files.replace_all_on_success`
+  gives names under which nobody sees an unfinished file.
 
-  Attributes:
-    count: the number of records written so far.
+  Args:
+    compress: writes GZIP files, see `tf.data.TFRecordDataset`.
   """
-
-  def __init__(self, paths: Sequence[str], compress: bool = False):
-    """Opens the files.
-
-    Args:
-      paths: the files to write; those with `://` need TensorFlow.
-      compress: writes GZIP files, see `tf.data.TFRecordDataset`.
-    """
-    self.count = 0
-    self._stack = contextlib.ExitStack()
-    with self._stack:
-      self._files = [self._open(path, compress) for path in paths]
-      self._stack = self._stack.pop_all()  # All opened: keep them open.
-
-  def write(self, record: bytes) -> None:
-    """Appends a record to the file whose turn it is."""
-    self._files[self.count % len(self._files)].write(frame_record(record))
-    self.count += 1
-
-  def __enter__(self) -> "ShardedWriter":
-    """Returns the writer itself."""
-    return self
-
-  def __exit__(self, error_type, error, traceback) -> None:
-    """Closes the files; after an error, without raising a second one."""
-    try:
-      self._stack.close()
-    except OSError:
-      if error_type is None:
-        raise
-
-  def _open(self, path: str, compress: bool) -> BinaryIO:
-    if "://" in path:
-      import tensorflow as tf  # Slow; only remote paths need it.
-
-      file = tf.io.gfile.GFile(path, "wb")
-    else:
-      file = open(path, "wb", buffering=_BUFFER_BYTES)
-    self._stack.callback(file.close)
-    if compress:
-      file = open_gzip(file)
-      self._stack.callback(file.close)
-    return file
+  with contextlib.ExitStack() as stack:
+    shards = [stack.enter_context(open_file(p, compress)) for p in paths]
+    turns = itertools.cycle(shards)
+    yield lambda record: next(turns).write(frame_record(record))
 
 
 _LENGTH = struct.Struct("<Q")

@@ -223,7 +223,7 @@ def _open_tfrecord(path: str, layers: Sequence[int]) -> Iterator[Write]:
       features["tokens"] = record_writer.bytes_feature(
         token.encode() for token in line.tokens
       )
-    records.write(record_writer.encode_example(features))
+    write_record(record_writer.encode_example(features))
 
-  with record_writer.ShardedWriter([path]) as records:
+  with record_writer.open_shards([path]) as write_record:
     yield write

@@ -411,10 +411,10 @@ def check_golden(number, tmp_path):
   inputs = [str(paths.SHARED / "data" / path) for path in case["input_files"]]
   documents = pretraining_data.read_documents(files.Text(inputs).lines())
   outputs = [str(tmp_path / str(i)) for i in range(case["num_output_files"])]
-  with record_writer.ShardedWriter(outputs) as writer:
+  with record_writer.open_shards(outputs) as write:
     for block in pretraining_data.make_blocks(documents, vocabulary, settings):
       for record in block.records:
-        writer.write(record)
+        write(record)
   assert record_digest.digest(outputs) == (case["records"], case["digest"])
 
 

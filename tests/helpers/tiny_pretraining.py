@@ -55,17 +55,17 @@ def encode(values):
 
 def write_records(path, numbers, compress=False, **lengths):
   """Writes the examples of some numbers to a file; returns its name."""
-  with record_writer.ShardedWriter([str(path)], compress) as writer:
+  with record_writer.open_shards([str(path)], compress) as write:
     for number in numbers:
-      writer.write(encode(make_values(number, **lengths)))
+      write(encode(make_values(number, **lengths)))
   return str(path)
 
 
 def write_values(path, *examples):
   """Writes examples given as features; returns the file's name."""
-  with record_writer.ShardedWriter([str(path)]) as writer:
+  with record_writer.open_shards([str(path)]) as write:
     for values in examples:
-      writer.write(encode(values))
+      write(encode(values))
   return str(path)
 
 

@@ -132,13 +132,13 @@ def make_text(path):
 
 def make_other_features(path):
   feature = {"label_ids": record_writer.int64_feature([1])}
-  with record_writer.ShardedWriter([str(path)]) as writer:
-    writer.write(record_writer.encode_example(feature))
+  with record_writer.open_shards([str(path)]) as write:
+    write(record_writer.encode_example(feature))
 
 
 def make_other_messages(path):
-  with record_writer.ShardedWriter([str(path)]) as writer:
-    writer.write(b"\xff not a message")
+  with record_writer.open_shards([str(path)]) as write:
+    write(b"\xff not a message")
 
 
 def make_cut(path):
