@@ -53,6 +53,7 @@ def choose(
   origin: str,
   head: Sequence[str] = (),
   is_ordered: bool = False,
+  flag: str = "",
 ) -> tuple[str, ...]:
   """Returns the labels of a run, in the order of the outputs of its model.
 
@@ -65,6 +66,7 @@ def choose(
     origin: of `labels`, for an error message.
     head: its labels; () if they are not known.
     is_ordered: whether the user gave the order, so that no other will do.
+    flag: one that gives labels, for an error message.
   """
   labels, head = tuple(labels), tuple(head)
   arrange = tuple if is_ordered else sorted
@@ -79,9 +81,9 @@ def choose(
   labels = labels or head
   if not labels:
     raise ValueError(
-      f"no {path} and no training file: the labels are unknown; pass the "
-      "--output_dir of a training, or --init_checkpoint with one, or --labels "
-      "of run_classifier.py"
+      f"no {path} and no training file: the labels are unknown; pass "
+      f"{flag and f'{flag}, or '}the --output_dir of a training, or "
+      "--init_checkpoint with one"
     )
   if not head or labels == head:
     return labels

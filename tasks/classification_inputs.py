@@ -187,8 +187,14 @@ def choose_labels(
   if not labels and task.train and not files.exists(labels_file):
     examples = _read_tables(task.train)
     labels = classification.find_labels(examples, task.problem, separator)
-  origin = "the task's or those of --labels"
-  return label_files.choose(labels_file, labels, origin, initial, bool(given))
+  return label_files.choose(
+    labels_file,
+    labels,
+    "the task's or those of --labels",
+    initial,
+    bool(given),
+    "--labels",
+  )
 
 
 class Outputs(NamedTuple):

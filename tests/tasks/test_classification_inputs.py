@@ -81,7 +81,7 @@ def test_labels_that_contradict_are_refused(tmp_path):
 
 
 def test_labels_that_nobody_knows_are_refused(tmp_path):
-  with pytest.raises(ValueError, match="pass the --output_dir of a training"):
+  with pytest.raises(ValueError, match="pass --labels, or the --output_dir of"):
     classification_inputs.choose_labels(
       make_task(), str(tmp_path / "labels.txt"), (), ","
     )
