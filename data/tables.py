@@ -221,7 +221,8 @@ def read_columns(
     _find_number(path, column, column in optional, names, width)
     for column in columns
   ]
-  needed = max((_width_needed(n) for n in numbers if n is not None), default=0)
+  known = [number for number in numbers if number is not None]
+  needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
   rows = rows if header else both
   if skips_short_rows:
     rows = _skip_short_rows(path, rows, needed)
@@ -276,10 +277,6 @@ def _find_number(
   if column < -width:
     raise ValueError(f"{path}: no column {column} among {width} columns")
   return width + column
-
-
-def _width_needed(number: int) -> int:
-  return number + 1 if number >= 0 else -number
 
 
 def _skip_short_rows(

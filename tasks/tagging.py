@@ -342,7 +342,11 @@ def find_scheme(source: Source) -> str:
   for sentence in read_sentences(source._replace(scheme=NO_SCHEME)):
     for index, tag in enumerate(sentence.tags):
       tags.setdefault(tag, f"{sentence.path}:{sentence.line + index}")
-    is_iob1 = is_iob1 or _begins_inside(sentence.tags)
+    # Only in IOB1 does an entity begin with I.
+    is_iob1 = is_iob1 or any(
+      sentence.tags[entity.start].startswith("I")
+      for entity in metrics.find_entities(sentence.tags)
+    )
   return _find_scheme(tags, is_iob1)
 
 
@@ -368,13 +372,6 @@ def _find_scheme(tags: dict[str, str], is_iob1: bool) -> str:
   if prefixes & {"E", "S"}:
     return "iobes"
   return "iob1" if is_iob1 else "iob2"
-
-
-def _begins_inside(tags: Sequence[str]) -> bool:
-  """Returns whether an entity begins with I, as only in IOB1."""
-  return any(
-    tags[entity.start].startswith("I") for entity in metrics.find_entities(tags)
-  )
 
 
 def label_scheme(scheme: str) -> str:
