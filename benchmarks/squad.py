@@ -475,7 +475,7 @@ def make_our_prediction(
     logits = squad_inputs.compute_logits(
       program.predictor, split, parse_rows, order, program.private
     )
-    return logits[:, rows].sum()
+    return logits[rows].sum()
 
   return contest.Turn(run, len(rows))
 

@@ -171,10 +171,10 @@ def compute_logits(
     order: the batches, by the indices of their rows.
 
   Returns:
-    float32 [2, windows, S], starts and ends, in the order of the rows.
+    float32 [windows, 2, S], starts and ends, in the order of the rows.
   """
   features = split.features
-  shape = (2, len(features), split.settings.max_seq_length)
+  shape = (len(features), 2, split.settings.max_seq_length)
   batches = features.batches(order, parse)
   with (
     files.explained_full_disk(folder),
@@ -183,22 +183,14 @@ def compute_logits(
     with loop.explained_errors(features):
       results = predictor.iterate(batches, total=len(features))
       for rows, result in zip(order, results, strict=True):
-        _write_logits(file, shape, rows, result)
+        pairs = [result["start_logits"], result["end_logits"]]
+        pairs = np.stack(pairs, axis=1).astype(np.float32)
+        for row, logits in zip(rows, pairs, strict=True):
+          # A full disk is an error here; in a memory map it ends the process.
+          file.seek(int(row) * logits.nbytes)
+          file.write(logits.tobytes())
     file.truncate(4 * np.prod(shape))  # If the last rows were not asked for.
     return np.memmap(file, np.float32, "r", shape=shape)
-
-
-def _write_logits(file, shape, rows, result) -> None:
-  """Writes the logits of some rows to their places.
-
-  Not through a memory map: on a full disk that ends the process with a signal.
-  """
-  _, count, length = shape
-  for kind, name in enumerate(("start_logits", "end_logits")):
-    values = np.asarray(result[name], np.float32)
-    for row, logits in zip(rows, values, strict=True):
-      file.seek((kind * count + int(row)) * length * logits.itemsize)
-      file.write(logits.tobytes())
 
 
 def answer(
@@ -217,10 +209,10 @@ def answer(
       query, windows = maker.windows(document, question)
       rows = slice(row, row + len(windows))
       row += len(windows)
-      if row > logits.shape[1]:
+      if row > len(logits):
         split.check_unchanged()
       predicted = answerer(
-        document, len(query), windows, logits[0, rows], logits[1, rows]
+        document, len(query), windows, logits[rows, 0], logits[rows, 1]
       )
       judgement = None
       if is_labelled:

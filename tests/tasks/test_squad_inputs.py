@@ -193,7 +193,7 @@ def test_a_file_that_lacks_needed_answers_is_refused(tmp_path, settings):
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):
   path = write(tmp_path / "a.json")
   split = open_split("eval", path, settings)
-  logits = np.zeros([2, len(split.features), tiny.SEQUENCE], np.float32)
+  logits = np.zeros([len(split.features), 2, tiny.SEQUENCE], np.float32)
   for numbers in (range(9), range(20)):
     write(tmp_path / "a.json", numbers)
     with pytest.raises(ValueError, match="a.json: changed while the program"):
@@ -218,8 +218,8 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
   path = str(tmp_path / "a.jsonl")
   split = open_split("eval", path, settings)
-  logits = np.full([2, 1, tiny.SEQUENCE], -9, np.float32)
-  logits[0, 0, 4 + 3] = logits[1, 0, 4 + 4] = 5  # "中国".
+  logits = np.full([1, 2, tiny.SEQUENCE], -9, np.float32)
+  logits[0, 0, 4 + 3] = logits[0, 1, 4 + 4] = 5  # "中国".
   answer_settings = squad_answers.Settings(20, 3, False, True)
   (answered,) = squad_inputs.answer(split, logits, answer_settings)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
