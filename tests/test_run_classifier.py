@@ -412,7 +412,7 @@ def test_long_texts_are_split_into_windows(trained, tmp_path):
     num_train_epochs=2,
   )
   assert "200 examples in 600 windows" in output
-  assert "0 cut" in output
+  assert "0 truncated" in output
   results = read_results(tmp_path / "out" / "eval_results.txt")
   assert results["eval_accuracy"] == 1.0
 
