@@ -304,9 +304,8 @@ def write_predictions(run: fine_tuning.Run) -> None:
     return
   if tuned_on:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
-  answered = squad_results.Spool(answered, run.private)
   if tuned_on is split:
-    tuning = answered
+    answered = tuning = squad_results.Spool(answered, run.private)
   scores = squad_results.write_predictions(
     run.folder,
     answered,

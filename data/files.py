@@ -491,7 +491,7 @@ def exists(path: str) -> bool:
 
 def write_text(path: str, text: str) -> None:
   """Writes a small UTF-8 file whole or not at all; makes missing folders."""
-  write_pieces(path, [text])
+  _write_pieces(path, [text])
 
 
 def write_json(path: str, content: Any) -> None:
@@ -517,7 +517,7 @@ def read_json(path: str) -> dict[str, Any]:
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
   """Writes lines of UTF-8, which may be many, whole or not at all."""
-  write_pieces(path, (line + "\n" for line in lines))
+  _write_pieces(path, (line + "\n" for line in lines))
 
 
 @contextlib.contextmanager
@@ -535,7 +535,7 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
       yield lambda line: file.write(f"{line}\n".encode())
 
 
-def write_pieces(path: str, pieces: Iterable[str]) -> None:
+def _write_pieces(path: str, pieces: Iterable[str]) -> None:
   """Writes the pieces of a UTF-8 text, whole or not at all."""
   with replace_on_success(path) as temporary, _os_errors(path):
     with open_for_writing(temporary) as output:

@@ -12,7 +12,6 @@ import tempfile
 from typing import Any, NamedTuple
 
 from data import files
-from data import tables
 from tasks import metrics
 from tasks import squad
 from tasks import squad_answers
@@ -178,35 +177,48 @@ def write_predictions(
   ending: str,
   version_2: bool,
 ) -> dict[str, float] | None:
-  """Writes predictions: the original's files, and a readable one.
+  """Writes predictions as they come: the original's files, a readable one.
 
   Args:
-    answered: what is predicted, to be gone through several times.
     ending: of the readable file, "tsv" or "jsonl".
 
   Returns:
     The scores; None if not all answers are known.
   """
-  entries = {
-    "predictions": lambda prediction: _final_text(prediction, threshold),
-    "nbest_predictions": lambda p: list(map(_as_entry, p.spans)),
-    "null_odds": lambda prediction: prediction.odds,
-  }
-  if not version_2:
-    del entries["null_odds"]
-  for name, get_entry in entries.items():
-    path = os.path.join(folder, f"{name}.json")
-    files.write_pieces(path, _json_object(answered, get_entry))
+  names = [
+    f"predictions.{ending}",
+    "predictions.json",
+    "nbest_predictions.json",
+  ]
+  names += ["null_odds.json"] * version_2
+  paths = [os.path.join(folder, name) for name in names]
+  judgements, separator = [], "{\n"
+  with (
+    files.replace_all_on_success(paths) as temporaries,
+    contextlib.ExitStack() as stack,
+  ):
+    readable, *objects = (
+      stack.enter_context(files.open_for_writing(path)) for path in temporaries
+    )
+    if ending == "tsv":
+      readable.write(_as_row(_TABLE_HEADER))
+    for question, prediction, judgement in answered:
+      chosen = prediction.decide(threshold)
+      entries = _as_entries(prediction, chosen)
+      for output, entry in zip(objects, entries, strict=False):
+        # What json.dumps(..., indent=4) would make of all entries.
+        lines = json.dumps({question.question_id: entry}, indent=4)[2:-2]
+        output.write((separator + lines).encode())
+      separator = ",\n"
+      row = squad_answers.describe(question, prediction, chosen)
+      as_bytes = _as_row(_as_cells(row)) if ending == "tsv" else _as_json(row)
+      readable.write(as_bytes)
+      if judgement:
+        judgements.append(judgement)
+    for output in objects:
+      output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
+  for path in paths:
     print(f"wrote {path}")
-  path = os.path.join(folder, f"predictions.{ending}")
-  rows = (
-    squad_answers.describe(q, p, p.decide(threshold)) for q, p, _ in answered
-  )
-  if ending == "tsv":
-    rows = map(_as_cells, rows)
-  tables.write_rows(path, rows, _TABLE_HEADER)
-  print(f"wrote {path}")
-  judgements = [judgement for _, _, judgement in answered if judgement]
   if not judgements:
     return None
   scores = score(judgements, threshold)
@@ -215,38 +227,35 @@ def write_predictions(
   return scores
 
 
-def _json_object(answered, get_entry) -> Iterator[str]:
-  """Yields what json.dumps(..., indent=4) makes of an entry a question."""
-  separator = "{\n"
-  for question, prediction, _ in answered:
-    entry = {question.question_id: get_entry(prediction)}
-    yield separator + json.dumps(entry, indent=4)[2:-2]
-    separator = ",\n"
-  yield "{}\n" if separator == "{\n" else "\n}\n"
-
-
-def _final_text(prediction: squad_answers.Prediction, threshold: float) -> str:
-  chosen = prediction.decide(threshold)
-  if prediction.odds is None and not chosen:
-    return prediction.spans[0].text  # The original's word for it.
-  return chosen.text if chosen else ""
-
-
 _TABLE_HEADER = (
   *("id", "question", "answer", "probability", "score", "start", "end"),
   *("no_answer_odds", "runners_up"),
 )
 
 
-def _as_entry(span: squad_answers.Span) -> dict[str, Any]:
-  """Returns an entry of the original's n-best lists."""
+def _as_entries(prediction, chosen) -> list[Any]:
+  """Returns what is in the original's files: answer, n-best list and odds."""
+  text = chosen.text if chosen else ""
+  if prediction.odds is None and not chosen:
+    text = prediction.spans[0].text  # The original's word for it.
   names = ("text", "probability", "start_logit", "end_logit")
-  return {name: getattr(span, name) for name in names}
+  nbest = [
+    {name: getattr(span, name) for name in names} for span in prediction.spans
+  ]
+  return [text, nbest, prediction.odds]
 
 
-def _as_cells(row: dict[str, Any]) -> dict[str, str]:
+def _as_cells(row: dict[str, Any]) -> list[Any]:
   others = " | ".join(other["answer"] for other in row["runners_up"])
-  cells = {**row, "runners_up": others}
-  # No answer has no place.
-  shown = {k: "" if v is None else str(v) for k, v in cells.items()}
-  return {name: " ".join(text.split()) for name, text in shown.items()}
+  cells = [row.get(name) for name in _TABLE_HEADER[:-1]]
+  return ["" if cell is None else cell for cell in cells] + [others]
+
+
+def _as_row(cells: Iterable[Any]) -> bytes:
+  # The columns of a TSV file are split at every tab, its rows at newlines.
+  texts = (" ".join(str(cell).split()) for cell in cells)
+  return ("\t".join(texts) + "\n").encode()
+
+
+def _as_json(row: dict[str, Any]) -> bytes:
+  return (json.dumps(row, ensure_ascii=False) + "\n").encode()
