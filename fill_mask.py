@@ -67,8 +67,6 @@ from training import prediction
 _BLOCK_LINES = 1024
 _BLOCK_IDS = 1 << 21
 
-print_status = functools.partial(print, file=sys.stderr)  # Beside the results.
-
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
@@ -156,6 +154,11 @@ def score(settings, words, clozes, write) -> tuple[float, int]:
     total += result.pseudo_log_likelihood
     tokens += len(result.tokens)
   return total, tokens
+
+
+def print_status(text: str) -> None:
+  """Prints beside the results."""
+  print(text, file=sys.stderr)
 
 
 def main() -> None:
