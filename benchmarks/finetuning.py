@@ -218,16 +218,14 @@ def make_our_training(
   distribute = functools.partial(
     loop._distribute, strategy, source, plan, first
   )
+  loss_fn = functools.partial(
+    run_classifier.loss_fn,
+    problem=split.settings.problem,
+    class_weights=tf.ones([split.settings.num_outputs]),
+  )
   train_steps = loop._make_train_steps(
     strategy,
-    model,
-    optimizer,
-    functools.partial(
-      run_classifier.loss_fn,
-      problem=split.settings.problem,
-      class_weights=tf.ones([split.settings.num_outputs]),
-    ),
-    plan,
+    loop.Task(model, optimizer, loss_fn, source, plan),
     loop._make_global_step(strategy),
     distribute()[1],
   )

@@ -177,12 +177,10 @@ def make_ours(workload: Workload, precision: str) -> Step:
   )
   batches = tf.data.Dataset.from_tensors(make_features(workload)).repeat()
   strategy = tf.distribute.get_strategy()
+  plan = loop.TrainingPlan("", 100000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    model,
-    optimizer,
-    run_pretraining.loss_fn,
-    loop.TrainingPlan("", 100000, workload.batch_size),
+    loop.Task(model, optimizer, run_pretraining.loss_fn, None, plan),
     loop._make_global_step(strategy),
     batches.element_spec,
   )
