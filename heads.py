@@ -12,6 +12,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from encoders import bilstm
 from encoders import encoder_table
 import modeling
 
@@ -265,16 +266,18 @@ class FeatureTaggerModel(keras.Model):
       size *= len(layers)
     self.lstms = []
     for index in range(lstm_layers):
-      self.lstms.append(BiLstm(size, lstm_size, name=f"lstm_{index}"))
+      self.lstms.append(
+        bilstm.BiLstm(size, lstm_size, name=f"lstm_{index}", dtype="float32")
+      )
+      self.lstms[-1].build()
       size = 2 * lstm_size
     self.output_weights, self.output_bias = _make_output(num_labels, size)
 
   def call(self, input_ids, input_mask, segment_ids, seed=None):
     hidden = self._features(input_ids, input_mask, segment_ids)
-    lengths = tf.reduce_sum(input_mask, -1)  # [B]
     for index, lstm in enumerate(self.lstms):
       hidden = self._drop(hidden, seed, index)
-      hidden = lstm(hidden, lengths)  # [B, S, 2 * lstm_size]
+      hidden = lstm(hidden, input_mask)  # [B, S, 2 * lstm_size]
     dropped = self._drop(hidden, seed, len(self.lstms))
     return _score_tokens(dropped, self.output_weights, self.output_bias)
 
@@ -342,78 +345,6 @@ class ScalarMix(keras.layers.Layer):
     shares = tf.unstack(tf.nn.softmax(self.mix_weights.value))
     terms = [w * x for w, x in zip(shares, tensors, strict=True)]
     return self.scale.value * tf.add_n(terms)
-
-
-class BiLstm(keras.layers.Layer):
-  """Two LSTMs, one left to right and one right to left, in float32.
-
-  Call with x [B, S, I] and lengths, int [B]; returns [B, S, 2 * units]. Padding
-  after the end of a sequence does not affect the outputs before it.
-  """
-
-  def __init__(self, input_size: int, units: int, name: str):
-    super().__init__(dtype="float32", name=name)
-    self.input_size, self.units = input_size, units
-    self.forward_lstm = Lstm(units, name="forward")
-    self.backward_lstm = Lstm(units, name="backward")
-    self.build()
-
-  def build(self, input_shape=None):
-    self.forward_lstm.build([None, None, self.input_size])
-    self.backward_lstm.build([None, None, self.input_size])
-
-  def call(self, x, lengths):
-    x = tf.transpose(x, [1, 0, 2])  # [S, B, I]
-    turned = tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
-    backward = tf.reverse_sequence(
-      self.backward_lstm(turned), lengths, seq_axis=0, batch_axis=1
-    )
-    both = tf.concat([self.forward_lstm(x), backward], -1)
-    return tf.transpose(both, [1, 0, 2])  # [B, S, 2 * units]
-
-
-class Lstm(keras.layers.Layer):
-  """A long short-term memory, from left to right.
-
-  Hochreiter & Schmidhuber (1997), with forget gates (Gers et al., 2000). Call
-  with [S, B, I]; returns [S, B, units].
-  """
-
-  def __init__(self, units: int, name: str):
-    super().__init__(dtype="float32", name=name)
-    self.units = units
-
-  def build(self, input_shape):
-    self.input_weights = self.add_weight(
-      name="input_weights",
-      shape=[input_shape[-1], 4 * self.units],
-      initializer="glorot_uniform",
-    )
-    self.recurrent_weights = self.add_weight(
-      name="recurrent_weights",
-      shape=[self.units, 4 * self.units],
-      initializer="orthogonal",
-    )
-    self.bias = self.add_weight(
-      name="bias", shape=[4 * self.units], initializer="zeros"
-    )
-
-  def call(self, x):
-    # All steps at once: only the recurrent product is sequential.
-    inputs = tf.tensordot(x, self.input_weights.value, 1) + self.bias.value
-    recurrent_weights = self.recurrent_weights.value
-
-    def step(state, inputs):
-      hidden, memory = state  # [B, units]
-      gates = inputs + tf.matmul(hidden, recurrent_weights)
-      write, forget, candidate, output = tf.split(gates, 4, -1)
-      # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
-      memory = tf.sigmoid(forget + 1.0) * memory
-      memory += tf.sigmoid(write) * tf.tanh(candidate)
-      return tf.sigmoid(output) * tf.tanh(memory), memory
-
-    zeros = tf.zeros([tf.shape(x)[1], self.units])
-    return tf.scan(step, inputs, (zeros, zeros))[0]
 
 
 class SpanOutput(NamedTuple):

@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from encoders import bilstm
 from encoders import huggingface_config
+from encoders import text_cnn
 import modeling
 
 
@@ -15,6 +17,8 @@ class Encoder(NamedTuple):
 
 ENCODERS = {
   "transformer": Encoder(modeling.BertConfig, modeling.BertModel),
+  "text_cnn": Encoder(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
+  "bilstm": Encoder(bilstm.BiLstmConfig, bilstm.BiLstmModel),
 }
 
 

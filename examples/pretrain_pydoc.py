@@ -133,20 +133,16 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   return word, evaluation[best] / total, loss / total
 
 
-def write_config(folder) -> None:
-  """Writes the config of a tiny BERT for the vocabulary."""
+def write_config(folder, path) -> None:
+  """Writes the config of a tiny encoder for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
-  config = encoder_table.read_config(str(ROOT / "configs" / "bert_tiny.json"))
+  config = encoder_table.read_config(str(path))
   # For so narrow a model and so little text: with the usual initializer_range
   # of 0.02 attention stays uniform for thousands of steps, and dropout costs
   # more than it helps.
-  config = dataclasses.replace(
-    config,
-    vocab_size=words,
-    initializer_range=0.1,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-  )
+  fields = {"vocab_size": words, "initializer_range": 0.1}
+  fields |= {name: 0.0 for name in vars(config) if "dropout" in name}
+  config = dataclasses.replace(config, **fields)
   (folder / "bert_config.json").write_text(config.to_json_string())
 
 
@@ -168,6 +164,8 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
   parser.add_argument("--num_train_steps", default=TRAIN_STEPS, type=int)
+  config = ROOT / "configs" / "bert_tiny.json"
+  parser.add_argument("--bert_config_file", default=config, help="the encoder")
   options = parser.parse_args()
   folder = options.output_dir
   folder.mkdir(parents=True, exist_ok=True)
@@ -180,7 +178,7 @@ def main() -> None:
   )
   make_records(folder, "train", dupe_factor=20)
   make_records(folder, "eval", dupe_factor=1)
-  write_config(folder)
+  write_config(folder, options.bert_config_file)
   before = pretrain(folder, folder / "untrained")
   after = pretrain(
     folder,

@@ -124,7 +124,7 @@ def describe(
     max_seq_length=graph.max_seq_length,
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
-    num_heads=trained.config.num_attention_heads,
+    num_heads=getattr(trained.config, "num_attention_heads", 0),
     settings=dict(settings),
     weights=trained.weights,
     training=dict(trained.settings),
@@ -394,12 +394,14 @@ def _usage(facts) -> str:
   inputs = ", ".join(f"`{name}`" for name in facts["inputs"])
   shape = "[B, S]"
   if facts["format"] == "saved_model":
+    attention = (
+      "| `attention` | the same; `layer`, `head`: int32 | `attention` |\n"
+    )
     return f"""| signature | takes | returns |
 |---|---|---|
 | `serving_default` | {inputs}: strings [B] | answers |
 | `ids` | `input_ids`, `input_mask`, `segment_ids`: int32 {shape} | numbers |
-| `attention` | the same; `layer`, `head`: int32 | `attention` |
-
+{attention * (facts["num_heads"] > 0)}
 {_COMMANDS}"""
   if facts["format"] == "litert":
     shape = f"[1, {facts['max_seq_length']}]"

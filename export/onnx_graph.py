@@ -229,7 +229,7 @@ def build(
   """
   model, config = trained.model, trained.config
   bert = getattr(model, "bert", model)
-  if not isinstance(bert, modeling.BertModel):
+  if not isinstance(bert, modeling.BertModel) or bert.config.encoder_type:
     raise ValueError(f"--format=onnx: no graph for a {type(bert).__name__}")
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
@@ -410,14 +410,14 @@ def _add_lstms(graph, model, states):
 
 
 def _add_lstm(graph, lstm, x, lengths):
-  """Adds a `heads.BiLstm`: [S, B, I] to [S, B, 2 * units]."""
+  """Adds a `bilstm.BiLstm`: [S, B, I] to [S, B, 2 * units]."""
   units, inputs = lstm.units, []
   for name in ("input_weights", "recurrent_weights", "bias"):
     sides = []
     for side in ("forward", "backward"):
       values = graph.array(f"{lstm.name}/{side}/{name}").copy()
       if name == "bias":
-        values[units : 2 * units] += 1.0  # See `heads.Lstm`.
+        values[units : 2 * units] += 1.0  # See `bilstm._activate`.
       # ONNX has the gates input, forget, cell, output in another order.
       gates = [np.split(values, 4, -1)[gate] for gate in (0, 3, 1, 2)]
       gates = np.concatenate(gates, -1).T

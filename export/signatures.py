@@ -447,7 +447,8 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
 
   Returns:
     serving_default: from strings to answers; ids: from input_ids, input_mask
-    and segment_ids, int32 [B, S]; attention: from these, layer and head.
+    and segment_ids, int32 [B, S]; attention, of a Transformer: from these,
+    layer and head.
   """
   strings = [tf.TensorSpec([None], tf.string, name) for name in graph.inputs]
   numbers = [tf.TensorSpec([], tf.int32, name) for name in ("layer", "head")]
@@ -455,6 +456,7 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
   # Traced once for both signatures: half the graph, and half the time to load.
   shared = copy.copy(graph)
   shared.compute = tf.function(graph.compute, input_signature=ids)
+  has_attention = hasattr(graph.bert.config, "num_attention_heads")
   return {
     name: tf.function(function, input_signature=spec)
     for name, function, spec in (
@@ -466,6 +468,7 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
         ids + numbers,
       ),
     )
+    if name != "attention" or has_attention
   }
 
 

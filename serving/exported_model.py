@@ -104,8 +104,11 @@ class ExportedModel:
       layer, head: from 0.
 
     Raises:
-      ValueError: the model has no such layer or head, or the request no token.
+      ValueError: the model has no such layer or head or no attention at all, or
+        the request no token.
     """
+    if not self.facts.num_heads:
+      raise ValueError("the model's encoder has no attention")
     counts = {"layer": self.facts.num_layers, "head": self.facts.num_heads}
     for name, value in (("layer", layer), ("head", head)):
       if type(value) is not int or not 0 <= value < counts[name]:

@@ -11,6 +11,7 @@ import subprocess
 
 import pytest
 
+from encoders import encoder_table
 import heads
 import paths
 import program_flags
@@ -174,6 +175,12 @@ def test_python_of_the_encoder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   printed = run_python(paths.ROOT / "docs" / "features.md")
   assert printed == "(1, 7, 16)\n(1, 16)\n"
+
+
+def test_python_of_a_fourth_encoder(monkeypatch):
+  monkeypatch.setattr(encoder_table, "ENCODERS", {**encoder_table.ENCODERS})
+  printed = run_python(paths.ROOT / "docs" / "encoders.md")
+  assert printed == "(1, 4, 16)\n"
 
 
 @pytest.mark.slow  # Exports a model: ten seconds.

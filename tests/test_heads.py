@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from encoders import bilstm
 import heads
 import modeling
 
@@ -98,7 +99,7 @@ def test_scalar_mix_is_the_mean_at_first():
 
 
 def test_lstm_by_hand():
-  lstm = heads.Lstm(1, name="lstm")
+  lstm = bilstm.Lstm(1, name="lstm")
   lstm.build([None, None, 1])
   lstm.input_weights.assign([[0.5, 0.1, 2.0, 1.0]])
   lstm.recurrent_weights.assign([[1.0, -1.0, 0.5, 0.3]])
@@ -116,19 +117,37 @@ def test_lstm_by_hand():
     )
     hidden = sigmoid(x + 0.3 * hidden + 0.4) * np.tanh(memory)
     expected.append(hidden)
-  found = lstm(tf.constant([[[1.0]], [[-2.0]]]))
+  found = lstm(tf.constant([[[1.0]], [[-2.0]]]), tf.ones([2, 1, 1]))
   np.testing.assert_allclose(found[:, 0, 0], expected, rtol=1e-5)
 
 
+def test_the_gradient_of_an_lstm_is_that_of_differences():
+  lstm = bilstm.Lstm(3, name="lstm")
+  lstm.build([None, None, 2])
+  x = np.random.default_rng(0).normal(size=[4, 2, 2]).astype(np.float32)
+  mask = np.ones([4, 2, 1], np.float32)
+  mask[3, 1] = 0
+  values = [tf.constant(x), *(v.value for v in lstm.variables)]
+
+  def loss(*values):
+    inputs = tf.tensordot(values[0], values[1], 1) + values[3]
+    return tf.reduce_sum(bilstm._run(inputs, values[2], mask) ** 2)
+
+  found, expected = tf.test.compute_gradient(loss, values, delta=2**-7)
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=2e-3)
+
+
 def test_the_second_lstm_reads_from_the_right():
-  layer = heads.BiLstm(3, 2, name="lstm")
+  layer = bilstm.BiLstm(3, 2, name="lstm")
+  layer.build()
   layer.backward_lstm.input_weights.assign(layer.forward_lstm.input_weights)
   layer.backward_lstm.recurrent_weights.assign(
     layer.forward_lstm.recurrent_weights
   )
   x = np.random.default_rng(0).normal(size=[1, 4, 3]).astype(np.float32)
-  found = layer(x, tf.constant([3])).numpy()
-  turned = layer(x[:, [2, 1, 0]], tf.constant([3])).numpy()
+  found = layer(x, tf.constant([[1, 1, 1, 0]])).numpy()
+  turned = layer(x[:, [2, 1, 0]], tf.ones([1, 3], tf.int32)).numpy()
   np.testing.assert_allclose(found[0, :3, 2:], turned[0, ::-1, :2], atol=1e-6)
 
 

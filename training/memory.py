@@ -19,6 +19,9 @@ L layers, V words, and c bytes per number of the compute dtype:
                 a layer     16 times the larger of B S I and B N S^2, and, if
                             layers are recomputed, all that one layer keeps
 
+Another encoder has its own I, the width of all filters of a TextCNN or of all
+gates of a BiLSTM, and no heads.
+
 In a float32 layer, these are query, key, value, context and the outputs of
 attention and layer (6 c), what two layer normalisations keep (16), two dropout
 masks (2), the input and the output of the activation (2 c), and of every pair
@@ -142,8 +145,10 @@ def estimate(
   in_bfloat16 = load.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
   tokens = load.sequences * load.length
-  hidden, wide = tokens * config.hidden_size, tokens * config.intermediate_size
-  pairs = tokens * load.length * config.num_attention_heads
+  hidden = tokens * config.hidden_size
+  wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
+  heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
+  pairs = tokens * load.length * heads
   layer = hidden * (6 * item + 18) + wide * 2 * item
   layer += pairs * (7 if in_bfloat16 else 5)
   head = 12 * load.sequences * load.predictions * config.vocab_size

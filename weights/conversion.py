@@ -118,6 +118,11 @@ def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
       f"{folders[0]}: holds no bert_config.json: pass --bert_config_file"
     )
   config = encoder_table.read_config(path)
+  if config.encoder_type:
+    raise ValueError(
+      f"{path}: encoder_type is {config.encoder_type!r}: other libraries have "
+      "models of Transformers, but no class for this encoder's layers"
+    )
   if own and config.num_attention_heads != own.num_attention_heads:
     raise ValueError(
       f"{path}: num_attention_heads is {config.num_attention_heads}, the "

@@ -7,12 +7,8 @@ import pytest
 from encoders import encoder_table
 import modeling
 
-FIELDS = {
-  "vocab_size": 30,
-  "hidden_size": 8,
-  "num_hidden_layers": 1,
-  "num_attention_heads": 2,
-}
+SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}
+FIELDS = SIZES | {"num_attention_heads": 2}
 
 
 def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
@@ -29,14 +25,28 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
 @pytest.mark.parametrize(
   ("fields", "message"),
   [
-    ({"encoder_type": "rnn"}, "encoder_type is 'rnn'; known: transformer"),
-    ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transformer"),
+    ({"encoder_type": "rnn"}, "known: transformer, text_cnn, bilstm"),
+    ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transfor"),
+    (
+      {"encoder_type": "text_cnn", "num_attention_heads": 2},
+      "unknown keys: num_attention_heads",
+    ),
     ({"filter_sizes": [2]}, "unknown keys: filter_sizes"),
+    ({"encoder_type": "bilstm", "hidden_size": 3}, "hidden_size is 3; expec"),
+    *(
+      (
+        {"encoder_type": "text_cnn", "filter_sizes": sizes},
+        f"filter_sizes is {sizes!r}",
+      )
+      for sizes in ([], [0], [2, 2], 3, ["2"])
+    ),
   ],
 )
 def test_refuses(fields, message, tmp_path):
   path = tmp_path / "bert_config.json"
-  path.write_text(json.dumps(FIELDS | fields))
+  config = {**SIZES, **fields}
+  path.write_text(json.dumps(config))
   with pytest.raises(ValueError) as caught:
     encoder_table.read_config(str(path))
-  assert str(caught.value).startswith(f"{path}: {message}")
+  assert str(caught.value).startswith(f"{path}: ")
+  assert message in str(caught.value)

@@ -1,0 +1,113 @@
+"""TextCNN as an encoder: convolutions of several widths that keep positions.
+
+Kim, "Convolutional Neural Networks for Sentence Classification",
+https://arxiv.org/abs/1408.5882, in layers, with BERT's residual and LayerNorm.
+Every position keeps a vector of its own, so that a masked word is guessed from
+where it stood. Shapes: B batch, S sequence, H hidden, F filters of a width.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import keras
+import tensorflow as tf
+
+import modeling
+
+
+@dataclasses.dataclass(frozen=True)
+class TextCnnConfig(modeling.EncoderConfig):
+  """The architecture of a `TextCnnModel`."""
+
+  encoder_type: ClassVar[str] = "text_cnn"
+
+  num_hidden_layers: int = 2
+  filter_sizes: tuple[int, ...] = (2, 3, 4, 5)  # Widths, in tokens.
+  num_filters: int = 128  # Of each width, F.
+
+  @property
+  def intermediate_size(self) -> int:
+    """The width of what a layer computes between: all filters."""
+    return len(self.filter_sizes) * self.num_filters
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    sizes = self.filter_sizes
+    is_list = isinstance(sizes, (list, tuple)) and sizes
+    if not is_list or any(type(s) is not int or s < 1 for s in sizes):
+      raise ValueError(
+        f"filter_sizes is {sizes!r:.80}; expected a list of integers above 0"
+      )
+    if len(set(sizes)) < len(sizes):
+      raise ValueError(f"filter_sizes is {sizes!r:.80}: some are equal")
+    object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
+
+
+class Convolution(keras.layers.Layer):
+  """A convolution of some width whose output is as long as its input.
+
+  Call with hidden [B, S, H]; returns [B, S, F].
+  """
+
+  def __init__(self, config: TextCnnConfig, width: int, **kwargs):
+    super().__init__(**kwargs)
+    self.config, self.width = config, width
+
+  def build(self, input_shape=None):
+    config = self.config
+    self.kernel = self.add_weight(
+      name="kernel",
+      shape=[self.width, config.hidden_size, config.num_filters],
+      initializer=modeling.make_initializer(config),
+    )
+    self.bias = self.add_weight(
+      name="bias", shape=[config.num_filters], initializer="zeros"
+    )
+
+  def call(self, hidden):
+    kernel = tf.convert_to_tensor(self.kernel)
+    return tf.nn.conv1d(hidden, kernel, 1, "SAME") + self.bias
+
+
+class TextCnnLayer(keras.layers.Layer):
+  """Convolutions side by side, then BERT's "Add & Norm"; called like a layer.
+
+  Padding is 0 for the convolutions, as is what lies outside of the sequence.
+  """
+
+  def __init__(self, config: TextCnnConfig, **kwargs):
+    super().__init__(**kwargs)
+    self.config = config
+    self.convolutions = [
+      Convolution(config, width, name=f"width_{width}", dtype=self.dtype_policy)
+      for width in config.filter_sizes
+    ]
+    self.output_block = modeling.ResidualOutput(
+      config, config.intermediate_size, name="output", dtype=self.dtype_policy
+    )
+
+  def build(self, input_shape=None):
+    for layer in (*self.convolutions, self.output_block):
+      layer.build()
+
+  def call(self, hidden, input_mask, seed=None):
+    masked = hidden * tf.cast(input_mask, hidden.dtype)[:, :, None]
+    found = tf.concat([layer(masked) for layer in self.convolutions], -1)
+    found = modeling.ACTIVATIONS[self.config.hidden_act](found)
+    return self.output_block(found, hidden, seed), None
+
+
+class MaxPooler(modeling.Pooler):
+  """Dense and tanh on the largest values of all tokens: [B, S, H] to [B, H]."""
+
+  def call(self, hidden, input_mask):
+    is_token = tf.cast(input_mask, tf.bool)[:, :, None]
+    lowest = tf.constant(modeling.MASKED_SCORE, hidden.dtype)
+    return self.dense(tf.reduce_max(tf.where(is_token, hidden, lowest), 1))
+
+
+class TextCnnModel(modeling.BertModel):
+  """BERT's embeddings and layers of convolutions; pools by their maximum."""
+
+  block_class = TextCnnLayer
+  pooler_class = MaxPooler

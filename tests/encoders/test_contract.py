@@ -1,0 +1,216 @@
+"""What every encoder of the table has to do, whatever it computes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from encoders import encoder_table
+import heads
+import optimization
+import tiny_training
+from training import memory
+from training import recomputation
+
+SIZES = {
+  "vocab_size": 40,
+  "hidden_size": 16,
+  "num_hidden_layers": 2,
+  "max_position_embeddings": 12,
+  "type_vocab_size": 2,
+  "initializer_range": 0.2,
+}
+OTHERS = {
+  "transformer": {"num_attention_heads": 2, "intermediate_size": 32},
+  "text_cnn": {"num_filters": 8},
+}
+CONFIGS = {
+  name: encoder_table.make_config(
+    SIZES | {"encoder_type": name} | OTHERS.get(name, {})
+  )
+  for name in encoder_table.ENCODERS
+}
+IDS = np.array([[2, 5, 6, 7, 3], [2, 7, 3, 0, 0]], np.int32)
+MASK = (IDS > 0).astype(np.int32)
+SEED = tf.constant([1, 2])
+every_encoder = pytest.mark.parametrize("name", CONFIGS)
+
+
+def make(name, dtype="float32"):
+  keras.utils.set_random_seed(1)
+  return encoder_table.make_encoder(CONFIGS[name], dtype)
+
+
+@every_encoder
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_shapes_dtypes_and_names(name, dtype):
+  encoder = make(name, dtype)
+  output = encoder(IDS, MASK, return_hidden_states=True)
+  assert output.sequence_output.shape == (2, 5, 16)
+  assert output.pooled_output.shape == (2, 16)
+  assert [state.shape for state in output.hidden_states] == [(2, 5, 16)] * 3
+  expected = "bfloat16" if "bfloat16" in dtype else "float32"
+  assert {x.dtype.name for x in (*output[:2], *output[2])} == {expected}
+  assert {v.dtype for v in encoder.variables} == {"float32"}
+  assert encoder.embedding_table.shape == (40, 16)
+  paths = [v.path for v in encoder.variables]
+  # What freezing, layer-wise rates and gradual unfreezing go by.
+  layers = [optimization.layer_of(path) for path in paths]
+  pooler = [
+    path for path, layer in zip(paths, layers, strict=True) if layer is None
+  ]
+  assert set(layers) == {0, 1, 2, None}
+  assert {path.rsplit("/", 2)[0] for path in pooler} == {"bert/pooler"}
+  assert paths == [v.path for v in make(name).variables]
+
+
+@every_encoder
+def test_padding_and_its_tokens_change_nothing(name):
+  encoder = make(name)
+  padded = encoder(np.where(MASK, IDS, 9), MASK, return_hidden_states=True)
+  alone = encoder(IDS[1:, :3], return_hidden_states=True)
+  np.testing.assert_allclose(
+    padded.pooled_output[1:], alone.pooled_output, atol=1e-6
+  )
+  pairs = zip(padded.hidden_states, alone.hidden_states, strict=True)
+  for state, other in pairs:
+    np.testing.assert_allclose(state[1:, :3], other, atol=2e-6)
+
+
+@every_encoder
+def test_only_a_seed_makes_it_random(name):
+  encoder = make(name)
+  first, again, dropped, redrawn = (
+    encoder(IDS, MASK, seed=seed).sequence_output.numpy()
+    for seed in (None, None, SEED, SEED)
+  )
+  np.testing.assert_array_equal(first, again)
+  np.testing.assert_array_equal(dropped, redrawn)
+  assert not np.allclose(first, dropped)
+
+
+@every_encoder
+def test_moving_a_mask_changes_what_is_guessed(name):
+  model = heads.PretrainingModel(CONFIGS[name])
+  logits = [
+    model(ids, np.ones_like(ids), 0 * ids, np.array([[at]])).masked_lm_logits
+    for at, ids in (
+      (1, np.array([[2, 4, 6, 7, 3]])),
+      (3, np.array([[2, 6, 7, 4, 3]])),
+    )
+  ]
+  assert np.abs(logits[0] - logits[1]).max() > 0.1
+
+
+def differentiate(name, dtype="float32", recomputes=False, **options):
+  encoder = make(name, dtype)
+  if recomputes:
+    recomputation.recompute_layers(encoder)
+
+  @tf.function(autograph=False, **options)
+  def compute():
+    with tf.GradientTape() as tape:
+      output = encoder(IDS, MASK, seed=SEED)
+      tokens = tf.cast(output.sequence_output, tf.float32) * MASK[..., None]
+      pooled = tf.cast(output.pooled_output, tf.float32)
+      weights = tf.cos(tf.range(16.0))  # Of sums alone, LayerNorm has none.
+      loss = tf.reduce_sum(tokens**2 * weights) + tf.reduce_sum(
+        pooled * weights
+      )
+    return tape.gradient(loss, [v.value for v in encoder.trainable_variables])
+
+  gradients = compute()
+  variables = encoder.trainable_variables
+  assert [
+    v.path for v, g in zip(variables, gradients, strict=True) if g is None
+  ] == []
+  return {
+    v.path: tf.convert_to_tensor(g).numpy()
+    for v, g in zip(variables, gradients, strict=True)
+  }
+
+
+@every_encoder
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_every_variable_has_a_gradient_that_can_be_recomputed(name, dtype):
+  gradients = differentiate(name, dtype)
+  for path, gradient in gradients.items():
+    assert np.abs(gradient).max() > 0, path
+  again = differentiate(name, dtype, recomputes=True)
+  for path, gradient in gradients.items():
+    np.testing.assert_allclose(gradient, again[path], rtol=1e-5, atol=1e-5)
+
+
+@every_encoder
+def test_xla_compiles_it(name):
+  """What a TPU needs."""
+  compiled = differentiate(name, jit_compile=True)
+  for path, gradient in differentiate(name).items():
+    np.testing.assert_allclose(compiled[path], gradient, atol=1e-4)
+
+
+@every_encoder
+def test_resumes_to_the_bit(name, tmp_path):
+  options = {"config": CONFIGS[name], "save_checkpoints_steps": 2}
+  tiny_training.run(tmp_path / "whole", 4, **options)
+  for steps in (2, 4):
+    tiny_training.run(tmp_path / "parts", steps, **options)
+  whole = tiny_training.saved(tmp_path / "whole", 4)
+  parts = tiny_training.saved(tmp_path / "parts", 4)
+  assert whole.keys() == parts.keys()
+  for path, value in whole.items():
+    np.testing.assert_array_equal(value, parts[path], err_msg=path)
+
+
+@every_encoder
+def test_saved_models_hold_it(name, tmp_path):
+  encoder = make(name)
+  module = tf.Module()
+  module.weights = [variable.value for variable in encoder.variables]
+  spec = tf.TensorSpec([None, None], tf.int32)
+  module.pool = tf.function(
+    lambda ids, mask: encoder(ids, mask).pooled_output, [spec, spec]
+  )
+  tf.saved_model.save(module, str(tmp_path))
+  loaded = tf.saved_model.load(str(tmp_path))
+  for part in (slice(None), slice(1)):  # Sizes are those of the call.
+    np.testing.assert_allclose(
+      loaded.pool(IDS[part], MASK[part]),
+      encoder(IDS[part], MASK[part]).pooled_output,
+      atol=1e-6,
+    )
+
+
+@every_encoder
+def test_more_tokens_take_more_memory(name):
+  config, model = CONFIGS[name], heads.ClassifierModel(CONFIGS[name], 2)
+  optimizer = optimization.create_optimizer(
+    model.trainable_variables, 1e-4, num_train_steps=2, num_warmup_steps=1
+  )
+  parameters = memory.parameters_of(model, optimizer)
+  assert parameters.trained_layers == 2
+  needed = [
+    memory.estimate(config, parameters, memory.Load(size, 0, 8)).total()
+    for size in (8, 16)
+  ]
+  assert 0 < needed[0] < needed[1]
+
+
+@every_encoder
+def test_the_config_survives_a_round_trip(name, tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text(CONFIGS[name].to_json_string())
+  config = encoder_table.read_config(str(path))
+  assert config == CONFIGS[name]
+  assert ("encoder_type" in path.read_text()) == (name != "transformer")
+
+
+@every_encoder
+def test_attention_is_returned_or_refused(name):
+  encoder = make(name)
+  if name == "transformer":
+    probs = encoder(IDS, MASK, return_attention_probs=True).attention_probs
+    assert [p.shape for p in probs] == [(2, 2, 5, 5)] * 2
+  else:
+    with pytest.raises(ValueError, match="Model returns no attention"):
+      encoder(IDS, MASK, return_attention_probs=True)
