@@ -14,6 +14,7 @@ from cli import flag_values
 from cli import model_folders
 from cli import program
 from data import files
+import tokenization
 
 # Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
@@ -42,6 +43,12 @@ def define_model_flags() -> None:
     "Weights to start from: the prefix of a TF1 checkpoint, a folder with one "
     "in it, such as an unpacked release, or what another library wrote: see "
     "docs/checkpoints.md. Unused once --output_dir has its own.",
+  )
+  flags.DEFINE_string(
+    "word_vectors",
+    None,
+    "A file in word2vec's text format, whose vectors replace those of the same "
+    "words at the start of a training.",
   )
   flags.DEFINE_string(
     "output_dir",
@@ -288,6 +295,11 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   if theirs and settings.bert_config_file:
     # The shapes do not show these.
     ours = encoder_table.read_config(settings.bert_config_file)
+    if ours.encoder_type:
+      raise ValueError(
+        f"--bert_config_file={settings.bert_config_file}: encoder_type is "
+        f"{ours.encoder_type!r}; --init_checkpoint is of a Transformer"
+      )
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
     for name in sorted(names):
       expected, found = getattr(theirs, name), getattr(ours, name)
@@ -319,6 +331,7 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
     return step
   if not settings.init_checkpoint:
     print("no checkpoint given: the weights are random")
+    _use_word_vectors(settings, variables)
     return 0
   prefix = find_init_checkpoint(settings)
   # Hugging Face stores no pooler with a head that does not use it.
@@ -334,7 +347,29 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
   ):
     if names:
       print(f"  {title}: {', '.join(names)}")
+  _use_word_vectors(settings, variables)
   return 0
+
+
+def _use_word_vectors(settings, variables):
+  """Puts the vectors of --word_vectors into the word embeddings."""
+  if not settings.word_vectors:
+    return
+  from weights import word_vectors
+
+  if not settings.vocab_file:
+    raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
+  variable = variables["bert/embeddings/word_embeddings"]
+  table, vocabulary = (
+    variable.numpy(),
+    tokenization.load_vocab(settings.vocab_file),
+  )
+  found = word_vectors.replace_rows(settings.word_vectors, vocabulary, table)
+  variable.assign(table)
+  print(
+    f"{settings.word_vectors}: vectors of {found} tokens; "
+    f"{len(vocabulary) - found} tokens have none and stay as they were"
+  )
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+_FORMATS[".ft"] = "fasttext"
+_LABEL = "__label__"
 _DELIMITER_NAMES = {"tsv": "tab", "csv": "comma"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -52,7 +54,7 @@ _DECODER = json.JSONDecoder(
 
 
 def find_format(path: str) -> str:
-  """Returns "tsv", "csv" or "jsonl", by the name of the file.
+  """Returns "tsv", "csv", "jsonl" or "fasttext", by the name of the file.
 
   >>> find_format("train.csv.gz"), find_format("messages.txt")
   ('csv', 'tsv')
@@ -79,12 +81,14 @@ def read_rows(path: str) -> Iterator[Row]:
   Args:
     path: a UTF-8 file, plain, `.gz` or `.xz`; see `find_format`. In CSV a cell
       may stand in double quotes, with line ends in it and its own quotes
-      doubled. In TSV a quote is a quote.
+      doubled. In TSV a quote is a quote. Words such as __label__spam in a file
+      of fastText are the `label` of the `text`, or a list of them.
 
   Yields:
     Rows of strings; of JSON values, its numbers as `Number`, by their keys.
   """
   read = {"jsonl": _json_rows, "csv": _csv_rows, "tsv": _tsv_rows}
+  read["fasttext"] = _fasttext_rows
   for number, cells in read[find_format(path)](path, _numbered_lines(path)):
     yield Row(f"{path}:{number}", cells)
 
@@ -161,6 +165,17 @@ def _json_rows(
     except ValueError as error:
       raise ValueError(f"{path}:{number}: {error}") from None
     yield number, cells
+
+
+def _fasttext_rows(
+  path: str, lines: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+  for number, line in lines:
+    if words := line.split():
+      text = " ".join(w for w in words if not w.startswith(_LABEL))
+      labels = [w[len(_LABEL) :] for w in words if w.startswith(_LABEL)]
+      label = labels[0] if len(labels) == 1 else labels
+      yield number, {"text": text, "label": label}
 
 
 def _decode_object(line: str) -> dict[str, Any]:

@@ -301,7 +301,7 @@ class Columns(NamedTuple):
 
 
 _ANY_COLUMNS = Columns()
-_ENDINGS = (".tsv", ".csv", ".jsonl")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".ft")
 _METRICS = {
   "single_label": ("accuracy", "macro_f1"),
   "multi_label": ("micro_f1", "macro_f1"),
@@ -354,7 +354,7 @@ def file_task(
 
   Args:
     data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
-      .jsonl, with or without .gz or .xz after it; any of them may be missing.
+      .jsonl or .ft, with or without .gz or .xz after it; any may be missing.
     train_file, eval_file, predict_file: used instead of those in the folder.
       The last one need not have labels.
     text_column, text_pair_column, label_column, id_column: see `parse_column`.

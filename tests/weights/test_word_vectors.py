@@ -1,0 +1,35 @@
+"""Word vectors in word2vec's text format."""
+
+import numpy as np
+import pytest
+
+from weights import word_vectors
+
+VOCABULARY = {"[PAD]": 0, "cat": 1, "dog": 2, "##s": 3}
+
+
+@pytest.mark.parametrize("header", ["", "3 2\n"])
+def test_replaces_the_rows_of_known_words(header, tmp_path):
+  path = tmp_path / "vectors.txt"
+  path.write_text(f"{header}dog 1.5 -2 \nbird 3 3\ndog 9 9\n")
+  table = np.zeros([4, 2], np.float32)
+  assert word_vectors.replace_rows(str(path), VOCABULARY, table) == 1
+  assert table.tolist() == [[0, 0], [0, 0], [1.5, -2], [0, 0]]
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"2 3\ncat 1 2 3\n", ":2: 'cat' has 3 numbers; expected 2 finite ones"),
+    (b"cat 1 2\ndog 1\n", ":2: 'dog' has 1 numbers; expected 2 finite ones"),
+    (b"cat 1 nan\n", ":1: 'cat' has 2 numbers; expected 2 finite ones"),
+    (b"cat one two\n", ":1: could not convert string to float"),
+    (b"cat 1 2\n\xe7at 1 2\n", ": byte offset 8: not UTF-8"),
+  ],
+)
+def test_other_files_are_refused(content, message, tmp_path):
+  path = tmp_path / "vectors.txt"
+  path.write_bytes(content)
+  with pytest.raises(ValueError) as caught:
+    word_vectors.replace_rows(str(path), VOCABULARY, np.zeros([4, 2]))
+  assert str(caught.value).startswith(f"{path}{message}")
