@@ -17,6 +17,18 @@ from encoders import encoder_table
 import modeling
 
 
+class HeadModel(keras.Model):
+  """A model that takes several tensors, each int32 [B, S]."""
+
+  input_names = ("input_ids", "input_mask", "segment_ids")
+
+  @property
+  def _default_save_signature(self):
+    # For tf.saved_model.save: Keras would guess one tensor, of floats.
+    specs = [tf.TensorSpec([None, None], tf.int32, n) for n in self.input_names]
+    return tf.function(lambda *tensors: self(*tensors), input_signature=specs)
+
+
 class MaskedLmTransform(keras.layers.Layer):
   """Dense, activation and layer normalisation before the output: [B*P, H]."""
 
@@ -123,12 +135,14 @@ class PretrainingOutput(NamedTuple):
   next_sentence_logits: tf.Tensor  # [B, 2]
 
 
-class PretrainingModel(keras.Model):
+class PretrainingModel(HeadModel):
   """BERT with the two pre-training heads (section 3.1).
 
   Call with the tensors `BertModel` takes and masked_lm_positions, int [B, P];
   returns a `PretrainingOutput`.
   """
+
+  input_names = (*HeadModel.input_names, "masked_lm_positions")
 
   def __init__(self, config: modeling.EncoderConfig, dtype: str = "float32"):
     super().__init__(dtype=dtype, name="pretraining")
@@ -136,8 +150,15 @@ class PretrainingModel(keras.Model):
     self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
 
   def call(
-    self, input_ids, input_mask, segment_ids, masked_lm_positions, seed=None
+    self,
+    input_ids,
+    input_mask,
+    segment_ids,
+    masked_lm_positions,
+    seed=None,
+    training=False,
   ):
+    seed = modeling.choose_seed(seed, training)
     bert = self.bert(input_ids, input_mask, segment_ids, seed)
     return PretrainingOutput(
       self.heads.predictions(
@@ -149,7 +170,7 @@ class PretrainingModel(keras.Model):
     )
 
 
-class ClassifierModel(keras.Model):
+class ClassifierModel(HeadModel):
   """BERT with one dense layer on the pooled first token (section 4.1).
 
   Call with the tensors `modeling.BertModel` takes; returns logits, float32
@@ -177,7 +198,8 @@ class ClassifierModel(keras.Model):
       num_labels, config.hidden_size
     )
 
-  def call(self, input_ids, input_mask, segment_ids, seed=None):
+  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    seed = modeling.choose_seed(seed, training)
     bert_seed = modeling.fold_in(seed, 0)
     bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
     pooled = modeling.dropout(
@@ -188,7 +210,7 @@ class ClassifierModel(keras.Model):
     return tf.cast(logits, tf.float32) + self.output_bias.value  # [B, L]
 
 
-class TaggerModel(keras.Model):
+class TaggerModel(HeadModel):
   """BERT with one dense layer on every token (section 5.3).
 
   Call with the tensors `modeling.BertModel` takes; returns logits, float32
@@ -218,7 +240,8 @@ class TaggerModel(keras.Model):
       num_labels, config.hidden_size
     )
 
-  def call(self, input_ids, input_mask, segment_ids, seed=None):
+  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    seed = modeling.choose_seed(seed, training)
     bert_seed = modeling.fold_in(seed, 0)
     bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
     dropped = modeling.dropout(
@@ -227,7 +250,7 @@ class TaggerModel(keras.Model):
     return _score_tokens(dropped, self.output_weights, self.output_bias)
 
 
-class FeatureTaggerModel(keras.Model):
+class FeatureTaggerModel(HeadModel):
   """A BiLSTM on the outputs of a frozen BERT's layers (section 5.3).
 
   BERT is not trained. Call arguments and results are those of `TaggerModel`.
@@ -273,7 +296,8 @@ class FeatureTaggerModel(keras.Model):
       size = 2 * lstm_size
     self.output_weights, self.output_bias = _make_output(num_labels, size)
 
-  def call(self, input_ids, input_mask, segment_ids, seed=None):
+  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    seed = modeling.choose_seed(seed, training)
     hidden = self._features(input_ids, input_mask, segment_ids)
     for index, lstm in enumerate(self.lstms):
       hidden = self._drop(hidden, seed, index)
@@ -283,7 +307,11 @@ class FeatureTaggerModel(keras.Model):
 
   def _features(self, input_ids, input_mask, segment_ids):
     states = self.bert(
-      input_ids, input_mask, segment_ids, return_hidden_states=True
+      input_ids,
+      input_mask,
+      segment_ids,
+      return_hidden_states=True,
+      training=False,
     ).hidden_states
     states = [tf.cast(tf.stop_gradient(s), tf.float32) for s in states]
     if self.mix is not None:
@@ -354,7 +382,7 @@ class SpanOutput(NamedTuple):
   end_logits: tf.Tensor
 
 
-class SpanModel(keras.Model):
+class SpanModel(HeadModel):
   """BERT with one dense layer that scores each token as a span's start and end.
 
   This is section 4.2 of the paper. Call with the tensors `modeling.BertModel`
@@ -378,7 +406,8 @@ class SpanModel(keras.Model):
         "zeros", shape=[2], name="output_bias", autocast=False
       )
 
-  def call(self, input_ids, input_mask, segment_ids, seed=None):
+  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    seed = modeling.choose_seed(seed, training)
     bert = self.bert(input_ids, input_mask, segment_ids, seed)
     weights = tf.cast(self.output_weights.value, self.compute_dtype)
     logits = tf.matmul(bert.sequence_output, weights, transpose_b=True)

@@ -161,20 +161,14 @@ class EncoderConfig:
 
   @classmethod
   def from_json_file(cls, path: str) -> Self:
-    """Reads a bert_config.json.
-
-    Raises:
-      ValueError: with the path and the fault, if it is not a valid config.
-    """
+    """Reads a bert_config.json; see `read_config_file`."""
     return read_config_file(path, cls.from_dict)
 
   def to_json_string(self) -> str:
     """Returns the config as the text of a bert_config.json."""
     fields = dataclasses.asdict(self) | {"encoder_type": self.encoder_type}
-    # What the original's files do not have.
-    for name in ("embedding_size", "encoder_type"):
-      if fields[name] is None:
-        del fields[name]
+    # The original's files do not have what is None.
+    fields = {name: v for name, v in fields.items() if v is not None}
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
@@ -224,8 +218,9 @@ class BertOutput(NamedTuple):
 
   sequence_output: tf.Tensor  # [B, S, H], the last layer.
   pooled_output: tf.Tensor  # [B, H], from the first token.
-  hidden_states: tuple[tf.Tensor, ...] | None  # L + 1, embedding first.
-  attention_probs: tuple[tf.Tensor, ...] | None  # L of [B, N, S, S], float32.
+  # Empty unless asked for.
+  hidden_states: tuple[tf.Tensor, ...]  # L + 1, embedding first.
+  attention_probs: tuple[tf.Tensor, ...]  # L of [B, N, S, S], float32.
 
 
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
@@ -245,6 +240,13 @@ def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   return tf.random.experimental.stateless_fold_in(
     seed, tf.cast(data, tf.int32), alg="philox"
   )
+
+
+def choose_seed(seed: tf.Tensor | None, training: bool) -> tf.Tensor | None:
+  """Returns a seed; in training, as in `fit`, a new one instead of None."""
+  if seed is None and training:
+    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+  return seed
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
@@ -329,19 +331,14 @@ class Dense(keras.layers.Dense):
     return rows if self.activation is None else self.activation(rows)
 
 
-def make_dense(
-  parent: keras.layers.Layer,
-  size: int,
-  name: str,
-  activation: str | None = None,
-) -> Dense:
+def make_dense(parent: keras.layers.Layer, size: int, name: str, **kwargs):
   """Makes a dense layer inside a layer with a config."""
   return Dense(
     size,
-    activation=activation,
     kernel_initializer=make_initializer(parent.config),
     dtype=parent.dtype_policy,
     name=name,
+    **kwargs,
   )
 
 
@@ -602,6 +599,7 @@ class Pooler(keras.layers.Layer):
     return self.dense(hidden[:, 0])
 
 
+@keras.saving.register_keras_serializable("bert")
 class BertModel(keras.layers.Layer):
   """BERT's encoder; its variables exist as soon as it is made.
 
@@ -613,13 +611,10 @@ class BertModel(keras.layers.Layer):
     input_mask: int [B, S], 1 for tokens and 0 for padding; default all 1.
     segment_ids: int [B, S] below type_vocab_size; default all 0.
     seed: int32 [2], draws the dropout; default None, no dropout.
+    training: draws a seed if there is none, as in `fit`.
     return_hidden_states, return_attention_probs: whether to keep them.
 
   Returns a `BertOutput`.
-
-  Example:
-    bert = modeling.BertModel(modeling.BertConfig.from_json_file(path))
-    pooled = bert(input_ids, input_mask, segment_ids).pooled_output
 
   Args:
     config: the architecture.
@@ -629,13 +624,14 @@ class BertModel(keras.layers.Layer):
     name: the first part of every variable's path.
   """
 
+  config_class: type = BertConfig
   block_class: type = EncoderLayer
   pooler_class: type = Pooler
 
   def __init__(
-    self, config: EncoderConfig, dtype: str = "float32", name: str = "bert"
+    self, config: EncoderConfig, dtype="float32", name="bert", **kwargs
   ):
-    super().__init__(dtype=dtype, name=name)
+    super().__init__(dtype=dtype, name=name, **kwargs)
     self.config = config
     policy = self.dtype_policy
     self.embeddings = Embeddings(config, name="embeddings", dtype=policy)
@@ -648,6 +644,23 @@ class BertModel(keras.layers.Layer):
   def build(self, input_shape=None):
     for layer in (self.embeddings, self.encoder, self.pooler):
       layer.build()
+
+  @staticmethod
+  def from_checkpoint(path: str, dtype: str = "float32") -> "BertModel":
+    """Loads an encoder; see `weights.conversion.load_encoder`."""
+    # Not above: all else in this file works without the other files.
+    from weights import conversion
+
+    return conversion.load_encoder(path, dtype)
+
+  def get_config(self) -> dict[str, Any]:
+    fields = json.loads(self.config.to_json_string())
+    return {**super().get_config(), "config": fields}
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> Self:
+    fields = cls.config_class.from_dict(config["config"])
+    return cls(**{**config, "config": fields})
 
   @property
   def embedding_table(self) -> keras.Variable:
@@ -662,8 +675,15 @@ class BertModel(keras.layers.Layer):
     seed=None,
     return_hidden_states=False,
     return_attention_probs=False,
+    training=False,
   ):
-    self._check_length(input_ids.shape[1])
+    length, limit = input_ids.shape[1], self.config.max_position_embeddings
+    if length is not None and length > limit:
+      raise ValueError(
+        f"a sequence of {length} tokens is longer than max_position_embeddings "
+        f"({limit}) of the config"
+      )
+    seed = choose_seed(seed, training)
     if input_mask is None:
       input_mask = tf.ones_like(input_ids)
     if segment_ids is None:
@@ -675,14 +695,6 @@ class BertModel(keras.layers.Layer):
     return BertOutput(
       sequence_output=states[-1],
       pooled_output=self.pooler(states[-1], input_mask),
-      hidden_states=(embedded, *states) if return_hidden_states else None,
-      attention_probs=tuple(attention) if return_attention_probs else None,
+      hidden_states=(embedded, *states) if return_hidden_states else (),
+      attention_probs=tuple(attention) if return_attention_probs else (),
     )
-
-  def _check_length(self, length: int | None) -> None:
-    limit = self.config.max_position_embeddings
-    if length is not None and length > limit:
-      raise ValueError(
-        f"a sequence of {length} tokens is longer than max_position_embeddings "
-        f"({limit}) of the config"
-      )

@@ -74,7 +74,7 @@ def test_output_shapes():
   assert output.pooled_output.shape == (2, 8)
   assert [state.shape for state in output.hidden_states] == [(2, 4, 8)] * 2
   assert [probs.shape for probs in output.attention_probs] == [(2, 2, 4, 4)]
-  assert modeling.BertModel(CONFIG)(IDS).hidden_states is None
+  assert modeling.BertModel(CONFIG)(IDS).hidden_states == ()
 
 
 def test_padding_changes_nothing():

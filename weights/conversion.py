@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 from typing import Any, NamedTuple
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -107,6 +108,33 @@ def read(path: str, given: Given) -> Model:
   return _keep_head(model) if is_given else model
 
 
+def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
+  """Makes an encoder with the weights of a checkpoint, without the heads.
+
+  Warns if it has no pooler, which then starts at random.
+
+  Args:
+    path: see `checkpoints.find_checkpoint`: Google's folder, Hugging Face's and
+      others.
+    dtype: see `modeling.BertModel`.
+
+  Raises:
+    ValueError: there is no checkpoint, or it does not fit its config.
+  """
+  source = checkpoints.find_checkpoint(path)
+  reader = checkpoints.open_reader(source)
+  config = _read_config(reader, formats.folders_of(source), Given())
+  bert = encoder_table.make_encoder(config, dtype)
+  found = checkpoints.load(
+    source,
+    {variable.path: variable.value for variable in bert.variables},
+    lambda name: not name.startswith("bert/") or "/pooler/" in name,
+  )
+  if found.missing:
+    warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=3)
+  return bert
+
+
 def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
   """Reads the config given or found, or infers it from the weights."""
   path = given.bert_config_file or _find(folders, "bert_config.json")
@@ -115,7 +143,8 @@ def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
     return own
   if not path:
     raise ValueError(
-      f"{folders[0]}: holds no bert_config.json: pass --bert_config_file"
+      f"{folders[0]}: holds no bert_config.json: add it, or pass "
+      "--bert_config_file"
     )
   config = encoder_table.read_config(path)
   if config.encoder_type:
