@@ -53,9 +53,11 @@ class BiLstmLayer(keras.layers.Layer):
     return self.layer_norm(read + hidden), None
 
 
+@keras.saving.register_keras_serializable("bert")
 class BiLstmModel(modeling.BertModel):
   """BERT's embeddings and pooler around layers of BiLSTMs."""
 
+  config_class = BiLstmConfig
   block_class = BiLstmLayer
 
 

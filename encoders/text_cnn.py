@@ -106,8 +106,10 @@ class MaxPooler(modeling.Pooler):
     return self.dense(tf.reduce_max(tf.where(is_token, hidden, lowest), 1))
 
 
+@keras.saving.register_keras_serializable("bert")
 class TextCnnModel(modeling.BertModel):
   """BERT's embeddings and layers of convolutions; pools by their maximum."""
 
+  config_class = TextCnnConfig
   block_class = TextCnnLayer
   pooler_class = MaxPooler

@@ -197,7 +197,7 @@ class GraphEngine:
   def __init__(self, graph: signatures.TextGraph):
     spec = [tf.TensorSpec([None, None], tf.int32)] * len(_IDS)
     self._compute = tf.function(graph.compute, input_signature=spec)
-    self.attend = lambda *ids, **head: graph.attend(*ids, **head).numpy()
+    self.attend = lambda *ids: graph.attend(*ids).numpy()
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
     outputs = self._compute(*map(tf.constant, ids))
@@ -395,7 +395,7 @@ def _usage(facts) -> str:
   shape = "[B, S]"
   if facts["format"] == "saved_model":
     attention = (
-      "| `attention` | the same; `layer`, `head`: int32 | `attention` |\n"
+      "| `attention` | the same | `attention` [B, layers, heads, S, S] |\n"
     )
     return f"""| signature | takes | returns |
 |---|---|---|

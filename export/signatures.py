@@ -80,23 +80,19 @@ class TextGraph(abc.ABC):
     """Puts what `compute` returns into words."""
     return outputs
 
-  def attend(
-    self, input_ids, input_mask, segment_ids, layer, head
-  ) -> tf.Tensor:
-    """Returns the attention of one head of a layer.
+  def attend(self, input_ids, input_mask, segment_ids) -> tf.Tensor:
+    """Returns the attention of each token to all others.
 
     Args:
       input_ids, input_mask, segment_ids: int32 [B, S].
-      layer, head: int32 [], from 0.
 
     Returns:
-      float32 [B, S, S], of each token to all others.
+      float32 [B, layers, heads, S, S].
     """
     probs = self.bert(
       input_ids, input_mask, segment_ids, return_attention_probs=True
     ).attention_probs
-    one_head = tf.stack([tf.gather(p, head, axis=1) for p in probs])
-    return tf.gather(one_head, layer)
+    return tf.stack(probs, 1)
 
 
 class ClassifierGraph(TextGraph):
@@ -447,11 +443,9 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
 
   Returns:
     serving_default: from strings to answers; ids: from input_ids, input_mask
-    and segment_ids, int32 [B, S]; attention, of a Transformer: from these,
-    layer and head.
+    and segment_ids, int32 [B, S]; attention, of a Transformer: from these.
   """
   strings = [tf.TensorSpec([None], tf.string, name) for name in graph.inputs]
-  numbers = [tf.TensorSpec([], tf.int32, name) for name in ("layer", "head")]
   ids = [tf.TensorSpec([None, None], tf.int32, name) for name in _IDS]
   # Traced once for both signatures: half the graph, and half the time to load.
   shared = copy.copy(graph)
@@ -465,7 +459,7 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
       (
         "attention",
         lambda *tensors: {"attention": graph.attend(*tensors)},
-        ids + numbers,
+        ids,
       ),
     )
     if name != "attention" or has_attention

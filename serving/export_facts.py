@@ -9,7 +9,7 @@ from typing import Any
 
 FILE = "export.json"
 # Changed whenever older exports can no longer be used.
-VERSION = 2
+VERSION = 3
 
 FORMATS = ("saved_model", "litert", "onnx")
 QUESTION_ANSWERING = "question_answering"

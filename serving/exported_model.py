@@ -4,6 +4,7 @@
 computes; request_lines and http_server take the requests.
 """
 
+import base64
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
@@ -24,8 +25,8 @@ class Engine(Protocol):
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
     """From input_ids, input_mask, segment_ids, int32 [B, S], to outputs."""
 
-  def attend(self, *ids: np.ndarray, layer: int, head: int) -> np.ndarray:
-    """Likewise, to the attention of one head, float32 [B, S, S]."""
+  def attend(self, *ids: np.ndarray) -> np.ndarray:
+    """Likewise, to the attention, float32 [B, layers, heads, S, S]."""
 
 
 class ExportedModel:
@@ -38,6 +39,7 @@ class ExportedModel:
 
   Attributes:
     facts: what export.json says of the model.
+    name: of the folder.
     kind: what the model does.
 
   Raises:
@@ -53,6 +55,7 @@ class ExportedModel:
   ):
     self.facts = facts or export_facts.read(folder)
     vocab_file = os.path.join(folder, "vocab.txt")
+    self.name = os.path.basename(os.path.abspath(folder))
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
     self._engine = engine or _open_engine(folder, self.facts, threads)
 
@@ -96,12 +99,18 @@ class ExportedModel:
       return self.facts.max_seq_length
     return len(row.input_ids)
 
-  def attend(self, request: Request, layer: int, head: int) -> Answer:
-    """Returns the attention of a head: tokens, and a row for each of them.
+  def attend(
+    self, request: Request, layer: int | None = None, head: int | None = None
+  ) -> Answer:
+    """Returns the attention of a head, or of all heads.
 
     Args:
       request: from `encode`; of several inputs, the first is looked at.
-      layer, head: from 0.
+      layer, head: from 0; both None: all of them.
+
+    Returns:
+      tokens, and attention: a row for each of them; of all heads base64 of
+      16-bit integers, little-endian, 65535 for 1 [layers, heads, S, S].
 
     Raises:
       ValueError: the model has no such layer or head or no attention at all, or
@@ -110,7 +119,8 @@ class ExportedModel:
     if not self.facts.num_heads:
       raise ValueError("the model's encoder has no attention")
     counts = {"layer": self.facts.num_layers, "head": self.facts.num_heads}
-    for name, value in (("layer", layer), ("head", head)):
+    is_one = layer is not None or head is not None
+    for name, value in (("layer", layer), ("head", head)) if is_one else ():
       if type(value) is not int or not 0 <= value < counts[name]:
         raise ValueError(
           f"{name} is {value!r}; expected a number from 0 to {counts[name] - 1}"
@@ -119,9 +129,13 @@ class ExportedModel:
       raise ValueError("there are no words in the text")
     row = request.rows[0]
     ids = _pad([row], len(row.input_ids))
-    found = self._engine.attend(*ids, layer=layer, head=head)
-    rows = found[0].round(5).tolist()
-    return {"tokens": self.kind.tokens(row), "attention": rows}
+    found = self._engine.attend(*ids)[0]
+    if is_one:
+      shown = found[layer, head].round(5).tolist()
+    else:
+      numbers = (found * 65535).round().astype("<u2")
+      shown = base64.b64encode(numbers.tobytes()).decode()
+    return {"tokens": self.kind.tokens(row), "attention": shown}
 
 
 def _open_engine(

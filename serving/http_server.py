@@ -12,7 +12,7 @@ import http
 import ipaddress
 import json
 import logging
-import os
+import pathlib
 import queue
 import signal
 import socket
@@ -34,7 +34,15 @@ except ImportError:
     "--serve needs waitress: pip install -r requirements/serving.txt"
   ) from None
 
-_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
+# The page, by address: the file and its type.
+_PAGE = {
+  "/": ("page.html", "text/html; charset=utf-8"),
+  "/page.css": ("page.css", "text/css; charset=utf-8"),
+  "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+  "/favicon.svg": ("favicon.svg", "image/svg+xml"),
+}
+# Nothing from elsewhere, and no script or style in the page itself.
+_POLICY = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 _THREADS = 64  # Requests that are answered at once; more wait for a thread.
 _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
@@ -153,11 +161,14 @@ class Application:
     self._model, self._names = model, {name.lower() for name in names}
     self._batcher = Batcher(model, limits)
     self._attending = threading.Lock()
-    with open(_PAGE, "rb") as file:
-      self._page = file.read()
+    folder = pathlib.Path(__file__).parent
+    self._page = {
+      path: (folder.joinpath(name).read_bytes(), kind)
+      for path, (name, kind) in _PAGE.items()
+    }
     self._actions: dict[str, dict[str, Callable]] = {
       "GET": {
-        "/": lambda environ: self._page,
+        **dict.fromkeys(self._page, lambda e: self._page[e["PATH_INFO"]]),
         "/model": lambda environ: self._describe(),
         "/health": lambda environ: {"status": "ok"},
       },
@@ -166,14 +177,16 @@ class Application:
 
   def __call__(self, environ, start_response) -> list[bytes]:
     status, content = self._respond(environ)
-    kind = "text/html; charset=utf-8"
-    if not isinstance(content, bytes):
+    if isinstance(content, tuple):
+      content, kind = content
+    else:
       content = json.dumps(content, ensure_ascii=False).encode()
       kind = "application/json"
     headers = [
       ("Content-Type", kind),
       ("Content-Length", str(len(content))),
       ("X-Content-Type-Options", "nosniff"),
+      ("Content-Security-Policy", _POLICY),
     ]
     start_response(f"{status.value} {status.phrase}", headers)
     return [content]
@@ -240,7 +253,10 @@ class Application:
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     facts = {name: getattr(self._model.facts, name) for name in names}
     inputs = [input._asdict() for input in self._model.inputs]
-    return {**facts, "inputs": inputs}
+    quantized = self._model.facts.quantization.get("dtype")
+    format = " ".join(filter(None, (self._model.facts.format, quantized)))
+    more = {"name": self._model.name, "inputs": inputs, "format": format}
+    return {**facts, **more, "max_requests": _MOST_REQUESTS}
 
   def _predict(self, environ):
     content = _read_json(environ)

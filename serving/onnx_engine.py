@@ -66,6 +66,7 @@ class Engine:
         f"{shape[-1]}: they are of different exports; export the model again"
       )
     self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
+    self._maps = [f"{_ATTENTION}{i}" for i in range(facts.num_layers)]
     # Else all outputs are computed, attention too.
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True
@@ -81,14 +82,13 @@ class Engine:
     """
     return dict(zip(self._names, self._call(self._names, ids), strict=True))
 
-  def attend(self, *ids: np.ndarray, layer: int, head: int) -> np.ndarray:
-    """Computes the attention of a head, float32 [B, S, S].
+  def attend(self, *ids: np.ndarray) -> np.ndarray:
+    """Computes the attention, float32 [B, layers, heads, S, S].
 
     Args:
       *ids: see `run`.
-      layer, head: from 0.
     """
-    return self._call([f"{_ATTENTION}{layer}"], ids)[0][:, head]
+    return np.stack(self._call(self._maps, ids), 1)
 
   def _call(self, names, ids):
     feeds = dict(zip(_IDS, ids, strict=True))

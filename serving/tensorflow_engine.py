@@ -55,17 +55,15 @@ class Engine:
     """
     return self._call("ids", ids)
 
-  def attend(self, *ids: np.ndarray, layer: int, head: int) -> np.ndarray:
-    """Computes the attention of a head, float32 [B, S, S].
+  def attend(self, *ids: np.ndarray) -> np.ndarray:
+    """Computes the attention, float32 [B, layers, heads, S, S].
 
     Args:
       *ids: see `run`.
-      layer, head: from 0.
     """
-    numbers = {"layer": tf.constant(layer), "head": tf.constant(head)}
-    return self._call("attention", ids, **numbers)["attention"]
+    return self._call("attention", ids)["attention"]
 
-  def _call(self, name, ids, **others):
+  def _call(self, name, ids):
     tensors = dict(zip(_IDS, map(tf.constant, ids), strict=True))
-    outputs = self._model.signatures[name](**tensors, **others)
+    outputs = self._model.signatures[name](**tensors)
     return {key: value.numpy() for key, value in outputs.items()}

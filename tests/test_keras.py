@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from encoders import encoder_table
 import heads
 import modeling
 import optimization
@@ -121,8 +122,11 @@ def test_config_of_the_layer():
     modeling.BertModel.from_config(content)
 
 
-def test_keras_files(tmp_path):
-  model = make_classifier(modeling.BertModel(CONFIG))
+@pytest.mark.parametrize("name", encoder_table.ENCODERS)
+def test_keras_files(tmp_path, name):
+  config_class = encoder_table.ENCODERS[name].config_class
+  config = CONFIG if name == "transformer" else config_class(19, 16)
+  model = make_classifier(encoder_table.make_encoder(config))
   model.save(tmp_path / "model.keras")
   again = keras.saving.load_model(tmp_path / "model.keras")
   np.testing.assert_array_equal(model(INPUTS), again(INPUTS))
@@ -179,9 +183,7 @@ def test_a_missing_pooler_is_a_warning(tmp_path):
 def test_a_folder_of_hugging_face(tmp_path):
   bert = modeling.BertModel(CONFIG)
   values = {v.path: v.numpy() for v in bert.variables}
-  settings = huggingface.make_settings(CONFIG, "encoder")
-  (tmp_path / "config.json").write_text(json.dumps(settings))
-  huggingface.write_weights(str(tmp_path), CONFIG, "encoder", values)
+  huggingface.write(str(tmp_path), CONFIG, "encoder", values, True)
   again = modeling.BertModel.from_checkpoint(str(tmp_path))
   np.testing.assert_allclose(
     bert(IDS).pooled_output, again(IDS).pooled_output, atol=1e-6

@@ -11,11 +11,10 @@ import pytest
 
 import bert
 from export import exporting
-import export_saved_model
-import heads
 import paths
 import program_flags
 from serving import exported_model
+import tiny_cases
 import tiny_classification
 import tiny_export
 import tiny_masked_lm
@@ -29,85 +28,6 @@ onnxruntime = pytest.importorskip(
 )
 
 SITE = pathlib.Path(onnxruntime.__file__).parent.parent
-CLASSES = {"doc_stride": None, "window_pooling": "mean"}
-TEXTS = [
-  {"text": "the film was very good"},
-  {"text": "bad plot", "text_pair": "the cast was poor and a film"},
-  {"text": "a"},
-]
-CHOICES = {"context": "the film", "question": "was", "choices": ["good", "bad"]}
-QUESTION = {"question": "good", "context": "the film was a very good film and"}
-TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-
-
-def one_label(config):
-  return heads.ClassifierModel(config, 1)
-
-
-def tagger(config):
-  return heads.TaggerModel(config, len(TAGS))
-
-
-def lstm_tagger(config):
-  return heads.FeatureTaggerModel(
-    config, len(TAGS), layers=[-2, -1], lstm_size=8
-  )
-
-
-LSTM = {"feature_based": True, "feature_layers": ["-2", "-1"], "lstm_size": 8}
-# By name: the kind, what makes the model, its labels and settings, requests.
-CASES = {
-  "single_label": ("single_label", None, ["neg", "pos"], CLASSES, TEXTS),
-  "multi_label": ("multi_label", None, ["neg", "pos"], CLASSES, TEXTS),
-  "regression": ("regression", one_label, ["x"], CLASSES, TEXTS),
-  "windows": (
-    "single_label",
-    None,
-    ["neg", "pos"],
-    {"doc_stride": 4, "window_pooling": "max"},
-    [{"text": "the film was very good and a plot " * 4}],
-  ),
-  "multiple_choice": ("multiple_choice", one_label, ["x"], {}, [CHOICES]),
-  "tagging": (
-    "tagging",
-    tagger,
-    TAGS,
-    {"label_scheme": "iob2", "by_character": False},
-    [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
-  ),
-  "lstm": (
-    "tagging",
-    lstm_tagger,
-    TAGS,
-    {"label_scheme": "iob2", "by_character": False, **LSTM},
-    [{"text": "good film, the (very)"}, {"text": "bad"}],
-  ),
-  "question_answering": (
-    "question_answering",
-    heads.SpanModel,
-    ["x"],
-    {},
-    [QUESTION, {"question": "bad", "context": "the bad plot"}],
-  ),
-}
-
-
-def run_export(folder, name="export", **flags):
-  flags = {"model_dir": folder, "format": "onnx", **flags}
-  program_flags.run_main(
-    export_saved_model,
-    export_saved_model.define_flags,
-    vocab_file=folder / "vocab.txt",
-    export_dir=folder / name,
-    **flags,
-  )
-  return str(folder / name)
-
-
-def write_case(folder, case):
-  kind, make, labels, settings, requests = CASES[case]
-  tiny_export.write_trained(folder, kind, make, labels, **settings)
-  return requests
 
 
 def answer(model, requests):
@@ -135,12 +55,12 @@ def assert_same(found, expected):
       assert found[place] == value, place
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", tiny_cases.CASES)
 def test_answers_are_those_of_the_model(case, tmp_path):
-  requests = write_case(tmp_path, case)
-  path = run_export(tmp_path)
+  requests = tiny_cases.write_case(tmp_path, case)
+  path = tiny_cases.run_export(tmp_path)
   exported, trained = bert.load(path), bert.load(tmp_path)
-  assert exported.task == trained.task == CASES[case][0]
+  assert exported.task == trained.task == tiny_cases.CASES[case][0]
   assert exported.labels == trained.labels
   answers = exported(requests)
   assert_same(answers, trained(requests))
@@ -155,11 +75,13 @@ def test_answers_are_those_of_the_model(case, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", tiny_cases.CASES)
 def test_answers_are_those_of_the_saved_model(case, tmp_path):
-  requests = write_case(tmp_path, case)
-  found = answer(exported_model.ExportedModel(run_export(tmp_path)), requests)
-  path = run_export(tmp_path, "tensorflow", format="saved_model")
+  requests = tiny_cases.write_case(tmp_path, case)
+  found = answer(
+    exported_model.ExportedModel(tiny_cases.run_export(tmp_path)), requests
+  )
+  path = tiny_cases.run_export(tmp_path, "tensorflow", format="saved_model")
   expected = exported_model.ExportedModel(path)
   assert_same(found, answer(expected, requests))
 
@@ -171,20 +93,20 @@ def test_pretrained_models(tmp_path):
     "init_checkpoint": tmp_path,
     "bert_config_file": tmp_path / "config.json",
   }
-  path = run_export(tmp_path, "fill", top_k=2, **flags)
+  path = tiny_cases.run_export(tmp_path, "fill", top_k=2, **flags)
   texts = [{"text": "the [MASK] was [MASK]"}, {"text": "the film"}]
   found = answer(exported_model.ExportedModel(path), texts)
   assert [len(a["masks"]) for a in found] == [2, 0]
-  path = run_export(tmp_path, "features", task="features", **flags)
-  found = answer(exported_model.ExportedModel(path), TEXTS)
+  path = tiny_cases.run_export(tmp_path, "features", task="features", **flags)
+  found = answer(exported_model.ExportedModel(path), tiny_cases.TEXTS)
   assert np.array([a["vector"] for a in found]).shape == (3, 16)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
-  model = tiny_export.write_trained(folder, **CLASSES)
-  run_export(folder)
+  model = tiny_export.write_trained(folder, **tiny_cases.CLASSES)
+  tiny_cases.run_export(folder)
   return folder, model
 
 
@@ -310,7 +232,7 @@ def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
   monkeypatch.setitem(sys.modules, "onnx", None)
   shutil.rmtree(export)
   with pytest.raises(ImportError, match="needs onnx.*requirements/onnx.txt"):
-    run_export(trained[0], tmp_path / "export")
+    tiny_cases.run_export(trained[0], tmp_path / "export")
   assert not list(tmp_path.iterdir())
 
 
@@ -327,10 +249,10 @@ EVALUATION = {
 
 @pytest.mark.parametrize("case", EVALUATION)
 def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
-  requests = write_case(tmp_path, case)
+  requests = tiny_cases.write_case(tmp_path, case)
   name, write, score = EVALUATION[case]
   write(tmp_path / name, range(20))
-  path = run_export(
+  path = tiny_cases.run_export(
     tmp_path,
     quantize="int8",
     eval_file=tmp_path / name,
@@ -346,7 +268,9 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
   assert f"{found['changed']} of 15 answers changed" in card
   assert "In float32 stay embeddings" in card
   # The numbers are those of int8, and not those of another model.
-  exact = exported_model.ExportedModel(run_export(tmp_path, "float32"))
+  exact = exported_model.ExportedModel(
+    tiny_cases.run_export(tmp_path, "float32")
+  )
   values, wanted = (
     np.array([v for _, v in flatten(answer(m, requests)) if type(v) is float])
     for m in (exported_model.ExportedModel(path), exact)
@@ -367,7 +291,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   before = sorted(folder.iterdir())
   with pytest.raises(ValueError, match=message):
     # The tiny model knows nothing: any loss is one too many, a gain is not.
-    run_export(folder, "lost", max_score_drop=-1, **flags)
+    tiny_cases.run_export(folder, "lost", max_score_drop=-1, **flags)
   assert sorted(folder.iterdir()) == before
 
 
@@ -381,7 +305,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
 )
 def test_quantization_needs_a_file(trained, flags, message):
   with pytest.raises((ValueError, OSError), match=message):
-    run_export(trained[0], "none", quantize="int8", **flags)
+    tiny_cases.run_export(trained[0], "none", quantize="int8", **flags)
   assert not (trained[0] / "none").exists()
 
 

@@ -1,0 +1,136 @@
+"""Chromium without a window, driven as the W3C's WebDriver describes."""
+
+import base64
+import http.client
+import json
+import re
+import shutil
+import subprocess
+import time
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # The standard's name.
+CONTROL, ENTER = "\ue009", "\ue007"
+
+
+def is_installed():
+  return all(map(shutil.which, ("chromium", "chromedriver")))
+
+
+class Browser:
+  """A page in a window of its own; use it in a `with` statement."""
+
+  def __init__(self, url, width=1000, dark=False):
+    self._driver = subprocess.Popen(
+      ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
+    )
+    lines = iter(self._driver.stdout.readline, "")
+    found = (re.search(r"successfully on port (\d+)", line) for line in lines)
+    self._port, self._session = int(next(filter(None, found))[1]), ""
+    options = [
+      "headless=new",
+      "no-sandbox",
+      "disable-gpu",
+      "disable-dev-shm-usage",
+    ]
+    options += ["force-dark-mode"] * dark
+    options = {"args": options, "binary": shutil.which("chromium")}
+    always = {
+      "goog:chromeOptions": options,
+      "goog:loggingPrefs": {"browser": "ALL"},
+    }
+    try:
+      made = self.call("POST", "", {"capabilities": {"alwaysMatch": always}})
+      self._session = f"/{made['sessionId']}"
+      scheme = [
+        {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+      ]
+      self.command("Emulation.setEmulatedMedia", features=scheme)
+      self.command(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=900,
+        deviceScaleFactor=1,
+        mobile=False,
+      )
+      self.call("POST", "/url", {"url": url})
+    except BaseException:
+      self._driver.kill()
+      raise
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    try:
+      self.call("DELETE", "")
+    finally:
+      self._driver.kill()
+      self._driver.wait()
+
+  def call(self, method, path, body=None):
+    """Sends a command; returns its value."""
+    connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+    text = json.dumps(body) if body is not None else None
+    connection.request(method, f"/session{self._session}{path}", text)
+    value = json.loads(connection.getresponse().read())["value"]
+    connection.close()
+    if isinstance(value, dict) and "error" in value:
+      raise AssertionError(value["message"])
+    return value
+
+  def command(self, name, **parameters):
+    """Sends a command of Chromium's own."""
+    body = {"cmd": name, "params": parameters}
+    return self.call("POST", "/goog/cdp/execute", body)
+
+  def script(self, code, *values):
+    """Returns what JavaScript returns."""
+    body = {"script": code, "args": values}
+    return self.call("POST", "/execute/sync", body)
+
+  def wait(self, code):
+    """Waits until an expression is true; returns its value."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+      value = self.script(f"return {code}")
+      if value:
+        return value
+      time.sleep(0.05)
+    text = self.script("return document.body.innerText")
+    raise AssertionError(f"not true: {code}\n{text}")
+
+  def _element(self, selector):
+    self.wait(f"document.querySelector({json.dumps(selector)})")
+    body = {"using": "css selector", "value": selector}
+    return self.call("POST", "/element", body)[ELEMENT]
+
+  def click(self, selector):
+    self.call("POST", f"/element/{self._element(selector)}/click", {})
+
+  def type(self, selector, text):
+    """Types into a box, or gives a file to a field."""
+    body = {"text": text}
+    self.call("POST", f"/element/{self._element(selector)}/value", body)
+
+  def text(self, selector):
+    return self.call("GET", f"/element/{self._element(selector)}/text")
+
+  def faults(self):
+    """Returns what the console says is wrong."""
+    entries = self.call("POST", "/se/log", {"type": "browser"})
+    return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
+
+  def picture(self, path):
+    """Writes the whole page as a PNG file."""
+    size = self.command("Page.getLayoutMetrics")["cssContentSize"]
+    shot = self.command(
+      "Page.captureScreenshot",
+      captureBeyondViewport=True,
+      clip={
+        "x": 0,
+        "y": 0,
+        "scale": 1,
+        **{k: size[k] for k in ("width", "height")},
+      },
+    )
+    path.write_bytes(base64.b64decode(shot["data"]))

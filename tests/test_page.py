@@ -1,0 +1,199 @@
+"""The page of predict.py --serve in Chromium: clicked, typed into and read."""
+
+import json
+import socket
+import threading
+
+import pytest
+
+import browser
+import paths
+from serving import exported_model
+from serving import http_server
+import tiny_cases
+
+pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")
+pytest.importorskip("waitress", reason="needs requirements/serving.txt")
+pytestmark = pytest.mark.skipif(
+  not browser.is_installed(), reason="needs chromium and chromedriver"
+)
+LIMITS = http_server.Limits(100_000, 1000, 0.0)
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory):
+  addresses = {}
+
+  def start(case):
+    if case not in addresses:
+      folder = tmp_path_factory.mktemp(case)
+      tiny_cases.write_case(folder, case)
+      path = tiny_cases.run_export(folder, case)
+      model = exported_model.ExportedModel(path)
+      listener = socket.create_server(("127.0.0.1", 0))
+      application = http_server.Application(model, LIMITS, ["localhost"])
+      server = http_server._make_server(application, listener, LIMITS)
+      threading.Thread(target=server.run, daemon=True).start()
+      addresses[case] = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    return addresses[case]
+
+  return start
+
+
+def open_page(address, **options):
+  page = browser.Browser(address, **options)
+  page.wait("document.querySelector('#ask')")
+  return page
+
+
+def answered(page):
+  return page.wait("document.querySelector('#note').textContent")
+
+
+def bars(page):
+  code = "return [...document.querySelectorAll('#answer .row')].map(r =>"
+  return page.script(code + "[...r.children].map(c => c.textContent))")
+
+
+@pytest.fixture(scope="module")
+def classifier(serve):
+  with open_page(serve("single_label")) as page:
+    yield page
+
+
+def test_typing_and_clicking(classifier):
+  assert classifier.text("h1") == "single_label"
+  assert "Classify a text (single_label); 2 layers" in classifier.text("#facts")
+  assert classifier.text("#labels") == "Labels: neg, pos"
+  classifier.type("#in-text", "the film was very good")
+  classifier.click("#ask")
+  answered(classifier)
+  assert sorted(row[0] for row in bars(classifier)) == ["neg", "pos"]
+  assert bars(classifier)[0][0] == classifier.text("#answer h2")
+  shares = [float(row[2].removesuffix(" %")) for row in bars(classifier)]
+  assert sum(shares) == pytest.approx(100, abs=0.2) and shares[0] >= shares[1]
+  assert classifier.faults() == []
+
+
+def test_words_that_mattered(classifier):
+  test_typing_and_clicking_once(classifier)
+  classifier.click("#weigh")
+  text = classifier.wait("document.querySelector('#weighed').textContent")
+  assert text.startswith("of the text: blue speaks for the answer")
+  code = "return [...document.querySelectorAll('#shaded mark')]"
+  marks = classifier.script(code + ".map(m => [m.textContent, m.title])")
+  assert [word for word, _ in marks] == ["good", "film"]
+  assert all(title.endswith("without it") for _, title in marks)
+
+
+def test_typing_and_clicking_once(classifier):
+  classifier.script("document.querySelector('#in-text').value = ''")
+  classifier.script("document.querySelector('#note').textContent = ''")
+  keys = "good film" + browser.CONTROL + browser.ENTER
+  classifier.type("#in-text", keys)
+  answered(classifier)
+
+
+def test_attention_of_all_heads(classifier):
+  test_typing_and_clicking_once(classifier)
+  classifier.click("#attend")
+  classifier.wait("document.querySelectorAll('#heads button').length === 5")
+  assert classifier.text("#chosen") == "layer 0, head 0"
+  count = "document.querySelectorAll('#map [data-cell]').length"
+  assert classifier.script(f"return {count}") == 16
+  classifier.type("#heads button", "\ue014")  # Arrow to the right.
+  assert classifier.text("#chosen") == "layer 0, head 1"
+  classifier.click("#heads button:last-child")
+  assert classifier.text("#chosen") == "mean of all heads"
+  classifier.click("#arcs")
+  assert classifier.script(f"return {count}") == 0
+  assert (
+    classifier.script("return document.querySelectorAll('path').length") > 3
+  )
+  classifier.click("#arcs")
+
+
+def test_errors_clear_the_answer_and_nothing_is_not_asked(classifier):
+  test_typing_and_clicking_once(classifier)
+  classifier.script("document.querySelector('#in-text').value = ' '")
+  classifier.click("#ask")
+  error = "document.querySelector('#error').textContent"
+  assert classifier.wait(error) == "Nothing to answer: type a text."
+  assert (
+    classifier.script("return document.querySelector('#answer').innerHTML")
+    == ""
+  )
+  large = "a " * 100_000
+  classifier.script(
+    "document.querySelector('#in-text').value = arguments[0]", large
+  )
+  classifier.click("#ask")
+  assert "exceeds max_body" in classifier.wait(error)
+
+
+def test_a_file_of_texts(classifier, tmp_path):
+  path = tmp_path / "texts.tsv"
+  path.write_text("the film\tbad plot\n<b>good</b>\n\n")
+  classifier.type("#file", str(path))
+  classifier.wait("document.querySelectorAll('#table tr').length === 3")
+  code = "return [...document.querySelectorAll('#table tr')].map(r =>"
+  rows = classifier.script(code + "[...r.children].map(c => c.textContent))")
+  assert rows[0] == ["text", "text_pair", "answer", "probability"]
+  assert rows[1][:2] == ["the film", "bad plot"]
+  assert rows[2][:2] == ["<b>good</b>", ""] and rows[2][2] in ("neg", "pos")
+  assert classifier.script("return !document.querySelector('#download').hidden")
+
+
+def test_links_and_programs(classifier, serve):
+  test_typing_and_clicking_once(classifier)
+  assert classifier.text("#link") == "Link to this text"
+  link = classifier.script("return document.querySelector('#link').href")
+  with open_page(link) as page:
+    answered(page)
+    assert page.script("return document.querySelector('#in-text').value") == (
+      "good film"
+    )
+  assert 'print(model({"text":"good film"' in classifier.text("#python")
+  assert '-d \'{"text":"good film"' in classifier.text("#curl")
+
+
+CASES = {
+  "question_answering": ["question", "context"],
+  "tagging": ["text"],
+  "multiple_choice": ["context", "question", "choices"],
+  "multi_label": ["text", "text_pair"],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tasks(serve, case):
+  request = tiny_cases.CASES[case][4][0]
+  with open_page(serve(case), width=390, dark=True) as page:
+    for name in CASES[case]:
+      value = request.get(name, "")
+      text = "\n".join(value) if isinstance(value, list) else value
+      page.type(f"#in-{name}", text)
+    page.click("#ask")
+    answered(page)
+    if case == "tagging":
+      legend = page.text(".legend")
+      assert "LOC" in legend and "PER" in legend
+    else:
+      assert len(bars(page)) == (5 if case == "question_answering" else 2)
+      assert page.text("#answer h2")
+    assert page.script("return document.documentElement.scrollWidth") <= 390
+    page.click("#examples button")
+    page.wait("!document.querySelector('.spinner')")
+    assert page.text("#error") == ""
+    assert page.faults() == []
+
+
+def test_policy_allows_nothing_from_elsewhere():
+  folder = paths.ROOT / "serving"
+  for path in sorted(folder.glob("page.*")):
+    text = path.read_text()
+    text = text.replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in text.replace("http://127", "")
+  page = (folder / "page.html").read_text()
+  assert "<style" not in page and " style=" not in page
+  assert json.dumps(http_server._POLICY).startswith("\"default-src 'self';")
