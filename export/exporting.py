@@ -187,7 +187,8 @@ def write(
 def _write_facts(folder, facts):
   """Writes export.json, and the same for people."""
   content = dataclasses.asdict(facts)
-  files.write_json(os.path.join(folder, export_facts.FILE), content)
+  sealed = export_facts.seal(content)
+  files.write_json(os.path.join(folder, export_facts.FILE), sealed)
   files.write_text(os.path.join(folder, "README.md"), _write_card(content))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import hashlib
 import json
 import os
 import typing
@@ -88,6 +89,13 @@ class Facts:
       _check(name, self.settings[name], types)
 
 
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+  """Adds the SHA-256 of an object's other fields as `sha256`."""
+  rest = {name: value for name, value in content.items() if name != "sha256"}
+  text = json.dumps(rest, sort_keys=True)
+  return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
 def read(folder: str) -> Facts:
   """Reads what an export says of itself.
 
@@ -109,6 +117,11 @@ def read(folder: str) -> Facts:
     raise ValueError(
       f"{path}: version {content.get('version')!r}, expected {VERSION}: it is "
       "of another version of export_saved_model.py; export the model again"
+    )
+  if content != seal(content):
+    raise ValueError(
+      f"{path}: not as it was written (its sha256 is another), so answers may "
+      "be wrong; copy the whole folder of the export, or export the model again"
     )
   try:
     values = {}

@@ -187,7 +187,8 @@ def test_another_vocabulary(export):
 
 def edit_facts(export, **values):
   path = export / "export.json"
-  path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+  content = {**json.loads(path.read_text()), **values}
+  path.write_text(json.dumps(exported_model.export_facts.seal(content)))
 
 
 def test_labels_of_another_model(export):

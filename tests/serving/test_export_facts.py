@@ -18,6 +18,7 @@ def good(tmp_path):
 
 
 def read(folder, content):
+  content = export_facts.seal(content) if content else content
   (folder / "export.json").write_text(json.dumps(content))
   return export_facts.read(str(folder))
 
@@ -31,8 +32,8 @@ def test_facts_come_back(tmp_path, good):
 @pytest.mark.parametrize(
   ("name", "value", "message"),
   [
-    ("version", DELETED, "version None, expected 2"),
-    ("version", 1, "version 1, expected 2: it is of another version"),
+    ("version", DELETED, "version None, expected 3"),
+    ("version", 1, "version 1, expected 3: it is of another version"),
     ("kind", "poetry", "kind is 'poetry', expected one of"),
     ("kind", [], "kind is [], expected str"),
     ("labels", DELETED, "no 'labels' there"),
@@ -65,6 +66,13 @@ def test_what_cannot_be_read(tmp_path, text):
   if text is not None:
     (tmp_path / "export.json").write_bytes(text.encode("latin-1"))
   with pytest.raises(ValueError, match="no readable export.json there"):
+    export_facts.read(str(tmp_path))
+
+
+def test_labels_that_changed_places(tmp_path, good):
+  content = {**export_facts.seal(good), "labels": ["pos", "neg"]}
+  (tmp_path / "export.json").write_text(json.dumps(content))
+  with pytest.raises(ValueError, match="not as it was written .* copy the who"):
     export_facts.read(str(tmp_path))
 
 
