@@ -79,6 +79,7 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
+from cli import task_training
 import heads
 import modeling
 from tasks import classification_inputs
@@ -187,7 +188,7 @@ def open_inputs(
     limit = settings.max_train_examples
     return classification_inputs.find_splits(task, kind, shape, folder, limit)
 
-  evaluates = fine_tuning.evaluates_while_training(settings)
+  evaluates = task_training.evaluates(settings)
   [train] = find("train", settings.do_train) or [None]
   return fine_tuning.Inputs(
     shape,
@@ -294,42 +295,42 @@ def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
       )
 
 
-def run_task(
-  settings: flag_values.Settings,
-  strategy: tf.distribute.Strategy,
-  task: classification.Task,
+def finish(
+  run: fine_tuning.Run, task: classification.Task
 ) -> classification_results.Scores | None:
-  """Trains, evaluates and predicts; returns the scores of the first set."""
-  scores = None
-  with fine_tuning.open_run(
+  """Evaluates and predicts; returns the scores of the first set."""
+  scores = write_evaluation(run, task) if run.settings.do_eval else None
+  if run.settings.do_predict:
+    write_predictions(run, task)
+  return scores
+
+
+def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
+  """Makes the recipe of the flags; see `fine_tuning.follow`."""
+  task = read_task(settings)
+  return fine_tuning.Recipe(
     settings,
-    strategy,
     functools.partial(open_inputs, task=task),
     lambda config, inputs, dtype: create_model(
       config, inputs.settings.num_outputs, dtype
     ),
     predict,
-  ) as run:
-    if settings.do_train:
-      run.train(
-        make_loss(run), lambda: evaluate(run, run.inputs.eval[0], task).metrics
-      )
-    if settings.do_eval:
-      scores = write_evaluation(run, task)
-    if settings.do_predict:
-      write_predictions(run, task)
-  return scores
+    make_loss,
+    lambda run: evaluate(run, run.inputs.eval[0], task).metrics,
+    functools.partial(finish, task=task),
+  )
 
 
 def main() -> None:
-  settings = fine_tuning.read_settings()
-  task = read_task(settings)
-  by_seed = settings_by_seed(settings)
-  strategy = devices.make_strategy(settings)
-  runs = by_seed.items()
-  scores = {seed: run_task(given, strategy, task) for seed, given in runs}
-  if settings.seeds and settings.do_eval:
-    metric = best_metric(settings, task)
+  recipe = make_recipe(fine_tuning.read_settings())
+  by_seed = settings_by_seed(recipe.settings)
+  strategy = devices.make_strategy(recipe.settings)
+  scores = {
+    seed: fine_tuning.follow(recipe._replace(settings=settings), strategy)
+    for seed, settings in by_seed.items()
+  }
+  if recipe.settings.seeds and recipe.settings.do_eval:
+    metric = best_metric(recipe.settings, read_task(recipe.settings))
     print(classification_results.format_seeds(scores, metric))
 
 

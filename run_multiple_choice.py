@@ -142,24 +142,36 @@ def write_predictions(run: fine_tuning.Run) -> None:
     metrics.write_metrics(run.folder, "predict", scores)
 
 
-def main() -> None:
-  settings = fine_tuning.read_settings()
+def finish(run: fine_tuning.Run) -> None:
+  """Evaluates and predicts as flags say."""
+  if run.settings.do_eval:
+    write_evaluation(run)
+  if run.settings.do_predict:
+    write_predictions(run)
+
+
+def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
+  """Makes the recipe of the flags; see `fine_tuning.follow`.
+
+  Raises:
+    ValueError: there is nothing to do, or a file is missing.
+  """
   fine_tuning.best_metric(settings, _METRICS[0], _METRICS)
   paths = fine_tuning.find_data_files(settings, _ENDINGS)
-  strategy = devices.make_strategy(settings)
-  with fine_tuning.open_run(
+  return fine_tuning.Recipe(
     settings,
-    strategy,
     functools.partial(open_inputs, paths=paths),
     lambda config, inputs, dtype: create_model(config, dtype),
     predict,
-  ) as run:
-    if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run))
-    if settings.do_eval:
-      write_evaluation(run)
-    if settings.do_predict:
-      write_predictions(run)
+    lambda run: loss_fn,
+    evaluate,
+    finish,
+  )
+
+
+def main() -> None:
+  recipe = make_recipe(fine_tuning.read_settings())
+  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ class Data(NamedTuple):
   eval_files: list[str]
   parse: Callable[[tf.Tensor], loop.Features]
   source: loop.TrainingInput
+  train_files: list[str]
 
 
 def read_data(
@@ -209,7 +210,7 @@ def read_data(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
-  return Data(eval_files, parse, source)
+  return Data(eval_files, parse, source, train_files)
 
 
 def enter_phase(

@@ -102,6 +102,7 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
+from cli import task_training
 from data import files
 import heads
 import modeling
@@ -162,9 +163,21 @@ def loss_fn(model, features, seed, settings):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def read_settings() -> flag_values.Settings:
-  """Reads the flags; the threshold becomes a number, or None for "auto"."""
-  settings = fine_tuning.read_settings()
+def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
+  """Makes the recipe of the flags; see `fine_tuning.follow`."""
+  settings = _check_settings(settings)
+  return fine_tuning.Recipe(
+    settings,
+    open_inputs,
+    lambda config, inputs, dtype: create_model(config, dtype),
+    functools.partial(predict, settings=settings),
+    lambda run: functools.partial(loss_fn, settings=settings),
+    evaluate,
+    finish,
+  )
+
+
+def _check_settings(settings) -> flag_values.Settings:
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
   for name, is_asked in (
@@ -177,13 +190,15 @@ def read_settings() -> flag_values.Settings:
       raise ValueError(f"--do_{name.split('_')[0]} needs --{name}")
     if path and not files.exists(path):
       raise ValueError(f"--{name}={path}: no such file")
-  evaluates = fine_tuning.evaluates_while_training(settings)
+  evaluates = task_training.evaluates(settings)
   if evaluates and not (settings.eval_file or settings.predict_file):
     raise ValueError(
       "an evaluation while training needs --eval_file, or --predict_file"
     )
   threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
-  is_given = flags.FLAGS["null_score_diff_threshold"].present
+  is_given = settings.null_score_diff_threshold != "0.0"
+  if (name := "null_score_diff_threshold") in flags.FLAGS:
+    is_given = flags.FLAGS[name].present
   if not (is_given or settings.do_train):
     if squad_results.read_threshold(settings.output_dir) is not None:
       threshold, settings = None, dataclasses.replace(settings, eval_file=None)
@@ -231,7 +246,7 @@ def open_inputs(
   shape = flag_values.fill(squad_features.Settings, settings)
   shape.check()
   evaluated = tuning_file(settings)
-  if fine_tuning.evaluates_while_training(settings):
+  if task_training.evaluates(settings):
     evaluated = settings.eval_file or settings.predict_file
   paths = {"train": settings.train_file} if settings.do_train else {}
   if settings.do_predict:
@@ -319,25 +334,15 @@ def write_predictions(run: fine_tuning.Run) -> None:
     run.note_score(scores)
 
 
-def open_run(settings: flag_values.Settings):
-  """Makes the run of the flags; see `fine_tuning.open_run`."""
-  return fine_tuning.open_run(
-    settings,
-    devices.make_strategy(settings),
-    open_inputs,
-    lambda config, inputs, dtype: create_model(config, dtype),
-    functools.partial(predict, settings=settings),
-  )
+def finish(run: fine_tuning.Run) -> None:
+  """Answers as flags say."""
+  if run.settings.do_predict:
+    write_predictions(run)
 
 
 def main() -> None:
-  settings = read_settings()
-  with open_run(settings) as run:
-    if settings.do_train:
-      loss = functools.partial(loss_fn, settings=settings)
-      run.train(loss, lambda: evaluate(run))
-    if settings.do_predict:
-      write_predictions(run)
+  recipe = make_recipe(fine_tuning.read_settings())
+  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
 
 
 if __name__ == "__main__":

@@ -254,24 +254,36 @@ def write_predictions(run: fine_tuning.Run) -> None:
     tagging_results.write_scores(run.folder, "predict", scores)
 
 
-def main() -> None:
-  settings = fine_tuning.read_settings()
-  sources = find_sources(settings)
-  with fine_tuning.open_run(
+def finish(run: fine_tuning.Run) -> None:
+  """Evaluates and predicts as flags say."""
+  if run.settings.do_eval:
+    write_evaluation(run)
+  if run.settings.do_predict:
+    write_predictions(run)
+
+
+def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
+  """Makes the recipe of the flags; see `fine_tuning.follow`.
+
+  Raises:
+    ValueError: there is nothing to do, or a file is missing or wrong.
+  """
+  return fine_tuning.Recipe(
     settings,
-    devices.make_strategy(settings),
-    functools.partial(open_inputs, sources=sources),
+    functools.partial(open_inputs, sources=find_sources(settings)),
     lambda config, inputs, dtype: create_model(
       config, len(inputs.labels), dtype, settings
     ),
     functools.partial(predict, max_seq_length=settings.max_seq_length),
-  ) as run:
-    if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run).metrics)
-    if settings.do_eval:
-      write_evaluation(run)
-    if settings.do_predict:
-      write_predictions(run)
+    lambda run: loss_fn,
+    lambda run: evaluate(run).metrics,
+    finish,
+  )
+
+
+def main() -> None:
+  recipe = make_recipe(fine_tuning.read_settings())
+  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
 
 
 if __name__ == "__main__":

@@ -387,6 +387,8 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
+  from cli import devices
+  from cli import fine_tuning
   import run_squad
 
   # A model answers in one of the two ways, and keeps to it.
@@ -408,7 +410,9 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    return run_squad.open_run(run_squad.read_settings()).__enter__()
+    recipe = run_squad.make_recipe(fine_tuning.read_settings())
+    strategy = devices.make_strategy(recipe.settings)
+    return fine_tuning.open_run(recipe, strategy).__enter__()
 
 
 def write_random_weights(workload: Workload, folder: str) -> None:

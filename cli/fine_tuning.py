@@ -1,15 +1,11 @@
-"""What the fine-tuning programs share: checks, and `open_run`, the way in.
+"""What the fine-tuning programs share: checks, and `Recipe`, what they are.
 
-A program reads its flags into `settings` and then follows its recipe:
+A program makes a recipe of its flags, and follows it:
 
-  settings = fine_tuning.read_settings()
-  strategy = devices.make_strategy(settings)
-  with fine_tuning.open_run(
-    settings, strategy, open_inputs, create_model, predict
-  ) as run:
-    if settings.do_train:
-      run.train(loss_fn, evaluate)
-    ...
+  recipe = make_recipe(fine_tuning.read_settings())
+  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
+
+`open_run` opens the folder and the data and makes the model.
 """
 
 from collections.abc import Callable
@@ -34,6 +30,7 @@ from cli import flag_values
 from cli import model_folders
 from cli import models
 from cli import run_summary
+from cli import task_training
 from data import files
 from data import label_files
 from inputs import feature_files
@@ -112,7 +109,7 @@ def find_data_files(
     Their paths, by purpose: train, eval or predict.
   """
   check_work(settings)
-  evaluates = settings.do_eval or evaluates_while_training(settings)
+  evaluates = settings.do_eval or task_training.evaluates(settings)
   found = {}
   for kind, is_asked, names in (
     ("train", settings.do_train, ("train",)),
@@ -152,14 +149,6 @@ def check_fine_tuning_flags(
     )
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
-  )
-
-
-def evaluates_while_training(settings: flag_values.Settings) -> bool:
-  """Tells whether training is interrupted by evaluations."""
-  return bool(
-    settings.do_train
-    and (settings.eval_every_steps or settings.eval_every_epochs)
   )
 
 
@@ -238,11 +227,28 @@ class Inputs(NamedTuple):
   prediction_settings: Mapping[str, Any] = types.MappingProxyType({})
 
 
+class Recipe(NamedTuple):
+  """A task as a fine-tuning program knows it."""
+
+  settings: flag_values.Settings  # output_dir and seed identify the run.
+  # Finds the data; takes the settings and a local folder for feature files.
+  open_inputs: Callable[[flag_values.Settings, str], Inputs]
+  # Makes the model, in a Keras dtype policy, with random weights.
+  create_model: Callable[[modeling.EncoderConfig, Inputs, str], keras.Model]
+  # What the model predicts; see `prediction.Predictor`.
+  predict: Callable[[keras.Model, loop.Features], dict[str, tf.Tensor]]
+  make_loss: Callable[["Run"], loop.LossFn]
+  evaluate: Callable[["Run"], Mapping[str, float]]  # Scores, by name.
+  finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
+  # What to train on, if it is no feature file: of a batch size.
+  make_source: Callable[["Run", int], loop.TrainingInput] | None = None
+
+
 @dataclasses.dataclass
 class Run:
   """A model and its data, ready to train and predict; `open_run` makes it."""
 
-  settings: flag_values.Settings
+  recipe: Recipe
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
   inputs: Inputs
@@ -251,6 +257,11 @@ class Run:
   private: str  # A local folder of this worker alone.
   step: int  # The number of updates behind the weights.
   score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
+
+  @property
+  def settings(self) -> flag_values.Settings:
+    """Those of the recipe."""
+    return self.recipe.settings
 
   @property
   def folder(self) -> str:
@@ -310,7 +321,9 @@ class Run:
       written: the scores to write; None for all.
       original_loss: the mean of the batches' losses; None to leave it out.
     """
-    results = _named_for_evaluation(scores if written is None else written)
+    results = task_training.named_for_evaluation(
+      scores if written is None else written
+    )
     if original_loss is not None:
       results["loss"] = original_loss
     name = f"eval_results{suffix}.txt"
@@ -324,82 +337,68 @@ class Run:
       f"eval_{name} {scores[name]:.4g} at step {self.step}"
     )
 
-  def train(
-    self, loss_fn: loop.LossFn, evaluate: Callable[[], Mapping[str, float]]
-  ) -> None:
-    """Trains or resumes; restores the best weights if any were kept.
+  @property
+  def num_train_rows(self) -> int:
+    """How many rows there are to train on."""
+    return len(self.inputs.train.features)
 
-    SIGINT and SIGTERM save, then exit with status 128 + signal number.
-
-    Args:
-      loss_fn: see `loop.train`.
-      evaluate: scores the model on the evaluation data, by name.
-    """
-    settings, split = self.settings, self.inputs.train
-    num_rows, batch_size = len(split.features), settings.train_batch_size
-    plan = _make_plan(settings, num_rows)
-    history = self._make_history()
+  def make_task(
+    self, plan: loop.TrainingPlan, steps_per_epoch: float
+  ) -> loop.Task:
+    """Makes the optimizer, the loss and the input of training."""
     if self.is_chief and self.step < plan.num_train_steps:
       _remove_tuned(self.folder)
     with self.strategy.scope():
-      optimizer = optimization.create_optimizer(
-        self.model.trainable_variables,
-        settings.learning_rate,
-        plan.num_train_steps,
-        int(plan.num_train_steps * settings.warmup_proportion),
-        settings.layerwise_lr_decay,
-        _freeze_layers(settings.freeze_layers),
-        num_rows / batch_size,
+      optimizer = _make_optimizer(
+        self.settings, self.model, plan, steps_per_epoch
       )
-    self.step, interrupted_by = loop.train(
+    make_source = self.recipe.make_source or Run._read_features
+    source = make_source(self, plan.train_batch_size)
+    loss_fn = self.recipe.make_loss(self)
+    return loop.Task(self.model, optimizer, loss_fn, source, plan)
+
+  def _read_features(self, batch_size):
+    split = self.inputs.train
+    return feature_files.training_source(
+      split.features,
+      self.parser(split),
+      batch_size,
+      self.settings.seed,
+      split.describe,
+    )
+
+  def train(self) -> None:
+    """Trains or resumes; restores the best weights if any were kept.
+
+    SIGINT and SIGTERM save, then exit with status 128 + signal number.
+    """
+    steps_per_epoch = self.num_train_rows / self.settings.train_batch_size
+    plan = make_plan(self.settings, steps_per_epoch)
+    self.step, self.score = task_training.train(
+      self.settings,
       self.strategy,
-      self.model,
-      optimizer,
-      loss_fn,
-      feature_files.training_source(
-        split.features,
-        self.parser(split),
-        batch_size,
-        settings.seed,
-        split.describe,
-      ),
+      {"": self.make_task(plan, steps_per_epoch)},
+      np.zeros(plan.num_train_steps, np.int8),
       plan,
-      lambda step: _named_for_evaluation(evaluate()),
-      history,
-    )
-    if interrupted_by:
-      sys.exit(128 + interrupted_by)
-    if history:
-      self._restore_best(history)
-
-  def _make_history(self):
-    if not evaluates_while_training(self.settings):
-      return None
-    return model_selection.History(
-      self.folder,
-      f"eval_{self.inputs.metric}",
-      self.settings.early_stopping_patience,
-      writes=self.is_chief,
+      lambda: self.recipe.evaluate(self),
+      self.inputs.metric,
     )
 
-  def _restore_best(self, history):
-    workers.wait_for_all(self.strategy)
-    best = model_selection.restore_best(
-      self.folder, loop.model_variables(self.model)
-    )
-    if best is not None:
-      print(f"weights from the best evaluation: {history.summary()}")
-      self.step, self.score = best, history.summary()
+
+def _make_optimizer(settings, model, plan, steps_per_epoch):
+  return optimization.create_optimizer(
+    model.trainable_variables,
+    settings.learning_rate,
+    plan.num_train_steps,
+    int(plan.num_train_steps * settings.warmup_proportion),
+    settings.layerwise_lr_decay,
+    _freeze_layers(settings.freeze_layers),
+    steps_per_epoch,
+  )
 
 
 @contextlib.contextmanager
-def open_run(
-  settings: flag_values.Settings,
-  strategy: tf.distribute.Strategy,
-  open_inputs: Callable[[flag_values.Settings, str], Inputs],
-  create_model: Callable[[modeling.EncoderConfig, Inputs, str], keras.Model],
-  predict: Callable[[keras.Model, loop.Features], dict[str, tf.Tensor]],
-) -> Iterator[Run]:
+def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
   """Claims the output folder, reads all data and makes a model of it.
 
   Nothing is written to the folder of another model or run, and no model is made
@@ -410,14 +409,10 @@ def open_run(
   that export_saved_model.py can predict as the run does.
 
   Args:
-    settings: of the program; output_dir and seed identify the run.
+    recipe: of the program.
     strategy: from `devices.make_strategy`; several runs may share it.
-    open_inputs: finds the data; takes the settings and a local folder for
-      feature files.
-    create_model: makes the model of a config and inputs, in a Keras dtype
-      policy, with random weights.
-    predict: what the model predicts; see `prediction.Predictor`.
   """
+  settings = recipe.settings
   config = model_folders.read_config(settings)
   check_fine_tuning_flags(settings, config)
   start = run_summary.begin(settings.output_dir)
@@ -425,21 +420,22 @@ def open_run(
     models.claim_output_dir(settings, config, strategy),
     models.private_folder(settings.output_dir, strategy) as private,
   ):
-    inputs = open_inputs(settings, private)
+    inputs = recipe.open_inputs(settings, private)
     _check_workers(settings, strategy, config, inputs)
     _check_settings(settings, inputs)
     for split in filter(None, [inputs.train, *inputs.eval, *inputs.predict]):
       len(split.features)  # Makes them, if need be, which checks every row.
     keras.utils.set_random_seed(settings.seed % 2**32)
     with strategy.scope():
-      model = create_model(config, inputs, devices.compute_dtype(settings))
+      dtype = devices.compute_dtype(settings)
+      model = recipe.create_model(config, inputs, dtype)
     run = Run(
-      settings,
+      recipe,
       strategy,
       config,
       inputs,
       model,
-      prediction.Predictor(strategy, model, predict),
+      prediction.Predictor(strategy, model, recipe.predict),
       private,
       load_trained_weights(settings, model),
     )
@@ -452,9 +448,12 @@ def open_run(
       run_summary.print_summary(run.folder, start, run.score)
 
 
-def _named_for_evaluation(scores) -> dict[str, float]:
-  """Renames scores as the original names those of evaluations."""
-  return {f"eval_{name}": value for name, value in scores.items()}
+def follow(recipe: Recipe, strategy: tf.distribute.Strategy) -> Any:
+  """Trains, evaluates and predicts; returns what `recipe.finish` does."""
+  with open_run(recipe, strategy) as run:
+    if recipe.settings.do_train:
+      run.train()
+    return recipe.finish(run)
 
 
 def load_trained_weights(
@@ -578,7 +577,7 @@ def _of_model(settings, inputs) -> dict[str, Any]:
 
 def _of_training(settings, inputs) -> dict[str, Any]:
   selection = {}
-  if evaluates_while_training(settings):
+  if task_training.evaluates(settings):
     # Scores on other data cannot be compared with the best score.
     selection = {
       "best_metric": f"eval_{inputs.metric}",
@@ -620,19 +619,27 @@ def _training_file(folder):
   return os.path.join(folder, "training.json")
 
 
-def _make_plan(settings, num_rows) -> loop.TrainingPlan:
-  batch_size, epochs = settings.train_batch_size, settings.num_train_epochs
+def make_plan(
+  settings: flag_values.Settings, steps_per_epoch: float
+) -> loop.TrainingPlan:
+  """Makes the plan of --num_train_epochs of so many batches.
+
+  Raises:
+    ValueError: they are less than one batch.
+  """
   # As in the original: truncated, operations in this order.
-  num_train_steps = int(num_rows / batch_size * epochs)
+  num_train_steps = int(steps_per_epoch * settings.num_train_epochs)
   if not num_train_steps:
+    num_rows = round(steps_per_epoch * settings.train_batch_size)
     raise ValueError(
       f"{num_rows} training examples are less than one batch in "
-      f"--num_train_epochs={epochs}: lower --train_batch_size={batch_size}"
+      f"--num_train_epochs={settings.num_train_epochs}: lower "
+      f"--train_batch_size={settings.train_batch_size}"
     )
   plan = models.training_plan(settings, num_train_steps)
   if not settings.eval_every_epochs:
     return plan
-  every = max(1.0, num_rows / batch_size * settings.eval_every_epochs)
+  every = max(1.0, steps_per_epoch * settings.eval_every_epochs)
   return dataclasses.replace(plan, eval_every_steps=every)
 
 

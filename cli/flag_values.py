@@ -1,5 +1,7 @@
 """The values of a program's flags, read once into one frozen object."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 from typing import Any, TypeVar
 
@@ -7,6 +9,7 @@ from absl import flags
 
 from cli import model_folders
 
+FLAGS = flags.FLAGS
 Fields = TypeVar("Fields")
 
 
@@ -26,15 +29,61 @@ def read() -> Settings:
       contradicts the model.
   """
   model_folders.find_files()
-  values = {
+  return make(_values())
+
+
+def _values() -> dict[str, Any]:
+  return {
     name: tuple(value) if isinstance(value, list) else value
-    for name, value in flags.FLAGS.flag_values_dict().items()
+    for name, value in FLAGS.flag_values_dict().items()
     if name.isidentifier()  # Absl has a flag called "?".
   }
+
+
+def make(values: Mapping[str, Any]) -> Settings:
+  """Returns settings with these values."""
   made = dataclasses.make_dataclass(
     "Settings", values, bases=(Settings,), frozen=True
   )
   return made(**values)
+
+
+def read_program(
+  define_flags: Callable[[], None], values: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the values of another program's flags, by name.
+
+  Args:
+    define_flags: declares them.
+    values: of those that shall not have their defaults; JSON's.
+
+  Raises:
+    ValueError: a flag is unknown or missing, or a value is wrong.
+  """
+  ours = {
+    name: FLAGS[name]
+    for name in FLAGS
+    if not FLAGS.find_module_defining_flag(name, "").startswith("absl")
+  }
+  for name in ours:
+    delattr(FLAGS, name)
+  kept = set(FLAGS)
+  try:
+    define_flags()
+    FLAGS(["", *(f"--{name}={_as_text(v)}" for name, v in values.items())])
+    return _values()
+  except flags.Error as error:
+    raise ValueError(str(error)) from None
+  finally:
+    for name in set(FLAGS) - kept:
+      delattr(FLAGS, name)
+    for name, flag in ours.items():
+      FLAGS[name] = flag
+    FLAGS.mark_as_parsed()
+
+
+def _as_text(value: Any) -> str:
+  return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def fill(kind: type[Fields], settings: Settings, **others: Any) -> Fields:

@@ -499,8 +499,8 @@ def write_json(path: str, content: Any) -> None:
   write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object.
+def read_json(path: str, kind: type = dict) -> Any:
+  """Reads a JSON object, or with kind=list a list.
 
   Raises:
     ValueError: the file holds something else.
@@ -510,8 +510,9 @@ def read_json(path: str) -> dict[str, Any]:
     content = json.loads(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"{path}: not a JSON file: {error}") from None
-  if not isinstance(content, dict):
-    raise ValueError(f"{path}: expected a JSON object")
+  if not isinstance(content, kind):
+    named = "object" if kind is dict else "list"
+    raise ValueError(f"{path}: expected a JSON {named}")
   return content
 
 

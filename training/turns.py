@@ -6,6 +6,7 @@ update is a function of seed and step: nothing has to be saved to resume.
 """
 
 from collections.abc import Sequence
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,58 @@ def anneal(shares: np.ndarray, num_steps: int) -> np.ndarray:
   """
   done = np.arange(num_steps)[:, None] / max(1, num_steps - 1)
   return shares ** (1.0 - 0.8 * done)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What decides the turns of tasks besides the tasks."""
+
+  num_steps: int
+  seed: int
+  examples_limit: int = 2**21
+  temperature: float = 1.0
+  schedule: str = "constant"  # Or "annealed".
+
+
+class Course(NamedTuple):
+  """Which of N tasks makes which update, and what the update counts."""
+
+  shares: np.ndarray  # Float64 [N], at the first step.
+  weights: np.ndarray  # Float32 [steps, N].
+  draws: np.ndarray  # Int [steps].
+
+
+def plan_course(
+  weights: Sequence[Weight],
+  given: Sequence[float | None],
+  settings: Settings,
+  counts: Sequence[int],
+) -> Course:
+  """Weighs and draws the tasks of all steps.
+
+  Args:
+    weights: of the tasks, [N].
+    given: their rates; None for those of their examples, [N].
+    settings: of the run.
+    counts: of the examples, [N].
+
+  Raises:
+    ValueError: at some step, all tasks have a weight of 0.
+  """
+  num_steps = settings.num_steps
+  by_step = np.stack([weigh(weight, num_steps) for weight in weights], 1)
+  idle = np.flatnonzero(~(by_step > 0).any(1))
+  if len(idle):
+    raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
+  shares = rates(counts, settings.examples_limit, settings.temperature)
+  pairs = zip(shares, given, strict=True)
+  shares = np.array([s if rate is None else rate for s, rate in pairs])
+  shares /= shares.sum()
+  is_annealed = settings.schedule == "annealed"
+  drawn = draw(
+    anneal(shares, num_steps) if is_annealed else shares, by_step, settings.seed
+  )
+  return Course(shares, by_step, drawn)
 
 
 def draw(shares: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:

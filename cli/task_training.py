@@ -1,0 +1,80 @@
+"""Trains tasks as the flags say, and keeps the best weights."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from cli import flag_values
+from training import loop
+from training import model_selection
+from training import workers
+
+
+def evaluates(settings: flag_values.Settings) -> bool:
+  """Tells whether training is interrupted by evaluations."""
+  return bool(
+    settings.do_train
+    and (settings.eval_every_steps or settings.eval_every_epochs)
+  )
+
+
+def named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
+  """Renames scores as the original names those of evaluations."""
+  return {f"eval_{name}": value for name, value in scores.items()}
+
+
+class Trained(NamedTuple):
+  """What training ended with."""
+
+  step: int  # Of the weights.
+  score: str  # The best one, in words; "" if there was no evaluation.
+
+
+def train(
+  settings: flag_values.Settings,
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, loop.Task],
+  draws: np.ndarray,
+  plan: loop.TrainingPlan,
+  evaluate: Callable[[], Mapping[str, float]],
+  metric: str,
+) -> Trained:
+  """Trains or resumes; restores the best weights if any were kept.
+
+  SIGINT and SIGTERM save, then exit with status 128 + signal number.
+
+  Args:
+    settings: of the program.
+    strategy, tasks, draws, plan: see `loop.train_tasks`.
+    evaluate: scores the weights, by name.
+    metric: the score that decides which weights are best.
+  """
+  history = None
+  if evaluates(settings):
+    history = model_selection.History(
+      settings.output_dir,
+      f"eval_{metric}",
+      settings.early_stopping_patience,
+      writes=strategy.extended.should_checkpoint,
+    )
+
+  def evaluate_at(step):
+    return named_for_evaluation(evaluate())
+
+  step, interrupted_by = loop.train_tasks(
+    strategy, tasks, draws, plan, evaluate_at, history
+  )
+  if interrupted_by:
+    sys.exit(128 + interrupted_by)
+  if history:
+    workers.wait_for_all(strategy)
+    variables, _ = loop.name_variables(tasks)
+    best = model_selection.restore_best(settings.output_dir, variables)
+    if best is not None:
+      print(f"weights from the best evaluation: {history.summary()}")
+      return Trained(best, history.summary())
+  return Trained(step, "")

@@ -1,0 +1,220 @@
+"""run_multitask.py as its user meets it."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import bert
+import program_flags
+import tiny_multitask as tiny
+from weights import checkpoints
+
+
+@pytest.fixture(name="tasks", scope="module")
+def write_tasks(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("tasks")
+  tiny.write_model(folder)
+  return folder, tiny.write_tasks(folder)
+
+
+def succeed(result):
+  assert result.returncode == 0, result.stderr
+  return result.stdout
+
+
+def weights_in(folder):
+  """Returns the best or newest weights, without the state of training."""
+  best = checkpoints.latest_checkpoint(str(folder / "best"))
+  prefix = best or checkpoints.latest_checkpoint(str(folder))
+  return {
+    name: value
+    for name, value in checkpoints.read(prefix)
+    if not name.endswith(("/adam_m", "/adam_v", "global_step"))
+  }
+
+
+def assert_same_bits(ours, theirs):
+  assert ours.keys() == theirs.keys()
+  for name in ours:
+    np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+  ("name", "program", "others"),
+  [
+    ("good", "run_classifier", {"eval_every_steps": 4}),
+    ("names", "run_tagging", {}),
+    ("choice", "run_multiple_choice", {}),
+    ("colors", "run_squad", {}),
+  ],
+)
+def test_one_task_is_what_its_own_program_does(tasks, name, program, others):
+  folder, entries = tasks
+  others = {"num_train_epochs": 1, "do_predict": name == "colors", **others}
+  own = {k: v for k, v in entries[name].items() if k not in ("name", "kind")}
+  given = tiny.flags(folder, f"{name}-own", **own, **others)
+  succeed(program_flags.run_here(program_flags.command(program, **given)))
+  together = f"{name}-together"
+  succeed(tiny.run(folder, [entries[name]], together, **others))
+  ours = weights_in(folder / together / "tasks" / name)
+  assert_same_bits(ours, weights_in(folder / f"{name}-own"))
+
+
+def test_one_masked_lm_task_is_what_pretraining_does(tasks):
+  folder, entries = tasks
+  own = {k: v for k, v in entries["words"].items() if k not in ("name", "kind")}
+  steps = {"num_train_steps": 6, "num_warmup_steps": 2}
+  given = tiny.flags(folder, "words-own", **own, **steps)
+  succeed(
+    program_flags.run_here(program_flags.command("run_pretraining", **given))
+  )
+  others = {"num_train_steps": 6, "warmup_proportion": 0.334}
+  succeed(tiny.run(folder, [entries["words"]], "words-together", **others))
+  ours = weights_in(folder / "words-together/tasks/words")
+  assert_same_bits(ours, weights_in(folder / "words-own"))
+
+
+# One of them is drawn, then another takes over.
+HANDOVER = {"good": [[0, 1], [6, 0]], "names": [[5, 0], [6, 2]]}
+
+
+def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
+  folder, entries = tasks
+  pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
+  others = {"save_checkpoints_steps": 6, "num_train_steps": 12}
+  succeed(tiny.run(folder, pair, "handover", **others))
+  early = dict(checkpoints.read(str(folder / "handover/model.ckpt-6")))
+  late = dict(checkpoints.read(str(folder / "handover/model.ckpt-12")))
+  for suffix in ("", "/adam_m", "/adam_v"):
+    good = f"tasks/good/output_weights{suffix}"
+    names = f"tasks/names/output_weights{suffix}"
+    shared = f"bert/encoder/layer_0/output/dense/kernel{suffix}"
+    np.testing.assert_array_equal(early[good], late[good])
+    assert (early[names] != late[names]).any()
+    assert (early[shared] != late[shared]).any()
+  # A tagger does not use the pooler.
+  pooler = "bert/pooler/dense/kernel"
+  np.testing.assert_array_equal(early[pooler], late[pooler])
+
+
+@pytest.fixture(name="whole", scope="module")
+def train_all(tasks):
+  """A run of all tasks, every second step of which was saved."""
+  folder, entries = tasks
+  out = tiny.run(folder, list(entries.values()), "whole", **ALL)
+  return succeed(out)
+
+
+ALL = {
+  "num_train_steps": 12,
+  "save_checkpoints_steps": 2,
+  "keep_checkpoint_max": 0,
+  "do_eval": True,
+  "do_predict": False,
+  "eval_every_steps": 6,
+  "best_metric": "good/accuracy",
+}
+
+
+def test_losses_and_scores_are_told_by_task(whole):
+  for name in ("good", "names", "choice", "words"):
+    assert f"task {name}: 50 examples, rate 0." in whole
+  assert "  good/classification_loss " in whole
+  assert "  words/masked_lm_accuracy " in whole
+  assert "  mean " in whole
+  assert "weights from the best evaluation: eval_good/accuracy " in whole
+
+
+def resume(folder, entries, step):
+  out = folder / f"resumed-{step}"
+  shutil.copytree(folder / "whole", out)
+  shutil.rmtree(out / "tasks")
+  for path in out.glob("model.ckpt-*"):
+    if int(path.name.split("-")[1].split(".")[0]) > step:
+      path.unlink()
+  succeed(tiny.run(folder, list(entries.values()), out.name, **ALL))
+  for name in ("model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
+    expected = (folder / "whole" / name).read_bytes()
+    assert (out / name).read_bytes() == expected
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(tasks, whole):
+  resume(*tasks, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 2, 6, 8, 10])
+def test_runs_resumed_anywhere_end_with_the_same_bytes(tasks, whole, step):
+  resume(*tasks, step)
+
+
+def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
+  folder, entries = tasks
+  out = folder / "whole" / "tasks" / "good"
+  given = tiny.flags(folder, "whole/tasks/good", task_name="file")
+  given |= {"do_train": False, "do_predict": True}
+  given["predict_file"] = entries["good"]["eval_file"]
+  command = program_flags.command("run_classifier", **given)
+  succeed(program_flags.run_here(command))
+  lines = (out / "predictions.tsv").read_text().splitlines()[1:]
+  rows = [line.split("\t") for line in lines]
+  answers = bert.load(str(out))([text for _, text, *_ in rows])
+  header = (out / "predictions.tsv").read_text().split("\n")[0].split("\t")
+  place = header.index("predicted")
+  assert [answer["label"] for answer in answers] == [r[place] for r in rows]
+
+
+def test_two_replicas_train_what_one_does(tasks):
+  folder, entries = tasks
+  # Their heads have no dropout, whose masks are others on two devices.
+  pair = [entries["colors"], entries["words"]]
+  others = {"num_train_steps": 6, "train_batch_size": 8}
+  succeed(tiny.run(folder, pair, "one", **others))
+  succeed(tiny.run(folder, pair, "two", distribution="mirrored", **others))
+  one, two = weights_in(folder / "one"), weights_in(folder / "two")
+  assert one.keys() == two.keys()
+  for name in one:
+    if "key/bias" not in name:  # Its gradient is rounding alone.
+      np.testing.assert_allclose(two[name], one[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"kind": "chess"}, "task 'good': kind is 'chess'; known: classifier, "),
+    ({"name": "names"}, "task 'names': a second task has this name"),
+    ({"name": "../x"}, "name is '../x'; expected letters, digits"),
+    ({"weight": [[5, 1], [3, 0]]}, "steps of its weight do not rise: [5, 3]"),
+    ({"weight": -1}, "weight is -1; expected a number from 0 on"),
+    ({"rate": 0}, "rate is 0; expected more than 0"),
+    ({"weight": [[0, 1], [3, 0]]}, "at step 3 all weights are 0"),
+    ({"do_lower_case": False}, "do_lower_case is False, the run's is True"),
+    ({"vocab_file": "v.txt"}, "vocab_file is v.txt, the run's is "),
+    ({"learning_rate": 1}, "learning_rate is the same for all tasks"),
+    ({"colour": 1}, "task 'good': Unknown command line flag 'colour'"),
+    ({"doc_stride": 0}, "task 'good': flag --doc_stride=0"),
+    ({"train_file": "none.tsv"}, "none.tsv"),
+  ],
+)
+def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
+  folder, entries = tasks
+  wrong = {**entries["good"], **changes}
+  weight = changes.get("weight", 1)
+  other = entries["names"] | ({"weight": 0} if weight != 1 else {})
+  result = tiny.run(folder, [other, wrong], "wrong", num_train_steps=8)
+  program_flags.assert_refused(result, message)
+
+
+def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
+  folder, entries = tasks
+  others = [dict(entry) for entry in entries.values()]
+  others[0]["rate"] = 0.5
+  result = tiny.run(folder, others, "whole", **ALL)
+  program_flags.assert_refused(result, "good.rate: none, not 0.5")
+
+
+def test_a_file_that_is_no_list_is_refused(tasks):
+  folder, _ = tasks
+  result = tiny.run(folder, {"name": "good"}, "no-list")
+  program_flags.assert_refused(result, "expected a JSON list")
