@@ -20,7 +20,7 @@ def write_tasks(tmp_path_factory):
 
 def succeed(result):
   assert result.returncode == 0, result.stderr
-  return result.stdout
+  return result.stdout + result.stderr
 
 
 def weights_in(folder):
