@@ -82,7 +82,7 @@ def test_png_appears_whole(tmp_path, monkeypatch):
     raise OSError("disk full")
 
   before = path.read_bytes()
-  monkeypatch.setattr(plots, "_open_for_writing", fail)
+  monkeypatch.setattr(files, "open_for_writing", fail)
   with pytest.raises(OSError, match="disk full"):
     plots.write_confusion_matrix(str(path), np.ones((2, 2), int), "ab")
   assert path.read_bytes() == before
