@@ -447,7 +447,8 @@ async function start() {
   button.id = "ask";
   button.title = "Ctrl+Enter";
   for (const values of examples[model.kind] || (model.inputs.length > 1 ? pairs : texts)) {
-    const choice = make("button", values[0].slice(0, 40), $("examples"));
+    const shown = values[0].length > 40 ? `${values[0].slice(0, 40)}…` : values[0];
+    const choice = make("button", shown, $("examples"));
     choice.type = "button";
     choice.addEventListener("click", () => { fill(values); form.requestSubmit(); });
   }
