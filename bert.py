@@ -14,6 +14,7 @@ from typing import Any
 
 from serving import export_facts
 from serving import exported_model
+from vocabularies import vocabulary_table
 
 Answer = exported_model.Answer
 
@@ -74,7 +75,7 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
   if export_facts.FILE in found:
     return Model(exported_model.ExportedModel(folder, threads))
-  if not {"settings.json", "vocab.txt"} <= set(found):
+  if "settings.json" not in found or not vocabulary_table.find([folder]):
     raise ValueError(_describe(folder, found))
   from export import exporting  # Needs TensorFlow, which takes seconds.
 

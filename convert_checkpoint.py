@@ -4,10 +4,10 @@
 
 makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
 `transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of anything
-else (Hugging Face's folders, KerasHub's, SavedModels of TF-Hub, checkpoints of
-Model Garden and ELECTRA) it makes Google's files. With --output_format the kind
-can stay the same, to change a checkpoint: --strip, --float16,
---grow_positions, --resize_vocab.
+else (Hugging Face's folders, KerasHub's, OpenAI's of GPT-1, SavedModels of
+TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
+--output_format the kind can stay the same, to change a checkpoint: --strip,
+--float16, --grow_positions, --resize_vocab.
 """
 
 from absl import flags
@@ -35,14 +35,15 @@ def define_flags() -> None:
     (
       "input",
       "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with "
-      "one in it, a SavedModel, or a folder of Hugging Face's or KerasHub's.",
+      "one in it, a SavedModel, or a folder of Hugging Face's, KerasHub's or "
+      "OpenAI's of GPT-1.",
     ),
     ("output", "The folder to write; new or empty."),
     ("bert_config_file", "The config, if it is not beside --input."),
     (
       "vocab_file",
-      "The vocab.txt, if it is not beside --input, or with tokens added at its "
-      "end; see --resize_vocab.",
+      "The vocabulary, if it is not beside --input, or with tokens added at "
+      "its end; see --resize_vocab.",
     ),
     (
       "labels_file",

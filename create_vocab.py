@@ -1,4 +1,4 @@
-"""Learns a WordPiece vocabulary from text.
+"""Learns a vocabulary from text: WordPieces, or a model of SentencePiece.
 
   python create_vocab.py --input_file=corpus.txt --output_file=vocab.txt \\
       --vocab_size=8000
@@ -9,6 +9,7 @@ The words are the tokenizer's own, so the vocabulary fits it.
 
 import collections
 from collections.abc import Mapping
+import io
 import itertools
 import os
 import time
@@ -21,6 +22,7 @@ from cli import run_summary
 from data import files
 from data import progress
 import tokenization
+from vocabularies import sentence_pieces
 
 _SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Part of the text that the characters of the vocabulary cover. The rarest are
@@ -49,6 +51,13 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     "do_lower_case", True, "Lower-cases and strips accents. False if cased."
   )
+  flags.DEFINE_enum(
+    "model",
+    "wordpiece",
+    ["wordpiece", "unigram", "bpe"],
+    "The kind of vocabulary; the last two make a model of SentencePiece, whose "
+    "--output_file ends in .model.",
+  )
   flags.DEFINE_list(
     "reserved_tokens", _SPECIAL_TOKENS, "The vocabulary's first tokens."
   )
@@ -60,6 +69,9 @@ def main() -> None:
   settings = flag_values.read()
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
+  if settings.model != "wordpiece":
+    size = train_sentence_pieces(settings, paths)
+    return _print_end(settings, start, size)
   lines, words = count_words(paths, settings.do_lower_case)
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
@@ -71,10 +83,14 @@ def main() -> None:
     settings.output_file, "".join(f"{token}\n" for token in vocab)
   )
   _print_coverage(words, vocab)
+  _print_end(settings, start, len(vocab))
+
+
+def _print_end(settings, start, size) -> None:
   cased = "" if settings.do_lower_case else " --do_lower_case=false"
   run_summary.print_end(
     start,
-    f"wrote {settings.output_file}: {len(vocab):,} tokens of the "
+    f"wrote {settings.output_file}: {size:,} tokens of the "
     f"{settings.vocab_size:,} asked for",
     command="python create_pretraining_data.py "
     f"--input_file={settings.input_file} --vocab_file={settings.output_file}"
@@ -92,6 +108,51 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
     )
   if os.path.realpath(settings.output_file) in map(os.path.realpath, inputs):
     raise ValueError(f"--output_file={settings.output_file} is an input")
+  is_model = settings.output_file.endswith(".model")
+  if is_model != (settings.model != "wordpiece"):
+    raise ValueError(
+      f"--output_file={settings.output_file}: expected a name that ends in "
+      ".model with --model=unigram or bpe, and no other"
+    )
+
+
+def train_sentence_pieces(
+  settings: flag_values.Settings, paths: list[str]
+) -> int:
+  """Trains and writes a model of SentencePiece; returns its number of pieces.
+
+  Raises:
+    ValueError: the text is too small for so many pieces.
+  """
+  trainer = sentence_pieces.import_library().SentencePieceTrainer
+  lower = str.lower if settings.do_lower_case else str
+  reserved = settings.reserved_tokens
+  output = io.BytesIO()
+  try:
+    trainer.Train(
+      sentence_iterator=map(lower, files.Text(paths).lines()),
+      model_writer=output,
+      model_type=settings.model,
+      vocab_size=settings.vocab_size,
+      hard_vocab_limit=False,
+      character_coverage=_CHARACTER_COVERAGE,
+      # Ids 0 to 3 are these; the others of --reserved_tokens follow.
+      **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+      **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
+      **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
+      control_symbols=[t for t in reserved if t not in _SPECIAL_TOKENS[:4]],
+      minloglevel=2,
+    )
+  except (RuntimeError, OSError) as error:
+    # Without the advice to use an option that is none here.
+    reason = str(error).splitlines()[-1].partition(" or decrease")[0]
+    raise ValueError(f"--vocab_size={settings.vocab_size}: {reason}") from None
+  with (
+    files.replace_on_success(settings.output_file) as temporary,
+    open(temporary, "wb") as file,
+  ):
+    file.write(output.getvalue())
+  return len(sentence_pieces.load_vocab(settings.output_file))
 
 
 def count_words(

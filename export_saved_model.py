@@ -37,7 +37,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "vocab_file",
     None,
-    "The vocab.txt of the model; default the one in its folder.",
+    "The vocabulary of the model; default the one in its folder.",
   )
   flags.DEFINE_string(
     "export_dir", None, "The folder to write; must not exist.", required=True
@@ -153,6 +153,7 @@ from export import exporting
 from export import quantization
 from export import trained_models
 import tokenization
+from vocabularies import vocabulary_table
 
 
 def read_settings() -> flag_values.Settings:
@@ -176,9 +177,9 @@ def find_vocabulary(settings: flag_values.Settings) -> str:
   if settings.vocab_file:
     return settings.vocab_file
   folder = settings.model_dir or os.path.dirname(settings.init_checkpoint)
-  path = os.path.join(folder, "vocab.txt")
-  if not files.exists(path):
-    raise ValueError(f"{path}: no such file; pass --vocab_file")
+  path = vocabulary_table.find([folder])
+  if not path:
+    raise ValueError(f"{folder}: holds no vocabulary; pass --vocab_file")
   return path
 
 

@@ -69,6 +69,7 @@ import modeling
 import tokenization
 from training import loop
 from training import prediction
+from vocabularies import vocabulary_table
 
 # The most lines of a block, and the most bytes of their vectors.
 _BLOCK_LINES = 4096
@@ -169,7 +170,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   strategy = texts.make_strategy(settings)
   config = texts.read_config(settings)
   layers = read_layers(settings, config)
-  tokenizer = tokenization.FullTokenizer(
+  tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
   )
   encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)

@@ -29,7 +29,8 @@ def define_flags() -> None:
     "score",
     False,
     "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "
-    "pseudo-perplexity instead: every token is masked in turn.",
+    "pseudo-perplexity instead: every token is masked in turn. Of a causal "
+    "model both are real ones: every token is guessed from those before it.",
   )
   flags.DEFINE_enum(
     "output_format",
@@ -58,9 +59,9 @@ from cli import texts
 import heads
 from inputs import text_inputs
 from tasks import masked_words
-import tokenization
 from training import loop
 from training import prediction
+from vocabularies import vocabulary_table
 
 # The most lines of a block, and the most ids of its rows: scoring a text takes
 # a row as long as the text for each of its tokens.
@@ -95,7 +96,7 @@ def make_masked_words(
   """Makes the model of the flags and loads its weights."""
   strategy = texts.make_strategy(settings)
   config = texts.read_config(settings)
-  tokenizer = tokenization.FullTokenizer(
+  tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
@@ -116,7 +117,11 @@ def make_masked_words(
     functools.partial(guess, vocab_size=vocab_size, top_k=top_k),
   )
   return masked_words.MaskedWords(
-    tokenizer, settings.max_seq_length, predictor, texts.batching(settings)
+    tokenizer,
+    settings.max_seq_length,
+    predictor,
+    texts.batching(settings),
+    getattr(config, "causal_attention", False),
   )
 
 

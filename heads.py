@@ -40,6 +40,8 @@ class MaskedLmTransform(keras.layers.Layer):
     self.layer_norm = modeling.LayerNorm(
       name="LayerNorm", dtype=self.dtype_policy
     )
+    usual = self.layer_norm.epsilon
+    self.layer_norm.epsilon = getattr(config, "layer_norm_eps", usual)
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -53,7 +55,8 @@ class MaskedLmTransform(keras.layers.Layer):
 class MaskedLmHead(keras.layers.Layer):
   """Scores every word of the vocabulary at the masked positions only.
 
-  The output matrix is the word embedding table (section A.2 of the paper).
+  The output matrix is the word embedding table (section A.2 of the paper); in a
+  causal model, as in GPT, nothing is between it and the encoder.
   Call with sequence_output [B, S, H], positions int [B, P] and embedding_table
   [V, E]; returns logits, float32 [B, P, V].
   """
@@ -61,12 +64,15 @@ class MaskedLmHead(keras.layers.Layer):
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.transform = MaskedLmTransform(
-      config, name="transform", dtype=self.dtype_policy
-    )
+    self.transform = None
+    if not getattr(config, "causal_attention", False):
+      self.transform = MaskedLmTransform(
+        config, name="transform", dtype=self.dtype_policy
+      )
 
   def build(self, input_shape=None):
-    self.transform.build()
+    if self.transform:
+      self.transform.build()
     self.output_bias = self.add_weight(
       name="output_bias",
       shape=[self.config.vocab_size],
@@ -79,7 +85,8 @@ class MaskedLmHead(keras.layers.Layer):
     masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
     rows = tf.reshape(masked, [-1, self.config.hidden_size])  # [B*P, H]
     table = tf.cast(embedding_table, self.compute_dtype)
-    logits = tf.matmul(self.transform(rows), table, transpose_b=True)
+    rows = self.transform(rows) if self.transform else rows
+    logits = tf.matmul(rows, table, transpose_b=True)
     logits = tf.cast(logits, tf.float32) + self.output_bias
     shape = [batch, predictions, self.config.vocab_size]
     return tf.reshape(logits, shape)  # [B, P, V]

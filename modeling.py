@@ -348,6 +348,8 @@ class LayerNorm(keras.layers.Layer):
   Ba et al., https://arxiv.org/abs/1607.06450. Statistics are in float32.
   """
 
+  epsilon = LAYER_NORM_EPSILON  # Of another encoder, its own.
+
   def build(self, input_shape):
     size = [input_shape[-1]]
     self.gamma = self.add_weight(
@@ -362,7 +364,7 @@ class LayerNorm(keras.layers.Layer):
     mean = tf.reduce_mean(x, -1, keepdims=True)
     centered = x - mean
     variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
-    scale = tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * self.gamma
+    scale = tf.math.rsqrt(variance + self.epsilon) * self.gamma
     return tf.cast(centered * scale + self.beta, self.compute_dtype)
 
 
@@ -382,13 +384,10 @@ class Embeddings(keras.layers.Layer):
       self.project = make_dense(self, config.hidden_size, "project")
 
   def build(self, input_shape=None):
-    self.word_embeddings = self._add_table("word", self.config.vocab_size)
-    self.token_type_embeddings = self._add_table(
-      "token_type", self.config.type_vocab_size
-    )
-    self.position_embeddings = self._add_table(
-      "position", self.config.max_position_embeddings
-    )
+    config, add = self.config, self._add_table
+    self.word_embeddings = add("word", config.vocab_size)
+    self.token_type_embeddings = add("token_type", config.type_vocab_size)
+    self.position_embeddings = add("position", config.max_position_embeddings)
     self.layer_norm.build([None, self.config.embedding_width])
     if self.project:
       self.project.build([None, self.config.embedding_width])
@@ -418,8 +417,8 @@ class SelfAttention(keras.layers.Layer):
   """Scaled dot-product attention of a sequence to itself, with N heads.
 
   Vaswani et al., https://arxiv.org/abs/1706.03762, section 3.2. Call with
-  hidden [B, S, H] and input_mask, int [B, S]; returns the context [B, S, H] and
-  the attention, float32 [B, N, S, S].
+  hidden [B, S, H] and input_mask, int [B, S], or [B, S, S] with a row for each
+  token; returns the context [B, S, H] and the attention, float32 [B, N, S, S].
   """
 
   def __init__(self, config: BertConfig, **kwargs):
@@ -449,7 +448,8 @@ class SelfAttention(keras.layers.Layer):
     value = split_heads(self.value(rows))
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
     scores = tf.cast(scores, tf.float32) / math.sqrt(size // heads)
-    padding = 1.0 - tf.cast(input_mask[:, None, None, :], tf.float32)
+    mask = input_mask[:, None] if input_mask.shape.rank == 2 else input_mask
+    padding = 1.0 - tf.cast(mask[:, None], tf.float32)
     probs = tf.nn.softmax(scores + MASKED_SCORE * padding)
     context = dropout_matmul(
       tf.cast(probs, self.compute_dtype),

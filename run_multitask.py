@@ -73,6 +73,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from cli import causal_lm
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
@@ -161,6 +162,7 @@ KINDS = {
   ),
   "squad": (run_squad.define_flags, run_squad.make_recipe),
   "masked_lm": (run_pretraining.define_flags, make_masked_lm),
+  "causal_lm": (causal_lm.define_flags, causal_lm.make_recipe),
 }
 
 

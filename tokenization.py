@@ -313,7 +313,7 @@ class FullTokenizer:
     Raises:
       ValueError: the file is invalid, or lacks a token of `never_split`.
     """
-    self.vocab = load_vocab(vocab_file)
+    self.vocab, self.wordpiece_tokenizer = self._read(vocab_file)
     for token in ("[UNK]", *never_split):
       if token not in self.vocab:
         raise ValueError(
@@ -321,12 +321,20 @@ class FullTokenizer:
         )
     self.inv_vocab = {index: token for token, index in self.vocab.items()}
     self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
-    self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
     self._never_split = frozenset(never_split)
     self._chunks = _Cache(self._encode_chunk)
     self._get_chunk_ids = self._chunks.__getitem__
     self._get_word_ids = _Cache(self._encode_word).__getitem__
     self._get_lone_id = _Table(self._encode_lone).__getitem__
+
+  def _read(self, vocab_file: str):
+    """Returns the vocabulary and what splits words; others have their own."""
+    vocab = load_vocab(vocab_file)
+    return vocab, WordpieceTokenizer(vocab)
+
+  def continues_word(self, token: str) -> bool:
+    """Tells whether a token stands inside a word, for whole-word masks."""
+    return token.startswith("##")
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into tokens of the vocabulary."""

@@ -5,12 +5,13 @@ from absl import flags
 from cli import devices
 from cli import models
 from cli import program
+from vocabularies import vocabulary_table
 
 
 def define_flags(max_seq_length: int) -> None:
   """Declares the flags of every fine-tuning program."""
   models.define_model_flags()
-  flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
+  flags.DEFINE_string("vocab_file", None, vocabulary_table.HELP)
   program.require_unless("model", "vocab_file")
   models.define_text_flags(max_seq_length)
   models.define_training_flags()

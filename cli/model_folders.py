@@ -13,6 +13,7 @@ from absl import flags
 from cli import program
 from data import files
 import tokenization
+from vocabularies import vocabulary_table
 
 FLAGS = flags.FLAGS
 
@@ -21,7 +22,7 @@ FLAGS = flags.FLAGS
 _FILES = {
   "bert_config_file": ("bert_config.json", "config.json"),
   "vocab_file": (
-    "vocab.txt",
+    *vocabulary_table.NAMES,
     os.path.join("assets", "vocab.txt"),  # Of a SavedModel.
     os.path.join("assets", "tokenizer", "vocabulary.txt"),  # KerasHub's.
   ),
@@ -55,7 +56,8 @@ def find_files() -> None:
     ValueError: the folder lacks a file, or --do_lower_case contradicts what the
       files beside the weights or the vocabulary say.
   """
-  if "model" not in FLAGS:
+  # The --model of create_vocab.py is no folder.
+  if "model" not in FLAGS or not {"vocab_file", "input"} & set(FLAGS):
     return
   if "input" in FLAGS:  # Of convert_checkpoint.py, which finds what is beside.
     FLAGS.input = FLAGS.input or find_weights(FLAGS.model)
@@ -134,7 +136,9 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
     value = _open_weights(folder).do_lower_case
     if value is not None:
       return value, folder
-  is_cased = tokenization.is_cased(tokenization.load_vocab(FLAGS.vocab_file))
+  is_cased = tokenization.is_cased(
+    vocabulary_table.load_vocab(FLAGS.vocab_file)
+  )
   return not is_cased, FLAGS.vocab_file
 
 
@@ -179,7 +183,7 @@ def check_vocabulary(path: str, config) -> None:
   Raises:
     ValueError: their sizes differ.
   """
-  size = len(tokenization.load_vocab(path))
+  size = vocabulary_table.size_of(path)
   if not _fits(size, config):
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
@@ -196,7 +200,7 @@ def fit_vocabulary(settings, config):
   """Sets the vocab_size of a config to pre-train to that of --vocab_file."""
   if not settings.vocab_file:
     return config
-  size = len(tokenization.load_vocab(settings.vocab_file))
+  size = vocabulary_table.size_of(settings.vocab_file)
   if settings.init_checkpoint:
     check_vocabulary(settings.vocab_file, config)
   if _fits(size, config):

@@ -14,7 +14,7 @@ from cli import flag_values
 from cli import model_folders
 from cli import program
 from data import files
-import tokenization
+from vocabularies import vocabulary_table
 
 # Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
@@ -79,7 +79,7 @@ def define_inference_flags(input_file: str | None) -> None:
       "such as an unpacked release or the output of a training, or a folder of "
       "Hugging Face's.",
     ),
-    ("vocab_file", "The vocab.txt of the model."),
+    ("vocab_file", vocabulary_table.HELP),
   ):
     flags.DEFINE_string(name, None, text)
   define_text_flags(max_seq_length=128)
@@ -244,10 +244,8 @@ def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
   path = _config_path(folder)
   if not files.exists(path):
     files.write_text(path, config.to_json_string())
-  path = os.path.join(folder, "vocab.txt")
-  if vocab_file and not files.exists(path):
-    with files.open_bytes(vocab_file) as source:
-      files.write_text(path, source.read().decode())  # The same bytes.
+  if vocab_file:
+    vocabulary_table.copy(vocab_file, folder)
 
 
 def check_settings(path: str, settings: dict[str, Any]) -> None:
@@ -286,6 +284,7 @@ def _config_path(folder: str) -> str:
 def find_init_checkpoint(settings: flag_values.Settings) -> str:
   """Finds the checkpoint that --init_checkpoint means."""
   from encoders import encoder_table
+  from encoders import variant
   import modeling
   from weights import checkpoints
 
@@ -295,12 +294,14 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
   if theirs and settings.bert_config_file:
     # The shapes do not show these.
     ours = encoder_table.read_config(settings.bert_config_file)
-    if ours.encoder_type:
+    if ours.encoder_type != theirs.encoder_type:
       raise ValueError(
         f"--bert_config_file={settings.bert_config_file}: encoder_type is "
-        f"{ours.encoder_type!r}; --init_checkpoint is of a Transformer"
+        f"{ours.encoder_type!r}; --init_checkpoint is of "
+        f"{theirs.encoder_type or 'a Transformer'}"
       )
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
+    names |= {n for n in variant.KEYS if hasattr(theirs, n)}
     for name in sorted(names):
       expected, found = getattr(theirs, name), getattr(ours, name)
       known = modeling.ACTIVATIONS
@@ -362,7 +363,7 @@ def _use_word_vectors(settings, variables):
   variable = variables["bert/embeddings/word_embeddings"]
   table, vocabulary = (
     variable.numpy(),
-    tokenization.load_vocab(settings.vocab_file),
+    vocabulary_table.load_vocab(settings.vocab_file),
   )
   found = word_vectors.replace_rows(settings.word_vectors, vocabulary, table)
   variable.assign(table)

@@ -13,7 +13,7 @@ from cli import model_folders
 from cli import run_summary
 from data import files
 from data import pretraining_data
-import tokenization
+from vocabularies import vocabulary_table
 
 _MANY_REPEATED_LINES = 0.05
 
@@ -85,11 +85,14 @@ def read_vocabulary(
   settings: flag_values.Settings,
 ) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads the vocabulary of --vocab_file."""
-  tokenizer = tokenization.FullTokenizer(
+  tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
   )
   return pretraining_data.make_vocabulary(
-    tokenizer.encode, tokenizer.vocab, settings.vocab_file
+    tokenizer.encode,
+    tokenizer.vocab,
+    settings.vocab_file,
+    tokenizer.continues_word,
   )
 
 

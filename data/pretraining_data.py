@@ -119,7 +119,10 @@ class Block(NamedTuple):
 
 
 def make_vocabulary(
-  encode: Callable[[str], list[int]], vocab: Mapping[str, int], name: str
+  encode: Callable[[str], list[int]],
+  vocab: Mapping[str, int],
+  name: str,
+  continues_word: Callable[[str], bool] = lambda token: token.startswith("##"),
 ) -> Vocabulary:
   """Encodes the vocabulary's ids and looks up its special tokens."""
   special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
@@ -134,7 +137,7 @@ def make_vocabulary(
     _Tokenize(encode, encoded),
     *(encoded[vocab[token]] for token in special),
     list(encoded.values()),
-    frozenset(encoded[i] for t, i in vocab.items() if t.startswith("##")),
+    frozenset(encoded[i] for t, i in vocab.items() if continues_word(t)),
   )
 
 

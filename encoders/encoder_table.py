@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from encoders import bilstm
 from encoders import huggingface_config
 from encoders import text_cnn
+from encoders import variant
 import modeling
 
 
@@ -19,6 +20,7 @@ ENCODERS = {
   "transformer": Encoder(modeling.BertConfig, modeling.BertModel),
   "text_cnn": Encoder(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
   "bilstm": Encoder(bilstm.BiLstmConfig, bilstm.BiLstmModel),
+  "variant": Encoder(variant.VariantConfig, variant.VariantModel),
 }
 
 
@@ -39,7 +41,8 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   """
   if "model_type" in fields:
     return huggingface_config.to_bert_config(fields)
-  name = fields.get("encoder_type", "transformer")
+  is_variant = not variant.KEYS.isdisjoint(fields)
+  name = fields.get("encoder_type", "variant" if is_variant else "transformer")
   if not isinstance(name, str) or name not in ENCODERS:
     raise ValueError(
       f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"

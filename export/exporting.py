@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
-import shutil
 from typing import Any
 import warnings
 
@@ -16,11 +15,12 @@ from data import files
 from export import quantization
 from export import signatures
 from export import span_graph
-from export import tf_tokenization
+from export import tf_sentence_pieces
 from export import trained_models
 from serving import export_facts
 from serving import exported_model
 from tasks import tagging
+from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.
 _TITLES = {
@@ -34,7 +34,6 @@ _TITLES = {
   export_facts.FILL_MASK: "Guesses masked words",
 }
 _LITERT = "model.tflite"
-_VOCABULARY = "vocab.txt"
 _IDS = ("input_ids", "input_mask", "segment_ids")
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 _ONNX_PACKAGES = ("onnx", "onnxruntime")
@@ -56,7 +55,7 @@ def make_graph(
   """
   kind, model = trained.kind, trained.model
   kept = [signatures.MASK] if kind == export_facts.FILL_MASK else []
-  tokenizer = tf_tokenization.TfTokenizer(
+  tokenizer = tf_sentence_pieces.make_tokenizer(
     vocab_file, trained.do_lower_case, kept
   )
   common = model, tokenizer, max_seq_length
@@ -158,7 +157,7 @@ def write(
   """
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
-  shutil.copyfile(vocab_file, os.path.join(folder, _VOCABULARY))
+  vocabulary_table.copy(vocab_file, folder)
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   if facts.format == "onnx":
@@ -211,7 +210,7 @@ def load_output_dir(folder: str) -> exported_model.ExportedModel:
   Raises:
     ValueError: see `trained_models.load_output_dir`.
   """
-  vocab_file = os.path.join(folder, _VOCABULARY)
+  vocab_file = vocabulary_table.find([folder])
   trained = trained_models.load_output_dir(folder, vocab_file)
   prediction = trained.prediction
   settings = {n: prediction[n] for n in export_facts.SETTINGS[trained.kind]}
@@ -325,7 +324,8 @@ def _write_onnx(folder, trained, graph, facts):
     len(tokenizer.tokens),
     quantizes=bool(facts.quantization),
   ).save(os.path.join(folder, onnx_engine.MODEL_FILE))
-  names = onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE, _VOCABULARY
+  vocabulary = os.path.basename(vocabulary_table.find([folder]))
+  names = onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE, vocabulary
   hashes = {name: files.hash_file(os.path.join(folder, name)) for name in names}
   facts = dataclasses.replace(facts, hashes=hashes)
   return facts, onnx_engine.Engine(folder, facts)

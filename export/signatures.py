@@ -471,6 +471,7 @@ def save(graph: TextGraph, folder: str) -> None:
   module = tf.Module()
   # Their own variables: Keras's objects are of no use without Keras.
   module.weights = [variable.value for variable in graph.model.variables]
+  module.tokenizer = getattr(graph.tokenizer, "resource", None)
   tf.saved_model.save(
     module,
     folder,

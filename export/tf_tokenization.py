@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_text
 
 import tokenization
+from vocabularies import vocabulary_table
 
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
 _BYTES_PER_CHARACTER = 4
@@ -57,6 +58,11 @@ def _is_named_cjk(char: str) -> bool:
   return unicodedata.category(char) in ("Lo", "So") and (
     unicodedata.name(char, "").startswith("CJK ")
   )
+
+
+def whitespace() -> str:
+  """Returns the characters that `str.isspace` is true of."""
+  return _characters(str.isspace)
 
 
 _CJK = _in_class(tokenization.CJK_RANGES)
@@ -107,7 +113,9 @@ class TfTokenizer:
     do_lower_case: bool = True,
     never_split: Sequence[str] = (),
   ):
-    python = tokenization.FullTokenizer(vocab_file, do_lower_case, never_split)
+    python = vocabulary_table.make_tokenizer(
+      vocab_file, do_lower_case, never_split
+    )
     self.vocab, self._do_lower_case = python.vocab, do_lower_case
     self._never_split = [
       (token, python.vocab[token])
@@ -117,6 +125,16 @@ class TfTokenizer:
     self.tokens = tf.constant(
       [python.inv_vocab.get(i, "") for i in range(size)]
     )
+    self._make(vocab_file, python)
+
+  def _make(self, vocab_file, python):
+    """Makes the operations that split words."""
+    kind = tokenization.WordpieceTokenizer
+    if not isinstance(python.wordpiece_tokenizer, kind):
+      raise ValueError(
+        f"{vocab_file}: a graph splits texts into WordPieces or by a model of "
+        "SentencePiece; this is another vocabulary"
+      )
     # Equal lines are one token, and the empty one is in no word.
     known = {token: i for token, i in python.vocab.items() if token}
     self._ids = tf.constant(list(known.values()), tf.int32)
@@ -148,12 +166,7 @@ class TfTokenizer:
 
   def _encode(self, texts, most_words, kept):
     if not kept:
-      words = self.split_words(texts)
-      if most_words is not None:
-        words = words[:, :most_words]
-      return words.with_values(self._split_pieces(words.values)).merge_dims(
-        1, 2
-      )
+      return self._encode_text(texts, most_words)
     (token, index), *rest = kept
     parts = tf.strings.split(texts, token)  # [B, (parts)]
     # An empty text has no parts, and is to have one.
@@ -167,6 +180,12 @@ class TfTokenizer:
     between = tf.fill([ids.nrows(), 1], index)
     ids = parts.with_values(tf.concat([ids, between], 1)).merge_dims(1, 2)
     return ids[:, :-1]
+
+  def _encode_text(self, texts, most_words):
+    words = self.split_words(texts)
+    if most_words is not None:
+      words = words[:, :most_words]
+    return words.with_values(self._split_pieces(words.values)).merge_dims(1, 2)
 
   def split_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Splits like `tokenization.BasicTokenizer`: [B] to [B, (W)]."""
@@ -264,7 +283,7 @@ def split_text(texts: tf.Tensor, by_character: bool = False) -> Words:
     texts: string [B], as `TfTokenizer.decode` returns them.
     by_character: whether every character but spaces is a word.
   """
-  space = _characters(str.isspace)
+  space = whitespace()
   outside = f"{space}{_characters(_is_named_cjk)}"
   controls = "\\x{0}-/:-@\\[-`{-\\x{7f}"  # All ASCII but letters and digits.
   letter = f"[^{outside}{controls}{_category('P')}]"

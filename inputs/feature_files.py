@@ -29,9 +29,9 @@ from data import files
 from data import progress
 from data import record_writer
 from inputs import records
-import tokenization
 from training import loop
 from training import prediction
+from vocabularies import vocabulary_table
 
 # Batches of shuffled rows that are sorted by length together. More pad
 # less, fewer mix better; but never more than a quarter of the rows.
@@ -148,9 +148,9 @@ class Split:
     """Says where an example, by its number from 0, is from."""
     return next(itertools.islice(self.examples(), index, None)).place
 
-  def make_tokenizer(self) -> tokenization.FullTokenizer:
+  def make_tokenizer(self) -> vocabulary_table.Tokenizer:
     """Makes the tokenizer of the settings."""
-    return tokenization.FullTokenizer(
+    return vocabulary_table.make_tokenizer(
       self.settings.vocab_file, self.settings.do_lower_case
     )
 

@@ -22,6 +22,7 @@ from tasks import squad_answers
 from tasks import squad_features
 from tasks import tagging
 import tokenization
+from vocabularies import vocabulary_table
 
 MASK = "[MASK]"
 # The name of an input of lines, which may also be given as a list.
@@ -66,7 +67,7 @@ class Kind(abc.ABC):
   def __init__(self, facts: export_facts.Facts, vocab_file: str):
     self.facts = facts
     never_split = [MASK] if facts.kind == export_facts.FILL_MASK else []
-    self._tokenizer = tokenization.FullTokenizer(
+    self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, facts.do_lower_case, never_split
     )
     self._special = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])

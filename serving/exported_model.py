@@ -14,6 +14,7 @@ import numpy as np
 
 from serving import answers
 from serving import export_facts
+from vocabularies import vocabulary_table
 
 Request = answers.Encoded
 Answer = answers.Answer
@@ -54,7 +55,9 @@ class ExportedModel:
     facts: export_facts.Facts | None = None,
   ):
     self.facts = facts or export_facts.read(folder)
-    vocab_file = os.path.join(folder, "vocab.txt")
+    vocab_file = vocabulary_table.find([folder])
+    if not vocab_file:
+      raise ValueError(f"{folder}: holds no vocabulary: export it again")
     self.name = os.path.basename(os.path.abspath(folder))
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
     self._engine = engine or _open_engine(folder, self.facts, threads)

@@ -76,6 +76,7 @@ class MaskedWords:
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
     predictor: takes the rows of `ask`; returns for each of them the K most
       likely ids, their probabilities, and log_prob of the token that was there.
+    is_causal: whether the model guesses a token from those before it alone.
   """
 
   def __init__(
@@ -84,8 +85,9 @@ class MaskedWords:
     max_seq_length: int,
     predictor: prediction.Predictor,
     batching: text_inputs.Batching,
+    is_causal: bool = False,
   ):
-    self._tokenizer = tokenizer
+    self._tokenizer, self._is_causal = tokenizer, is_causal
     (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
     self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
@@ -137,7 +139,7 @@ class MaskedWords:
   def _answer(self, clozes):
     """Yields every cloze with what was predicted for its positions."""
     rows = [
-      ask(self._encode, cloze.ids, position, self._mask_id)
+      ask(self._encode, cloze.ids, position, self._mask_id, self._is_causal)
       for cloze in clozes
       for position in cloze.positions
     ]
@@ -155,17 +157,20 @@ def ask(
   ids: Sequence[int],
   position: int,
   mask_id: int,
+  is_causal: bool = False,
 ) -> text_inputs.Row:
   """Makes the input that masks one token of a text.
 
-  Of a text that is too long, as much is kept as fits around that token.
+  Of a text that is too long, as much is kept as fits around that token. Of a
+  causal model, the token before predicts it, and it need not be masked.
   """
   room = encode.max_seq_length - 2  # For [CLS] and [SEP].
-  start = max(0, min(position - room // 2, len(ids) - room))
+  before = room - 1 if is_causal else room // 2
+  start = max(0, min(position - before, len(ids) - room))
   part = list(ids[start : start + room])
   part[position - start] = mask_id
   row = encode.pack(part)
-  row["masked_lm_positions"] = [position - start + 1]
+  row["masked_lm_positions"] = [position - start + (not is_causal)]
   row["masked_lm_ids"] = [ids[position]]
   return row
 

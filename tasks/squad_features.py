@@ -18,6 +18,7 @@ from typing import NamedTuple
 from data import record_writer
 from tasks import squad
 import tokenization
+from vocabularies import vocabulary_table
 
 # The original's whitespace, which is less than Unicode's.
 _SPACES = " \t\r\n\u202f"
@@ -229,7 +230,7 @@ class FeatureMaker:
 
   def __init__(self, settings: Settings, is_training: bool):
     self.settings, self._is_training = settings, is_training
-    tokenizer = tokenization.FullTokenizer(
+    tokenizer = vocabulary_table.make_tokenizer(
       settings.vocab_file, settings.do_lower_case
     )
     self.encode, self._tokenizer = tokenizer.encode, tokenizer

@@ -12,7 +12,10 @@ import tensorflow as tf
 
 import fill_mask
 import program_flags
+import tiny_classification
 import tiny_masked_lm
+from training import loop
+from weights import checkpoints
 
 VOCABULARY = tiny_masked_lm.VOCABULARY
 CLS, SEP, MASK = map(VOCABULARY.index, ("[CLS]", "[SEP]", "[MASK]"))
@@ -92,6 +95,21 @@ def test_scores_are_those_of_one_mask_at_a_time(trained, tmp_path):
       assert item["pseudo_perplexity"] == pytest.approx(perplexity, rel=1e-4)
     else:
       assert item["pseudo_perplexity"] is None
+
+
+def test_a_causal_model_is_read_from_left_to_right(tmp_path):
+  tiny_classification.write_model(tmp_path, {"causal_attention": True})
+  model = tiny_masked_lm.make_model(tmp_path)
+  checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
+  texts = ["the film was very good", "a " * 30]
+  short, long = run_on(tmp_path, tmp_path, texts, score=True)
+  ids = [VOCABULARY.index(word) for word in texts[0].split()]
+  whole = tf.constant([[CLS, *ids, SEP]])
+  ones, places = tf.ones_like(whole), tf.range(len(ids))[None]
+  logits = model(whole, ones, 0 * ones, places).masked_lm_logits
+  expected = tf.nn.log_softmax(logits[0]).numpy()[range(len(ids)), ids]
+  np.testing.assert_allclose(short["log_probs"], expected, atol=1e-5)
+  assert len(long["log_probs"]) == 30
 
 
 def test_blocks_change_nothing(trained, tmp_path, monkeypatch):

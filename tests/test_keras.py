@@ -125,7 +125,9 @@ def test_config_of_the_layer():
 @pytest.mark.parametrize("name", encoder_table.ENCODERS)
 def test_keras_files(tmp_path, name):
   config_class = encoder_table.ENCODERS[name].config_class
-  config = CONFIG if name == "transformer" else config_class(19, 16)
+  is_bert = issubclass(config_class, modeling.BertConfig)
+  fields = dataclasses.asdict(CONFIG)
+  config = config_class(**fields) if is_bert else config_class(19, 16)
   model = make_classifier(encoder_table.make_encoder(config))
   model.save(tmp_path / "model.keras")
   again = keras.saving.load_model(tmp_path / "model.keras")

@@ -1,11 +1,14 @@
 """A run that is killed again and again ends as one that never was."""
 
+import json
 import random
+import shutil
 import subprocess
 import time
 
 import pytest
 
+import tiny_multitask
 import tiny_pretraining as tiny
 from weights import checkpoints
 
@@ -51,11 +54,32 @@ def wait_until(moment, process, out, seconds):
     wait_for(process, lambda: list(out.glob("*.writing*")))
 
 
+def make_multitask_command(folder, data):
+  entries = json.loads((data / "tasks.json").read_text())
+  for name in ("config.json", "vocab.txt"):
+    shutil.copy(data / name, folder)
+  return tiny_multitask.command(
+    folder,
+    [entries["good"], entries["names"], entries["words"]],
+    num_train_steps=STEPS,
+    save_checkpoints_steps=5,
+    keep_checkpoint_max=3,
+    iterations_per_loop=5,
+  )
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+  ("make_command", "seed"),
+  [(make_command, 1), (make_command, 2), (make_multitask_command, 3)],
+)
 def test_killed_five_times_and_resumed_ends_byte_for_byte_the_same(
-  seed, tmp_path
+  make_command, seed, tmp_path
 ):
+  config = {**tiny_multitask.CONFIG, "vocab_size": 150, "hidden_size": 512}
+  tiny_multitask.write_model(tmp_path, config)
+  entries = tiny_multitask.write_tasks(tmp_path)
+  (tmp_path / "tasks.json").write_text(json.dumps(entries))
   for number in range(3):
     first = 20 * number
     path = tmp_path / f"{number}.tfrecord"
@@ -85,5 +109,8 @@ def test_killed_five_times_and_resumed_ends_byte_for_byte_the_same(
       names.append(f"model.ckpt-{step}.{suffix}")
   for name in names:
     assert (out / name).read_bytes() == (whole / "out" / name).read_bytes()
-  found = [path.name for path in out.iterdir() if "tfevents" not in path.name]
-  assert sorted(found) == sorted(["bert_config.json", *names])
+  found, expected = (
+    sorted(p.name for p in folder.iterdir() if "tfevents" not in p.name)
+    for folder in (out, whole / "out")
+  )
+  assert found == expected

@@ -11,7 +11,7 @@ import paths
 
 # A file imports its own folder and what stands to the right of it here.
 ORDER = ["programs", "cli", "export", "tasks", "inputs", "training", "weights"]
-ORDER += ["heads", "encoders", "nouns", "data"]
+ORDER += ["heads", "encoders", "vocabularies", "nouns", "data"]
 ROOT = dict.fromkeys(("modeling", "tokenization", "optimization"), "nouns")
 ROOT["heads"] = "heads"
 FOLDERS = [".", "serving", *ORDER[1:]]
@@ -34,7 +34,7 @@ def may_import(path, target):
   if (path.stem, target.stem) == ("modeling", "conversion"):
     return True  # BertModel.from_checkpoint, when it is called.
   if here == "serving":  # It answers without the code that trains.
-    light = there in ("serving", "data", "tasks")
+    light = there in ("serving", "data", "tasks", "vocabularies")
     return light or target.stem == "tokenization"
   if there == "serving":
     return here in ("programs", "export")
@@ -65,7 +65,9 @@ def test_a_file_keeps_the_house_rules(path):
 
 
 def test_what_works_without_tensorflow_does_not_load_it():
-  light = [p for p in FILES if p.parent.name in ("data", "serving")]
+  light = [
+    p for p in FILES if p.parent.name in ("data", "serving", "vocabularies")
+  ]
   names = [str(p)[:-3].replace("/", ".") for p in light if p.stem not in HEAVY]
   code = f"import sys, bert, tokenization, {', '.join(names)}; "
   code += "sys.exit('tensorflow' in sys.modules)"

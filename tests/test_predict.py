@@ -162,7 +162,7 @@ def test_answers_come_while_the_input_is_open(trained):
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   shutil.copy(paths.ROOT / "predict.py", tmp_path)
   shutil.copy(paths.ROOT / "tokenization.py", tmp_path)
-  for name in ("data", "serving", "tasks"):
+  for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
   for name in ("program", "flag_values", "model_folders", "run_summary"):
@@ -345,7 +345,7 @@ def test_what_differs_when_loaded_again_is_not_kept(
     ({"model_dir": "/none"}, "/none: no settings.json with one"),
     (
       {"vocab_file": "", "model_dir": "/none"},
-      "/none/vocab.txt: no such file; pass --vocab_file",
+      "/none: holds no vocabulary; pass --vocab_file",
     ),
     ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
     (

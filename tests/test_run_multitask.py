@@ -179,6 +179,36 @@ def test_two_replicas_train_what_one_does(tasks):
       np.testing.assert_allclose(two[name], one[name], atol=1e-5, err_msg=name)
 
 
+def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
+  _, entries = tasks
+  config = {**tiny.CONFIG, "causal_attention": True}
+  tiny.write_model(tmp_path, config)
+  text = tmp_path / "text.txt"
+  text.write_text("the film was good and fine\n" * 40)
+  words = {"name": "gpt", "kind": "causal_lm", "weight": 0.5}
+  words |= {"train_file": str(text), "eval_file": str(text)}
+  others = {"num_train_steps": 40, "do_eval": True}
+  output = succeed(tiny.run(tmp_path, [entries["good"], words], **others))
+  assert "task gpt: 40 examples, rate 0.4444" in output
+  results = (tmp_path / "out/tasks/gpt/eval_results.txt").read_text()
+  scores = dict(line.split(" = ") for line in results.splitlines())
+  assert float(scores["eval_perplexity"]) < 10  # Of 27 words, at first.
+  result = tiny.run(tmp_path, [{**words, "train_file": "none"}], "wrong")
+  program_flags.assert_refused(result, "none")
+
+
+def test_a_causal_task_needs_a_causal_encoder(tasks):
+  folder, _ = tasks
+  words = {
+    "name": "gpt",
+    "kind": "causal_lm",
+    "train_file": "a",
+    "eval_file": "a",
+  }
+  result = tiny.run(folder, [words], "not-causal")
+  program_flags.assert_refused(result, "needs a config with causal_attention")
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

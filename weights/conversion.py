@@ -19,6 +19,7 @@ from data import label_files
 from encoders import encoder_table
 import modeling
 import tokenization
+from vocabularies import vocabulary_table
 from weights import architecture
 from weights import checkpoints
 from weights import formats
@@ -58,6 +59,7 @@ class Model(NamedTuple):
   library: str = GOOGLE  # Whose format it had, in words.
   unread: tuple[str, ...] = ()  # What had no place, by names of the library.
   assumed: tuple[str, ...] = ()  # Fields of the config that it did not state.
+  vocab_file: str | None = None  # Of the vocabulary, unless of WordPieces.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,10 @@ def read(path: str, given: Given) -> Model:
   values = dict(checkpoints.read(source))
   _check_encoder(source, config, values)
   problem, labels = _read_labels(source, folders, given)
-  vocabulary = _read_vocabulary(folders, given)
+  vocab_file = given.vocab_file or vocabulary_table.find(folders)
+  if vocab_file and "vocab.txt" in vocabulary_table.saved_names(vocab_file):
+    vocab_file = None
+  vocabulary = _read_vocabulary(folders, given, vocab_file)
   is_given = given.head != "auto"
   model = Model(
     source,
@@ -99,6 +104,7 @@ def read(path: str, given: Given) -> Model:
     labels,
     vocabulary,
     _find_do_lower_case(reader, folders, given, vocabulary),
+    vocab_file=vocab_file,
   )
   if reader:
     assumed = reader.assumed if config is reader.config else ()
@@ -147,7 +153,7 @@ def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
       "--bert_config_file"
     )
   config = encoder_table.read_config(path)
-  if config.encoder_type:
+  if config.encoder_type not in (None, "variant"):
     raise ValueError(
       f"{path}: encoder_type is {config.encoder_type!r}: other libraries have "
       "models of Transformers, but no class for this encoder's layers"
@@ -168,7 +174,11 @@ def _find(folders: Sequence[str], name: str) -> str | None:
 def _check_encoder(source, config, values) -> None:
   """Compares the variables of BERT itself with its config."""
   readers.check_layers(source, config, len(values))
-  expected = architecture.variables(config, "encoder")
+  if config.encoder_type:
+    made = encoder_table.make_encoder(config).variables
+    expected = {variable.path: tuple(variable.shape) for variable in made}
+  else:
+    expected = architecture.variables(config, "encoder")
   unknown = [
     f"+ {name}"
     for name in values
@@ -228,7 +238,11 @@ def _read_labels(source, folders, given: Given):
   return problem, labels
 
 
-def _read_vocabulary(folders, given: Given) -> list[str]:
+def _read_vocabulary(folders, given: Given, vocab_file=None) -> list[str]:
+  if vocab_file:
+    vocab = vocabulary_table.load_vocab(vocab_file)
+    tokens = {index: token for token, index in vocab.items()}
+    return [tokens[index] for index in sorted(tokens)]
   known = None
   for folder in folders:
     known = known or huggingface.read_vocabulary(folder)
@@ -443,8 +457,11 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
   with files.new_folder(folder) as temporary:
     written = writers[output_format](temporary, model)
     path = os.path.join(temporary, written.vocabulary)
-    tf.io.gfile.makedirs(os.path.dirname(path))
-    files.write_lines(path, model.vocabulary)
+    if model.vocab_file:
+      vocabulary_table.copy(model.vocab_file, temporary)
+    else:
+      tf.io.gfile.makedirs(os.path.dirname(path))
+      files.write_lines(path, model.vocabulary)
     left_out = [n for n in model.unread if not readers.STATE.search(n)]
     if output_format == "keras_hub":
       left_out += [name for name in written.rest if name in weights]
@@ -456,7 +473,8 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
   whose = f", for {written.users}" if written.users else " of the model"
   lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
   casing = f"do_lower_case={model.do_lower_case}"
-  lines.append(f"vocab.txt: {len(model.vocabulary)} tokens, {casing}")
+  name = os.path.basename(model.vocab_file or "vocab.txt")
+  lines.append(f"{name}: {len(model.vocabulary)} tokens, {casing}")
   if model.labels:
     lines.append(f"labels: {', '.join(model.labels)}")
   return lines
@@ -480,6 +498,7 @@ def _write_google(folder: str, model: Model) -> _Written:
 
 
 def _write_hugging_face(folder: str, model: Model) -> _Written:
+  _refuse_others(model)
   users = architecture.HEADS[model.head].architecture
   expected = architecture.variables(model.config, model.head)
   if missing := sorted(set(expected) - set(model.values)):
@@ -514,6 +533,7 @@ def _write_hugging_face(folder: str, model: Model) -> _Written:
 
 
 def _write_keras_hub(folder: str, model: Model) -> _Written:
+  _refuse_others(model)
   users = "BertBackbone"
   values = {k: v for k, v in model.values.items() if k.startswith("bert/")}
   if model.head == "classifier":
@@ -534,6 +554,14 @@ def _describe_rest(names: Sequence[str], model: Model) -> str:
   others = [n for n in names if n.rpartition("/")[0] not in model.values]
   slots = len(names) - len(others)
   return ", ".join([*([f"{slots} slots"] if slots else []), *others])
+
+
+def _refuse_others(model: Model) -> None:
+  if model.config.encoder_type or model.vocab_file:
+    raise ValueError(
+      f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
+      "class of another library has here: pass --output_format=google"
+    )
 
 
 def _head_settings(model: Model) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from weights import gpt
 from weights import huggingface
 from weights import keras_hub
 from weights import object_checkpoints
@@ -12,30 +13,30 @@ from weights import readers
 from weights import relatives
 
 # Files that stand for the folder they are in.
-WEIGHTS = (huggingface.WEIGHTS, keras_hub.WEIGHTS)
+WEIGHTS = (huggingface.WEIGHTS, keras_hub.WEIGHTS, gpt.SHAPES)
+_MODULES = (huggingface, keras_hub, gpt)
 
 
 def is_folder(path: str) -> bool:
   """Tells whether a path is a folder that `open_folder` reads."""
-  return huggingface.is_folder(path) or keras_hub.is_folder(path)
+  return any(module.is_folder(path) for module in _MODULES)
 
 
 def weights_of(path: str) -> str:
   """Returns the name of the file with the weights of such a folder."""
-  is_theirs = huggingface.is_folder(path)
-  return huggingface.WEIGHTS if is_theirs else keras_hub.WEIGHTS
+  pairs = zip(_MODULES, WEIGHTS, strict=True)
+  return next(name for module, name in pairs if module.is_folder(path))
 
 
 def open_folder(path: str) -> readers.Reader | None:
-  """Opens a folder of Hugging Face's or of KerasHub's; None if it is neither.
+  """Opens a folder of another library; None if it is none of them.
 
   Raises:
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
   """
-  if huggingface.is_folder(path):
-    return huggingface.open_folder(path)
-  return keras_hub.open_folder(path) if keras_hub.is_folder(path) else None
+  found = (module for module in _MODULES if module.is_folder(path))
+  return next((module.open_folder(path) for module in found), None)
 
 
 def wrap(prefix: str, reader, read: Callable[[str], np.ndarray]):
@@ -64,7 +65,7 @@ def folders_of(source: str) -> list[str]:
   Args:
     source: a prefix, or a folder that `open_folder` reads.
   """
-  if huggingface.is_folder(source):
+  if huggingface.is_folder(source) or gpt.is_folder(source):
     return [source]
   if keras_hub.is_folder(source):
     return [os.path.join(source, keras_hub.ASSETS)]

@@ -14,9 +14,9 @@ _WORDS = dict.fromkeys(tiny_classification.VOCABULARY + tiny_squad.VOCABULARY)
 CONFIG = {**tiny_classification.CONFIG, "vocab_size": 40}
 
 
-def write_model(folder):
+def write_model(folder, config=CONFIG):
   """Writes a config, and a vocabulary with the words of all tasks."""
-  (folder / "config.json").write_text(json.dumps(CONFIG))
+  (folder / "config.json").write_text(json.dumps(config))
   (folder / "vocab.txt").write_text("\n".join(_WORDS) + "\n")
 
 

@@ -641,6 +641,7 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
       init_checkpoint=str(tmp_path / "there"),
       bert_config_file=str(tmp_path / "there/config.json"),
       do_train=do_train,
+      word_vectors=None,
     )
     fine_tuning.load_trained_weights(settings, model)
   variables = loop.model_variables(model)

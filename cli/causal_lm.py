@@ -1,0 +1,62 @@
+"""The task of a causal language model, which run_multitask.py trains."""
+
+from cli import fine_tuning_flags
+
+
+def define_flags() -> None:
+  """Declares the flags of the task."""
+  fine_tuning_flags.define_flags(max_seq_length=128)
+  fine_tuning_flags.define_data_flags()
+
+
+def make_recipe(settings):
+  """Makes the recipe of the flags; see `fine_tuning.follow`.
+
+  Raises:
+    ValueError: a file is missing, or the encoder is not causal.
+  """
+  from cli import fine_tuning
+  from cli import flag_values
+  from cli import model_folders
+  import heads
+  from tasks import causal_inputs
+
+  metric = fine_tuning.best_metric(
+    settings, causal_inputs.METRICS[0], causal_inputs.METRICS
+  )
+  paths = fine_tuning.find_data_files(settings, (".txt",))
+  config = model_folders.read_config(settings)
+  if not getattr(config, "causal_attention", False):
+    raise ValueError("causal_lm needs a config with causal_attention: true")
+
+  def open_inputs(settings, folder):
+    shape = flag_values.fill(causal_inputs.Settings, settings)
+    limit = settings.max_train_examples
+    splits = {
+      kind: causal_inputs.Split(kind, path, shape, folder, limit)
+      for kind, path in paths.items()
+    }
+    evaluated = [splits["eval"]] if "eval" in splits else ()
+    problem = {"problem": "causal_lm"}
+    train = splits.get("train")
+    return fine_tuning.Inputs(shape, metric, problem, train, evaluated)
+
+  def evaluate(run):
+    batch_size = settings.eval_batch_size
+    return causal_inputs.score(run.predict(run.inputs.eval[0], batch_size))
+
+  def finish(run):
+    if settings.do_eval:
+      scores = evaluate(run)  # All workers do; chief writes.
+      if run.is_chief:
+        run.write_eval_results(scores)
+
+  return fine_tuning.Recipe(
+    settings,
+    open_inputs,
+    lambda config, inputs, dtype: heads.PretrainingModel(config, dtype),
+    causal_inputs.compare,
+    lambda run: causal_inputs.loss_fn,
+    evaluate,
+    finish,
+  )

@@ -1,0 +1,89 @@
+"""A Transformer that may be causal, as GPT: Radford et al. (2018).
+
+"Improving Language Understanding by Generative Pre-Training",
+https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+A token of a causal model sees itself and the tokens before it.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import keras
+import tensorflow as tf
+
+import modeling
+
+# What a config needs no encoder_type to say: any of these is enough.
+KEYS = {"causal_attention", "layer_norm_eps", "embedding_layer_norm"}
+
+
+@dataclasses.dataclass(frozen=True)
+class VariantConfig(modeling.BertConfig):
+  """A BERT's fields and those that its relatives differ in."""
+
+  encoder_type: ClassVar[str | None] = "variant"
+
+  _: dataclasses.KW_ONLY
+  # Whether tokens see those before them only. The pooled token is the last one
+  # then, and the word embeddings alone are the decoder.
+  causal_attention: bool = False
+  layer_norm_eps: float = modeling.LAYER_NORM_EPSILON  # Added to variances.
+  embedding_layer_norm: bool = True  # Whether embeddings are normalised.
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    for name in ("causal_attention", "embedding_layer_norm"):
+      value = getattr(self, name)
+      if type(value) is not bool:
+        raise ValueError(f"{name} is {value!r:.80}; expected true or false")
+
+
+class Unchanged(modeling.LayerNorm):
+  """Stands where a normalisation would be; has no variables."""
+
+  def build(self, input_shape):
+    pass
+
+  def call(self, x):
+    return tf.cast(x, self.compute_dtype)
+
+
+class VariantLayer(modeling.EncoderLayer):
+  """A Transformer block that may be causal."""
+
+  def call(self, hidden, input_mask, seed=None):
+    if self.config.causal_attention:
+      length = tf.shape(input_mask)[1]
+      before = tf.linalg.band_part(tf.ones([length, length], tf.int32), -1, 0)
+      # [B, S, S]: a row for each token.
+      input_mask = tf.cast(input_mask, tf.int32)[:, None] * before
+    return super().call(hidden, input_mask, seed)
+
+
+class VariantPooler(modeling.Pooler):
+  """Dense and tanh on the first token; of a causal model, on the last one."""
+
+  def call(self, hidden, input_mask=None):
+    if not self.config.causal_attention:
+      return super().call(hidden)
+    last = tf.maximum(tf.reduce_sum(input_mask, -1) - 1, 0)  # [B]
+    return self.dense(tf.gather(hidden, last, batch_dims=1))
+
+
+@keras.saving.register_keras_serializable("bert")
+class VariantModel(modeling.BertModel):
+  """The encoder of a `VariantConfig`."""
+
+  config_class = VariantConfig
+  block_class = VariantLayer
+  pooler_class = VariantPooler
+
+  def build(self, input_shape=None):
+    if not self.config.embedding_layer_norm:
+      self.embeddings.layer_norm = Unchanged(
+        name="LayerNorm", dtype=self.dtype_policy
+      )
+    for layer in self._flatten_layers():
+      if isinstance(layer, modeling.LayerNorm):
+        layer.epsilon = self.config.layer_norm_eps
+    super().build(input_shape)

@@ -1,0 +1,83 @@
+"""GPT-1's byte pairs, with transformers as the oracle, on the real files."""
+
+import json
+import os
+
+os.environ.setdefault("USE_TF", "0")
+
+import pytest
+
+import paths
+from vocabularies import gpt_bpe
+from vocabularies import vocabulary_table
+
+FILES = paths.SHARED / "data" / "gpt1"
+TEXTS = [
+  "Unaffable Cafés cost 20% (of 1,895)!",
+  "the the internationalization of antidisestablishmentarianism",
+  "\u5317\u4eac is Beijing; \u00dcber-na\u00efve \u00b5-law",
+  "",
+]
+
+
+@pytest.fixture(name="tokenizer", scope="module")
+def make_tokenizer():
+  if not FILES.exists():
+    pytest.skip(f"needs {FILES}")
+  path = str(FILES / gpt_bpe.ENCODER)
+  return vocabulary_table.make_tokenizer(path)
+
+
+def test_ids_are_those_of_transformers(tokenizer):
+  transformers = pytest.importorskip(
+    "transformers", reason="needs requirements/bench.txt"
+  )
+  merges = (FILES / gpt_bpe.MERGES).read_text().splitlines()[1:]
+  theirs = transformers.OpenAIGPTTokenizer(
+    vocab=json.loads((FILES / gpt_bpe.ENCODER).read_text()),
+    merges=[tuple(line.split()) for line in merges if line],
+  )
+  corpus = sorted((paths.SHARED / "data" / "corpus").glob("*.txt"))
+  lines = corpus[0].read_text().splitlines()[:300] if corpus else []
+  for text in TEXTS + lines:
+    expected = theirs(text)["input_ids"]
+    assert tokenizer.encode(text) == expected, text
+
+
+def test_tokens_and_their_places(tokenizer):
+  text = "Unaffable Caf\xe9!"
+  assert tokenizer.tokenize(text) == [
+    "un",
+    "af",
+    "fable</w>",
+    "cafe</w>",
+    "!</w>",
+  ]
+  places = tokenizer.tokenize_with_offsets(text)
+  assert [text[t.start : t.end] for t in places] == [
+    *("Un", "af", "fable", "Caf\xe9", "!")
+  ]
+
+
+def test_special_tokens_follow_the_vocabulary(tokenizer):
+  ids = tokenizer.convert_tokens_to_ids(["[PAD]", "[CLS]", "[SEP]", "[MASK]"])
+  assert ids == [40478, 40479, 40480, 40481]
+  assert tokenizer.convert_tokens_to_ids(["[UNK]", "<unk>"]) == [0, 0]
+
+
+@pytest.mark.parametrize(
+  ("encoder", "merges", "message"),
+  [
+    ({"a": 0}, "a b", "expected <unk> and others"),
+    ({"<unk>": 0, "a": 2}, "a b", "ids from 0 on"),
+    ({"<unk>": 0}, None, "no vocab_40000.bpe beside it"),
+    ({"<unk>": 0}, "a b c", "expected two pieces a line"),
+  ],
+)
+def test_damaged_files_are_told(encoder, merges, message, tmp_path):
+  path = tmp_path / gpt_bpe.ENCODER
+  path.write_text(json.dumps(encoder))
+  if merges is not None:
+    (tmp_path / gpt_bpe.MERGES).write_text(f"#version: 0.2\n{merges}\n")
+  with pytest.raises(ValueError, match=message):
+    vocabulary_table.make_tokenizer(str(path))

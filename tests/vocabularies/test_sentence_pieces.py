@@ -1,0 +1,83 @@
+"""Models of SentencePiece behind the interface of WordPiece."""
+
+import pytest
+
+import tiny_sentence_pieces
+from vocabularies import vocabulary_table
+
+sentencepiece = pytest.importorskip("sentencepiece")
+
+
+@pytest.fixture(name="path", scope="module")
+def learn_once(tmp_path_factory):
+  return tiny_sentence_pieces.learn(tmp_path_factory.mktemp("learned"))
+
+
+def test_a_model_begins_with_the_special_pieces(path):
+  tokenizer = vocabulary_table.make_tokenizer(path)
+  names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  assert tokenizer.convert_tokens_to_ids(names) == [0, 1, 2, 3, 4]
+  # As text they are text: nobody can write one.
+  assert not {0, 2, 3, 4} & set(tokenizer.encode("[CLS] [MASK] [PAD]"))
+
+
+def test_byte_pairs_are_learned_too(tmp_path):
+  path = tiny_sentence_pieces.learn(tmp_path, model="bpe")
+  assert vocabulary_table.make_tokenizer(path).encode("the fox")
+
+
+def test_places_are_those_of_the_text(path):
+  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  text = "The  QUICK [MASK] fox, \u5317\u4eac\u3002"
+  tokens = tokenizer.tokenize_with_offsets(text)
+  assert [t.token for t in tokens] == tokenizer.tokenize(text)
+  sources = [text[t.start : t.end] for t in tokens]
+  assert "".join(sources) == "".join(text.split())
+  assert "[MASK]" in sources
+
+
+def test_case_is_kept_or_dropped(path):
+  lower = vocabulary_table.make_tokenizer(path)
+  cased = vocabulary_table.make_tokenizer(path, do_lower_case=False)
+  assert lower.encode("THE FOX") == lower.encode("the fox")
+  assert cased.encode("THE FOX") != cased.encode("the fox")
+
+
+def test_a_mark_begins_a_word(path):
+  tokenizer = vocabulary_table.make_tokenizer(path)
+  assert not tokenizer.continues_word("\u2581the")
+  assert tokenizer.continues_word("ing")
+  assert not tokenizer.continues_word("[MASK]")
+
+
+def test_a_model_without_special_pieces_is_refused(tmp_path):
+  text = tmp_path / "text.txt"
+  text.write_text((tiny_sentence_pieces.ENGLISH + "\n") * 9)
+  sentencepiece.SentencePieceTrainer.Train(
+    input=str(text),
+    model_prefix=str(tmp_path / "plain"),
+    vocab_size=40,
+    hard_vocab_limit=False,
+    minloglevel=2,
+  )
+  with pytest.raises(ValueError, match=r"no piece \[PAD\], \[CLS\], \[SEP\]"):
+    vocabulary_table.load_vocab(str(tmp_path / "plain.model"))
+
+
+def test_a_damaged_model_is_refused(tmp_path):
+  path = tmp_path / "x.model"
+  path.write_bytes(b"no model")
+  with pytest.raises(ValueError, match="x.model: not a SentencePiece model"):
+    vocabulary_table.load_vocab(str(path))
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"output_file": "vocab.txt"}, "expected a name that ends in .model"),
+    ({"vocab_size": 5}, "--vocab_size=5: "),
+  ],
+)
+def test_flags_that_do_not_fit_are_refused(flags, message, tmp_path):
+  with pytest.raises(ValueError, match=message):
+    tiny_sentence_pieces.learn(tmp_path, **flags)

@@ -1,0 +1,162 @@
+"""GPT-1's folder of numbers, with transformers as the oracle."""
+
+import json
+import os
+
+os.environ.setdefault("USE_TF", "0")
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
+transformers = pytest.importorskip("transformers")
+
+import tensorflow as tf  # noqa: E402
+
+import convert_checkpoint  # noqa: E402
+import heads  # noqa: E402
+import modeling  # noqa: E402
+import program_flags  # noqa: E402
+from training import loop  # noqa: E402
+from vocabularies import gpt_bpe  # noqa: E402
+from vocabularies import vocabulary_table  # noqa: E402
+from weights import checkpoints  # noqa: E402
+
+LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
+
+
+@pytest.fixture(name="theirs", scope="module")
+def make_theirs():
+  config = transformers.OpenAIGPTConfig(
+    vocab_size=TOKENS,
+    n_positions=POSITIONS,
+    n_embd=HIDDEN,
+    n_layer=LAYERS,
+    n_head=2,
+  )
+  torch.manual_seed(1)
+  model = transformers.OpenAIGPTModel(config).eval()
+  for parameter in model.parameters():  # Biases and norms are not 0 and 1.
+    torch.nn.init.normal_(parameter, std=0.3)
+  return model
+
+
+def write(model, folder, pieces=10):
+  """Writes a model's parameters as OpenAI's repository has them."""
+  state = {k: v.detach().numpy() for k, v in model.state_dict().items()}
+  names = ["positions_embed.weight", "tokens_embed.weight"]
+  for layer in range(LAYERS):
+    for part in ("attn.c_attn", "attn.c_proj", "ln_1"):
+      names += [f"h.{layer}.{part}.{leaf}" for leaf in ("weight", "bias")]
+    for part in ("mlp.c_fc", "mlp.c_proj", "ln_2"):
+      names += [f"h.{layer}.{part}.{leaf}" for leaf in ("weight", "bias")]
+  values = [state[name] for name in names]
+  shapes = [
+    [1, *v.shape] if ".c_" in name and v.ndim == 2 else list(v.shape)
+    for name, v in zip(names, values, strict=True)
+  ]
+  (folder / "params_shapes.json").write_text(json.dumps(shapes))
+  flat = np.concatenate([v.ravel() for v in values])
+  for number, part in enumerate(np.array_split(flat, pieces)):
+    np.save(folder / f"params_{number}.npy", part)
+
+
+def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
+  write(theirs, tmp_path)
+  reader = checkpoints.open_reader(str(tmp_path))
+  assert reader.config.causal_attention
+  assert reader.config.num_hidden_layers == LAYERS
+  model = heads.PretrainingModel(reader.config)
+  variables = loop.model_variables(model)
+  loaded = checkpoints.load(
+    str(tmp_path), variables, lambda n: "/pooler/" in n or "cls/seq" in n
+  )
+  missing = {name.split("/")[-2] for name in loaded.missing}
+  assert missing == {"dense", "seq_relationship"}
+  ids = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])
+  ours = model.bert(tf.constant(ids, tf.int32)).sequence_output
+  with torch.no_grad():
+    expected = theirs(torch.tensor(ids)).last_hidden_state.numpy()
+  np.testing.assert_allclose(ours, expected, atol=1e-5)
+  everywhere = tf.tile(tf.range(POSITIONS)[None], [3, 1])
+  logits = model(tf.constant(ids, tf.int32), None, None, everywhere)
+  table = theirs.tokens_embed.weight.detach().numpy()
+  np.testing.assert_allclose(
+    logits.masked_lm_logits[..., :TOKENS], expected @ table.T, atol=1e-4
+  )
+
+
+def test_what_comes_later_changes_nothing(theirs, tmp_path):
+  write(theirs, tmp_path)
+  config = checkpoints.open_reader(str(tmp_path)).config
+  model = heads.PretrainingModel(config)
+  checkpoints.load(
+    str(tmp_path), loop.model_variables(model), lambda name: True
+  )
+  whole = model.bert(tf.constant([[3, 4, 5, 6]]))
+  other = model.bert(tf.constant([[3, 4, 7, 0]]), tf.constant([[1, 1, 1, 0]]))
+  np.testing.assert_allclose(
+    whole.sequence_output[:, :2], other.sequence_output[:, :2], atol=1e-6
+  )
+  # The pooled token is the last one.
+  shorter = model.bert(tf.constant([[3, 4, 7]]))
+  np.testing.assert_allclose(
+    other.pooled_output, shorter.pooled_output, atol=1e-6
+  )
+
+
+@pytest.mark.parametrize(
+  ("damage", "message"),
+  [
+    (
+      lambda f: (f / "params_shapes.json").write_text("[[1, 2]]"),
+      "not the sha",
+    ),
+    (lambda f: (f / "params_3.npy").unlink(), "params_3.npy"),
+    (
+      lambda f: np.save(f / "params_9.npy", np.array([{}]), allow_pickle=True),
+      "params_9.npy: not an array of numbers",
+    ),
+    (
+      lambda f: np.save(f / "params_9.npy", np.zeros(3)),
+      "float64, expected float32",
+    ),
+    (
+      lambda f: np.save(f / "params_9.npy", np.zeros(10**6, np.float32)),
+      "numbers in 10 files; params_shapes.json tells of",
+    ),
+  ],
+)
+def test_what_is_damaged_is_told(theirs, damage, message, tmp_path):
+  write(theirs, tmp_path)
+  damage(tmp_path)
+  with pytest.raises((ValueError, OSError), match=message):
+    dict(checkpoints.read(str(tmp_path)))
+
+
+def test_a_converted_folder_is_whole(theirs, tmp_path):
+  source, output = tmp_path / "gpt", tmp_path / "out"
+  source.mkdir()
+  write(theirs, source)
+  tokens = ["<unk>", "a", "b</w>", "ab</w>", *map(str, range(TOKENS - 4))]
+  vocab = {token: index for index, token in enumerate(tokens)}
+  (source / gpt_bpe.ENCODER).write_text(json.dumps(vocab))
+  (source / gpt_bpe.MERGES).write_text("#version: 0.2\na b</w>\n")
+
+  def convert(**flags):
+    program_flags.run_main(
+      convert_checkpoint, convert_checkpoint.define_flags, **flags
+    )
+
+  convert(input=source, output=output)
+  path = vocabulary_table.find([str(output)])
+  assert vocabulary_table.make_tokenizer(path).encode("AB abc") == [3, 1, 0, 0]
+  ids = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])
+  with pytest.warns(UserWarning, match="lacks bert/pooler"):
+    bert = modeling.BertModel.from_checkpoint(str(output))
+  with torch.no_grad():
+    expected = theirs(torch.tensor(ids)).last_hidden_state.numpy()
+  found = bert(tf.constant(ids, tf.int32)).sequence_output
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+  with pytest.raises(ValueError, match="is not BERT's, which no class of"):
+    convert(input=output, output=tmp_path / "no", output_format="hugging_face")

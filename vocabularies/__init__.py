@@ -1,0 +1,1 @@
+"""Vocabularies other than WordPiece's, and the table of all kinds."""

@@ -1,0 +1,107 @@
+"""GPT-1's byte pair encoding: the pieces of words, merged by rank.
+
+Sennrich et al., https://arxiv.org/abs/1508.07909. Words are those of BERT,
+lower-cased; the last piece of a word ends in </w>. The files are those of
+openai/finetune-transformer-lm: `encoder_bpe_40000.json`, tokens and their ids,
+and `vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
+"""
+
+import os
+
+from data import files
+import tokenization
+
+ENCODER = "encoder_bpe_40000.json"
+MERGES = "vocab_40000.bpe"
+# They have no place in GPT's own vocabulary and follow it. [UNK] is its <unk>.
+ADDED = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+_END = "</w>"
+
+
+def load_vocab(path: str) -> dict[str, int]:
+  """Reads `encoder_bpe_40000.json` and adds BERT's special tokens.
+
+  Raises:
+    ValueError: it is not a table of tokens and ids from 0 on.
+  """
+  vocab = files.read_json(path)
+  unknown = vocab.get("<unk>")
+  if unknown is None or sorted(map(repr, vocab.values())) != sorted(
+    map(repr, range(len(vocab)))
+  ):
+    raise ValueError(f"{path}: expected <unk> and others, with ids from 0 on")
+  for token in ADDED:
+    vocab.setdefault(token, len(vocab))
+  return vocab | {"[UNK]": unknown}
+
+
+class BpeSplitter:
+  """Splits words; has the method of `tokenization.WordpieceTokenizer`."""
+
+  def __init__(self, vocab: dict[str, int], path: str):
+    self._vocab = vocab
+    pairs = [line.split() for line in files.read_lines(path)]
+    pairs = pairs[1:] if pairs and pairs[0][:1] == ["#version:"] else pairs
+    ranks = {tuple(p): rank for rank, p in enumerate(filter(None, pairs))}
+    if not ranks or not all(len(pair) == 2 for pair in ranks):
+      raise ValueError(f"{path}: expected two pieces a line")
+    self._ranks = ranks
+
+  def split_word(self, word: str) -> list[str]:
+    """Returns the pieces of a word; what is not in the vocabulary is [UNK]."""
+    return [p if p in self._vocab else "[UNK]" for p in self.pieces(word)]
+
+  def pieces(self, word: str) -> list[str]:
+    """Returns the pieces of a word, the last with </w>, known or not."""
+    pieces = [*word[:-1], word[-1:] + _END]
+    while len(pieces) > 1:
+      pairs = zip(pieces, pieces[1:], strict=False)
+      best = min(
+        pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks))
+      )
+      if best not in self._ranks:
+        break
+      pieces = _merge(pieces, best)
+    return pieces
+
+
+def _merge(pieces, pair) -> list[str]:
+  """Joins every occurrence of a pair, from the left."""
+  merged = []
+  for piece in pieces:
+    if merged and (merged[-1], piece) == pair:
+      merged[-1] += piece
+    else:
+      merged.append(piece)
+  return merged
+
+
+class BpeTokenizer(tokenization.FullTokenizer):
+  """Turns text into the tokens and ids of GPT-1; see `FullTokenizer`."""
+
+  def _read(self, vocab_file):
+    merges = os.path.join(os.path.dirname(vocab_file), MERGES)
+    if not files.exists(merges):
+      raise ValueError(f"{vocab_file}: no {MERGES} beside it")
+    vocab = load_vocab(vocab_file)
+    return vocab, BpeSplitter(vocab, merges)
+
+  def continues_word(self, token):
+    """Returns False: a piece tells whether a word ends, not where it begins."""
+    return False
+
+  def tokenize_with_offsets(self, text):
+    """Splits text into tokens and returns their places in it."""
+    tokens, sources = [], self.basic_tokenizer.sources(text)
+    first = 0
+    for word in self.basic_tokenizer.tokenize(text):
+      is_whole = word in self._never_split
+      pieces = [word] if is_whole else self.wordpiece_tokenizer.pieces(word)
+      for token, piece in zip(self._split_word(word), pieces, strict=True):
+        end = first + len(piece.removesuffix(_END))
+        source = sources[first:end]
+        tokens.append(
+          tokenization.SourceToken(token, source[0][0], source[-1][1])
+        )
+        first = end
+    return tokens

@@ -1,0 +1,143 @@
+"""SentencePiece models: pieces of whole texts, spaces included.
+
+Kudo & Richardson, https://arxiv.org/abs/1808.06226. A piece that begins with
+the mark U+2581 begins a word.
+"""
+
+from collections.abc import Iterable
+import functools
+import re
+
+import tokenization
+
+MARK = "\u2581"
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def import_library():
+  """Imports sentencepiece; an ImportError says how to install it."""
+  try:
+    import sentencepiece
+  except ImportError as error:
+    raise ImportError(
+      f"models of SentencePiece need it ({error}): pip install -r "
+      "requirements/sentencepiece.txt"
+    ) from error
+  return sentencepiece
+
+
+@functools.cache
+def _open(path: str):
+  model = import_library().SentencePieceProcessor()
+  try:
+    with open(path, "rb") as file:
+      model.LoadFromSerializedProto(file.read())
+  except RuntimeError:
+    raise ValueError(f"{path}: not a SentencePiece model") from None
+  return model
+
+
+def load_vocab(path: str) -> dict[str, int]:
+  """Returns the pieces of a model and their ids.
+
+  Raises:
+    ValueError: it is damaged, or lacks a special piece of BERT's.
+    ImportError: sentencepiece is not installed.
+  """
+  model = _open(path)
+  vocab = {model.IdToPiece(i): i for i in range(model.GetPieceSize())}
+  vocab.setdefault("[UNK]", model.unk_id())
+  if model.pad_id() >= 0:
+    vocab.setdefault("[PAD]", model.pad_id())
+  missing = [token for token in _SPECIAL if token not in vocab]
+  if missing:
+    raise ValueError(
+      f"{path}: no piece {', '.join(missing)} among its {len(vocab)}; "
+      "create_vocab.py --model=unigram makes a model with them"
+    )
+  return vocab
+
+
+class SentencePieceTokenizer:
+  """Turns text into the pieces and ids of a model; see `FullTokenizer`.
+
+  The text is lower-cased before the model normalises it, if asked for; accents
+  stay.
+
+  Attributes:
+    vocab: piece -> id.
+    inv_vocab: id -> piece.
+  """
+
+  def __init__(
+    self,
+    vocab_file: str,
+    do_lower_case: bool = True,
+    never_split: Iterable[str] = (),
+  ):
+    self.vocab = load_vocab(vocab_file)
+    for token in never_split:
+      if token not in self.vocab:
+        raise ValueError(f"{vocab_file}: no piece {token!r}")
+    self.inv_vocab = {index: token for token, index in self.vocab.items()}
+    self._model, self._lowers = _open(vocab_file), do_lower_case
+    kept = "|".join(map(re.escape, never_split))
+    self._kept = re.compile(f"({kept})") if kept else None
+
+  def continues_word(self, token: str) -> bool:
+    """Tells whether a piece stands inside a word, for whole-word masks."""
+    return not token.startswith(MARK) and token not in _SPECIAL
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """Splits text into pieces."""
+    return self.convert_ids_to_tokens(self.encode(text))
+
+  def encode(self, text: str | bytes) -> list[int]:
+    """Returns the ids of the pieces of a text."""
+    ids = []
+    for is_kept, _, part in self._parts(tokenization.convert_to_unicode(text)):
+      lowered = part.lower() if self._lowers else part
+      ids += [self.vocab[part]] if is_kept else self._model.EncodeAsIds(lowered)
+    return ids
+
+  def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
+    """Splits text into pieces and returns their places in it."""
+    tokens = []
+    for is_kept, start, part in self._parts(text):
+      if is_kept:
+        end = start + len(part)
+        tokens.append(tokenization.SourceToken(part, start, end))
+        continue
+      lower = str.lower if self._lowers else str
+      # The model's places are of bytes; each is of a character of the text.
+      sources = [
+        i for i, char in enumerate(part, start) for _ in lower(char).encode()
+      ]
+      proto = self._model.Encode(lower(part), return_type="proto")
+      for piece in proto.pieces:
+        inside = [
+          i for i in sources[piece.begin : piece.end] if not text[i].isspace()
+        ]
+        first = (
+          inside[0] if inside else sources[piece.begin] if sources else start
+        )
+        last = inside[-1] + 1 if inside else first
+        name = self.inv_vocab[piece.id]
+        tokens.append(tokenization.SourceToken(name, first, last))
+    return tokens
+
+  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+    """Looks up the ids of pieces; a ValueError names one that has none."""
+    return tokenization.convert_by_vocab(self.vocab, tokens)
+
+  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+    """Looks up the pieces of ids; a ValueError names an id that has none."""
+    return tokenization.convert_by_vocab(self.inv_vocab, ids)
+
+  def _parts(self, text: str):
+    """Yields whether a part is kept whole, where it begins, and it."""
+    start = 0
+    parts = self._kept.split(text) if self._kept else [text]
+    for number, part in enumerate(parts):
+      yield bool(number % 2), start, part
+      start += len(part)
