@@ -353,7 +353,7 @@ def file_task(
   single column holds the texts to be predicted.
 
   Args:
-    data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
+    data_dir: a folder with train, dev and test files, ending in .tsv, .csv,
       .jsonl or .ft, with or without .gz or .xz after it; any may be missing.
     train_file, eval_file, predict_file: used instead of those in the folder.
       The last one need not have labels.

@@ -399,7 +399,7 @@ def test_a_folder_without_files_is_refused(write):
     glue.file_task("data")
   assert str(error.value) == (
     "--data_dir=data: no train, dev or test file there; expected a name such as"
-    " train.tsv, ending in .tsv, .csv, .jsonl, with or without .gz or .xz"
+    " train.tsv, ending in .tsv, .csv, .jsonl, .ft, with or without .gz or .xz"
     " after it"
   )
 
