@@ -175,7 +175,7 @@ def test_reads_checkpoints_of_electra(tmp_path):
       "convert_checkpoint", input=folder, output=tmp_path / "no"
     )
   )
-  program_flags.assert_refused(run, "no bert_config.json: pass --bert_config")
+  program_flags.assert_refused(run, "holds no bert_config.json: add it, or")
   (folder / "bert_config.json").write_text(config.to_json_string())
   run = program_flags.run_here(
     program_flags.command(
