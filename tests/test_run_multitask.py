@@ -165,6 +165,7 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   assert [answer["label"] for answer in answers] == [r[place] for r in rows]
 
 
+@pytest.mark.slow  # Half a minute.
 def test_two_replicas_train_what_one_does(tasks):
   folder, entries = tasks
   # Their heads have no dropout, whose masks are others on two devices.
