@@ -35,6 +35,7 @@ from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 import heads
+from inputs import feature_files
 import modeling
 from tasks import metrics
 from tasks import multiple_choice
@@ -86,7 +87,7 @@ def open_inputs(
   settings: flag_values.Settings, folder: str, paths: dict[str, str]
 ) -> fine_tuning.Inputs:
   """Finds the data of a run; see `fine_tuning.open_run`."""
-  shape = flag_values.fill(multiple_choice_inputs.Settings, settings)
+  shape = flag_values.fill(feature_files.Settings, settings)
   limit = settings.max_train_examples
   splits = {
     kind: multiple_choice_inputs.Split(kind, path, shape, folder, limit)

@@ -134,12 +134,6 @@ def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:
       run.predictor, run.inputs.settings, settings
     )
 
-  def finish(run):
-    if settings.do_eval:
-      scores = evaluate(run)  # All workers do; chief writes.
-      if run.is_chief:
-        run.write_eval_results(scores)
-
   return fine_tuning.Recipe(
     settings,
     open_inputs,
@@ -147,7 +141,7 @@ def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:
     run_pretraining.compare,
     lambda run: run_pretraining.loss_fn,
     evaluate,
-    finish,
+    fine_tuning.finish_with_scores,
     lambda run, batch_size: run.inputs.settings.source,
   )
 

@@ -19,6 +19,7 @@ def make_recipe(settings):
   from cli import flag_values
   from cli import model_folders
   import heads
+  from inputs import feature_files
   from tasks import causal_inputs
 
   metric = fine_tuning.best_metric(
@@ -30,7 +31,7 @@ def make_recipe(settings):
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_inputs(settings, folder):
-    shape = flag_values.fill(causal_inputs.Settings, settings)
+    shape = flag_values.fill(feature_files.Settings, settings)
     limit = settings.max_train_examples
     splits = {
       kind: causal_inputs.Split(kind, path, shape, folder, limit)
@@ -45,12 +46,6 @@ def make_recipe(settings):
     batch_size = settings.eval_batch_size
     return causal_inputs.score(run.predict(run.inputs.eval[0], batch_size))
 
-  def finish(run):
-    if settings.do_eval:
-      scores = evaluate(run)  # All workers do; chief writes.
-      if run.is_chief:
-        run.write_eval_results(scores)
-
   return fine_tuning.Recipe(
     settings,
     open_inputs,
@@ -58,5 +53,5 @@ def make_recipe(settings):
     causal_inputs.compare,
     lambda run: causal_inputs.loss_fn,
     evaluate,
-    finish,
+    fine_tuning.finish_with_scores,
   )

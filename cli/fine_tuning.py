@@ -405,9 +405,6 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
   before all data has been read and checked. At the end it waits for the other
   workers, which need this one until then, and prints a summary.
 
-  A run that trains also stores the settings that its predictions depend on, so
-  that export_saved_model.py can predict as the run does.
-
   Args:
     recipe: of the program.
     strategy: from `devices.make_strategy`; several runs may share it.
@@ -454,6 +451,14 @@ def follow(recipe: Recipe, strategy: tf.distribute.Strategy) -> Any:
     if recipe.settings.do_train:
       run.train()
     return recipe.finish(run)
+
+
+def finish_with_scores(run: Run) -> None:
+  """Evaluates if the flags say so; the scores are all that is written."""
+  if run.settings.do_eval:
+    scores = run.recipe.evaluate(run)  # On all workers; the chief writes.
+    if run.is_chief:
+      run.write_eval_results(scores)
 
 
 def load_trained_weights(

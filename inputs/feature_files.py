@@ -8,6 +8,7 @@ holds a key, the digest of everything that affects the rows: if the key has
 changed, the file is made again.
 """
 
+import abc
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -66,11 +67,20 @@ def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
   return digest.hexdigest()
 
 
-class Split:
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What shapes the features of all tasks besides the data."""
+
+  vocab_file: str
+  do_lower_case: bool
+  max_seq_length: int
+
+
+class Split(abc.ABC):
   """What the splits of all tasks share: a feature file made on first use.
 
   A subclass is a frozen dataclass with the fields `kind` ("train", "eval" or
-  "predict"), `settings` (a dataclass, with vocab_file and do_lower_case),
+  "predict"), `settings` (a dataclass with the fields of `Settings`),
   `folder` (a local one) and `max_train_examples` (None: all).
   """
 
@@ -78,24 +88,24 @@ class Split:
 
   layout: "Layout"  # Of the rows.
 
+  @abc.abstractmethod
   def sources(self) -> tuple[dict[str, Any], list[str]]:
     """Returns what says which data is read, as JSON values, and its files."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def read(self) -> Iterator[Any]:
     """Yields all examples; each has a `place` for error messages."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def make_rows(self, facts: dict[str, Any]) -> Iterator[Row]:
     """Yields the rows; notes in `facts` what `open_or_make` is to keep."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def describe_features(self, features: "FeatureFile") -> list[str]:
     """Returns a line about the features, and perhaps more lines."""
-    raise NotImplementedError
 
-  def check_features(self, features: "FeatureFile") -> None:
-    """Raises a ValueError if they cannot be used as they are to be."""
+  def check_features(self, features: "FeatureFile") -> None:  # noqa: B027
+    """Raises a ValueError if they cannot be used; by default they can."""
 
   @property
   def file_name(self) -> str:

@@ -25,21 +25,12 @@ class Line(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-  """What shapes the features besides the data."""
-
-  vocab_file: str
-  do_lower_case: bool
-  max_seq_length: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Split(feature_files.Split):
   """The features of the lines of a file that hold text."""
 
   kind: str  # "train" or "eval".
   path: str
-  settings: Settings
+  settings: feature_files.Settings
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
 

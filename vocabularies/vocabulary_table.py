@@ -1,21 +1,54 @@
 """The table of vocabularies: the name of a file tells its kind."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 import os
+from typing import NamedTuple
 
 from data import files
 import tokenization
 from vocabularies import gpt_bpe
 from vocabularies import sentence_pieces
 
-# The names that vocabularies have in the folder of a model.
-NAMES = ("vocab.txt", "vocab.model", gpt_bpe.ENCODER)
+# What a tokenizer does, whatever its kind.
+Tokenizer = tokenization.FullTokenizer | sentence_pieces.SentencePieceTokenizer
+
+
+class Kind(NamedTuple):
+  """A kind of vocabulary."""
+
+  name: str  # That it has in the folder of a model.
+  tokenizer: Callable[[str, bool, Iterable[str]], Tokenizer]
+  load: Callable[[str], dict[str, int]]  # Of a path; tokens and their ids.
+  beside: tuple[str, ...] = ()  # Names of other files that belong to it.
+
+
+_WORD_PIECES = Kind(
+  "vocab.txt", tokenization.FullTokenizer, tokenization.load_vocab
+)
+# By the endings of names; all others are of WordPieces.
+_KINDS = {
+  ".model": Kind(
+    "vocab.model",
+    sentence_pieces.SentencePieceTokenizer,
+    sentence_pieces.load_vocab,
+  ),
+  ".json": Kind(
+    gpt_bpe.ENCODER,
+    gpt_bpe.BpeTokenizer,
+    gpt_bpe.load_vocab,
+    (gpt_bpe.MERGES,),
+  ),
+}
+NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
 HELP = (
   "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
   f"SentencePiece (*.model), or GPT-1's {gpt_bpe.ENCODER}."
 )
-# What a tokenizer does, whatever its kind.
-Tokenizer = tokenization.FullTokenizer | sentence_pieces.SentencePieceTokenizer
+
+
+def _kind_of(vocab_file: str) -> Kind:
+  return _KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
 
 
 def make_tokenizer(
@@ -30,21 +63,13 @@ def make_tokenizer(
       WordPieces, one a line.
     do_lower_case, never_split: see `tokenization.FullTokenizer`.
   """
-  kind = tokenization.FullTokenizer
-  if vocab_file.endswith(".model"):
-    kind = sentence_pieces.SentencePieceTokenizer
-  elif vocab_file.endswith(".json"):
-    kind = gpt_bpe.BpeTokenizer
-  return kind(vocab_file, do_lower_case, never_split)
+  kind = _kind_of(vocab_file)
+  return kind.tokenizer(vocab_file, do_lower_case, never_split)
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads the tokens of a vocabulary of any kind, and their ids."""
-  if vocab_file.endswith(".model"):
-    return sentence_pieces.load_vocab(vocab_file)
-  if vocab_file.endswith(".json"):
-    return gpt_bpe.load_vocab(vocab_file)
-  return tokenization.load_vocab(vocab_file)
+  return _kind_of(vocab_file).load(vocab_file)
 
 
 def size_of(vocab_file: str) -> int:
@@ -60,12 +85,9 @@ def find(folders: Iterable[str]) -> str | None:
 
 def saved_names(vocab_file: str) -> dict[str, str]:
   """Returns the files of a vocabulary by their names in an output folder."""
-  if vocab_file.endswith(".model"):
-    return {"vocab.model": vocab_file}
-  if vocab_file.endswith(".json"):
-    merges = os.path.join(os.path.dirname(vocab_file), gpt_bpe.MERGES)
-    return {gpt_bpe.ENCODER: vocab_file, gpt_bpe.MERGES: merges}
-  return {"vocab.txt": vocab_file}
+  kind, folder = _kind_of(vocab_file), os.path.dirname(vocab_file)
+  others = {name: os.path.join(folder, name) for name in kind.beside}
+  return {kind.name: vocab_file, **others}
 
 
 def copy(vocab_file: str, folder: str) -> None:

@@ -1,6 +1,7 @@
 """Chromium without a window, driven as the W3C's WebDriver describes."""
 
 import base64
+import contextlib
 import http.client
 import json
 import re
@@ -38,7 +39,8 @@ class Browser:
       "goog:chromeOptions": options,
       "goog:loggingPrefs": {"browser": "ALL"},
     }
-    try:
+    with contextlib.ExitStack() as stack:
+      stack.callback(self._driver.kill)  # Unless all of this succeeds.
       made = self.call("POST", "", {"capabilities": {"alwaysMatch": always}})
       self._session = f"/{made['sessionId']}"
       scheme = [
@@ -53,9 +55,7 @@ class Browser:
         mobile=False,
       )
       self.call("POST", "/url", {"url": url})
-    except BaseException:
-      self._driver.kill()
-      raise
+      stack.pop_all()
 
   def __enter__(self):
     return self

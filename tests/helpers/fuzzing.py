@@ -6,11 +6,13 @@ others each time (the profiles are in conftest.py).
 
 import contextlib
 import json
+import resource
 import signal
 
 from hypothesis import strategies as st
 
 _SECONDS = 20  # An example takes milliseconds; more than this is a hang.
+_MOST_MEMORY = 400_000  # KB that no small file may ask for.
 _LONGEST_MESSAGE = 2000  # Characters: no file may fill the terminal.
 
 # What files hold where nobody expects it.
@@ -154,3 +156,12 @@ def check_writable(value):
   """Checks that what was read can be written to a file of UTF-8."""
   text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
   text.encode("utf-8")
+
+
+def value_or_error_in_memory(read, path):
+  """Does as `value_or_error`; the file must not ask for much memory."""
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  value = value_or_error(read, path)
+  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  assert after - before < _MOST_MEMORY
+  return value

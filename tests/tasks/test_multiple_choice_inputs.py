@@ -2,6 +2,7 @@
 
 import pytest
 
+from inputs import feature_files
 from tasks import multiple_choice_inputs
 import tiny_classification
 import tiny_multiple_choice
@@ -12,7 +13,7 @@ def open_split(folder, kind, numbers, **others):
   tiny_classification.write_model(folder)
   path = folder / f"{kind}.csv"
   tiny_multiple_choice.write_swag(path, numbers)
-  settings = multiple_choice_inputs.Settings(
+  settings = feature_files.Settings(
     str(folder / "vocab.txt"), True, max_seq_length=16
   )
   split = multiple_choice_inputs.Split(
