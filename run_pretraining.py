@@ -89,6 +89,7 @@ import heads
 from inputs import records
 import modeling
 import optimization
+from tasks import masked_labels
 from tasks import metrics
 from training import loop
 from training import phases
@@ -317,6 +318,11 @@ def run(
       )
     plan = models.training_plan(settings, settings.num_train_steps)
     plan = dataclasses.replace(plan, phase=phase)
+    is_causal = getattr(config, "causal_attention", False)
+    if strategy.extended.should_checkpoint and not is_causal:
+      rate, warmup = settings.learning_rate, settings.num_warmup_steps
+      watch = masked_labels.watch(data.train_files, data.source, rate, warmup)
+      plan = dataclasses.replace(plan, watch=watch)
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )

@@ -11,6 +11,7 @@ cores.
 import argparse
 import collections
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -26,6 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from encoders import encoder_table  # noqa: E402
 from inputs import records  # noqa: E402
+from tasks import masked_labels  # noqa: E402
 import tokenization  # noqa: E402
 
 VOCAB_SIZE = 4000
@@ -34,20 +36,27 @@ PREDICTIONS = 5
 TRAIN_STEPS = 2500
 
 
-def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
-  """Writes the topics, one sentence per line; a tenth is for evaluation."""
-  seen = set()
-  train, evaluation = [], []
-  for _, text in sorted(pydoc_data.topics.topics.items()):
+def read_topics() -> dict[str, list[str]]:
+  """Returns the sentences of the topics; each sentence only once.
+
+  Topics quote each other: no evaluation sentence may be trained on.
+  """
+  topics, seen = {}, set()
+  for name, text in sorted(pydoc_data.topics.topics.items()):
     sentences = []
     for paragraph in re.split(r"\n\s*\n", text):
       prose = " ".join(paragraph.split())
       if is_prose(prose):  # Leaves out grammar rules and code examples.
         sentences += re.split(r"(?<=[.!?:]) +(?=[A-Z\"(])", prose)
-    # Topics quote each other. Each sentence is kept only once, so that no
-    # evaluation sentence is trained on.
-    sentences = [s for s in dict.fromkeys(sentences) if s not in seen]
+    topics[name] = [s for s in dict.fromkeys(sentences) if s not in seen]
     seen.update(sentences)
+  return topics
+
+
+def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
+  """Writes the topics, one sentence per line; a tenth is for evaluation."""
+  train, evaluation = [], []
+  for sentences in read_topics().values():
     cut = len(sentences) - len(sentences) // 10
     train.append("\n".join(sentences[:cut]) + "\n")
     evaluation.append("\n".join(sentences[cut:]) + "\n")
@@ -102,13 +111,9 @@ def pretrain(folder, output_dir, **flags):
 def masked_words(path: pathlib.Path) -> collections.Counter:
   """Counts the masked tokens of a file of records."""
   spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
-  counts = collections.Counter()
   limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
-  for _, serialized in records.sequential_dataset([str(path)]).batch(256):
-    features = records.parse_batch(serialized, spec, limits)
-    used = features["masked_lm_weights"].numpy() > 0
-    counts.update(features["masked_lm_ids"].numpy()[used].tolist())
-  return counts
+  parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
+  return masked_labels.sample([str(path)], parse, most=2**62).counts
 
 
 def frequency_baseline(folder) -> tuple[str, float, float]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 import paths
 import program_flags
 import run_pretraining
+from tasks import masked_labels
 import tiny_pretraining as tiny
 from weights import checkpoints
 import workers
@@ -253,6 +254,41 @@ def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
   assert 4.0 < results["loss"] < 4.8
   values = dict(checkpoints.read(f"{tmp_path}/out/model.ckpt-2"))
   assert {v.dtype.name for v in values.values()} == {"float32", "int64"}
+
+
+@pytest.mark.parametrize(
+  ("rate", "is_causal", "warning"),
+  [
+    (0, False, "warning: --learning_rate=0 changes no weight"),
+    (1e-6, False, "warning: the masked-LM loss, "),
+    (1e-2, False, None),
+    pytest.param(1e-6, True, None, marks=pytest.mark.slow),
+  ],
+)
+def test_warns_of_a_loss_above_word_frequency(
+  rate, is_causal, warning, tmp_path, monkeypatch
+):
+  """The masked tokens are left in the input, so they are easy to learn."""
+  monkeypatch.setattr(masked_labels, "_STEPS_AFTER_WARMUP", 100)
+  examples = [tiny.make_values(number) for number in range(60)]
+  for values in examples:
+    masked = int(sum(values["masked_lm_weights"]))
+    values["masked_lm_ids"][:masked] = values["input_ids"][:masked]
+  result = tiny.run(
+    tmp_path,
+    {"causal_attention": True} if is_causal else {},
+    input_file=tiny.write_values(tmp_path / "data", *examples),
+    do_train=True,
+    num_train_steps=130 if rate else 2,
+    iterations_per_loop=10,
+    learning_rate=rate,
+  )
+  assert result.returncode == 0, result.stderr
+  printed = result.stdout + result.stderr
+  assert printed.count("warning: ") == bool(warning)
+  assert (warning or "") in printed
+  line = r"labels of 60 records: unigram entropy 3\.\d+ nats, the most frequent"
+  assert bool(re.search(line, printed)) == (not is_causal)
 
 
 def run_main(command, main=run_pretraining.main):

@@ -77,11 +77,11 @@ class TrainingPlan:
   eval_every_steps: float = 0  # Rounded down each time. 0: never in training.
   iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
   seed: int = 12345  # Decides the dropout.
-  recompute: bool = (
-    False  # The layers of model.bert; see training/recomputation.py.
-  )
+  recompute: bool = False  # Layers of model.bert: training/recomputation.py.
   max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
   phase: phases.Phase | None = None  # Of a run with several phases.
+  # Takes the step, and the means of so many steps up to it; may warn.
+  watch: Callable[[int, int, Mapping[str, float]], str] | None = None
 
   def next_stop(self, step: int) -> int:
     """Returns the first step after `step` at which to save or evaluate."""

@@ -49,6 +49,8 @@ class Reporter:
     seconds = (time.monotonic() - self._called) / count
     first_call = self._seconds_per_step is None
     self._pending.append((count, means))
+    if self._plan.watch and (warning := self._plan.watch(step, count, means)):
+      self._print(f"warning: {warning}")
     if first_call:  # It compiled the loop: do not time it.
       self._seconds_per_step = seconds
       self._progress.restart(step)

@@ -1,0 +1,114 @@
+"""The labels of pre-training records: the loss of guessing by frequency."""
+
+import collections
+from collections.abc import Mapping
+from collections.abc import Sequence
+import math
+from typing import NamedTuple
+
+from inputs import records
+from training import loop
+
+_SAMPLE = 10_000  # Records. Of fewer, the entropy comes out too low.
+_STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
+
+
+class Labels(NamedTuple):
+  """The labels of a sample of records."""
+
+  records: int
+  counts: collections.Counter  # Of labels, by id.
+
+  def entropy(self) -> float:
+    """Returns the unigram entropy, in nats.
+
+    It is the loss of predicting every label with its relative frequency.
+
+    >>> labels = Labels(2, collections.Counter({7: 2, 8: 1, 9: 1}))
+    >>> labels.entropy() / math.log(2)
+    1.5
+    """
+    total = self.counts.total()
+    shares = [count / total for count in self.counts.values()]
+    return -sum(share * math.log(share) for share in shares)
+
+  def top_share(self) -> float:
+    """Returns the share of the most frequent label, from 0 to 1."""
+    return max(self.counts.values(), default=0) / max(1, self.counts.total())
+
+
+def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
+  """Counts the labels of about `most` records, of the heads of the files.
+
+  Args:
+    paths: TFRecord files.
+    parse: makes features of serialized records, as `records.parse_batch`.
+    most: of records, to within one a file.
+  """
+  number, counts = 0, collections.Counter()
+  for _, serialized in records.sample_dataset(paths, most).batch(256):
+    features = parse(serialized)
+    used = features["masked_lm_weights"].numpy() > 0
+    counts.update(features["masked_lm_ids"].numpy()[used].tolist())
+    number += len(used)
+  return Labels(number, counts)
+
+
+class LossWatch:
+  """Warns once of a loss that is no better than guessing by frequency.
+
+  Args:
+    labels: of the records that are trained on.
+    num_warmup_steps: the loss is judged after twice as many steps, and at least
+      1,000 after them.
+  """
+
+  def __init__(self, labels: Labels, num_warmup_steps: int):
+    self._entropy = labels.entropy()
+    after = max(num_warmup_steps, _STEPS_AFTER_WARMUP)
+    self._first = num_warmup_steps + after
+    self._has_judged = False
+
+  def __call__(self, step: int, count: int, means: Mapping[str, float]) -> str:
+    """Judges the means of the `count` steps up to `step`.
+
+    Returns:
+      The warning; "" for none.
+    """
+    if self._has_judged or step - count < self._first:
+      return ""
+    self._has_judged = True
+    loss = means["masked_lm_loss"]
+    if loss < self._entropy:
+      return ""
+    return (
+      f"the masked-LM loss, {loss:.4g} at step {step}, is not below the "
+      f"labels' unigram entropy of {self._entropy:.4g} nats: guessing by word "
+      "frequency is as good. Likely causes: a --learning_rate that is too low, "
+      "or so high that training diverged; too small a --train_batch_size; "
+      "an initializer_range too small for a narrow model; records of shuffled "
+      "or repeated text"
+    )
+
+
+def watch(
+  paths: Sequence[str],
+  source: loop.TrainingInput,
+  learning_rate: float,
+  num_warmup_steps: int,
+) -> LossWatch | None:
+  """Prints the loss of guessing by frequency; returns what compares with it.
+
+  Raises:
+    ValueError: a record is damaged.
+  """
+  with loop.explained_errors(source):
+    labels = sample(paths, source.parse)
+  print(
+    f"labels of {labels.records:,} records: unigram entropy "
+    f"{labels.entropy():.4g} nats, the most frequent {labels.top_share():.1%}"
+  )
+  if learning_rate:
+    return LossWatch(labels, num_warmup_steps)
+  print("warning: --learning_rate=0 changes no weight")
+  return None

@@ -1,0 +1,70 @@
+"""The unigram entropy of masked labels, and who warns of a loss above it."""
+
+import collections
+import doctest
+import functools
+import math
+
+import pytest
+
+from inputs import records
+from tasks import masked_labels
+import tiny_pretraining as tiny
+
+
+def test_the_examples_in_the_documentation_run():
+  assert not doctest.testmod(masked_labels).failed
+
+
+def make_labels(**counts):
+  return masked_labels.Labels(1, collections.Counter(counts))
+
+
+def test_the_entropy_of_known_histograms():
+  assert make_labels(a=7).entropy() == 0
+  assert make_labels(a=2, b=2, c=2, d=2).entropy() == pytest.approx(math.log(4))
+  # -(.5 ln .5 + .25 ln .25 + .25 ln .25)
+  assert make_labels(a=4, b=2, c=2).entropy() == pytest.approx(1.0397, abs=1e-4)
+  assert make_labels(a=4, b=2, c=2).top_share() == 0.5
+  assert make_labels().entropy() == make_labels().top_share() == 0
+
+
+def test_a_sample_counts_labels_without_padding(tmp_path):
+  """Of files that are read in part; their third records would add label 9."""
+  values = tiny.make_values(0)
+  paths = [
+    tiny.write_values(
+      tmp_path / name,
+      *(
+        {
+          **values,
+          "masked_lm_ids": [label, 8, 0, 0],
+          "masked_lm_weights": [1.0, 1.0, 0.0, 0.0],
+        }
+        for label in (7, 8, 9)
+      ),
+    )
+    for name in "ab"
+  ]
+  spec = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
+  parse = functools.partial(records.parse_batch, spec=spec, limits={})
+  labels = masked_labels.sample(paths, parse, most=4)
+  assert labels == (4, {7: 2, 8: 6})
+  assert masked_labels.sample(paths, parse).records == 6
+
+
+def judge(*calls, warmup=500):
+  """Returns the warnings after calls of (step, steps in the mean, loss)."""
+  watch = masked_labels.LossWatch(make_labels(a=1, b=1), warmup)
+  found = [watch(step, n, {"masked_lm_loss": loss}) for step, n, loss in calls]
+  return [warning[:38] for warning in found if warning]
+
+
+def test_a_loss_is_judged_once_and_well_after_warmup():
+  """ln 2 is 0.6931."""
+  late = "the masked-LM loss, 0.7 at step 1502, "
+  assert judge((1502, 2, 0.7), (1503, 1, 0.8)) == [late]
+  assert judge((1501, 2, 0.7)) == []  # Part of it is too early.
+  assert judge((1501, 2, 0.7), (1502, 1, 0.7)) == [late]
+  assert judge((1502, 2, 0.69), (1503, 1, 0.8)) == []
+  assert judge((1502, 2, 0.7), warmup=1000) == []  # Twice the warm-up.
