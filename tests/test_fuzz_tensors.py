@@ -1,19 +1,22 @@
-"""Configs and safetensors on malicious files, checkpoints on damaged ones.
+"""Configs, safetensors and checkpoints on damaged and on malicious files.
 
-TensorFlow's reader is called in this process: if one of these tests ends it,
-that is the fault found.
+TensorFlow's reader, which ends the process at malicious checkpoints, reads only
+those of the V1 format: if a test ends the process, that is the fault found.
 """
 
 import json
+import pathlib
 
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 
 from encoders import encoder_table
 import fuzzing
+import tiny_index
 from weights import checkpoints
 from weights import safetensors_files
 
@@ -180,11 +183,7 @@ def test_damaged_checkpoints(folder, checkpoint, data):
 
 
 def faults(content):
-  """Returns a strategy for what a disk does to a file: see docs/checkpoints.md.
-
-  TensorFlow finds these. It trusts an index whose checksums are right, so one
-  that was made up to do harm can end the process.
-  """
+  """Returns a strategy for what a disk does to a file."""
   places = st.integers(0, len(content) - 1)
   flip = st.tuples(places, st.integers(0, 7)).map(
     lambda place: overwrite(content, *place)
@@ -196,6 +195,82 @@ def overwrite(content, place, bit):
   content = bytearray(content)
   content[place] ^= 1 << bit
   return bytes(content)
+
+
+ENTRIES = [
+  tiny_index.HEADER,
+  (b"a", tiny_index.make_entry()),
+  (b"b", tiny_index.make_entry()),
+]
+odd_entries = st.builds(
+  tiny_index.make_entry,
+  shape=shapes,
+  dtype=st.sampled_from([1, 1, 1, 7, 9, *types_pb2.DataType.values(), 99, -1]),
+  offset=st.sampled_from([0, *ODD_SIZES]),
+  size=sizes | st.just(8),
+  shard=st.integers(-1, 2),
+  slices=st.lists(st.lists(st.tuples(sizes, sizes), max_size=2), max_size=2),
+)
+rows = st.one_of(
+  odd_entries.map(lambda entry: [*ENTRIES[:1], (b"a", entry)]),
+  fuzzing.mutated(tiny_index.make_entry()).map(
+    lambda entry: [*ENTRIES[:1], (b"a", entry)]
+  ),
+  st.lists(st.tuples(st.binary(max_size=2), odd_entries), max_size=3).map(
+    lambda others: [*ENTRIES[:1], *sorted(others)]
+  ),
+  fuzzing.mutated(ENTRIES[0][1]).map(lambda h: [(b"", h), *ENTRIES[1:]]),
+)
+blocks = rows.map(tiny_index.make_block) | fuzzing.mutated(
+  tiny_index.make_block(ENTRIES)
+)
+odd_handles = st.lists(
+  st.sampled_from([0, 1, 1 << 33, 1 << 50, (1 << 64) - 6]),
+  min_size=2,
+  max_size=2,
+).map(lambda numbers: b"".join(map(tiny_index.varint, numbers)))
+
+
+@given(index=st.builds(tiny_index.make_table, blocks, st.none() | odd_handles))
+def test_malicious_checkpoints(folder, index):
+  files = {".index": index, ".data-00000-of-00001": tiny_index.DATA}
+  prefix = write_checkpoint(folder, files)
+  fuzzing.value_or_error_in_memory(read_checkpoint, prefix)
+
+
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory):
+  """Returns the bytes of the files of a checkpoint in two parts."""
+  prefix = str(tmp_path_factory.mktemp("parts") / "x")
+  parts = tf.constant([[[1.0, 2.0, 3.0]], [[4.0, 5.0, 6.0]]])
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["a", "a"],
+    shape_and_slices=["2 3 0,1:0,3", "2 3 1,1:0,3"],
+    tensors=list(parts),
+  )
+  return {
+    suffix: pathlib.Path(prefix + suffix).read_bytes()
+    for suffix in (".index", ".data-00000-of-00001")
+  }
+
+
+@given(data=st.data())
+def test_malicious_parts(folder, partitioned, data):
+  block = tiny_index.first_block(partitioned[".index"])
+  # Whoever inserts a byte damages the block, whoever replaces one an entry.
+  places = st.tuples(st.integers(0, len(block) - 1), st.integers(0, 7))
+  changed = fuzzing.mutated(block)
+  changed |= st.lists(places, max_size=3).map(lambda p: flip_bits(block, p))
+  index = tiny_index.make_table(data.draw(changed))
+  prefix = write_checkpoint(folder, partitioned | {".index": index})
+  fuzzing.value_or_error_in_memory(read_checkpoint, prefix)
+
+
+def flip_bits(content, places):
+  for place, bit in places:
+    content = overwrite(content, place, bit)
+  return content
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +293,20 @@ def test_checkpoints_of_the_first_format(folder, first_format, data):
 # What is mutated is valid.
 
 
-def test_valid_files_are_read(folder, tmp_path, checkpoint, first_format):
+def test_valid_files_are_read(
+  folder, tmp_path, checkpoint, partitioned, first_format
+):
   assert read_checkpoint(str(write_checkpoint(folder, checkpoint))).keys() == (
     VALUES.keys()
   )
+  block = tiny_index.first_block(partitioned[".index"])
+  files = partitioned | {".index": tiny_index.make_table(block)}
+  values = read_checkpoint(str(write_checkpoint(folder, files)))
+  assert values["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
+  index = tiny_index.make_table(tiny_index.make_block(ENTRIES))
+  files = {".index": index, ".data-00000-of-00001": tiny_index.DATA}
+  values = read_checkpoint(str(write_checkpoint(folder, files)))
+  assert values["b"].tolist() == [1, 2]
   path = tmp_path / "first.ckpt"
   path.write_bytes(first_format)
   assert read_checkpoint(str(path))["a"].tolist() == [1, 2]

@@ -24,6 +24,7 @@ from data import files
 from weights import formats
 from weights import huggingface
 from weights import readers
+from weights import tensor_bundles
 
 # What a checkpoint may hold beyond a model: the state of its training. Slots of
 # any optimizer are named after their variable: <name>/adam_m, <name>/LAMB_1.
@@ -516,7 +517,12 @@ def _open(prefix: str):
   if (folder := formats.open_folder(prefix)) is not None:
     return folder, folder.get_variable_to_shape_map()
   try:
-    reader = tf.train.load_checkpoint(prefix)
+    reader = (
+      tensor_bundles.TensorBundle(prefix)
+      if files.exists(prefix + _INDEX)
+      # Of the V1 format; unlike `load_checkpoint`, this takes no folder.
+      else tf.compat.v1.train.NewCheckpointReader(prefix)
+    )
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
       f"{prefix}: not a readable checkpoint: {_message(error)}"

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from google.protobuf import message
 import numpy as np
-import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from data import files
@@ -149,7 +148,7 @@ def open_checkpoint(
       f"{prefix}: TensorFlow's object-based format, but no BERT in it by Model "
       f"Garden's names; it holds {sorted(shapes)[:5]!r:.300}"
     )
-  lower = [key for key in unread if _says_casing(key, reader)]
+  lower = [key for key in unread if _says_casing(key, read)]
   places = {
     name: readers.make_place(
       name,
@@ -302,9 +301,9 @@ def _name_head(found: dict[str, _Variable]) -> list[str]:
   return []
 
 
-def _says_casing(key: str, reader) -> bool:
+def _says_casing(key: str, read: Callable[[str], np.ndarray]) -> bool:
   """Tells whether a variable is the `do_lower_case` of an encoder."""
   name = key.removesuffix(_SUFFIX)
   if not name.endswith(("/do_lower_case", "/Variable:0")):
     return name == "do_lower_case"
-  return reader.get_variable_to_dtype_map()[key] == tf.bool
+  return np.asarray(read(key)).dtype == bool

@@ -65,7 +65,8 @@ class SafetensorsFile:
   def __init__(self, path: str):
     self.path = path
     with files.open_bytes(path) as file:
-      size = file.seek(0, os.SEEK_END)
+      file.seek(0, os.SEEK_END)
+      size = file.tell()  # A remote file's `seek` returns nothing.
       file.seek(0)
       length = int.from_bytes(file.read(8), "little")
       self._start = 8 + length

@@ -163,3 +163,9 @@ def test_a_name_of_megabytes_does_not_fill_the_terminal(tmp_path):
   with pytest.raises(ValueError) as caught:
     safetensors_files.SafetensorsFile(path)
   assert len(str(caught.value)) < 400 + len(path)
+
+
+def test_a_remote_file_is_read(tmp_path):
+  path = f"file://{tmp_path}/x.safetensors"
+  safetensors_files.write(path, {"a": np.float32([1, 2])}, {})
+  assert safetensors_files.SafetensorsFile(path).read("a").tolist() == [1, 2]
