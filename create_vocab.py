@@ -1,4 +1,4 @@
-"""Learns a vocabulary from text: WordPieces, or a model of SentencePiece.
+"""Learns a vocabulary from text: WordPieces, SentencePiece's model, or words.
 
   python create_vocab.py --input_file=corpus.txt --output_file=vocab.txt \\
       --vocab_size=8000
@@ -23,7 +23,10 @@ from data import files
 from data import progress
 import tokenization
 from vocabularies import sentence_pieces
+from vocabularies import words as word_vocabularies
 
+# How the names of files end that hold other vocabularies than WordPieces.
+_ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
 _SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Part of the text that the characters of the vocabulary cover. The rarest are
 # many in a Chinese text, and their words become [UNK].
@@ -54,9 +57,11 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "model",
     "wordpiece",
-    ["wordpiece", "unigram", "bpe"],
-    "The kind of vocabulary; the last two make a model of SentencePiece, whose "
-    "--output_file ends in .model.",
+    ["wordpiece", *_ENDINGS],
+    "The kind of vocabulary: unigram and bpe make a model of SentencePiece, "
+    "whose --output_file ends in .model; words a list of the most frequent "
+    "words, Chinese ones as jieba cuts them, whose --output_file ends in "
+    ".words.",
   )
   flags.DEFINE_list(
     "reserved_tokens", _SPECIAL_TOKENS, "The vocabulary's first tokens."
@@ -69,16 +74,16 @@ def main() -> None:
   settings = flag_values.read()
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
-  if settings.model != "wordpiece":
+  if settings.model in ("unigram", "bpe"):
     size = train_sentence_pieces(settings, paths)
     return _print_end(settings, start, size)
-  lines, words = count_words(paths, settings.do_lower_case)
+  is_of_words = settings.model == "words"
+  lines, words = count_words(paths, settings.do_lower_case, is_of_words)
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
   print(f"{lines:,} lines, {words.total():,} words, {len(words):,} different")
-  vocab = learn_vocab(
-    words, list(settings.reserved_tokens), settings.vocab_size
-  )
+  choose = choose_words if is_of_words else learn_vocab
+  vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_text(
     settings.output_file, "".join(f"{token}\n" for token in vocab)
   )
@@ -108,11 +113,12 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
     )
   if os.path.realpath(settings.output_file) in map(os.path.realpath, inputs):
     raise ValueError(f"--output_file={settings.output_file} is an input")
-  is_model = settings.output_file.endswith(".model")
-  if is_model != (settings.model != "wordpiece"):
+  ending = os.path.splitext(settings.output_file)[1]
+  expected = _ENDINGS.get(settings.model, "")
+  if ending != expected and (expected or ending in _ENDINGS.values()):
     raise ValueError(
       f"--output_file={settings.output_file}: expected a name that ends in "
-      ".model with --model=unigram or bpe, and no other"
+      f"{expected or 'neither .model nor .words'} with --model={settings.model}"
     )
 
 
@@ -156,10 +162,14 @@ def train_sentence_pieces(
 
 
 def count_words(
-  paths: list[str], do_lower_case: bool
+  paths: list[str], do_lower_case: bool, cuts_chinese: bool = False
 ) -> tuple[int, collections.Counter]:
-  """Returns the number of lines, and how often each word occurs."""
-  split = tokenization.BasicTokenizer(do_lower_case).tokenize
+  """Returns the number of lines, and how often each word occurs.
+
+  A Chinese character is a word, unless jieba is to cut Chinese text into words.
+  """
+  splitters = (tokenization.BasicTokenizer, word_vocabularies.WordSplitter)
+  split = splitters[cuts_chinese](do_lower_case).tokenize
   text, report = files.Text(paths), progress.Progress(1)
   words, number = collections.Counter(), 0
   for number, line in enumerate(text.lines(), 1):
@@ -195,6 +205,15 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
       (letters if len(split(f"x{char}x")) == 1 else others).append(char)
     covered += count
   return sorted(letters), sorted(others)
+
+
+def choose_words(
+  words: Mapping[str, int], reserved_tokens: list[str], vocab_size: int
+) -> dict[str, None]:
+  """Returns reserved tokens and the most frequent words."""
+  frequent = [word for word, _ in _by_frequency(words)]
+  vocab = dict.fromkeys(reserved_tokens + frequent)
+  return dict(itertools.islice(vocab.items(), vocab_size))
 
 
 def learn_vocab(

@@ -129,8 +129,7 @@ class TfTokenizer:
 
   def _make(self, vocab_file, python):
     """Makes the operations that split words."""
-    kind = tokenization.WordpieceTokenizer
-    if not isinstance(python.wordpiece_tokenizer, kind):
+    if type(python) is not tokenization.FullTokenizer:
       raise ValueError(
         f"{vocab_file}: a graph splits texts into WordPieces or by a model of "
         "SentencePiece; this is another vocabulary"

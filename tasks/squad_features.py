@@ -93,7 +93,14 @@ class Document:
     """The first token of each word, and the number of all tokens."""
     words = [self.context[start:end] for start, end in self.words]
     lengths = map(len, map(self.encode, words))
-    return list(itertools.accumulate(lengths, initial=0))
+    first = list(itertools.accumulate(lengths, initial=0))
+    if first[-1] != len(self.ids):
+      # In Chinese text, with tokens of several characters.
+      raise ValueError(
+        f"the context {self.context!r:.80} has tokens that are not parts of "
+        "its words: this vocabulary needs contexts with spaces between words"
+      )
+    return first
 
   def word_at(self, offset: int) -> int:
     """Returns the word at a character; at whitespace, the one before it."""

@@ -9,6 +9,7 @@ from data import files
 import tokenization
 from vocabularies import gpt_bpe
 from vocabularies import sentence_pieces
+from vocabularies import words
 
 # What a tokenizer does, whatever its kind.
 Tokenizer = tokenization.FullTokenizer | sentence_pieces.SentencePieceTokenizer
@@ -39,11 +40,12 @@ _KINDS = {
     gpt_bpe.load_vocab,
     (gpt_bpe.MERGES,),
   ),
+  ".words": Kind("vocab.words", words.WordTokenizer, tokenization.load_vocab),
 }
 NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
 HELP = (
   "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
-  f"SentencePiece (*.model), or GPT-1's {gpt_bpe.ENCODER}."
+  f"SentencePiece (*.model), words (*.words), or GPT-1's {gpt_bpe.ENCODER}."
 )
 
 
@@ -59,8 +61,8 @@ def make_tokenizer(
   """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`.
 
   Args:
-    vocab_file: `*.model` of SentencePiece, GPT-1's `encoder_bpe_40000.json`, or
-      WordPieces, one a line.
+    vocab_file: `*.model` of SentencePiece, `*.words`, GPT-1's
+      `encoder_bpe_40000.json`, or WordPieces, one a line.
     do_lower_case, never_split: see `tokenization.FullTokenizer`.
   """
   kind = _kind_of(vocab_file)

@@ -1,0 +1,103 @@
+"""Vocabularies of words: Chinese text is cut by jieba."""
+
+import sys
+
+import pytest
+
+import create_vocab
+import program_flags
+from tasks import squad_features
+from vocabularies import vocabulary_table
+from vocabularies import words
+
+pytest.importorskip("jieba", reason="needs requirements/jieba.txt")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "我", "来到", "北京"]
+WORDS += ["清华大学", "caf", "cafe", ",", "，", "读书", "京", "的"]
+
+
+@pytest.fixture(name="path")
+def write_vocabulary(tmp_path):
+  path = tmp_path / "zh.words"
+  path.write_text("\n".join(WORDS) + "\n")
+  return str(path)
+
+
+@pytest.mark.parametrize(
+  ("text", "tokens"),
+  [
+    ("我来到北京清华大学读书", "我 来到 北京 清华大学 读书"),
+    # Only runs are words; a deleted character ends a run, too.
+    ("北 京，北\x0b京的", "[UNK] 京 ， [UNK] 京 的"),
+    # No piece of a word: it is known as a whole or unknown.
+    ("我Café, cafes 网易杭研", "我 cafe , [UNK] [UNK] [UNK] [UNK]"),
+    # A compatibility form and a character that jieba does not know.
+    ("我\uf9e4\U0002000b", "我 [UNK] [UNK]"),
+    ("", ""),
+  ],
+)
+def test_text_becomes_words(path, text, tokens):
+  tokenizer = vocabulary_table.make_tokenizer(path)
+  assert tokenizer.tokenize(text) == tokens.split()
+  ids = tokenizer.convert_tokens_to_ids(tokens.split())
+  assert tokenizer.encode(text) == ids
+  assert tokenizer.encode(text.encode()) == ids
+
+
+def test_words_know_their_places(path):
+  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  text = " 我来到[MASK]北京, CAFÉ网易"
+  found = tokenizer.tokenize_with_offsets(text)
+  assert [(token, text[a:b]) for token, a, b in found] == [
+    ("我", "我"),
+    ("来到", "来到"),
+    ("[MASK]", "[MASK]"),
+    ("北京", "北京"),
+    (",", ","),
+    ("cafe", "CAFÉ"),
+    ("[UNK]", "网易"),
+  ]
+
+
+def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):
+  text = tmp_path / "text"
+  text.write_text("我来到北京。\n我来到清华大学。\n我来到北京的 café。\n")
+  path = tmp_path / "new.words"
+  flags = {"input_file": text, "output_file": path, "vocab_size": 9}
+  flags["model"] = "words"
+  program_flags.run_main(create_vocab, create_vocab.define_flags, **flags)
+  assert path.read_text().split() == [*WORDS[:5], "。", "我", "来到", "北京"]
+  said = capsys.readouterr().out
+  assert said.startswith("3 lines, 14 words, 7 different\n[UNK] for 21.43%")
+  assert vocabulary_table.saved_names(str(path)) == {"vocab.words": str(path)}
+
+
+def test_a_file_of_another_ending_is_refused(tmp_path):
+  (tmp_path / "text").write_text("我\n")
+  flags = {"input_file": tmp_path / "text", "output_file": "x.words"}
+  with pytest.raises(ValueError, match="neither .model nor .words"):
+    program_flags.run_main(create_vocab, create_vocab.define_flags, **flags)
+
+
+def test_answers_within_words_are_refused(path):
+  encode = vocabulary_table.make_tokenizer(path).encode
+  document = squad_features.Document("我来到北京清华大学", encode)
+  with pytest.raises(ValueError, match="needs contexts with spaces"):
+    _ = document.first_tokens
+  spaced = squad_features.Document("cafe cafe, 我 cafe cafe", encode)
+  assert spaced.first_tokens == [0, 1, 3, 4, 5, 6]
+
+
+def test_no_graph_cuts_words(path):
+  from export import tf_sentence_pieces
+
+  with pytest.raises(ValueError, match="this is another vocabulary"):
+    tf_sentence_pieces.make_tokenizer(path)
+
+
+def test_without_jieba_a_line_says_how_to_install_it(path, monkeypatch):
+  words.import_library.cache_clear()
+  monkeypatch.setitem(sys.modules, "jieba", None)
+  tokenizer = vocabulary_table.make_tokenizer(path)
+  with pytest.raises(ImportError, match="-r requirements/jieba.txt"):
+    tokenizer.encode("我")

@@ -1,0 +1,63 @@
+"""Vocabularies of whole words; jieba cuts Chinese text into its words.
+
+A vocabulary is a list of words, one a line, in a file called `*.words`. A run
+of Chinese characters becomes words of jieba's dictionary, or single characters
+where it has none; other text becomes BERT's words. A word that is not in the
+vocabulary is one [UNK].
+"""
+
+from collections.abc import Iterable
+import functools
+import itertools
+import re
+
+import tokenization
+
+_RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
+_CHINESE = re.compile(f"([{_RANGES}]+)")
+
+
+@functools.cache
+def import_library():
+  """Imports jieba; an ImportError says how to install it."""
+  try:
+    import jieba
+  except ImportError as error:
+    raise ImportError(
+      f"vocabularies of words need it ({error}): pip install -r "
+      "requirements/jieba.txt"
+    ) from error
+  jieba.setLogLevel("WARNING")  # Else it tells of loading its dictionary.
+  return jieba
+
+
+class WordSplitter(tokenization.BasicTokenizer):
+  """Splits text into words at whitespace, punctuation and by jieba."""
+
+  def _split(self, text):
+    words = []
+    for index, part in enumerate(_CHINESE.split(text)):
+      found = super()._split(part)
+      if index % 2:
+        # Without its model of unknown words, which would be [UNK].
+        found = import_library().cut("".join(found), HMM=False)
+      words += found
+    return words
+
+
+class WordTokenizer(tokenization.FullTokenizer):
+  """Turns text into words and their ids; see `FullTokenizer`."""
+
+  def __init__(
+    self,
+    vocab_file: str,
+    do_lower_case: bool = True,
+    never_split: Iterable[str] = (),
+  ):
+    super().__init__(vocab_file, do_lower_case, never_split)
+    self.basic_tokenizer = WordSplitter(do_lower_case, never_split)
+
+  def encode(self, text):
+    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
+    words = self.basic_tokenizer.tokenize(text)
+    return list(itertools.chain.from_iterable(map(self._get_word_ids, words)))
