@@ -229,8 +229,13 @@ def build(
   """
   model, config = trained.model, trained.config
   bert = getattr(model, "bert", model)
-  if not isinstance(bert, modeling.BertModel) or bert.config.encoder_type:
+  is_known = config.encoder_type in _LAYERS
+  if not isinstance(bert, modeling.BertModel) or not is_known:
     raise ValueError(f"--format=onnx: no graph for a {type(bert).__name__}")
+  if quantizes and config.encoder_type:
+    raise ValueError(
+      f"--quantize: only a Transformer's products, not a {type(bert).__name__}"
+    )
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)
@@ -247,7 +252,7 @@ def build(
   elif isinstance(model, heads.FeatureTaggerModel):
     _add_token_scores(graph, _add_lstms(graph, model, states))
   elif isinstance(model, heads.ClassifierModel):
-    _add_classifier(graph, states[-1], trained.kind)
+    _add_classifier(graph, config, states[-1], trained.kind)
   else:
     raise ValueError(f"--format=onnx: no graph for a {type(model).__name__}")
   return graph
@@ -280,8 +285,9 @@ def _add_encoder(graph, config):
   padding = graph.add("Sub", 1.0, padding)
   mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)  # [B, 1, 1, S]
   states = [embedded]
+  add_layer = _LAYERS[config.encoder_type]
   for layer in range(config.num_hidden_layers):
-    states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
+    states.append(add_layer(graph, config, layer, states[-1], mask_scores))
   return states
 
 
@@ -321,6 +327,41 @@ def _attend(graph, config, layer, hidden, mask_scores):
   return graph.add("Reshape", context, [0, 0, -1])
 
 
+def _add_text_cnn_layer(graph, config, layer, hidden, _):
+  """Adds a `text_cnn.TextCnnLayer`: [B, S, H] to [B, S, H]."""
+  path = f"bert/encoder/layer_{layer}"
+  mask = graph.cast(graph.add("Unsqueeze", "input_mask", [2]), np.float32)
+  x = graph.add("Transpose", graph.add("Mul", hidden, mask), perm=[0, 2, 1])
+  found = []
+  for width in config.filter_sizes:
+    name = f"{path}/width_{width}"
+    kernel = graph.array(f"{name}/kernel").transpose(2, 1, 0)  # [F, H, width]
+    kernel = graph.constant(kernel, f"{name}/kernel")
+    before = (width - 1) // 2  # As TensorFlow pads.
+    bias, pads = graph.weight(f"{name}/bias"), [before, width - 1 - before]
+    found.append(graph.add("Conv", x, kernel, bias, pads=pads))
+  found = graph.add("Concat", *found, axis=1)
+  found = graph.add("Transpose", found, perm=[0, 2, 1])
+  found = _activate(graph, found, config.hidden_act)
+  rows = _dense(graph, found, f"{path}/output/dense")
+  return _normalize(graph, graph.add("Add", rows, hidden), f"{path}/output")
+
+
+def _add_bilstm_layer(graph, config, layer, hidden, _):
+  """Adds a `bilstm.BiLstmLayer`: [B, S, H] to [B, S, H]."""
+  path = f"bert/encoder/layer_{layer}"
+  read = _add_lstm(graph, f"{path}/lstm", hidden)
+  return _normalize(graph, graph.add("Add", read, hidden), path)
+
+
+# By the config's encoder_type.
+_LAYERS = {
+  None: _add_layer,
+  "text_cnn": _add_text_cnn_layer,
+  "bilstm": _add_bilstm_layer,
+}
+
+
 def _weights(graph, path):
   return graph.weight(f"{path}/kernel"), graph.weight(f"{path}/bias")
 
@@ -350,9 +391,11 @@ def _first(graph, state):
   return graph.add("Gather", state, 0, axis=1)
 
 
-def _add_classifier(graph, state, kind):
+def _add_classifier(graph, config, state, kind):
   pooler = _weights(graph, "bert/pooler/dense")
-  pooled = graph.add("Tanh", graph.add("Gemm", _first(graph, state), *pooler))
+  pooling = "max" if config.encoder_type == "text_cnn" else "cls"
+  pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
+  pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
   names = {"regression": "value", export_facts.MULTIPLE_CHOICE: "logits"}
@@ -402,20 +445,20 @@ def _add_lstms(graph, model, states):
     shares *= graph.array("scalar_mix/scale") / shares.sum()
     terms = zip(states, shares.astype(np.float32), strict=True)
     hidden = graph.add("Sum", *(graph.add("Mul", *term) for term in terms))
-  lengths = graph.add("ReduceSum", "input_mask", [1], keepdims=0)
-  hidden = graph.add("Transpose", hidden, perm=[1, 0, 2])  # [S, B, I]
   for lstm in model.lstms:
-    hidden = _add_lstm(graph, lstm, hidden, lengths)
-  return graph.add("Transpose", hidden, perm=[1, 0, 2])
+    hidden = _add_lstm(graph, lstm.name, hidden)
+  return hidden
 
 
-def _add_lstm(graph, lstm, x, lengths):
-  """Adds a `bilstm.BiLstm`: [S, B, I] to [S, B, 2 * units]."""
-  units, inputs = lstm.units, []
+def _add_lstm(graph, path, x):
+  """Adds a `bilstm.BiLstm`: [B, S, I] to [B, S, 2 * units]."""
+  units = graph.array(f"{path}/forward/recurrent_weights").shape[0]
+  lengths = graph.add("ReduceSum", "input_mask", [1], keepdims=0)
+  x, inputs = graph.add("Transpose", x, perm=[1, 0, 2]), []  # [S, B, I]
   for name in ("input_weights", "recurrent_weights", "bias"):
     sides = []
     for side in ("forward", "backward"):
-      values = graph.array(f"{lstm.name}/{side}/{name}").copy()
+      values = graph.array(f"{path}/{side}/{name}").copy()
       if name == "bias":
         values[units : 2 * units] += 1.0  # See `bilstm._activate`.
       # ONNX has the gates input, forget, cell, output in another order.
@@ -424,11 +467,11 @@ def _add_lstm(graph, lstm, x, lengths):
       if name == "bias":
         gates = np.concatenate([gates, np.zeros_like(gates)])
       sides.append(gates)
-    inputs.append(graph.constant(np.stack(sides), f"{lstm.name}/{name}"))
+    inputs.append(graph.constant(np.stack(sides), f"{path}/{name}"))
   y = graph.add(
     "LSTM", x, *inputs, lengths, hidden_size=units, direction="bidirectional"
   )  # [S, 2, B, units]
-  y = graph.add("Transpose", y, perm=[0, 2, 1, 3])
+  y = graph.add("Transpose", y, perm=[2, 0, 1, 3])
   return graph.add("Reshape", y, [0, 0, -1])
 
 

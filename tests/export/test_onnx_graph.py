@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from encoders import encoder_table
 from export import onnx_graph
 from export import trained_models
 import heads
@@ -20,22 +21,19 @@ onnx = pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
 
 LABELS = 3
 MASK_ID = 4
+SIZES = {
+  "vocab_size": 40,
+  "hidden_size": 32,
+  "num_hidden_layers": 2,
+  "max_position_embeddings": 24,
+  "type_vocab_size": 2,
+  "initializer_range": 0.7,  # Logits of size 1 and more.
+}
 
 
 def make_config(**fields):
-  return modeling.BertConfig.from_dict(
-    {
-      "vocab_size": 40,
-      "hidden_size": 32,
-      "num_hidden_layers": 2,
-      "num_attention_heads": 4,
-      "intermediate_size": 64,
-      "max_position_embeddings": 24,
-      "type_vocab_size": 2,
-      "initializer_range": 0.7,  # Logits of size 1 and more.
-      **fields,
-    }
-  )
+  sizes = {"num_attention_heads": 4, "intermediate_size": 64}
+  return modeling.BertConfig.from_dict(SIZES | sizes | fields)
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +109,35 @@ def test_narrow_embeddings():
   model = heads.ClassifierModel(make_config(embedding_size=8), LABELS)
   found = run(open_session(make_trained("single_label", model)), make_inputs())
   assert_near(found["logits"], model(*make_inputs()))
+
+
+@pytest.fixture(params=["text_cnn", "bilstm"], name="encoder")
+def make_other_config(request):
+  return encoder_table.make_config(SIZES | {"encoder_type": request.param})
+
+
+def test_other_encoders(encoder):
+  model = heads.ClassifierModel(encoder, LABELS)
+  trained = make_trained("single_label", model)
+  session = open_session(trained)
+  for batch, length in ((1, 2), (3, 12), (2, 24)):
+    inputs = make_inputs(batch, length)
+    assert_near(run(session, inputs)["logits"], model(*inputs))
+  with pytest.raises(ValueError, match="--quantize: only a Transformer's"):
+    open_session(trained, quantizes=True)
+
+
+def test_guesses_of_other_encoders(encoder):
+  model = heads.PretrainingModel(encoder)
+  trained = make_trained("fill_mask", model)
+  session = open_session(trained, {"top_k": 2}, mask_id=4, num_tokens=38)
+  inputs = make_inputs(1)
+  inputs[0][0, 3] = MASK_ID
+  logits = model(*inputs, np.array([[3]])).masked_lm_logits[..., :38]
+  best, ids = tf.math.top_k(tf.nn.softmax(logits), 2)
+  found = run(session, inputs)
+  assert_near(found["probabilities"], best)
+  np.testing.assert_array_equal(found["ids"], ids)
 
 
 def test_several_labels_and_regression():
