@@ -83,6 +83,7 @@ from cli import task_training
 import heads
 import modeling
 from tasks import classification_inputs
+from tasks import classification_report
 from tasks import classification_results
 from training import loop
 
@@ -231,11 +232,12 @@ def evaluate(
   run: fine_tuning.Run,
   split: classification_inputs.Split,
   task: classification.Task,
-) -> classification_results.Scores:
-  """Scores the model on a split."""
+) -> tuple[classification_inputs.Outputs, classification_results.Scores]:
+  """Computes the logits of a split, and scores them."""
   batch_size = run.settings.eval_batch_size
+  outputs = compute_logits(run, split, batch_size)
   scores = classification_results.score(
-    *compute_logits(run, split, batch_size),
+    *outputs,
     task.problem,
     task.metrics,
     batch_size,
@@ -243,16 +245,18 @@ def evaluate(
   )
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
-  return scores
+  return outputs, scores
 
 
 def write_evaluation(
   run: fine_tuning.Run, task: classification.Task
 ) -> classification_results.Scores:
   """Scores every set, prints and writes it; returns the first one's scores."""
-  all_scores = [evaluate(run, split, task) for split in run.inputs.eval]
-  if run.is_chief:
-    for split, scores in zip(run.inputs.eval, all_scores, strict=True):
+  first = None
+  for split in run.inputs.eval:
+    outputs, scores = evaluate(run, split, task)
+    first = first or scores
+    if run.is_chief:
       written = glue.scores_of_original(task, scores.metrics)
       run.write_eval_results(
         scores.metrics, split.suffix, written, scores.original_loss
@@ -260,7 +264,9 @@ def write_evaluation(
       classification_results.write_evaluation(
         run.folder, split.suffix, scores, run.inputs.labels
       )
-  return all_scores[0]
+      facts = (outputs, scores, task.problem, run.inputs.labels)
+      run.report_on(split, classification_report.describe, *facts)
+  return first
 
 
 def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
@@ -293,6 +299,8 @@ def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
       classification_results.write_scores(
         run.folder, f"predict{split.suffix}", scores, labels
       )
+      facts = (outputs, scores, task.problem, run.inputs.labels)
+      run.report_on(split, classification_report.describe, *facts)
 
 
 def finish(
@@ -316,7 +324,7 @@ def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
     ),
     predict,
     make_loss,
-    lambda run: evaluate(run, run.inputs.eval[0], task).metrics,
+    lambda run: evaluate(run, run.inputs.eval[0], task)[1].metrics,
     functools.partial(finish, task=task),
   )
 

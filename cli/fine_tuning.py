@@ -29,6 +29,7 @@ from cli import devices
 from cli import flag_values
 from cli import model_folders
 from cli import models
+from cli import run_report
 from cli import run_summary
 from cli import task_training
 from data import files
@@ -257,6 +258,8 @@ class Run:
   private: str  # A local folder of this worker alone.
   step: int  # The number of updates behind the weights.
   score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
+  # Of report.html: HTML by the title of the section.
+  report: dict[str, str] = dataclasses.field(default_factory=dict)
 
   @property
   def settings(self) -> flag_values.Settings:
@@ -329,6 +332,24 @@ class Run:
     name = f"eval_results{suffix}.txt"
     models.write_eval_results(self.folder, self.step, results, name)
     self.note_score(scores)
+
+  def report_on(
+    self,
+    split: feature_files.Split,
+    describe: Callable[..., str],
+    *values: Any,
+  ) -> None:
+    """Adds a section on a split to report.html, if there will be one.
+
+    Args:
+      split: what was evaluated or predicted.
+      describe: makes the section's HTML from the examples and the values.
+    """
+    if self.is_chief and self.settings.report:
+      title = {"predict": "Prediction"}.get(split.kind, "Evaluation")
+      title = " of ".join(filter(None, [title, getattr(split, "name", "")]))
+      values = (split.examples(), *values)
+      self.report[title] = run_report.attempt(describe, *values)
 
   def note_score(self, scores: Mapping[str, float]) -> None:
     """Keeps the score for the summary, unless it has one."""
@@ -442,6 +463,9 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     yield run
     workers.wait_for_all(strategy)
     if run.is_chief:
+      if settings.report:
+        problem = inputs.model_settings["problem"].replace("_", " ")
+        run_report.write(settings, start.time, problem, run.report, run.score)
       run_summary.print_summary(run.folder, start, run.score)
 
 

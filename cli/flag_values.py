@@ -36,8 +36,12 @@ def _values() -> dict[str, Any]:
   return {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in FLAGS.flag_values_dict().items()
-    if name.isidentifier()  # Absl has a flag called "?".
+    if _is_ours(name)
   }
+
+
+def _is_ours(name: str) -> bool:
+  return not FLAGS.find_module_defining_flag(name, "").startswith("absl")
 
 
 def make(values: Mapping[str, Any]) -> Settings:
@@ -60,11 +64,7 @@ def read_program(
   Raises:
     ValueError: a flag is unknown or missing, or a value is wrong.
   """
-  ours = {
-    name: FLAGS[name]
-    for name in FLAGS
-    if not FLAGS.find_module_defining_flag(name, "").startswith("absl")
-  }
+  ours = {name: FLAGS[name] for name in FLAGS if _is_ours(name)}
   for name in ours:
     delattr(FLAGS, name)
   kept = set(FLAGS)

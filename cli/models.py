@@ -56,6 +56,11 @@ def define_model_flags() -> None:
     "The folder for checkpoints, TensorBoard events and results.",
     required=True,
   )
+  flags.DEFINE_bool(
+    "report",
+    True,
+    "Whether to write output_dir/report.html: curves, scores, mistakes.",
+  )
 
 
 def define_inference_flags(input_file: str | None) -> None:

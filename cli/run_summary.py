@@ -1,11 +1,12 @@
 """What a program prints at its end: time, files, best score, next command."""
 
+from collections.abc import Mapping
 import contextlib
 import datetime
 import os
 import shlex
 import time
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from data import files
 
@@ -38,20 +39,26 @@ def print_end(
     command: the next one; "" for none.
     file: where to print; None for standard output.
   """
-  seconds = time.monotonic() - start
-  took = f"{seconds:.1f} s"
-  if seconds >= 60:
-    took = str(datetime.timedelta(seconds=round(seconds)))
   after = [f"next: {command}"] if command else []
-  print("\n  ".join([f"finished in {took}", *lines, *after]), file=file)
+  title = f"finished in {format_time(start)}"
+  print("\n  ".join([title, *lines, *after]), file=file)
+
+
+def format_time(start: float) -> str:
+  """Returns the time since a moment of `time.monotonic` in words."""
+  seconds = time.monotonic() - start
+  if seconds < 60:
+    return f"{seconds:.1f} s"
+  return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def begin(folder: str) -> Start:
   """Notes when a run begins, and the files in its folder, if there is one."""
-  return Start(time.monotonic(), _list_files(folder))
+  return Start(time.monotonic(), list_files(folder))
 
 
-def _list_files(folder) -> dict[str, File]:
+def list_files(folder: str) -> dict[str, File]:
+  """Returns the files in a folder, by name."""
   import tensorflow as tf  # Programs without it end here too.
 
   found = {}
@@ -63,18 +70,21 @@ def _list_files(folder) -> dict[str, File]:
   return found
 
 
+def is_result(name: str) -> bool:
+  """Tells whether a file is for people, by its name."""
+  return not name.startswith(_INTERNAL) and ".tf_record" not in name
+
+
 def print_summary(folder: str, start: Start, score: str) -> None:
   """Prints a run's time, score and files, and the next command."""
   from training import model_selection
   from weights import checkpoints
 
-  now = _list_files(folder)
+  now = list_files(folder)
   new = sorted(
     name
     for name, file in now.items()
-    if file != start.files.get(name)
-    and not name.startswith(_INTERNAL)
-    and ".tf_record" not in name
+    if file != start.files.get(name) and is_result(name)
   )
   lines, command = [f"best: {score}"] if score else [], ""
   if new:
@@ -91,3 +101,34 @@ def print_summary(folder: str, start: Start, score: str) -> None:
     arguments = (f"--model={folder}", f"--export_dir={folder}_export")
     command = shlex.join(["python", "export_saved_model.py", *arguments])
   print_end(start.time, *lines, command=command)
+
+
+def print_pretraining(
+  settings: Any,
+  step: int,
+  scores: Mapping[int, Mapping[str, float]],
+  start: float,
+) -> None:
+  """Prints how a pre-training ended.
+
+  Args:
+    settings: of the run.
+    step: of the weights.
+    scores: of its evaluations, by step.
+    start: when the run began, by `time.monotonic`.
+  """
+  folder = settings.output_dir
+  lines = [f"wrote {folder}: the weights of step {step}"]
+  if scores:
+    best = min(scores, key=lambda step: scores[step]["loss"])
+    loss = scores[best]["loss"]
+    lines.append(
+      f"best of {len(scores)} evaluations: step {best}, loss {loss:.4g}"
+    )
+  command = "the same command with --do_train=false --do_eval=true"
+  if settings.do_eval:
+    command = (
+      f"python run_classifier.py --model={folder} --task_name=... "
+      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
+    )
+  print_end(start, *lines, command=command)

@@ -17,7 +17,6 @@ from data import files
 from data import tables
 from tasks import classification
 from tasks import metrics
-from tasks import plots
 
 _DEFAULT_THRESHOLD = 0.5
 _METRICS = {
@@ -202,11 +201,7 @@ def warn_if_collapsed(scores: Scores) -> None:
 def write_scores(
   folder: str, kind: str, scores: Scores, labels: Sequence[str]
 ) -> None:
-  """Prints the scores of every class and writes all scores.
-
-  Writes <kind>_metrics.json and, of at most metrics.LARGEST_MATRIX labels and
-  where there is matplotlib, a picture of the confusion matrix,
-  <kind>_confusion.png.
+  """Prints the scores of every class; writes all to <kind>_metrics.json.
 
   Args:
     kind: "eval" or "predict", and the suffix of the set.
@@ -219,17 +214,6 @@ def write_scores(
   metrics.write_metrics(folder, kind, scores.metrics, **content)
   if scores.report and scores.report.confusion:
     print(metrics.format_confusion(scores.report, labels))
-    if len(labels) <= metrics.LARGEST_MATRIX:
-      path = os.path.join(folder, f"{kind}_confusion.png")
-      _draw(path, scores.report.confusion.as_matrix(len(labels)), labels)
-
-
-def _draw(path, confusion, labels):
-  try:
-    plots.write_confusion_matrix(path, confusion, labels)
-    print(f"wrote {path}")
-  except ImportError as error:
-    print(f"no {path}: {error}")
 
 
 def write_evaluation(

@@ -22,7 +22,7 @@ from data import files
 # million cells, almost all of them 0.
 LARGEST_MATRIX = 200
 # Likewise on the terminal; of more only the frequent confusions are shown.
-_LARGEST_SHOWN = 20
+LARGEST_SHOWN = 20
 _LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
 
 
@@ -402,6 +402,90 @@ def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
   return float(thresholds[np.abs(thresholds - 0.5).argmin()])
 
 
+def precision_recall(
+  labels: np.ndarray, scores: np.ndarray
+) -> list[tuple[float, float]]:
+  """Computes the precision at rising recalls, as the threshold falls.
+
+  Args:
+    labels: 0 or 1 [N].
+    scores: float [N], higher where a label is likelier to be 1.
+
+  Returns:
+    (recall, precision) at about a hundred recalls; nothing if no label is 1.
+
+  >>> precision_recall(np.array([1, 0, 1]), np.array([0.9, 0.8, 0.8]))
+  [(0.5, 1.0), (1.0, 0.6666666666666666)]
+  """
+  if not labels.any():
+    return []
+  order = np.argsort(-scores, kind="stable")
+  # No threshold separates equal scores.
+  last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+  right = np.cumsum(labels[order])[last]
+  recall, precision = right / right[-1], right / (last + 1)
+  kept = np.unique(np.searchsorted(recall, np.linspace(0, 1, 101)))
+  return list(zip(recall[kept].tolist(), precision[kept].tolist(), strict=True))
+
+
+def calibration(
+  probabilities: np.ndarray, right: np.ndarray
+) -> list[tuple[float, float, int]]:
+  """Compares probabilities, in ten ranges, with how often they come true.
+
+  Args:
+    probabilities: float [N], 0 to 1.
+    right: [N], whether what is predicted with them is so.
+
+  Returns:
+    Mean probability, share that is right and count of each range with any.
+
+  >>> calibration(np.array([0.25, 0.75, 0.75]), np.array([0, 1, 0]))
+  [(0.25, 0.0, 1), (0.75, 0.5, 2)]
+  """
+  ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
+  counts = np.bincount(ranges)
+  sums = [np.bincount(ranges, values) for values in (probabilities, right)]
+  return [
+    (float(sums[0][i] / counts[i]), float(sums[1][i] / counts[i]), int(n))
+    for i, n in enumerate(counts)
+    if n
+  ]
+
+
+def find_worst(errors: np.ndarray, most: int = 20) -> np.ndarray:
+  """Returns the numbers of the largest errors above 0, the largest first.
+
+  >>> find_worst(np.array([0.0, 0.3, 0.9])).tolist()
+  [2, 1]
+  """
+  order = np.argsort(-errors, kind="stable")[:most]
+  return order[errors[order] > 0]
+
+
+def scores_by_size(
+  sizes: np.ndarray, scores: np.ndarray
+) -> list[tuple[str, int, float]]:
+  """Averages scores by size, in about five groups of about as many examples.
+
+  Args:
+    sizes: int [N].
+    scores: float [N].
+
+  Returns:
+    The sizes of each group in words, its number of examples, its mean score.
+
+  >>> scores_by_size(np.array([1, 1, 1, 9]), np.array([1, 1, 0, 1]))
+  [('1 to 1', 3, 0.6666666666666666), ('9 to 9', 1, 1.0)]
+  """
+  edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
+  groups, rows = np.searchsorted(edges, sizes), []
+  for group in np.unique(groups):
+    own, found = sizes[groups == group], scores[groups == group]
+    rows.append((f"{own.min()} to {own.max()}", len(own), float(found.mean())))
+  return rows
+
+
 def write_metrics(
   folder: str, kind: str, scores: Mapping[str, float], **others: Any
 ) -> None:
@@ -488,8 +572,8 @@ def format_confusion(
     frequent confusions, each a line `true -> predicted: count`.
   """
   assert report.confusion is not None
-  if len(label_names) > _LARGEST_SHOWN:
-    return _frequent_confusions(report.confusion, label_names)
+  if len(label_names) > LARGEST_SHOWN:
+    return _list_confusions(report.confusion, label_names)
   matrix = report.confusion.as_matrix(len(label_names))
   counts = [list(map(str, row)) for row in matrix]
   rows = [["true \\ predicted", *label_names]]
@@ -501,13 +585,26 @@ def format_confusion(
   return _align(rows)
 
 
-def _frequent_confusions(confusion, label_names) -> str:
+def frequent_confusions(
+  confusion: Confusion, label_names: Sequence[str]
+) -> list[tuple[str, str, int]]:
+  """Returns the twenty most frequent errors: true label, predicted, count."""
   wrong = np.flatnonzero(confusion.true != confusion.predicted)
   order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
+  return [
+    (
+      label_names[confusion.true[pair]],
+      label_names[confusion.predicted[pair]],
+      int(confusion.count[pair]),
+    )
+    for pair in order[:LARGEST_SHOWN]
+  ]
+
+
+def _list_confusions(confusion, label_names) -> str:
   lines = [
-    f"{label_names[confusion.true[pair]]} -> "
-    f"{label_names[confusion.predicted[pair]]}: {confusion.count[pair]}"
-    for pair in order[:_LARGEST_SHOWN]
+    f"{true} -> {predicted}: {count}"
+    for true, predicted, count in frequent_confusions(confusion, label_names)
   ]
   if not lines:
     return "no label is taken for another"

@@ -67,15 +67,16 @@ def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
   summary = output[output.rindex("finished in ") :].splitlines()[1:]
   assert summary[0] == "  best: eval_accuracy 1 at step 300"
   names = summary[1].removeprefix(f"  wrote to {out}: ").split(", ")
-  pictures = {"eval_confusion.png", "predict_confusion.png"}  # By matplotlib.
-  assert [name for name in names if name not in pictures] == [
+  assert names == [
     "bert_config.json",
+    "curves.jsonl",
     "eval_metrics.json",
     "eval_results.txt",
     "labels.txt",
     "predict_metrics.json",
     "prediction.json",
     "predictions.tsv",
+    "report.html",
     "settings.json",
     "test_results.tsv",
     "training.json",
@@ -86,6 +87,18 @@ def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
     f"  next: python export_saved_model.py --model={out} "
     f"--export_dir={out}_export",
   ]
+
+
+def test_report_of_the_run(trained):
+  folder, _ = trained
+  text = (folder / "out" / "report.html").read_text()
+  assert "<title>loss: 300, " in text and "best: eval_accuracy 1 at" in text
+  for title in ("Evaluation of dev", "Prediction of test", "Settings"):
+    assert f"<h2>{title}</h2>" in text
+  assert text.count("<h3>Confusion matrix</h3>") == 2
+  assert '>learning_rate</td><td dir="auto">0.002</td>' in text
+  assert ">verbosity<" not in text  # Of absl.
+  assert '<a href="predictions.tsv">' in text
 
 
 def test_no_score_is_told_under_two_names(trained):
@@ -161,12 +174,14 @@ def test_a_file_without_labels_can_be_predicted(trained, tmp_path):
   out = tmp_path / "out"
   shutil.copytree(folder / "out", out)
   (out / "predict_metrics.json").unlink()
+  (out / "report.html").unlink()
   run(
     folder,
     output_dir=out,
     predict_file=tmp_path / "new.jsonl.gz",
     do_predict=True,
     predictions_format="jsonl",
+    report=False,
   )
   rows = [
     json.loads(line)
@@ -175,6 +190,7 @@ def test_a_file_without_labels_can_be_predicted(trained, tmp_path):
   assert [row["predicted"] for row in rows] == ["neg", "pos"] * 2 + ["neg"]
   assert list(rows[0]["probabilities"]) == ["neg", "pos"]
   assert not (out / "predict_metrics.json").exists()
+  assert not (out / "report.html").exists()
 
 
 def test_padded_and_trimmed_batches_give_the_same_predictions(

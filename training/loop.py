@@ -250,6 +250,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
       reporter.add(step, count, means)
       if evaluation.needs_checkpoint(step):
         saved_step = _save(strategy, plan, step, saved)
+        reporter.save()
       if evaluation.is_due(step):
         reporter.add_evaluation(step, evaluation.run(step))
   if step != saved_step:

@@ -1,17 +1,47 @@
-"""Progress of training: lines on the terminal, curves in TensorBoard."""
+"""Progress of training: lines on the terminal, curves in files.
+
+The curves are in TensorBoard's files, which are only written, and in
+`curves.jsonl`, which a resumed run continues and report.html is drawn from. A
+line of it is {"step": 100, "loss": 2.3, ...}: means over the steps since the
+line before, or the results of an evaluation as {"step": 100, "eval/loss": ...}.
+"""
 
 from collections.abc import Mapping
+import json
+import math
+import os
+import sys
 import time
 
 import numpy as np
 import tensorflow as tf
 
+from data import files
 from data import progress
 from weights import checkpoints
 
 # A call of the compiled loop aims at this many seconds: short enough to print
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
+_CURVES = "curves.jsonl"
+_MOST_POINTS = 2000  # Of more, every second one goes.
+
+
+def read_curves(
+  folder: str, last: float = math.inf, name: str = _CURVES
+) -> list[dict[str, float]]:
+  """Reads the curves of a run up to a step; [] if there are none.
+
+  A damaged file is as none: a line on standard error says so.
+  """
+  path = os.path.join(folder, name)
+  try:
+    lines = list(files.read_lines(path)) if files.exists(path) else []
+    points = map(json.loads, lines)
+    return [point for point in points if float(point["step"]) <= last]
+  except (ValueError, KeyError, TypeError) as error:
+    print(f"note: {path} is not read, damaged: {error!r}", file=sys.stderr)
+    return []
 
 
 class Reporter:
@@ -35,6 +65,8 @@ class Reporter:
     self._called = None  # When the current call began.
     self._seconds_per_step = None
     self._pending: list[tuple[int, dict[str, float]]] = []
+    # Later points are of updates that will be made again.
+    self._points = read_curves(plan.output_dir, step) if self._is_chief else []
 
   def choose_count(self, most: int) -> int:
     """Returns how many steps the next call should make, at most `most`."""
@@ -49,6 +81,7 @@ class Reporter:
     seconds = (time.monotonic() - self._called) / count
     first_call = self._seconds_per_step is None
     self._pending.append((count, means))
+    self._points.append({"step": step, **means})
     if self._plan.watch and (warning := self._plan.watch(step, count, means)):
       self._print(f"warning: {warning}")
     if first_call:  # It compiled the loop: do not time it.
@@ -88,14 +121,30 @@ class Reporter:
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
     """Takes what an evaluation returned."""
     self._flush(step)
-    results = {k.removeprefix("eval_"): v for k, v in results.items()}
-    self._write(step, {f"eval/{k}": v for k, v in results.items()})
+    results = {k.removeprefix("eval_"): float(v) for k, v in results.items()}
+    values = {f"eval/{k}": v for k, v in results.items()}
+    self._write(step, values)
+    self._points.append({"step": step, **values})
     self._print(f"evaluation at step {step}:  {_format(results)}")
+    self.save()
+
+  def save(self) -> None:
+    """Writes the curves; after a checkpoint, whose faults tell more."""
+    if len(self._points) > _MOST_POINTS:
+      self._points = [
+        point
+        for i, point in enumerate(self._points)
+        if i % 2 or any(name.startswith("eval/") for name in point)
+      ]
+    if self._is_chief:
+      path = os.path.join(self._plan.output_dir, _CURVES)
+      files.write_lines(path, map(json.dumps, self._points))
 
   def close(self, step: int, is_finished: bool) -> None:
     """Prints what is pending and where results are."""
     self._flush(step)
     self._writer.close()
+    self.save()
     if self._is_chief:
       progress.clear()
       folder, last = self._plan.output_dir, self._plan.num_train_steps

@@ -1,149 +1,127 @@
-"""Pictures: what is in them, and how they become files."""
+"""Charts and tables: numbers at their places, text that cannot act."""
 
-import logging
-import os
-import sys
-import warnings
+import doctest
+import re
 
 import numpy as np
 import pytest
 
-from data import files
+from tasks import metrics
 from tasks import plots
 
-pytest.importorskip("matplotlib", reason="requirements/plots.txt")
-PNG = b"\x89PNG\r\n\x1a\n"
+
+def test_examples_in_the_docstrings():
+  assert not doctest.testmod(plots).failed
 
 
-def numbered(count):
-  return [f"label {number}" for number in range(count)]
-
-
-@pytest.fixture
-def figures(monkeypatch):
-  """Catches figures where they would be written."""
-  caught = []
-  monkeypatch.setattr(
-    plots, "_write_png", lambda _, figure: caught.append(figure)
-  )
-  return caught
-
-
-def test_what_is_drawn(figures):
-  plots.write_confusion_matrix(
-    "c.png", np.array([[3, 1], [0, 1000]]), ["ham", "spam"]
-  )
-  matrix, scale = figures[0].axes
-  assert matrix.images[0].get_array().tolist() == [[0.75, 0.25], [0, 1]]
-  cells = [(*text.get_position(), text.get_text()) for text in matrix.texts]
-  assert cells == [(0, 0, "3"), (1, 0, "1"), (0, 1, "0"), (1, 1, "1000")]
-  for axis, title in (matrix.xaxis, "predicted"), (matrix.yaxis, "true"):
-    assert axis.get_label_text() == title
-    assert [t.get_text() for t in axis.get_ticklabels()] == ["ham", "spam"]
-  assert scale.get_ylabel() == "share of the true label"
-
-
-def test_label_that_is_never_true_has_an_empty_row(figures):
-  plots.write_confusion_matrix("c.png", np.array([[0, 0], [1, 1]]), "ab")
-  shares = figures[0].axes[0].images[0].get_array()
-  assert shares.tolist() == [[0, 0], [0.5, 0.5]]
-
-
-@pytest.mark.parametrize(
-  ("labels", "largest", "counts", "inches", "names"),
-  [
-    (2, 9, 4, 2.0, 2),
-    (10, 99, 100, 5.0, 10),
-    (10, 1_000_000, 100, 9.0, 10),
-    (20, 99, 400, 10.0, 20),
-    (21, 99, 0, 4.62, 21),
-    (50, 99, 0, 11.0, 50),
-    (300, 99, 0, 30.0, 100),
-  ],
-)
-def test_size_grows_with_labels(
-  figures, labels, largest, counts, inches, names
-):
-  confusion = np.full((labels, labels), largest)
-  plots.write_confusion_matrix("c.png", confusion, numbered(labels))
-  axes = figures[0].axes[0]
-  assert len(axes.texts) == counts
-  assert figures[0].get_size_inches() == pytest.approx([inches, inches])
-  assert len(axes.get_yticks()) == len(axes.get_xticks()) == names
-
-
-def test_png_appears_whole(tmp_path, monkeypatch):
-  path = tmp_path / "new" / "c.png"
-  plots.write_confusion_matrix(str(path), np.eye(2, dtype=int), "ab")
-  assert path.read_bytes().startswith(PNG)
-  assert os.listdir(path.parent) == ["c.png"]
-
-  def fail(*_):
-    raise OSError("disk full")
-
-  before = path.read_bytes()
-  monkeypatch.setattr(files, "open_for_writing", fail)
-  with pytest.raises(OSError, match="disk full"):
-    plots.write_confusion_matrix(str(path), np.ones((2, 2), int), "ab")
-  assert path.read_bytes() == before
-
-
-def test_remote_path():
-  path = "ram://plots/c.png"
-  plots.write_confusion_matrix(path, np.eye(2, dtype=int), "ab")
-  with files.open_bytes(path) as file:
-    assert file.read().startswith(PNG)
-
-
-def test_any_name_is_drawn_in_silence(tmp_path, caplog):
-  path = tmp_path / "c.png"
-  # The second is no valid formula; few fonts have the first or the third.
-  names = ["好评", "$\\nothing$", "\U00012000", "x" * 500]
-  with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
-    warnings.simplefilter("error")
-    plots.write_confusion_matrix(str(path), np.eye(4, dtype=int), names)
-  assert path.read_bytes().startswith(PNG)
-  assert not caplog.records
-
-
-def test_long_name_is_shortened(figures):
-  names = ["x" * 40, "y" * 41]
-  plots.write_confusion_matrix("c.png", np.eye(2, dtype=int), names)
-  shown = [t.get_text() for t in figures[0].axes[0].get_xticklabels()]
-  assert shown == ["x" * 40, "y" * 39 + "…"]
-
-
-def test_only_installed_fonts_are_asked_for(monkeypatch):
-  import matplotlib
-  import matplotlib.font_manager
-
-  monkeypatch.setattr(
-    matplotlib.font_manager, "get_font_names", lambda: ["Arial", "SimHei"]
-  )
-  monkeypatch.setitem(matplotlib.rcParams, "font.family", ["serif"])
-  assert plots._font_families() == ["serif", "SimHei"]
-
-
-def test_no_state_of_the_process_changes(tmp_path, monkeypatch):
-  import matplotlib
-
-  def state():
-    backend = matplotlib.get_backend(auto_select=False)
-    return backend, list(warnings.filters)
-
-  before = state()
-  # An import of pyplot, which keeps figures, would now fail.
-  monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-  plots.write_confusion_matrix(
-    str(tmp_path / "c.png"), np.eye(2, dtype=int), "ab"
-  )
-  assert state() == before
-
-
-def test_without_matplotlib_the_cure_is_named(tmp_path, monkeypatch):
-  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-  with pytest.raises(ImportError, match="-r requirements/plots.txt"):
-    plots.write_confusion_matrix(
-      str(tmp_path / "c.png"), np.eye(2, dtype=int), "ab"
+def places(svg):
+  return [
+    (float(x), float(y), title)
+    for x, y, title in re.findall(
+      r'cx="([\d.]+)" cy="([\d.]+)" r="3"><title>([^<]*)<', svg
     )
-  assert not os.listdir(tmp_path)
+  ]
+
+
+def test_points_are_where_the_axes_say():
+  svg = plots.line_chart(
+    "Losses", ("step", "nats"), {"loss": [(0, 2.0), (50, 1.0), (100, 0.0)]}
+  )
+  # From (56, 220), the corner of the axes, to (408, 8).
+  assert places(svg) == [
+    (56, 8, "loss: 0, 2"),
+    (232, 114, "loss: 50, 1"),
+    (408, 220, "loss: 100, 0"),
+  ]
+  assert 'd="M56.0 8.0L232.0 114.0L408.0 220.0"' in svg
+  shown = re.findall(r'class="(end|middle)">([^<]*)<', svg)
+  assert [n for kind, n in shown if kind == "end"] == "0 0.5 1 1.5 2".split()
+  assert [n for kind, n in shown if kind == "middle"] == (
+    "0 20 40 60 80 100".split()
+  )
+  assert ">step</text>" in svg and ">nats</text>" in svg
+  assert "<figcaption>Losses</figcaption>" in svg
+
+
+def test_what_is_not_finite_is_left_out():
+  nan, inf = float("nan"), float("inf")
+  svg = plots.line_chart(
+    "c", ("x", "y"), {"a": [(0, nan), (1, 3), (2, inf)], "b": [(1, nan)]}
+  )
+  assert [title for *_, title in places(svg)] == ["a: 1, 3"]
+  assert "</svg> b" not in svg
+  assert plots.line_chart("c", ("x", "y"), {"b": [(1, nan)]}) == ""
+  assert plots.line_chart("c", ("x", "y"), {}) == ""
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, 1e-30, 1e30])
+def test_a_line_of_one_value(value):
+  svg = plots.line_chart("c", ("x", "y"), {"a": [(1, value), (2, value)]})
+  assert [x for x, *_ in places(svg)] == [56, 408]
+  assert places(svg)[0][1] == places(svg)[1][1]
+  assert "nan" not in svg
+
+
+def test_many_points_are_averaged_and_dots_are_not():
+  points = [(x, x % 2) for x in range(1000)]
+  svg = plots.line_chart("c", ("x", "y"), {"a": points})
+  assert len(places(svg)) == 200
+  assert places(svg)[0][2] == "a: 4, 0.4"
+  svg = plots.line_chart("c", ("x", "y"), {"a": points}, joined=False)
+  assert len(places(svg)) == 1000 and 'class="line c0" d="M56' not in svg
+
+
+def test_more_lines_than_colours_are_in_several_charts():
+  series = {f"n{i}": [(0, i), (1, i)] for i in range(7)}
+  svg = plots.line_chart("c", ("x", "y"), series)
+  assert svg.count("<figure>") == 2
+  assert "</svg> n5" in svg.split("<figure>")[1]
+  assert "</svg> n6" in svg.split("<figure>")[2]
+
+
+def test_tables():
+  cells = ["a", 1234, 0.5, plots.Shaded(3, 0.75), plots.Link("f", "f%20.txt")]
+  text = plots.table(["text", "n", "p", "s", "file"], [cells])
+  assert re.findall("<td.*?</td>", text) == [
+    '<td dir="auto">a</td>',
+    '<td class="n">1,234</td>',
+    '<td class="n">0.5000</td>',
+    '<td class="n" style="--share:0.75">3</td>',
+    '<td><a href="f%20.txt">f</a></td>',
+  ]
+  assert plots.table(["text"], []) == ""
+  scores = plots.score_table(["c", "F1"], [["a", 50.0]], best=100.0)
+  assert 'style="--share:0.5">50.0000<' in scores
+
+
+def test_matrix_is_shaded_by_row():
+  found = metrics.Confusion(*np.array([[0, 0], [0, 1], [3, 1]]))
+  text = plots.confusions(found, ["ham", "spam"])
+  cells = re.findall(r'--share:([\d.]+)">(\d+)<', text)
+  assert cells == [("0.75", "3"), ("0.25", "1"), ("0", "0"), ("0", "0")]
+
+
+def test_hostile_text_is_only_text():
+  bad = '<script>alert("1")</script>\'&'
+  page = plots.page(
+    bad,
+    bad,
+    {
+      bad: plots.table([bad], [[bad], [plots.Link(bad, bad)]])
+      + plots.line_chart(bad, (bad, bad), {bad: [(1, 2)]}),
+      "empty": "",
+    },
+  )
+  assert "<script" not in page and 'alert("' not in page and "'&" not in page
+  assert page.count("&lt;script&gt;") == 15
+  assert "empty" not in page
+
+
+def test_half_a_character_can_be_written():
+  page = plots.page("a\ud800b", "", {})
+  assert "<h1>a?b</h1>" in page and page.encode()
+
+
+def test_long_text_is_shortened():
+  text = plots.table(["t"], [["x" * 400], ["y" * 401]])
+  assert f">{'x' * 400}<" in text and f">{'y' * 400}…<" in text

@@ -15,6 +15,7 @@ import replicas
 import tiny_training
 from training import loop
 from training import prediction
+from training import reporting
 from weights import checkpoints
 
 
@@ -68,6 +69,10 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
   for suffix in ("index", "data-00000-of-00001"):
     name = f"model.ckpt-6.{suffix}"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
+  curves = reporting.read_curves(str(parts))
+  steps = [point["step"] for point in curves]
+  assert steps == sorted(set(steps)) and {1, 2, 4, 5, 6} <= set(steps)
+  assert all(point["loss"] > 0 for point in curves)
 
 
 def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):

@@ -1,0 +1,130 @@
+"""report.html of a run: curves, results, settings, versions, time and files."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import datetime
+import os
+import platform
+import sys
+from typing import Any
+import urllib.parse
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cli import flag_values
+from cli import run_summary
+from data import files
+from tasks import plots
+from training import reporting
+
+_NAME = "report.html"
+
+
+def attempt(make: Callable[..., Any], *values: Any) -> Any:
+  """Makes a part of a report; returns "" and says why if that fails."""
+  try:
+    return make(*values)
+  except Exception as error:  # What a run has found is worth more than this.
+    print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
+    return ""
+
+
+def write(
+  settings: flag_values.Settings,
+  start: float,
+  problem: str,
+  sections: Mapping[str, str],
+  score: str = "",
+) -> None:
+  """Writes the report to --output_dir; a failure is only told.
+
+  Args:
+    settings: of the run.
+    start: when the run began, by `time.monotonic`.
+    problem: what the model is for, for the title.
+    sections: HTML by title.
+    score: the best one, in words.
+  """
+  attempt(_write, settings, start, problem, sections, score)
+
+
+def _write(settings, start, problem, sections, score):
+  folder = settings.output_dir
+  points = reporting.read_curves(folder)
+  # What was evaluated when a killed run was resumed is only there.
+  for point in reporting.read_curves(folder, name="evaluations.jsonl"):
+    points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
+  time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+  facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
+  facts += run_summary.format_time(start) + f"; best: {score}" * bool(score)
+  shown = {
+    "Training": draw_curves(points),
+    **sections,
+    "Settings": _list_settings(settings),
+    "Versions": plots.table(("", "version"), _list_versions()),
+    "Files": _list_files(folder),
+  }
+  name = os.path.basename(os.path.abspath(folder))
+  path = os.path.join(folder, _NAME)
+  files.write_text(path, plots.page(f"Report: {name}", facts, shown))
+  print(f"wrote {path}")
+
+
+def draw_curves(points: list[dict[str, float]]) -> str:
+  """Draws what `reporting.read_curves` returns; "" of nothing."""
+  series: dict[str, dict[float, float]] = {}
+  for point in sorted(points, key=lambda point: point["step"]):
+    for name, value in point.items():
+      series.setdefault(name, {})[point["step"]] = value
+  charts: dict[str, dict[str, list[plots.Point]]] = {}
+  for name, values in series.items():
+    shown = charts.setdefault(_choose_chart(name, values.values()), {})
+    # A single loss is also that of the task.
+    if name != "step" and list(values.items()) not in shown.values():
+      shown[name] = list(values.items())
+  titles = ["Losses", "Scores", "Other scores", "Thresholds", "Learning rate"]
+  titles += ["Gradient norm"]
+  drawn = "".join(
+    plots.line_chart(title, ("step", ""), charts.get(title, {}))
+    for title in titles
+  )
+  return drawn and f'<div class="charts">{drawn}</div>'
+
+
+def _choose_chart(name, values) -> str:
+  for ending, title in (
+    ("loss", "Losses"),
+    ("_error", "Losses"),
+    ("_threshold", "Thresholds"),
+    ("learning_rate", "Learning rate"),
+    ("gradient_norm", "Gradient norm"),
+  ):
+    if name.endswith(ending):
+      return title
+  return "Scores" if max(map(abs, values)) <= 1 else "Other scores"
+
+
+def _list_settings(settings) -> str:
+  rows = sorted(
+    (name, str(value))
+    for name, value in vars(settings).items()
+    if value not in (None, "", ())
+  )
+  listed = plots.table(("flag", "value"), rows)
+  return f"<details><summary>All flags with a value</summary>{listed}</details>"
+
+
+def _list_versions():
+  yield "Python", platform.python_version()
+  for module in (tf, keras, np):
+    yield module.__name__, module.__version__
+  yield "system", platform.platform()
+
+
+def _list_files(folder) -> str:
+  found = run_summary.list_files(folder)
+  names = sorted(n for n in found if run_summary.is_result(n) and n != _NAME)
+  rows = ((plots.Link(n, urllib.parse.quote(n)), found[n].size) for n in names)
+  return plots.table(("file", "bytes"), rows)

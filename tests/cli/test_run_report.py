@@ -1,0 +1,107 @@
+"""report.html: whole, readable in a browser, never in the way of results."""
+
+import json
+
+import numpy as np
+import pytest
+
+import browser
+from cli import flag_values
+from cli import run_report
+from tasks import metrics
+from tasks import plots
+from training import reporting
+
+
+def test_curves_of_what_was_trained_and_evaluated():
+  points = [
+    {"step": 20, "loss": 1.5, "span_loss": 1.5, "learning_rate": 0.0},
+    {"step": 10, "loss": 2.5, "span_loss": 2.5, "learning_rate": 1e-4},
+    {"step": 20, "eval/f1": 80.0, "eval/loss": 1.75},
+    {"step": 20, "eval/f1": 80.0, "eval/accuracy": 0.5},
+  ]
+  text = run_report.draw_curves(points)
+  charts = {
+    chart.partition("</figcaption>")[0]: chart
+    for chart in text.split("<figcaption>")[1:]
+  }
+  assert list(charts) == ["Losses", "Scores", "Other scores", "Learning rate"]
+  assert "<title>loss: 10, 2.5</title>" in charts["Losses"]
+  assert "<title>eval/loss: 20, 1.75</title>" in charts["Losses"]
+  assert "span_loss" not in text  # It equals the loss.
+  assert "<title>eval/f1: 20, 80</title>" in charts["Other scores"]
+  assert "<title>eval/accuracy: 20, 0.5</title>" in charts["Scores"]
+  assert run_report.draw_curves([]) == ""
+
+
+def test_curves_up_to_a_step(tmp_path, capsys):
+  path = tmp_path / "curves.jsonl"
+  assert reporting.read_curves(str(tmp_path)) == []
+  path.write_text('{"step": 1, "loss": NaN}\n{"step": 5, "loss": 2.0}\n')
+  assert [p["step"] for p in reporting.read_curves(str(tmp_path), 4)] == [1]
+  path.write_text('{"step": 1}\n{"ste')
+  assert reporting.read_curves(str(tmp_path)) == []
+  assert f"note: {path} is not read, damaged" in capsys.readouterr().err
+
+
+def write(folder, sections):
+  settings = flag_values.make({"output_dir": str(folder), "seed": 1})
+  run_report.write(settings, 0.0, "tagging", sections, "eval_f1 0.9")
+
+
+def test_a_failure_is_told_and_nothing_more(tmp_path, capsys):
+  def fail():
+    raise MemoryError("no\nroom")
+
+  assert run_report.attempt(fail) == ""
+  (tmp_path / "file").write_text("")
+  write(tmp_path / "file" / "folder", {})
+  errors = capsys.readouterr().err.splitlines()
+  assert errors[0] == "note: missing in report.html: MemoryError('no\\nroom')"
+  assert len(errors) == 2 and "NotADirectoryError" in errors[1]
+
+
+@pytest.mark.skipif(
+  not browser.is_installed(), reason="needs chromium and chromedriver"
+)
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_readable_in_a_browser(tmp_path, dark):
+  points = [
+    {"step": s, "loss": 9.0 / s, "gradient_norm": 1.0} for s in range(1, 90)
+  ]
+  lines = "".join(json.dumps(point) + "\n" for point in points)
+  (tmp_path / "curves.jsonl").write_text(lines)
+  (tmp_path / "a file%.txt").write_text("found")
+  bad = "<script>document.title = 'bad'</script><img src=x onerror=alert(1)>"
+  rows = [[bad * 3, "x" * 300, f"{i}", 0.5] for i in range(3)]
+  names = [f"label {i}" for i in range(20)]
+  pairs = np.divmod(np.arange(400), 20)
+  wide = plots.confusions(
+    metrics.Confusion(*pairs, 1000 + np.arange(400)), names
+  )
+  write(tmp_path, {"Mistakes": plots.table("abcd", rows), "Confusion": wide})
+  address = (tmp_path / "report.html").as_uri()
+  with browser.Browser(address, width=390, dark=dark) as page:
+    assert page.faults() == []
+    assert page.script("return document.title") == f"Report: {tmp_path.name}"
+    assert page.script("return document.documentElement.scrollWidth") <= 390
+    shown = page.script("return document.body.innerText")
+    assert bad * 3 in shown and "best: eval_f1 0.9" in shown
+    for title in ("Losses", "Mistakes", "Confusion", "Settings", "Versions"):
+      assert title in shown
+    code = "return getComputedStyle(document.querySelector(arguments[0]))"
+    ground = page.script(f"{code}.backgroundColor", "body")
+    assert ground == ("rgb(22, 24, 28)" if dark else "rgb(255, 255, 255)")
+    line = page.script(f"{code}.stroke", "path.line")
+    assert line == ("rgb(86, 180, 233)" if dark else "rgb(0, 114, 178)")
+    count = "return document.querySelectorAll('svg circle title').length"
+    assert page.script(count) == 2 * 89
+    page.click("table a")
+    page.wait("document.body.innerText === 'found'")
+
+
+def test_the_page_needs_nothing_else(tmp_path):
+  write(tmp_path, {})
+  text = (tmp_path / "report.html").read_text()
+  assert "://" not in text and "src=" not in text and "url(" not in text
+  assert "default-src 'none'" in text
