@@ -105,34 +105,38 @@ def open_inputs(
 
 def choose(
   run: fine_tuning.Run, split: multiple_choice_inputs.Split, batch_size: int
-) -> tuple[np.ndarray, dict[str, float]]:
-  """Returns the probabilities of all choices, float32 [N, C], and the scores.
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the probabilities of all choices, and the numbers of the right.
 
-  The scores mean nothing if the right choices are unknown.
+  They are float32 [N, C] and int [N]; of unknown ones, the number is 0.
   """
   results = run.predict(split, batch_size)
   shares = multiple_choice.probabilities(
     results["logits"], results["choice_mask"]
   )
-  return shares, multiple_choice.score(shares, results["label_ids"][:, 0])
+  return shares, results["label_ids"][:, 0]
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on the evaluation data."""
-  return choose(run, run.inputs.eval[0], run.settings.eval_batch_size)[1]
+  [split] = run.inputs.eval
+  chosen = choose(run, split, run.settings.eval_batch_size)
+  return multiple_choice.score(*chosen)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  scores = evaluate(run)
+  [split] = run.inputs.eval
+  chosen = choose(run, split, run.settings.eval_batch_size)
   if run.is_chief:
-    run.write_eval_results(scores)
+    run.write_eval_results(multiple_choice.score(*chosen))
+    run.report_on(split, multiple_choice.describe, *chosen)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
   [split] = run.inputs.predict
-  shares, scores = choose(run, split, run.settings.predict_batch_size)
+  shares, labels = choose(run, split, run.settings.predict_batch_size)
   if not run.is_chief:
     return
   name = f"predictions.{run.settings.predictions_format}"
@@ -140,7 +144,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
   multiple_choice.write_predictions(path, split.examples(), shares)
   print(f"wrote {path}")
   if split.is_labelled:
+    scores = multiple_choice.score(shares, labels)
     metrics.write_metrics(run.folder, "predict", scores)
+    run.report_on(split, multiple_choice.describe, shares, labels)
 
 
 def finish(run: fine_tuning.Run) -> None:

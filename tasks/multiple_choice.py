@@ -15,6 +15,8 @@ import numpy as np
 
 from data import record_writer
 from data import tables
+from tasks import metrics
+from tasks import plots
 import tokenization
 
 _SWAG_CHOICE = "ending"
@@ -245,6 +247,39 @@ def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
     "accuracy": float(np.mean(shares.argmax(-1) == labels)),
     "loss": float(-np.log(np.maximum(right, smallest)).mean()),
   }
+
+
+def describe(
+  examples: Iterable[Example], shares: np.ndarray, labels: np.ndarray
+) -> str:
+  """Describes choices for report.html.
+
+  Args:
+    examples: N, in order; read one by one.
+    shares: float32 [N, C], from `probabilities`.
+    labels: int [N].
+
+  Returns:
+    HTML.
+  """
+  chosen, sure = shares.argmax(-1), shares.max(-1)
+  count = shares.shape[-1]
+  report = metrics.classification_report(labels, chosen, count)
+  names = [f"choice {number}" for number in range(count)]
+  worst = metrics.find_worst(sure * (chosen != labels))
+  rows: dict[int, list[str | float]] = dict.fromkeys(worst.tolist(), [])
+  for i, example in enumerate(examples):
+    if i in rows:
+      right, wrong = (example.choices[c[i]] for c in (labels, chosen))
+      text = f"{example.context} {example.question}"
+      rows[i] = [text, right, wrong, sure[i].item()]
+  parts = [
+    plots.number_table(score(shares, labels)),
+    plots.confusions(report.confusion, names),
+    plots.calibration_chart(sure, chosen == labels),
+    plots.mistake_table(("right", "chosen", "probability"), rows.values()),
+  ]
+  return "\n".join(parts)
 
 
 def write_predictions(

@@ -95,6 +95,13 @@ def test_predictions_have_the_choice_and_all_probabilities(trained):
   assert json.loads(path.read_text())["metrics"]["accuracy"] == 1.0
 
 
+def test_report_of_the_run(trained):
+  folder, _ = trained
+  text = (folder / "out" / "report.html").read_text()
+  assert text.count("<h3>Most confident mistakes</h3><p>None.</p>") == 2
+  assert "<title>eval/accuracy: " in text
+
+
 def test_questions_of_any_number_of_choices(trained, tmp_path):
   folder, _ = trained
   out = tmp_path / "out"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import report_tables
 from tasks import multiple_choice
 import tokenization
 
@@ -224,3 +225,23 @@ def test_predictions_as_table_and_as_objects(tmp_path):
     "choice": "d",
     "probabilities": [0.25, 0.75],
   }
+
+
+def test_report_of_choices():
+  examples = [
+    multiple_choice.Example("", f"Context {i}.", "Who?", choices, None, "")
+    for i, choices in enumerate([("a", "b"), ("c", "<d>"), ("e", "f", "g")])
+  ]
+  shares = np.array([[0.75, 0.25, 0], [0.125, 0.875, 0], [0.5, 0.25, 0.25]])
+  labels = np.array([0, 0, 2])
+  text = multiple_choice.describe(examples, shares, labels)
+  assert report_tables.rows_of(text, "Most confident mistakes") == [
+    ["Context 1. Who?", "c", "&lt;d&gt;", "0.8750"],
+    ["Context 2. Who?", "g", "e", "0.5000"],
+  ]
+  assert report_tables.rows_of(text, "Confusion matrix") == [
+    ["choice 0", "1", "1", "0"],
+    ["choice 1", "0", "0", "0"],
+    ["choice 2", "1", "0", "0"],
+  ]
+  assert '<td dir="auto">accuracy</td><td dir="auto">0.3333</td>' in text
