@@ -236,10 +236,19 @@ def evaluate(run: fine_tuning.Run) -> tagging_results.Scores:
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  scores = evaluate(run)
+  [split] = run.inputs.eval
+  outputs = label_words(run, split, run.settings.eval_batch_size)
   if run.is_chief:
+    scores = tagging_inputs.score(split, outputs)
     run.write_eval_results(scores.metrics)
-    tagging_results.write_scores(run.folder, "eval", scores)
+    write_scores(run, split, outputs, scores)
+
+
+def write_scores(run, split, outputs, scores) -> None:
+  """Writes and describes the scores of a split."""
+  tagging_results.write_scores(run.folder, split.kind, scores)
+  labels = tagging_inputs.labels_by_sentence(split, outputs)
+  run.report_on(split, tagging_results.describe, labels, scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -251,7 +260,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   tagging_inputs.write_outputs(run.folder, split, outputs)
   if split.source.is_tagged:
     scores = tagging_inputs.score(split, outputs)
-    tagging_results.write_scores(run.folder, "predict", scores)
+    write_scores(run, split, outputs, scores)
 
 
 def finish(run: fine_tuning.Run) -> None:

@@ -1,5 +1,6 @@
 """From predicted labels of words to scores and to files for people to read."""
 
+import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import numpy as np
 from data import files
 from data import tables
 from tasks import metrics
+from tasks import plots
 from tasks import tagging
 
 METRICS = {
@@ -85,6 +87,45 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
   print(metrics.format_report(scores.report, scores.names))
   report = metrics.report_as_dict(scores.report, scores.names)
   metrics.write_metrics(folder, kind, scores.metrics, **report)
+
+
+def describe(
+  sentences: Iterable[tagging.Sentence],
+  predicted: Iterable[Sequence[str]],
+  scores: Scores,
+) -> str:
+  """Describes labels for report.html.
+
+  Args:
+    sentences: with the true labels; read one by one.
+    predicted: labels of each.
+    scores: of these.
+
+  Returns:
+    HTML: the scores of each type, and which words get which type.
+  """
+  pairs: collections.Counter[tuple[str, str]] = collections.Counter()
+  for sentence, labels in zip(sentences, predicted, strict=True):
+    pairs.update(
+      zip(map(_type, sentence.tags), map(_type, labels), strict=True)
+    )
+  names = sorted(set(itertools.chain.from_iterable(pairs)))
+  numbers = {name: number for number, name in enumerate(names)}
+  found = [(numbers[a], numbers[b], n) for (a, b), n in pairs.items()]
+  confusion = metrics.Confusion(*np.array(found).T)
+  return "\n".join(
+    [
+      plots.number_table(scores.metrics),
+      plots.label_table(scores.report, scores.names),
+      plots.confusions(confusion, names),
+      "<p>Counts words, by the type that they are part of.</p>",
+    ]
+  )
+
+
+def _type(tag) -> str:
+  """Returns the type of a tag, such as PER, or all of one without a prefix."""
+  return tag.partition("-")[2] or tag
 
 
 def write_columns(

@@ -81,6 +81,13 @@ def test_training_learns_and_says_what_it_read_and_wrote(trained):
   assert [json.loads(line)["step"] for line in steps] == [50, 100]
 
 
+def test_report_of_the_run(trained):
+  folder, _ = trained
+  text = (folder / "out" / "report.html").read_text()
+  assert "<h2>Evaluation</h2>" in text and "<h2>Prediction</h2>" in text
+  assert "<title>eval/f1: " in text and "true ↓ predicted →" in text
+
+
 def test_predictions_are_columns_in_the_scheme_of_the_file(trained):
   folder, _ = trained
   read = (folder / "test.txt").read_text().splitlines()

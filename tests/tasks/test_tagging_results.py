@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import report_tables
 from tasks import tagging
 from tasks import tagging_results
 
@@ -76,4 +77,22 @@ def test_labels_without_a_scheme_are_spans_of_words(tmp_path):
   assert json.loads(open(path, encoding="utf-8").read())["words"] == [
     {"label": "DT", "start": 0, "end": 3, "text": "the"},
     {"label": "NN", "start": 4, "end": 7, "text": "cat"},
+  ]
+
+
+def test_report_of_types_and_which_are_confused():
+  sentences = [make_sentence("a b c", "B-PER I-PER O")]
+  sentences.append(make_sentence("d", "B-LOC"))
+  predicted = [["B-PER", "I-PER", "B-LOC"], ["B-PER"]]
+  tags = [sentence.tags for sentence in sentences]
+  scores = tagging_results.score(tags, predicted, "iob2", 0.25)
+  text = tagging_results.describe(sentences, predicted, scores)
+  assert report_tables.rows_of(text, "By label") == [
+    ["LOC", "0.0000", "0.0000", "0.0000", "1"],
+    ["PER", "0.5000", "1.0000", "0.6667", "1"],
+  ]
+  assert report_tables.rows_of(text, "Confusion matrix") == [
+    ["LOC", "0", "0", "1"],
+    ["O", "1", "0", "0"],
+    ["PER", "0", "0", "2"],
   ]
