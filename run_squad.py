@@ -50,9 +50,8 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     "padding_competes",
     True,
-    "Whether padding counts as a place to start or end, in the loss and among "
-    "the --n_best_size best, as in the original. False pads batches to their "
-    "longest window only, which is faster.",
+    "Whether padding can start or end an answer, in the loss too, as in the "
+    "original. False pads batches only to their longest window: faster.",
   )
   _define_answer_flags()
 
@@ -109,6 +108,7 @@ import modeling
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_inputs
+from tasks import squad_report
 from tasks import squad_results
 
 _NEVER = -1e9  # Far below any logit.
@@ -137,11 +137,10 @@ def compute_logits(model, features, settings, seed=None) -> heads.SpanOutput:
 def predict(model, features, settings) -> dict[str, tf.Tensor]:
   """Computes the logits of a batch, float32 [B, max_seq_length]."""
   missing = settings.max_seq_length - tf.shape(features["input_ids"])[1]
+  logits = compute_logits(model, features, settings)._asdict()
   return {
-    name: tf.pad(logits, [[0, 0], [0, missing]], constant_values=_NEVER)
-    for name, logits in compute_logits(model, features, settings)
-    ._asdict()
-    .items()
+    name: tf.pad(values, [[0, 0], [0, missing]], constant_values=_NEVER)
+    for name, values in logits.items()
   }
 
 
@@ -292,7 +291,6 @@ def answer(
     run.batch_order(split, settings.predict_batch_size),
     run.private,
   )
-
   report = None
   if settings.verbose_logging:
     report = functools.partial(print, "note:", file=sys.stderr)
@@ -321,6 +319,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is split:
     answered = tuning = squad_results.Spool(answered, run.private)
+  kinds = squad_report.Breakdown()
   scores = squad_results.write_predictions(
     run.folder,
     answered,
@@ -329,9 +328,11 @@ def write_predictions(run: fine_tuning.Run) -> None:
     ),
     settings.predictions_format,
     settings.version_2_with_negative,
+    kinds.add,
   )
   if scores:
     run.note_score(scores)
+    run.report_on(split, lambda _: kinds.describe(scores))
 
 
 def finish(run: fine_tuning.Run) -> None:

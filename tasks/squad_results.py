@@ -1,5 +1,6 @@
 """What a run of run_squad.py leaves: answers, their scores, the threshold."""
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -34,6 +35,10 @@ class Judgement(NamedTuple):
     """Tells whether no answer is given; see `Prediction.decide`."""
     return self.odds is not None and self.odds > threshold
 
+  def scores(self, threshold: float) -> squad_metrics.AnswerScores:
+    """Returns the scores of what is given, an answer or none."""
+    return self.silent if self.is_silent(threshold) else self.answered
+
 
 class Answered(NamedTuple):
   """A question and what is predicted."""
@@ -65,9 +70,7 @@ def score(
   judgements: Sequence[Judgement], threshold: float
 ) -> dict[str, float]:
   """Scores predictions by SQuAD's rules; see `squad_metrics`."""
-  given = [
-    j.silent if j.is_silent(threshold) else j.answered for j in judgements
-  ]
+  given = [judgement.scores(threshold) for judgement in judgements]
   if judgements[0].odds is None:
     return squad_metrics.answer_metrics(given)
   return squad_metrics.version_2_metrics(
@@ -176,11 +179,13 @@ def write_predictions(
   threshold: float,
   ending: str,
   version_2: bool,
+  note: Callable[..., None] = lambda *_: None,
 ) -> dict[str, float] | None:
   """Writes predictions as they come: the original's files, a readable one.
 
   Args:
     ending: of the readable file, "tsv" or "jsonl".
+    note: takes each question whose answers are known, and its scores.
 
   Returns:
     The scores; None if not all answers are known.
@@ -215,6 +220,7 @@ def write_predictions(
       readable.write(as_bytes)
       if judgement:
         judgements.append(judgement)
+        note(question, judgement.scores(threshold))
     for output in objects:
       output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
   for path in paths:

@@ -57,6 +57,13 @@ def test_training_learns_and_keeps_the_best_weights(trained):
   assert metrics["f1"] > 90 and metrics["no_answer_f1"] > 80
 
 
+def test_report_of_the_run(trained):
+  folder, _ = trained
+  text = (folder / "out" / "report.html").read_text()
+  assert "<h3>By question word</h3>" in text and "<td class=" in text
+  assert "<title>eval/f1: " in text and '<td dir="auto">no answer' in text
+
+
 def test_the_threshold_is_tuned_and_kept(trained):
   folder, output = trained
   metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
