@@ -68,6 +68,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import os
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,7 @@ from cli import fine_tuning
 from cli import flag_values
 from cli import model_folders
 from cli import models
+from cli import run_report
 from cli import task_files
 from cli import task_training
 from data import files
@@ -318,6 +320,7 @@ def train(
 
 
 def main() -> None:
+  start = time.monotonic()
   settings = fine_tuning.read_settings()
   fine_tuning.check_work(settings)
   entries = task_files.read(settings.tasks_file, KINDS)
@@ -334,6 +337,9 @@ def main() -> None:
       train(settings, strategy, entries, runs)
     for run in runs.values():
       run.recipe.finish(run)
+  if settings.report and strategy.extended.should_checkpoint:
+    scores = {name: run.score for name, run in runs.items()}
+    run_report.write_tasks(settings, start, scores)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,23 @@ def write(
   attempt(_write, settings, start, problem, sections, score)
 
 
+def write_tasks(
+  settings: flag_values.Settings, start: float, scores: Mapping[str, str]
+) -> None:
+  """Writes the report of a run of several tasks, which have their own.
+
+  Args:
+    settings, start: see `write`.
+    scores: the best one of each task, in words, by the task's name.
+  """
+  rows = [
+    (plots.Link(name, f"tasks/{name}/{_NAME}"), score)
+    for name, score in scores.items()
+  ]
+  listed = plots.table(("report", "best"), rows)
+  write(settings, start, "several tasks", {"Tasks": listed})
+
+
 def _write(settings, start, problem, sections, score):
   folder = settings.output_dir
   points = reporting.read_curves(folder)

@@ -126,6 +126,19 @@ def test_losses_and_scores_are_told_by_task(whole):
   assert "weights from the best evaluation: eval_good/accuracy " in whole
 
 
+def test_reports_of_the_run_and_of_each_task(whole, tasks):
+  folder, _ = tasks
+  report = folder / "whole" / "report.html"
+  text = report.read_text()
+  assert "<title>good/loss: " in text
+  for name in ("good", "names", "choice", "words"):
+    path = f"tasks/{name}/report.html"
+    assert f'<a href="{path}">{name}</a>' in text
+    assert "<h2>Settings</h2>" in (report.parent / path).read_text()
+  text = (report.parent / "tasks/choice/report.html").read_text()
+  assert "<h2>Evaluation</h2>" in text and "<h3>Confusion matrix</h3>" in text
+
+
 def resume(folder, entries, step):
   out = folder / f"resumed-{step}"
   shutil.copytree(folder / "whole", out)
