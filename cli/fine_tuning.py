@@ -348,8 +348,8 @@ class Run:
     if self.is_chief and self.settings.report:
       title = {"predict": "Prediction"}.get(split.kind, "Evaluation")
       title = " of ".join(filter(None, [title, getattr(split, "name", "")]))
-      values = (split.examples(), *values)
-      self.report[title] = run_report.attempt(describe, *values)
+      with run_report.failures_told():
+        self.report[title] = describe(split.examples(), *values)
 
   def note_score(self, scores: Mapping[str, float]) -> None:
     """Keeps the score for the summary, unless it has one."""

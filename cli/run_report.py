@@ -1,12 +1,12 @@
 """report.html of a run: curves, results, settings, versions, time and files."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import datetime
 import os
 import platform
 import sys
-from typing import Any
 import urllib.parse
 
 import keras
@@ -22,13 +22,13 @@ from training import reporting
 _NAME = "report.html"
 
 
-def attempt(make: Callable[..., Any], *values: Any) -> Any:
-  """Makes a part of a report; returns "" and says why if that fails."""
+@contextlib.contextmanager
+def failures_told() -> Iterator[None]:
+  """Says in a line why a part of a report failed, and lets the run go on."""
   try:
-    return make(*values)
+    yield
   except Exception as error:  # What a run has found is worth more than this.
     print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
-    return ""
 
 
 def write(
@@ -47,7 +47,8 @@ def write(
     sections: HTML by title.
     score: the best one, in words.
   """
-  attempt(_write, settings, start, problem, sections, score)
+  with failures_told():
+    _write(settings, start, problem, sections, score)
 
 
 def write_tasks(

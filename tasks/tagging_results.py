@@ -102,25 +102,23 @@ def describe(
     scores: of these.
 
   Returns:
-    HTML: the scores of each type, and which words get which type.
+    HTML: the scores of each type, and which words get which type; or of each
+    label, if labels follow no scheme.
   """
+  parts = [plots.number_table(scores.metrics)]
+  parts.append(plots.label_table(scores.report, scores.names))
+  if scores.report.confusion:  # Of words, without a scheme.
+    parts.append(plots.confusions(scores.report.confusion, scores.names))
+    return "\n".join(parts)
   pairs: collections.Counter[tuple[str, str]] = collections.Counter()
-  for sentence, labels in zip(sentences, predicted, strict=True):
-    pairs.update(
-      zip(map(_type, sentence.tags), map(_type, labels), strict=True)
-    )
+  for sentence, tags in zip(sentences, predicted, strict=True):
+    pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
   names = sorted(set(itertools.chain.from_iterable(pairs)))
   numbers = {name: number for number, name in enumerate(names)}
   found = [(numbers[a], numbers[b], n) for (a, b), n in pairs.items()]
-  confusion = metrics.Confusion(*np.array(found).T)
-  return "\n".join(
-    [
-      plots.number_table(scores.metrics),
-      plots.label_table(scores.report, scores.names),
-      plots.confusions(confusion, names),
-      "<p>Counts words, by the type that they are part of.</p>",
-    ]
-  )
+  parts.append(plots.confusions(metrics.Confusion(*np.array(found).T), names))
+  parts.append("<p>Counts words, by the type that they are part of.</p>")
+  return "\n".join(parts)
 
 
 def _type(tag) -> str:

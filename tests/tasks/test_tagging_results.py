@@ -96,3 +96,15 @@ def test_report_of_types_and_which_are_confused():
     ["O", "1", "0", "0"],
     ["PER", "0", "0", "2"],
   ]
+
+
+def test_report_of_labels_without_a_scheme():
+  sentences = [make_sentence("a b", "A-1 B-1")]
+  scores = tagging_results.score(
+    [sentences[0].tags], [["B-1", "B-1"]], tagging.NO_SCHEME, 0.25
+  )
+  text = tagging_results.describe(sentences, [["B-1", "B-1"]], scores)
+  assert report_tables.rows_of(text, "Confusion matrix") == [
+    ["A-1", "0", "1"],
+    ["B-1", "0", "1"],
+  ]
