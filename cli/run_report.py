@@ -95,15 +95,24 @@ def draw_curves(points: list[dict[str, float]]) -> str:
   series: dict[str, dict[float, float]] = {}
   for point in sorted(points, key=lambda point: point["step"]):
     for name, value in point.items():
-      series.setdefault(name, {})[point["step"]] = value
+      if name != "step":
+        series.setdefault(name, {})[point["step"]] = value
+  scales: dict[str, float] = {}  # By what precedes the name of a score.
+  for name, values in series.items():
+    if _choose_chart(name) == "Scores":
+      group = name.rpartition("/")[0]
+      scales[group] = max(scales.get(group, 0), *map(abs, values.values()))
   charts: dict[str, dict[str, list[plots.Point]]] = {}
   for name, values in series.items():
-    shown = charts.setdefault(_choose_chart(name, values.values()), {})
+    title = _choose_chart(name)
+    if title == "Scores" and scales[name.rpartition("/")[0]] > 1:
+      title = "Scores above 1"
+    shown, points = charts.setdefault(title, {}), list(values.items())
     # A single loss is also that of the task.
-    if name != "step" and list(values.items()) not in shown.values():
-      shown[name] = list(values.items())
-  titles = ["Losses", "Scores", "Other scores", "Thresholds", "Learning rate"]
-  titles += ["Gradient norm"]
+    if title != "Losses" or points not in shown.values():
+      shown[name] = points
+  titles = ["Losses", "Perplexity", "Scores", "Scores above 1", "Thresholds"]
+  titles += ["Learning rate", "Gradient norm"]
   drawn = "".join(
     plots.line_chart(title, ("step", ""), charts.get(title, {}))
     for title in titles
@@ -111,17 +120,18 @@ def draw_curves(points: list[dict[str, float]]) -> str:
   return drawn and f'<div class="charts">{drawn}</div>'
 
 
-def _choose_chart(name, values) -> str:
+def _choose_chart(name) -> str:
   for ending, title in (
     ("loss", "Losses"),
     ("_error", "Losses"),
     ("_threshold", "Thresholds"),
+    ("perplexity", "Perplexity"),
     ("learning_rate", "Learning rate"),
     ("gradient_norm", "Gradient norm"),
   ):
     if name.endswith(ending):
       return title
-  return "Scores" if max(map(abs, values)) <= 1 else "Other scores"
+  return "Scores"
 
 
 def _list_settings(settings) -> str:

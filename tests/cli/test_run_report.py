@@ -17,20 +17,22 @@ def test_curves_of_what_was_trained_and_evaluated():
   points = [
     {"step": 20, "loss": 1.5, "span_loss": 1.5, "learning_rate": 0.0},
     {"step": 10, "loss": 2.5, "span_loss": 2.5, "learning_rate": 1e-4},
-    {"step": 20, "eval/f1": 80.0, "eval/loss": 1.75},
-    {"step": 20, "eval/f1": 80.0, "eval/accuracy": 0.5},
+    {"step": 20, "eval/qa/f1": 80.0, "eval/qa/exact_match": 0.0},
+    {"step": 20, "eval/accuracy": 0.5, "eval/f1": 0.5, "eval/loss": 1.75},
   ]
   text = run_report.draw_curves(points)
   charts = {
     chart.partition("</figcaption>")[0]: chart
     for chart in text.split("<figcaption>")[1:]
   }
-  assert list(charts) == ["Losses", "Scores", "Other scores", "Learning rate"]
+  assert list(charts) == ["Losses", "Scores", "Scores above 1", "Learning rate"]
   assert "<title>loss: 10, 2.5</title>" in charts["Losses"]
   assert "<title>eval/loss: 20, 1.75</title>" in charts["Losses"]
   assert "span_loss" not in text  # It equals the loss.
-  assert "<title>eval/f1: 20, 80</title>" in charts["Other scores"]
   assert "<title>eval/accuracy: 20, 0.5</title>" in charts["Scores"]
+  assert "<title>eval/f1: 20, 0.5</title>" in charts["Scores"]
+  assert "<title>eval/qa/f1: 20, 80</title>" in charts["Scores above 1"]
+  assert "<title>eval/qa/exact_match: 20, 0</title>" in charts["Scores above 1"]
   assert run_report.draw_curves([]) == ""
 
 
