@@ -84,6 +84,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from cli import run_report
 from data import files
 import heads
 from inputs import records
@@ -91,6 +92,7 @@ import modeling
 import optimization
 from tasks import masked_labels
 from tasks import metrics
+from tasks import pretraining_report
 from training import loop
 from training import phases
 from training import prediction
@@ -115,15 +117,17 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
 
   Returns:
     masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
-    next_sentence_loss and next_sentence_correct, float32 [B].
+    next_sentence_loss and next_sentence_correct, float32 [B]; the truth:
+    masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B].
   """
   inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*map(features.get, inputs), seed)
   masked_lm_loss, masked_lm_correct = _compare_guesses(
     output.masked_lm_logits, features["masked_lm_ids"]
   )
+  labels = features["next_sentence_labels"][:, 0]
   next_sentence_loss, next_sentence_correct = _compare_guesses(
-    output.next_sentence_logits, features["next_sentence_labels"][:, 0]
+    output.next_sentence_logits, labels
   )
   return {
     "masked_lm_loss": masked_lm_loss,
@@ -131,6 +135,8 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
     "masked_lm_weights": features["masked_lm_weights"],
     "next_sentence_loss": next_sentence_loss,
     "next_sentence_correct": next_sentence_correct,
+    "masked_lm_ids": features["masked_lm_ids"],
+    "next_sentence_labels": labels,
   }
 
 
@@ -156,8 +162,13 @@ def loss_fn(model, features, seed):
   }
 
 
-def evaluate(predictor, data, settings) -> dict[str, float]:
-  """Scores the model on --max_eval_steps batches."""
+def evaluate(
+  predictor, data, settings, note=lambda *_: None
+) -> dict[str, float]:
+  """Scores the model on --max_eval_steps batches.
+
+  `note` takes what `compare` returned, of all rows, and the scores.
+  """
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
   if settings.max_eval_steps:
@@ -169,7 +180,9 @@ def evaluate(predictor, data, settings) -> dict[str, float]:
   batches = rows.batch(settings.eval_batch_size).map(data.parse).prefetch(2)
   with loop.explained_errors(data.source):
     rows = predictor(batches, total)
-  return metrics.pretraining_metrics(rows, settings.eval_batch_size)
+  scores = metrics.pretraining_metrics(rows, settings.eval_batch_size)
+  note(rows, scores)
+  return scores
 
 
 class Data(NamedTuple):
@@ -230,34 +243,6 @@ def enter_phase(
   )
 
 
-def print_end(
-  settings: flag_values.Settings,
-  step: int,
-  scores: dict[int, dict[str, float]],
-  start: float,
-) -> None:
-  """Prints how the run ended.
-
-  Args:
-    start: when the run began, by `time.monotonic`.
-  """
-  folder = settings.output_dir
-  lines = [f"wrote {folder}: the weights of step {step}"]
-  if scores:
-    best = min(scores, key=lambda step: scores[step]["loss"])
-    loss = scores[best]["loss"]
-    lines.append(
-      f"best of {len(scores)} evaluations: step {best}, loss {loss:.4g}"
-    )
-  command = "the same command with --do_train=false --do_eval=true"
-  if settings.do_eval:
-    command = (
-      f"python run_classifier.py --model={folder} --task_name=... "
-      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-    )
-  run_summary.print_end(start, *lines, command=command)
-
-
 def main() -> int | None:
   start = time.monotonic()
   settings = flag_values.read()
@@ -290,7 +275,7 @@ def run(
   data: Data,
   start: float,
 ) -> int | None:
-  """Trains and evaluates; see `print_end` for `start`."""
+  """Trains and evaluates; `start` is when, by `time.monotonic`."""
   folder = settings.output_dir
   keras.utils.set_random_seed(settings.seed)
   with strategy.scope():
@@ -301,11 +286,17 @@ def run(
     phase = enter_phase(settings, strategy, step, data)
   models.write_config(folder, config, strategy, settings.vocab_file)
   predictor = prediction.Predictor(strategy, model, compare)
-  scores = {}
+  scores, report = {}, {}
+
+  def describe(*results):
+    if settings.report and strategy.extended.should_checkpoint:
+      with run_report.failures_told():
+        found = pretraining_report.describe(*results, settings.vocab_file)
+        report["Evaluation"] = found
 
   def evaluate_at(step):
     if step not in scores:  # The last one is requested twice.
-      scores[step] = evaluate(predictor, data, settings)
+      scores[step] = evaluate(predictor, data, settings, describe)
     return scores[step]
 
   if settings.do_train:
@@ -333,7 +324,9 @@ def run(
     if strategy.extended.should_checkpoint:
       models.write_eval_results(folder, step, results)
   if strategy.extended.should_checkpoint:
-    print_end(settings, step, scores, start)
+    if settings.report:
+      run_report.write(settings, start, "pre-training", report)
+    run_summary.print_pretraining(settings, step, scores, start)
   workers.wait_for_all(strategy)
 
 

@@ -196,6 +196,8 @@ def main() -> None:
   )
   print_table(before, after, frequency_baseline(folder))
   print(f"\nThe checkpoint is in {folder / 'pretrained'}.")
+  report = folder / "pretrained" / "report.html"
+  print(f"Its curves and scores: {report.resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -126,6 +126,10 @@ def test_trains_evaluates_and_writes_its_files(trained):
     "computing on one CPU: float32",
   ):
     assert line in result.stdout.splitlines()
+  report = (out / "report.html").read_text()
+  assert "<title>eval/masked_lm_loss: 6, " in report
+  assert "<h3>By frequency of the masked token" in report
+  assert "random sentence</td>" in report
   end = result.stdout[result.stdout.rindex("finished in ") :]
   assert re.fullmatch(
     rf"finished in [\d.]+ s\n  wrote {out}: the weights of step 6\n"

@@ -1,0 +1,67 @@
+"""How well masked words and next sentences are guessed, for report.html."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tasks import metrics
+from tasks import plots
+from vocabularies import vocabulary_table
+
+_FREQUENCIES = ("1", "2 to 9", "10 to 99", "100 to 999", "1,000 or more")
+_PARTS = ("a word or its beginning", "a later part of a word (##)")
+_HEADER = ("masked tokens", "accuracy", "loss")
+
+
+def describe(
+  rows: Mapping[str, np.ndarray],
+  scores: Mapping[str, float],
+  vocab_file: str | None,
+) -> str:
+  """Describes guesses.
+
+  Args:
+    rows: as `metrics.pretraining_metrics` takes them; with masked_lm_ids, int
+      [N, P], and next_sentence_labels, int [N].
+    scores: of these.
+    vocab_file: of the ids; None if unknown, parts of words are then not told.
+
+  Returns:
+    HTML.
+  """
+  used = rows["masked_lm_weights"] > 0
+  ids = rows["masked_lm_ids"][used]
+  results = rows["masked_lm_correct"][used], rows["masked_lm_loss"][used]
+  counts = np.bincount(ids)[ids]
+  groups = np.searchsorted([1, 9, 99, 999], counts)
+  parts = [
+    plots.number_table(scores),
+    "<h3>By frequency of the masked token in these records</h3>",
+    _make_table("times masked", groups, _FREQUENCIES, results),
+  ]
+  if vocab_file:
+    tokenizer = vocabulary_table.make_tokenizer(vocab_file)
+    later = [
+      number
+      for token, number in tokenizer.vocab.items()
+      if tokenizer.continues_word(token)
+    ]
+    parts.append("<h3>By part of a word</h3>")
+    groups = np.isin(ids, later).astype(int)
+    parts.append(_make_table("masked token", groups, _PARTS, results))
+  labels = rows["next_sentence_labels"]
+  guesses = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
+  report = metrics.classification_report(labels, guesses, 2)
+  names = ("next sentence", "random sentence")
+  parts.append(plots.confusions(report.confusion, names))
+  return "\n".join(parts)
+
+
+def _make_table(title, groups, names, results) -> str:
+  rows = []
+  for group in np.unique(groups):
+    correct, loss = (float(r[groups == group].mean()) for r in results)
+    count = int((groups == group).sum())
+    shaded = plots.Shaded(correct, correct)
+    rows.append([names[group], count, shaded, loss])
+  return plots.table((title, *_HEADER), rows)
