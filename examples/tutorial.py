@@ -1,0 +1,421 @@
+# %% [markdown]
+# # BERT from the first word to an answer
+#
+# [![Open in Colab][badge]][notebook]
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [notebook]: https://colab.research.google.com/github/OWNER/REPOSITORY/blob/main/examples/tutorial.ipynb
+#
+# BERT learns a language in two steps. **Pre-training** needs nothing but text:
+# words are hidden, and the model guesses them. **Fine-tuning** then takes a few
+# labelled examples and turns the same model into a classifier.
+#
+# This tutorial does both on the manual that comes with every Python, in a few
+# minutes on two cores. The model is tiny, but the programs, the files and the
+# mathematics are those of the big ones. `python examples/tutorial.py` runs it
+# without a notebook.
+
+# %%
+import csv
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:
+  repository = "https://github.com/OWNER/REPOSITORY"
+  subprocess.run(["git", "clone", "--depth=1", repository, "bert"], check=True)
+  install = [sys.executable, "-m", "pip", "install", "-q", "-r"]
+  subprocess.run([*install, "bert/requirements.txt"], check=True)
+starts = [pathlib.Path(p).resolve() for p in ("bert/here", "here", sys.argv[0])]
+folders = [folder for start in starts for folder in start.parents]
+ROOT = next(f for f in folders if (f / "run_pretraining.py").exists())
+FOLDER = pathlib.Path("tutorial_output")
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
+FOLDER.mkdir(exist_ok=True)
+
+
+def run(program, **flags):
+  """Runs a program as on a command line, shows and returns what it prints."""
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  print("$ python", program, *arguments)
+  with subprocess.Popen(
+    [sys.executable, ROOT / program, *arguments],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  ) as process:
+    lines = []
+    for line in process.stdout:
+      lines.append(line)
+      print(line, end="", flush=True)
+  if process.returncode:
+    raise RuntimeError(f"{program} failed")
+  return "".join(lines)
+
+
+# %% [markdown]
+# ## 1. A vocabulary
+#
+# A neural network computes with numbers, so text has to become a list of ids.
+# Whole words would need a huge table and fail on every new word; letters say
+# too little. BERT uses *word pieces*: frequent words stay whole, rare ones are
+# split into pieces, and a piece that continues a word begins with `##`. The
+# vocabulary is learned from the text itself.
+
+# %%
+import pretrain_pydoc
+
+import tokenization
+
+pretrain_pydoc.write_corpus(FOLDER / "train.txt", FOLDER / "eval.txt")
+VOCAB = FOLDER / "vocab.txt"
+run(
+  "create_vocab.py",
+  input_file=FOLDER / "train.txt",
+  output_file=VOCAB,
+  vocab_size=4000,
+)
+tokenizer = tokenization.FullTokenizer(str(VOCAB))
+for text in ("A list is mutable.", "Unhashable pythons misbehave."):
+  print(text, "->", tokenizer.tokenize(text))
+
+# %% [markdown]
+# ## 2. Records: hidden words and pairs of sentences
+#
+# Each training example is a pair, `[CLS] A [SEP] B [SEP]`. It asks two
+# questions at once.
+#
+# **Which words are missing?** 15 % of the pieces are chosen. Of these, 80 %
+# become `[MASK]`, 10 % become a random piece, and 10 % stay as they are. If all
+# became `[MASK]`, the model could ignore every other word: nobody will ever ask
+# about those, and the texts of a real task contain no `[MASK]` at all. Since
+# any word may be a wrong one, the model has to understand all of them.
+#
+# **Does B follow A?** In half of the pairs B is the next piece of text, in the
+# others it comes from elsewhere. (Later models drop this question; BERT has
+# it.)
+
+# %%
+LENGTHS = {"max_seq_length": 32, "max_predictions_per_seq": 5}
+for name, copies in (("train", 10), ("eval", 1)):  # Masked differently.
+  run(
+    "create_pretraining_data.py",
+    input_file=FOLDER / f"{name}.txt",
+    output_file=FOLDER / f"{name}.tfrecord",
+    vocab_file=VOCAB,
+    dupe_factor=copies,
+    **LENGTHS,
+  )
+
+# %%
+import numpy as np
+
+from inputs import records
+
+spec = records.pretraining_spec(*LENGTHS.values())
+dataset = records.sequential_dataset([str(FOLDER / "train.tfrecord")])
+batch = next(iter(dataset.batch(100_000)))[1]
+batch = {k: v.numpy() for k, v in records.parse_batch(batch, spec, {}).items()}
+
+
+def words(ids):
+  return tokenizer.convert_ids_to_tokens([int(i) for i in ids])
+
+
+example = {name: values[0] for name, values in batch.items()}
+length = example["input_mask"].sum()
+print("input:   ", *words(example["input_ids"][:length]))
+print("segments:", *example["segment_ids"][:length])
+used = example["masked_lm_weights"] > 0
+for place, label in zip(
+  example["masked_lm_positions"][used],
+  words(example["masked_lm_ids"][used]),
+  strict=True,
+):
+  shown = words(example["input_ids"][[place]])[0]
+  print(f"place {place:2}: shows {shown!r}, the answer is {label!r}")
+print("B is", "random" if example["next_sentence_labels"][0] else "the next")
+
+# %%
+used = batch["masked_lm_weights"] > 0
+places = batch["masked_lm_positions"]
+shown = np.take_along_axis(batch["input_ids"], places, 1)[used]
+labels = batch["masked_lm_ids"][used]
+is_mask = shown == tokenizer.vocab["[MASK]"]
+print(f"{len(used):,} records, {len(labels):,} questions")
+print(f"[MASK] {is_mask.mean():.1%}, kept {(shown == labels).mean():.1%},")
+print(f"random {(~is_mask & (shown != labels)).mean():.1%}")
+
+# %% [markdown]
+# ## 3. Pre-training
+#
+# The model is a Transformer: each layer lets every word look at all others
+# (*attention*), then computes on each word alone. This one has 2 layers of
+# width 128; BERT-Base has 12 of 768.
+#
+# The **learning rate** says how far each update moves the weights. It rises
+# from zero while Adam still has a poor idea of the gradients (*warm-up*), then
+# falls in a straight line to zero. A tiny model bears 1e-3; BERT-Base took
+# 1e-4, and fine-tuning a big model takes 2e-5 to 5e-5.
+#
+# The **loss** is minus the logarithm of the probability that the model gave to
+# the right word. Two numbers help to read it. Knowing nothing costs the
+# logarithm of the vocabulary's size. Knowing only how frequent each word is
+# costs the *unigram entropy*, which the program prints first. Only below that
+# has the model learned something from the words around the hole.
+
+# %%
+pretrain_pydoc.write_config(FOLDER, ROOT / "configs" / "bert_tiny.json")
+PRETRAINED = FOLDER / "pretrained"
+printed = run(
+  "run_pretraining.py",
+  input_file=FOLDER / "train.tfrecord",
+  eval_input_file=FOLDER / "eval.tfrecord",
+  bert_config_file=FOLDER / "bert_config.json",
+  vocab_file=VOCAB,
+  output_dir=PRETRAINED,
+  do_train="true",
+  do_eval="true",
+  train_batch_size=32,
+  learning_rate=1e-3,
+  num_train_steps=1500,
+  num_warmup_steps=150,
+  eval_every_steps=150,
+  eval_batch_size=64,
+  max_eval_steps=0,
+  **LENGTHS,
+)
+
+# %%
+try:
+  import matplotlib.pyplot as plt
+except ImportError:
+  plt = None
+  print("No drawings: pip install matplotlib")
+
+number = r"([\d.e+-]+)"
+found = rf"evaluation at step (\d+):.* masked_lm_accuracy {number}"
+found = re.findall(rf"{found}  masked_lm_loss {number}", printed)
+steps, accuracies, losses = np.array(found, float).T
+entropy = float(re.search(rf"unigram entropy {number}", printed)[1])
+
+
+def show(name):
+  """Keeps the drawing, and shows it in a notebook."""
+  plt.savefig(FOLDER / f"{name}.png", bbox_inches="tight", dpi=100)
+  if "ipykernel" in sys.modules:
+    plt.show()
+  plt.close()
+
+
+if plt:
+  plt.plot(steps, losses, marker="o", label="masked words, held-out text")
+  plt.axhline(entropy, color="gray", ls="--", label="word frequencies alone")
+  plt.axhline(np.log(4000), color="gray", ls=":", label="no idea: ln 4000")
+  plt.xlabel("step")
+  plt.ylabel("loss, nats")
+  plt.ylim(0)
+  plt.legend(loc="lower left")
+  show("curve")
+
+# %% [markdown]
+# ## 4. What attention looks at
+#
+# In each layer, every head computes for every word how much it takes from each
+# other word; a row of these numbers adds up to 1. Look for lines parallel to
+# the diagonal (the word before or after), for columns (a word at which all
+# look, often `[CLS]`, `[SEP]` or a full stop), and for words that find each
+# other. It shows where information may flow, not why the model decides
+# something.
+
+# %%
+import tensorflow as tf
+
+import modeling
+
+encoder = modeling.BertModel.from_checkpoint(str(PRETRAINED))
+sentence = "If the list is empty, the method raises an exception."
+tokens = ["[CLS]", *tokenizer.tokenize(sentence), "[SEP]"]
+ids = tf.constant([tokenizer.convert_tokens_to_ids(tokens)])
+attention = encoder(ids, return_attention_probs=True).attention_probs
+if plt:
+  figure, axes = plt.subplots(2, 2, figsize=(10, 10), layout="constrained")
+  for layer, heads in enumerate(attention):
+    for head, weights in enumerate(heads[0].numpy()):
+      cell = axes[layer, head]
+      cell.imshow(weights, cmap="Blues", vmin=0)
+      cell.set_title(f"layer {layer + 1}, head {head + 1}")
+      cell.set_xticks(range(len(tokens)), tokens, rotation=90)
+      cell.set_yticks(range(len(tokens)), tokens)
+  show("attention")
+
+# %% [markdown]
+# ## 5. Guessing hidden words
+#
+# The layer that answers during pre-training is part of the checkpoint, so the
+# model can be asked directly.
+
+# %%
+run(
+  "fill_mask.py",
+  model=PRETRAINED,
+  text="The function returns a new [MASK].",
+  top_k=5,
+)
+
+# %% [markdown]
+# ## 6. Fine-tuning, with and without pre-training
+#
+# The task: which part of the manual does a sentence come from? The labels are
+# free, because the manual is divided into topics. We pretend that labels are
+# expensive and use those of every sixth sentence; the others are for the test.
+# (Pre-training has seen many of these sentences, too, but no label.)
+#
+# Fine-tuning puts one new layer, the *head*, on the vector of `[CLS]`. The head
+# begins with random weights, because nothing in pre-training knew these labels:
+# a model that was only pre-trained cannot classify anything. All weights then
+# learn together. The second run does the same from random weights throughout.
+
+# %%
+PARTS = {
+  "classes": ("specialnames", "attribute-access", "customization", "class"),
+  "containers": ("typesseq", "typesmapping", "sequence-types"),
+  "debugger": ("debugger",),
+  "statements": ("compound", "assignment", "import", "raise"),
+  "strings": ("string-methods", "formatstrings", "strings"),
+}
+topics = pretrain_pydoc.read_topics()
+rows = [
+  (part, sentence)
+  for part, names in PARTS.items()
+  for name in names
+  for sentence in topics.get(name, ())
+]
+splits = {
+  "train": rows[::6],
+  "dev": [row for i, row in enumerate(rows) if i % 6],
+}
+for name, chosen in splits.items():
+  with open(FOLDER / f"{name}.tsv", "w", encoding="utf-8") as file:
+    for part, sentence in [("label", "text"), *chosen]:
+      file.write(f"{part}\t{sentence}\n")
+  print(f"{name}: {len(chosen)} sentences, the first: {chosen[0]}")
+
+# %%
+COMMON = {
+  "task_name": "file",
+  "data_dir": FOLDER,
+  "do_train": "true",
+  "do_eval": "true",
+  "do_predict": "true",
+  "predict_file": FOLDER / "dev.tsv",
+  "max_seq_length": 64,
+  "learning_rate": 1e-3,
+  "num_train_epochs": 10,
+  "train_batch_size": 16,
+}
+run(
+  "run_classifier.py",
+  model=PRETRAINED,
+  output_dir=FOLDER / "finetuned",
+  **COMMON,
+)
+run(
+  "run_classifier.py",
+  bert_config_file=FOLDER / "bert_config.json",
+  vocab_file=VOCAB,
+  output_dir=FOLDER / "scratch",
+  **COMMON,
+)
+
+
+# %%
+def read_predictions(name):
+  with open(FOLDER / name / "predictions.tsv", encoding="utf-8") as file:
+    return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def accuracy(found):
+  return sum(r["label"] == r["predicted"] for r in found) / len(found)
+
+
+finetuned, scratch = read_predictions("finetuned"), read_predictions("scratch")
+sizes = {part: sum(r["label"] == part for r in finetuned) for part in PARTS}
+print(f"always the largest part: {max(sizes.values()) / len(finetuned):.1%}")
+print(f"from scratch:            {accuracy(scratch):.1%}")
+print(f"pre-trained:             {accuracy(finetuned):.1%}")
+
+# %% [markdown]
+# ## 7. What it gets wrong
+#
+# A single number hides which classes are mistaken for which. In the confusion
+# matrix a row is the true part, a column the predicted one; mistakes are what
+# is not on the diagonal.
+
+# %%
+matrix = np.zeros((len(PARTS), len(PARTS)), int)
+for row in finetuned:
+  matrix[[*PARTS].index(row["label"]), [*PARTS].index(row["predicted"])] += 1
+print(f"{'':12}", *(f"{part:>11}" for part in PARTS))
+for part, counts in zip(PARTS, matrix, strict=True):
+  print(f"{part:12}", *(f"{count:11}" for count in counts))
+
+# %% [markdown]
+# Then read mistakes, the most confident first. They say more than any score: is
+# the label wrong, the sentence ambiguous, a word misleading, the class too
+# rare?
+
+
+# %%
+def confidence(row):
+  return float(row["probability_" + row["predicted"]])
+
+
+wrong = [row for row in finetuned if row["label"] != row["predicted"]]
+for row in sorted(wrong, key=confidence, reverse=True)[:8]:
+  probability = confidence(row)
+  print(f"{probability:.0%} {row['predicted']}, but it is {row['label']}:")
+  print("  ", row["text"])
+
+# %% [markdown]
+# ## 8. Export and use
+#
+# The export is one folder with the weights, the labels and the tokenizer inside
+# the graph: it takes plain text. `bert.load` answers with it from Python, and
+# `python predict.py --export_dir=... --serve` is a web server with a page.
+
+# %%
+EXPORT = FOLDER / "export"
+run("export_saved_model.py", model=FOLDER / "finetuned", export_dir=EXPORT)
+
+# %%
+import bert
+
+model = bert.load(EXPORT)
+for text in (
+  "Set a breakpoint at the given line.",
+  "Return a copy with all letters in lower case.",
+):
+  print(text, "->", model(text))
+
+# %%
+numbers = {
+  "masked_word_accuracy": accuracies[-1],
+  "masked_lm_loss": losses[-1],
+  "unigram_entropy": entropy,
+  "accuracy_pretrained": accuracy(finetuned),
+  "accuracy_scratch": accuracy(scratch),
+  "answer": model("Set a breakpoint at the given line.")["label"],
+}
+(FOLDER / "numbers.json").write_text(json.dumps(numbers, indent=2))
+print(json.dumps(numbers, indent=2))
+
+# %% [markdown]
+# ## Where to go from here
+#
+# - Your own texts and labels: `docs/classification.md`; questions that others
+#   asked: `docs/questions.md`.
+# - Is my pre-training on its way? `docs/loss.md`.
+# - A bigger model: `configs/`, a vocabulary of 30,000, more text, more steps.

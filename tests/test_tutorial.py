@@ -1,0 +1,52 @@
+"""The tutorial: its notebook is that of its source, which runs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import paths
+
+EXAMPLES = paths.ROOT / "examples"
+
+
+@pytest.fixture(name="make_notebook")
+def import_maker(monkeypatch):
+  monkeypatch.syspath_prepend(str(EXAMPLES))
+  import make_notebook
+
+  return make_notebook.make_notebook
+
+
+def test_the_notebook_is_made_from_the_source(make_notebook):
+  """If not: python examples/make_notebook.py."""
+  text = (EXAMPLES / "tutorial.ipynb").read_text(encoding="utf-8")
+  source = (EXAMPLES / "tutorial.py").read_text(encoding="utf-8")
+  assert text == make_notebook(source)
+  cells = json.loads(text)["cells"]
+  assert 20 < len(cells) <= 30
+  assert not any(cell.get("outputs") for cell in cells)
+
+
+def test_cells_of_a_small_source(make_notebook):
+  source = (
+    "# %% [markdown]\n# # Title\n#\n# Text.\n\n# %%\nx = 1\n\n\nf(x)  # x\n"
+  )
+  cells = json.loads(make_notebook(source))["cells"]
+  assert [(cell["cell_type"], cell["source"]) for cell in cells] == [
+    ("markdown", ["# Title\n", "\n", "Text."]),
+    ("code", ["x = 1\n", "\n", "\n", "f(x)  # x"]),
+  ]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path):
+  """In a process of its own, in an empty folder."""
+  command = [sys.executable, str(EXAMPLES / "tutorial.py")]
+  subprocess.run(command, cwd=tmp_path, check=True, timeout=3600)
+  found = json.loads((tmp_path / "tutorial_output/numbers.json").read_text())
+  assert found["masked_lm_loss"] < found["unigram_entropy"]
+  assert found["masked_word_accuracy"] > 0.15
+  assert found["accuracy_pretrained"] > found["accuracy_scratch"]
+  assert found["answer"] == "debugger"
