@@ -60,12 +60,15 @@ def write_tasks(
     settings, start: see `write`.
     scores: the best one of each task, in words, by the task's name.
   """
+  # With evaluations in training there is one best score, of all tasks.
+  best, *others = set(scores.values())
+  best = "" if others else best
   rows = [
-    (plots.Link(name, f"tasks/{name}/{_NAME}"), score)
+    (plots.Link(name, f"tasks/{name}/{_NAME}"), score.removeprefix(best))
     for name, score in scores.items()
   ]
   listed = plots.table(("report", "best"), rows)
-  write(settings, start, "several tasks", {"Tasks": listed})
+  write(settings, start, "several tasks", {"Tasks": listed}, best)
 
 
 def _write(settings, start, problem, sections, score):
