@@ -48,6 +48,13 @@ def define_flags() -> None:
     flags.DEFINE_integer(name, default, text, lower_bound=least)
   models.define_training_flags()
   flags.DEFINE_bool(
+    "group_by_length",
+    False,
+    "Whether batches hold records of similar length, and are not padded beyond "
+    "the longest: faster where many records are short. The original takes them "
+    "in random order.",
+  )
+  flags.DEFINE_bool(
     "new_phase",
     False,
     "Whether settings may differ from those that --output_dir was trained with "
@@ -87,6 +94,7 @@ import tensorflow as tf
 from cli import run_report
 from data import files
 import heads
+from inputs import feature_files
 from inputs import records
 import modeling
 import optimization
@@ -224,7 +232,28 @@ def read_data(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
+  if settings.group_by_length:
+    source = _group_by_length(source, train_files, settings)
   return Data(eval_files, parse, source, train_files)
+
+
+def _group_by_length(source, paths, settings) -> loop.TrainingInput:
+  if devices.uses_tpu(settings):
+    raise ValueError(
+      "--group_by_length=true makes batches of many shapes; a TPU takes one"
+    )
+  inputs = ("input_ids", "input_mask", "segment_ids")
+  return source._replace(
+    rows=functools.partial(
+      records.grouped_dataset,
+      paths,
+      settings.max_seq_length,
+      settings.train_batch_size,
+      settings.seed,
+    ),
+    parse=lambda rows: feature_files.trim(source.parse(rows), *inputs),
+    identity=f"{source.identity}, grouped by length",
+  )
 
 
 def enter_phase(

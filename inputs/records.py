@@ -26,6 +26,9 @@ Spec = dict[str, tf.io.FixedLenFeature]
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
 
+# Most batches whose records are grouped by length together.
+_BATCHES_PER_GROUP = 64
+
 _DIGESTED = 1 << 16  # Bytes of a block that enters the digest of a file.
 _BLOCKS_BETWEEN = 64  # Such blocks of all files together, besides their ends.
 _FRAME = 16  # Bytes around a record: its length and two checksums.
@@ -164,6 +167,48 @@ def training_dataset(
 
   epochs = tf.data.Dataset.range(epoch, tf.int64.max)
   return epochs.flat_map(shuffle).skip(skip)
+
+
+def grouped_dataset(
+  paths: Sequence[str],
+  max_seq_length: int,
+  batch_size: int,
+  seed: int,
+  skip: int = 0,
+) -> tf.data.Dataset:
+  """Orders the records of `training_dataset` so that batches are of one length.
+
+  The series is cut into groups of many batches; the records of a group are
+  sorted by length and its batches shuffled. A batch is random except for that.
+
+  Args:
+    paths, seed, skip: see `training_dataset`.
+    max_seq_length: of the records.
+    batch_size: rows per update.
+  """
+  # Small enough that no record is twice in a group.
+  most = max(1, count_records(paths) // batch_size // 2)
+  batches = min(_BATCHES_PER_GROUP, most)
+  size = batches * batch_size
+  first = skip // size
+  mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
+
+  def reorder(index, group):
+    lengths = tf.reduce_sum(
+      tf.io.parse_example(group[1], mask)["input_mask"], 1
+    )
+    order = tf.reshape(tf.argsort(lengths, stable=True), [batches, batch_size])
+    drawn = tf.random.experimental.stateless_shuffle(
+      order, tf.stack([tf.constant(seed, tf.int64), index])
+    )
+    return tf.nest.map_structure(
+      lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group
+    )
+
+  groups = training_dataset(paths, seed, first * size).batch(size)
+  numbers = tf.data.Dataset.range(first, tf.int64.max)
+  ordered = tf.data.Dataset.zip(numbers, groups).map(reorder)
+  return ordered.unbatch().skip(skip - first * size)
 
 
 def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:

@@ -71,7 +71,7 @@ def test_an_environment_with_onnxruntime_and_numpy_only(tmp_path):
   tiny_export.write_trained(tmp_path)
   result = tiny_export.export(tmp_path, format="onnx")
   assert result.returncode == 0, result.stderr
-  for name in ("data", "serving", "tasks"):
+  for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   for name in ("bert.py", "tokenization.py"):
     shutil.copy(paths.ROOT / name, tmp_path)

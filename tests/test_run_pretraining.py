@@ -241,6 +241,26 @@ def test_goes_on_says_so_and_ends_the_same(trained, data, tmp_path):
   )
 
 
+def test_batches_by_length_resume_and_stay_as_they_began(
+  data, refuse, tmp_path
+):
+  """Six steps at once, and three and three, end the same."""
+  options = {"input_file": data, "do_train": True, "group_by_length": True}
+  options |= {"num_train_steps": 6, "save_checkpoints_steps": 3}
+  for name in ("whole", "parts"):
+    result = tiny.run(tmp_path, output_dir=f"{tmp_path}/{name}", **options)
+    assert result.returncode == 0, result.stderr
+    for path in (tmp_path / "parts").glob("*-6.*"):
+      path.unlink()
+  result = tiny.run(tmp_path, output_dir=f"{tmp_path}/parts", **options)
+  assert "resuming at step 3 of 6" in result.stdout.splitlines()
+  whole = checkpoint_bytes(tmp_path / "whole", 6)
+  assert checkpoint_bytes(tmp_path / "parts", 6) == whole
+  options |= {"group_by_length": False, "output_dir": f"{tmp_path}/whole"}
+  options["num_train_steps"] = 7
+  assert ", grouped by length)" in refuse(**options)
+
+
 def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
   command = tiny.command(
     tmp_path,

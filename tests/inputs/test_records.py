@@ -102,6 +102,19 @@ def test_skipping_continues_exactly(skip, paths):
   assert take(rest, OVER_AND_OVER - skip) == rows[skip:]
 
 
+def test_batches_of_similar_length(tmp_path):
+  path = tiny.write_records(tmp_path / "64.tfrecord", range(64))
+  lengths = [sum(tiny.make_values(i)["input_mask"]) for i in range(64)]
+  rows = take(records.grouped_dataset([path], tiny.SEQUENCE, 4, 1), 192)
+  batches = np.reshape([lengths[row] for _, row in rows], [-1, 4])
+  assert np.ptp(batches, axis=1).mean() < 2 < np.ptp(lengths)
+  assert len(set(rows[:64])) == 64  # An epoch has each record once.
+  assert list(batches[:8, 0]) != sorted(batches[:8, 0])
+  for skip in (1, 31, 32, 100):
+    rest = records.grouped_dataset([path], tiny.SEQUENCE, 4, 1, skip)
+    assert take(rest, 192 - skip) == rows[skip:]
+
+
 def test_skipping_reads_no_epoch_that_is_over(paths):
   # A year's worth of records: only an arithmetic skip ends.
   skip = 57 * 10**12 + 3
