@@ -41,39 +41,11 @@ _IGNORED_CONFIG_KEYS = {
 }
 
 
-@tf.custom_gradient
-def gelu(x: tf.Tensor) -> tf.Tensor:
-  """Computes the Gaussian error linear unit in its tanh form.
-
-  Hendrycks & Gimpel, https://arxiv.org/abs/1606.08415, section 2. This is what
-  `hidden_act: "gelu"` means in every checkpoint Google trained with this code.
-  """
-  factor = math.sqrt(2.0 / math.pi)
-
-  def tanh_of_inner(x):
-    # x * x * x rather than tf.pow(x, 3), which is many times slower on a CPU.
-    return tf.tanh(factor * x * (1.0 + 0.044715 * x * x))
-
-  def gradient(upstream):
-    # Recomputed from x: keeping the terms of the forward pass would take a
-    # quarter of a training step's memory. The dependency keeps TensorFlow from
-    # merging the two passes.
-    with tf.control_dependencies([upstream]):
-      y = tf.identity(x)
-    tanh = tanh_of_inner(y)
-    slope = factor * (1.0 + 3.0 * 0.044715 * y * y)
-    return 0.5 * upstream * (1.0 + tanh + y * (1.0 - tanh * tanh) * slope)
-
-  return 0.5 * x * (1.0 + tanh_of_inner(x)), gradient
-
-
-def gelu_erf(x: tf.Tensor) -> tf.Tensor:
-  """Computes the Gaussian error linear unit exactly, with the error function.
-
-  Section 2 of https://arxiv.org/abs/1606.08415; Hugging Face's "gelu".
-  """
-  return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
-
+# The Gaussian error linear unit (Hendrycks & Gimpel, section 2 of
+# https://arxiv.org/abs/1606.08415): in its tanh form, which "gelu" means in
+# Google's checkpoints, and exact, which it means in Hugging Face's.
+gelu = functools.partial(tf.nn.gelu, approximate=True)
+gelu_erf = functools.partial(tf.nn.gelu, approximate=False)
 
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
   "gelu": gelu,
@@ -82,14 +54,6 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
   "linear": tf.identity,
   "relu": tf.nn.relu,
   "tanh": tf.tanh,
-}
-
-# The same values, from operations that TensorFlow can merge into the matrix
-# product before them if no gradient is needed.
-_INFERENCE_ACTIVATIONS = {
-  "gelu": functools.partial(tf.nn.gelu, approximate=True),
-  "gelu_erf": functools.partial(tf.nn.gelu, approximate=False),
-  "gelu_exact": functools.partial(tf.nn.gelu, approximate=False),
 }
 
 
@@ -161,8 +125,9 @@ class EncoderConfig:
 
   @classmethod
   def from_json_file(cls, path: str) -> Self:
-    """Reads a bert_config.json; see `read_config_file`."""
-    return read_config_file(path, cls.from_dict)
+    """Reads a bert_config.json; raises what `from_dict` does."""
+    with tf.io.gfile.GFile(path) as file:
+      return cls.from_dict(json.loads(file.read()))
 
   def to_json_string(self) -> str:
     """Returns the config as the text of a bert_config.json."""
@@ -188,29 +153,6 @@ class BertConfig(EncoderConfig):
         f"num_attention_heads ({self.num_attention_heads}) does not divide "
         f"hidden_size ({self.hidden_size})"
       )
-
-
-def read_config_file(
-  path: str, make_config: Callable[[dict[str, Any]], EncoderConfig]
-) -> EncoderConfig:
-  """Makes a config from the fields in a JSON file.
-
-  Raises:
-    ValueError: with the path and the fault, if it is not a valid config.
-  """
-  try:
-    with tf.io.gfile.GFile(path, "rb") as file:
-      fields = json.loads(file.read().decode("utf-8"))
-  except tf.errors.OpError as error:
-    raise ValueError(f"{path}: cannot be read: {error.message}") from error
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f"{path}: not a JSON file: {error}") from error
-  if not isinstance(fields, dict):
-    raise ValueError(f"{path}: expected a JSON object of the config's fields")
-  try:
-    return make_config(fields)
-  except (ValueError, RecursionError) as error:  # Deeply nested lists.
-    raise ValueError(f"{path}: {error}") from error
 
 
 class BertOutput(NamedTuple):
@@ -250,18 +192,13 @@ def choose_seed(seed: tf.Tensor | None, training: bool) -> tf.Tensor | None:
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-  """Zeroes elements with probability `rate` and scales up the others.
+  """Zeroes elements with probability `rate` in [0, 1), scales up the others.
 
-  The mask is a pure function of the seed, with and without XLA, so a resumed
-  run draws what the interrupted one would have drawn. Derive seeds with
-  `fold_in`, which keeps them int32. Each 32-bit draw decides two elements,
-  because random bits are slow on a CPU; this rounds the rate to a multiple of
-  2**-16.
-
-  Args:
-    x: a float tensor.
-    rate: the share of elements to zero, in [0, 1).
-    seed: int32 [2]; None to return `x` unchanged.
+  The mask is a pure function of the seed, int32 [2] (None: no dropout), with
+  and without XLA, so a resumed run draws what the interrupted one would have
+  drawn. Derive seeds with `fold_in`, which keeps them int32. Each 32-bit draw
+  decides two elements, because random bits are slow on a CPU; this rounds the
+  rate to a multiple of 2**-16.
   """
   if seed is None or rate == 0.0:
     return x
@@ -269,7 +206,6 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
 
 
 def _draw_kept(x, rate, seed):
-  """Draws which elements of a tensor are kept."""
   size = tf.size(x)
   bits = tf.random.stateless_uniform(
     [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
@@ -288,25 +224,77 @@ def dropout_matmul(
 ) -> tf.Tensor:
   """Computes `tf.matmul(dropout(x, rate, seed), y)` in less memory.
 
-  The backward pass recomputes the dropout: its result would be the largest
-  tensor of attention, a twentieth of a training step's memory.
+  The backward pass recomputes the dropout's result, a twentieth of a step's.
   """
   if seed is None or rate == 0.0:
     return tf.matmul(x, y)
   kept = _draw_kept(x, rate, seed)
 
-  @tf.custom_gradient
+  @tf.recompute_grad
   def multiply(x, y):
-    def gradient(upstream):
-      # As in `gelu`, keeps TensorFlow from merging the two passes.
-      with tf.control_dependencies([upstream]):
-        dropped = _drop(tf.identity(x), kept, rate)
-      by_x = _drop(tf.matmul(upstream, y, transpose_b=True), kept, rate)
-      return by_x, tf.matmul(dropped, upstream, transpose_a=True)
-
-    return tf.matmul(_drop(x, kept, rate), y), gradient
+    return tf.matmul(_drop(x, kept, rate), y)
 
   return multiply(x, y)
+
+
+# XLA compiles for every shape, so rows are padded to one of few numbers.
+_ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
+
+
+@functools.cache
+def _compile(function: Callable[..., tf.Tensor], *settings) -> Callable:
+  """Compiles what stands between two matrix products, for training.
+
+  Each of TensorFlow's operations passes over the memory, and together they take
+  as long as the products. XLA makes one pass of them, and another one backward,
+  which computes them again: only the inputs are kept.
+
+  Args:
+    function: (*settings, *arrays) -> [R, N]; arrays [R, N] or [N], bool last.
+  """
+
+  def differentiate(upstream, *arrays):
+    sources = [x for x in arrays if x.dtype.is_floating]
+    with tf.GradientTape() as tape:
+      tape.watch(sources)
+      result = function(*settings, *arrays)
+    return tape.gradient(result, sources, upstream)
+
+  jit = functools.partial(tf.function, autograph=False, jit_compile=True)
+  forward = jit(functools.partial(function, *settings))
+  backward = jit(differentiate)
+
+  @tf.custom_gradient
+  def call(*arrays):
+    size = tf.shape(arrays[0])[0]
+    padded = tf.gather(_ROWS, tf.searchsorted(_ROWS, [size])[0])
+
+    def pad(x):
+      return tf.pad(x, [[0, padded - size], [0, 0]]) if x.shape.rank == 2 else x
+
+    def gradient(upstream):
+      # The dependency keeps TensorFlow from keeping the padded rows.
+      with tf.control_dependencies([upstream]):
+        again = [pad(x) for x in arrays]
+      found = backward(pad(upstream), *again)
+      found = [x[:size] if x.shape.rank == 2 else x for x in found]
+      return found + [None] * (len(arrays) - len(found))
+
+    return forward(*map(pad, arrays))[:size], gradient
+
+  return call
+
+
+def _add_and_activate(name, product, bias):
+  x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
+  return tf.cast(ACTIVATIONS[name](x), product.dtype)
+
+
+def _add_and_norm(rate, epsilon, product, bias, residual, gamma, beta, *kept):
+  x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
+  x = _drop(x, *kept, rate) if kept else x
+  x = _normalize(x + tf.cast(residual, tf.float32), gamma, beta, epsilon)
+  return tf.cast(x, product.dtype)
 
 
 def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:
@@ -314,17 +302,19 @@ def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:
 
 
 class Dense(keras.layers.Dense):
-  """A dense layer whose bias TensorFlow can merge into the product.
+  """A dense layer, [..., M] to [..., N], whose bias can be merged.
 
-  Keras adds it with a broadcasting operation, which is not merged with an
-  activation after it. Call with [..., M]; returns [..., N].
+  Keras adds it with an operation that is not merged with the activation.
   """
 
+  def multiply(self, inputs):
+    """Returns the product and the bias, which are to be added."""
+    return tf.matmul(inputs, self.kernel), tf.convert_to_tensor(self.bias)
+
   def call(self, inputs, merges_activation=False):
-    product, bias = tf.matmul(inputs, self.kernel), self.bias
+    product, bias = self.multiply(inputs)
     if self.compute_dtype == "bfloat16" and not merges_activation:
-      # Merged with the bias alone, a bfloat16 product is a third slower: oneDNN
-      # uses another kernel. The dependency prevents it.
+      # Keeps them apart: merged, a bfloat16 product is a third slower.
       with tf.control_dependencies([product]):
         bias = tf.identity(bias)
     rows = tf.nn.bias_add(product, bias)
@@ -360,12 +350,15 @@ class LayerNorm(keras.layers.Layer):
     )
 
   def call(self, x):
-    x = tf.cast(x, tf.float32)
-    mean = tf.reduce_mean(x, -1, keepdims=True)
-    centered = x - mean
-    variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
-    scale = tf.math.rsqrt(variance + self.epsilon) * self.gamma
-    return tf.cast(centered * scale + self.beta, self.compute_dtype)
+    x = _normalize(x, self.gamma.value, self.beta.value, self.epsilon)
+    return tf.cast(x, self.compute_dtype)
+
+
+def _normalize(x, gamma, beta, epsilon):
+  x = tf.cast(x, tf.float32)
+  centered = x - tf.reduce_mean(x, -1, keepdims=True)
+  variance = tf.reduce_mean(centered * centered, -1, keepdims=True)
+  return centered * tf.math.rsqrt(variance + epsilon) * gamma + beta
 
 
 class Embeddings(keras.layers.Layer):
@@ -405,8 +398,8 @@ class Embeddings(keras.layers.Layer):
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
     # The gradient of reshape is dense, as in the original for segments. That
     # of the word table keeps a row per token: `optimization.row_norms`.
-    segments = self.token_type_embeddings.value
-    segments = tf.gather(tf.reshape(segments, segments.shape), segment_ids)
+    table = self.token_type_embeddings.value
+    segments = tf.gather(tf.reshape(table, table.shape), segment_ids)
     positions = self.position_embeddings.value[:length]  # [S, E]
     x = self.layer_norm(words + segments + positions)
     x = dropout(x, self.config.hidden_dropout_prob, seed)
@@ -479,9 +472,16 @@ class ResidualOutput(keras.layers.Layer):
     self.layer_norm.build([None, self.config.hidden_size])
 
   def call(self, x, residual, seed=None):
-    rows = self.dense(tf.reshape(x, [-1, self.input_size]))
-    rows = dropout(rows, self.config.hidden_dropout_prob, seed)
-    return self.layer_norm(tf.reshape(rows, tf.shape(residual)) + residual)
+    rows, norm = tf.reshape(x, [-1, self.input_size]), self.layer_norm
+    if seed is None:
+      return norm(tf.reshape(self.dense(rows), tf.shape(residual)) + residual)
+    product, bias = self.dense.multiply(rows)
+    added = tf.reshape(residual, tf.shape(product))
+    arrays = [product, bias, added, norm.gamma.value, norm.beta.value]
+    rate = self.config.hidden_dropout_prob
+    arrays += [_draw_kept(product, rate, seed)] if rate else []
+    rows = _compile(_add_and_norm, rate, norm.epsilon)(*arrays)
+    return tf.reshape(rows, tf.shape(residual))
 
 
 class Attention(keras.layers.Layer):
@@ -518,13 +518,13 @@ class Intermediate(keras.layers.Layer):
 
   def call(self, rows, seed=None):
     name = self.config.hidden_act
-    if seed is not None or name not in _INFERENCE_ACTIVATIONS:
-      return ACTIVATIONS[name](self.dense(rows))
+    if seed is not None:
+      return _compile(_add_and_activate, name)(*self.dense.multiply(rows))
     wide = self.dense(rows, merges_activation=True)
     # TensorFlow's graph optimizer visits operations in the order of their
     # names, and merges these into the product only if they come after "dense".
     with tf.name_scope("gelu"):
-      return _INFERENCE_ACTIVATIONS[name](wide)
+      return ACTIVATIONS[name](wide)
 
 
 class EncoderLayer(keras.layers.Layer):

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from data import files
 from encoders import bilstm
 from encoders import huggingface_config
 from encoders import text_cnn
@@ -30,7 +31,11 @@ def read_config(path: str) -> modeling.EncoderConfig:
   Raises:
     ValueError: with the path and the fault, if it is not a valid config.
   """
-  return modeling.read_config_file(path, make_config)
+  fields = files.read_json(path)
+  try:
+    return make_config(fields)
+  except (ValueError, RecursionError) as error:  # Deeply nested lists.
+    raise ValueError(f"{path}: {error}") from error
 
 
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:

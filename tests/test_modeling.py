@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from encoders import encoder_table
 import heads
 import modeling
 
@@ -221,7 +222,7 @@ class TestConfig:
   def test_refuses(self, fields, message, tmp_path):
     path = self.write(tmp_path, **fields)
     with pytest.raises(ValueError) as caught:
-      modeling.BertConfig.from_json_file(path)
+      encoder_table.read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
@@ -230,20 +231,20 @@ class TestConfig:
     ("content", "message"),
     [
       (b"{", "not a JSON file"),
-      (b"\xff", "not a JSON file"),
+      (b"\xff", "not UTF-8"),
       (b"[" * 5000, "bert_config.json: not a JSON file: maximum recursion"),
       (b'{"vocab_size": %s}' % (b"9" * 5000), "json: not a JSON file: Exceeds"),
       (b"[]", "expected a JSON object"),
       (b"{}", "vocab_size is missing"),
-      (None, "cannot be read"),
+      (None, "bert_config.json"),
     ],
   )
   def test_refuses_a_file(self, content, message, tmp_path):
     path = tmp_path / "bert_config.json"
     if content is not None:
       path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-      modeling.BertConfig.from_json_file(str(path))
+    with pytest.raises((ValueError, OSError), match=message):
+      encoder_table.read_config(str(path))
 
   @pytest.mark.parametrize(
     ("name", "layers", "hidden"),
@@ -284,6 +285,56 @@ def test_activation_is_merged_into_the_product():
   assert "Tanh" not in kinds
   seed = tf.constant([1, 2])
   np.testing.assert_allclose(merged, layer(rows, seed), atol=1e-6)
+
+
+def sums_and_gradients(function, arrays):
+  """Returns what a function of arrays gives, and gradients of its square."""
+  arrays = [tf.constant(x) for x in arrays]
+  floats = [x for x in arrays if x.dtype.is_floating]
+  with tf.GradientTape() as tape:
+    tape.watch(floats)
+    result = function(*arrays)
+    loss = tf.reduce_sum(tf.cast(result, tf.float32) ** 2)
+  return [result, *tape.gradient(loss, floats)]
+
+
+@pytest.mark.parametrize("size", [3, 128, 130])
+@pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu"])
+def test_compiled_activation_is_that_of_the_operations(name, size):
+  random = np.random.default_rng(1)
+  arrays = [random.normal(size=s).astype("f") for s in ([size, 5], [5])]
+  ours = modeling._compile(modeling._add_and_activate, name)
+  plain = lambda rows, bias: modeling.ACTIVATIONS[name](rows + bias)  # noqa: E731
+  results = (sums_and_gradients(f, arrays) for f in (ours, plain))
+  for found, expected in zip(*results, strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 128, 130])
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_compiled_add_and_norm_is_that_of_the_operations(rate, size):
+  random = np.random.default_rng(1)
+  shapes = [size, 5], [5], [size, 5], [5], [5]
+  arrays = [random.normal(size=shape).astype("f") for shape in shapes]
+  arrays += [random.normal(size=[size, 5]) > 0] if rate else []
+
+  def plain(product, bias, residual, gamma, beta, kept=True):
+    x = tf.where(kept, (product + bias) / (1 - rate), 0) + residual
+    mean, variance = tf.nn.moments(x, [1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
+
+  ours = modeling._compile(modeling._add_and_norm, rate, 1e-3)
+  results = (sums_and_gradients(f, arrays) for f in (ours, plain))
+  for found, expected in zip(*results, strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_compiled_bfloat16_is_rounded_once():
+  rows = tf.constant([[-1.0, 0.5, 3.0]], tf.bfloat16)
+  bias = tf.constant([1e-3, -0.3, 7.7], tf.bfloat16)
+  exact = modeling.gelu(tf.cast(rows, tf.float32) + tf.cast(bias, tf.float32))
+  wide = modeling._compile(modeling._add_and_activate, "gelu")(rows, bias)
+  np.testing.assert_array_equal(wide, tf.cast(exact, tf.bfloat16))
 
 
 @pytest.mark.parametrize("seed", [None, [1, 2]])

@@ -143,7 +143,10 @@ def test_every_variable_has_a_gradient_that_can_be_recomputed(name, dtype):
     assert np.abs(gradient).max() > 0, path
   again = differentiate(name, dtype, recomputes=True)
   for path, gradient in gradients.items():
-    np.testing.assert_allclose(gradient, again[path], rtol=1e-5, atol=1e-5)
+    # Several gradients of one tensor may be added in another order.
+    ulp = 2**-8 * np.abs(gradient).max() if dtype != "float32" else 0
+    atol = 4 * ulp + 1e-5
+    np.testing.assert_allclose(gradient, again[path], rtol=1e-5, atol=atol)
 
 
 @every_encoder
