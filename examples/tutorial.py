@@ -277,6 +277,10 @@ run(
 # begins with random weights, because nothing in pre-training knew these labels:
 # a model that was only pre-trained cannot classify anything. All weights then
 # learn together. The second run does the same from random weights throughout.
+#
+# Pre-training has to be long enough to pay. Stopped after 660 of its 1,500
+# steps, this model got 34.8 % of the test sentences right in one trial, and the
+# one from scratch 42.4 %; always naming the largest part gets 32.0 %.
 
 # %%
 PARTS = {
