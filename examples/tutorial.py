@@ -1,10 +1,8 @@
 # %% [markdown]
 # # BERT from the first word to an answer
 #
-# [![Open in Colab][badge]][notebook]
-#
-# [badge]: https://colab.research.google.com/assets/colab-badge.svg
-# [notebook]: https://colab.research.google.com/github/OWNER/REPOSITORY/blob/main/examples/tutorial.ipynb
+# In Google Colab: *File*, *Open notebook*, *GitHub*, and the address of this
+# repository, for which the next cell asks again.
 #
 # BERT learns a language in two steps. **Pre-training** needs nothing but text:
 # words are hidden, and the model guesses them. **Fine-tuning** then takes a few
@@ -24,7 +22,7 @@ import subprocess
 import sys
 
 if "google.colab" in sys.modules:
-  repository = "https://github.com/OWNER/REPOSITORY"
+  repository = input("address of this repository: ")
   subprocess.run(["git", "clone", "--depth=1", repository, "bert"], check=True)
   install = [sys.executable, "-m", "pip", "install", "-q", "-r"]
   subprocess.run([*install, "bert/requirements.txt"], check=True)
