@@ -206,6 +206,8 @@ def read_data(
   settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> Data:
   """Finds and checks the input files."""
+  if settings.group_by_length and devices.uses_tpu(settings):
+    raise ValueError("--group_by_length=true: a TPU takes batches of one shape")
   if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
       f"--max_seq_length={settings.max_seq_length} is above the config's "
@@ -233,27 +235,11 @@ def read_data(
     identity=records.describe_files(train_files),
   )
   if settings.group_by_length:
-    source = _group_by_length(source, train_files, settings)
-  return Data(eval_files, parse, source, train_files)
-
-
-def _group_by_length(source, paths, settings) -> loop.TrainingInput:
-  if devices.uses_tpu(settings):
-    raise ValueError(
-      "--group_by_length=true makes batches of many shapes; a TPU takes one"
+    sizes = settings.max_seq_length, settings.train_batch_size
+    source = feature_files.group_by_length(
+      source, train_files, *sizes, settings.seed
     )
-  inputs = ("input_ids", "input_mask", "segment_ids")
-  return source._replace(
-    rows=functools.partial(
-      records.grouped_dataset,
-      paths,
-      settings.max_seq_length,
-      settings.train_batch_size,
-      settings.seed,
-    ),
-    parse=lambda rows: feature_files.trim(source.parse(rows), *inputs),
-    identity=f"{source.identity}, grouped by length",
-  )
+  return Data(eval_files, parse, source, train_files)
 
 
 def enter_phase(

@@ -498,3 +498,24 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
     name: value[..., :length] if name in names else value
     for name, value in features.items()
   }
+
+
+def group_by_length(
+  source: loop.TrainingInput,
+  paths: Sequence[str],
+  max_seq_length: int,
+  batch_size: int,
+  seed: int,
+) -> loop.TrainingInput:
+  """Returns a source of pre-training records whose batches are of one length.
+
+  Args: as of `records.grouped_dataset`, which orders them.
+  """
+  inputs = ("input_ids", "input_mask", "segment_ids")
+  return source._replace(
+    rows=functools.partial(
+      records.grouped_dataset, paths, max_seq_length, batch_size, seed
+    ),
+    parse=lambda rows: trim(source.parse(rows), *inputs),
+    identity=f"{source.identity}, grouped by length",
+  )

@@ -64,7 +64,8 @@ def leftovers(folder):
     for path in folder.iterdir()
     if not re.fullmatch(
       r"model\.ckpt-\d+\.(index|data-00000-of-00001)|checkpoint|"
-      r"bert_config\.json|training\.json|eval_results\.txt|events\.out\.tfevents\..*",
+      r"bert_config\.json|training\.json|eval_results\.txt|report\.html|"
+      r"curves\.jsonl|events\.out\.tfevents\..*",
       path.name,
     )
   ]
@@ -451,7 +452,7 @@ def make_refuse(tmp_path, data):
     (
       {},
       {"bert_config_file": "/nowhere.json"},
-      "/nowhere.json: cannot be read",
+      "No such file or directory: '/nowhere.json'",
     ),
     ({}, {"input_file": "/nowhere/*"}, "no file matches '/nowhere/*'"),
     (

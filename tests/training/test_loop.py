@@ -161,7 +161,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
   tiny_training.run(tmp_path, 2, save_checkpoints_steps=1)
   values = tiny_training.saved(tmp_path, 2)
-  values["bert/pooler/dense/bias"][0] = np.nan
+  values["bert/pooler/dense/bias"] = np.full([16], np.nan, np.float32)
   variables = {name: tf.Variable(value) for name, value in values.items()}
   checkpoints.save(str(tmp_path), 2, variables, keep=0)
   with pytest.raises(ValueError, match="step 2: loss is nan") as caught:
