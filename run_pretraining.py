@@ -50,9 +50,8 @@ def define_flags() -> None:
   flags.DEFINE_bool(
     "group_by_length",
     False,
-    "Whether batches hold records of similar length, and are not padded beyond "
-    "the longest: faster where many records are short. The original takes them "
-    "in random order.",
+    "Whether batches hold records of similar length, padded to the longest: "
+    "faster where many are short. The original's order is random.",
   )
   flags.DEFINE_bool(
     "new_phase",
