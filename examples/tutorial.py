@@ -276,7 +276,7 @@ run(
 # a model that was only pre-trained cannot classify anything. All weights then
 # learn together. The second run does the same from random weights throughout.
 #
-# Do not read much into one run: with so few examples the two arms change places.
+# Do not read much into one run: with so few examples the arms change places.
 # One whole run gave 41.1 % of the test sentences pre-trained and 36.0 % from
 # scratch; a run whose pre-training was stopped halfway gave 34.8 % and 42.4 %;
 # always naming the largest part gets 32.0 %. Serious comparisons take several
