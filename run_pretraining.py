@@ -93,7 +93,6 @@ import tensorflow as tf
 from cli import run_report
 from data import files
 import heads
-from inputs import feature_files
 from inputs import records
 import modeling
 import optimization
@@ -235,9 +234,7 @@ def read_data(
   )
   if settings.group_by_length:
     sizes = settings.max_seq_length, settings.train_batch_size
-    source = feature_files.group_by_length(
-      source, train_files, *sizes, settings.seed
-    )
+    source = records.group_by_length(source, train_files, *sizes, settings.seed)
   return Data(eval_files, parse, source, train_files)
 
 

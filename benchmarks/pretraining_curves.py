@@ -19,6 +19,9 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
+import pretrain_pydoc  # noqa: E402
+
 POINTS = (100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = ("masked_lm_loss", "masked_lm_accuracy", "next_sentence_accuracy")
 CORPUS = ROOT.parent / "shared" / "data" / "corpus" / "corpus_en_gutenberg.txt"
@@ -60,28 +63,16 @@ def make_records(corpus: pathlib.Path, folder: pathlib.Path) -> None:
     )
 
 
-def write_config(model: str, folder: pathlib.Path) -> pathlib.Path:
-  """Writes configs/bert_<model>.json without dropout, with larger weights.
-
-  A model so narrow needs an initializer_range above 0.02 to start within a few
-  hundred steps, and sees too little text for dropout to help.
-  """
-  path = ROOT / "configs" / f"bert_{model}.json"
-  config = json.loads(path.read_text())
-  config |= {name: 0.0 for name in config if "dropout" in name}
-  path = folder / f"{model}.json"
-  path.write_text(json.dumps({**config, "initializer_range": 0.1}, indent=2))
-  return path
-
-
 def train(folder, model, seed, arguments) -> Curve:
   """Trains a model; returns what its evaluations found, every 100 steps."""
+  # For text as short as this.
+  pretrain_pydoc.write_config(folder, ROOT / "configs" / f"bert_{model}.json")
   out = folder / f"{model}-{arguments.learning_rate:g}-{arguments.steps}-{seed}"
   run(
     "run_pretraining.py",
     input_file=folder / "train.tfrecord",
     eval_input_file=folder / "eval.tfrecord",
-    bert_config_file=write_config(model, folder),
+    bert_config_file=folder / "bert_config.json",
     vocab_file=folder / "vocab.txt",
     output_dir=out,
     do_train="true",
@@ -100,20 +91,13 @@ def train(folder, model, seed, arguments) -> Curve:
 
 
 def read_curve(folder: pathlib.Path) -> Curve:
-  """Reads the evaluations in the event files of a folder."""
-  import tensorflow as tf
-
+  """Reads the evaluations from the curves of a run."""
   curve = {}
-  for path in sorted(folder.glob("events.out.tfevents.*")):
-    for record in tf.data.TFRecordDataset(str(path)):
-      event = tf.compat.v1.Event.FromString(record.numpy())
-      for value in event.summary.value:
-        name = value.tag.removeprefix("eval/")
-        if name != value.tag and name in SCORES:
-          found = curve.setdefault(event.step, [0.0] * len(SCORES))
-          found[SCORES.index(name)] = round(
-            float(tf.make_ndarray(value.tensor)), 4
-          )
+  for line in (folder / "curves.jsonl").read_text().splitlines():
+    point = json.loads(line)
+    if f"eval/{SCORES[0]}" in point:
+      found = [round(point[f"eval/{name}"], 4) for name in SCORES]
+      curve[point["step"]] = found
   return curve
 
 

@@ -165,6 +165,20 @@ class Split(abc.ABC):
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class FileSplit(Split):
+  """A split whose examples are one file."""
+
+  kind: str  # "train", "eval" or "predict".
+  path: str
+  settings: Settings
+  folder: str  # A local one, for the feature file.
+  max_train_examples: int | None = None  # The first ones; None: all.
+
+  def sources(self) -> tuple[dict[str, Any], list[str]]:
+    return {"path": self.path}, [self.path]
+
+
 class FeatureFile:
   """The rows of a local feature file; `open_or_make` opens it.
 
@@ -479,43 +493,6 @@ def make_parser(
 
   def parse(serialized):
     features = records.parse_batch(serialized, spec, limits)
-    return features if is_static else trim(features, *inputs)
+    return features if is_static else records.trim(features, *inputs)
 
   return parse
-
-
-def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
-  """Cuts the padding that a batch of rows has in common.
-
-  Args:
-    features: tensors [B, ..., S] by name, among them input_mask, int.
-    *names: which of them to shorten.
-  """
-  # Not rounded up to a round number: a quarter of a short batch would be
-  # padding, which costs more than round lengths gain.
-  length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
-  return {
-    name: value[..., :length] if name in names else value
-    for name, value in features.items()
-  }
-
-
-def group_by_length(
-  source: loop.TrainingInput,
-  paths: Sequence[str],
-  max_seq_length: int,
-  batch_size: int,
-  seed: int,
-) -> loop.TrainingInput:
-  """Returns a source of pre-training records whose batches are of one length.
-
-  Args: as of `records.grouped_dataset`, which orders them.
-  """
-  inputs = ("input_ids", "input_mask", "segment_ids")
-  return source._replace(
-    rows=functools.partial(
-      records.grouped_dataset, paths, max_seq_length, batch_size, seed
-    ),
-    parse=lambda rows: trim(source.parse(rows), *inputs),
-    identity=f"{source.identity}, grouped by length",
-  )

@@ -7,6 +7,7 @@ Writing is in data/record_writer.py, which does without TensorFlow.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import functools
 import gzip
 import hashlib
 import os
@@ -18,6 +19,7 @@ from google.protobuf import message
 import tensorflow as tf
 
 from data import record_writer
+from training import loop
 
 Spec = dict[str, tf.io.FixedLenFeature]
 
@@ -240,6 +242,43 @@ def parse_batch(
     tf.debugging.assert_less(features[name], limit.value)
     tf.debugging.assert_non_negative(features[name])
   return features
+
+
+def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
+  """Cuts the padding that a batch of rows has in common.
+
+  Args:
+    features: tensors [B, ..., S] by name, among them input_mask, int.
+    *names: which of them to shorten.
+  """
+  # Not rounded up to a round number: a quarter of a short batch would be
+  # padding, which costs more than round lengths gain.
+  length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
+  return {
+    name: value[..., :length] if name in names else value
+    for name, value in features.items()
+  }
+
+
+def group_by_length(
+  source: loop.TrainingInput,
+  paths: Sequence[str],
+  max_seq_length: int,
+  batch_size: int,
+  seed: int,
+) -> loop.TrainingInput:
+  """Returns a source of pre-training records whose batches are of one length.
+
+  Args: as of `grouped_dataset`, which orders them.
+  """
+  inputs = ("input_ids", "input_mask", "segment_ids")
+  return source._replace(
+    rows=functools.partial(
+      grouped_dataset, paths, max_seq_length, batch_size, seed
+    ),
+    parse=lambda rows: trim(source.parse(rows), *inputs),
+    identity=f"{source.identity}, grouped by length",
+  )
 
 
 def _sources(paths: Sequence[str]) -> tf.data.Dataset:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -24,18 +23,8 @@ class Line(NamedTuple):
   place: str  # "path:number".
 
 
-@dataclasses.dataclass(frozen=True)
-class Split(feature_files.Split):
+class Split(feature_files.FileSplit):
   """The features of the lines of a file that hold text."""
-
-  kind: str  # "train" or "eval".
-  path: str
-  settings: feature_files.Settings
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
-
-  def sources(self) -> tuple[dict[str, Any], list[str]]:
-    return {"path": self.path}, [self.path]
 
   def read(self) -> Iterator[Line]:
     for number, text in enumerate(files.read_lines(self.path), 1):

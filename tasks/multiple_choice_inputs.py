@@ -1,7 +1,6 @@
 """Questions with choices as feature files and batches."""
 
 from collections.abc import Iterator
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,8 @@ from inputs import feature_files
 from tasks import multiple_choice
 
 
-@dataclasses.dataclass(frozen=True)
-class Split(feature_files.Split):
+class Split(feature_files.FileSplit):
   """The features of a file of questions."""
-
-  kind: str  # "train", "eval" or "predict".
-  path: str
-  settings: feature_files.Settings
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
-
-  def sources(self) -> tuple[dict[str, Any], list[str]]:
-    return {"path": self.path}, [self.path]
 
   def read(self) -> Iterator[multiple_choice.Example]:
     return multiple_choice.read_examples(self.path)

@@ -17,7 +17,6 @@ import numpy as np
 from tasks import metrics
 
 Point = tuple[float, float]
-Cell = "str | int | float | Link | Shaded"
 
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
@@ -43,6 +42,9 @@ class Shaded(NamedTuple):
 
   value: int | float
   share: float  # From 0, no colour, to 1.
+
+
+Cell = str | int | float | Link | Shaded
 
 
 def number(value: float) -> str:

@@ -173,32 +173,3 @@ def test_batches_end_before_their_padding_costs_more_than_another_batch():
 def test_equal_batches_repeat_the_last_row():
   batches = feature_files.equal_batches(5, 3)
   assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 4]]
-
-
-def test_trim_keeps_what_any_row_needs():
-  mask = np.zeros([2, 24], np.int32)
-  mask[0, :3] = mask[1, :9] = 1
-  features = {"input_ids": mask + 5, "input_mask": mask, "label_ids": mask}
-  trimmed = feature_files.trim(features, "input_ids", "input_mask")
-  assert trimmed["input_ids"].shape == (2, 9)
-  assert np.sum(trimmed["input_mask"]) == 12
-  assert trimmed["label_ids"].shape == (2, 24)
-
-
-def test_trim_stays_within_the_longest_possible():
-  mask = np.ones([1, 11], np.int32)
-  trimmed = feature_files.trim({"input_mask": mask}, "input_mask")
-  assert trimmed["input_mask"].shape == (1, 11)
-
-
-def test_trim_takes_choices_and_leaves_other_names():
-  mask = np.zeros([2, 3, 8], np.int32)
-  mask[1, 2, :5] = 1
-  features = {"input_mask": mask, "label_mask": mask, "other": mask}
-  trimmed = feature_files.trim(features, "input_mask", "label_mask")
-  shapes = {name: value.shape for name, value in trimmed.items()}
-  assert shapes == {
-    "input_mask": (2, 3, 5),
-    "label_mask": (2, 3, 5),
-    "other": (2, 3, 8),
-  }

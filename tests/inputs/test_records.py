@@ -304,3 +304,32 @@ def test_a_digest_reads_blocks_all_over_a_file(tmp_path):
   small = {describe(n, size=4_000_000) for n in range(0, 4_000_000, 50_000)}
   assert len(small) == 80
   assert describe(9_967_232, copies=100) != describe(copies=100)
+
+
+def test_trim_keeps_what_any_row_needs():
+  mask = np.zeros([2, 24], np.int32)
+  mask[0, :3] = mask[1, :9] = 1
+  features = {"input_ids": mask + 5, "input_mask": mask, "label_ids": mask}
+  trimmed = records.trim(features, "input_ids", "input_mask")
+  assert trimmed["input_ids"].shape == (2, 9)
+  assert np.sum(trimmed["input_mask"]) == 12
+  assert trimmed["label_ids"].shape == (2, 24)
+
+
+def test_trim_stays_within_the_longest_possible():
+  mask = np.ones([1, 11], np.int32)
+  trimmed = records.trim({"input_mask": mask}, "input_mask")
+  assert trimmed["input_mask"].shape == (1, 11)
+
+
+def test_trim_takes_choices_and_leaves_other_names():
+  mask = np.zeros([2, 3, 8], np.int32)
+  mask[1, 2, :5] = 1
+  features = {"input_mask": mask, "label_mask": mask, "other": mask}
+  trimmed = records.trim(features, "input_mask", "label_mask")
+  shapes = {name: value.shape for name, value in trimmed.items()}
+  assert shapes == {
+    "input_mask": (2, 3, 5),
+    "label_mask": (2, 3, 5),
+    "other": (2, 3, 8),
+  }
