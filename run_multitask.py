@@ -215,12 +215,15 @@ def make_plan(
 def evaluate(
   settings: flag_values.Settings, runs: Mapping[str, fine_tuning.Run]
 ) -> dict[str, float]:
-  """Scores all tasks: their scores by <task>/<score>, and the mean."""
+  """Scores all tasks: their scores by <task>/<score>, and the mean.
+
+  Percentages count as fractions in the mean.
+  """
   scores, chosen = {}, []
   for name, run in runs.items():
     found = run.recipe.evaluate(run)
     scores |= {f"{name}/{key}": value for key, value in found.items()}
-    chosen.append(found[run.inputs.metric])
+    chosen.append(found[run.inputs.metric] / run.recipe.perfect)
   return {**scores, _MEAN: float(np.mean(chosen))}
 
 

@@ -173,6 +173,7 @@ def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
     lambda run: functools.partial(loss_fn, settings=settings),
     evaluate,
     finish,
+    perfect=100.0,
   )
 
 
@@ -218,8 +219,7 @@ def best_metric(settings: flag_values.Settings) -> str:
   known = ["exact_match", "f1"]
   if settings.version_2_with_negative:
     known += ["best_exact_match", "best_f1"]
-  is_tuned = settings.null_score_diff_threshold is None
-  default = "best_f1" if is_tuned else "f1"
+  default = "best_f1" if settings.null_score_diff_threshold is None else "f1"
   return fine_tuning.best_metric(settings, default, known)
 
 

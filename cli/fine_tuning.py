@@ -243,6 +243,7 @@ class Recipe(NamedTuple):
   finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
   # What to train on, if it is no feature file: of a batch size.
   make_source: Callable[["Run", int], loop.TrainingInput] | None = None
+  perfect: float = 1.0  # The best score; those of SQuAD are percentages.
 
 
 @dataclasses.dataclass

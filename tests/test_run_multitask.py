@@ -1,12 +1,14 @@
 """run_multitask.py as its user meets it."""
 
 import shutil
+import types
 
 import numpy as np
 import pytest
 
 import bert
 import program_flags
+import run_multitask
 import tiny_multitask as tiny
 from weights import checkpoints
 
@@ -176,6 +178,20 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   header = (out / "predictions.tsv").read_text().split("\n")[0].split("\t")
   place = header.index("predicted")
   assert [answer["label"] for answer in answers] == [r[place] for r in rows]
+
+
+def test_percentages_count_as_fractions_in_the_mean():
+  def scored(perfect, **scores):
+    recipe = types.SimpleNamespace(evaluate=lambda run: scores, perfect=perfect)
+    inputs = types.SimpleNamespace(metric="f1")
+    return types.SimpleNamespace(recipe=recipe, inputs=inputs)
+
+  runs = {"answers": scored(100.0, f1=80.0), "names": scored(1.0, f1=0.5)}
+  assert run_multitask.evaluate(None, runs) == {
+    "answers/f1": 80.0,
+    "names/f1": 0.5,
+    "mean": 0.65,
+  }
 
 
 @pytest.mark.slow  # Half a minute.
