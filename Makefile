@@ -11,7 +11,7 @@ $(VENV)/requirements: requirements.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-# seqeval is a source package that pip, left to itself, builds the old way, which
+# jieba is a source package that pip, left to itself, builds the old way, which
 # fails with the setuptools of today.
 $(VENV)/requirements-dev: requirements/dev.txt $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check --use-pep517 -r $<

@@ -4,7 +4,7 @@
 
 prints and runs the commands of a pre-training, from plain text to a checkpoint.
 It ends with a table that shows how well masked words are guessed before and
-after, on text that was not trained on. It takes three to five minutes on two
+after, on text that was not trained on. It takes about five minutes on two
 cores.
 """
 
@@ -23,7 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from encoders import encoder_table  # noqa: E402
 from inputs import records  # noqa: E402
