@@ -253,6 +253,7 @@ def _compare(graph, run, config) -> float:
 
 
 def _write_saved_model(folder, graph):
+  graph.tokenizer.check()
   signatures.save(graph, folder)
   loaded = tf.saved_model.load(folder)
 
@@ -324,8 +325,8 @@ def _write_onnx(folder, trained, graph, facts):
     len(tokenizer.tokens),
     quantizes=bool(facts.quantization),
   ).save(os.path.join(folder, onnx_engine.MODEL_FILE))
-  vocabulary = os.path.basename(vocabulary_table.find([folder]))
-  names = onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE, vocabulary
+  vocabulary = vocabulary_table.saved_names(vocabulary_table.find([folder]))
+  names = [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE, *vocabulary]
   hashes = {name: files.hash_file(os.path.join(folder, name)) for name in names}
   facts = dataclasses.replace(facts, hashes=hashes)
   return facts, onnx_engine.Engine(folder, facts)

@@ -63,6 +63,7 @@ class Graph:
     self._constants: dict[str, np.ndarray] = {}
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
+    self.epsilon = modeling.LAYER_NORM_EPSILON
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
     """Adds an operation with one output; returns the name of the output.
@@ -232,13 +233,14 @@ def build(
   is_known = config.encoder_type in _LAYERS
   if not isinstance(bert, modeling.BertModel) or not is_known:
     raise ValueError(f"--format=onnx: no graph for a {type(bert).__name__}")
-  if quantizes and config.encoder_type:
+  if quantizes and _LAYERS[config.encoder_type] is not _add_layer:
     raise ValueError(
       f"--quantize: only a Transformer's products, not a {type(bert).__name__}"
     )
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)
+  graph.epsilon = getattr(config, "layer_norm_eps", graph.epsilon)
   states = _add_encoder(graph, config)
   if trained.kind == export_facts.FEATURES:
     _add_vectors(graph, config, states, **settings)
@@ -277,18 +279,28 @@ def _add_encoder(graph, config):
   embedded = graph.add(
     "Add", embedded, graph.add("Slice", positions, [0], length)
   )
-  embedded = _normalize(graph, embedded, path)
+  if getattr(config, "embedding_layer_norm", True):
+    embedded = _normalize(graph, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = _weights(graph, f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
-  padding = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
-  padding = graph.add("Sub", 1.0, padding)
-  mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)  # [B, 1, 1, S]
+  seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
+  if _is_causal(config):
+    square = graph.add("Concat", length, length, axis=0)
+    before = graph.add("Expand", np.float32([[1.0]]), square)
+    seen = graph.add("Mul", seen, graph.add("Trilu", before, upper=0))
+  padding = graph.add("Sub", 1.0, seen)
+  # [B, 1, 1, S], or [B, 1, S, S] of a causal model.
+  mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)
   states = [embedded]
   add_layer = _LAYERS[config.encoder_type]
   for layer in range(config.num_hidden_layers):
     states.append(add_layer(graph, config, layer, states[-1], mask_scores))
   return states
+
+
+def _is_causal(config):
+  return getattr(config, "causal_attention", False)
 
 
 def _add_layer(graph, config, layer, hidden, mask_scores):
@@ -357,6 +369,7 @@ def _add_bilstm_layer(graph, config, layer, hidden, _):
 # By the config's encoder_type.
 _LAYERS = {
   None: _add_layer,
+  "variant": _add_layer,
   "text_cnn": _add_text_cnn_layer,
   "bilstm": _add_bilstm_layer,
 }
@@ -373,8 +386,7 @@ def _dense(graph, x, path):
 
 def _normalize(graph, x, path):
   parts = (graph.weight(f"{path}/LayerNorm/{n}") for n in ("gamma", "beta"))
-  epsilon = modeling.LAYER_NORM_EPSILON
-  return graph.add("LayerNormalization", x, *parts, epsilon=epsilon)
+  return graph.add("LayerNormalization", x, *parts, epsilon=graph.epsilon)
 
 
 def _activate(graph, x, name):
@@ -394,6 +406,7 @@ def _first(graph, state):
 def _add_classifier(graph, config, state, kind):
   pooler = _weights(graph, "bert/pooler/dense")
   pooling = "max" if config.encoder_type == "text_cnn" else "cls"
+  pooling = "last" if _is_causal(config) else pooling
   pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
   pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
@@ -484,6 +497,10 @@ def _add_vectors(graph, config, states, layer, pooling):
 def _pool(graph, state, pooling):
   if pooling == "cls":
     return _first(graph, state)
+  if pooling == "last":
+    count = graph.cast(graph.add("ReduceSum", "input_mask", [1]), np.int64)
+    place = graph.add("Max", graph.add("Sub", count, 1), 0)  # [B, 1]
+    return graph.add("GatherND", state, place, batch_dims=1)
   mask = graph.add("Unsqueeze", "input_mask", [2])
   if pooling == "max":
     lowest = np.finfo(np.float32).min

@@ -65,11 +65,7 @@ class TfSentencePieceTokenizer(tf_tokenization.TfTokenizer):
 def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True, never_split: Sequence[str] = ()
 ) -> tf_tokenization.TfTokenizer:
-  """Makes the tokenizer of a vocabulary for a graph.
-
-  Raises:
-    ValueError: no graph has such a vocabulary.
-  """
+  """Makes the tokenizer of a vocabulary for a graph; see its `check`."""
   is_model = vocab_file.endswith(".model")
   kind = TfSentencePieceTokenizer if is_model else tf_tokenization.TfTokenizer
   return kind(vocab_file, do_lower_case, never_split)

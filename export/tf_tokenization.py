@@ -117,6 +117,7 @@ class TfTokenizer:
       vocab_file, do_lower_case, never_split
     )
     self.vocab, self._do_lower_case = python.vocab, do_lower_case
+    self._vocab_file, self._splits = vocab_file, True
     self._never_split = [
       (token, python.vocab[token])
       for token in sorted(set(never_split), key=lambda s: (-len(s), s))
@@ -127,13 +128,20 @@ class TfTokenizer:
     )
     self._make(vocab_file, python)
 
+  def check(self) -> None:
+    """Raises ValueError if no graph splits texts as this vocabulary does."""
+    if not self._splits:
+      raise ValueError(
+        f"{self._vocab_file}: a graph splits texts into WordPieces or by a "
+        "model of SentencePiece; this is another vocabulary (with "
+        "--format=onnx, predict.py splits them)"
+      )
+
   def _make(self, vocab_file, python):
     """Makes the operations that split words."""
-    if type(python) is not tokenization.FullTokenizer:
-      raise ValueError(
-        f"{vocab_file}: a graph splits texts into WordPieces or by a model of "
-        "SentencePiece; this is another vocabulary"
-      )
+    self._splits = type(python) is tokenization.FullTokenizer
+    if not self._splits:
+      return
     # Equal lines are one token, and the empty one is in no word.
     known = {token: i for token, i in python.vocab.items() if token}
     self._ids = tf.constant(list(known.values()), tf.int32)

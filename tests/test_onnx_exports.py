@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import bert
+from data import files
 from export import exporting
+import export_saved_model
 import paths
 import program_flags
 from serving import exported_model
@@ -21,6 +23,7 @@ import tiny_masked_lm
 import tiny_multiple_choice
 import tiny_squad
 import tiny_tagging
+from vocabularies import gpt_bpe
 
 pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
 onnxruntime = pytest.importorskip(
@@ -72,6 +75,49 @@ def test_answers_are_those_of_the_model(case, tmp_path):
   )
   found = {"index": 0, **exported(requests[0])}
   assert json.loads(result.stdout) == found
+
+
+def write_byte_pairs(folder):
+  """Gives a trained model GPT-1's vocabulary in small; returns its path."""
+  pieces = ["<unk>", *"goadb", "d</w>", "g</w>", "go", "od</w>"]
+  path = folder / gpt_bpe.ENCODER
+  path.write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+  (folder / gpt_bpe.MERGES).write_text("#version: 0.2\ng o\no d</w>\n")
+  (folder / "vocab.txt").unlink()
+  settings = json.loads((folder / "settings.json").read_text())
+  settings["vocab_file_sha256"] = files.hash_file(str(path))
+  (folder / "settings.json").write_text(json.dumps(settings))
+  return path
+
+
+def test_a_vocabulary_that_no_graph_has(tmp_path):
+  tiny_cases.write_case(tmp_path, "single_label")
+  path = write_byte_pairs(tmp_path)
+
+  def export(name, **flags):
+    program_flags.run_main(
+      export_saved_model,
+      export_saved_model.define_flags,
+      model_dir=tmp_path,
+      vocab_file=path,
+      export_dir=tmp_path / name,
+      **flags,
+    )
+
+  export("onnx", format="onnx")
+  exported, trained = bert.load(tmp_path / "onnx"), bert.load(tmp_path)
+  answers = exported(["good dog", "bad", "odd good bag"])
+  assert_same(answers, trained(["good dog", "bad", "odd good bag"]))
+  assert answers[0]["probabilities"] != answers[1]["probabilities"]
+  with pytest.raises(
+    ValueError, match="another vocabulary .with --format=onnx"
+  ):
+    export("saved_model")
+  assert not (tmp_path / "saved_model").exists()
+  merges = tmp_path / "onnx" / gpt_bpe.MERGES
+  merges.write_text(merges.read_text() + "b a\n")
+  with pytest.raises(ValueError, match=gpt_bpe.MERGES):
+    bert.load(tmp_path / "onnx")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what the models here do."""
 
 import dataclasses
+import json
 import tempfile
 
 import keras
@@ -125,6 +126,26 @@ def test_other_encoders(encoder):
     assert_near(run(session, inputs)["logits"], model(*inputs))
   with pytest.raises(ValueError, match="--quantize: only a Transformer's"):
     open_session(trained, quantizes=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_transformers_that_are_causal_or_else_not_quite_bert(
+  causal, normalized
+):
+  fields = json.loads(make_config().to_json_string())
+  fields |= {"causal_attention": causal, "embedding_layer_norm": normalized}
+  config = encoder_table.make_config(fields | {"layer_norm_eps": 0.1})
+  model = heads.ClassifierModel(config, LABELS)
+  session = open_session(make_trained("single_label", model))
+  for batch, length in ((1, 2), (3, 12), (2, 24)):
+    inputs = make_inputs(batch, length)
+    found = run(session, inputs)
+    assert_near(found["logits"], model(*inputs))
+    is_lower = np.triu(found["attention_1"], 1).max() < 1e-6
+    assert is_lower == (causal or length == 1)
+  session = open_session(make_trained("single_label", model), quantizes=True)
+  assert np.abs(run(session, inputs)["logits"] - model(*inputs)).max() < 1.0
 
 
 def test_guesses_of_other_encoders(encoder):

@@ -53,7 +53,7 @@ def test_a_graph_has_no_other_vocabulary():
   if not path.exists():
     pytest.skip(f"needs {path}")
   with pytest.raises(ValueError, match="this is another vocabulary"):
-    tf_sentence_pieces.make_tokenizer(str(path))
+    tf_sentence_pieces.make_tokenizer(str(path)).check()
 
 
 @pytest.mark.slow
