@@ -163,13 +163,13 @@ def make_ours(workload: Workload, precision: str) -> Step:
   """The step that run_pretraining.py runs."""
   import tensorflow as tf
 
+  from encoders import encoder_table
   import heads
-  import modeling
   import optimization
   import run_pretraining
   from training import loop
 
-  config = modeling.BertConfig.from_dict(workload.config)
+  config = encoder_table.make_config(workload.config)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
   model = heads.PretrainingModel(config, dtype)
   optimizer = optimization.create_optimizer(

@@ -1,8 +1,9 @@
-"""Benchmarks: one calls private functions of the loop, one makes a table."""
+"""Benchmarks: what they compute besides times, and the loop they call."""
 
 import importlib.util
 import math
 import sys
+import types
 
 import pytest
 
@@ -43,3 +44,36 @@ def test_a_table_of_curves(load):
     "|---|---|---|---|---|",
     "| tiny | 100 | 6.50 ± 0.71 | 0.150 ± 0.071 | 0.600 ± 0.141 |",
   ]
+
+
+def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
+  transfer = load("transfer")
+  best = {(0.1, 1): 0.5, (0.2, 1): 0.7, (0.2, 2): 0.9}
+  row = transfer.tune(
+    lambda rate, seed: [0.1, best[rate, seed], 0.3],
+    lambda rate, seed: best[rate, seed] / 2,
+    rates=[0.1, 0.2],
+    seeds=[1, 2],
+  )
+  assert row == (0.2, [[0.1, 0.7, 0.3], [0.1, 0.9, 0.3]], [0.35, 0.45])
+  assert transfer.percent(row.test) == "40.0 ± 7.1"
+  assert transfer.percent([0.5]) == "50.0" and not transfer.percent([])
+
+
+def test_tasks_that_are_trained_together(load):
+  multitask = load("multitask")
+  options = types.SimpleNamespace(
+    records="x.tfrecord", records_shape=(64, 10), words_weight=0.5
+  )
+  rte, words = multitask.make_entries("rte+words", options)
+  assert rte["task_name"] == "rte" and rte["best_metric"] == "accuracy"
+  assert words == {
+    "name": "words",
+    "rate": 1.0,
+    "kind": "masked_lm",
+    "input_file": "x.tfrecord",
+    "weight": 0.5,
+    "max_eval_steps": 10,
+    "max_seq_length": 64,
+    "max_predictions_per_seq": 10,
+  }

@@ -1,0 +1,262 @@
+"""What pre-training gains, with a learning rate tuned for each arm.
+
+python benchmarks/transfer.py --output_dir=transfer --tasks mrpc rte \
+  --models mini=pretrained
+
+A model is a folder of run_pretraining.py. A task is fine-tuned from it
+(pretrained) and from random weights of the same config (scratch): with every
+rate of --rates and the first seed, then with all seeds at the rate whose best
+epoch on the development set was best. A row is the mean over the seeds and its
+standard deviation, after 1, 2, 4 and 8 epochs, at the best epoch and, if there
+are labels that nothing was chosen by, on the test set. Runs that are finished
+are not made again, so a killed table resumes.
+"""
+
+import argparse
+from collections.abc import Callable
+import csv
+import json
+import lzma
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, NamedTuple
+
+import contest
+
+SHOWN_EPOCHS = (1, 2, 4, 8)
+FLAGS = dict[str, Any]
+
+
+class Task(NamedTuple):
+  """A labelled set below ../shared/data, and how to train on it."""
+
+  flags: FLAGS  # {data} stands for that folder, {work} for --output_dir.
+  metric: str
+  program: str = "run_classifier.py"
+  test: FLAGS | None = None  # Flags that evaluate on the test set.
+  max_seq_length: int = 128
+  unit: float = 1.0  # The best score there is.
+
+
+def classified(folder: str, **flags) -> Task:
+  """Returns a task whose train, dev and test file lie in a folder."""
+  metric = flags.pop("metric", "accuracy")
+  flags |= {"task_name": "file", "data_dir": folder, "do_eval": "true"}
+  suffix = "csv" if folder.startswith("{work}") else "tsv"
+  return Task(flags, metric, test={"eval_file": f"{folder}/test.{suffix}"})
+
+
+def glue(name: str, metric: str = "accuracy") -> Task:
+  flags = {"task_name": name.lower(), "data_dir": f"{{data}}/glue/{name}"}
+  return Task(flags | {"do_eval": "true"}, metric)
+
+
+def tagged(train: str, dev: str, test: str) -> Task:
+  flags = {"train_file": train, "eval_file": dev, "do_eval": "true"}
+  return Task(flags, "f1", "run_tagging.py", {"eval_file": test})
+
+
+TASKS = {
+  "mrpc": glue("MRPC"),
+  "rte": glue("RTE"),
+  "sts-b": glue("STS-B", "pearson"),
+  "sst-2": glue("SST-2"),
+  "imdb": classified("{work}/imdb"),
+  "goemotions": classified(
+    "{data}/multilabel",
+    metric="f1_micro",
+    problem="multi_label",
+    header="no",
+    text_column=0,
+    label_column=1,
+    id_column=2,
+  ),
+  "chnsenticorp": classified("{data}/chnsenticorp"),
+  "conll": tagged(
+    *(f"{{data}}/ner/eng.{x}" for x in ("train", "testa", "testb"))
+  ),
+  "resume": tagged(
+    *(
+      f"{{data}}/ner/resume_zh/{part}.char.bmes"
+      for part in ("train", "dev", "test")
+    )
+  ),
+  "swag": Task(
+    {"data_dir": "{data}/swag", "do_eval": "true"},
+    "accuracy",
+    "run_multiple_choice.py",
+  ),
+  "squad": Task(
+    {
+      "train_file": "{data}/squad/train-v1.1-60articles.json",
+      "predict_file": "{data}/squad/dev-v1.1.json",
+      "do_predict": "true",
+      "padding_competes": "false",
+    },
+    "f1",
+    "run_squad.py",
+    max_seq_length=256,
+    unit=100.0,
+  ),
+}
+
+
+def write_imdb(folder: pathlib.Path) -> None:
+  """Writes train, dev (every tenth training review) and test as CSV."""
+  parts = {}
+  for name in ("train", "test"):
+    path = contest.DATA / "imdb" / f"{name}.tsv.xz"
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+      lines = file.read().strip("\n").split("\n")[1:]
+    parts[name] = [line.split("\t")[1:] for line in lines]
+  reviews = parts["train"]
+  parts["dev"] = reviews[::10]
+  parts["train"] = [row for i, row in enumerate(reviews) if i % 10]
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, rows in parts.items():
+    with open(folder / f"{name}.csv", "w", encoding="utf-8") as file:
+      csv.writer(file).writerows([["label", "text"], *rows])
+
+
+def run(program: str, log: pathlib.Path, flags: FLAGS) -> float:
+  """Runs a program of the root; returns the seconds. Its output is the log."""
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  start = time.monotonic()
+  with open(log, "a", encoding="utf-8") as output:
+    subprocess.run(
+      [sys.executable, contest.ROOT / program, *arguments],
+      check=True,
+      stdout=output,
+      stderr=subprocess.STDOUT,
+    )
+  return time.monotonic() - start
+
+
+def read_scores(path: pathlib.Path) -> dict[str, float]:
+  lines = path.read_text(encoding="utf-8").splitlines()
+  return {name: float(value) for name, value in (x.split(" = ") for x in lines)}
+
+
+class Arm(NamedTuple):
+  """One row: a task, and where its training starts."""
+
+  task: Task
+  name: str  # Of the row's folders too.
+  start: FLAGS
+  options: argparse.Namespace
+
+  def flags(self, extra: FLAGS) -> FLAGS:
+    places = {"data": contest.DATA, "work": self.options.output_dir}
+    flags = self.task.flags | {"max_seq_length": self.task.max_seq_length}
+    return {
+      name: value.format(**places) if isinstance(value, str) else value
+      for name, value in (flags | extra).items()
+    }
+
+  def folder(self, rate: float, seed: int) -> pathlib.Path:
+    return self.options.output_dir / f"{self.name}-{rate:g}-{seed}"
+
+  def train(self, rate: float, seed: int) -> list[float]:
+    """Fine-tunes once; returns the score after each epoch."""
+    folder, options = self.folder(rate, seed), self.options
+    if not (folder / "done").exists():
+      print(f"{folder.name} ...", file=sys.stderr, flush=True)
+      extra = {"do_train": "true", "output_dir": folder, "eval_every_epochs": 1}
+      extra |= {"learning_rate": rate, "seed": seed, "report": "false"}
+      extra |= {"num_train_epochs": options.epochs, "keep_checkpoint_max": 1}
+      extra |= {"best_metric": self.task.metric, "precision": options.precision}
+      if options.max_train_examples:
+        extra["max_train_examples"] = options.max_train_examples
+      log = options.output_dir / f"{folder.name}.log"
+      run(self.task.program, log, self.flags(extra | self.start))
+      (folder / "done").touch()
+    lines = (folder / "evaluations.jsonl").read_text().splitlines()
+    name = f"eval_{self.task.metric}"
+    return [json.loads(line)[name] / self.task.unit for line in lines]
+
+  def test(self, rate: float, seed: int) -> float:
+    """Returns the best weights' score on the test set."""
+    folder = self.folder(rate, seed)
+    if not (folder / "test" / "eval_results.txt").exists():
+      extra = {"model": folder, "output_dir": folder / "test"}
+      log = self.options.output_dir / f"{folder.name}.log"
+      extra |= {"report": "false"} | self.task.test
+      run(self.task.program, log, self.flags(extra))
+    scores = read_scores(folder / "test" / "eval_results.txt")
+    return scores[f"eval_{self.task.metric}"]
+
+
+class Row(NamedTuple):
+  """The scores of an arm at its best rate, over the seeds."""
+
+  rate: float
+  epochs: list[list[float]]  # By seed, then by epoch.
+  test: list[float]  # By seed; none without a test set.
+
+
+def tune(train: Callable, test: Callable | None, rates, seeds) -> Row:
+  """Trains with each rate, then with each seed at the best rate."""
+  first = {rate: max(train(rate, seeds[0])) for rate in rates}
+  rate = max(first, key=first.get)
+  epochs = [train(rate, seed) for seed in seeds]
+  return Row(rate, epochs, [test(rate, seed) for seed in seeds] if test else [])
+
+
+def percent(values: list[float]) -> str:
+  """Returns the mean and standard deviation as a table's cell."""
+  if not values:
+    return ""
+  spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+  return f"{100 * statistics.mean(values):.1f}{spread}"
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  add = parser.add_argument
+  add("--output_dir", type=pathlib.Path, required=True)
+  add("--models", nargs="+", required=True, metavar="NAME=FOLDER")
+  add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+  arms = ["scratch", "pretrained"]
+  add("--arms", nargs="+", choices=arms, default=arms)
+  add("--rates", nargs="+", type=float, default=[1e-4, 3e-4, 1e-3])
+  add("--seeds", nargs="+", type=int, default=[1, 2, 3])
+  add("--epochs", type=int, default=4)
+  add("--precision", choices=contest.PRECISIONS, default="float32")
+  add("--max_train_examples", type=int, help="default: all")
+  add("--skip_test", action="store_true", help="no test sets")
+  options = parser.parse_args()
+  options.output_dir = options.output_dir.resolve()
+  options.output_dir.mkdir(parents=True, exist_ok=True)
+  shown = [epoch for epoch in SHOWN_EPOCHS if epoch <= options.epochs]
+  heads = ["task", "model", "start", "rate"]
+  heads += [f"epoch {epoch}" for epoch in shown] + ["best epoch", "test"]
+  print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+  for name in options.tasks:
+    if name == "imdb" and not (options.output_dir / name).exists():
+      write_imdb(options.output_dir / name)
+    for named_model in options.models:
+      model, _, path = named_model.partition("=")
+      folder = pathlib.Path(path).resolve()
+      scratch = {
+        "bert_config_file": folder / "bert_config.json",
+        "vocab_file": folder / "vocab.txt",
+      }
+      starts = {"scratch": scratch, "pretrained": {"model": folder}}
+      for start in options.arms:
+        arm = Arm(
+          TASKS[name], f"{name}-{model}-{start}", starts[start], options
+        )
+        test = None if options.skip_test or not arm.task.test else arm.test
+        row = tune(arm.train, test, options.rates, options.seeds)
+        by_epoch = list(zip(*row.epochs, strict=True))
+        cells = [name, model, start, f"{row.rate:g}"]
+        cells += [percent(by_epoch[epoch - 1]) for epoch in shown]
+        cells += [percent([max(scores) for scores in row.epochs])]
+        print(f"| {' | '.join([*cells, percent(row.test)])} |", flush=True)
+
+
+if __name__ == "__main__":
+  main()
