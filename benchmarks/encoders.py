@@ -39,16 +39,16 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   size = KINDS[kind]
   workload = pretraining.Workload(config_file, size, LENGTH, 20)
   features = pretraining.make_features(workload)
-  inputs = [features[k] for k in ("input_ids", "input_mask", "segment_ids")]
+  names = ("input_ids", "input_mask", "segment_ids")
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
   config = encoder_table.read_config(config_file)
   model = encoder_table.make_encoder(config, dtype)
   predictor = prediction.Predictor(
     tf.distribute.get_strategy(),
     model,
-    lambda model, features: {"pooled": model(*features["inputs"])[1]},
+    lambda model, batch: {"pooled": model(*(batch[n] for n in names))[1]},
   )
-  batches = tf.data.Dataset.from_tensors({"inputs": tuple(inputs)})
+  batches = tf.data.Dataset.from_tensors({n: features[n] for n in names})
   batches = batches.repeat(REPEATS)
   return contest.Turn(
     lambda: float(predictor(batches)["pooled"].sum()), REPEATS * size
