@@ -505,8 +505,15 @@ def test_200_clients_at_once(server, expected):
 
 
 @pytest.mark.slow
-def test_200_clients_for_a_minute(trained, expected):
-  server = Server(trained[0])
+@pytest.mark.parametrize("format", ["saved_model", "onnx"])
+def test_200_clients_for_a_minute(format, trained, expected):
+  folder = trained[0] / "export"
+  if format == "onnx":
+    pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
+    folder = trained[0] / format
+    result = tiny_export.export(trained[0], export_dir=folder, format=format)
+    assert result.returncode == 0, result.stderr
+  server = Server(trained[0], export_dir=folder)
   try:
     load(server, expected, seconds=10)
     before = server.memory()
