@@ -121,7 +121,7 @@ def make_masked_words(
     settings.max_seq_length,
     predictor,
     texts.batching(settings),
-    getattr(config, "causal_attention", False),
+    config.causal_attention,
   )
 
 

@@ -40,8 +40,7 @@ class MaskedLmTransform(keras.layers.Layer):
     self.layer_norm = modeling.LayerNorm(
       name="LayerNorm", dtype=self.dtype_policy
     )
-    usual = self.layer_norm.epsilon
-    self.layer_norm.epsilon = getattr(config, "layer_norm_eps", usual)
+    self.layer_norm.epsilon = config.layer_norm_eps
 
   def build(self, input_shape=None):
     self.dense.build([None, self.config.hidden_size])
@@ -65,7 +64,7 @@ class MaskedLmHead(keras.layers.Layer):
     super().__init__(**kwargs)
     self.config = config
     self.transform = None
-    if not getattr(config, "causal_attention", False):
+    if not config.causal_attention:
       self.transform = MaskedLmTransform(
         config, name="transform", dtype=self.dtype_policy
       )

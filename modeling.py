@@ -62,6 +62,9 @@ class EncoderConfig:
   """The fields of a bert_config.json that all encoders have."""
 
   encoder_type: ClassVar[str | None] = None  # A Transformer's file has none.
+  causal_attention: ClassVar[bool] = False  # These are a `VariantConfig`'s.
+  layer_norm_eps: ClassVar[float] = LAYER_NORM_EPSILON
+  embedding_layer_norm: ClassVar[bool] = True
 
   vocab_size: int  # Rows of the word embedding table.
   hidden_size: int = 768  # Width of every layer's output, H.
@@ -85,10 +88,8 @@ class EncoderConfig:
       self._check_range(field.name, getattr(self, field.name), field.type)
     self._check_range("embedding_size", self.embedding_width, int)
     if self.hidden_act not in ACTIVATIONS:
-      raise ValueError(
-        f"hidden_act is {self.hidden_act!r:.80}; known: "
-        f"{', '.join(ACTIVATIONS)}"
-      )
+      known = ", ".join(ACTIVATIONS)
+      raise ValueError(f"hidden_act is {self.hidden_act!r:.80}; known: {known}")
 
   @staticmethod
   def _check_range(name: str, value: Any, kind: type) -> None:
@@ -96,8 +97,7 @@ class EncoderConfig:
     if kind is int and (type(value) is not int or value < 1):
       raise ValueError(f"{name} is {value!r:.80}; expected an integer above 0")
     end = 1 if "dropout" in name else math.inf
-    number = type(value) in (int, float)
-    if kind is float and not (number and 0 <= value < end):
+    if kind is float and not (type(value) in (int, float) and 0 <= value < end):
       known = f"a number in [0, {'infinity' if end > 1 else 1})"
       raise ValueError(f"{name} is {value!r:.80}; expected {known}")
 

@@ -212,9 +212,7 @@ def make_plan(
   return fine_tuning.make_plan(settings, steps_per_epoch)
 
 
-def evaluate(
-  settings: flag_values.Settings, runs: Mapping[str, fine_tuning.Run]
-) -> dict[str, float]:
+def evaluate(runs: Mapping[str, fine_tuning.Run]) -> dict[str, float]:
   """Scores all tasks: their scores by <task>/<score>, and the mean.
 
   Percentages count as fractions in the mean.
@@ -312,7 +310,7 @@ def train(
     tasks,
     course.draws,
     plan,
-    lambda: evaluate(settings, runs),
+    lambda: evaluate(runs),
     metric,
   )
   for run in runs.values():

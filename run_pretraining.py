@@ -320,7 +320,7 @@ def run(
       )
     plan = models.training_plan(settings, settings.num_train_steps)
     plan = dataclasses.replace(plan, phase=phase)
-    is_causal = getattr(config, "causal_attention", False)
+    is_causal = config.causal_attention
     if strategy.extended.should_checkpoint and not is_causal:
       rate, warmup = settings.learning_rate, settings.num_warmup_steps
       watch = masked_labels.watch(data.train_files, data.source, rate, warmup)

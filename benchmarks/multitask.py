@@ -19,11 +19,7 @@ import sys
 import contest
 import transfer
 
-METRICS = {
-  "mrpc": "accuracy",
-  "rte": "accuracy",
-  "sts-b": "pearson",
-}
+METRICS = {"mrpc": "accuracy", "rte": "accuracy", "sts-b": "pearson"}
 EVALUATIONS = 5
 ROWS = [
   *(row for task in METRICS for row in (task, f"{task}+words")),

@@ -21,87 +21,80 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import time
 from typing import Any, NamedTuple
 
 import contest
 
 SHOWN_EPOCHS = (1, 2, 4, 8)
-FLAGS = dict[str, Any]
+Flags = dict[str, Any]
 
 
 class Task(NamedTuple):
   """A labelled set below ../shared/data, and how to train on it."""
 
-  flags: FLAGS  # {data} stands for that folder, {work} for --output_dir.
+  flags: Flags
   metric: str
   program: str = "run_classifier.py"
-  test: FLAGS | None = None  # Flags that evaluate on the test set.
+  test: Flags | None = None  # Flags that evaluate on the test set.
   max_seq_length: int = 128
   unit: float = 1.0  # The best score there is.
 
 
-def classified(folder: str, **flags) -> Task:
+def classified(test_file: pathlib.Path, metric="accuracy", **flags) -> Task:
   """Returns a task whose train, dev and test file lie in a folder."""
-  metric = flags.pop("metric", "accuracy")
-  flags |= {"task_name": "file", "data_dir": folder, "do_eval": "true"}
-  suffix = "csv" if folder.startswith("{work}") else "tsv"
-  return Task(flags, metric, test={"eval_file": f"{folder}/test.{suffix}"})
+  flags |= {"task_name": "file", "data_dir": test_file.parent}
+  return Task(flags, metric, test={"eval_file": test_file})
 
 
 def glue(name: str, metric: str = "accuracy") -> Task:
-  flags = {"task_name": name.lower(), "data_dir": f"{{data}}/glue/{name}"}
-  return Task(flags | {"do_eval": "true"}, metric)
+  folder = contest.DATA / "glue" / name
+  return Task({"task_name": name.lower(), "data_dir": folder}, metric)
 
 
-def tagged(train: str, dev: str, test: str) -> Task:
-  flags = {"train_file": train, "eval_file": dev, "do_eval": "true"}
+def tagged(*names: str) -> Task:
+  train, dev, test = (contest.DATA / "ner" / name for name in names)
+  flags = {"train_file": train, "eval_file": dev}
   return Task(flags, "f1", "run_tagging.py", {"eval_file": test})
 
 
-TASKS = {
-  "mrpc": glue("MRPC"),
-  "rte": glue("RTE"),
-  "sts-b": glue("STS-B", "pearson"),
-  "sst-2": glue("SST-2"),
-  "imdb": classified("{work}/imdb"),
-  "goemotions": classified(
-    "{data}/multilabel",
-    metric="f1_micro",
-    problem="multi_label",
-    header="no",
-    text_column=0,
-    label_column=1,
-    id_column=2,
-  ),
-  "chnsenticorp": classified("{data}/chnsenticorp"),
-  "conll": tagged(
-    *(f"{{data}}/ner/eng.{x}" for x in ("train", "testa", "testb"))
-  ),
-  "resume": tagged(
-    *(
-      f"{{data}}/ner/resume_zh/{part}.char.bmes"
-      for part in ("train", "dev", "test")
-    )
-  ),
-  "swag": Task(
-    {"data_dir": "{data}/swag", "do_eval": "true"},
-    "accuracy",
-    "run_multiple_choice.py",
-  ),
-  "squad": Task(
-    {
-      "train_file": "{data}/squad/train-v1.1-60articles.json",
-      "predict_file": "{data}/squad/dev-v1.1.json",
-      "do_predict": "true",
-      "padding_competes": "false",
-    },
-    "f1",
-    "run_squad.py",
-    max_seq_length=256,
-    unit=100.0,
-  ),
-}
+def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
+  """Returns the tasks by name; a folder holds what `write_imdb` writes."""
+  squad = contest.DATA / "squad"
+  return {
+    "mrpc": glue("MRPC"),
+    "rte": glue("RTE"),
+    "sts-b": glue("STS-B", "pearson"),
+    "sst-2": glue("SST-2"),
+    "imdb": classified(imdb / "test.csv"),
+    "goemotions": classified(
+      contest.DATA / "multilabel" / "test.tsv",
+      "f1_micro",
+      problem="multi_label",
+      header="no",
+      text_column=0,
+      label_column=1,
+      id_column=2,
+    ),
+    "chnsenticorp": classified(contest.DATA / "chnsenticorp" / "test.tsv"),
+    "conll": tagged("eng.train", "eng.testa", "eng.testb"),
+    "resume": tagged(
+      *(f"resume_zh/{part}.char.bmes" for part in ("train", "dev", "test"))
+    ),
+    "swag": Task(
+      {"data_dir": contest.DATA / "swag"}, "accuracy", "run_multiple_choice.py"
+    ),
+    "squad": Task(
+      {
+        "train_file": squad / "train-v1.1-60articles.json",
+        "predict_file": squad / "dev-v1.1.json",
+        "padding_competes": "false",
+      },
+      "f1",
+      "run_squad.py",
+      max_seq_length=256,
+      unit=100.0,
+    ),
+  }
 
 
 def write_imdb(folder: pathlib.Path) -> None:
@@ -121,10 +114,9 @@ def write_imdb(folder: pathlib.Path) -> None:
       csv.writer(file).writerows([["label", "text"], *rows])
 
 
-def run(program: str, log: pathlib.Path, flags: FLAGS) -> float:
-  """Runs a program of the root; returns the seconds. Its output is the log."""
+def run(program: str, log: pathlib.Path, flags: Flags) -> None:
+  """Runs a program of the root; what it prints goes to the log."""
   arguments = [f"--{name}={value}" for name, value in flags.items()]
-  start = time.monotonic()
   with open(log, "a", encoding="utf-8") as output:
     subprocess.run(
       [sys.executable, contest.ROOT / program, *arguments],
@@ -132,12 +124,6 @@ def run(program: str, log: pathlib.Path, flags: FLAGS) -> float:
       stdout=output,
       stderr=subprocess.STDOUT,
     )
-  return time.monotonic() - start
-
-
-def read_scores(path: pathlib.Path) -> dict[str, float]:
-  lines = path.read_text(encoding="utf-8").splitlines()
-  return {name: float(value) for name, value in (x.split(" = ") for x in lines)}
 
 
 class Arm(NamedTuple):
@@ -145,16 +131,16 @@ class Arm(NamedTuple):
 
   task: Task
   name: str  # Of the row's folders too.
-  start: FLAGS
+  start: Flags
   options: argparse.Namespace
 
-  def flags(self, extra: FLAGS) -> FLAGS:
-    places = {"data": contest.DATA, "work": self.options.output_dir}
-    flags = self.task.flags | {"max_seq_length": self.task.max_seq_length}
-    return {
-      name: value.format(**places) if isinstance(value, str) else value
-      for name, value in (flags | extra).items()
-    }
+  def run(self, folder: pathlib.Path, **flags) -> None:
+    """Runs the task's program; its log is `folder`.log."""
+    flags |= {"max_seq_length": self.task.max_seq_length, "report": "false"}
+    is_squad = self.task.program == "run_squad.py"
+    flags["do_predict" if is_squad else "do_eval"] = "true"
+    log = folder.with_name(f"{folder.name}.log")
+    run(self.task.program, log, self.task.flags | flags)
 
   def folder(self, rate: float, seed: int) -> pathlib.Path:
     return self.options.output_dir / f"{self.name}-{rate:g}-{seed}"
@@ -164,14 +150,21 @@ class Arm(NamedTuple):
     folder, options = self.folder(rate, seed), self.options
     if not (folder / "done").exists():
       print(f"{folder.name} ...", file=sys.stderr, flush=True)
-      extra = {"do_train": "true", "output_dir": folder, "eval_every_epochs": 1}
-      extra |= {"learning_rate": rate, "seed": seed, "report": "false"}
-      extra |= {"num_train_epochs": options.epochs, "keep_checkpoint_max": 1}
-      extra |= {"best_metric": self.task.metric, "precision": options.precision}
-      if options.max_train_examples:
-        extra["max_train_examples"] = options.max_train_examples
-      log = options.output_dir / f"{folder.name}.log"
-      run(self.task.program, log, self.flags(extra | self.start))
+      limit = options.max_train_examples
+      self.run(
+        folder,
+        **self.start,
+        **({"max_train_examples": limit} if limit else {}),
+        do_train="true",
+        output_dir=folder,
+        learning_rate=rate,
+        seed=seed,
+        num_train_epochs=options.epochs,
+        eval_every_epochs=1,
+        best_metric=self.task.metric,
+        keep_checkpoint_max=1,
+        precision=options.precision,
+      )
       (folder / "done").touch()
     lines = (folder / "evaluations.jsonl").read_text().splitlines()
     name = f"eval_{self.task.metric}"
@@ -180,13 +173,12 @@ class Arm(NamedTuple):
   def test(self, rate: float, seed: int) -> float:
     """Returns the best weights' score on the test set."""
     folder = self.folder(rate, seed)
-    if not (folder / "test" / "eval_results.txt").exists():
-      extra = {"model": folder, "output_dir": folder / "test"}
-      log = self.options.output_dir / f"{folder.name}.log"
-      extra |= {"report": "false"} | self.task.test
-      run(self.task.program, log, self.flags(extra))
-    scores = read_scores(folder / "test" / "eval_results.txt")
-    return scores[f"eval_{self.task.metric}"]
+    out = folder / "test"
+    if not (out / "eval_results.txt").exists():
+      self.run(folder, model=folder, output_dir=out, **self.task.test)
+    lines = (out / "eval_results.txt").read_text().splitlines()
+    scores = dict(line.split(" = ") for line in lines)
+    return float(scores[f"eval_{self.task.metric}"])
 
 
 class Row(NamedTuple):
@@ -218,7 +210,8 @@ def main() -> None:
   add = parser.add_argument
   add("--output_dir", type=pathlib.Path, required=True)
   add("--models", nargs="+", required=True, metavar="NAME=FOLDER")
-  add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+  known = list(make_tasks(pathlib.Path()))
+  add("--tasks", nargs="+", choices=known, default=known)
   arms = ["scratch", "pretrained"]
   add("--arms", nargs="+", choices=arms, default=arms)
   add("--rates", nargs="+", type=float, default=[1e-4, 3e-4, 1e-3])
@@ -234,6 +227,7 @@ def main() -> None:
   heads = ["task", "model", "start", "rate"]
   heads += [f"epoch {epoch}" for epoch in shown] + ["best epoch", "test"]
   print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+  tasks = make_tasks(options.output_dir / "imdb")
   for name in options.tasks:
     if name == "imdb" and not (options.output_dir / name).exists():
       write_imdb(options.output_dir / name)
@@ -247,7 +241,7 @@ def main() -> None:
       starts = {"scratch": scratch, "pretrained": {"model": folder}}
       for start in options.arms:
         arm = Arm(
-          TASKS[name], f"{name}-{model}-{start}", starts[start], options
+          tasks[name], f"{name}-{model}-{start}", starts[start], options
         )
         test = None if options.skip_test or not arm.task.test else arm.test
         row = tune(arm.train, test, options.rates, options.seeds)

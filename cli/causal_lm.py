@@ -27,7 +27,7 @@ def make_recipe(settings):
   )
   paths = fine_tuning.find_data_files(settings, (".txt",))
   config = model_folders.read_config(settings)
-  if not getattr(config, "causal_attention", False):
+  if not config.causal_attention:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_inputs(settings, folder):

@@ -306,7 +306,7 @@ def find_init_checkpoint(settings: flag_values.Settings) -> str:
         f"{theirs.encoder_type or 'a Transformer'}"
       )
     names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
-    names |= {n for n in variant.KEYS if hasattr(theirs, n)}
+    names |= variant.KEYS
     for name in sorted(names):
       expected, found = getattr(theirs, name), getattr(ours, name)
       known = modeling.ACTIVATIONS

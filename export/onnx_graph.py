@@ -48,9 +48,12 @@ class Graph:
   Args:
     weights: by their names in Google's checkpoints.
     quantizes: whether products with the encoder's kernels are of int8.
+    epsilon: of each LayerNorm.
   """
 
-  def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
+  def __init__(
+    self, weights: Mapping[str, np.ndarray], quantizes: bool, epsilon: float
+  ):
     try:
       import onnx
     except ImportError as error:
@@ -63,7 +66,7 @@ class Graph:
     self._constants: dict[str, np.ndarray] = {}
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
-    self.epsilon = modeling.LAYER_NORM_EPSILON
+    self.epsilon = epsilon
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
     """Adds an operation with one output; returns the name of the output.
@@ -239,8 +242,7 @@ def build(
     )
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
-  graph = Graph(weights, quantizes)
-  graph.epsilon = getattr(config, "layer_norm_eps", graph.epsilon)
+  graph = Graph(weights, quantizes, config.layer_norm_eps)
   states = _add_encoder(graph, config)
   if trained.kind == export_facts.FEATURES:
     _add_vectors(graph, config, states, **settings)
@@ -279,13 +281,13 @@ def _add_encoder(graph, config):
   embedded = graph.add(
     "Add", embedded, graph.add("Slice", positions, [0], length)
   )
-  if getattr(config, "embedding_layer_norm", True):
+  if config.embedding_layer_norm:
     embedded = _normalize(graph, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = _weights(graph, f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
-  if _is_causal(config):
+  if config.causal_attention:
     square = graph.add("Concat", length, length, axis=0)
     before = graph.add("Expand", np.float32([[1.0]]), square)
     seen = graph.add("Mul", seen, graph.add("Trilu", before, upper=0))
@@ -297,10 +299,6 @@ def _add_encoder(graph, config):
   for layer in range(config.num_hidden_layers):
     states.append(add_layer(graph, config, layer, states[-1], mask_scores))
   return states
-
-
-def _is_causal(config):
-  return getattr(config, "causal_attention", False)
 
 
 def _add_layer(graph, config, layer, hidden, mask_scores):
@@ -405,8 +403,8 @@ def _first(graph, state):
 
 def _add_classifier(graph, config, state, kind):
   pooler = _weights(graph, "bert/pooler/dense")
-  pooling = "max" if config.encoder_type == "text_cnn" else "cls"
-  pooling = "last" if _is_causal(config) else pooling
+  first = "last" if config.causal_attention else "cls"
+  pooling = "max" if config.encoder_type == "text_cnn" else first
   pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
   pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")

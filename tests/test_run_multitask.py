@@ -187,7 +187,7 @@ def test_percentages_count_as_fractions_in_the_mean():
     return types.SimpleNamespace(recipe=recipe, inputs=inputs)
 
   runs = {"answers": scored(100.0, f1=80.0), "names": scored(1.0, f1=0.5)}
-  assert run_multitask.evaluate(None, runs) == {
+  assert run_multitask.evaluate(runs) == {
     "answers/f1": 80.0,
     "names/f1": 0.5,
     "mean": 0.65,
