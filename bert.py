@@ -18,7 +18,7 @@ from vocabularies import vocabulary_table
 
 Answer = exported_model.Answer
 
-_BATCH_SIZE = 8  # Of inputs of the full length, as by default in predict.py.
+_BATCH_SIZE = 4  # Of inputs of the full length, as by default in predict.py.
 
 
 class Model:

@@ -68,7 +68,7 @@ def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
     "imdb": classified(imdb / "test.csv"),
     "goemotions": classified(
       contest.DATA / "multilabel" / "test.tsv",
-      "f1_micro",
+      "micro_f1",
       problem="multi_label",
       header="no",
       text_column=0,
