@@ -25,9 +25,9 @@ from serving import export_facts
 from serving import exported_model
 from serving import request_lines
 
-# Lines that are read ahead, and the most that are answered together.
+# Lines that are read while others are answered, and then answered together:
+# of so many, most find others of their length.
 _READ_AHEAD = 1024
-_WINDOW = 256
 
 
 def define_flags() -> None:
@@ -103,7 +103,7 @@ def read_ahead(
   is_last = False
   while not is_last:
     window = [waiting.get()]
-    while len(window) < _WINDOW and not waiting.empty():
+    while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())
     is_last = not isinstance(window[-1], request_lines.Line)
     last = window.pop() if is_last else None
