@@ -18,8 +18,6 @@ from vocabularies import vocabulary_table
 
 Answer = exported_model.Answer
 
-_BATCH_SIZE = 4  # Of inputs of the full length, as by default in predict.py.
-
 
 class Model:
   """A trained model; `load` makes it.
@@ -55,7 +53,7 @@ class Model:
       return self([texts])[0]
     named = [(text,) if isinstance(text, str) else text for text in texts]
     requests = self._model.kind.encode_all(named)
-    tokens = _BATCH_SIZE * self._model.facts.max_seq_length
+    tokens = exported_model.BATCH_SIZE * self._model.facts.max_seq_length
     return self._model.answer(requests, tokens)
 
 

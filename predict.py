@@ -57,8 +57,7 @@ def define_flags() -> None:
   )
   flags.DEFINE_integer(
     "batch_size",
-    # On two cores, more at once is slower: it is padded more.
-    4,
+    exported_model.BATCH_SIZE,
     "Inputs of the model's full length per batch; of shorter ones, more.",
     lower_bound=1,
   )

@@ -19,6 +19,10 @@ from vocabularies import vocabulary_table
 Request = answers.Encoded
 Answer = answers.Answer
 
+# Of inputs of the full length, by default. On two cores, more at once is
+# slower: it is padded more.
+BATCH_SIZE = 4
+
 
 class Engine(Protocol):
   """Computes the outputs of a model."""

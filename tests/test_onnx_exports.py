@@ -372,7 +372,7 @@ runpy.run_path(%r, run_name="__main__")
 """
 
 
-def test_predict_needs_onnxruntime_and_numpy_only(trained):
+def test_predict_needs_onnxruntime_numpy_and_absl_only(trained):
   installed = {path.name.partition(".")[0] for path in SITE.iterdir()}
   needed = {"numpy", "onnxruntime", "absl"}
   code = FORBID % (
