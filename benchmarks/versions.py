@@ -1,11 +1,12 @@
-"""Times updates of this checkout beside those of another one. Linux only.
+"""Times this checkout beside another one. Linux only.
 
   git worktree add /tmp/old main~20
   python benchmarks/versions.py --baseline=/tmp/old
 
-BERT-Base, the model of run_classifier.py on 32 x 13 tokens (SST-2's average)
-and that of run_pretraining.py on 16 x 128; and pre-training of the mini model
-on 64 x 64. Each turn is five updates.
+Updates of BERT-Base, the model of run_classifier.py on 32 x 13 tokens (SST-2's
+average) and that of run_pretraining.py on 16 x 128; pre-training of the mini
+model on 64 x 64; and predictions of BERT-Base, 256 x 16 tokens at a time. Each
+turn is five batches.
 """
 
 import argparse
@@ -20,8 +21,9 @@ SHAPES = {
   "finetuning": ("base", 32, 13),
   "pretraining": ("base", 16, 128),
   "mini": ("mini", 64, 64),
+  "prediction": ("base", 256, 16),
 }
-UPDATES = 5  # Of a turn.
+BATCHES = 5  # Of a turn.
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
   for kind in arguments.kinds:
     contestants = {
       name: contest.Contestant(
-        functools.partial(make_updates, root), "tensorflow", {}
+        functools.partial(make_turn, root), "tensorflow", {}
       )
       for name, root in roots.items()
     }
@@ -50,21 +52,47 @@ def main() -> None:
       contest.print_table(*group, timings)
 
 
-def make_updates(root: str, kind: str, precision: str) -> contest.Turn:
-  """Makes a checkout's updates, as its own benchmarks do."""
+def make_turn(root: str, kind: str, precision: str) -> contest.Turn:
+  """Makes a checkout's updates or predictions, as its own benchmarks do."""
   sys.path.insert(0, root)
   model, size, length = SHAPES[kind]
-  if kind == "finetuning":
+  if kind in ("finetuning", "prediction"):
     memory = load_benchmark(root, "memory")
     workload = memory.Workload(model, size, length, precision, recompute=False)
-    update = memory.make_step(workload).run
+    make = memory.make_step if kind == "finetuning" else make_prediction
+    run = make(workload).run
   else:
     training = load_benchmark(root, "training")
     config_file = str(contest.ROOT / "configs" / f"bert_{model}.json")
     workload = training.Workload(config_file, size, length, 20)
-    update = training.prepare(f"{contest.OURS} {precision}", workload)
+    run = training.prepare(f"{contest.OURS} {precision}", workload)
   return contest.Turn(
-    lambda: [update() for _ in range(UPDATES)][-1], UPDATES * size
+    lambda: [run() for _ in range(BATCHES)][-1], BATCHES * size
+  )
+
+
+def make_prediction(workload) -> contest.Turn:
+  """Makes the prediction of a batch by run_classifier.py, random weights."""
+  import tensorflow as tf
+
+  import heads
+  import modeling
+  import run_classifier
+  from training import prediction
+
+  memory = sys.modules[type(workload).__module__]
+  config_file = memory.config_file(workload.model)
+  config = modeling.BertConfig.from_json_file(config_file)
+  dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+  model = heads.ClassifierModel(config, 2, dtype[workload.precision])
+  strategy = tf.distribute.get_strategy()
+  predictor = prediction.Predictor(strategy, model, run_classifier.predict)
+  features = memory.make_features(workload, config.vocab_size)
+  batches = tf.data.Dataset.from_tensors(features)
+  run = predictor.compile(batches.element_spec)
+  tensors = {name: tf.constant(value) for name, value in features.items()}
+  return contest.Turn(
+    lambda: run(tensors)["logits"].numpy().sum(), workload.batch_size
   )
 
 

@@ -287,6 +287,19 @@ def test_activation_is_merged_into_the_product():
   np.testing.assert_allclose(merged, layer(rows, seed), atol=1e-6)
 
 
+def test_bfloat16_products_are_not_merged():
+  """Merged, they do not use AMX: predicting takes a half longer."""
+  model = heads.PretrainingModel(CONFIG, "mixed_bfloat16")
+  ids = tf.ones([2, 3], tf.int32)
+  context.enable_graph_collection()
+  tf.function(model.bert)(ids)
+  graphs = context.export_run_metadata().function_graphs
+  context.disable_graph_collection()
+  kinds = [n.op for g in graphs for n in g.post_optimization_graph.node]
+  assert "_FusedMatMul" not in kinds
+  assert kinds.count("MatMul") == 6 * CONFIG.num_hidden_layers + 1
+
+
 def sums_and_gradients(function, arrays):
   """Returns what a function of arrays gives, and gradients of its square."""
   arrays = [tf.constant(x) for x in arrays]
