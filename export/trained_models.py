@@ -21,6 +21,7 @@ from weights import checkpoints
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _PREDICTION_FILE = "prediction.json"
+_ROUNDING = 1e-5  # Of scores, at most.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +113,8 @@ def _read_prediction(folder, kind, settings):
   if kind == export_facts.QUESTION_ANSWERING:
     tuned = squad_results.read_threshold(folder)
     if tuned is not None:
-      prediction["null_score_diff_threshold"] = tuned
+      # It is the odds of one question, which an export rounds differently.
+      prediction["null_score_diff_threshold"] = tuned + _ROUNDING
   names = ["max_seq_length", *export_facts.SETTINGS[kind]]
   missing = [name for name in names if name not in prediction]
   if missing:

@@ -150,6 +150,18 @@ def test_an_export_answers_as_the_program(trained, program):
     assert {name: answer[name] for name in expected} == close(expected)
 
 
+def test_the_question_that_set_the_threshold_is_answered(trained):
+  """Its odds are the threshold, but for the rounding of an export."""
+  folder = trained("run_squad")
+  rows = read_json_lines(folder / "out" / "predictions.jsonl")
+  path = folder / "out" / "null_score_diff_threshold.json"
+  [tuned] = json.loads(path.read_text()).values()
+  assert any(tuned == row["no_answer_odds"] for row in rows if row["answer"])
+  model = exported_model.ExportedModel(str(folder / "export"))
+  threshold = model.facts.settings["null_score_diff_threshold"]
+  assert 1e-6 < threshold - tuned < 1e-4
+
+
 @pytest.mark.parametrize(
   "program",
   [pytest.param("run_classifier", marks=pytest.mark.slow), "run_squad"],
