@@ -210,8 +210,7 @@ def _draw_kept(x, rate, seed):
     [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
-  threshold = tf.constant(round(rate * 2**16), tf.uint16)
-  return tf.reshape(bits >= threshold, tf.shape(x))
+  return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))
 
 
 def _drop(x, kept, rate):
@@ -292,7 +291,8 @@ def _add_and_activate(name, product, bias):
 def _add_and_norm(rate, epsilon, product, bias, residual, gamma, beta, *kept):
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
   x = (_drop(x, *kept, rate) if kept else x) + tf.cast(residual, tf.float32)
-  return tf.cast(_normalize(x, gamma, beta, epsilon, True), product.dtype)
+  x = _normalize(x, gamma, beta, epsilon, is_compiled=True)
+  return tf.cast(x, product.dtype)
 
 
 def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:

@@ -288,7 +288,7 @@ def test_activation_is_merged_into_the_product():
 
 
 def test_bfloat16_products_are_not_merged():
-  """Merged, they do not use AMX: predicting takes a half longer."""
+  """Merged, they do not use AMX: predicting takes a third longer."""
   model = heads.PretrainingModel(CONFIG, "mixed_bfloat16")
   ids = tf.ones([2, 3], tf.int32)
   context.enable_graph_collection()
