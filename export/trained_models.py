@@ -136,8 +136,7 @@ def _read_labels(folder, kind):
 def _read_thresholds(folder, kind, labels):
   if kind != "multi_label":
     return ()
-  path = os.path.join(folder, "thresholds.json")
-  found = classification_results.read_thresholds(path, labels)
+  found = classification_results.read_thresholds(folder, labels)
   return tuple([0.5] * len(labels) if found is None else map(float, found))
 
 

@@ -1,5 +1,6 @@
 """Tests of bert.py on trained folders and in an environment without them."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,18 @@ def test_texts_pairs_and_lists(trained):
   assert found[0] == found[2] != found[3]
   assert found[1]["probabilities"] == pytest.approx(one["probabilities"])
   assert trained([]) == []
+
+
+def test_the_thresholds_that_an_evaluation_tuned(tmp_path):
+  tiny_export.write_trained(
+    tmp_path, "multi_label", doc_stride=None, window_pooling="mean"
+  )
+  for thresholds, labels in (
+    ({"neg": 0.0, "pos": 1.0}, ["neg"]),
+    ({"neg": 1.0, "pos": 0.0}, ["pos"]),
+  ):
+    (tmp_path / "thresholds.json").write_text(json.dumps(thresholds))
+    assert bert.load(tmp_path)("the film was good")["labels"] == labels
 
 
 @pytest.mark.parametrize(
