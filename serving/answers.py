@@ -8,6 +8,7 @@ outputs, and nothing loads TensorFlow.
 
 import abc
 from collections.abc import Sequence
+import difflib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,9 @@ from vocabularies import vocabulary_table
 MASK = "[MASK]"
 # The name of an input of lines, which may also be given as a list.
 CHOICES = "choices"
+_NAMES = {"text", "text_pair", "question", "context", CHOICES}  # Of all kinds.
 _NEVER = -1e9  # Far below any logit.
+_NEAR = 0.85  # Of text_pair are textpair and text_pairs, question_id is not.
 
 Answer = dict[str, Any]
 Outputs = dict[str, np.ndarray]  # Of one input of the model.
@@ -80,11 +83,11 @@ class Kind(abc.ABC):
 
     Args:
       request: texts by the names of `inputs`, or a tuple in their order;
-        optional ones may be missing.
+        optional ones may be missing. Other names may stand beside them.
 
     Raises:
-      ValueError: it is not of strings, lacks one, or has an empty one that
-        cannot be answered.
+      ValueError: it is not of strings, lacks one, has one that only other
+        models take, or an empty one that cannot be answered.
     """
     names = ", ".join(
       f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
@@ -95,6 +98,11 @@ class Kind(abc.ABC):
       request = dict(zip(self.facts.inputs, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
+    missing = [n for n, _ in self.inputs if request.get(n) is None]
+    for name in request.keys() - set(self.facts.inputs):
+      near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
+      if name in _NAMES or near:
+        raise ValueError(f"{name} is not read; the model takes {names}")
     texts = {}
     for name, required in self.inputs:
       value = request.get(name)
@@ -266,7 +274,10 @@ class FillMask(Kind):
         [
           {"token": token, "probability": probability}
           for token, probability in zip(
-            self._tokenizer.convert_ids_to_tokens(ids), shares, strict=True
+            # Of two equal lines of a vocabulary, the first id has no token.
+            (self._tokenizer.inv_vocab.get(i, "") for i in ids),
+            shares,
+            strict=True,
           )
         ]
         for ids, shares in guesses
@@ -397,9 +408,10 @@ class QuestionAnswering(Kind):
     )
 
   def _encode(self, texts):
-    question = squad.Question("", texts["question"], None, "request")
+    question = squad.Question("", texts["question"], None, "context")
     paragraph = squad.Paragraph(texts["context"], (question,))
     document = self._maker.document(paragraph)
+    _ = document.first_tokens  # An error is of this request alone.
     query, windows = self._maker.windows(document, question)
     rows = [
       self._pack(query, document.ids[start : start + length])

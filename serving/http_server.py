@@ -89,6 +89,7 @@ class Batcher:
 
     Raises:
       queue.Full: too many are waiting already.
+      TimeoutError: the answers took too long.
     """
     results = []
     try:
@@ -106,15 +107,23 @@ class Batcher:
     while True:
       batch = self._collect()
       batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
-      try:
-        answers = self._model.answer(
-          [request for request, _ in batch], self._limits.batch_tokens
-        )
-        for (_, result), answer in zip(batch, answers, strict=True):
-          result.set_result(answer)
-      except Exception as error:  # Passed on to those who wait.
-        for _, result in batch:
-          result.set_exception(error)
+      self._answer(batch)
+
+  def _answer(self, batch):
+    """Answers those who wait; an error is told only to whose request it is."""
+    try:
+      answers = self._model.answer(
+        [request for request, _ in batch], self._limits.batch_tokens
+      )
+    except Exception as error:
+      if len(batch) == 1:
+        batch[0][1].set_exception(error)
+      else:
+        for pair in batch:
+          self._answer([pair])
+      return
+    for (_, result), answer in zip(batch, answers, strict=True):
+      result.set_result(answer)
 
   def _collect(self):
     """Waits for a request, and a little longer for others."""
@@ -174,6 +183,7 @@ class Application:
       },
       "POST": {"/predict": self._predict, "/attention": self._attend},
     }
+    self._actions["HEAD"] = self._actions["GET"]
 
   def __call__(self, environ, start_response) -> list[bytes]:
     status, content = self._respond(environ)
@@ -189,7 +199,7 @@ class Application:
       ("Content-Security-Policy", _POLICY),
     ]
     start_response(f"{status.value} {status.phrase}", headers)
-    return [content]
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [content]
 
   def _respond(self, environ):
     try:
@@ -201,6 +211,9 @@ class Application:
       return http.HTTPStatus.BAD_REQUEST, {"error": str(error)}
     except queue.Full:
       message = "too many requests are waiting"
+      return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
+    except TimeoutError:
+      message = f"no answer in {_ANSWER_SECONDS} s: too much is waiting"
       return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
     except Exception as error:
       print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)

@@ -120,7 +120,10 @@ class MaskedWords:
         [
           Guess(token, float(probability))
           for token, probability in zip(
-            self._tokenizer.convert_ids_to_tokens(ids), row, strict=True
+            # Of two equal lines of a vocabulary, the first id has no token.
+            (self._tokenizer.inv_vocab.get(i, "") for i in ids),
+            row,
+            strict=True,
           )
         ]
         for ids, row in zip(

@@ -71,12 +71,20 @@ def write_trained(
   return model
 
 
-def make_kind(folder, inputs):
-  """Makes what encodes the texts of a classifier, without a model."""
+def make_kind(folder, inputs, kind="single_label", vocabulary=None, **settings):
+  """Makes what encodes and answers, without a model.
+
+  Args:
+    folder: gets config.json and vocab.txt.
+    inputs: the names of the texts.
+    kind: what it answers.
+    vocabulary: the name of a file in `folder`, instead of vocab.txt.
+    **settings: of the kind, instead of those of PREDICTION.
+  """
   tiny_classification.write_model(folder)
   facts = export_facts.Facts(
     version=export_facts.VERSION,
-    kind="single_label",
+    kind=kind,
     format="saved_model",
     inputs=tuple(inputs),
     labels=tuple(LABELS),
@@ -85,12 +93,12 @@ def make_kind(folder, inputs):
     do_lower_case=True,
     num_layers=2,
     num_heads=2,
-    settings=PREDICTION["single_label"],
+    settings=settings or PREDICTION[kind],
     weights="",
     training={},
     versions={},
   )
-  return answers.Classification(facts, str(folder / "vocab.txt"))
+  return answers.KINDS[kind](facts, str(folder / (vocabulary or "vocab.txt")))
 
 
 def run(program, stdin=b"", **flags):

@@ -28,6 +28,10 @@ class Echo:
   def answer(self, requests, most_tokens):
     self.threads.add(threading.get_ident())
     self.calls.append(len(requests))
+    if any(self.kind.tokens(r.rows[0])[1] == "awful" for r in requests):
+      raise ValueError("awful is what one of them wrote")
+    if any(self.kind.tokens(r.rows[0])[1] == "poor" for r in requests):
+      time.sleep(0.1)
     return [{"tokens": len(r.rows[0].input_ids)} for r in requests]
 
   def attend(self, request, layer, head):
@@ -187,6 +191,45 @@ def test_attention_is_computed_for_one_at_a_time(port, model):
   for client in clients:
     client.join()
   assert model.most == 1
+
+
+def test_a_request_that_fails_fails_no_other(port):
+  body = b'{"inputs": [{"text": "%s"}, {"text": "the"}]}'
+  found = []
+  clients = [
+    threading.Thread(
+      target=lambda word=word: found.append(
+        exchange(port, request(body=body % word))
+      )
+    )
+    for word in [b"awful"] + [b"good"] * 20
+  ]
+  for client in clients:
+    client.start()
+  for client in clients:
+    client.join()
+  failed = [answer for answer in found if b"awful" in answer]
+  assert statuses(b"".join(failed)) == [400]
+  assert sum(statuses(answer) == [200] for answer in found) == 20
+
+
+def test_who_waits_too_long_is_told(port, monkeypatch):
+  monkeypatch.setattr(http_server, "_ANSWER_SECONDS", 0.01)
+  answer = exchange(port, request(body=b'{"text": "poor"}'))
+  assert statuses(answer) == [503]
+  assert b"no answer in 0.01 s: too much is waiting" in answer
+
+
+@pytest.mark.parametrize("path", ["/health", "/nothing"])
+def test_an_answer_to_head_has_no_body(port, path):
+  line = f"{{}} {path} HTTP/1.1\r\nHost: here\r\n\r\n"
+  got, head = (
+    exchange(port, line.format(method).encode()) for method in ("GET", "HEAD")
+  )
+  assert head.endswith(b"\r\n\r\n")
+  assert statuses(head) == statuses(got)
+  twice = exchange(port, line.format("HEAD").encode() * 2)
+  assert re.search(rb"\r\n\r\nHTTP/1.1 \d+ ", twice)
 
 
 def test_200_clients_share_64_threads_and_none_is_mixed_up(port):

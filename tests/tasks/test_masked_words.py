@@ -49,6 +49,14 @@ def make_words(tokenizer, max_seq_length=8):
   return words, predictor
 
 
+def test_a_guessed_id_without_a_token_is_empty(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("\n".join([*VOCABULARY, "a"]) + "\n")  # Twice: id 9 counts.
+  words, _ = make_words(tokenization.FullTokenizer(str(path), True, ["[MASK]"]))
+  cloze = words.find_masks(*make_lines("[MASK]"))
+  assert next(words.fill([cloze])) == [[("[MASK]", 0.5), ("", 0.25)]]
+
+
 def make_lines(*texts):
   return [
     text_inputs.Line(i, text, f"in.txt:{i + 1}") for i, text in enumerate(texts)

@@ -1,0 +1,66 @@
+"""What kinds of models make of texts and numbers, without a model."""
+
+import numpy as np
+import pytest
+
+import tiny_export
+
+QUESTION = ["question", "context"]
+
+
+def test_a_guessed_id_without_a_token_is_empty(tmp_path):
+  # Of equal lines the last one counts, so id 5 has no token.
+  (tmp_path / "two.txt").write_text(
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\na\nb\n"
+  )
+  kind = tiny_export.make_kind(
+    tmp_path, ["text"], "fill_mask", "two.txt", top_k=2
+  )
+  output = {
+    "positions": np.array([1]),
+    "ids": np.array([[7, 5]]),
+    "probabilities": np.array([[0.5, 0.25]]),
+  }
+  answer = kind.answer(kind.encode({"text": "[MASK]"}), [output])
+  assert answer["masks"] == [
+    [{"token": "b", "probability": 0.5}, {"token": "", "probability": 0.25}]
+  ]
+
+
+def test_a_context_without_words_is_an_error_of_its_request(tmp_path):
+  path = tmp_path / "some.words"
+  path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n\u5317\u4eac\n\u5728\n")
+  kind = tiny_export.make_kind(
+    tmp_path, QUESTION, "question_answering", path.name
+  )
+  request = {"question": "?", "context": "\u5317\u4eac\u5728\u5317\u4eac"}
+  with pytest.raises(ValueError, match="has tokens that are not parts of its"):
+    kind.encode(request)
+
+
+def test_an_empty_context_is_named(tmp_path):
+  kind = tiny_export.make_kind(tmp_path, QUESTION, "question_answering")
+  with pytest.raises(ValueError, match="^context: the context is empty"):
+    kind.encode({"question": "a", "context": " "})
+
+
+@pytest.mark.parametrize(
+  ("inputs", "request_"),
+  [
+    (["text"], {"text": "a", "text_pair": "b"}),
+    (["text"], {"text": "a", "question": "b"}),
+    (["text", "text_pair"], {"text": "a", "textPair": "b"}),
+    (["text", "text_pair"], {"text": "a", "text_pairs": "b"}),
+  ],
+)
+def test_texts_that_would_not_be_read_are_refused(tmp_path, inputs, request_):
+  kind = tiny_export.make_kind(tmp_path, inputs)
+  name = list(request_)[-1]
+  with pytest.raises(ValueError, match=f"{name} is not read; the model takes"):
+    kind.encode(request_)
+
+
+def test_other_names_may_stand_beside_the_texts(tmp_path):
+  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  more = {"id": 7, "label": "pos", "text_id": 3, "layer": 0}
+  assert kind.encode({"text": "a", **more}) == kind.encode({"text": "a"})
