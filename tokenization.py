@@ -48,7 +48,7 @@ _chain = itertools.chain.from_iterable
 # The released models, by folder name, which tells their casing.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
-  r"_L-\d+_H-\d+_A-\d+)/bert_model\.ckpt"
+  r"_L-\d+_H-\d+_A-\d+)(?:/bert_model\.ckpt|/?$)"
 )
 
 

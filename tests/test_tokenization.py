@@ -235,10 +235,10 @@ def test_text_of_another_type_is_named(tokenizer):
     ("my_cased_model", True, True),
   ],
 )
-def test_casing_fits_the_released_checkpoint(folder, lower, fits):
+@pytest.mark.parametrize("rest", ["", "/", "/bert_model.ckpt"])
+def test_casing_fits_the_released_checkpoint(folder, lower, fits, rest):
   def check():
-    path = f"{folder}/bert_model.ckpt"
-    tokenization.validate_case_matches_checkpoint(lower, path)
+    tokenization.validate_case_matches_checkpoint(lower, folder + rest)
 
   if fits:
     check()

@@ -24,8 +24,8 @@ def import_library():
     import jieba
   except ImportError as error:
     raise ImportError(
-      f"vocabularies of words need it ({error}): pip install -r "
-      "requirements/jieba.txt"
+      f"vocabularies of words need it ({error}): pip install "
+      "--use-pep517 -r requirements/jieba.txt"
     ) from error
   jieba.setLogLevel("WARNING")  # Else it tells of loading its dictionary.
   return jieba
