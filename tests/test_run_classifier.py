@@ -613,6 +613,7 @@ def test_padded_and_trimmed_batches_train_alike(tmp_path):
       np.testing.assert_allclose(value, trimmed[name], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow  # tests/training/test_loop.py has a fast one.
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path):
   config = {"hidden_dropout_prob": 0.1}
   tiny.write_tsv(tmp_path / "train.tsv", range(160))
@@ -652,6 +653,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path):
   )
 
 
+@pytest.mark.slow  # tests/training/test_loop.py has a fast one.
 def test_devices_and_accumulation_make_the_same_updates(tmp_path):
   result = subprocess.run(
     [

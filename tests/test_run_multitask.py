@@ -46,9 +46,9 @@ def assert_same_bits(ours, theirs):
   ("name", "program", "others"),
   [
     ("good", "run_classifier", {"eval_every_steps": 4}),
-    ("names", "run_tagging", {}),
-    ("choice", "run_multiple_choice", {}),
     ("colors", "run_squad", {}),
+    pytest.param("names", "run_tagging", {}, marks=pytest.mark.slow),
+    pytest.param("choice", "run_multiple_choice", {}, marks=pytest.mark.slow),
   ],
 )
 def test_one_task_is_what_its_own_program_does(tasks, name, program, others):
@@ -154,6 +154,7 @@ def resume(folder, entries, step):
     assert (out / name).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_same_bytes(tasks, whole):
   resume(*tasks, 4)
 

@@ -262,6 +262,7 @@ def test_batches_by_length_resume_and_stay_as_they_began(
   assert ", grouped by length)" in refuse(**options)
 
 
+@pytest.mark.slow
 def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
   command = tiny.command(
     tmp_path,

@@ -39,6 +39,14 @@ IDS = np.array([[2, 5, 6, 7, 3], [2, 7, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
 every_encoder = pytest.mark.parametrize("name", CONFIGS)
+# Takes long for each, and all share the code that it is about.
+one_encoder_unless_slow = pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] if index else [])
+    for index, name in enumerate(CONFIGS)
+  ],
+)
 
 
 def make(name, dtype="float32"):
@@ -136,7 +144,10 @@ def differentiate(name, dtype="float32", recomputes=False, **options):
 
 
 @every_encoder
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+  "dtype",
+  ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
 def test_every_variable_has_a_gradient_that_can_be_recomputed(name, dtype):
   gradients = differentiate(name, dtype)
   for path, gradient in gradients.items():
@@ -149,7 +160,7 @@ def test_every_variable_has_a_gradient_that_can_be_recomputed(name, dtype):
     np.testing.assert_allclose(gradient, again[path], rtol=1e-5, atol=atol)
 
 
-@every_encoder
+@one_encoder_unless_slow
 def test_xla_compiles_it(name):
   """What a TPU needs."""
   compiled = differentiate(name, jit_compile=True)
@@ -157,7 +168,7 @@ def test_xla_compiles_it(name):
     np.testing.assert_allclose(compiled[path], gradient, atol=1e-4)
 
 
-@every_encoder
+@one_encoder_unless_slow
 def test_resumes_to_the_bit(name, tmp_path):
   options = {"config": CONFIGS[name], "save_checkpoints_steps": 2}
   tiny_training.run(tmp_path / "whole", 4, **options)

@@ -55,7 +55,7 @@ def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
   assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
   def strategy():
     if count == 1:
