@@ -61,10 +61,10 @@ def define_flags() -> None:
     "Inputs of the model's full length per batch; of shorter ones, more.",
     lower_bound=1,
   )
-  program.group("With --serve")
   flags.DEFINE_integer(
     "threads", 0, "Cores that compute a batch; 0: all of them.", lower_bound=0
   )
+  program.group("With --serve")
   flags.DEFINE_bool("serve", False, "Whether to answer on a web page instead.")
   flags.DEFINE_string(
     "host", "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."

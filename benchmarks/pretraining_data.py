@@ -1,6 +1,6 @@
 """Times create_pretraining_data.py as a whole process, and its peak memory.
 
-  python benchmarks/data/pretraining_data.py
+  python benchmarks/pretraining_data.py
 
 The ways to run it take turns for several rounds. Memory is measured in runs of
 its own, as the sum over all processes with shared pages counted once, also for

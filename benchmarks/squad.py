@@ -1,6 +1,6 @@
 """Times feature making and prediction on SQuAD against peers. Linux only.
 
-python benchmarks/tasks/squad.py
+python benchmarks/squad.py
 
 Features are made of a whole file: from its JSON to a TFRecord file, by ours as
 run_squad.py makes them and by the plain way, which is what a port of the

@@ -1,6 +1,6 @@
 """Times a pre-training step against its peers, and its peak memory. Linux only.
 
-  python benchmarks/training/loop.py
+  python benchmarks/training.py
 
 Every contestant runs in a process of its own, one after the other, for several
 rounds. All get the same synthetic batch; a step is everything until the weights

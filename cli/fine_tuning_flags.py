@@ -81,7 +81,7 @@ def define_data_flags() -> None:
   """Declares the flags of the three data files and of what to do."""
   program.group("Data")
   for name, text in (
-    ("data_dir", "A folder with files called train, dev (or valid) and test."),
+    ("data_dir", "A folder with files called train, dev and test."),
     ("train_file", "What to train on, instead of the file in --data_dir."),
     ("eval_file", "What to evaluate on, instead of that in --data_dir."),
     ("predict_file", "What to predict, instead of that in --data_dir."),

@@ -68,6 +68,10 @@ _MODULES = (
   "data/record_writer",
   "data/worker_processes",
   "tokenization",
+  "vocabularies/__init__",
+  "vocabularies/gpt_bpe",
+  "vocabularies/sentence_pieces",
+  "vocabularies/words",
 )
 
 

@@ -4,8 +4,8 @@
 
 prints and runs the commands of a pre-training, from plain text to a checkpoint.
 It ends with a table that shows how well masked words are guessed before and
-after, on text that was not trained on. It takes about five minutes on two
-cores.
+after, on text that was not trained on. It takes five to seven minutes on
+two cores.
 """
 
 import argparse
@@ -158,7 +158,7 @@ def print_table(before, after, baseline) -> None:
     (f"{name} pre-training", s["masked_lm_accuracy"], s["masked_lm_loss"])
     for name, s in (("before", before), ("after", after))
   ]
-  rows.append((f"always the most frequent, {word!r}", accuracy, loss))
+  rows.append((f"word frequencies alone ({word!r})", accuracy, loss))
   print("\nMasked words, on text not trained on:\n")
   print(f"{'':34}{'accuracy':>10}{'loss':>8}")
   for name, accuracy, loss in rows:

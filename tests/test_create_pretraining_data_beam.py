@@ -304,6 +304,7 @@ def test_the_wheel_holds_all_that_workers_import(tmp_path):
   assert {"data/pretraining_pipeline.py", "tokenization.py"} <= packed
   code = (
     "import sys; before = set(sys.modules); import data.pretraining_pipeline; "
+    "from vocabularies import gpt_bpe, sentence_pieces, words; "
     "import data.record_writer; print(*(m.__file__ for n, m in "
     "sys.modules.items() if n not in before and getattr(m, '__file__', None)))"
   )

@@ -151,6 +151,20 @@ def test_commands_name_flags_that_exist(program, arguments, declared):
       flag.parser.parse(value)
 
 
+@pytest.mark.parametrize("program, arguments", COMMANDS)
+def test_commands_lack_no_flag(program, arguments, declared):
+  # $BERT may be cased, which only --model finds out.
+  assert not any("=$BERT/" in argument for argument in arguments)
+  given = {argument[2:].partition("=")[0] for argument in arguments}
+  if program in declared and len(given) > 1 and "..." not in arguments:
+    required = {
+      name
+      for name, flag in declared[program].items()
+      if not all(validator.checker(None) for validator in flag.validators)
+    }
+    assert required <= given
+
+
 @pytest.mark.parametrize("page", [README, *DOCS], ids=lambda page: page.stem)
 def test_flags_in_prose_exist_somewhere(page, declared):
   known = set(OTHER_FLAGS).union(*declared.values())
