@@ -153,11 +153,7 @@ def train_sentence_pieces(
     # Without the advice to use an option that is none here.
     reason = str(error).splitlines()[-1].partition(" or decrease")[0]
     raise ValueError(f"--vocab_size={settings.vocab_size}: {reason}") from None
-  with (
-    files.replace_on_success(settings.output_file) as temporary,
-    open(temporary, "wb") as file,
-  ):
-    file.write(output.getvalue())
+  files.write_bytes(settings.output_file, output.getvalue())
   return len(sentence_pieces.load_vocab(settings.output_file))
 
 

@@ -158,8 +158,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
   Raises:
     ValueError: the file is empty or not UTF-8.
   """
-  with open(vocab_file, "rb") as file:
-    content = file.read()
+  content = _read_bytes(vocab_file)
   try:
     lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
   except UnicodeDecodeError as error:
@@ -173,6 +172,19 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
   if not any(vocab):
     raise ValueError(f"{vocab_file}: empty; expected one token a line")
   return vocab
+
+
+def _read_bytes(path: str) -> bytes:
+  if "://" not in path:
+    with open(path, "rb") as file:
+      return file.read()
+  import tensorflow as tf  # Slow; only remote paths need it.
+
+  try:
+    with tf.io.gfile.GFile(path, "rb") as file:
+      return file.read()
+  except tf.errors.OpError as error:
+    raise OSError(f"{path}: {error.message}") from None
 
 
 def convert_by_vocab(

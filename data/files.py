@@ -126,7 +126,7 @@ def read_lines(path: str) -> Iterator[str]:
       of the first bad one, or the compressed file is damaged.
   """
   offset = 0
-  with _os_errors(path), _open_for_reading(path) as source:
+  with _open_for_reading(path) as source:
     lines = iter(source)
     while line := _next_line(lines, path):
       try:
@@ -148,11 +148,12 @@ def _next_line(lines: Iterator[bytes], path: str) -> bytes:
     raise ValueError(f"{path}: damaged compressed file ({error})") from None
 
 
-def open_bytes(path: str) -> BinaryIO:
+@contextlib.contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
   """Opens a local or a remote file to read its bytes as they are."""
-  if is_remote(path):
-    return _remote().GFile(path, "rb")
-  return open(path, "rb")
+  opener = _remote().GFile if is_remote(path) else open
+  with _os_errors(path), opener(path, "rb") as file:
+    yield file
 
 
 def hash_file(path: str) -> str:
@@ -491,7 +492,14 @@ def exists(path: str) -> bool:
 
 def write_text(path: str, text: str) -> None:
   """Writes a small UTF-8 file whole or not at all; makes missing folders."""
-  _write_pieces(path, [text])
+  write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str, content: bytes) -> None:
+  """Writes a small file whole or not at all; makes missing folders."""
+  with replace_on_success(path) as temporary:
+    with open_for_writing(temporary) as file:
+      file.write(content)
 
 
 def write_json(path: str, content: Any) -> None:
@@ -518,7 +526,9 @@ def read_json(path: str, kind: type = dict) -> Any:
 
 def write_lines(path: str, lines: Iterable[str]) -> None:
   """Writes lines of UTF-8, which may be many, whole or not at all."""
-  _write_pieces(path, (line + "\n" for line in lines))
+  with open_lines(path) as write:
+    for line in lines:
+      write(line)
 
 
 @contextlib.contextmanager
@@ -534,14 +544,6 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
   with replace_on_success(path) as temporary:
     with open_for_writing(temporary) as file:
       yield lambda line: file.write(f"{line}\n".encode())
-
-
-def _write_pieces(path: str, pieces: Iterable[str]) -> None:
-  """Writes the pieces of a UTF-8 text, whole or not at all."""
-  with replace_on_success(path) as temporary, _os_errors(path):
-    with open_for_writing(temporary) as output:
-      for piece in pieces:
-        output.write(piece.encode("utf-8"))
 
 
 def open_for_writing(path: str) -> BinaryIO:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import functools
 import re
 
+from data import files
 import tokenization
 
 MARK = "\u2581"
@@ -30,7 +31,7 @@ def import_library():
 def _open(path: str):
   model = import_library().SentencePieceProcessor()
   try:
-    with open(path, "rb") as file:
+    with files.open_bytes(path) as file:
       model.LoadFromSerializedProto(file.read())
   except RuntimeError:
     raise ValueError(f"{path}: not a SentencePiece model") from None

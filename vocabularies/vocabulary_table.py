@@ -93,13 +93,23 @@ def saved_names(vocab_file: str) -> dict[str, str]:
 
 
 def copy(vocab_file: str, folder: str) -> None:
-  """Copies the files of a vocabulary to a folder, unless they are there."""
+  """Copies the files of a vocabulary to a folder.
+
+  Raises:
+    ValueError: the folder holds another vocabulary.
+  """
+  contents = {}
   for name, source in saved_names(vocab_file).items():
-    target = os.path.join(folder, name)
-    if not files.exists(target):
-      with (
-        files.open_bytes(source) as file,
-        files.replace_on_success(target) as temporary,
-        open(temporary, "wb") as output,
-      ):
-        output.write(file.read())
+    with files.open_bytes(source) as file:
+      contents[name] = file.read()
+  for name in {*NAMES, *contents}:
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      with files.open_bytes(path) as file:
+        if file.read() != contents.get(name):
+          raise ValueError(
+            f"{path}: not of the same model as --vocab_file={vocab_file}: "
+            "choose another --output_dir, or delete it"
+          )
+  for name, content in contents.items():
+    files.write_bytes(os.path.join(folder, name), content)
