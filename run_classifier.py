@@ -86,6 +86,7 @@ from tasks import classification_inputs
 from tasks import classification_report
 from tasks import classification_results
 from training import loop
+from training import model_selection
 
 
 def create_model(
@@ -339,7 +340,8 @@ def main() -> None:
   }
   if recipe.settings.seeds and recipe.settings.do_eval:
     metric = best_metric(recipe.settings, read_task(recipe.settings))
-    print(classification_results.format_seeds(scores, metric))
+    is_lower = model_selection.is_better_if_lower(metric)
+    print(classification_results.format_seeds(scores, metric, is_lower))
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ import run_pretraining
 import run_squad
 import run_tagging
 from training import loop
+from training import model_selection
 from training import turns
 from weights import checkpoints
 
@@ -103,9 +104,7 @@ _PRETRAINING_METRICS = (
   "next_sentence_loss",
   "loss",
 )
-_FLAGS = ("learning_rate", "warmup_proportion", "layerwise_lr_decay")
-_FLAGS += ("freeze_layers", "precision", "seed", "schedule", "temperature")
-_FLAGS += ("examples_limit", "best_metric")
+_FLAGS = ("schedule", "temperature", "examples_limit", "best_metric")
 
 
 class Records(NamedTuple):
@@ -237,7 +236,7 @@ def best_metric(
   if task != _MEAN:
     return f"{task}/{runs[task].inputs.metric}"
   for name, run in runs.items():
-    if run.inputs.metric.endswith(("loss", "_error")):
+    if model_selection.is_better_if_lower(run.inputs.metric):
       raise ValueError(
         f"task {name!r}: best_metric is {run.inputs.metric}: a mean needs "
         "scores that are better if higher; or pass --best_metric=<task>/<score>"
@@ -259,7 +258,9 @@ def check_earlier(
   facts = {name: getattr(settings, name) for name in _FLAGS}
   facts["num_train_steps"] = plan.num_train_steps
   for entry in entries:
-    of_task = {**entry._asdict(), "key": runs[entry.name].inputs.train.key}
+    run = runs[entry.name]
+    of_task = fine_tuning.of_training(run.settings, run.inputs)
+    of_task |= entry._asdict()
     del of_task["place"]
     facts |= {f"{entry.name}.{key}": value for key, value in of_task.items()}
   facts["tasks"] = ", ".join(entry.name for entry in entries)
@@ -267,7 +268,7 @@ def check_earlier(
   if checkpoints.latest_checkpoint(settings.output_dir):
     models.check_settings(path, facts)
   if next(iter(runs.values())).is_chief:
-    files.write_json(path, facts)
+    files.write_json(path, {**models.read_settings(path), **facts})
 
 
 def train(

@@ -548,7 +548,7 @@ def _check_settings(settings, inputs):
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {_settings_file(folder): _of_model(settings, inputs)}
   if inputs.train and is_trained:
-    expected[_training_file(folder)] = _of_training(settings, inputs)
+    expected[_training_file(folder)] = of_training(settings, inputs)
   for path, values in expected.items():
     models.check_settings(path, values)
     if is_trained and not files.exists(path):
@@ -568,10 +568,10 @@ def _write_settings(settings, inputs):
   folder = settings.output_dir
   files.write_json(_settings_file(folder), _of_model(settings, inputs))
   if inputs.train:
-    of_training = _of_training(settings, inputs)
+    facts = of_training(settings, inputs)
     # A run that does not evaluate keeps an earlier run's evaluation data.
     path = _training_file(folder)
-    files.write_json(path, {**models.read_settings(path), **of_training})
+    files.write_json(path, {**models.read_settings(path), **facts})
     of_prediction = _of_prediction(settings, inputs)
     files.write_json(_prediction_file(folder), of_prediction)
   else:
@@ -605,7 +605,10 @@ def _of_model(settings, inputs) -> dict[str, Any]:
   }
 
 
-def _of_training(settings, inputs) -> dict[str, Any]:
+def of_training(
+  settings: flag_values.Settings, inputs: Inputs
+) -> dict[str, Any]:
+  """Returns what a run that resumes the training must agree with."""
   selection = {}
   if task_training.evaluates(settings):
     # Scores on other data cannot be compared with the best score.

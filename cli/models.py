@@ -262,8 +262,12 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
   differing = [name for name in both if earlier[name] != settings[name]]
   if differing:
     listing = ", ".join(
-      _DIGESTS.get(k) or f"{k}: {_show(earlier[k])}, not {_show(settings[k])}"
-      for k in differing
+      f"{key}: "
+      + _DIGESTS.get(
+        key.rpartition(".")[2],  # Without the name of a task.
+        f"{_show(earlier[key])}, not {_show(settings[key])}",
+      )
+      for key in differing
     )
     raise ValueError(
       f"{path}: the runs in this folder had other settings ({listing}); use "

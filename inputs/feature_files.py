@@ -13,6 +13,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -303,14 +304,17 @@ def open_or_make(
   if index and str(index["key"]) == key and _size(path) == index["offsets"][-1]:
     return FeatureFile(path, index), False
   facts: dict[str, Any] = {}
-  paths = [path, _index_path(path)]
-  with files.replace_all_on_success(paths) as (rows_file, index_file):
+  # The last is renamed first: an index never stands beside rows of another.
+  paths = [_index_path(path), path]
+  with files.replace_all_on_success(paths) as (index_file, rows_file):
     index = _write_rows(rows_file, make_rows(facts))
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
     index.update(key=key, facts=json.dumps(facts))
     with open(index_file, "wb") as output:
       np.savez(output, **index)
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(_index_path(path))
   return FeatureFile(path, index), True
 
 

@@ -342,7 +342,9 @@ def _rounded(number) -> float:
   return float(f"{number:.6g}")
 
 
-def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
+def format_seeds(
+  results: Mapping[int, Scores], metric: str, lower_is_better: bool
+) -> str:
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
   lines = [f"{'seed':>8}  {metric}"]
@@ -350,8 +352,7 @@ def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
     note = "  collapsed: one class only" if scores.is_collapsed else ""
     lines.append(f"{seed:>8}  {scores.metrics[metric]:.4f}{note}")
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
-  sign = -1 if metric.endswith("loss") else 1
-  best = int((sign * values).argmax())
+  best = int(values.argmin() if lower_is_better else values.argmax())
   lines += [
     f"{'mean':>8}  {values.mean():.4f}",
     f"{'std':>8}  {deviation:.4f}",

@@ -267,12 +267,29 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   program_flags.assert_refused(result, message)
 
 
+def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
+  inputs = types.SimpleNamespace(metric="perplexity")
+  runs = {"lm": types.SimpleNamespace(inputs=inputs)}
+  settings = types.SimpleNamespace(best_metric=None)
+  with pytest.raises(ValueError, match="task 'lm': best_metric is perplexity"):
+    run_multitask.best_metric(settings, runs)
+
+
 def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   folder, entries = tasks
   others = [dict(entry) for entry in entries.values()]
   others[0]["rate"] = 0.5
-  result = tiny.run(folder, others, "whole", **ALL)
-  program_flags.assert_refused(result, "good.rate: none, not 0.5")
+  others[1]["eval_file"] = others[1]["train_file"]
+  # A killed run has written no folder of a task.
+  ignored = shutil.ignore_patterns("tasks")
+  shutil.copytree(folder / "whole", folder / "killed", ignore=ignored)
+  result = tiny.run(folder, others, "killed", **ALL, train_batch_size=4)
+  for message in (
+    "good.rate: none, not 0.5",
+    "good.train_batch_size: 8, not 4",
+    "names.evaluation_features: the evaluation data, or a flag",
+  ):
+    program_flags.assert_refused(result, message)
 
 
 def test_a_file_that_is_no_list_is_refused(tasks):

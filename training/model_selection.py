@@ -27,6 +27,11 @@ class Best(NamedTuple):
   value: float
 
 
+def is_better_if_lower(metric: str) -> bool:
+  """Tells whether a score is the better, the lower it is."""
+  return metric.endswith(("loss", "_error", "perplexity"))
+
+
 class History:
   """The scores of a run's evaluations, kept in `folder/evaluations.jsonl`.
 
@@ -35,8 +40,7 @@ class History:
 
   Args:
     folder: of the run; an existing file is read.
-    metric: the score to select by. Lower is better if its name ends in `loss`
-      or `_error`, else higher is.
+    metric: the score to select by; see `is_better_if_lower`.
     patience: stop after this many evaluations in a row without a better score;
       0 never stops.
     writes: whether to write scores and weights to the folder. One of several
@@ -129,8 +133,7 @@ class History:
       for step, scores in self._results.items()
       if not math.isnan(scores[self.metric])
     }
-    lower_is_better = self.metric.endswith(("loss", "_error"))
-    choose = min if lower_is_better else max
+    choose = min if is_better_if_lower(self.metric) else max
     step = choose(values, key=values.get, default=None)
     return None if step is None else Best(step, values[step])
 

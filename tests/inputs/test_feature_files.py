@@ -1,5 +1,6 @@
 """Tests of the feature files: order, batches, resume, staleness, damage."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -70,6 +71,30 @@ def test_an_interrupted_making_leaves_the_old_file(tmp_path):
   names = sorted(path.name for path in tmp_path.iterdir())
   assert names == ["train.tf_record", "train.tf_record.index.npz"]
   assert not feature_files.open_or_make(features.path, "key", make_rows)[1]
+
+
+@pytest.mark.parametrize("key", ["old", "new"])
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
+  tmp_path, monkeypatch, renamed, key
+):
+  def make(key):
+    rows = [feature_files.Row(key.encode(), 3, 0)]
+    return feature_files.open_or_make(path, key, lambda facts: iter(rows))[0]
+
+  def rename(source, target):
+    if len(done) == renamed:
+      raise KeyboardInterrupt
+    done.append(target)
+    os.rename(source, target)
+
+  path, done = str(tmp_path / "train.tf_record"), []
+  make("old")
+  with monkeypatch.context() as context:
+    context.setattr(os, "replace", rename)
+    with pytest.raises(KeyboardInterrupt):
+      make("new")
+  assert make(key).read([0]) == [key.encode()]
 
 
 def test_no_row_is_an_error(tmp_path):

@@ -176,7 +176,7 @@ def test_seeds_are_summarised():
     seed: results.Scores({"accuracy": value}, 0.0, None, value == 0.5, None)
     for seed, value in ((1, 0.5), (2, 0.9), (3, 0.7))
   }
-  assert results.format_seeds(scores, "accuracy") == (
+  assert results.format_seeds(scores, "accuracy", False) == (
     "    seed  accuracy\n"
     "       1  0.5000  collapsed: one class only\n"
     "       2  0.9000\n"
@@ -185,3 +185,5 @@ def test_seeds_are_summarised():
     "     std  0.2000\n"
     "    best  0.9000  seed 2"
   )
+  lowest = results.format_seeds(scores, "accuracy", lower_is_better=True)
+  assert lowest.endswith("    best  0.5000  seed 1")

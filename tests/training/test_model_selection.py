@@ -69,6 +69,7 @@ def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
     ("eval_accuracy", {1: math.nan}, None),
     ("eval_loss", {1: 0.5, 2: 0.3, 3: 0.4}, (2, 0.3)),
     ("mean_squared_error", {1: 0.5, 2: 0.3, 3: 0.3}, (2, 0.3)),
+    ("eval_lm/perplexity", {1: 300.0, 2: 50.0, 3: 100.0}, (2, 50.0)),
     ("eval_lossless", {1: 0.5, 2: 0.3}, (1, 0.5)),
   ],
 )
