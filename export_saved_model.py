@@ -126,6 +126,17 @@ def _define_quantization():
     "With --quantize: examples to compare, evenly spread over --eval_file.",
     lower_bound=1,
   )
+  for name, default, text in (
+    ("text_column", None, "text"),
+    ("text_pair_column", None, "second text"),
+    ("label_column", None, "label"),
+    ("label_separator", ",", "character between labels"),
+  ):
+    text = f"Of --eval_file: the {text}, as in run_classifier.py."
+    flags.DEFINE_string(name, default, text)
+  for name, default, text in (("token", 0, "word"), ("tag", -1, "tag")):
+    text = f"Of --eval_file: the column of the {text}, as in run_tagging.py."
+    flags.DEFINE_integer(f"{name}_column", default, text)
   flags.DEFINE_float(
     "max_score_drop",
     0.01,
@@ -152,6 +163,7 @@ from data import files
 from export import exporting
 from export import quantization
 from export import trained_models
+from tasks import classification
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -234,6 +246,8 @@ def choose_prediction(
       f"--max_seq_length={length}: expected more than --max_query_length="
       f"{values['max_query_length']} and 3"
     )
+  if trained.kind in classification.PROBLEMS:
+    classification.check_doc_stride(values["doc_stride"], length)
   return length, {name: values[name] for name in names}
 
 

@@ -203,7 +203,9 @@ def main() -> None:
   run_summary.print_end(
     start,
     *told,
-    command=texts.export_command(settings, "fill_mask"),
+    command=""
+    if words.is_causal  # An export has no causal guesses.
+    else texts.export_command(settings, "fill_mask"),
     file=sys.stderr,  # Beside the results.
   )
 

@@ -34,7 +34,7 @@ _LARGEST_INT8 = 127
 # Of constants that stand in the graph; and where others begin: at a page.
 _INLINE_BYTES = 1024
 _ALIGNMENT = 4096
-# Parts not computed with int8, and why. Printed and in the card.
+# Parts not computed with int8, and why. They stand in the card.
 KEPT_IN_FLOAT32 = (
   "embeddings (a lookup takes no time, and its error would pass through all "
   "layers), the products of attention, softmax, LayerNorm, gelu, the pooler "
@@ -396,11 +396,6 @@ def _activate(graph, x, name):
 # The heads; heads.py and signatures.py in other words.
 
 
-def _first(graph, state):
-  """Takes the first token: [B, S, H] to [B, H]."""
-  return graph.add("Gather", state, 0, axis=1)
-
-
 def _add_classifier(graph, config, state, kind):
   pooler = _weights(graph, "bert/pooler/dense")
   first = "last" if config.causal_attention else "cls"
@@ -494,7 +489,7 @@ def _add_vectors(graph, config, states, layer, pooling):
 
 def _pool(graph, state, pooling):
   if pooling == "cls":
-    return _first(graph, state)
+    return graph.add("Gather", state, 0, axis=1)  # [B, H]
   if pooling == "last":
     count = graph.cast(graph.add("ReduceSum", "input_mask", [1]), np.int64)
     place = graph.add("Max", graph.add("Sub", count, 1), 0)  # [B, 1]

@@ -20,10 +20,9 @@ from tasks import glue
 from tasks import metrics
 from tasks import multiple_choice
 from tasks import squad
+from tasks import squad_features
 from tasks import squad_metrics
 from tasks import tagging
-
-_BATCH_SIZE = 8  # Of inputs of the full length, as by default in predict.py.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +32,13 @@ class Gate:
   eval_file: str  # See `compare`.
   max_eval_examples: int
   max_score_drop: float
+  # Of the file, as in the training.
+  text_column: str | None = None
+  text_pair_column: str | None = None
+  label_column: str | None = None
+  label_separator: str = ","
+  token_column: int = 0
+  tag_column: int = -1
 
 
 class Example(NamedTuple):
@@ -78,22 +84,21 @@ class Comparison(NamedTuple):
 def compare(
   exact: exported_model.ExportedModel,
   quantized: exported_model.ExportedModel,
-  path: str,
-  most: int,
+  gate: Gate,
 ) -> Comparison:
   """Answers the examples of a file with a model and its quantized export.
 
   Args:
     exact, quantized: the two.
-    path: labelled examples of the model's kind, in the form that its program
-      takes as --eval_file; texts, a line each, for vectors and masked words.
-    most: examples to take, evenly spread over the file.
+    gate: its eval_file holds labelled examples of the model's kind, in the form
+      that its program takes as --eval_file; texts, a line each, for vectors and
+      masked words. max_eval_examples are taken, evenly spread over the file.
 
   Raises:
     ValueError: the file is damaged, or not of this kind of model.
   """
-  facts = exact.facts
-  found = list(_READERS[facts.kind](facts, path))
+  facts, path, most = exact.facts, gate.eval_file, gate.max_eval_examples
+  found = list(_READERS[facts.kind](facts, gate))
   if not found:
     raise ValueError(f"--eval_file={path}: holds no example")
   count = len(found)
@@ -104,7 +109,7 @@ def compare(
   is_tagging = facts.kind == export_facts.TAGGING
   encode = exact.kind.encode_sentence if is_tagging else exact.encode
   requests = [encode(example.request) for example in found]
-  tokens = _BATCH_SIZE * facts.max_seq_length
+  tokens = exported_model.BATCH_SIZE * facts.max_seq_length
   first, second = (m.answer(requests, tokens) for m in (exact, quantized))
   truths = [example.truth for example in found]
   if truths[0] is None:
@@ -122,16 +127,22 @@ def compare(
 # Reading.
 
 
-def _read_classification(facts, path):
-  task = glue.file_task(eval_file=path, problem=facts.kind)
-  encode = classification.make_label_encoder(facts.labels, facts.kind)
+def _read_classification(facts, gate):
+  names = ("eval_file", "text_column", "text_pair_column", "label_column")
+  columns = {name: getattr(gate, name) for name in names}
+  task = glue.file_task(problem=facts.kind, **columns)
+  encode = classification.make_label_encoder(
+    facts.labels, facts.kind, gate.label_separator
+  )
   for example in classification.read_examples(task.dev[0][1]):
     texts = {"text": example.text_a, "text_pair": example.text_b or ""}
     yield Example(texts, encode(example))
 
 
-def _read_tagging(facts, path):
-  source = tagging.Source(path)
+def _read_tagging(facts, gate):
+  source = tagging.Source(
+    gate.eval_file, token_column=gate.token_column, tag_column=gate.tag_column
+  )
   source = source._replace(scheme=tagging.find_scheme(source))
   for sentence in tagging.read_sentences(source):
     text, places = tagging.text_of(sentence)
@@ -139,17 +150,20 @@ def _read_tagging(facts, path):
     yield Example(sentence._replace(text=text, offsets=tuple(places)), tags)
 
 
-def _read_questions(facts, path):
-  for paragraph in squad.read_paragraphs(path):
+def _read_questions(facts, gate):
+  has_version_2 = facts.settings["version_2_with_negative"]
+  for paragraph in squad.read_paragraphs(gate.eval_file):
     for question in paragraph.questions:
-      if not (question.answers or facts.settings["version_2_with_negative"]):
+      if question.answers is None or not (question.answers or has_version_2):
         raise ValueError(f"{question.place}: no answer to compare with")
       texts = {"question": question.text, "context": paragraph.context}
-      yield Example(texts, [answer.text for answer in question.answers or ()])
+      is_unspaced = squad_features.is_unspaced(paragraph.context)
+      truths = [answer.text for answer in question.answers]
+      yield Example(texts, (truths, has_version_2, is_unspaced))
 
 
-def _read_choices(facts, path):
-  for example in multiple_choice.read_examples(path):
+def _read_choices(facts, gate):
+  for example in multiple_choice.read_examples(gate.eval_file):
     if example.label is None:
       raise ValueError(f"{example.place}: no label")
     texts = {"context": example.context, "question": example.question}
@@ -157,8 +171,8 @@ def _read_choices(facts, path):
     yield Example(texts, example.label)
 
 
-def _read_texts(facts, path):
-  for line in filter(str.strip, files.read_lines(path)):
+def _read_texts(facts, gate):
+  for line in filter(str.strip, files.read_lines(gate.eval_file)):
     yield Example({"text": line.strip()}, None)
 
 
@@ -209,9 +223,8 @@ def _score_tagging(facts, found, truths):
 
 
 def _score_questions(facts, found, truths):
-  has_version_2 = facts.settings["version_2_with_negative"]
   scores = [
-    squad_metrics.score_answer(answer["answer"], truth, has_version_2)
+    squad_metrics.score_answer(answer["answer"], *truth)
     for answer, truth in zip(found, truths, strict=True)
   ]
   values = squad_metrics.answer_metrics(scores)

@@ -1,7 +1,7 @@
 """Models as TensorFlow graphs that take texts, for TensorFlow Serving.
 
-A graph has `serve`, from strings to answers, `compute`, from ids to numbers,
-and `pack`, from strings to ids; `make_functions` makes the signatures of a
+A graph has `serve`, from strings to answers, and `compute`, from ids to
+numbers; `make_functions` makes the signatures of a
 SavedModel of them. predict.py uses the numbers alone: its answers, which are
 the same, are made by `serving.answers`. Shapes: B texts, S tokens, L labels, W
 words, E entities, N windows of texts, C spans, H hidden, M masks. Ragged
@@ -187,10 +187,7 @@ class ChoiceGraph(TextGraph):
 
   inputs = ("context", "question", "choices")
 
-  def pack(self, context, question, choices):
-    return self._pack(context, question, choices)[0]
-
-  def _pack(self, context, question, choices):
+  def _pack_choices(self, context, question, choices):
     """Packs each choice with what is before it.
 
     Returns:
@@ -209,7 +206,7 @@ class ChoiceGraph(TextGraph):
     before = tf.where(has_context, tf.strings.join([question, " "]), "")
     rows = lines.value_rowids()
     second = tf.strings.join([tf.gather(before, rows), lines.values])
-    return super().pack(tf.gather(first, rows), second), lines
+    return self.pack(tf.gather(first, rows), second), lines
 
   def compute(self, input_ids, input_mask, segment_ids):
     return {"logits": self.model(input_ids, input_mask, segment_ids)[:, 0]}
@@ -222,7 +219,7 @@ class ChoiceGraph(TextGraph):
       probable one, and predicted, int32, its number from 0, -1 if there is
       none, [B].
     """
-    packed, lines = self._pack(context, question, choices)
+    packed, lines = self._pack_choices(context, question, choices)
     logits = lines.with_values(self.compute(*packed[:3])["logits"])
     logits, texts = logits.to_tensor(IMPOSSIBLE), lines.to_tensor()
     is_choice = texts != ""  # [B, C]
@@ -315,10 +312,7 @@ class TaggerGraph(TextGraph):
       self._begins = tf.constant([p in ("B", "S") for p in prefixes])
       self._ends = tf.constant([p in ("E", "S", "O") for p in prefixes])
 
-  def pack(self, text):
-    return self._pack(text)[0]
-
-  def _pack(self, text):
+  def _pack_words(self, text):
     """Packs the words that fit.
 
     Returns:
@@ -369,7 +363,7 @@ class TaggerGraph(TextGraph):
       the text, and word_probabilities [B, W]; with entities also entities,
       types, starts, ends and probabilities, the mean of its words', [B, E].
     """
-    packed, words, places = self._pack(text)
+    packed, words, places = self._pack_words(text)
     probabilities = self.compute(*packed[:3])["probabilities"]
     indices = tf.stack(
       [tf.cast(places.value_rowids(), tf.int32), places.values], 1

@@ -62,12 +62,6 @@ class SpanGraph(signatures.TextGraph):
     super().__init__(model, tokenizer, max_seq_length)
     self._settings = settings
 
-  def pack(self, question, context):
-    ids = self.tokenizer.encode(question)[:, : self._settings.max_query_length]
-    return tf_tokenization.pack(
-      ids, self._encode(context), *self._special, self.max_seq_length
-    )
-
   def compute(self, input_ids, input_mask, segment_ids):
     return self.model(input_ids, input_mask, segment_ids)._asdict()
 

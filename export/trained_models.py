@@ -70,6 +70,13 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       "run_classifier.py, run_squad.py, run_tagging.py or "
       "run_multiple_choice.py"
     )
+  needed = ["vocab_file_sha256", "do_lower_case"]
+  if settings.get("feature_based"):
+    needed += ["feature_layers", "lstm_size"]
+  if missing := [name for name in needed if name not in settings]:
+    raise ValueError(
+      f"{folder}: damaged: its settings.json lacks {', '.join(missing)}"
+    )
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(
       f"{vocab_file} is not the one that {folder} was trained with"
@@ -171,25 +178,29 @@ def load_pretrained(
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
 
   Raises:
-    ValueError: they do not fit, or have no masked-LM head.
+    ValueError: they do not fit, have no masked-LM head, or it is a causal one.
   """
   prefix = checkpoints.find_checkpoint(path)
   has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
-  if kind is None:
-    kind = export_facts.FEATURES
-    if has_head:
-      kind = export_facts.FILL_MASK
+  best = export_facts.FILL_MASK if has_head else export_facts.FEATURES
+  kind = kind or best
+  if kind == export_facts.FILL_MASK and config.causal_attention:
+    raise ValueError(
+      "--task=fill_mask: the guesses of a causal model cannot be exported; "
+      "fill_mask.py makes them"
+    )
   if kind == export_facts.FILL_MASK and not has_head:
     raise ValueError(
       f"--init_checkpoint={path} has no masked-LM head: give one that was "
       "pre-trained and not fine-tuned since"
     )
-  is_masked = kind == export_facts.FILL_MASK
-  make = heads.PretrainingModel if is_masked else encoder_table.make_encoder
+  make, needed = encoder_table.make_encoder, "bert/"
+  if kind == export_facts.FILL_MASK:
+    make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
   model = make(config)
   checkpoints.load(
     prefix,
     loop.model_variables(model),
-    optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
+    optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
   return TrainedModel(kind, config, model, do_lower_case, weights=prefix)

@@ -8,6 +8,8 @@ import os
 import typing
 from typing import Any
 
+from data import files
+
 FILE = "export.json"
 # Changed whenever older exports can no longer be used.
 VERSION = 3
@@ -62,7 +64,8 @@ class Facts:
   weights: str  # Where they are from.
   training: Mapping[str, Any]  # The settings of the training.
   versions: Mapping[str, str]  # Of the packages that it was written with.
-  # Of onnx: the SHA-256 of each file that is loaded, in hexadecimal digits.
+  # The SHA-256 in hexadecimal digits of the vocabulary's files, and of those of
+  # an ONNX model. Earlier exports of other formats have none.
   hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
   # If it is quantized: how, and what that costs; see `quantization.Comparison`.
   quantization: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -87,6 +90,23 @@ class Facts:
       if name not in self.settings:
         raise ValueError(f"settings lack {name}")
       _check(name, self.settings[name], types)
+
+
+def check_file(folder: str, name: str, facts: Facts) -> None:
+  """Compares a file with its hash; a ValueError says that it is another."""
+  path = os.path.join(folder, name)
+  try:
+    found = files.hash_file(path)
+  except OSError as error:
+    raise ValueError(
+      f"{path}: {error.strerror}; copy the whole folder of the export"
+    ) from None
+  if found != facts.hashes.get(name):
+    raise ValueError(
+      f"{path}: not the file that {FILE} describes (its SHA-256 is another): "
+      "it was cut, changed or swapped; copy the whole folder of the export "
+      "again"
+    )
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:

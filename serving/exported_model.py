@@ -48,7 +48,8 @@ class ExportedModel:
     kind: what the model does.
 
   Raises:
-    ValueError: the folder holds something else.
+    ValueError: the folder holds something else, or another vocabulary than the
+      one that was exported.
   """
 
   def __init__(
@@ -62,6 +63,9 @@ class ExportedModel:
     vocab_file = vocabulary_table.find([folder])
     if not vocab_file:
       raise ValueError(f"{folder}: holds no vocabulary: export it again")
+    for name in vocabulary_table.saved_names(vocab_file):
+      if self.facts.hashes:
+        export_facts.check_file(folder, name, self.facts)
     self.name = os.path.basename(os.path.abspath(folder))
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
     self._engine = engine or _open_engine(folder, self.facts, threads)

@@ -8,7 +8,6 @@ import os
 
 import numpy as np
 
-from data import files
 from serving import export_facts
 
 try:
@@ -43,10 +42,9 @@ class Engine:
   def __init__(self, folder: str, facts: export_facts.Facts, threads: int = 0):
     # Before the runtime, which believes its graphs. The weights are hashed
     # while it reads them.
-    for name in sorted({MODEL_FILE, *facts.hashes} - {DATA_FILE}):
-      _check_file(folder, name, facts)
+    export_facts.check_file(folder, MODEL_FILE, facts)
     with futures.ThreadPoolExecutor(1) as thread:
-      hashing = thread.submit(_check_file, folder, DATA_FILE, facts)
+      hashing = thread.submit(export_facts.check_file, folder, DATA_FILE, facts)
       try:
         self._session = _open_session(folder, threads)
       except _FAULTS as error:
@@ -115,20 +113,3 @@ def _open_session(folder, threads):
     options,
     providers=["CPUExecutionProvider"],
   )
-
-
-def _check_file(folder, name, facts):
-  """Compares a file with its hash; a ValueError says that it is another."""
-  path = os.path.join(folder, name)
-  try:
-    found = files.hash_file(path)
-  except OSError as error:
-    raise ValueError(
-      f"{path}: {error.strerror}; copy the whole folder of the export"
-    ) from None
-  if found != facts.hashes.get(name):
-    raise ValueError(
-      f"{path}: not the file that {export_facts.FILE} describes (its SHA-256 "
-      "is another): it was cut, changed or swapped; copy the whole folder of "
-      "the export again"
-    )

@@ -305,11 +305,7 @@ def make_features(
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     doc_stride: tokens between the beginnings of windows; None: no windows.
   """
-  if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
-    raise ValueError(
-      f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"
-      f" no token is left out at --max_seq_length={max_seq_length}"
-    )
+  check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, example in enumerate(examples):
     ids_a = tokenizer.encode(example.text_a)
@@ -321,6 +317,15 @@ def make_features(
         window_a, window_b, cls_id=cls_id, sep_id=sep_id
       )
       yield Feature(packed.input_ids, packed.segment_ids, label, index, was_cut)
+
+
+def check_doc_stride(doc_stride: int | None, max_seq_length: int) -> None:
+  """Checks that windows leave no token out; a ValueError if they do."""
+  if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
+    raise ValueError(
+      f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"
+      f" no token is left out at --max_seq_length={max_seq_length}"
+    )
 
 
 def _fit(

@@ -76,7 +76,8 @@ class MaskedWords:
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
     predictor: takes the rows of `ask`; returns for each of them the K most
       likely ids, their probabilities, and log_prob of the token that was there.
-    is_causal: whether the model guesses a token from those before it alone.
+    is_causal: whether the model guesses a token from those before it alone;
+      also an attribute.
   """
 
   def __init__(
@@ -87,7 +88,7 @@ class MaskedWords:
     batching: text_inputs.Batching,
     is_causal: bool = False,
   ):
-    self._tokenizer, self._is_causal = tokenizer, is_causal
+    self._tokenizer, self.is_causal = tokenizer, is_causal
     (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
     self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
@@ -142,7 +143,7 @@ class MaskedWords:
   def _answer(self, clozes):
     """Yields every cloze with what was predicted for its positions."""
     rows = [
-      ask(self._encode, cloze.ids, position, self._mask_id, self._is_causal)
+      ask(self._encode, cloze.ids, position, self._mask_id, self.is_causal)
       for cloze in clozes
       for position in cloze.positions
     ]

@@ -82,6 +82,7 @@ def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
   ).read_bytes()
   facts = json.loads((folder / "export.json").read_text())
   assert facts["kind"] == "single_label"
+  assert list(facts["hashes"]) == ["vocab.txt"]
   assert facts["inputs"] == ["text", "text_pair"]
   assert (facts["max_seq_length"], facts["num_layers"]) == (16, 2)
 
@@ -352,6 +353,7 @@ def test_what_differs_when_loaded_again_is_not_kept(
       {"max_seq_length": 17},
       "--max_seq_length=17 is above the model's max_position_embeddings of 16",
     ),
+    ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
     ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
     ({"export_dir": "."}, "--export_dir=.: exists; choose another"),
   ],

@@ -88,7 +88,7 @@ def make_kind(folder, inputs, kind="single_label", vocabulary=None, **settings):
     format="saved_model",
     inputs=tuple(inputs),
     labels=tuple(LABELS),
-    thresholds=(),
+    thresholds=(0.5, 0.5) if kind == "multi_label" else (),
     max_seq_length=tiny_classification.SEQUENCE,
     do_lower_case=True,
     num_layers=2,

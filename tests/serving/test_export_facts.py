@@ -1,11 +1,13 @@
 """A damaged export.json is one line that names what is wrong."""
 
 import dataclasses
+import hashlib
 import json
 
 import pytest
 
 from serving import export_facts
+from serving import exported_model
 import tiny_export
 
 DELETED = object()
@@ -74,6 +76,23 @@ def test_labels_that_changed_places(tmp_path, good):
   (tmp_path / "export.json").write_text(json.dumps(content))
   with pytest.raises(ValueError, match="not as it was written .* copy the who"):
     export_facts.read(str(tmp_path))
+
+
+def test_another_vocabulary(tmp_path, good):
+  def load(content):
+    read(tmp_path, content)
+    return exported_model.ExportedModel(str(tmp_path), engine=object())
+
+  path = tmp_path / "vocab.txt"
+  good["hashes"] = {"vocab.txt": hashlib.sha256(path.read_bytes()).hexdigest()}
+  assert load(good).inputs == (("text", True),)
+  path.write_text(path.read_text().replace("good\ngreat", "great\ngood"))
+  with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
+    load(good)
+  assert load({**good, "hashes": {}})  # Exports of earlier versions.
+  (tmp_path / "vocab.model").touch()
+  with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
+    load({**good, "hashes": {"vocab.model": ""}})
 
 
 def test_another_value_than_an_object(tmp_path):

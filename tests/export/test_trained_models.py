@@ -1,0 +1,52 @@
+"""Trained models whose folders lack something are refused."""
+
+import json
+
+import pytest
+
+from encoders import encoder_table
+from export import trained_models
+import tiny_classification
+import tiny_export
+import tiny_masked_lm
+from training import loop
+from weights import checkpoints
+
+
+def load_pretrained(folder):
+  config = encoder_table.read_config(str(folder / "config.json"))
+  kind = "fill_mask"
+  return trained_models.load_pretrained(str(folder), config, True, kind)
+
+
+def test_half_a_masked_lm_head(tmp_path):
+  tiny_masked_lm.write_model(tmp_path, lambda name: "output_bias" not in name)
+  with pytest.raises(ValueError, match="- cls/predictions/output_bias"):
+    load_pretrained(tmp_path)
+
+
+def test_guesses_of_a_causal_model(tmp_path):
+  tiny_classification.write_model(tmp_path, {"causal_attention": True})
+  model = tiny_masked_lm.make_model(tmp_path)
+  checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
+  with pytest.raises(ValueError, match="guesses of a causal model cannot be"):
+    load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("more", "name"),
+  [
+    ({}, "vocab_file_sha256"),
+    ({}, "do_lower_case"),
+    ({"feature_based": True, "lstm_size": 8}, "feature_layers"),
+  ],
+)
+def test_settings_that_lack_a_name(tmp_path, more, name):
+  tiny_export.write_trained(tmp_path, "tagging", **more)
+  path = tmp_path / "settings.json"
+  content = json.loads(path.read_text())
+  content.pop(name, None)
+  path.write_text(json.dumps(content))
+  message = f"damaged: its settings.json lacks {name}"
+  with pytest.raises(ValueError, match=message):
+    trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
