@@ -439,6 +439,7 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     models.claim_output_dir(settings, config, strategy),
     models.private_folder(settings.output_dir, strategy) as private,
   ):
+    task_training.check_best(settings)
     inputs = recipe.open_inputs(settings, private)
     _check_workers(settings, strategy, config, inputs)
     _check_settings(settings, inputs)

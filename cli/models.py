@@ -335,7 +335,8 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
   from weights import checkpoints
 
   folder = settings.output_dir
-  step = checkpoints.restore(folder, variables)
+  # The step at which training resumes depends on the slots, too.
+  step = checkpoints.restore(folder, variables, settings.do_train)
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step

@@ -22,6 +22,21 @@ def evaluates(settings: flag_values.Settings) -> bool:
   )
 
 
+def check_best(settings: flag_values.Settings) -> None:
+  """Refuses to train on from where best weights are, without evaluations.
+
+  Raises:
+    ValueError: programs would go on taking the best weights of before.
+  """
+  best = model_selection.best_step(settings.output_dir)
+  if settings.do_train and best is not None and not evaluates(settings):
+    raise ValueError(
+      f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
+      "would be used instead of those of a training without evaluations: pass "
+      "--eval_every_epochs or --eval_every_steps, or move the folder best away"
+    )
+
+
 def named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
   """Renames scores as the original names those of evaluations."""
   return {f"eval_{name}": value for name, value in scores.items()}

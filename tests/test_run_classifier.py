@@ -325,6 +325,11 @@ def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   )
   result = tiny.run(tmp_path, eval_file=tmp_path / "other.tsv", **flags)
   program_flags.assert_refused(result, "the evaluation data, or a flag that")
+  # Everything would go on taking the best weights of before.
+  result = tiny.run(tmp_path, **{**flags, "eval_every_steps": 0})
+  program_flags.assert_refused(
+    result, f"--output_dir={tmp_path}/out: its best weights, of step "
+  )
   run(tmp_path, **flags)
 
 

@@ -290,6 +290,9 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
     "names.evaluation_features: the evaluation data, or a flag",
   ):
     program_flags.assert_refused(result, message)
+  flags = {**ALL, "eval_every_steps": 0}
+  result = tiny.run(folder, list(entries.values()), "whole", **flags)
+  program_flags.assert_refused(result, "whole: its best weights, of step")
 
 
 def test_a_file_that_is_no_list_is_refused(tasks):

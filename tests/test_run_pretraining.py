@@ -527,6 +527,22 @@ def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
   assert [phase["max_seq_length"] for phase in written] == [16, 12]
 
 
+def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
+  """The weights of the newest checkpoint are whole, a moment of Adam is not."""
+  out = tmp_path / "out"
+  copy_run(trained, out)
+  # After the 16 numbers of bert/embeddings/LayerNorm/beta: its adam_m.
+  tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 70)
+  options = {"do_train": True, "num_train_steps": 6, "learning_rate": 1e-3}
+  result = tiny.run(tmp_path, input_file=data, new_phase=True, **options)
+  assert result.returncode == 0, result.stderr
+  assert "LayerNorm/beta/adam_m is damaged" in result.stderr
+  assert "new phase from step 3 and record 24: --learning_rate=" in (
+    result.stdout
+  )
+  assert "resuming at step 3 of 6" in result.stdout
+
+
 @pytest.mark.parametrize(
   ("flag", "message"),
   [

@@ -152,15 +152,14 @@ def _newest_readable(folder: str) -> str | None:
 
   The only one is not read: there is nothing to fall back to.
   """
-  steps = saved_steps(folder)
-
-  def prove(prefix):
-    if len(steps) > 1:
-      for _ in read(prefix):
-        pass
-
-  step = _use_newest(folder, prove)
+  is_only_one = len(saved_steps(folder)) == 1
+  step = _use_newest(folder, lambda prefix: is_only_one or _prove(prefix))
   return None if step is None else checkpoint_prefix(folder, step)
+
+
+def _prove(prefix: str) -> None:
+  for _ in read(prefix):
+    pass
 
 
 def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
@@ -355,12 +354,19 @@ def _likely_cause(
   return ""
 
 
-def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
+def restore(
+  folder: str, variables: Mapping[str, tf.Variable], reads_all: bool = False
+) -> int | None:
   """Loads the newest whole checkpoint of an output folder.
 
   A damaged one, or one that lost its index, is reported in a line on standard
   error, and the one before it is tried.
   One without a step in its name (`model.ckpt`) counts if it is the only one.
+
+  Args:
+    folder: of the run.
+    variables: what to assign, by name in the checkpoint.
+    reads_all: whether damage to what `variables` lacks counts, too.
 
   Returns:
     Its step, or None if the folder has no checkpoint.
@@ -368,9 +374,13 @@ def restore(folder: str, variables: Mapping[str, tf.Variable]) -> int | None:
   Raises:
     ValueError: if the newest is of another model, or all are damaged.
   """
-  step = _use_newest(
-    folder, lambda prefix: _load_own(folder, prefix, variables)
-  )
+
+  def use(prefix):
+    if reads_all:
+      _prove(prefix)
+    _load_own(folder, prefix, variables)
+
+  step = _use_newest(folder, use)
   if step is not None:
     return step
   if newest := latest_checkpoint(folder):
