@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import os
 import shlex
 import sys
 
@@ -112,11 +111,7 @@ class Lines:
         f"--text and --input_file={self._input_file} are both given: give one"
       )
     self.count = self._bytes = 0
-    # Of a compressed file, say, the total is only known at its end.
-    known = all(map(os.path.isfile, self._paths)) and not any(
-      path.endswith((".gz", ".xz")) for path in self._paths
-    )
-    self._total = sum(map(os.path.getsize, self._paths)) if known else 0
+    self._total = files.known_size(self._paths) or 0
     self.start()
 
   def start(self) -> None:

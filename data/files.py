@@ -110,42 +110,88 @@ def find_one(
   return found[0] if found else None
 
 
-def read_lines(path: str) -> Iterator[str]:
+def read_lines(path: str, keeps_returns: bool = False) -> Iterator[str]:
   r"""Yields the lines of a UTF-8 text without their "\n".
 
-  Only "\n" ends a line: U+2028, "\f" or "\r" within one are text. A name that
-  ends in `.gz` or `.xz` is decompressed on the way; no more than a line and the
-  buffers are in memory.
+  Only "\n" ends a line: U+2028 or "\f" within one are text.
 
   Args:
-    path: a local file, a remote one that TensorFlow can open, or "-", which is
-      the standard input.
+    path: see `read_raw_lines`.
+    keeps_returns: keeps "\r". TensorFlow's GFile, with which the original reads
+      lines, drops each one.
 
   Raises:
     ValueError: the bytes are not UTF-8, with the offset (after decompression)
       of the first bad one, or the compressed file is damaged.
   """
   offset = 0
-  with _open_for_reading(path) as source:
-    lines = iter(source)
-    while line := _next_line(lines, path):
-      try:
-        text = line.decode("utf-8")
-      except UnicodeDecodeError as error:
-        raise ValueError(
-          f"{path}: byte offset {offset + error.start}: not UTF-8 "
-          f"({error.reason})"
-        ) from None
-      offset += len(line)
-      yield text.removesuffix("\n")
+  for line in read_raw_lines(path):
+    try:
+      text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+      raise ValueError(
+        f"{path}: byte offset {offset + error.start}: not UTF-8 "
+        f"({error.reason})"
+      ) from None
+    offset += len(line)
+    text = text.removesuffix("\n")
+    yield text if keeps_returns else text.replace("\r", "")
 
 
-def _next_line(lines: Iterator[bytes], path: str) -> bytes:
-  """Returns the next line with its newline; nothing at the end."""
-  try:
-    return next(lines, b"")
-  except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-    raise ValueError(f"{path}: damaged compressed file ({error})") from None
+def read_raw_lines(path: str) -> Iterator[bytes]:
+  r"""Yields the lines of a file, with their "\n".
+
+  A name that ends in `.gz` or `.xz` is decompressed on the way; no more than a
+  line and the buffers are in memory.
+
+  Args:
+    path: a local file, a remote one that TensorFlow can open, or "-", which is
+      the standard input.
+
+  Raises:
+    ValueError: the compressed file is damaged.
+  """
+  if path == STANDARD_INPUT:
+    yield from sys.stdin.buffer
+    return
+  with open_bytes(path) as file:
+    lines: Iterable[bytes] = file
+    if path.endswith(".gz"):
+      lines = gzip.open(file)
+    elif path.endswith(".xz"):
+      lines = _split_lines(_decompress_xz(file))
+    elif is_remote(path):  # GFile's own lines lack "\r".
+      lines = _split_lines(iter(lambda: file.read(1 << 18), b""))
+    try:
+      yield from lines
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+      raise ValueError(f"{path}: damaged compressed file ({error})") from None
+
+
+def _split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+  parts = []
+  for piece in pieces:
+    *ends, rest = piece.split(b"\n")
+    for end in ends:
+      yield b"".join([*parts, end, b"\n"])
+      parts = []
+    parts.append(rest)
+  if last := b"".join(parts):
+    yield last
+
+
+def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:
+  """Yields pieces of all streams; `lzma.open` drops what follows a bad one."""
+  decoder = lzma.LZMADecompressor()
+  while block := file.read(1 << 14):
+    # Zeros may stand between two streams.
+    while block := block.lstrip(b"\0") if decoder.eof else block:
+      if decoder.eof:
+        decoder = lzma.LZMADecompressor()
+      yield decoder.decompress(block)
+      block = decoder.unused_data
+  if not decoder.eof:
+    raise EOFError("it ends too early")
 
 
 @contextlib.contextmanager
@@ -165,18 +211,10 @@ def hash_file(path: str) -> str:
   return digest.hexdigest()
 
 
-@contextlib.contextmanager
-def _open_for_reading(path: str) -> Iterator[BinaryIO]:
-  with contextlib.ExitStack() as stack:
-    if path == STANDARD_INPUT:
-      yield sys.stdin.buffer  # Not ours to close.
-      return
-    source = stack.enter_context(open_bytes(path))
-    if path.endswith(".gz"):
-      source = stack.enter_context(gzip.open(source))
-    elif path.endswith(".xz"):
-      source = stack.enter_context(lzma.open(source))
-    yield source
+def known_size(paths: Sequence[str]) -> int | None:
+  """Returns how many bytes of text files hold; None if their end will tell."""
+  known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
+  return sum(map(os.path.getsize, paths)) if all(known) else None
 
 
 class Text:
@@ -195,9 +233,7 @@ class Text:
     self._paths = paths
     self._lines = self._bytes = 0
     self._seen = bytearray(self._HASH_BITS // 8)
-    # How much text a compressed file holds shows only at its end.
-    known = not any(p.endswith((".gz", ".xz")) or is_remote(p) for p in paths)
-    self._total_bytes = sum(map(os.path.getsize, paths)) if known else None
+    self._total_bytes = known_size(paths)
 
   def lines(self) -> Iterator[str]:
     """Yields the lines of all files in turn."""
@@ -216,9 +252,15 @@ class Text:
     return self._total_bytes and min(self._bytes / self._total_bytes, 1)
 
   def part_repeated(self) -> float:
-    """Returns the part of the lines with text that equal an earlier one."""
+    """Returns the part of the lines with text that equal an earlier one.
+
+    It is not a number if there are too many to tell: over 300 million different
+    ones, of which no longer each sets a bit.
+    """
     unset = self._HASH_BITS - int.from_bytes(self._seen, "little").bit_count()
-    different = -self._HASH_BITS * math.log(max(unset, 1) / self._HASH_BITS)
+    if unset < 1000:
+      return math.nan
+    different = -self._HASH_BITS * math.log(unset / self._HASH_BITS)
     return max(0, 1 - different / max(self._lines, 1))
 
 
@@ -247,7 +289,9 @@ def replace_on_success(path: str) -> Iterator[str]:
       yield temporary
     return
   target = os.path.realpath(path)  # Keeps a symbolic link a link.
-  if os.path.exists(target) and not os.path.isfile(target):
+  if path.endswith("/") or (
+    os.path.exists(target) and not os.path.isfile(target)
+  ):
     raise OSError(f"{path}: cannot write, it is not a regular file")
   os.makedirs(os.path.dirname(target), exist_ok=True)
   with (
@@ -406,7 +450,10 @@ def _os_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
-  """Gives temporary names for several files that appear together.
+  """Gives temporary names for several files that appear almost together.
+
+  They are renamed one by one when all are on the disk: a kill in between, which
+  takes milliseconds, leaves some of them as they were.
 
   Args:
     paths: the files to write, see `replace_on_success`.
@@ -427,6 +474,8 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
           "another name"
         )
     yield temporaries
+    for path in itertools.filterfalse(is_remote, temporaries):
+      _sync(path)
 
 
 @contextlib.contextmanager
@@ -513,7 +562,7 @@ def read_json(path: str, kind: type = dict) -> Any:
   Raises:
     ValueError: the file holds something else.
   """
-  text = "\n".join(read_lines(path)).removeprefix("\ufeff")
+  text = "\n".join(read_lines(path, True)).removeprefix("\ufeff")
   try:
     content = json.loads(text)
   except (ValueError, RecursionError) as error:

@@ -75,8 +75,8 @@ def find_format(path: str) -> str:
 def read_rows(path: str) -> Iterator[Row]:
   r"""Yields the rows of a file, the header included.
 
-  Blank rows are left out, and so are a byte-order mark and the "\r" before the
-  end of a line.
+  Blank rows are left out, and so are a byte-order mark, the "\r" before the end
+  of a line and, in TSV, any other.
 
   Args:
     path: a UTF-8 file, plain, `.gz` or `.xz`; see `find_format`. In CSV a cell
@@ -94,7 +94,7 @@ def read_rows(path: str) -> Iterator[Row]:
 
 
 def _numbered_lines(path: str) -> Iterator[tuple[int, str]]:
-  lines = files.read_lines(path)
+  lines = files.read_lines(path, keeps_returns=True)
   for number in itertools.count(1):
     try:
       line = next(lines, None)
@@ -114,7 +114,7 @@ def _tsv_rows(
   path: str, lines: Iterable[tuple[int, str]]
 ) -> Iterator[tuple[int, list[str]]]:
   for number, line in lines:
-    cells = line.removesuffix("\r").split("\t")
+    cells = line.replace("\r", "").split("\t")
     if _is_filled(cells):
       yield number, cells
 

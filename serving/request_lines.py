@@ -5,12 +5,8 @@ A line that cannot be answered does not end the stream: it says what is wrong.
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-import gzip
 import json
-import lzma
-import sys
 from typing import Any, NamedTuple
-import zlib
 
 from data import files
 from serving import answers
@@ -50,7 +46,9 @@ def read(
   for index, line in enumerate(_raw_lines(texts, path)):
     shown = {"index": index}
     try:
-      text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+      text = line.decode("utf-8").removesuffix("\n")
+      if format != "jsonl":
+        text = text.replace("\r", "")  # As `files.read_lines` does.
       request = parse[format](text, kind.inputs)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         shown["id"] = _check_id(request["id"])
@@ -76,13 +74,7 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
     # Invalid UTF-8 on the command line is in surrogates.
     yield from (text.encode("utf-8", "surrogateescape") for text in texts)
     return
-  opener = {".gz": gzip.open, ".xz": lzma.open}.get(path[-3:], files.open_bytes)
-  is_standard = path == files.STANDARD_INPUT
-  try:
-    with sys.stdin.buffer if is_standard else opener(path) as source:
-      yield from source
-  except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-    raise ValueError(f"{path}: damaged compressed file ({error})") from None
+  yield from files.read_raw_lines(path)
 
 
 def _parse_line(text, inputs):

@@ -3,6 +3,7 @@
 import errno
 import gzip
 import lzma
+import math
 import os
 import subprocess
 import sys
@@ -43,8 +44,9 @@ def test_patterns_that_match_nothing_name_the_flag(patterns):
 def test_lines_end_at_newlines_only(tmp_path, name, opener):
   path = str(tmp_path / name)
   with opener(path, "wb") as file:
-    file.write("a\r\n\nb\u2028c\x0cd\x00\né".encode())
-  assert list(files.read_lines(path)) == ["a\r", "", "b\u2028c\x0cd\x00", "é"]
+    file.write("a\rb\r\n\nb\u2028c\x0cd\x00\né".encode())
+  # TensorFlow's GFile (2.21) drops carriage returns, too.
+  assert list(files.read_lines(path)) == ["ab", "", "b\u2028c\x0cd\x00", "é"]
 
 
 def test_an_empty_file_has_no_lines(tmp_path):
@@ -59,6 +61,22 @@ def test_bad_bytes_are_found_by_their_offset(tmp_path, name, opener):
     file.write(b"caf\xc3\xa9\nabc\xff\n")
   with pytest.raises(ValueError, match=f"{name}: byte offset 9: not UTF-8"):
     list(files.read_lines(path))
+
+
+def test_all_streams_of_an_xz_file_are_read_or_refused(tmp_path):
+  path = tmp_path / "t.xz"
+  first, second = map(lzma.compress, [b"one\ntw", b"o" * 99999 + b"\nthree"])
+  for padding in (b"", bytes(4)):
+    path.write_bytes(first + padding + second + padding)
+    assert list(files.read_lines(str(path))) == [
+      "one",
+      "tw" + "o" * 99999,
+      "three",
+    ]
+  for rest in (b"\1" + second[1:], b"plain text\n", second[:-9]):
+    path.write_bytes(first + rest)
+    with pytest.raises(ValueError, match="t.xz: damaged compressed file"):
+      list(files.read_lines(str(path)))
 
 
 @pytest.mark.parametrize(("name", "module"), [("t.gz", gzip), ("t.xz", lzma)])
@@ -180,6 +198,13 @@ def test_a_file_is_synced_before_it_gets_its_name(tmp_path, events):
   ]
 
 
+def test_several_files_are_synced_before_one_gets_its_name(tmp_path, events):
+  with files.replace_all_on_success([f"{tmp_path}/a", f"{tmp_path}/b"]):
+    pass
+  assert [event.split()[0] for event in events[:3]] == ["sync", "sync", "sync"]
+  assert sum(event.startswith("rename") for event in events) == 2
+
+
 def test_a_folder_is_synced_before_it_gets_its_name(tmp_path, events):
   with files.new_folder(str(tmp_path / "out")) as folder:
     os.mkdir(f"{folder}/inner")
@@ -241,7 +266,7 @@ def test_a_full_disk_names_the_file(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("path", ["/dev/null", "/tmp"])
+@pytest.mark.parametrize("path", ["/dev/null", "/tmp", "/tmp/none/"])
 def test_devices_and_folders_are_not_replaced(path):
   with (
     pytest.raises(OSError, match="not a regular file"),
@@ -287,6 +312,9 @@ def test_remote_paths_go_through_tensorflow():
     tf.io.gfile.GFile(temporary, "wb") as file,
   ):
     file.write(gzip.compress(b"one\ntwo"))
+  files.write_bytes("ram://folder/t", b"a\rb\r\n\nlast")
+  lines = files.read_lines("ram://folder/t", keeps_returns=True)
+  assert list(lines) == ["a\rb\r", "", "last"]
   assert files.expand_patterns("ram://folder/*.gz", "in") == [path]
   assert list(files.read_lines(path)) == ["one", "two"]
   with pytest.raises(OSError, match="ram://nowhere"):
@@ -309,6 +337,14 @@ def test_text_counts_its_lines(tmp_path):
   assert list(text.lines()) == lines + lines
   assert text.part_read() == 1
   assert text.part_repeated() == pytest.approx(1 - 750 / 2000, abs=0.002)
+
+
+def test_too_many_lines_to_tell_are_no_number(tmp_path, monkeypatch):
+  monkeypatch.setattr(files.Text, "_HASH_BITS", 1 << 11)
+  (tmp_path / "t").write_text("\n".join(map(str, range(20_000))))
+  text = files.Text([str(tmp_path / "t")])
+  assert sum(1 for _ in text.lines()) == 20_000
+  assert math.isnan(text.part_repeated())
 
 
 def test_the_size_of_compressed_text_is_unknown(tmp_path):

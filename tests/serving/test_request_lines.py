@@ -59,6 +59,6 @@ def test_pairs_are_columns_wherever_they_come_from(tmp_path):
 
 def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, kind):
   path = tmp_path / "texts.txt"
-  path.write_text("the film\tbad\n")
+  path.write_bytes(b"the fi\rlm\tbad\r\n")  # Without "\r", as everywhere.
   (line,) = read(path, kind)
   assert line.request.rows[0].input_ids == [2, 11, 12, 8, 3]
