@@ -168,7 +168,7 @@ class Application:
     names: Sequence[str],
   ):
     self._model, self._names = model, {name.lower() for name in names}
-    self._batcher = Batcher(model, limits)
+    self._batcher, self._limits = Batcher(model, limits), limits
     self._attending = threading.Lock()
     folder = pathlib.Path(__file__).parent
     self._page = {
@@ -269,7 +269,8 @@ class Application:
     quantized = self._model.facts.quantization.get("dtype")
     format = " ".join(filter(None, (self._model.facts.format, quantized)))
     more = {"name": self._model.name, "inputs": inputs, "format": format}
-    return {**facts, **more, "max_requests": _MOST_REQUESTS}
+    most = {"max_request_bytes": self._limits.body_bytes}
+    return {**facts, **more, **most, "max_requests": _MOST_REQUESTS}
 
   def _predict(self, environ):
     content = _read_json(environ)

@@ -29,6 +29,8 @@ const colours = [[230, 159, 0], [86, 180, 233], [0, 158, 115], [204, 121, 167],
   [213, 94, 0], [0, 114, 178], [240, 228, 66], [150, 150, 150]];
 const $ = (id) => document.getElementById(id);
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
+// Math.max(...values) takes no more than some hundred thousand.
+const largest = (values) => values.reduce((a, b) => Math.max(a, b));
 const sorted = (object) => Object.entries(object).sort((a, b) => b[1] - a[1]);
 let model, request, last, maps, chosen = [0, 0], table = [], turn = 0;
 
@@ -56,6 +58,24 @@ async function ask(path, body) {
   let message = text;  // Of the server itself, not of what is behind it.
   try { message = JSON.parse(text).error; } catch { }
   throw new Error(message || `status ${response.status}`);
+}
+
+// Asks for many answers, in bodies that the server takes.
+async function askAll(inputs, isNewest) {
+  const outputs = [];
+  while (isNewest() && outputs.length < inputs.length) {
+    const first = outputs.length, part = [];
+    let room = model.max_request_bytes / 4;  // Of UTF-16 units, of 3 bytes at most.
+    for (const input of inputs.slice(first, first + 256)) {
+      room -= JSON.stringify(input).length + 1;
+      if (part.length && room < 0) break;
+      part.push(input);
+    }
+    try { outputs.push(...(await ask("predict", { inputs: part })).outputs); } catch (error) {
+      throw new Error(error.message.replace(/^inputs\[(\d+)/, (_, n) => `inputs[${first + Number(n)}`));
+    }
+  }
+  return outputs;
 }
 
 function bars(parent, rows) {
@@ -146,7 +166,8 @@ const show = {
     }
   },
 };
-const lines = (text) => text.split("\n").map((c) => c.trim()).filter(Boolean);
+// The choices as the server finds them: what is blank for Python is none.
+const lines = (text) => text.split("\n").filter((c) => /[^\s\x1c-\x1f\x85]|\ufeff/.test(c));
 
 // What one more or less word may change: the probability of the same answer.
 function certainty(a, of) {
@@ -200,7 +221,7 @@ async function weigh(isNewest) {
   parts.forEach((part, i) => { if (part.trim()) places.push(i); });
   const used = places.slice(0, model.max_requests);
   const without = used.map((i) => ({ ...request, [name]: parts.filter((_, j) => j !== i).join("") }));
-  const { outputs } = await ask("predict", { inputs: without });
+  const outputs = await askAll(without, isNewest);
   if (!isNewest()) return;
   const base = certainty(last, last), drops = outputs.map((a) => base - certainty(a, last));
   const most = Math.max(1e-6, ...drops.map(Math.abs)), box = $("shaded");
@@ -226,8 +247,9 @@ async function attend(isNewest) {
   const { num_layers: layers, num_heads: heads } = model;
   const all = Array.from({ length: layers }, (_, l) => Array.from({ length: heads }, (_, h) =>
     Float32Array.from({ length: size * size }, (_, i) => at((l * heads + h) * size * size + i))));
+  const flat = all.flat();
   const mean = new Float32Array(size * size).map((_, i) =>
-    all.flat().reduce((sum, map) => sum + map[i], 0) / (layers * heads));
+    flat.reduce((sum, map) => sum + map[i], 0) / (layers * heads));
   maps = { tokens, all, mean };
   const grid = $("heads");
   grid.replaceChildren();
@@ -246,7 +268,7 @@ function thumbnail(grid, map, place, name) {
   const button = make("button", "", grid), canvas = make("canvas", "", button);
   const size = canvas.width = canvas.height = maps.tokens.length;
   const context = canvas.getContext("2d"), image = context.createImageData(size, size);
-  const most = Math.max(...map);
+  const most = largest(map);
   const colour = strong().split(",").map(Number);
   map.forEach((share, i) => image.data.set([...colour, 255 * Math.sqrt(share / most)], 4 * i));
   context.putImageData(image, 0, 0);
@@ -280,7 +302,7 @@ function canvasOf(width, height) {
 
 // Rows are the tokens that look, columns what they look at.
 function drawMap(map, tokens) {
-  const margin = 90, step = 18, top = 120, size = tokens.length, most = Math.max(...map);
+  const margin = 90, step = 18, top = 120, size = tokens.length, most = largest(map);
   const colour = `rgb(${strong()})`;
   const svg = canvasOf(margin + step * size + 10, top + step * size), cells = draw(svg, "g", {});
   const stops = draw(draw(draw(svg, "defs", {}), "linearGradient", { id: "scale" }), "stop",
@@ -309,7 +331,7 @@ function drawMap(map, tokens) {
 }
 
 function drawArcs(map, tokens) {
-  const step = 26, size = tokens.length, most = Math.max(...map), colour = `rgb(${strong()})`;
+  const step = 26, size = tokens.length, most = largest(map), colour = `rgb(${strong()})`;
   const left = 100, right = Math.min(420, $("map").clientWidth - 100);
   const svg = canvasOf(right + 100, step * size + 20);
   tokens.forEach((token, i) => {
@@ -353,12 +375,8 @@ async function answerFile(file, isNewest) {
     if (names.at(-1) === "choices") cells.splice(2, cells.length, cells.slice(2));
     return Object.fromEntries(names.map((name, i) => [name, cells[i]]));
   });
-  const outputs = [];
-  for (let i = 0; i < inputs.length; i += 256) {
-    const part = await ask("predict", { inputs: inputs.slice(i, i + 256) });
-    if (!isNewest()) return;
-    outputs.push(...part.outputs);
-  }
+  const outputs = await askAll(inputs, isNewest);
+  if (!isNewest()) return;
   table = [[...names, "answer", "probability"], ...inputs.map((input, i) => (
     [...names.map((name) => [input[name] ?? ""].flat().join(" | ")), ...summary(outputs[i])]))];
   $("table").replaceChildren();

@@ -157,6 +157,51 @@ def test_links_and_programs(classifier, serve):
   assert '-d \'{"text":"good film"' in classifier.text("#curl")
 
 
+def test_attention_of_long_texts(classifier):
+  classifier.script(
+    "maps = {tokens: Array(400).fill('a')};"
+    "const map = new Float32Array(160000); map[7] = 0.5;"
+    "thumbnail($('heads'), map, null, 'long');"
+    "drawArcs(map, maps.tokens);"
+  )
+
+
+def test_more_than_one_body_holds(classifier):
+  text = "good film " * 150
+  code = "document.querySelector('#in-text').value = arguments[0]"
+  classifier.script(code, text)
+  classifier.click("#ask")
+  classifier.wait("last && request.text.length === 1500")
+  classifier.script("$('weighed').textContent = ''")
+  classifier.click("#weigh")
+  classifier.wait("$('weighed').textContent || $('error').textContent")
+  assert classifier.text("#error") == ""
+  count = "return document.querySelectorAll('#shaded mark').length"
+  assert classifier.script(count) == 300
+
+
+def test_choices_and_the_number_of_a_bad_line(serve, tmp_path):
+  path = tmp_path / "choices.tsv"
+  path.write_text("the film\twas\tgood\tbad\n" * 300 + "the film\twas\tgood\n")
+  with open_page(serve("multiple_choice")) as page:
+    for name, value in (
+      ("context", "the film"),
+      ("choices", "good\n\ufeff\n\x1c\n\x85\nbad"),
+    ):
+      code = f"document.querySelector('#in-{name}').value = arguments[0]"
+      page.script(code, value)
+    page.click("#ask")
+    answered(page)
+    shares = page.script("return last.probabilities")
+    shown = {name: share for name, _, share in bars(page)}
+    assert [shown[name] for name in ("good", "\ufeff", "bad")] == [
+      f"{100 * share:.1f} %" for share in shares
+    ]
+    page.type("#file", str(path))
+    error = page.wait("document.querySelector('#error').textContent")
+    assert error.startswith("inputs[300]: choices: found 1")
+
+
 CASES = {
   "question_answering": ["question", "context"],
   "tagging": ["text"],
