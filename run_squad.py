@@ -252,7 +252,7 @@ def open_inputs(
     paths["eval"] = settings.predict_file  # The original's name for it.
   if evaluated and evaluated != paths.get("eval"):
     paths["dev"] = evaluated
-  common = (shape, folder, settings.num_processes, settings.max_train_examples)
+  common = (shape, folder, settings.max_train_examples, settings.num_processes)
   splits = {
     kind: squad_inputs.Split(kind, path, *common, path == evaluated)
     for kind, path in paths.items()

@@ -187,7 +187,7 @@ def open_features(workload: Workload):
     workload.data_file,
     settings,
     workload.our_folder,
-    workload.num_processes,
+    num_processes=workload.num_processes,
   ).features
 
 

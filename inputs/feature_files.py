@@ -118,6 +118,11 @@ class Split(abc.ABC):
     """The most examples to read; None for all."""
     return self.max_train_examples if self.kind == "train" else None
 
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the labels of its examples are known."""
+    return self.features.facts["labelled"] > 0
+
   @functools.cached_property
   def key(self) -> str:
     """A digest of everything that affects the features."""
@@ -243,7 +248,10 @@ class FeatureFile:
       epoch, position = divmod(skip, len(self))
       while True:
         order = epoch_order(self.lengths, batch_size, seed, epoch)[position:]
-        yield from self._read_in_parts(order, _ROWS_PER_READ)
+        starts = range(0, len(order), _ROWS_PER_READ)
+        yield from self._read_groups(
+          order[start : start + _ROWS_PER_READ] for start in starts
+        )
         epoch, position = epoch + 1, 0
 
     return _dataset(read_epochs).unbatch()
@@ -252,21 +260,15 @@ class FeatureFile:
     self, order: Iterable[np.ndarray], parse: Callable[[tf.Tensor], Any]
   ) -> tf.data.Dataset:
     """Reads and parses batches of rows, given by their indices."""
-
-    def read_batches():
-      for indices in order:
-        yield indices, _as_array(self.read(indices))
-
-    batches = _dataset(read_batches)
+    batches = _dataset(lambda: self._read_groups(order))
     return batches.map(
       lambda indices, serialized: parse(serialized),
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
     ).prefetch(4)
 
-  def _read_in_parts(self, order, size):
-    for start in range(0, len(order), size):
-      indices = order[start : start + size]
+  def _read_groups(self, groups):
+    for indices in groups:
       yield indices, _as_array(self.read(indices))
 
 

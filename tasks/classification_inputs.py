@@ -85,11 +85,6 @@ class Split(feature_files.Split):
     shape = (self.settings.max_seq_length,)
     return feature_files.Layout(shape, others={"label_ids": label_ids})
 
-  @property
-  def is_labelled(self) -> bool:
-    """Whether the labels of its examples are known."""
-    return self.features.facts["labelled"] > 0
-
   def groups(self) -> list[str]:
     """Returns the group of each example; nothing if there are no groups."""
     if self.tables[0].group is None:

@@ -47,11 +47,6 @@ class Split(feature_files.FileSplit):
       },
     )
 
-  @property
-  def is_labelled(self) -> bool:
-    """Whether the right choices are known."""
-    return self.features.facts["labelled"] > 0
-
   def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
     length = self.settings.max_seq_length
     counts = [len(example.choices) for example in self.examples()]

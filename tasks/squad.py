@@ -151,7 +151,7 @@ def _read_jsonl(path: str) -> Iterator[tuple[str, Question]]:
 def _read_table(path: str) -> Iterator[tuple[str, Question]]:
   first = next(tables.read_rows(path), None)
   cells = [cell.strip().lower() for cell in first.cells] if first else []
-  has_header = {"question", "context"} <= set(cells)
+  has_header = "question" in cells or cells[:1] == ["id"]
   if not has_header and cells and len(cells) != len(_COLUMNS):
     raise ValueError(
       f"{first.place}: {len(cells)} columns; expected id, question and context"
@@ -199,7 +199,12 @@ def _check_unicode(text: str, key: str, place: str) -> None:
 
 def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
   """Reads answers as SQuAD has them, or as two lists under their names."""
-  is_impossible = value.get("is_impossible")
+  is_impossible = value.get("is_impossible") or False
+  if not isinstance(is_impossible, bool):
+    raise ValueError(
+      f"{place}: expected true or false as 'is_impossible', found "
+      f"{_shown.repr(is_impossible)}"
+    )
   if is_impossible:
     return ()
   answers = value.get("answers")
@@ -207,7 +212,8 @@ def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     return None
   try:
     if isinstance(answers, dict):
-      pairs = zip(answers["text"], answers["answer_start"], strict=True)
+      names = ("text", "answer_start")
+      pairs = zip(*(_list(answers, n, place) for n in names), strict=True)
     else:
       pairs = [(a["text"], a.get("answer_start")) for a in answers]
     return tuple(Answer(_to_text(text), _to_start(at)) for text, at in pairs)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import math
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ _NO_SPAN = "empty"
 # began its search for the lowest odds with the same number.
 _CERTAIN_ODDS = 1_000_000.0
 _RUNNERS_UP = 4
-_SPACE = re.compile(r"[ \t\r\n\u202f]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +180,7 @@ class Answerer:
   def _make_span(self, document, candidate):
     _, first, last, start_logit, end_logit = candidate
     start, end = self._locate(document, first, last)
-    text = _one_spaced(document.context[start:end])
+    text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
     return Span(text, start, end, start_logit, end_logit)
 
   def _locate(self, document, first, last):
@@ -197,7 +195,7 @@ class Answerer:
     begin, _ = document.words[document.word_of(first)]
     _, end = document.words[document.word_of(last)]
     source = document.context[begin:end]
-    words = _one_spaced(source)
+    words = squad_features.SPACE_RUNS.sub(" ", source)
     part = find_final_text(wanted, words, self._basic_tokenizer)
     if part is None:
       if self._on_failure:
@@ -216,13 +214,9 @@ class Answerer:
     return bool(pieces) and pieces[0].startswith("##")
 
 
-def _one_spaced(text):
-  return _SPACE.sub(" ", text)
-
-
 def _source_offset(source, offset):
   """Returns where a character was before runs of spaces became one each."""
-  for match in _SPACE.finditer(source):
+  for match in squad_features.SPACE_RUNS.finditer(source):
     if match.start() >= offset:
       break
     offset += match.end() - match.start() - 1
@@ -269,7 +263,8 @@ def _with_probabilities(spans: list[Span]) -> list[Span]:
   """Sets the softmax of the scores."""
   largest = max(span.score for span in spans)
   exponents = [math.exp(span.score - largest) for span in spans]
-  total = sum(exponents)
+  # One by one, as the original; sum() corrects its rounding from Python 3.12.
+  total = float(np.cumsum(exponents)[-1])
   return [
     span._replace(probability=exponent / total)
     for span, exponent in zip(spans, exponents, strict=True)
@@ -291,13 +286,9 @@ def describe(
   """
   others = [s for s in prediction.spans if s.start is not None and s != chosen]
   row = {"id": question.question_id, "question": question.text}
-  if chosen:
-    row |= _as_answer(chosen)
-  else:
-    null = next((s for s in prediction.spans if not s.text), None)
-    row |= {"answer": ""}
-    row["probability"] = null.probability if null else 0.0
-    row |= {"score": null.score if null else 0.0, "start": None, "end": None}
+  no_answer = Span("", None, None, 0.0, 0.0)
+  no_answer = next((s for s in prediction.spans if not s.text), no_answer)
+  row |= _as_answer(chosen or no_answer)
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
   row["runners_up"] = [_as_answer(span) for span in others[:_RUNNERS_UP]]

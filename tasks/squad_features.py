@@ -26,7 +26,7 @@ _WORDS = re.compile(f"[^{_SPACES}]+")
 _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{_SPACES}]+")
-_SPACE_RUNS = re.compile(f"[{_SPACES}]+")
+SPACE_RUNS = re.compile(f"[{_SPACES}]+")
 # The original's first id. It and the ids after it take five bytes in a record,
 # up to 2^35, which lets them be filled in when the windows before are counted.
 FIRST_UNIQUE_ID = 1_000_000_000
@@ -191,7 +191,7 @@ def find_answer(
   first = document.word_at(start)
   last = document.word_at(start + length - 1)
   between = slice(document.words[first][0], document.words[last][1])
-  words = _SPACE_RUNS.sub(" ", document.context[between])
+  words = SPACE_RUNS.sub(" ", document.context[between])
   if " ".join(answer.text.split()) not in words:
     return None
   begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1

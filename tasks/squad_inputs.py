@@ -31,15 +31,13 @@ _SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.Split):
-  """The features of one file of questions."""
+class Split(feature_files.FileSplit):
+  """The features of one file of questions.
 
-  kind: str  # "train", "eval" or "dev": the name of the feature file.
-  path: str  # Of the questions.
-  settings: squad_features.Settings
-  folder: str  # A local one, for the feature file.
-  num_processes: int  # To make features with; does not change them.
-  max_train_examples: int | None = None  # The first ones; None: all.
+  Its kind is "train", "eval" or "dev", its settings `squad_features.Settings`.
+  """
+
+  num_processes: int = 1  # To make features with; does not change them.
   needs_answers: bool = False  # Whether all answers have to be known.
 
   @property

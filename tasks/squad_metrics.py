@@ -24,7 +24,8 @@ def normalize_answer(text: str, is_unspaced: bool = False) -> str:
 
   Args:
     is_unspaced: whether its language is written without spaces; a space then
-      goes between its characters, and all of Unicode's punctuation counts.
+      goes between its characters, all of Unicode's punctuation counts, and no
+      word is an article.
 
   >>> normalize_answer("The  U.S. Army, a force")
   'us army force'
@@ -35,7 +36,9 @@ def normalize_answer(text: str, is_unspaced: bool = False) -> str:
   if is_unspaced:
     kept = (c for c in text if not unicodedata.category(c).startswith("P"))
     text = "".join(c if c.isascii() else f" {c} " for c in kept)
-  return " ".join(_ARTICLES.sub(" ", text).split())
+  else:
+    text = _ARTICLES.sub(" ", text)
+  return " ".join(text.split())
 
 
 class AnswerScores(NamedTuple):
@@ -120,7 +123,7 @@ def version_2_metrics(
   for key in ("exact_match", "f1"):
     values = np.array([getattr(score, key) for score in answered])
     best, threshold = best_threshold(values, odds, has_answer)
-    metrics[f"best_{key}"] = 100.0 * best
+    metrics[f"best_{key}"] = best
     metrics[f"best_{key}_threshold"] = threshold
   return metrics
 
@@ -134,22 +137,24 @@ def best_threshold(
     scores: of the answers, 0 to 1; not used where there is no answer.
 
   Returns:
-    The best mean score, 0 to 1, and the lowest threshold that gives it: one of
-    the odds, or 1 below all of them if nothing should be answered.
+    The best mean score in percent, and the lowest threshold that gives it: one
+    of the odds, or 1 below all of them if nothing should be answered.
   """
   scores, odds = np.asarray(scores, float), np.asarray(odds, float)
   has_answer = np.asarray(has_answer, bool)
   order = np.argsort(odds, kind="stable")
   # Answering wins a score where there is an answer, and loses 1 where not.
-  gains = np.where(has_answer, scores, -1.0)[order].cumsum()
+  gains = np.where(has_answer, scores, -1.0)[order]
+  silent = np.count_nonzero(~has_answer)
+  # One by one, from no answer at all, as the official program adds them.
+  totals = np.append(silent, gains).cumsum()
+  sorted_odds = np.append(odds.min() - 1.0, odds[order])
   # Equal odds get the same decision.
-  last = np.flatnonzero(np.append(np.diff(odds[order]) > 0, True))
-  best = last[gains[last].argmax()]
-  silent = float(np.count_nonzero(~has_answer))
-  if gains[best] <= 0:
-    return silent / len(odds), float(odds.min() - 1.0)
-  return float(silent + gains[best]) / len(odds), float(odds[order][best])
+  last = np.flatnonzero(np.append(np.diff(sorted_odds) > 0, True))
+  best = last[totals[last].argmax()]
+  return 100.0 * float(totals[best]) / len(odds), float(sorted_odds[best])
 
 
 def _percent(values) -> float:
-  return 100.0 * float(np.mean(values))
+  # np.mean adds in another order, with other last digits.
+  return 100.0 * float(np.cumsum(values)[-1]) / len(values)

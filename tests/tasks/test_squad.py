@@ -169,6 +169,22 @@ def test_tables_with_and_without_names(tmp_path, text):
     ),
     (
       "a.json",
+      squad_json({"is_impossible": "false"}),
+      ": question 'q1': expected true or false as 'is_impossible', found 'fa",
+    ),
+    (
+      "a.jsonl",
+      '{"id": 1, "question": "Q", "context": "C", "is_impossible": 0}',
+      ":1: expected true or false as 'is_impossible', found '0'",
+    ),
+    (
+      "a.jsonl",
+      '{"id": 1, "question": "Q", "context": "42", "answers":'
+      ' {"text": "42", "answer_start": 12}}',
+      ":1: expected as 'answers' a list of",
+    ),
+    (
+      "a.json",
       squad_json({"answers": "two\nlines"}),
       ": question 'q1': expected as 'answers' a list of",
     ),
@@ -180,6 +196,7 @@ def test_tables_with_and_without_names(tmp_path, text):
     ("a.jsonl", '{"id": "1", "question": "Q"}', ":1: no 'context'"),
     ("a.jsonl", '\n{"id": "1", "question": Q}', ":2: "),
     ("a.tsv", "1\tQ\tC\n2\tQ\n", ":2: "),
+    ("a.tsv", "id\tquestion\tparagraph\n1\tQ\tC\n", ": no column 'context'"),
     ("a.tsv", "1\tQ\n", ":1: 2 columns; expected id, question and context"),
     ("a.tsv", "1\t \tC\n", ":1: the question is empty"),
     ("a.pdf", "", ": expected a name that ends in"),

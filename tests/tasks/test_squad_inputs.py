@@ -39,7 +39,7 @@ def open_split(kind, path, settings, num_processes=1, **others):
   """Returns a split whose features are made beside the questions."""
   folder = os.path.dirname(path)
   return squad_inputs.Split(
-    kind, path, settings, folder, num_processes, **others
+    kind, path, settings, folder, num_processes=num_processes, **others
   )
 
 

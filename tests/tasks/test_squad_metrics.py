@@ -67,6 +67,9 @@ def test_chinese_answers_are_compared_by_characters():
   scores = score_answer("在北京市。", ["北京市"], is_unspaced=True)
   assert scores == pytest.approx((0, 2 * 0.75 / 1.75))
   assert score_answer("北京市。", ["北京市"], is_unspaced=True) == (1, 1)
+  # The letter A is no article there.
+  scores = score_answer("维生素", ["维生素A"], False, is_unspaced=True)
+  assert scores == pytest.approx((0, 6 / 7))
 
 
 def test_answer_metrics_are_means_in_percent():
@@ -78,6 +81,25 @@ def test_answer_metrics_are_means_in_percent():
     "exact_match": 50.0,
     "f1": 75.0,
   }
+
+
+def test_metrics_have_the_digits_of_the_official_programs():
+  scores = [squad_metrics.AnswerScores(i < 3, 0.1) for i in range(10570)]
+  total = 0.0
+  for score in scores:
+    total += score.f1
+  assert squad_metrics.answer_metrics(scores) == {
+    "exact_match": 0.02838221381267739,
+    "f1": 100.0 * total / 10570,
+  }
+  silent = squad_metrics.AnswerScores(0, 0)
+  metrics = squad_metrics.version_2_metrics(
+    [silent] * 3,
+    [*scores[3:5], silent],
+    odds=[1.0, 2.0, 3.0],
+    has_answer=[True, True, False],
+  )
+  assert metrics["best_f1"] == 100.0 * ((1.0 + 0.1) + 0.1) / 3
 
 
 def test_version_2_metrics():
@@ -118,5 +140,5 @@ def test_version_2_metrics():
   ],
 )
 def test_best_threshold(scores, odds, has_answer, expected):
-  found = squad_metrics.best_threshold(scores, odds, has_answer)
-  assert found == pytest.approx(expected)
+  best, threshold = squad_metrics.best_threshold(scores, odds, has_answer)
+  assert (best / 100, threshold) == pytest.approx(expected)
