@@ -143,8 +143,10 @@ def answer_lines(
       for answer in answer_window(model, window, most_tokens):
         write(json.dumps(answer, ensure_ascii=False))
         count, bad = count + 1, bad + ("error" in answer)
-  if not count:
-    print("the input has no lines", file=sys.stderr)
+    if not count:
+      raise ValueError(
+        f"--input_file={settings.input_file}: the input is empty"
+      )
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
   if settings.output_file:
@@ -176,6 +178,14 @@ def serve(
 
 def main() -> int:
   settings = flag_values.read()
+  given = {
+    "--serve": settings.serve,
+    "--text": settings.text,
+    "--input_file": settings.input_file != files.STANDARD_INPUT,
+    "--output_file": settings.output_file and settings.serve,
+  }
+  if len(used := [name for name, is_given in given.items() if is_given]) > 1:
+    raise ValueError(f"{' and '.join(used)} are given: give one of them")
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)

@@ -366,7 +366,7 @@ def serve(
     signal.signal(number, stop)
   shown = f"[{host}]" if ":" in host else host
   print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
-  server.run()  # Answers those under way after SystemExit, then returns.
+  server.run()  # After SystemExit, answers under way have 5 s more.
   print("stopped", file=sys.stderr)
   return 0
 

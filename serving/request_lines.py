@@ -47,6 +47,8 @@ def read(
     shown = {"index": index}
     try:
       text = line.decode("utf-8").removesuffix("\n")
+      if not (index or texts):
+        text = text.removeprefix("\ufeff")
       if format != "jsonl":
         text = text.replace("\r", "")  # As `files.read_lines` does.
       request = parse[format](text, kind.inputs)
@@ -74,7 +76,12 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
     # Invalid UTF-8 on the command line is in surrogates.
     yield from (text.encode("utf-8", "surrogateescape") for text in texts)
     return
-  yield from files.read_raw_lines(path)
+  if path != files.STANDARD_INPUT:
+    yield from files.read_raw_lines(path)
+    return
+  # A thread reads it, and Python aborts if one holds sys.stdin at its end.
+  with open(0, "rb", closefd=False) as source:
+    yield from source
 
 
 def _parse_line(text, inputs):

@@ -3,6 +3,7 @@
 from concurrent import futures
 import http.client
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -20,6 +21,7 @@ from export import trained_models
 import export_saved_model
 import heads
 import paths
+import predict as predict_program
 import program_flags
 from serving import exported_model
 from serving import request_lines
@@ -158,6 +160,50 @@ def test_answers_come_while_the_input_is_open(trained):
     assert json.loads(process.stdout.readline())["index"] == index
   process.stdin.close()
   assert process.wait(60) == 0
+
+
+LEAVE = """
+import sys, types
+sys.path.insert(0, %r)
+import predict
+from serving import request_lines
+text = types.SimpleNamespace(name="text")
+kind = types.SimpleNamespace(inputs=[text], encode=lambda request: request)
+for window in predict.read_ahead(request_lines.read(None, "-", "lines", kind)):
+  sys.exit(7)
+"""
+
+
+def test_an_end_while_the_input_is_open():
+  process = subprocess.Popen(
+    [sys.executable, "-c", LEAVE % str(paths.ROOT)],
+    stdin=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+  )
+  process.stdin.write(b"good\n")
+  process.stdin.flush()
+  assert process.wait(60) == 7
+  assert process.stderr.read() == b""
+  process.stdin.close()
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
+    ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
+    ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
+    ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),
+  ],
+)
+def test_flags_that_contradict_and_empty_input(trained, flags, message):
+  with pytest.raises(ValueError, match=message):
+    program_flags.run_main(
+      predict_program,
+      predict_program.define_flags,
+      export_dir=trained[0] / "export",
+      **flags,
+    )
 
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):

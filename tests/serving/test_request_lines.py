@@ -57,6 +57,17 @@ def test_pairs_are_columns_wherever_they_come_from(tmp_path):
     assert ids == [[2, 11, 12, 3, 8, 3], [2, 11, 12, 8, 3]]
 
 
+@pytest.mark.parametrize("format", ["lines", "tsv", "jsonl"])
+def test_a_byte_order_mark_is_no_text(tmp_path, format):
+  settings = {"label_scheme": "iob2", "by_character": False}
+  kind = tiny_export.make_kind(tmp_path, ["text"], "tagging", **settings)
+  path = tmp_path / "texts"
+  text = '{"text": "a"}\n' if format == "jsonl" else "a\n"
+  path.write_text(f"\ufeff{text}")
+  (line,) = read(path, kind, format)
+  assert line.request.source[0].words == ("a",)
+
+
 def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, kind):
   path = tmp_path / "texts.txt"
   path.write_bytes(b"the fi\rlm\tbad\r\n")  # Without "\r", as everywhere.
