@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import io
 import itertools
 import os
+import shlex
 import time
 
 from absl import flags
@@ -27,7 +28,6 @@ from vocabularies import words as word_vocabularies
 
 # How the names of files end that hold other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
-_SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Part of the text that the characters of the vocabulary cover. The rarest are
 # many in a Chinese text, and their words become [UNK].
 _CHARACTER_COVERAGE = 0.9999
@@ -64,7 +64,9 @@ def define_flags() -> None:
     ".words.",
   )
   flags.DEFINE_list(
-    "reserved_tokens", _SPECIAL_TOKENS, "The vocabulary's first tokens."
+    "reserved_tokens",
+    list(sentence_pieces.SPECIAL),
+    "The vocabulary's first tokens.",
   )
 
 
@@ -92,24 +94,31 @@ def main() -> None:
 
 
 def _print_end(settings, start, size) -> None:
-  cased = "" if settings.do_lower_case else " --do_lower_case=false"
+  arguments = [f"--input_file={settings.input_file}"]
+  arguments.append(f"--vocab_file={settings.output_file}")
+  if not settings.do_lower_case:
+    arguments.append("--do_lower_case=false")
+  arguments.append("--output_file=examples.tfrecord")
   run_summary.print_end(
     start,
     f"wrote {settings.output_file}: {size:,} tokens of the "
     f"{settings.vocab_size:,} asked for",
-    command="python create_pretraining_data.py "
-    f"--input_file={settings.input_file} --vocab_file={settings.output_file}"
-    f"{cased} --output_file=examples.tfrecord",
+    command=shlex.join(["python", "create_pretraining_data.py", *arguments]),
   )
 
 
 def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
   reserved = settings.reserved_tokens
-  missing = set(_SPECIAL_TOKENS) - set(reserved)
+  missing = set(sentence_pieces.SPECIAL) - set(reserved)
   if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):
     raise ValueError(
       f"--reserved_tokens={','.join(reserved)}: expected [PAD] first (its id is"
-      f" 0), {', '.join(_SPECIAL_TOKENS[1:])}, and no token twice"
+      f" 0), {', '.join(sentence_pieces.SPECIAL[1:])}, and no token twice"
+    )
+  if settings.vocab_size < len(reserved):
+    raise ValueError(
+      f"--vocab_size={settings.vocab_size}: expected at least {len(reserved)}, "
+      "for --reserved_tokens"
     )
   if os.path.realpath(settings.output_file) in map(os.path.realpath, inputs):
     raise ValueError(f"--output_file={settings.output_file} is an input")
@@ -128,28 +137,42 @@ def train_sentence_pieces(
   """Trains and writes a model of SentencePiece; returns its number of pieces.
 
   Raises:
-    ValueError: the text is too small for so many pieces.
+    ValueError: the text is too small for so many pieces, or cannot be read.
   """
+  faults = []
+
+  def read_lines():
+    try:
+      yield from itertools.chain.from_iterable(map(files.read_lines, paths))
+    except (ValueError, OSError) as error:
+      faults.append(error)  # The trainer would not tell which it was.
+      raise
+
   trainer = sentence_pieces.import_library().SentencePieceTrainer
   lower = str.lower if settings.do_lower_case else str
   reserved = settings.reserved_tokens
   output = io.BytesIO()
   try:
     trainer.Train(
-      sentence_iterator=map(lower, files.Text(paths).lines()),
+      sentence_iterator=map(lower, read_lines()),
       model_writer=output,
       model_type=settings.model,
       vocab_size=settings.vocab_size,
       hard_vocab_limit=False,
       character_coverage=_CHARACTER_COVERAGE,
+      max_sentence_length=1 << 30,  # Bytes; it would skip longer lines.
       # Ids 0 to 3 are these; the others of --reserved_tokens follow.
       **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
       **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
       **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
-      control_symbols=[t for t in reserved if t not in _SPECIAL_TOKENS[:4]],
+      control_symbols=[
+        t for t in reserved if t not in sentence_pieces.SPECIAL[:4]
+      ],
       minloglevel=2,
     )
   except (RuntimeError, OSError) as error:
+    if faults:
+      raise faults[0] from None
     # Without the advice to use an option that is none here.
     reason = str(error).splitlines()[-1].partition(" or decrease")[0]
     raise ValueError(f"--vocab_size={settings.vocab_size}: {reason}") from None
@@ -176,6 +199,7 @@ def count_words(
       part = text.part_read()
       left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
       report.print_line(f"counting words: {number:,} lines{left}", part or 0)
+  progress.clear()
   return number, words
 
 
@@ -196,8 +220,9 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
       counts[char] += count
   split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
   letters, others, covered = [], [], 0
+  enough = _CHARACTER_COVERAGE * counts.total()
   for char, count in _by_frequency(counts):
-    if covered < _CHARACTER_COVERAGE * counts.total():
+    if covered < enough:
       (letters if len(split(f"x{char}x")) == 1 else others).append(char)
     covered += count
   return sorted(letters), sorted(others)

@@ -116,16 +116,23 @@ def validate_case_matches_checkpoint(
     )
 
 
-def is_cased(vocab: Iterable[str]) -> bool:
-  """Guesses whether a vocabulary's text kept its capital letters.
+def is_cased(vocab: Iterable[str]) -> bool | None:
+  """Guesses whether a vocabulary's text kept its capital letters and accents.
+
+  Returns:
+    None if no token shows it.
 
   >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
   (True, False)
   """
-  tokens = list(vocab)
-  capital = sum(t != t.lower() and not t.startswith("[") for t in tokens)
-  # A model of lower-cased text has no use for capital letters.
-  return capital > len(tokens) / 100
+  tokens = [token for token in vocab if not token.startswith("[")]
+  lower = BasicTokenizer(do_lower_case=True).tokenize
+  if any(len(token) > 1 and token[0] == "\u2581" for token in tokens):
+    lower = str.lower  # Pieces of SentencePiece keep their accents.
+  # A model of lower-cased text has no use for tokens that it changes.
+  changed = sum("".join(lower(token)) != token for token in tokens)
+  small = sum(token != token.upper() for token in tokens)
+  return changed > small / 100 if changed or small else None
 
 
 def convert_to_unicode(text: str | bytes) -> str:

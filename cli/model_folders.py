@@ -121,14 +121,17 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the casing of a folder's model and its source; None: unknown."""
   path = os.path.join(folder, "settings.json")
   if files.exists(path):
-    value = files.read_json(path).get("do_lower_case")
+    try:
+      value = files.read_json(path).get("do_lower_case")
+    except ValueError:
+      if files.exists(os.path.join(folder, "bert_config.json")):
+        raise
+      value = None  # It may be an editor's.
     if isinstance(value, bool):
       return value, path
   path = os.path.join(folder, "tokenizer_config.json")
   if files.exists(path):
-    from weights import huggingface  # Slow: TensorFlow.
-
-    value = huggingface.read_do_lower_case(folder)
+    value = vocabulary_table.read_do_lower_case(folder)
     return None if value is None else (value, path)
   if folder != FLAGS.model or not FLAGS.vocab_file:
     return None
@@ -139,7 +142,7 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
   is_cased = tokenization.is_cased(
     vocabulary_table.load_vocab(FLAGS.vocab_file)
   )
-  return not is_cased, FLAGS.vocab_file
+  return None if is_cased is None else (not is_cased, FLAGS.vocab_file)
 
 
 def _open_weights(path: str):

@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 import sys
 
 from absl import flags
@@ -19,7 +20,7 @@ _MANY_REPEATED_LINES = 0.05
 
 
 def define_flags() -> None:
-  """Declares the flags; all but the last two are the original's."""
+  """Declares the flags: the original's, --model and the last two."""
   flags.DEFINE_string(
     "input_file",
     None,
@@ -33,7 +34,7 @@ def define_flags() -> None:
     "TFRecord files to write, separated by commas; records go to them in turn.",
   )
   model_folders.define_folder_flag("vocab_file")
-  flags.DEFINE_string("vocab_file", None, "WordPieces, one a line.")
+  flags.DEFINE_string("vocab_file", None, vocabulary_table.HELP)
   flags.DEFINE_bool(
     "do_lower_case", True, "Lower-cases and strips accents. False if cased."
   )
@@ -136,16 +137,17 @@ def print_end(
   settings: flag_values.Settings, outputs: list[str], start: float
 ) -> None:
   """Prints what was written, how long it took, and what comes next."""
-  run_summary.print_end(
-    start,
-    f"wrote {', '.join(outputs)}",
-    command=f"python run_pretraining.py --input_file={','.join(outputs)} "
-    f"--vocab_file={settings.vocab_file} "
-    f"--max_seq_length={settings.max_seq_length} "
-    f"--max_predictions_per_seq={settings.max_predictions_per_seq} "
-    "--bert_config_file=configs/bert_base.json --do_train=true "
+  arguments = [
+    f"--input_file={','.join(outputs)}",
+    f"--vocab_file={settings.vocab_file}",
+    f"--max_seq_length={settings.max_seq_length}",
+    f"--max_predictions_per_seq={settings.max_predictions_per_seq}",
+    "--bert_config_file=configs/bert_base.json",
+    "--do_train=true",
     "--output_dir=pretrained",
-  )
+  ]
+  command = shlex.join(["python", "run_pretraining.py", *arguments])
+  run_summary.print_end(start, f"wrote {', '.join(outputs)}", command=command)
 
 
 def _warn(message: str) -> None:

@@ -52,14 +52,17 @@ def test_records_summary_and_files(folder):
   (folder / "more.txt.gz").write_bytes(
     gzip.compress(tiny_corpus.corpus(9, 1).encode())
   )
-  done = run(folder, input_file="text.txt,*.gz", output_file="new/a,new/b")
+  done = run(
+    folder, input_file="text.txt,*.gz", output_file="new dir/a,new dir/b"
+  )
   assert (done.returncode, done.stderr) == (0, "")
   # The end of a file ends no document.
   assert "28 documents, 145 sentences (0.0% repeated)" in done.stdout
   assert "1,740 tokens (0.00% [UNK], 12.0 a sentence)" in done.stdout
-  assert "  wrote new/a, new/b\n  next: python run_pre" in done.stdout
-  assert sorted(os.listdir(folder / "new")) == ["a", "b"]
-  a, b = records_in(folder / "new/a"), records_in(folder / "new/b")
+  assert "  wrote new dir/a, new dir/b\n  next: python run_pre" in done.stdout
+  assert " '--input_file=new dir/a,new dir/b' --vocab_file=v" in done.stdout
+  assert sorted(os.listdir(folder / "new dir")) == ["a", "b"]
+  a, b = records_in(folder / "new dir/a"), records_in(folder / "new dir/b")
   assert f"{len(a) + len(b):,} records" in done.stdout
   assert len(a) - len(b) in (0, 1)
 

@@ -12,7 +12,7 @@ from data import files
 import tokenization
 
 MARK = "\u2581"
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def import_library():
@@ -50,7 +50,7 @@ def load_vocab(path: str) -> dict[str, int]:
   vocab.setdefault("[UNK]", model.unk_id())
   if model.pad_id() >= 0:
     vocab.setdefault("[PAD]", model.pad_id())
-  missing = [token for token in _SPECIAL if token not in vocab]
+  missing = [token for token in SPECIAL if token not in vocab]
   if missing:
     raise ValueError(
       f"{path}: no piece {', '.join(missing)} among its {len(vocab)}; "
@@ -87,7 +87,7 @@ class SentencePieceTokenizer:
 
   def continues_word(self, token: str) -> bool:
     """Tells whether a piece stands inside a word, for whole-word masks."""
-    return not token.startswith(MARK) and token not in _SPECIAL
+    return not token.startswith(MARK) and token not in SPECIAL
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into pieces."""

@@ -85,6 +85,28 @@ def find(folders: Iterable[str]) -> str | None:
   return next(filter(files.exists, paths), None)
 
 
+def read_do_lower_case(folder: str) -> bool | None:
+  """Returns do_lower_case of tokenizer_config.json; None if absent.
+
+  Raises:
+    ValueError: it asks for words that BERT's original tokenizer cannot make.
+  """
+  path = os.path.join(folder, "tokenizer_config.json")
+  settings = files.read_json(path) if files.exists(path) else {}
+  value = settings.get("do_lower_case")
+  for name, usual in (
+    ("strip_accents", True if value is None else value),
+    ("tokenize_chinese_chars", True),
+  ):
+    if settings.get(name) not in (None, usual):
+      raise ValueError(
+        f"{path}: {name} is {settings[name]}: this tokenizer strips accents if "
+        "and only if it lower-cases, and always splits Chinese characters; "
+        f"remove {name} to accept other tokens than the model was trained on"
+      )
+  return value if isinstance(value, bool) else None
+
+
 def saved_names(vocab_file: str) -> dict[str, str]:
   """Returns the files of a vocabulary by their names in an output folder."""
   kind, folder = _kind_of(vocab_file), os.path.dirname(vocab_file)

@@ -22,6 +22,7 @@ import numpy as np
 from data import files
 from encoders import huggingface_config
 import modeling
+from vocabularies import vocabulary_table
 from weights import architecture
 from weights import readers
 from weights import relatives
@@ -138,7 +139,7 @@ def open_folder(path: str) -> readers.Reader:
     "a Hugging Face folder",
     places,
     config,
-    do_lower_case=read_do_lower_case(path),
+    do_lower_case=vocabulary_table.read_do_lower_case(path),
     unread=unread,
     config_file=os.path.join(path, CONFIG) if model_type == "bert" else None,
   )
@@ -315,28 +316,6 @@ def _table_size(tokens: Mapping[int, str]) -> int:
   if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
     raise ValueError(f"ids from {min(tokens)} to {size - 1}")
   return size
-
-
-def read_do_lower_case(folder: str) -> bool | None:
-  """Returns do_lower_case of tokenizer_config.json; None if absent.
-
-  Raises:
-    ValueError: it asks for words that BERT's original tokenizer cannot make.
-  """
-  path = os.path.join(folder, "tokenizer_config.json")
-  settings = files.read_json(path) if files.exists(path) else {}
-  value = settings.get("do_lower_case")
-  for name, usual in (
-    ("strip_accents", True if value is None else value),
-    ("tokenize_chinese_chars", True),
-  ):
-    if settings.get(name) not in (None, usual):
-      raise ValueError(
-        f"{path}: {name} is {settings[name]}: this tokenizer strips accents if "
-        "and only if it lower-cases, and always splits Chinese characters; "
-        f"remove {name} to accept other tokens than the model was trained on"
-      )
-  return value if isinstance(value, bool) else None
 
 
 def write(

@@ -1,6 +1,7 @@
 """Tests of --model and of the casing that files beside a model ask for."""
 
 import json
+import sys
 import types
 
 import pytest
@@ -90,6 +91,42 @@ def test_the_casing_is_found_beside_a_checkpoint(folder):
 def test_a_vocabulary_with_capital_letters_is_cased(folder):
   (folder / "vocab.txt").write_text("[UNK]\nThe\n")
   assert read(model=folder).do_lower_case is False
+
+
+@pytest.mark.parametrize(
+  ("token", "is_lower"),
+  [
+    ("\u0939\u093f\u0928\u094d\u0926\u0940", False),  # Loses a vowel sign.
+    ("\ud55c", False),  # Hangul is taken apart.
+    ("\u2581\xe9t\xe9", True),  # Of SentencePiece: keeps its accents.
+    ("\u4e2d", None),
+  ],
+)
+def test_a_vocabulary_may_show_its_casing_without_capitals(
+  folder, token, is_lower
+):
+  (folder / "vocab.txt").write_text(f"[UNK]\n{token}\n")
+  assert read(model=folder).do_lower_case is (is_lower is not False)
+  for given in (True, False):
+    if is_lower in (None, given):
+      assert read(model=folder, do_lower_case=given).do_lower_case is given
+    else:
+      with pytest.raises(ValueError, match=f"vocab.txt says {is_lower}: leave"):
+        read(model=folder, do_lower_case=given)
+
+
+def test_settings_of_an_editor_are_not_read(folder):
+  (folder / "settings.json").write_text("{} // Of an editor.")
+  with pytest.raises(ValueError, match="settings.json: not a JSON file"):
+    read(model=folder)
+  (folder / "bert_config.json").unlink()
+  assert read(vocab_file=folder / "vocab.txt", init_checkpoint="x").vocab_file
+
+
+def test_the_casing_of_hugging_face_needs_no_tensorflow(folder, monkeypatch):
+  monkeypatch.setitem(sys.modules, "weights", None)
+  (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+  assert read(init_checkpoint=folder).do_lower_case is False
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,22 @@ def test_a_damaged_model_is_refused(tmp_path):
     vocabulary_table.load_vocab(str(path))
 
 
+def test_long_lines_are_learned_from(tmp_path):
+  (tmp_path / "long").write_text("zebra " * 900)
+  path = tiny_sentence_pieces.learn(tmp_path, text=tmp_path / "long")
+  assert "z" in "".join(vocabulary_table.load_vocab(path))
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [("x", "x: byte offset 2: not UTF-8"), ("x.gz", "x.gz: damaged compressed")],
+)
+def test_a_text_that_cannot_be_read_is_named(tmp_path, name, message):
+  (tmp_path / name).write_bytes(b"a\n\xff")
+  with pytest.raises(ValueError, match=message):
+    tiny_sentence_pieces.learn(tmp_path, text=tmp_path / name)
+
+
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
