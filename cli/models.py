@@ -293,33 +293,12 @@ def _config_path(folder: str) -> str:
 def find_init_checkpoint(settings: flag_values.Settings) -> str:
   """Finds the checkpoint that --init_checkpoint means."""
   from encoders import encoder_table
-  from encoders import variant
-  import modeling
   from weights import checkpoints
 
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  reader = checkpoints.open_reader(prefix)
-  theirs = reader.config if reader else None
-  if theirs and settings.bert_config_file:
-    # The shapes do not show these.
-    ours = encoder_table.read_config(settings.bert_config_file)
-    if ours.encoder_type != theirs.encoder_type:
-      raise ValueError(
-        f"--bert_config_file={settings.bert_config_file}: encoder_type is "
-        f"{ours.encoder_type!r}; --init_checkpoint is of "
-        f"{theirs.encoder_type or 'a Transformer'}"
-      )
-    names = {"num_attention_heads", "hidden_act"} - set(reader.assumed)
-    names |= variant.KEYS
-    for name in sorted(names):
-      expected, found = getattr(theirs, name), getattr(ours, name)
-      known = modeling.ACTIVATIONS
-      if known.get(expected, expected) != known.get(found, found):
-        cure = reader.config_file or "what convert_checkpoint.py writes"
-        raise ValueError(
-          f"--bert_config_file={settings.bert_config_file}: {name} is "
-          f"{found!r}, that of --init_checkpoint is {expected!r}: pass {cure}"
-        )
+  reader, path = checkpoints.open_reader(prefix), settings.bert_config_file
+  if reader and reader.config and path:
+    reader.check_config(path, encoder_table.read_config(path))
   return prefix
 
 

@@ -74,14 +74,12 @@ def variables(
   found = dict(_expand(config))
   if head is None:
     return found
-  prefixes, has_pooler = (
-    ("bert/", *HEADS[head].prefixes),
-    HEADS[head].has_pooler,
-  )
+  _, prefixes, has_pooler = HEADS[head]
   return {
     name: shape
     for name, shape in found.items()
-    if name.startswith(prefixes) and (has_pooler or "/pooler/" not in name)
+    if name.startswith(("bert/", *prefixes))
+    and (has_pooler or "/pooler/" not in name)
   }
 
 

@@ -87,7 +87,10 @@ def read(path: str, given: Given) -> Model:
   reader = checkpoints.open_reader(source)
   folders = formats.folders_of(source)
   config = _read_config(reader, folders, given)
-  values = dict(checkpoints.read(source))
+  values = {name: np.asarray(v) for name, v in checkpoints.read(source)}
+  for name, value in values.items():
+    if value.dtype.name == "bfloat16":  # Which numpy lacks.
+      values[name] = value.astype(np.float32)
   _check_encoder(source, config, values)
   problem, labels = _read_labels(source, folders, given)
   vocab_file = given.vocab_file or vocabulary_table.find(folders)
@@ -158,11 +161,8 @@ def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
       f"{path}: encoder_type is {config.encoder_type!r}: other libraries have "
       "models of Transformers, but no class for this encoder's layers"
     )
-  if own and config.num_attention_heads != own.num_attention_heads:
-    raise ValueError(
-      f"{path}: num_attention_heads is {config.num_attention_heads}, the "
-      f"weights are of {own.num_attention_heads}"
-    )
+  if own:
+    reader.check_config(path, config)
   return config
 
 
@@ -473,7 +473,7 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
   whose = f", for {written.users}" if written.users else " of the model"
   lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
   casing = f"do_lower_case={model.do_lower_case}"
-  name = os.path.basename(model.vocab_file or "vocab.txt")
+  name, *_ = vocabulary_table.saved_names(model.vocab_file or "vocab.txt")
   lines.append(f"{name}: {len(model.vocabulary)} tokens, {casing}")
   if model.labels:
     lines.append(f"labels: {', '.join(model.labels)}")

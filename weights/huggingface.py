@@ -292,6 +292,10 @@ def read_vocabulary(folder: str) -> list[str] | None:
   contents = files.read_json(path)
   model = contents.get("model")
   try:
+    if model.get("type", "WordPiece") != "WordPiece" or (
+      model.get("continuing_subword_prefix", "##") != "##"
+    ):
+      raise ValueError
     ids = dict(model["vocab"])
     ids |= {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
     tokens = {id_: token for token, id_ in ids.items()}
@@ -301,8 +305,8 @@ def read_vocabulary(folder: str) -> list[str] | None:
     ]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
-      f"{path}: does not hold the vocabulary of a BERT (model.vocab: tokens "
-      "and their ids)"
+      f"{path}: does not hold the vocabulary of a BERT (model: of type "
+      "WordPiece with the prefix ##; its vocab: tokens and their ids)"
     ) from None
 
 

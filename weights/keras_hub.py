@@ -339,4 +339,4 @@ def _write_datasets(path: str, arrays: Mapping[str, np.ndarray]) -> None:
   h5py = _import_h5py()
   with files.open_for_writing(path) as stream, h5py.File(stream, "w") as file:
     for name, value in arrays.items():
-      file.create_dataset(name, data=np.asarray(value, np.float32))
+      file.create_dataset(name, data=value)

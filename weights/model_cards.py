@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 import dataclasses
 
+from vocabularies import vocabulary_table
+
 _GOOGLE = """\
-With this project, and with google-research/bert:
+With this project{original}:
 
     --init_checkpoint=FOLDER/{weights}
     --bert_config_file=FOLDER/bert_config.json
-    --vocab_file=FOLDER/vocab.txt
+    --vocab_file=FOLDER/{vocabulary}
 
 In TensorFlow:
 
     tf.train.load_checkpoint("FOLDER/{weights}").get_tensor(name)
-
+"""
+_OTHERS = """
 For other libraries: `python convert_checkpoint.py --input=FOLDER --output=OUT
 --output_format=hugging_face`, or `keras_hub`.
 """
@@ -34,7 +37,7 @@ _KERAS_HUB = """\
 This project reads it as it is: `--init_checkpoint=FOLDER`.
 """
 _LOADING = {
-  "google": _GOOGLE,
+  "google": _GOOGLE + _OTHERS,
   "hugging_face": _HUGGING_FACE,
   "keras_hub": _KERAS_HUB,
 }
@@ -54,11 +57,21 @@ def make(
   """
   config = dataclasses.asdict(model.config)
   rows = [f"| {k} | {v} |" for k, v in config.items() if v is not None]
-  notes = (
-    [f"- {field} was not in it; taken: {config[field]}"]
-    if (field := next(iter(model.assumed), None))
-    else []
-  )
+  notes = [
+    f"- {field} was not in it; taken: {config[field]}"
+    for field in model.assumed
+  ]
+  loading, original = _LOADING[output_format], ""
+  dtypes = {value.dtype.name for value in model.values.values()}
+  vocabulary, *_ = vocabulary_table.saved_names(model.vocab_file or "vocab.txt")
+  if (
+    model.config.encoder_type
+    or model.config.embedding_size
+    or vocabulary != "vocab.txt"
+  ):
+    loading = _GOOGLE
+  elif "float16" not in dtypes and "gelu_" not in model.config.hidden_act:
+    original = ", and with google-research/bert"
   if model.config.embedding_size:
     notes.append("- its config has embedding_size: only this project reads it")
   notes += [f"- left out: {name}" for name in left_out]
@@ -75,9 +88,14 @@ def make(
     "## Config",
     "\n".join(["| field | value |", "|---|---|", *rows]),
     "## Vocabulary",
-    f"{len(model.vocabulary)} word pieces; text is taken {casing}.",
+    f"{len(model.vocabulary)} tokens; text is taken {casing}.",
     *([f"Labels: {', '.join(model.labels)}."] if model.labels else []),
     "## Loading",
-    _LOADING[output_format].format(weights=weights, architecture=users),
+    loading.format(
+      weights=weights,
+      architecture=users,
+      original=original,
+      vocabulary=vocabulary,
+    ),
   ]
   return "\n\n".join(parts)

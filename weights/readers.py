@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data import files
+from encoders import variant
 import modeling
 
 # Part of a training, not of a model; said as a number, not by name.
@@ -77,6 +78,29 @@ class Reader:
     if place.is_transposed:
       return np.ascontiguousarray(value.T)
     return value.reshape(place.shape)
+
+  def check_config(self, path: str, config: modeling.EncoderConfig) -> None:
+    """Compares a config with what is known of the weights besides the shapes.
+
+    Args:
+      path: of the config.
+      config: to compare.
+
+    Raises:
+      ValueError: they differ.
+    """
+    names = {"num_attention_heads", "hidden_act"} - set(self.assumed)
+    for name in ("encoder_type", *sorted(names | variant.KEYS)):
+      found, expected = getattr(config, name), getattr(self.config, name)
+      known = modeling.ACTIVATIONS
+      if known.get(found, found) != known.get(expected, expected):
+        cure = (
+          f"pass {self.config_file}" if self.config_file else "leave it out"
+        )
+        raise ValueError(
+          f"--bert_config_file={path}: {name} is {found!r}, that of the "
+          f"weights is {expected!r}: {cure}"
+        )
 
 
 def make_place(

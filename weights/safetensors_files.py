@@ -179,6 +179,7 @@ def write(
     metadata: texts for the header, by name.
 
   Raises:
+    ValueError: a tensor is of another dtype.
     OSError: it cannot be written.
   """
   # Larger elements first: every tensor begins at a multiple of its element's
@@ -189,8 +190,14 @@ def write(
   for name in names:
     tensor = tensors[name]
     end = begin + tensor.nbytes
+    dtype = _NAMES.get(tensor.dtype.newbyteorder("<"))
+    if not dtype:
+      raise ValueError(
+        f"{name!r:.80} is of {tensor.dtype}, which safetensors files do not "
+        "hold: pass the --head to keep; others are left out"
+      )
     header[name] = {
-      "dtype": _NAMES[tensor.dtype.newbyteorder("<")],
+      "dtype": dtype,
       "shape": list(tensor.shape),
       "data_offsets": [begin, end],
     }

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from cli import fine_tuning
 import convert_checkpoint
+from encoders import encoder_table
 import extract_features
 import heads
 import modeling
@@ -22,6 +23,7 @@ from weights import architecture
 from weights import checkpoints
 from weights import conversion
 from weights import huggingface
+from weights import model_cards
 from weights import safetensors_files
 
 needs_data = pytest.mark.skipif(
@@ -220,6 +222,44 @@ def test_float16_rounds_weights_and_no_slots(tmp_path):
   checkpoints.load(str(tmp_path / "hf"), variables)  # Widened.
 
 
+def test_dtypes_that_numpy_or_safetensors_lack(tmp_path):
+  before = write_google(tmp_path / "here")
+  name = "bert/pooler/dense/bias"
+  half = tf.cast(before[name], tf.bfloat16)
+  prefix = checkpoints.write(str(tmp_path / "here"), {**before, name: half}, 7)
+  values = conversion.read(prefix, conversion.Given()).values
+  assert values[name].dtype == np.float32
+  assert np.array_equal(values[name], tf.cast(half, tf.float32))
+  mask = tf.constant([1, 2], tf.uint32)
+  checkpoints.write(str(tmp_path / "here"), {**before, "mask": mask}, 7)
+  with pytest.raises(
+    ValueError, match="'mask' is of uint32, which safetensors"
+  ):
+    convert(input=tmp_path / "here", output=tmp_path / "there")
+  convert(input=tmp_path / "here", output=tmp_path / "ok", head="pretraining")
+
+
+def test_a_model_card_promises_what_works():
+  values = {"bert/x": np.zeros(2, np.float32)}
+
+  def card(values=values, others=(), **fields):
+    model = read_model(values, assumed=("hidden_act", "vocab_size"))
+    config = encoder_table.make_config({**SIZES, **fields})
+    model = model._replace(config=config, **dict(others))
+    return model_cards.make(model, "google", [], "bert_model.ckpt", "")
+
+  original, hugging_face = "and with google-research/bert:", "hugging_face`"
+  assert original in card() and hugging_face in card()
+  assert "- vocab_size was not in it; taken: 12" in card()
+  half = {"bert/x": np.zeros(2, np.float16)}
+  for text in (card(hidden_act="gelu_erf"), card(half)):
+    assert original not in text and hugging_face in text
+  words = {"vocab_file": "my.words"}
+  for text in (card(layer_norm_eps=1e-5), card(others=words)):
+    assert original not in text and hugging_face not in text
+  assert "--vocab_file=FOLDER/vocab.words" in text
+
+
 def test_float16_refuses_what_overflows():
   model = read_model({"output_bias": np.float32([1.0, 1e5])})
   with pytest.raises(ValueError, match="--float16: output_bias holds 100000.0"):
@@ -409,6 +449,16 @@ def write(name, content):
   return lambda folder: (folder / name).write_bytes(content)
 
 
+def tokenize(**fields):
+  def change(folder):
+    vocab = {token: number for number, token in enumerate(VOCABULARY)}
+    contents = {"model": {"vocab": vocab, **fields}}
+    (folder / "tokenizer.json").write_text(json.dumps(contents))
+    (folder / "vocab.txt").unlink()
+
+  return change
+
+
 def truncate(folder):
   path = folder / "model.safetensors"
   path.write_bytes(path.read_bytes()[:-1])
@@ -496,6 +546,8 @@ def make_index(weight_map):
       write("vocab.txt", b"[PAD]\n\xff\n"),
       "vocab.txt: byte offset 6: not UTF-8",
     ),
+    (tokenize(type="BPE"), "tokenizer.json: does not hold the vocabulary of a"),
+    (tokenize(continuing_subword_prefix="@@"), "WordPiece with the prefix ##;"),
     (
       write("vocab.txt", b"a\n" * 13),
       "there: 12 word embeddings, but 13 tokens in the vocabulary: pass the "
@@ -620,12 +672,17 @@ def test_programs_refuse_another_activation(tmp_path, theirs):
   path = tmp_path / "erf.json"
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
   path.write_text(config.to_json_string())
-  with pytest.raises(ValueError) as caught:
-    extract(tmp_path, "out", theirs, path)
-  assert str(caught.value) == (
-    f"--bert_config_file={path}: hidden_act is 'gelu_erf', that of "
-    f"--init_checkpoint is 'gelu': pass {theirs}/config.json"
-  )
+  given = conversion.Given(bert_config_file=str(path))
+  for use in (
+    lambda: extract(tmp_path, "out", theirs, path),
+    lambda: conversion.read(str(theirs), given),
+  ):
+    with pytest.raises(ValueError) as caught:
+      use()
+    assert str(caught.value) == (
+      f"--bert_config_file={path}: hidden_act is 'gelu_erf', that of the "
+      f"weights is 'gelu': pass {theirs}/config.json"
+    )
 
 
 def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):

@@ -149,6 +149,13 @@ def test_a_converted_folder_is_whole(theirs, tmp_path):
     )
 
   convert(input=source, output=output)
+  # The weights do not tell the number of heads: a config may.
+  path, config = tmp_path / "heads.json", output / "bert_config.json"
+  fields = json.loads(config.read_text()) | {"num_attention_heads": 4}
+  path.write_text(json.dumps(fields))
+  convert(input=source, output=tmp_path / "four", bert_config_file=path)
+  written = json.loads((tmp_path / "four/bert_config.json").read_text())
+  assert written["num_attention_heads"] == 4
   path = vocabulary_table.find([str(output)])
   assert vocabulary_table.make_tokenizer(path).encode("AB abc") == [3, 1, 0, 0]
   ids = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])

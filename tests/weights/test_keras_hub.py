@@ -85,10 +85,10 @@ def load(folder, model):
   assert loaded == ([], [])
 
 
-def assert_near(ours, theirs, rows=slice(None)):
+def assert_near(ours, theirs, rows=slice(None), atol=1e-5):
   assert np.std(theirs) > 0.1
   np.testing.assert_allclose(
-    np.asarray(ours)[rows], np.asarray(theirs)[rows], atol=1e-5, rtol=1e-5
+    np.asarray(ours)[rows], np.asarray(theirs)[rows], atol=atol, rtol=1e-5
   )
 
 
@@ -282,6 +282,18 @@ def test_another_model_is_refused(tmp_path, preset):
   path.write_text(text)
   with pytest.raises(ValueError, match="'AlbertBackbone'; of KerasHub's"):
     checkpoints.read_shapes(str(folder))
+
+
+def test_float16_stays_float16(tmp_path, preset):
+  model = conversion.read(str(preset[0]), conversion.Given())
+  half, folder = conversion.to_float16(model), str(tmp_path / "half")
+  conversion.write("keras_hub", folder, half)
+  found = conversion.read(folder, conversion.Given()).values
+  for name, value in half.values.items():
+    assert found[name].dtype == np.float16
+    assert np.array_equal(found[name], value)
+  theirs = keras_hub.models.BertTextClassifier.from_preset(folder)
+  assert_near(theirs(theirs_of(make_inputs())), preset[2], atol=0.02)
 
 
 def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):

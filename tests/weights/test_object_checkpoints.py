@@ -308,5 +308,5 @@ def test_refuses_another_number_of_heads(tmp_path):
   )
   path = tmp_path / "config.json"
   path.write_text(config.to_json_string())
-  with pytest.raises(ValueError, match="num_attention_heads is 4, the weights"):
+  with pytest.raises(ValueError, match="num_attention_heads is 4, that of"):
     conversion.read(str(FIXTURES / "hub"), conversion.Given(str(path)))
