@@ -36,6 +36,12 @@ class VariantConfig(modeling.BertConfig):
       value = getattr(self, name)
       if type(value) is not bool:
         raise ValueError(f"{name} is {value!r:.80}; expected true or false")
+    if self.causal_attention and self.embedding_width != self.hidden_size:
+      raise ValueError(
+        f"embedding_size is {self.embedding_size}; with causal_attention, "
+        f"expected none or the hidden_size, {self.hidden_size}: the embeddings "
+        "are the decoder"
+      )
 
 
 class Unchanged(modeling.LayerNorm):

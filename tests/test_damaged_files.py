@@ -114,6 +114,17 @@ def test_a_kill_between_two_renames_is_no_loss(
   assert not list(tmp_path.glob("model.ckpt-2*"))
 
 
+def test_only_files_of_a_checkpoint_are_taken_for_temporary(tmp_path):
+  left = ("model.ckpt-2.writing.index", "bert_model.ckpt.writing.index.temp1")
+  for name in ("plan.writing.md", "my.model.ckpt-2.writing.index", *left):
+    (tmp_path / name).touch()
+  checkpoints.remove_temporary_files(str(tmp_path))
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "my.model.ckpt-2.writing.index",
+    "plan.writing.md",
+  ]
+
+
 def test_a_kill_while_the_state_file_is_written_leaves_nothing(tmp_path):
   write(tmp_path, 1)
   (tmp_path / ".checkpoint.0123abcd.tmp").write_text("model_chec")

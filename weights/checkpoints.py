@@ -45,7 +45,10 @@ _READ_ERRORS = (
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
-_TEMPORARY_STATE = re.compile(r"\.?checkpoint\.\w+\.tmp")  # See data/files.py.
+# What an interrupted `save` leaves; for the first, see data/files.py.
+_LEFT = re.compile(
+  r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
+)
 _reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
@@ -492,8 +495,7 @@ def remove_temporary_files(folder: str) -> None:
     orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )
-    is_state = _TEMPORARY_STATE.fullmatch(name)
-    is_left = is_state or _TEMPORARY in name or orphan
+    is_left = _LEFT.fullmatch(name) or orphan
     if is_left and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)
 

@@ -33,6 +33,10 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
     ),
     ({"filter_sizes": [2]}, "unknown keys: filter_sizes"),
     ({"encoder_type": "bilstm", "hidden_size": 3}, "hidden_size is 3; expec"),
+    (
+      {**FIELDS, "causal_attention": True, "embedding_size": 4},
+      "embedding_size is 4; with causal_attention, expected none or",
+    ),
     *(
       (
         {"encoder_type": "text_cnn", "filter_sizes": sizes},
