@@ -10,7 +10,6 @@ are the original program's, one by one. WikiText-2's validation and test text
 """
 
 import contextlib
-import functools
 import time
 
 from absl import flags
@@ -62,8 +61,8 @@ def main() -> None:
       statistics.append(block.statistics)
       work.show(text.part_read())
       del block  # Else it would stay while the next one is made.
+    total = pretraining_data.add_up(statistics)
   progress.clear()
-  total = functools.reduce(pretraining_data.Statistics.plus, statistics)
   pretraining.print_summary(total, records, text.part_repeated())
   pretraining.print_end(settings, outputs, start)
 

@@ -9,7 +9,6 @@ The words are the tokenizer's own, so the vocabulary fits it.
 
 import collections
 from collections.abc import Mapping
-import io
 import itertools
 import os
 import shlex
@@ -28,9 +27,6 @@ from vocabularies import words as word_vocabularies
 
 # How the names of files end that hold other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
-# Part of the text that the characters of the vocabulary cover. The rarest are
-# many in a Chinese text, and their words become [UNK].
-_CHARACTER_COVERAGE = 0.9999
 # The table is cut back to this many of the most frequent words at twice
 # as many, about 200 MB. No vocabulary depends on the rarest words.
 _MAX_WORDS = 500_000
@@ -77,7 +73,15 @@ def main() -> None:
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   if settings.model in ("unigram", "bpe"):
-    size = train_sentence_pieces(settings, paths)
+    model = sentence_pieces.train(
+      paths,
+      settings.model,
+      settings.vocab_size,
+      settings.do_lower_case,
+      settings.reserved_tokens,
+    )
+    files.write_bytes(settings.output_file, model)
+    size = len(sentence_pieces.load_vocab(settings.output_file))
     return _print_end(settings, start, size)
   is_of_words = settings.model == "words"
   lines, words = count_words(paths, settings.do_lower_case, is_of_words)
@@ -131,55 +135,6 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
     )
 
 
-def train_sentence_pieces(
-  settings: flag_values.Settings, paths: list[str]
-) -> int:
-  """Trains and writes a model of SentencePiece; returns its number of pieces.
-
-  Raises:
-    ValueError: the text is too small for so many pieces, or cannot be read.
-  """
-  faults = []
-
-  def read_lines():
-    try:
-      yield from itertools.chain.from_iterable(map(files.read_lines, paths))
-    except (ValueError, OSError) as error:
-      faults.append(error)  # The trainer would not tell which it was.
-      raise
-
-  trainer = sentence_pieces.import_library().SentencePieceTrainer
-  lower = str.lower if settings.do_lower_case else str
-  reserved = settings.reserved_tokens
-  output = io.BytesIO()
-  try:
-    trainer.Train(
-      sentence_iterator=map(lower, read_lines()),
-      model_writer=output,
-      model_type=settings.model,
-      vocab_size=settings.vocab_size,
-      hard_vocab_limit=False,
-      character_coverage=_CHARACTER_COVERAGE,
-      max_sentence_length=1 << 30,  # Bytes; it would skip longer lines.
-      # Ids 0 to 3 are these; the others of --reserved_tokens follow.
-      **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
-      **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
-      **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
-      control_symbols=[
-        t for t in reserved if t not in sentence_pieces.SPECIAL[:4]
-      ],
-      minloglevel=2,
-    )
-  except (RuntimeError, OSError) as error:
-    if faults:
-      raise faults[0] from None
-    # Without the advice to use an option that is none here.
-    reason = str(error).splitlines()[-1].partition(" or decrease")[0]
-    raise ValueError(f"--vocab_size={settings.vocab_size}: {reason}") from None
-  files.write_bytes(settings.output_file, output.getvalue())
-  return len(sentence_pieces.load_vocab(settings.output_file))
-
-
 def count_words(
   paths: list[str], do_lower_case: bool, cuts_chinese: bool = False
 ) -> tuple[int, collections.Counter]:
@@ -220,7 +175,7 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
       counts[char] += count
   split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
   letters, others, covered = [], [], 0
-  enough = _CHARACTER_COVERAGE * counts.total()
+  enough = sentence_pieces.CHARACTER_COVERAGE * counts.total()
   for char, count in _by_frequency(counts):
     if covered < enough:
       (letters if len(split(f"x{char}x")) == 1 else others).append(char)

@@ -14,6 +14,7 @@ from cli import model_folders
 from cli import run_summary
 from data import files
 from data import pretraining_data
+from vocabularies import gpt_bpe
 from vocabularies import vocabulary_table
 
 _MANY_REPEATED_LINES = 0.05
@@ -89,6 +90,13 @@ def read_vocabulary(
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
   )
+  if settings.do_whole_word_mask and isinstance(
+    tokenizer, gpt_bpe.BpeTokenizer
+  ):
+    raise ValueError(
+      f"--do_whole_word_mask=true: {settings.vocab_file} does not tell which "
+      "pieces continue a word"
+    )
   return pretraining_data.make_vocabulary(
     tokenizer.encode,
     tokenizer.vocab,

@@ -106,10 +106,6 @@ class Statistics(NamedTuple):
   unknown_tokens: int
   truncated_pairs: int
 
-  def plus(self, other: "Statistics") -> "Statistics":
-    """Returns the counts of both."""
-    return Statistics(*map(sum, zip(self, other, strict=True)))
-
 
 class Block(NamedTuple):
   """The outcome of a block of documents."""
@@ -181,12 +177,16 @@ def cut_blocks(
   Yields:
     Blocks of this size; the last one has at least two documents, which random
     next sentences need, and at most one more than the others.
+
+  Raises:
+    ValueError: there is one document, or none.
   """
   documents = iter(documents)
   if not documents_per_block:
     yield documents
     return
   block = list(itertools.islice(documents, documents_per_block))
+  _check_documents(len(block))
   while ahead := list(itertools.islice(documents, 2)):
     if len(ahead) == 1:
       block += ahead
@@ -247,11 +247,15 @@ def make_block(
 ) -> Block:
   """Makes the records of one block, from nothing but these arguments.
 
+  A block of `settings.documents_per_block` may be left with one document, or
+  none, when those without tokens are left out; next sentences are then its own.
+
   Args:
     number: the block's place in the corpus, which decides its random draws.
   """
   tokenized = _tokenize(documents, vocabulary.tokenize)
-  _check_documents(len(tokenized), number)
+  if not settings.documents_per_block:
+    _check_documents(len(tokenized))
   seed = settings.random_seed  # The first block's is the original's.
   rng = Generator(f"{seed}, block {number}" if number else seed)
   rng.shuffle(tokenized)
@@ -275,13 +279,23 @@ def _tokenize(
   return [document for document in tokenized if document]
 
 
-def _check_documents(count: int, number: int) -> None:
-  where = f"block {number} of the input" if number else "the input"
+def add_up(statistics: Iterable[Statistics]) -> Statistics:
+  """Returns the counts of all blocks together.
+
+  Raises:
+    ValueError: there is one document with text, or none.
+  """
+  total = Statistics(*map(sum, zip(*statistics, strict=True)))
+  _check_documents(total.documents)
+  return total
+
+
+def _check_documents(count: int) -> None:
   if not count:
-    raise ValueError(f"{where} holds no text")
+    raise ValueError("the input holds no text")
   if count == 1:
     raise ValueError(
-      f"{where} is one document, so no random next sentence can come from "
+      "the input is one document, so no random next sentence can come from "
       "another one: put a blank line between documents (the end of a file does "
       "not end one)"
     )
@@ -497,7 +511,7 @@ def _make_record(
     "input_mask": b"\1" * len(tokens) + padding,
     "segment_ids": b"\0" * length_a + b"\1" * length_b + padding,
     "masked_lm_positions": (
-      b"".join(map(_encode_position, masked.positions)) + unused
+      b"".join(map(record_writer.encode_id, masked.positions)) + unused
     ),
     "masked_lm_ids": b"".join(masked.labels) + unused,
     "next_sentence_labels": b"\1" if pair.is_random_next else b"\0",
@@ -508,9 +522,6 @@ def _make_record(
     len(masked.positions), len(unused)
   )
   return record_writer.encode_example(features)
-
-
-_encode_position = functools.cache(record_writer.encode_integer)
 
 
 @functools.cache

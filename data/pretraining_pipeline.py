@@ -10,7 +10,6 @@ No other file imports Beam, which comes from requirements/beam.txt.
 """
 
 from collections.abc import Iterable
-import functools
 import hashlib
 import itertools
 import logging
@@ -29,6 +28,7 @@ import zipfile
 from data import files
 from data import pretraining_data
 from data import record_writer
+from data import worker_processes
 
 # It says at every import that it misses parts of Google's cloud.
 logging.disable(logging.WARNING)
@@ -54,11 +54,6 @@ COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
 
 # Files of the working folder: what the pipeline returns, and the blocks.
 _OUTCOME, _PLAN = "outcome", "plan"
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_SERVE = (
-  f"import sys; sys.path[0] = {_ROOT!r}; "
-  "from data import pretraining_pipeline; pretraining_pipeline.serve()"
-)
 # Our modules that remote workers need.
 _MODULES = (
   "data/__init__",
@@ -246,6 +241,14 @@ class _WriteFile(_Step):
 
   def process(self, task):
     number, path, plan = task
+    try:
+      self._assemble(number, path, plan)
+    except OSError as error:
+      failure = _fail(number, error)
+      files.open_for_writing(path).close()  # Makes room on a full disk.
+      _write(os.path.dirname(plan), _OUTCOME, failure.error)
+
+  def _assemble(self, number, path, plan):
     with files.open_bytes(plan) as file:
       blocks = pickle.load(file)
     before = 0
@@ -267,25 +270,32 @@ class _SumUp(_Step):
     blocks = sorted(blocks, key=lambda block: block.number)
     failures = [block for block in blocks if isinstance(block, _Failure)]
     if failures:
-      self._write(_OUTCOME, failures[0].error)
+      _write(self._folder, _OUTCOME, failures[0].error)
       return
     assert [block.number for block in blocks] == list(range(len(blocks)))
     statistics = [block.statistics for block in blocks]
+    try:
+      total = pretraining_data.add_up(statistics)
+    except ValueError as error:
+      _write(self._folder, _OUTCOME, error)
+      return
     outcome = Outcome(
-      functools.reduce(pretraining_data.Statistics.plus, statistics),
+      total,
       sum(block.records for block in blocks),
       blocks[-1].part_repeated,
     )
-    self._write(_OUTCOME, outcome)
-    plan = self._write(_PLAN, blocks)
+    _write(self._folder, _OUTCOME, outcome)
+    plan = _write(self._folder, _PLAN, blocks)
     for number, path in enumerate(self._outputs):
       yield number, path, plan
 
-  def _write(self, name, content):
-    path = os.path.join(self._folder, name)
-    with files.open_for_writing(path) as file:
-      pickle.dump(content, file)
-    return path
+
+def _write(folder: str, name: str, content) -> str:
+  """Pickles content to a file of the working folder; returns its path."""
+  path = os.path.join(folder, name)
+  with files.open_for_writing(path) as file:
+    pickle.dump(content, file)
+  return path
 
 
 def _new_path(folder: str, number: int, ending: str) -> str:
@@ -454,7 +464,7 @@ def _local_runner(
   environment = None
   if direct.direct_num_workers != 1 and mode != "multi_threading":
     direct.direct_running_mode = "in_memory"  # Keeps the one made here.
-    command = shlex.join([sys.executable, "-c", _SERVE])
+    command = shlex.join(worker_processes.serve_command("pretraining_pipeline"))
     environment = environments.SubprocessSDKEnvironment.from_command_string(
       f"exec {command}"
     )
@@ -467,7 +477,9 @@ def pack_modules(folder: str) -> str:
   """Packs our modules into a wheel, which workers install."""
   contents = {}
   for module in _MODULES:
-    with open(os.path.join(_ROOT, f"{module}.py"), "rb") as file:
+    with open(
+      os.path.join(worker_processes.ROOT, f"{module}.py"), "rb"
+    ) as file:
       contents[f"{module}.py"] = file.read()
   # Other code is another version: no worker keeps an old one.
   digest = hashlib.sha256(b"".join(contents.values())).hexdigest()

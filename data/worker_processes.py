@@ -25,13 +25,15 @@ from typing import Any, NamedTuple
 # Tasks sent to a process whose results are not yet taken: one to work on, and
 # the next one, for which it then need not wait.
 _AHEAD = 2
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# The root replaces the working folder, where a file may be named as a module of
-# Python.
-_SERVE = (
-  f"import sys; sys.path[0] = {_ROOT!r}; from data import worker_processes; "
-  "worker_processes.serve()"
-)
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def serve_command(module: str) -> list[str]:
+  """Returns the command that calls `serve` of a module of data/."""
+  # The root replaces the working folder, where a file may be named as a module
+  # of Python.
+  code = f"import sys; sys.path[0] = {ROOT!r}; from data import {module}; "
+  return [sys.executable, "-c", f"{code}{module}.serve()"]
 
 
 class Maker(NamedTuple):
@@ -113,7 +115,7 @@ class _Process:
   def __init__(self, maker: Maker, memory_flags: str):
     self._memory_flags = memory_flags
     self._process = subprocess.Popen(
-      [sys.executable, "-c", _SERVE],
+      serve_command("worker_processes"),
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       # Ctrl-C is for the parent; at its end the pipe ends, and so does this.

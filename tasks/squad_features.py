@@ -32,8 +32,6 @@ SPACE_RUNS = re.compile(f"[{_SPACES}]+")
 FIRST_UNIQUE_ID = 1_000_000_000
 _UNIQUE_ID_BYTES = 5
 
-_encode_id = functools.cache(record_writer.encode_integer)
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -274,7 +272,7 @@ class FeatureMaker:
     rows = Rows()
     for paragraph in paragraphs:
       document = self.document(paragraph)
-      encoded = list(map(_encode_id, document.ids))
+      encoded = list(map(record_writer.encode_id, document.ids))
       for question in paragraph.questions:
         self._add(rows, document, encoded, question)
     return rows
@@ -293,7 +291,9 @@ class FeatureMaker:
         rows.misplaced.append(describe_misplaced(document, question))
         rows.by_question.append([])
         return
-    head = b"".join(map(_encode_id, [self.cls_id, *query, self.sep_id]))
+    head = b"".join(
+      map(record_writer.encode_id, [self.cls_id, *query, self.sep_id])
+    )
     records, labels = [], {}
     for window in self._windows(document, len(query)):
       if self._is_training:
@@ -326,12 +326,14 @@ class FeatureMaker:
     padding = bytes(self.settings.max_seq_length - length)
     part = encoded[window.start : window.start + window.length]
     packed = {
-      "input_ids": b"".join([head, *part, _encode_id(self.sep_id), padding]),
+      "input_ids": b"".join(
+        [head, *part, record_writer.encode_id(self.sep_id), padding]
+      ),
       "input_mask": b"\1" * length + padding,
       "segment_ids": bytes(query_length + 2)
       + b"\1" * (window.length + 1)
       + padding,
-      "unique_ids": _encode_id(FIRST_UNIQUE_ID),
+      "unique_ids": record_writer.encode_id(FIRST_UNIQUE_ID),
     }
     features = {
       name: record_writer.packed_feature(value)

@@ -1,5 +1,6 @@
 """Tests of create_pretraining_data_beam.py and data/pretraining_pipeline.py."""
 
+import dataclasses
 import gzip
 import hashlib
 import os
@@ -163,6 +164,7 @@ def test_counters_equal_the_outcome(folder, monkeypatch):
   [
     ({"inputs": ["empty.txt"]}, "the input holds no text"),
     ({"inputs": ["one.txt"]}, "the input is one document"),
+    ({"inputs": ["hidden.txt"]}, "the input is one document"),
     ({"inputs": ["1.txt", "latin.txt"]}, "latin.txt: byte offset 5: not UTF-8"),
     ({"inputs": ["cut.txt.gz"]}, "cut.txt.gz: damaged compressed file"),
     ({"inputs": ["gone.txt"]}, "gone.txt"),
@@ -173,6 +175,7 @@ def test_counters_equal_the_outcome(folder, monkeypatch):
 def test_bad_input_loses_nothing(folder, changes, message):
   (folder / "empty.txt").write_text("\n \n")
   (folder / "one.txt").write_text("a b\nc d\n")
+  (folder / "hidden.txt").write_text("a b\n\n\u200b\n")
   (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
   compressed = (folder / "2.txt.gz").read_bytes()
   (folder / "cut.txt.gz").write_bytes(compressed[:-9])
@@ -219,6 +222,18 @@ def test_blocks_must_be_asked_for(folder):
   done = run(PROGRAM, output_file="a", documents_per_block=0)
   assert done.returncode == 1
   assert "--documents_per_block=0: expected at least 2" in done.stderr
+
+
+def test_an_output_that_does_not_fit_is_named(folder):
+  before, limits = listing(folder), resource.getrlimit(resource.RLIMIT_FSIZE)
+  settings = dataclasses.replace(SETTINGS, documents_per_block=2)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, limits[1]))
+  try:
+    with pytest.raises(OSError, match="^a: File too large$"):
+      pretraining_pipeline.make_records(make_work(settings=settings), [])
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert listing(folder) == before
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from tensorflow_text.tools.wordpiece_vocab import (
 import create_vocab
 import paths
 import tokenization
+from vocabularies import sentence_pieces
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9
@@ -114,9 +115,9 @@ def test_characters_cover_the_text(monkeypatch):
     ["a", "b", "z"],
     [",", "\u4e2d"],
   )
-  monkeypatch.setattr(create_vocab, "_CHARACTER_COVERAGE", 0.9)
+  monkeypatch.setattr(sentence_pieces, "CHARACTER_COVERAGE", 0.9)
   assert create_vocab.choose_characters(words) == (["a", "b"], [",", "\u4e2d"])
-  monkeypatch.setattr(create_vocab, "_CHARACTER_COVERAGE", 0.8)
+  monkeypatch.setattr(sentence_pieces, "CHARACTER_COVERAGE", 0.8)
   assert create_vocab.choose_characters(words) == (["a", "b"], [","])
 
 

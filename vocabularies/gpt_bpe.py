@@ -16,6 +16,7 @@ MERGES = "vocab_40000.bpe"
 # They have no place in GPT's own vocabulary and follow it. [UNK] is its <unk>.
 ADDED = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 _END = "</w>"
+_LONGEST_WORD = 200
 
 
 def load_vocab(path: str) -> dict[str, int]:
@@ -52,7 +53,13 @@ class BpeSplitter:
     return [p if p in self._vocab else "[UNK]" for p in self.pieces(word)]
 
   def pieces(self, word: str) -> list[str]:
-    """Returns the pieces of a word, the last with </w>, known or not."""
+    """Returns the pieces of a word, the last with </w>, known or not.
+
+    A word of more than 200 characters stays whole, as in WordPiece: the time
+    grows with the square of its length.
+    """
+    if len(word) > _LONGEST_WORD:
+      return [word + _END]
     pieces = [*word[:-1], word[-1:] + _END]
     while len(pieces) > 1:
       pairs = zip(pieces, pieces[1:], strict=False)

@@ -6,6 +6,8 @@ the mark U+2581 begins a word.
 
 from collections.abc import Iterable
 import functools
+import io
+import itertools
 import re
 
 from data import files
@@ -13,6 +15,9 @@ import tokenization
 
 MARK = "\u2581"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Part of the text that the characters of a vocabulary cover. The rarest are
+# many in a Chinese text, and their words become [UNK].
+CHARACTER_COVERAGE = 0.9999
 
 
 def import_library():
@@ -57,6 +62,60 @@ def load_vocab(path: str) -> dict[str, int]:
       "create_vocab.py --model=unigram makes a model with them"
     )
   return vocab
+
+
+def train(
+  paths: Iterable[str],
+  model_type: str,
+  vocab_size: int,
+  do_lower_case: bool,
+  reserved_tokens: Iterable[str],
+) -> bytes:
+  """Trains a model on text and returns the contents of its file.
+
+  Args:
+    paths: see `files.read_lines`.
+    model_type: "unigram" or "bpe".
+    vocab_size: the most pieces.
+    do_lower_case: lower-cases the text.
+    reserved_tokens: pieces that no text gives, SPECIAL and others.
+
+  Raises:
+    ValueError: the text is too small for so many pieces, or cannot be read.
+  """
+  faults, output = [], io.BytesIO()
+
+  def read_lines():
+    try:
+      for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
+        yield line.lower() if do_lower_case else line
+    except (ValueError, OSError) as error:
+      faults.append(error)  # The trainer would not tell which it was.
+      raise
+
+  try:
+    import_library().SentencePieceTrainer.Train(
+      sentence_iterator=read_lines(),
+      model_writer=output,
+      model_type=model_type,
+      vocab_size=vocab_size,
+      hard_vocab_limit=False,
+      character_coverage=CHARACTER_COVERAGE,
+      max_sentence_length=1 << 30,  # Bytes; it would skip longer lines.
+      # Ids 0 to 3 are these; the others of the reserved tokens follow.
+      **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+      **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
+      **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
+      control_symbols=[t for t in reserved_tokens if t not in SPECIAL[:4]],
+      minloglevel=2,
+    )
+  except (RuntimeError, OSError) as error:
+    if faults:
+      raise faults[0] from None
+    # Without the advice to use an option that is none here.
+    reason = str(error).splitlines()[-1].partition(" or decrease")[0]
+    raise ValueError(f"--vocab_size={vocab_size}: {reason}") from None
+  return output.getvalue()
 
 
 class SentencePieceTokenizer:

@@ -1,5 +1,6 @@
 """Tests of data/pretraining_data.py."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -109,7 +110,7 @@ def test_blank_lines_end_documents():
 
 @pytest.mark.parametrize(
   ("count", "sizes"),
-  [(1, [1]), (2, [2]), (3, [3]), (4, [4]), (5, [5]), (6, [4, 2]), (8, [4, 4])],
+  [(2, [2]), (3, [3]), (4, [4]), (5, [5]), (6, [4, 2]), (8, [4, 4])],
 )
 def test_no_block_has_a_document_alone(count, sizes):
   documents = [[str(number)] for number in range(count)]
@@ -348,6 +349,13 @@ def test_documents_without_tokens_are_left_out():
   vocabulary = VOCABULARY._replace(tokenize=lambda t: tokens(t.strip("\x00")))
   block = pretraining_data.make_block(corpus, 0, vocabulary, SMALL)
   assert block.statistics.documents == 2
+  # A block may be left with one document, or none, but not the input.
+  corpus = [["\x00"], ["a"], ["\x00"], ["\x00"], ["b"], ["b"]]
+  settings = dataclasses.replace(SMALL, documents_per_block=2)
+  blocks = list(pretraining_data.make_blocks(corpus, vocabulary, settings))
+  assert [block.statistics.documents for block in blocks] == [1, 0, 2]
+  with pytest.raises(ValueError, match="the input is one document"):
+    pretraining_data.add_up(block.statistics for block in blocks[:2])
 
 
 @pytest.mark.parametrize(

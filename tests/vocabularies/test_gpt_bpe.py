@@ -2,11 +2,13 @@
 
 import json
 import os
+import types
 
 os.environ.setdefault("USE_TF", "0")
 
 import pytest
 
+from cli import pretraining
 import paths
 from vocabularies import gpt_bpe
 from vocabularies import vocabulary_table
@@ -81,3 +83,24 @@ def test_damaged_files_are_told(encoder, merges, message, tmp_path):
     (tmp_path / gpt_bpe.MERGES).write_text(f"#version: 0.2\n{merges}\n")
   with pytest.raises(ValueError, match=message):
     vocabulary_table.make_tokenizer(str(path))
+
+
+def test_a_word_that_would_take_minutes_is_unknown(tokenizer):
+  assert tokenizer.tokenize("a" * 40_000) == ["[UNK]"]
+  assert tokenizer.tokenize_with_offsets(f"x {'a' * 201}")[1:] == [
+    ("[UNK]", 2, 203)
+  ]
+
+
+def test_whole_words_cannot_be_masked():
+  if not FILES.exists():
+    pytest.skip(f"needs {FILES}")
+  settings = types.SimpleNamespace(
+    vocab_file=str(FILES / gpt_bpe.ENCODER),
+    do_lower_case=True,
+    do_whole_word_mask=True,
+  )
+  with pytest.raises(
+    ValueError, match="--do_whole_word_mask=true: .*json does"
+  ):
+    pretraining.read_vocabulary(settings)
