@@ -64,6 +64,7 @@ import tensorflow as tf
 from cli import run_summary
 from cli import texts
 from encoders import encoder_table
+import heads
 from inputs import text_inputs
 import modeling
 import tokenization
@@ -95,21 +96,11 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
     features["segment_ids"],
     return_hidden_states=True,
   ).hidden_states[1:]  # The first is the embedding.
-  if pooling == "cls":
-    states = [state[:, :1] for state in states]
-  chosen = tf.stack([states[layer] for layer in layers], axis=2)
-  chosen = tf.cast(chosen, tf.float32)  # [B, S, L, H]
+  chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
   if pooling == "none":
-    return {"vectors": chosen}
-  if pooling == "cls":
-    return {"vectors": chosen[:, 0]}
-  is_token = mask[:, :, None, None] > 0
-  if pooling == "max":
-    lowest = chosen.dtype.min
-    return {"vectors": tf.reduce_max(tf.where(is_token, chosen, lowest), 1)}
-  total = tf.reduce_sum(tf.where(is_token, chosen, 0.0), 1)
-  count = tf.cast(tf.reduce_sum(mask, 1), tf.float32)
-  return {"vectors": total / count[:, None, None]}
+    return {"vectors": tf.stack(chosen, 2)}  # [B, S, L, H]
+  pooled = [heads.pool(state, mask, pooling) for state in chosen]
+  return {"vectors": tf.stack(pooled, 1)}  # [B, L, H]
 
 
 def read_layers(

@@ -419,3 +419,23 @@ class SpanModel(HeadModel):
     logits = tf.matmul(bert.sequence_output, weights, transpose_b=True)
     logits = tf.cast(logits, tf.float32) + self.output_bias.value  # [B, S, 2]
     return SpanOutput(logits[:, :, 0], logits[:, :, 1])
+
+
+def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
+  """Makes a vector of those of a text's tokens, as extract_features.py does.
+
+  Args:
+    states: float [B, S, H].
+    input_mask: int32 [B, S].
+    pooling: cls, mean or max.
+
+  Returns:
+    Of the type of `states`, [B, H].
+  """
+  if pooling == "cls":
+    return states[:, 0]
+  is_token = input_mask[:, :, None] > 0
+  if pooling == "max":
+    return tf.reduce_max(tf.where(is_token, states, states.dtype.min), 1)
+  total = tf.reduce_sum(tf.where(is_token, states, 0.0), 1)
+  return total / tf.cast(tf.reduce_sum(input_mask, 1), states.dtype)[:, None]

@@ -269,7 +269,7 @@ def check_earlier(
     models.check_settings(path, facts)
     task_training.check_best(settings)
   if next(iter(runs.values())).is_chief:
-    files.write_json(path, {**models.read_settings(path), **facts})
+    files.write_json(path, {**files.read_json_if_any(path), **facts})
 
 
 def train(

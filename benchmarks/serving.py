@@ -346,7 +346,7 @@ def make_our_latency(name: str, workload: Workload) -> contest.Turn:
   tokens = settings.batch_size * model.facts.max_seq_length
 
   def answer(line):
-    request = model.encode({"text": line})
+    request = model.kind.encode({"text": line})
     window = [request_lines.Line(request, {"index": 0})]
     (result,) = predict.answer_window(model, window, tokens)
     return json.dumps(result, ensure_ascii=False)

@@ -84,7 +84,7 @@ def read_settings() -> flag_values.Settings:
 
 def _follow_training(values: flags.FlagValues) -> None:
   path = _prediction_file(values.output_dir)
-  for name, value in models.read_settings(path).items():
+  for name, value in files.read_json_if_any(path).items():
     if name in values and not values[name].present:
       if isinstance(values[name].default, str):
         value = str(value)  # A threshold, which may also be "auto".
@@ -202,7 +202,7 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
     return ()
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
   if huggingface.is_folder(prefix):
-    config = models.read_settings(os.path.join(prefix, huggingface.CONFIG))
+    config = files.read_json_if_any(os.path.join(prefix, huggingface.CONFIG))
     return tuple(huggingface.read_labels(config))
   folder = os.path.dirname(prefix)
   if os.path.basename(folder) == "best":  # The weights of the best evaluation.
@@ -572,7 +572,7 @@ def _write_settings(settings, inputs):
     facts = of_training(settings, inputs)
     # A run that does not evaluate keeps an earlier run's evaluation data.
     path = _training_file(folder)
-    files.write_json(path, {**models.read_settings(path), **facts})
+    files.write_json(path, {**files.read_json_if_any(path), **facts})
     of_prediction = _of_prediction(settings, inputs)
     files.write_json(_prediction_file(folder), of_prediction)
   else:
@@ -584,7 +584,7 @@ def _write_settings(settings, inputs):
 def _tell_other_predictions(settings, inputs):
   """Warns if exports of the folder will predict differently from this run."""
   path = _prediction_file(settings.output_dir)
-  earlier = models.read_settings(path)
+  earlier = files.read_json_if_any(path)
   differing = [
     f"{name} {value} instead of {earlier[name]}"
     for name, value in _of_prediction(settings, inputs).items()

@@ -120,15 +120,14 @@ def _follow_casing(paths: list[str]) -> None:
 def _read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the casing of a folder's model and its source; None: unknown."""
   path = os.path.join(folder, "settings.json")
-  if files.exists(path):
-    try:
-      value = files.read_json(path).get("do_lower_case")
-    except ValueError:
-      if files.exists(os.path.join(folder, "bert_config.json")):
-        raise
-      value = None  # It may be an editor's.
-    if isinstance(value, bool):
-      return value, path
+  try:
+    value = files.read_json_if_any(path).get("do_lower_case")
+  except ValueError:
+    if files.exists(os.path.join(folder, "bert_config.json")):
+      raise
+    value = None  # It may be an editor's.
+  if isinstance(value, bool):
+    return value, path
   path = os.path.join(folder, "tokenizer_config.json")
   if files.exists(path):
     value = vocabulary_table.read_do_lower_case(folder)

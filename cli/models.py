@@ -255,7 +255,7 @@ def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
 
 def check_settings(path: str, settings: dict[str, Any]) -> None:
   """Compares settings with an earlier run's, read from a JSON file."""
-  earlier = read_settings(path)
+  earlier = files.read_json_if_any(path)
   settings = json.loads(json.dumps(settings))  # Tuples become lists.
   # What an older version of the program did not record is not compared.
   both = filter(earlier.__contains__, settings)
@@ -273,11 +273,6 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
       f"{path}: the runs in this folder had other settings ({listing}); use "
       "them again or choose another --output_dir"
     )
-
-
-def read_settings(path: str) -> dict[str, Any]:
-  """Reads a JSON object; {} if there is no file."""
-  return files.read_json(path) if files.exists(path) else {}
 
 
 def _show(value: Any) -> str:

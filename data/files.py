@@ -573,6 +573,11 @@ def read_json(path: str, kind: type = dict) -> Any:
   return content
 
 
+def read_json_if_any(path: str) -> dict[str, Any]:
+  """Reads a JSON object; {} if there is no such file."""
+  return read_json(path) if exists(path) else {}
+
+
 def write_lines(path: str, lines: Iterable[str]) -> None:
   """Writes lines of UTF-8, which may be many, whole or not at all."""
   with open_lines(path) as write:

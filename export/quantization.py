@@ -107,7 +107,7 @@ def compare(
     found = [found[i * count // most] for i in range(most)]
     sample = f"{most:,} of the {sample}, evenly spread"
   is_tagging = facts.kind == export_facts.TAGGING
-  encode = exact.kind.encode_sentence if is_tagging else exact.encode
+  encode = exact.kind.encode_sentence if is_tagging else exact.kind.encode
   requests = [encode(example.request) for example in found]
   tokens = exported_model.BATCH_SIZE * facts.max_seq_length
   first, second = (m.answer(requests, tokens) for m in (exact, quantized))

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from export import tf_tokenization
+import heads
 
 Tensors = dict[str, tf.Tensor]
 
@@ -162,16 +163,8 @@ class VectorsGraph(TextGraph):
     states = self.model(
       input_ids, input_mask, segment_ids, return_hidden_states=True
     ).hidden_states[1:]  # The first is the embedding.
-    return {"vectors": self._pool(states[self._layer], input_mask)}
-
-  def _pool(self, state, input_mask):
-    if self._pooling == "cls":
-      return state[:, 0]
-    is_token = input_mask[:, :, None] > 0
-    if self._pooling == "max":
-      return tf.reduce_max(tf.where(is_token, state, state.dtype.min), 1)
-    total = tf.reduce_sum(tf.where(is_token, state, 0.0), 1)
-    return total / tf.cast(tf.reduce_sum(input_mask, 1), state.dtype)[:, None]
+    state = states[self._layer]
+    return {"vectors": heads.pool(state, input_mask, self._pooling)}
 
 
 class ChoiceGraph(TextGraph):

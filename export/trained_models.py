@@ -42,11 +42,6 @@ class TrainedModel:
   weights: str = ""  # Where they are from.
 
 
-def read_json(path: str) -> dict[str, Any]:
-  """Reads a JSON object; {} if there is no such file."""
-  return files.read_json(path) if files.exists(path) else {}
-
-
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """Loads what a run_*.py program left: the best weights, else the newest.
 
@@ -57,7 +52,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   Raises:
     ValueError: the folder is not that of a training, or has another vocabulary.
   """
-  settings = read_json(os.path.join(folder, "settings.json"))
+  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
   trained = {*export_facts.SETTINGS} - {
     export_facts.FEATURES,
@@ -109,7 +104,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 def _read_prediction(folder, kind, settings):
   """Returns what the predictions of the run depended on, in all its files."""
   path = os.path.join(folder, _PREDICTION_FILE)
-  prediction = read_json(path)
+  prediction = files.read_json_if_any(path)
   if kind == export_facts.TAGGING:
     prediction.setdefault("by_character", False)
   prediction |= {

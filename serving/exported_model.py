@@ -8,7 +8,7 @@ import base64
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -70,22 +70,13 @@ class ExportedModel:
     self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
     self._engine = engine or _open_engine(folder, self.facts, threads)
 
-  @property
-  def inputs(self) -> tuple[answers.Input, ...]:
-    """The texts of a request."""
-    return self.kind.inputs
-
-  def encode(self, request: Any) -> Request:
-    """Encodes what `answer` takes; see `answers.Kind.encode`."""
-    return self.kind.encode(request)
-
   def answer(
     self, requests: Sequence[Request], most_tokens: int
   ) -> list[Answer]:
     """Answers requests in batches of similar length.
 
     Args:
-      requests: from `encode`.
+      requests: from `kind.encode`.
       most_tokens: of a batch, padding included; a single input may have more.
 
     Returns:
@@ -116,7 +107,7 @@ class ExportedModel:
     """Returns the attention of a head, or of all heads.
 
     Args:
-      request: from `encode`; of several inputs, the first is looked at.
+      request: from `kind.encode`; of several inputs, the first is looked at.
       layer, head: from 0; both None: all of them.
 
     Returns:

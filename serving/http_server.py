@@ -265,7 +265,7 @@ class Application:
     """Returns what the page has to know of the model."""
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     facts = {name: getattr(self._model.facts, name) for name in names}
-    inputs = [input._asdict() for input in self._model.inputs]
+    inputs = [input._asdict() for input in self._model.kind.inputs]
     quantized = self._model.facts.quantization.get("dtype")
     format = " ".join(filter(None, (self._model.facts.format, quantized)))
     more = {"name": self._model.name, "inputs": inputs, "format": format}
@@ -275,7 +275,7 @@ class Application:
   def _predict(self, environ):
     content = _read_json(environ)
     if not (isinstance(content, dict) and "inputs" in content):
-      (answer,) = self._batcher.answer([self._model.encode(content)])
+      (answer,) = self._batcher.answer([self._model.kind.encode(content)])
       return answer
     rows = content["inputs"]
     if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
@@ -284,7 +284,7 @@ class Application:
 
   def _attend(self, environ):
     content = _read_json(environ)
-    request = self._model.encode(content)
+    request = self._model.kind.encode(content)
     # One at a time: it takes much memory.
     if not self._attending.acquire(timeout=_ANSWER_SECONDS):
       raise queue.Full

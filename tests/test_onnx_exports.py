@@ -34,7 +34,7 @@ SITE = pathlib.Path(onnxruntime.__file__).parent.parent
 
 
 def answer(model, requests):
-  return model.answer([model.encode(request) for request in requests], 64)
+  return model.answer([model.kind.encode(request) for request in requests], 64)
 
 
 def flatten(value, path=""):
@@ -182,7 +182,7 @@ def test_folder_and_card(trained):
 def test_attention(trained):
   folder, model = trained
   found = exported_model.ExportedModel(str(folder / "export"))
-  shown = found.attend(found.encode({"text": "the film"}), 1, 0)
+  shown = found.attend(found.kind.encode({"text": "the film"}), 1, 0)
   assert shown["tokens"] == ["[CLS]", "the", "film", "[SEP]"]
   ids = np.array([[2, 11, 12, 3]], np.int32)
   probs = model.bert(

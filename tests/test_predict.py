@@ -253,7 +253,7 @@ def export_and_answer(folder, request, **flags):
     vocab_file=folder / "vocab.txt", export_dir=folder / "export", **flags
   )
   model = exported_model.ExportedModel(str(folder / "export"))
-  (answer,) = model.answer([model.encode(request)], 1000)
+  (answer,) = model.answer([model.kind.encode(request)], 1000)
   return answer
 
 
@@ -308,14 +308,14 @@ def test_answers_of_multiple_choice(tmp_path):
     export_dir=tmp_path / "export",
   )
   model = exported_model.ExportedModel(str(tmp_path / "export"))
-  assert [name for name, required in model.inputs if not required] == [
+  assert [name for name, required in model.kind.inputs if not required] == [
     "question"
   ]
   lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
   good, *bad = request_lines.read(lines, "", "tsv", model.kind)
   choices = ["good", "bad plot", "good"]
   request = {"context": "the film", "question": "was", "choices": choices}
-  assert model.encode(request) == good.request
+  assert model.kind.encode(request) == good.request
   assert bad[0].error == "line 2: choices: found 1, expected two or more"
   assert bad[1].error.startswith("line 3: choices is nothing, expected")
   (answer,) = model.answer([good.request], 1000)
@@ -332,7 +332,7 @@ def test_answers_of_multiple_choice(tmp_path):
   attention = model.attend(good.request, 0, 0)
   assert attention["tokens"][-2:] == ["good", "[SEP]"]
   with pytest.raises(ValueError, match="choices: expected a list of strings"):
-    model.encode({**request, "choices": ["a", 1]})
+    model.kind.encode({**request, "choices": ["a", 1]})
 
 
 @pytest.mark.slow

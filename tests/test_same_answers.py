@@ -140,8 +140,8 @@ def test_an_export_answers_as_the_program(trained, program):
   rows = read_json_lines(folder / "out" / "predictions.jsonl")
   requests = requests_of(program, folder, rows)
   model = exported_model.ExportedModel(str(folder / "export"))
-  answers = model.answer([model.encode(r) for r in requests], 100)
-  assert max(len(model.encode(request).rows) for request in requests) > 1
+  answers = model.answer([model.kind.encode(r) for r in requests], 100)
+  assert max(len(model.kind.encode(request).rows) for request in requests) > 1
   for row, answer in zip(rows, answers, strict=True):
     expected = shown(program, row)
     if program == "run_tagging":  # It writes no probabilities.

@@ -92,7 +92,7 @@ def read_do_lower_case(folder: str) -> bool | None:
     ValueError: it asks for words that BERT's original tokenizer cannot make.
   """
   path = os.path.join(folder, "tokenizer_config.json")
-  settings = files.read_json(path) if files.exists(path) else {}
+  settings = files.read_json_if_any(path)
   value = settings.get("do_lower_case")
   for name, usual in (
     ("strip_accents", True if value is None else value),

@@ -115,7 +115,7 @@ def _names(config: modeling.BertConfig) -> dict[str, str]:
 
 
 def _class(path: str) -> str | None:
-  return files.read_json(path).get("class_name") if files.exists(path) else None
+  return files.read_json_if_any(path).get("class_name")
 
 
 def _read_config(path: str) -> modeling.BertConfig:

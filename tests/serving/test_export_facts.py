@@ -85,7 +85,7 @@ def test_another_vocabulary(tmp_path, good):
 
   path = tmp_path / "vocab.txt"
   good["hashes"] = {"vocab.txt": hashlib.sha256(path.read_bytes()).hexdigest()}
-  assert load(good).inputs == (("text", True),)
+  assert load(good).kind.inputs == (("text", True),)
   path.write_text(path.read_text().replace("good\ngreat", "great\ngood"))
   with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
     load(good)

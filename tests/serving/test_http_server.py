@@ -21,8 +21,8 @@ class Echo:
   """Encodes as a real model, and answers with the number of tokens."""
 
   def __init__(self, kind):
-    self.kind, self.inputs, self.facts = kind, kind.inputs, kind.facts
-    self.encode, self.threads, self.calls = kind.encode, set(), []
+    self.kind, self.facts = kind, kind.facts
+    self.threads, self.calls = set(), []
     self.attending = self.most = 0
 
   def answer(self, requests, most_tokens):
