@@ -54,11 +54,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
-  trained = {*export_facts.SETTINGS} - {
-    export_facts.FEATURES,
-    export_facts.FILL_MASK,
-  }
-  if kind not in trained:
+  pretrained = (export_facts.FEATURES, export_facts.FILL_MASK)
+  if kind not in export_facts.SETTINGS or kind in pretrained:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"{folder}: {found}; expected the --output_dir of "

@@ -264,23 +264,16 @@ class FillMask(Kind):
   def _answer(self, encoded, outputs):
     (output,) = outputs
     is_mask = output["positions"] >= 0
-    guesses = zip(
+    guesses = map(
+      zip,
       output["ids"][is_mask].tolist(),
       output["probabilities"][is_mask].tolist(),
-      strict=True,
     )
+    tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
     return {
       "masks": [
-        [
-          {"token": token, "probability": probability}
-          for token, probability in zip(
-            # Of two equal lines of a vocabulary, the first id has no token.
-            (self._tokenizer.inv_vocab.get(i, "") for i in ids),
-            shares,
-            strict=True,
-          )
-        ]
-        for ids, shares in guesses
+        [{"token": tokens.get(i, ""), "probability": p} for i, p in pairs]
+        for pairs in guesses
       ]
     }
 

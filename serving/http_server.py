@@ -209,11 +209,8 @@ class Application:
       return error.status, {"error": str(error)}
     except ValueError as error:
       return http.HTTPStatus.BAD_REQUEST, {"error": str(error)}
-    except queue.Full:
-      message = "too many requests are waiting"
-      return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
-    except TimeoutError:
-      message = f"no answer in {_ANSWER_SECONDS} s: too much is waiting"
+    except (queue.Full, TimeoutError):
+      message = "too many requests are waiting, or one takes too long"
       return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
     except Exception as error:
       print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)

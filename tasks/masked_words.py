@@ -116,20 +116,11 @@ class MaskedWords:
 
   def fill(self, clozes: list[Cloze]) -> Iterator[list[list[Guess]]]:
     """Yields for every cloze the guesses for each of its masks."""
+    tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
     for _, results in self._answer(clozes):
       yield [
-        [
-          Guess(token, float(probability))
-          for token, probability in zip(
-            # Of two equal lines of a vocabulary, the first id has no token.
-            (self._tokenizer.inv_vocab.get(i, "") for i in ids),
-            row,
-            strict=True,
-          )
-        ]
-        for ids, row in zip(
-          results["ids"].tolist(), results["probabilities"], strict=True
-        )
+        [Guess(tokens.get(i, ""), float(share)) for i, share in pairs]
+        for pairs in map(zip, results["ids"].tolist(), results["probabilities"])
       ]
 
   def score(self, clozes: list[Cloze]) -> Iterator[Score]:
