@@ -176,16 +176,17 @@ def open_source(
   """
   source = Source(path, format, token_column, tag_column, scheme)
   if source.is_tagged and not needs_tags:
-    if not has_columns(path, max(tag_column, token_column + 1) + 1):
+    last = token_column + 1 if tag_column < 0 else max(tag_column, token_column)
+    if not has_columns(source, last + 1):
       source = source._replace(format="untagged")
   if not source.is_tagged or scheme != "auto":
     return source
   return source._replace(scheme=find_scheme(source))
 
 
-def has_columns(path: str, count: int) -> bool:
+def has_columns(source: Source, count: int) -> bool:
   """Returns whether the first word of a CoNLL file has this many columns."""
-  for row in _read_rows(Source(path, "untagged")):
+  for row in _read_rows(source._replace(format="untagged")):
     if row.is_word:
       return len(row.cells) >= count
   return True
@@ -307,11 +308,6 @@ def text_of(
 # Schemes.
 
 
-def _split_tag(tag: str) -> tuple[str, str]:
-  prefix, _, type = tag.partition("-")
-  return prefix, type
-
-
 def _fits(tag: str, scheme: str) -> bool:
   if scheme == NO_SCHEME:
     return bool(tag)
@@ -338,16 +334,18 @@ def find_scheme(source: Source) -> str:
   Raises:
     ValueError: only some tags are; or the file is damaged.
   """
-  tags, is_iob1 = {}, False
+  # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
+  # does not make a file IOB1.
+  tags, possible = {}, {"iob1", "iob2"}
   for sentence in read_sentences(source._replace(scheme=NO_SCHEME)):
     for index, tag in enumerate(sentence.tags):
       tags.setdefault(tag, f"{sentence.path}:{sentence.line + index}")
-    # Only in IOB1 does an entity begin with I.
-    is_iob1 = is_iob1 or any(
-      sentence.tags[entity.start].startswith("I")
-      for entity in metrics.find_entities(sentence.tags)
-    )
-  return _find_scheme(tags, is_iob1)
+    possible = {
+      scheme
+      for scheme in possible
+      if tuple(convert_tags(sentence.tags, scheme)) == sentence.tags
+    }
+  return _find_scheme(tags, possible == {"iob1"})
 
 
 def _find_scheme(tags: dict[str, str], is_iob1: bool) -> str:
@@ -413,7 +411,7 @@ def _prefixes(scheme, entity, last) -> str:
     return ("B" if follows else "I") + "I" * (length - 1)
   if scheme == "iob2":
     return "B" + "I" * (length - 1)
-  first, middle, end, only = SCHEMES[scheme] if scheme == "iobes" else "BMES"
+  first, middle, end, only = SCHEMES[scheme]
   return only if length == 1 else first + middle * (length - 2) + end
 
 
@@ -438,7 +436,7 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
         f" {tables.list_names(tags)}; is it the right column?"
       )
     return sorted(tags)
-  types = sorted({_split_tag(tag)[1] for tag in tags if tag != "O"})
+  types = sorted({tag.partition("-")[2] for tag in tags if tag != "O"})
   if not tags - {"O"}:
     raise ValueError(
       f"{path}: no entity, all tags are O; is it the right column?"
@@ -457,7 +455,7 @@ def scheme_of_labels(labels: Sequence[str]) -> str:
   ('iob2', 'none')
   """
   for scheme in ("iob2", "iobes", "bmes"):
-    types = {_split_tag(label)[1] for label in labels if label != "O"}
+    types = {label.partition("-")[2] for label in labels if label != "O"}
     expected = {f"{p}-{t}" if t else p for t in types for p in SCHEMES[scheme]}
     if types and set(labels) == expected | {"O"}:
       return scheme

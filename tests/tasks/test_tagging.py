@@ -80,6 +80,31 @@ def test_tabs_separate_words_with_spaces_and_returns_are_no_text(tmp_path):
   assert sentences[0].tags == ("B-LOC", "O")
 
 
+@pytest.mark.parametrize(
+  ("columns", "text", "format"),
+  [
+    ((1, 0), "B-PER Anna\n", "conll"),
+    ((1, 0), "x\n", None),
+    ((0, -1), "Anna\n", "untagged"),
+    ((0, -1), "Anna O\n", "conll"),
+    ((1, -1), "\tAnna\tB-PER\n", "conll"),
+    ((1, -1), "\tAnna\n", "untagged"),
+    ((0, 2), "Anna O\n", "untagged"),
+  ],
+)
+def test_files_to_predict_may_have_tags(tmp_path, columns, text, format):
+  path = write(tmp_path, text).path
+
+  def open_source():
+    return tagging.open_source(path, "conll", *columns, "iob2", False)
+
+  if format:
+    assert open_source().format == format
+  else:
+    with pytest.raises(ValueError, match=":1: expected at least 2 columns"):
+      open_source()
+
+
 def test_plain_text_is_split_into_words(tmp_path):
   text = "He (Al) saw U.S. troops.\n\n \n我在IBM工作，。\n"
   first, second = read(tmp_path, text, format="text")
@@ -165,6 +190,8 @@ def test_no_scheme_is_converted_as_it_is():
   [
     *((tags, scheme) for scheme, tags in CONVERSIONS.items()),
     ("O B-A I-A", "iob2"),
+    ("B-A I-A O I-A", "iob2"),  # The second begins wrongly.
+    ("I-A O B-A", "iob2"),  # As no B does in IOB1.
     ("B M E S", "bmes"),
     ("DT NN O", "none"),
     ("NNP B-NP-like PRP$", None),
