@@ -174,6 +174,8 @@ def open_inputs(
   settings: flag_values.Settings, folder: str, task: classification.Task
 ) -> fine_tuning.Inputs:
   """Finds the data of a run; see `fine_tuning.open_run`."""
+  if task.problem == "regression" and settings.class_weights:
+    raise ValueError("--class_weights: a regression has no classes")
   labels = classification_inputs.choose_labels(
     task,
     fine_tuning.labels_file(settings.output_dir),
@@ -229,21 +231,29 @@ def compute_logits(
   )
 
 
+def score(
+  run, split, task, outputs, thresholds=None
+) -> classification_results.Scores:
+  """Scores the logits of a split; see `classification_results.score`."""
+  return classification_results.score(
+    *outputs,
+    task.problem,
+    task.metrics,
+    run.settings.eval_batch_size,
+    thresholds,
+    split.groups(),
+    run.inputs.labels,
+  )
+
+
 def evaluate(
   run: fine_tuning.Run,
   split: classification_inputs.Split,
   task: classification.Task,
 ) -> tuple[classification_inputs.Outputs, classification_results.Scores]:
   """Computes the logits of a split, and scores them."""
-  batch_size = run.settings.eval_batch_size
-  outputs = compute_logits(run, split, batch_size)
-  scores = classification_results.score(
-    *outputs,
-    task.problem,
-    task.metrics,
-    batch_size,
-    groups=split.groups(),
-  )
+  outputs = compute_logits(run, split, run.settings.eval_batch_size)
+  scores = score(run, split, task, outputs)
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
   return outputs, scores
@@ -272,9 +282,8 @@ def write_evaluation(
 
 def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
   """Predicts every set; writes the original's format and a readable one."""
-  batch_size = run.settings.predict_batch_size
   for split in run.inputs.predict:
-    outputs = compute_logits(run, split, batch_size)
+    outputs = compute_logits(run, split, run.settings.predict_batch_size)
     if not run.is_chief:
       continue
     labels = run.inputs.labels
@@ -289,14 +298,7 @@ def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
     rows = zip(ids, answers.as_labels(), strict=True)
     glue.write_submission(run.folder, task, split.name, rows)
     if split.is_labelled:
-      scores = classification_results.score(
-        *outputs,
-        task.problem,
-        task.metrics,
-        batch_size,
-        answers.thresholds,
-        split.groups(),
-      )
+      scores = score(run, split, task, outputs, answers.thresholds)
       classification_results.write_scores(
         run.folder, f"predict{split.suffix}", scores, labels
       )

@@ -22,7 +22,7 @@ Label = int | list[int] | float
 
 PROBLEMS = ("single_label", "multi_label", "regression")
 _LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+INTEGER = re.compile(r"-?[0-9]{1,18}")
 # With at least this many examples, labels that all differ are a wrong column.
 _TOO_MANY_LONE_LABELS = 20
 
@@ -137,6 +137,8 @@ def _to_label(
       raise ValueError(f"{place}: no label")
     return None
   if isinstance(value, list):
+    if not value and not table.label_required:
+      return None
     return tuple(tables.to_scalar(item, place, table.label) for item in value)
   label = tables.to_scalar(value, place, table.label)
   return label if label or table.label_required else None
@@ -180,7 +182,7 @@ def find_labels(
       f"{path}: each of its {len(found)} labels occurs only once"
       f" ({tables.list_names(found[:3])}, ...); is it the right column?"
     )
-  if all(map(_INTEGER.fullmatch, found)):
+  if all(map(INTEGER.fullmatch, found)):
     found.sort(key=int)
   return found
 
@@ -273,7 +275,8 @@ def _to_float(example: Example) -> float:
   if example.label is None:
     return 0.0
   try:
-    value = float(example.label)
+    # Not as Python reads it: to float(), 1_0 is 10.
+    value = float(str(example.label).replace("_", "?"))
   except (TypeError, ValueError):
     value = math.nan
   if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.

@@ -177,6 +177,8 @@ def choose_labels(
   the task, else those found in the training data; see `label_files.choose`.
   """
   if task.problem == "regression":
+    if given:
+      raise ValueError("--labels: a regression has none")
     return ()
   labels = tuple(given) or task.labels
   if not labels and task.train and not files.exists(labels_file):

@@ -31,11 +31,8 @@ _METRICS = {
   ),
   "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
 }
-# What only some tasks are scored by.
-_OTHER_METRICS = {
-  "f1": metrics.f1,
-  "matthews_correlation": metrics.matthews_correlation,
-}
+_OTHER_METRICS = ("f1", "matthews_correlation")  # Of some tasks.
+_POSITIVE = "1"  # The label that F1 is of.
 
 
 def pool_windows(
@@ -125,6 +122,7 @@ def score(
   batch_size: int,
   thresholds: np.ndarray | None = None,
   groups: Sequence[str] = (),
+  labels: Sequence[str] = (),
 ) -> Scores:
   """Scores logits.
 
@@ -136,6 +134,7 @@ def score(
       examples, so that scores of others are a little lower.
     groups: of each example, such as its language; accuracies are then given
       for each, too.
+    labels: [L]; f1 is of the one called "1", or else of the second.
   """
   scores = probabilities(logits, problem)
   if problem == "multi_label" and thresholds is None:
@@ -153,8 +152,12 @@ def score(
     own["untuned_macro_f1"] = untuned.macro.f1
   if groups:
     own |= group_accuracies(groups, targets, predictions)
-  for name in set(names) & set(_OTHER_METRICS):
-    own[name] = _OTHER_METRICS[name](targets, predictions)
+  if "f1" in names:
+    positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
+    own["f1"] = metrics.f1(targets == positive, predictions == positive)
+  if "matthews_correlation" in names:
+    correlation = metrics.matthews_correlation(targets, predictions)
+    own["matthews_correlation"] = correlation
   each = losses(logits, targets, problem)
   own["loss"] = float(each.mean())
   original_loss = metrics.mean_of_batch_means(each, batch_size)

@@ -309,7 +309,6 @@ _METRICS = {
 }
 # Rows that are looked at to find out what the columns of a file are.
 _ROWS_PEEKED = 100
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?")
 _NAME = re.compile(r"[^\W\d][\w -]*")
 _DEFAULT_NAMES = Columns(
@@ -328,8 +327,9 @@ def parse_column(column: tables.Column | None) -> tables.Column | None:
   """
   if column == "":
     return None
-  is_number = isinstance(column, str) and _INTEGER.fullmatch(column)
-  return int(column) if is_number else column
+  if isinstance(column, str) and classification.INTEGER.fullmatch(column):
+    return int(column)
+  return column
 
 
 def file_task(
@@ -412,7 +412,9 @@ def find_table(
   if not head:
     raise ValueError(f"{path}: holds no example")
   if isinstance(head[0].cells, dict):
-    names = list(dict.fromkeys(key for row in head for key in row.cells))
+    # A second text that only later rows had would be left out silently.
+    rows = tables.read_rows(path) if columns.text is None else head
+    names = list(dict.fromkeys(key for row in rows for key in row.cells))
     found = _find_names(path, columns, names, label_required)
     return classification.Table(path, *found, label_required=label_required)
   names = [cell.strip() for cell in head[0].cells]

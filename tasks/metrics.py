@@ -453,13 +453,13 @@ def calibration(
   ]
 
 
-def find_worst(errors: np.ndarray, most: int = 20) -> np.ndarray:
-  """Returns the numbers of the largest errors above 0, the largest first.
+def find_worst(errors: np.ndarray) -> np.ndarray:
+  """Returns the numbers of up to 20 errors above 0, the largest first.
 
   >>> find_worst(np.array([0.0, 0.3, 0.9])).tolist()
   [2, 1]
   """
-  order = np.argsort(-errors, kind="stable")[:most]
+  order = np.argsort(-errors, kind="stable")[:20]
   return order[errors[order] > 0]
 
 

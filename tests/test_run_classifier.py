@@ -521,6 +521,11 @@ FAULTS = {
   "unknown task": ({}, {"task_name": "mlni"}, "--task_name=mlni"),
   "too long": ({}, {"max_seq_length": 17}, "max_position_embeddings"),
   "weights": ({}, {"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
+  "weights of numbers": (
+    {},
+    {"class_weights": "balanced", "problem": "regression"},
+    "--class_weights: a regression has no classes",
+  ),
   "inf weight": ({}, {"class_weights": "1,inf"}, "--class_weights=1,inf"),
   "nan weight": ({}, {"class_weights": "nan,1"}, "--class_weights=nan,1"),
   "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected numbers"),

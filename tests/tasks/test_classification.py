@@ -331,6 +331,7 @@ def test_labels_become_numbers(problem, label, encoded):
     ("regression", "nan", "dev.tsv:17: expected a number, found 'nan'"),
     ("regression", "-inf", "dev.tsv:17: expected a number, found '-inf'"),
     ("regression", "1e39", "dev.tsv:17: expected a number, found '1e39'"),
+    ("regression", "1_0", "dev.tsv:17: expected a number, found '1_0'"),
     ("regression", ("1",), "dev.tsv:17: expected a number, found ('1',)"),
   ],
 )
@@ -339,6 +340,18 @@ def test_wrong_labels_name_their_place(problem, label, message):
   with pytest.raises(ValueError) as error:
     encode(example(label=label))
   assert str(error.value) == message
+
+
+def test_a_list_of_no_labels_is_no_label_where_none_is_needed(tmp_path):
+  path = tmp_path / "test.ft"
+  path.write_text("good film\n__label__pos fine\n")
+  table = classification.Table(
+    str(path), "text", label="label", label_required=False
+  )
+  labels = [example.label for example in classification.read_examples(table)]
+  assert labels == [None, "pos"]
+  table = table._replace(label_required=True)
+  assert next(classification.read_examples(table)).label == ()
 
 
 def test_no_more_than_twenty_labels_are_listed():

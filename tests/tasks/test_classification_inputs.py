@@ -140,6 +140,8 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
 def test_a_regression_has_no_labels(tmp_path):
   task = make_task(problem="regression")
   assert classification_inputs.choose_labels(task, "labels.txt", (), ",") == ()
+  with pytest.raises(ValueError, match="--labels: a regression has none"):
+    classification_inputs.choose_labels(task, "labels.txt", ["0", "1"], ",")
 
 
 def test_records_are_those_of_the_original(tmp_path):

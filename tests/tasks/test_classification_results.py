@@ -80,6 +80,19 @@ def test_scores_and_the_loss_of_the_original():
   assert scores.is_collapsed
 
 
+@pytest.mark.parametrize(
+  ("labels", "f1"), [((), 2 / 3), (("0", "1"), 2 / 3), (("1", "0"), 0.8)]
+)
+def test_f1_is_of_the_label_called_1(labels, f1):
+  logits = np.eye(2, dtype=np.float32)[[1, 1, 0, 0, 0]]
+  targets = np.array([1, 0, 0, 0, 1])
+  targets, logits = targets[:4], logits[:4]
+  scores = results.score(
+    logits, targets, "single_label", ("f1",), 8, labels=labels
+  )
+  assert scores.metrics["f1"] == pytest.approx(f1)
+
+
 @pytest.mark.parametrize("problem", classification.PROBLEMS)
 def test_metric_names_are_those_of_a_score(problem):
   logits = np.array([[1, 0], [0, 1]], np.float32)

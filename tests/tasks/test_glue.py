@@ -447,6 +447,10 @@ def test_columns_of_json_are_found_by_their_keys(write):
     '{"sentence": "b", "text_b": "", "label": 1}\n',
   )
   assert find(path) == ("sentence", "text_b", "label", None, None)
+  rows = ['{"text": "a", "label": 1}'] * 100
+  rows.append('{"text": "a", "text_b": "b", "label": 1}')
+  path = write("t.jsonl", "\n".join(rows))
+  assert find(path) == ("text", "text_b", "label", None, None)
 
 
 @pytest.mark.parametrize(

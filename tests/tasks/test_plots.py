@@ -54,9 +54,15 @@ def test_what_is_not_finite_is_left_out():
   assert plots.line_chart("c", ("x", "y"), {}) == ""
 
 
-@pytest.mark.parametrize("value", [0.0, -3.0, 1e-30, 1e30])
-def test_a_line_of_one_value(value):
-  svg = plots.line_chart("c", ("x", "y"), {"a": [(1, value), (2, value)]})
+@pytest.mark.parametrize(
+  ("value", "other"),
+  [
+    *((value, value) for value in (0.0, -3.0, 1e-30, 1e30)),
+    (0.21924703649019628, 0.21924703649019631),
+  ],
+)
+def test_a_line_of_one_value(value, other):
+  svg = plots.line_chart("c", ("x", "y"), {"a": [(1, value), (2, other)]})
   assert [x for x, *_ in places(svg)] == [56, 408]
   assert places(svg)[0][1] == places(svg)[1][1]
   assert "nan" not in svg
