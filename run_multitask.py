@@ -96,7 +96,7 @@ from training import model_selection
 from training import turns
 from weights import checkpoints
 
-_MEAN = "mean"  # Of the tasks' scores, as --best_metric.
+_MEAN = task_files.MEAN  # As --best_metric.
 _PRETRAINING_METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",

@@ -25,7 +25,7 @@ def make_recipe(settings):
   metric = fine_tuning.best_metric(
     settings, causal_inputs.METRICS[0], causal_inputs.METRICS
   )
-  paths = fine_tuning.find_data_files(settings, (".txt",))
+  paths = fine_tuning.find_data_files(settings, (".txt",), predicts=False)
   config = model_folders.read_config(settings)
   if not config.causal_attention:
     raise ValueError("causal_lm needs a config with causal_attention: true")

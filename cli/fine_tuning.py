@@ -83,7 +83,10 @@ def read_settings() -> flag_values.Settings:
 
 
 def _follow_training(values: flags.FlagValues) -> None:
-  path = _prediction_file(values.output_dir)
+  folder = values.output_dir
+  if "seeds" in values and values.seeds:  # One training made all of them.
+    folder = os.path.join(folder, f"seed-{values.seeds[0]}")
+  path = _prediction_file(folder)
   for name, value in files.read_json_if_any(path).items():
     if name in values and not values[name].present:
       if isinstance(values[name].default, str):
@@ -102,9 +105,12 @@ def check_work(settings: flag_values.Settings) -> None:
 
 
 def find_data_files(
-  settings: flag_values.Settings, endings: Sequence[str]
+  settings: flag_values.Settings, endings: Sequence[str], predicts: bool = True
 ) -> dict[str, str]:
   """Finds the files that `models.define_data_flags` asks for.
+
+  Args:
+    predicts: whether the task does anything at --do_predict.
 
   Returns:
     Their paths, by purpose: train, eval or predict.
@@ -115,7 +121,7 @@ def find_data_files(
   for kind, is_asked, names in (
     ("train", settings.do_train, ("train",)),
     ("eval", evaluates, ("dev", "valid", "val")),
-    ("predict", settings.do_predict, ("test",)),
+    ("predict", settings.do_predict and predicts, ("test",)),
   ):
     if is_asked:
       path = getattr(settings, f"{kind}_file")

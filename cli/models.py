@@ -262,17 +262,19 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
   differing = [name for name in both if earlier[name] != settings[name]]
   if differing:
     listing = ", ".join(
-      f"{key}: "
-      + _DIGESTS.get(
-        key.rpartition(".")[2],  # Without the name of a task.
-        f"{_show(earlier[key])}, not {_show(settings[key])}",
-      )
-      for key in differing
+      _DIGESTS.get(k) or f"{k}: {_change(k, earlier[k], settings[k])}"
+      for k in differing
     )
     raise ValueError(
       f"{path}: the runs in this folder had other settings ({listing}); use "
       "them again or choose another --output_dir"
     )
+
+
+def _change(key: str, earlier: Any, value: Any) -> str:
+  """Describes a change of what may be a setting of one task of several."""
+  name = key.rpartition(".")[2]
+  return _DIGESTS.get(name) or f"{_show(earlier)}, not {_show(value)}"
 
 
 def _show(value: Any) -> str:

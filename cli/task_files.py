@@ -10,6 +10,7 @@ from cli import flag_values
 from data import files
 from training import turns
 
+MEAN = "mean"  # Of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.
 _OF_TASK = {
   "best_metric",
@@ -56,6 +57,8 @@ def read(path: str, kinds: Mapping[str, Any]) -> list[Entry]:
     place = f"{path}: task {name!r}"
     if name in entries:
       raise ValueError(f"{place}: a second task has this name")
+    if name == MEAN:
+      raise ValueError(f"{place}: the mean of all scores is called that")
     if not isinstance(kind, str) or kind not in kinds:
       raise ValueError(
         f"{place}: kind is {kind!r:.80}; known: {', '.join(kinds)}"

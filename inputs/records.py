@@ -380,17 +380,16 @@ def _check_record(
     )
   for name, feature in spec.items():
     kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
-    values = getattr(found[name], kind).value
-    if len(values) != feature.shape[0]:
-      flag = (
-        "--max_seq_length"
-        if name in ("input_ids", "input_mask", "segment_ids")
-        else "--max_predictions_per_seq"
-      )
+    count = len(getattr(found[name], kind).value)
+    if count != feature.shape[0]:
+      fault = f"{where}: {name} holds {count} values"
+      if not count or name == "next_sentence_labels":
+        raise ValueError(f"{fault}, expected {feature.shape[0]} in its {kind}")
+      is_token = name in ("input_ids", "input_mask", "segment_ids")
+      flag = "--max_seq_length" if is_token else "--max_predictions_per_seq"
       raise ValueError(
-        f"{where}: {name} holds {len(values)} values, expected "
-        f"{feature.shape[0]}; pass {flag}={len(values)}, which the records "
-        "were made with"
+        f"{fault}, expected {feature.shape[0]}; pass {flag}={count}, which the "
+        "records were made with"
       )
   for name, limit in limits.items():
     values = found[name].int64_list.value

@@ -157,7 +157,7 @@ def _average(points, joined) -> list[Point]:
 def _make_axis(values, limits, start, end) -> _Axis:
   """Makes an axis with round ends; with 0, if the numbers are not far."""
   low, high = limits or (min(values), max(values))
-  if low == high:
+  if high - low <= 1e-12 * max(abs(low), abs(high)):  # But for rounding.
     low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
   if 0 < low < high / 2:
     low = 0

@@ -245,6 +245,7 @@ def test_a_causal_task_needs_a_causal_encoder(tasks):
   [
     ({"kind": "chess"}, "task 'good': kind is 'chess'; known: classifier, "),
     ({"name": "names"}, "task 'names': a second task has this name"),
+    ({"name": "mean"}, "task 'mean': the mean of all scores is called that"),
     ({"name": "../x"}, "name is '../x'; expected letters, digits"),
     ({"weight": [[5, 1], [3, 0]]}, "steps of its weight do not rise: [5, 3]"),
     ({"weight": -1}, "weight is -1; expected a number from 0 on"),

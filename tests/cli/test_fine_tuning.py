@@ -3,6 +3,7 @@
 import json
 import types
 
+from absl import flags
 import pytest
 
 from cli import fine_tuning
@@ -39,6 +40,29 @@ def test_labels_of_a_training(tmp_path):
       prefix.with_name(prefix.name + ending).touch()
     assert initial_labels(prefix) == ("pos", "neg")
   assert initial_labels(None) == ()
+
+
+def test_what_a_task_does_not_predict_is_not_looked_for():
+  settings = types.SimpleNamespace(
+    do_train=False, do_eval=False, do_predict=True, data_dir=None
+  )
+  settings.predict_file = None
+  with pytest.raises(ValueError, match="--do_predict needs --predict_file"):
+    fine_tuning.find_data_files(settings, (".txt",))
+  assert fine_tuning.find_data_files(settings, (".txt",), predicts=False) == {}
+
+
+def test_predicting_follows_the_training_of_the_first_seed(tmp_path):
+  (tmp_path / "seed-7").mkdir()
+  path = tmp_path / "seed-7" / "prediction.json"
+  path.write_text('{"max_seq_length": 64}')
+  values = flags.FlagValues()
+  flags.DEFINE_string("output_dir", str(tmp_path), "", flag_values=values)
+  flags.DEFINE_list("seeds", ["7", "8"], "", flag_values=values)
+  flags.DEFINE_integer("max_seq_length", 128, "", flag_values=values)
+  values(["program"])
+  fine_tuning._follow_training(values)
+  assert values.max_seq_length == 64
 
 
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):

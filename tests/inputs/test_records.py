@@ -173,6 +173,13 @@ def make_more_predictions(path):
   tiny.write_records(path, range(3), predictions=20)
 
 
+def make_floats(path):
+  features = {name: record_writer.float_feature([1.0]) for name in SPEC}
+  path.write_bytes(
+    record_writer.frame_record(record_writer.encode_example(features))
+  )
+
+
 def make_other_vocabulary(path):
   values = tiny.make_values(0)
   values["input_ids"][2] = 40
@@ -214,6 +221,10 @@ def make_negative(path):
       make_more_predictions,
       "{path}: record 0: masked_lm_positions holds 20 values, expected 4; pass "
       "--max_predictions_per_seq=20, which the records were made with",
+    ),
+    (
+      make_floats,
+      "{path}: record 0: input_ids holds 0 values, expected 16",
     ),
     (
       make_other_vocabulary,
