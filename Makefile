@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Both of the larger sets of packages include some of these.
+EXTRAS := $(wildcard requirements/*.txt)
 # The others are no script, or need to be told what to compare.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest multitask transfer), \
   $(wildcard benchmarks/*.py))
@@ -16,11 +18,11 @@ $(VENV)/requirements: requirements.txt
 
 # jieba is a source package that pip, left to itself, builds the old way, which
 # fails with the setuptools of today.
-$(VENV)/requirements-dev: requirements/dev.txt $(VENV)/requirements
+$(VENV)/requirements-dev: requirements/dev.txt $(EXTRAS) $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check --use-pep517 -r $<
 	touch $@
 
-$(VENV)/requirements-bench: requirements/bench.txt $(VENV)/requirements
+$(VENV)/requirements-bench: requirements/bench.txt $(EXTRAS) $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 

@@ -90,9 +90,7 @@ def main() -> None:
   print(f"{lines:,} lines, {words.total():,} words, {len(words):,} different")
   choose = choose_words if is_of_words else learn_vocab
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
-  files.write_text(
-    settings.output_file, "".join(f"{token}\n" for token in vocab)
-  )
+  files.write_lines(settings.output_file, vocab)
   _print_coverage(words, vocab)
   _print_end(settings, start, len(vocab))
 

@@ -22,7 +22,7 @@ def write(path: str, labels: Sequence[str]) -> None:
     if label in written:
       raise ValueError(f"{path}: cannot hold the label {label[:99]!r} twice")
     written.add(label)
-  files.write_text(path, "".join(f"{label}\n" for label in labels))
+  files.write_lines(path, labels)
 
 
 def read(path: str) -> list[str]:

@@ -140,7 +140,8 @@ def make_records(work: Work, arguments: list[str]) -> Outcome:
       outcome = pickle.load(file)
     if isinstance(outcome, Exception):
       raise outcome
-  return outcome
+    statistics = pretraining_data.add_up(outcome.statistics)
+  return outcome._replace(statistics=statistics)
 
 
 def _absolute(path: str) -> str:
@@ -274,13 +275,8 @@ class _SumUp(_Step):
       return
     assert [block.number for block in blocks] == list(range(len(blocks)))
     statistics = [block.statistics for block in blocks]
-    try:
-      total = pretraining_data.add_up(statistics)
-    except ValueError as error:
-      _write(self._folder, _OUTCOME, error)
-      return
     outcome = Outcome(
-      total,
+      statistics,
       sum(block.records for block in blocks),
       blocks[-1].part_repeated,
     )

@@ -371,14 +371,14 @@ def list_names(names: Iterable[str]) -> str:
   return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
 
 
-def shorten(text: str, length: int = 40) -> str:
+def shorten(text: str) -> str:
   """Returns text for an error message: its beginning, on one line.
 
   >>> shorten(" two\\r\\nlines")
   'two lines'
   """
-  text = " ".join(text[: 4 * length].split())
-  return text if len(text) <= length else f"{text[:length]}..."
+  text = " ".join(text[:160].split())
+  return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def to_text(value: Any, place: str, column: Column) -> str:

@@ -74,11 +74,9 @@ def train(
   """Trains a model on text and returns the contents of its file.
 
   Args:
-    paths: see `files.read_lines`.
+    paths: of the text, see `files.read_lines`.
     model_type: "unigram" or "bpe".
-    vocab_size: the most pieces.
-    do_lower_case: lower-cases the text.
-    reserved_tokens: pieces that no text gives, SPECIAL and others.
+    vocab_size: the most pieces, with `reserved_tokens`, which no text gives.
 
   Raises:
     ValueError: the text is too small for so many pieces, or cannot be read.

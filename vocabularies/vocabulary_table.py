@@ -120,18 +120,16 @@ def copy(vocab_file: str, folder: str) -> None:
   Raises:
     ValueError: the folder holds another vocabulary.
   """
-  contents = {}
-  for name, source in saved_names(vocab_file).items():
+  saved = saved_names(vocab_file)
+  for name in {*NAMES, *saved}:
+    path, source = os.path.join(folder, name), saved.get(name)
+    if files.exists(path) and not (
+      source and files.hash_file(path) == files.hash_file(source)
+    ):
+      raise ValueError(
+        f"{path}: not of the same model as --vocab_file={vocab_file}: choose "
+        "another --output_dir, or delete it"
+      )
+  for name, source in saved.items():
     with files.open_bytes(source) as file:
-      contents[name] = file.read()
-  for name in {*NAMES, *contents}:
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      with files.open_bytes(path) as file:
-        if file.read() != contents.get(name):
-          raise ValueError(
-            f"{path}: not of the same model as --vocab_file={vocab_file}: "
-            "choose another --output_dir, or delete it"
-          )
-  for name, content in contents.items():
-    files.write_bytes(os.path.join(folder, name), content)
+      files.write_bytes(os.path.join(folder, name), file.read())
