@@ -65,13 +65,9 @@ def describe(
   true, predicted = (
     _name(values[worst], problem, labels) for values in (targets, guesses)
   )
-  rows = zip(
-    (texts[row] for row in worst.tolist()),
-    true,
-    predicted,
-    surprise[worst].tolist(),
-    strict=True,
-  )
+  worst_texts = (texts[row] for row in worst.tolist())
+  errors = surprise[worst].tolist()
+  rows = zip(worst_texts, true, predicted, errors, strict=True)
   name = "error" if problem == "regression" else "probability"
   parts.append(plots.mistake_table(("true", "predicted", name), rows))
   return "\n".join(parts)

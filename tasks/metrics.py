@@ -547,12 +547,8 @@ def format_report(
   total = str(report.support.sum())
   rows.append([""] * 5)
   # Of single labels, the micro average is the accuracy.
-  averages = (
-    ("macro", "weighted")
-    if report.confusion
-    else ("macro", "micro", "weighted")
-  )
-  for name in averages:
+  micro = [] if report.confusion else ["micro"]
+  for name in ("macro", *micro, "weighted"):
     rows.append([name, *_four_decimals(getattr(report, name)), total])
   rows.append(["accuracy", "", "", *_four_decimals([report.accuracy]), ""])
   return _align(rows)

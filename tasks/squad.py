@@ -127,14 +127,9 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
         )
       near = f"{path}: question {_shown.repr(question_id)}"
       _check_unicode(question_id, "id", near)
-      read.append(
-        Question(
-          question_id,
-          _text(question, "question", near),
-          _answers(question, near),
-          near,
-        )
-      )
+      text = _text(question, "question", near)
+      answers = _answers(question, near)
+      read.append(Question(question_id, text, answers, near))
     if read:
       yield Paragraph(context, tuple(read))
 

@@ -113,22 +113,15 @@ class Answerer:
     if self._settings.version_2_with_negative:
       scores = start_logits[:, 0].astype(float) + end_logits[:, 0]
       first = int(scores.argmin())
-      null = Span(
-        "",
-        None,
-        None,
-        float(start_logits[first, 0]),
-        float(end_logits[first, 0]),
-      )
-    spans = self._list(document, found, null)
-    odds = None
-    if null:
-      best = next((s for s in spans if s.start is not None), None)
-      odds = _CERTAIN_ODDS
-      if best:
-        # The order in which the original computes it, for the last digit.
-        odds = null.score - best.start_logit - best.end_logit
-    return Prediction(_with_probabilities(spans), odds)
+      logits = (float(x[first, 0]) for x in (start_logits, end_logits))
+      null = Span("", None, None, *logits)
+    spans = _with_probabilities(self._list(document, found, null))
+    prediction = Prediction(spans, _CERTAIN_ODDS if null else None)
+    if null and (best := prediction.answer):
+      # The order in which the original computes it, for the last digit.
+      odds = null.score - best.start_logit - best.end_logit
+      prediction = prediction._replace(odds=odds)
+    return prediction
 
   def _find(self, windows, offset, start_logits, end_logits):
     """Returns (score, start, end, logits) of spans of tokens, best first."""

@@ -112,11 +112,8 @@ def version_2_metrics(
   """
   metrics = answer_metrics(given)
   for name, wanted in (("has_answer", True), ("no_answer", False)):
-    part = [
-      score
-      for score, has in zip(given, has_answer, strict=True)
-      if bool(has) == wanted
-    ]
+    pairs = zip(given, has_answer, strict=True)
+    part = [score for score, has in pairs if bool(has) == wanted]
     if part:
       for key, value in answer_metrics(part).items():
         metrics[f"{name}_{key}"] = value

@@ -190,12 +190,8 @@ def write_predictions(
   Returns:
     The scores; None if not all answers are known.
   """
-  names = [
-    f"predictions.{ending}",
-    "predictions.json",
-    "nbest_predictions.json",
-  ]
-  names += ["null_odds.json"] * version_2
+  names = [f"predictions.{ending}", "predictions.json"]
+  names += ["nbest_predictions.json"] + ["null_odds.json"] * version_2
   paths = [os.path.join(folder, name) for name in names]
   judgements, separator = [], "{\n"
   with (

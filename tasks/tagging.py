@@ -177,19 +177,13 @@ def open_source(
   source = Source(path, format, token_column, tag_column, scheme)
   if source.is_tagged and not needs_tags:
     last = token_column + 1 if tag_column < 0 else max(tag_column, token_column)
-    if not has_columns(source, last + 1):
-      source = source._replace(format="untagged")
+    untagged = source._replace(format="untagged")
+    first = next((row for row in _read_rows(untagged) if row.is_word), None)
+    if first and len(first.cells) <= last:
+      source = untagged
   if not source.is_tagged or scheme != "auto":
     return source
   return source._replace(scheme=find_scheme(source))
-
-
-def has_columns(source: Source, count: int) -> bool:
-  """Returns whether the first word of a CoNLL file has this many columns."""
-  for row in _read_rows(source._replace(format="untagged")):
-    if row.is_word:
-      return len(row.cells) >= count
-  return True
 
 
 def _split_columns(line: str) -> list[str]:
