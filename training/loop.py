@@ -8,8 +8,9 @@ optimizer, its input and a loss function
 which returns sums over its rows, never means. Only this loop divides, by the
 weight of the whole batch: over all replicas and all accumulated micro-batches.
 One device with 32 rows, two with 16 and four accumulated micro-batches of 8
-therefore make the same update. The sum of the entries named `..._loss` is
-minimised; the others are only reported.
+therefore make the same update, but for the masks of dropout, which each draws
+by itself. The sum of the entries named `..._loss` is minimised; the others are
+only reported.
 """
 
 from collections.abc import Callable
@@ -255,11 +256,11 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
         reporter.add_evaluation(step, evaluation.run(step))
   if step != saved_step:
     _save(strategy, plan, step, saved)
-  is_early = evaluation.says_stop and not caught
-  is_finished = is_early or step == plan.num_train_steps
-  reporter.close(step, is_finished)
-  caught = caught or [signal.SIGTERM]  # Or another worker's signal.
-  return TrainingResult(step, None if is_finished else caught[0])
+  # In the last step, too: the user was told that the program leaves.
+  _, is_interrupted = workers.agree(strategy, 0, bool(caught))
+  reporter.close(step, not is_interrupted)
+  caught = caught or [signal.SIGTERM]  # Another worker's signal.
+  return TrainingResult(step, caught[0] if is_interrupted else None)
 
 
 def _make_runner(strategy, name, task, global_step):
@@ -644,8 +645,9 @@ def _name_last_good(folder):
   """Names the newest checkpoint whose values are all finite."""
   for step in reversed(checkpoints.saved_steps(folder)):
     prefix = checkpoints.checkpoint_prefix(folder, step)
-    if all(_is_finite(v) for _, v in checkpoints.read(prefix)):
-      return f"the last good checkpoint is {prefix}"
+    with contextlib.suppress(checkpoints.DamagedCheckpointError):
+      if all(_is_finite(v) for _, v in checkpoints.read(prefix)):
+        return f"the last good checkpoint is {prefix}"
   return "no checkpoint is good: begin again"
 
 
@@ -665,7 +667,11 @@ class _Evaluation:
     self._plan, self._evaluate, self._history = plan, evaluate, history
     self.says_stop = False
     if history:
-      self._resume(step)
+      history.forget_after(step)
+      if step and self.is_due(step):  # A kill may have prevented it.
+        reporting.add_missed(plan, step, strategy, self.run(step))
+      else:
+        self._decide()
 
   def is_due(self, step):
     period = self._plan.eval_every_steps
@@ -686,13 +692,6 @@ class _Evaluation:
     )
     self._decide()
     return results
-
-  def _resume(self, step):
-    """Resumes at a saved step; evaluates it if a kill prevented that."""
-    self._history.forget_after(step)
-    if step and self.is_due(step):
-      self.run(step)
-    self._decide()
 
   def _decide(self):
     self.says_stop = self._history.should_stop()

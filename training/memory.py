@@ -224,7 +224,7 @@ def _available_ram() -> int | None:
     own_pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     free = int(re.search(r"MemAvailable:\s+(\d+) kB", text)[1]) * 1024
     ram = free + own_pages * os.sysconf("SC_PAGE_SIZE")
-  except OSError:  # Not Linux.
+  except (OSError, TypeError):  # Not Linux, or one that does not tell.
     try:
       ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):

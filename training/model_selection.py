@@ -119,7 +119,11 @@ class History:
     """
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
-      checkpoints.delete(_best_folder(self.folder), best)
+      folder = _best_folder(self.folder)
+      # --model looks for it: it goes first, and weights never go before it.
+      if files.exists(state := tf.io.gfile.join(folder, "checkpoint")):
+        tf.io.gfile.remove(state)
+      checkpoints.delete(folder, best)
     kept = {s: scores for s, scores in self._results.items() if s <= step}
     if kept != self._results:
       self._results = kept

@@ -24,7 +24,7 @@ from weights import checkpoints
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 _CURVES = "curves.jsonl"
-_MOST_POINTS = 2000  # Of more, every second one goes.
+_MOST_POINTS = 2000  # Of training; of more, every second one goes.
 
 
 def read_curves(
@@ -42,6 +42,22 @@ def read_curves(
   except (ValueError, KeyError, TypeError) as error:
     print(f"note: {path} is not read, damaged: {error!r}", file=sys.stderr)
     return []
+
+
+def add_missed(
+  plan,
+  step: int,
+  strategy: tf.distribute.Strategy,
+  results: Mapping[str, float],
+) -> None:
+  """Reports the evaluation of a step unless it was before a kill."""
+  points = read_curves(plan.output_dir, step)
+  if not any(p["step"] == step for p in points if _is_evaluation(p)):
+    Reporter(plan, step, strategy).add_evaluation(step, results)
+
+
+def _is_evaluation(point: Mapping[str, float]) -> bool:
+  return any(name.startswith("eval/") for name in point)
 
 
 class Reporter:
@@ -84,11 +100,9 @@ class Reporter:
     self._points.append({"step": step, **means})
     if self._plan.watch and (warning := self._plan.watch(step, count, means)):
       self._print(f"warning: {warning}")
+    self._seconds_per_step = seconds
     if first_call:  # It compiled the loop: do not time it.
-      self._seconds_per_step = seconds
       self._progress.restart(step)
-    else:
-      self._seconds_per_step = seconds
     last = step == self._plan.num_train_steps
     if first_call or last or self._progress.is_due():
       self._flush(step)
@@ -130,11 +144,13 @@ class Reporter:
 
   def save(self) -> None:
     """Writes the curves; after a checkpoint, whose faults tell more."""
-    if len(self._points) > _MOST_POINTS:
+    training = [p for p in self._points if not _is_evaluation(p)]
+    if len(training) > _MOST_POINTS:
+      dropped = {point["step"] for point in training[::2]}
       self._points = [
         point
-        for i, point in enumerate(self._points)
-        if i % 2 or any(name.startswith("eval/") for name in point)
+        for point in self._points
+        if _is_evaluation(point) or point["step"] not in dropped
       ]
     if self._is_chief:
       path = os.path.join(self._plan.output_dir, _CURVES)

@@ -69,6 +69,8 @@ def run(
   strategy=None,
   source=None,
   rate=1e-2,
+  evaluate=None,
+  history=None,
   **options,
 ):
   """Trains a new model in a folder; returns how it ended."""
@@ -87,7 +89,9 @@ def run(
   )
   source = source or make_input(random_rows(20))
   loss_fn = run_pretraining.loss_fn
-  return loop.train(strategy, model, optimizer, loss_fn, source, plan)
+  return loop.train(
+    strategy, model, optimizer, loss_fn, source, plan, evaluate, history
+  )
 
 
 def saved(folder, step=6):

@@ -14,6 +14,7 @@ import modeling
 import replicas
 import tiny_training
 from training import loop
+from training import model_selection
 from training import prediction
 from training import reporting
 from weights import checkpoints
@@ -106,6 +107,35 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
     np.testing.assert_array_equal(killed[name], whole[name])
 
 
+def test_a_signal_in_the_last_evaluation_ends_the_program(tmp_path):
+  def kill(step):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return {"eval_accuracy": 0.5}
+
+  options = {"eval_every_steps": 1, "evaluate": kill}
+  assert tiny_training.run(tmp_path, 1, **options) == (1, signal.SIGTERM)
+  assert tiny_training.run(tmp_path, 1, **options) == (1, None)
+
+
+def test_an_evaluation_that_a_kill_prevented_is_in_the_curves(tmp_path):
+  def train(evaluate):
+    history = model_selection.History(str(tmp_path), "eval_accuracy")
+    options = {"eval_every_steps": 1, "evaluate": evaluate, "history": history}
+    tiny_training.run(tmp_path, 1, **options)
+
+  def kill(step):
+    raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    train(kill)
+  for _ in range(2):
+    train(lambda step: {"eval_accuracy": 0.5})
+    curves = reporting.read_curves(str(tmp_path))
+    assert [p for p in curves if "loss" not in p] == [
+      {"step": 1, "eval/accuracy": 0.5}
+    ]
+
+
 def test_a_finished_run_has_nothing_to_do(tmp_path, capsys):
   tiny_training.run(tmp_path, 2)
   before = (tmp_path / "model.ckpt-2.index").stat().st_mtime_ns
@@ -164,6 +194,7 @@ def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
   values["bert/pooler/dense/bias"] = np.full([16], np.nan, np.float32)
   variables = {name: tf.Variable(value) for name, value in values.items()}
   checkpoints.save(str(tmp_path), 2, variables, keep=0)
+  (tmp_path / "model.ckpt-3.index").write_bytes(b"damaged")
   with pytest.raises(ValueError, match="step 2: loss is nan") as caught:
     tiny_training.run(tmp_path, 6)
   assert str(caught.value).endswith(f"checkpoint is {tmp_path}/model.ckpt-1")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import pathlib
 import re
 
 import pytest
@@ -98,6 +99,17 @@ def test_available_memory_is_a_part_of_the_machines():
   size, owner = memory.available(tf.distribute.get_strategy())
   assert 2**28 < size <= total
   assert owner == "machine"
+
+
+def test_a_kernel_that_does_not_tell_what_is_available(monkeypatch):
+  read = pathlib.Path.read_text
+
+  def read_text(path):
+    return "MemTotal: 8 kB\n" if path.name == "meminfo" else read(path)
+
+  monkeypatch.setattr(pathlib.Path, "read_text", read_text)
+  total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  assert 0 < memory.available(tf.distribute.get_strategy())[0] <= total
 
 
 def test_the_limit_of_a_container_counts(tmp_path):

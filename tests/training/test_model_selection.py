@@ -232,6 +232,13 @@ def test_later_best_weights_are_forgotten_too(tmp_path):
   assert history == [0.5, 0.4]
 
 
+def test_no_file_names_forgotten_best_weights(tmp_path):
+  """--model would look for them."""
+  train(tmp_path, {100: 0.5})
+  model_selection.History(str(tmp_path), "eval_accuracy").forget_after(50)
+  assert best_files(tmp_path) == []
+
+
 class KilledError(BaseException):
   """Stands for SIGKILL: nothing that follows it changes a file."""
 

@@ -24,6 +24,17 @@ def test_every_second_of_many_points_is_kept_and_every_evaluation(tmp_path):
   assert evaluation == {"step": 2002, "eval/accuracy": 0.5}
 
 
+def test_evaluations_push_out_no_points_of_training(tmp_path, monkeypatch):
+  monkeypatch.setattr(reporting, "_MOST_POINTS", 4)
+  for step in range(1, 6):
+    points = report(tmp_path, [step])
+    if step < 5:
+      assert len(points) == 2 * step
+  evaluated = [p["step"] for p in points if "loss" not in p]
+  assert evaluated == [1, 2, 3, 4, 5]
+  assert [p["step"] for p in points if "loss" in p] == [2, 4]
+
+
 def test_points_after_the_step_of_resuming_are_replaced(tmp_path):
   report(tmp_path, range(1, 5))
   assert report(tmp_path, range(4, 6)) == [
