@@ -142,7 +142,7 @@ def define_training_flags() -> None:
     "gradient_accumulation_steps",
     1,
     "Parts that a batch is computed in, one after the other; more parts take "
-    "less memory and make the same update.",
+    "less memory and make the same update, but for the masks of dropout.",
     lower_bound=1,
   )
   flags.DEFINE_bool(

@@ -11,7 +11,6 @@ import functools
 import gzip
 import hashlib
 import os
-import re
 from typing import NamedTuple
 import zlib
 
@@ -20,6 +19,7 @@ import tensorflow as tf
 
 from data import record_writer
 from training import loop
+from weights import checkpoints
 
 Spec = dict[str, tf.io.FixedLenFeature]
 
@@ -277,7 +277,8 @@ def group_by_length(
       grouped_dataset, paths, max_seq_length, batch_size, seed
     ),
     parse=lambda rows: trim(source.parse(rows), *inputs),
-    identity=f"{source.identity}, grouped by length",
+    # Batches of another size hold the records in another order.
+    identity=f"{source.identity}, grouped by length in batches of {batch_size}",
   )
 
 
@@ -354,14 +355,9 @@ def _read_records(path: str) -> Iterator[bytes]:
     where = "from byte {} on, decompressed" if compression else "byte {}"
     raise ValueError(
       f"{path}: record {count} is damaged or cut short, or this is not a "
-      f"TFRecord file: {where.format(offset)}: {_plain_message(error)}"
+      f"TFRecord file: {where.format(offset)}: "
+      f"{checkpoints.plain_message(error)}"
     ) from error
-
-
-def _plain_message(error: Exception) -> str:
-  """Returns the message without the names of operations around it."""
-  message = getattr(error, "message", str(error))
-  return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
 def _check_record(

@@ -259,7 +259,7 @@ def test_batches_by_length_resume_and_stay_as_they_began(
   assert checkpoint_bytes(tmp_path / "parts", 6) == whole
   options |= {"group_by_length": False, "output_dir": f"{tmp_path}/whole"}
   options["num_train_steps"] = 7
-  assert ", grouped by length)" in refuse(**options)
+  assert ", grouped by length in batches of 8)" in refuse(**options)
 
 
 @pytest.mark.slow

@@ -457,7 +457,7 @@ def write(
     with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
       remove_temporary_files(folder)
     raise ValueError(
-      f"{prefix}: cannot be written: {_message(error)}"
+      f"{prefix}: cannot be written: {plain_message(error)}"
     ) from error
   for old in set(steps) - set(kept):
     delete(folder, old)
@@ -509,7 +509,7 @@ def delete(folder: str, step: int) -> None:
     tf.io.gfile.remove(tf.io.gfile.join(folder, name))
 
 
-def _message(error: Exception) -> str:
+def plain_message(error: Exception) -> str:
   """Returns an error's message without the names of operations around it."""
   message = getattr(error, "message", str(error))
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
@@ -537,7 +537,7 @@ def _open(prefix: str):
     )
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
-      f"{prefix}: not a readable checkpoint: {_message(error)}"
+      f"{prefix}: not a readable checkpoint: {plain_message(error)}"
     ) from error
   read = functools.partial(_value, reader, prefix)
   reader = formats.wrap(prefix, reader, read)
@@ -551,7 +551,7 @@ def _value(reader, prefix: str, name: str) -> np.ndarray:
     raise
   except _READ_ERRORS as error:
     raise DamagedCheckpointError(
-      f"{prefix}: {name} is damaged: {_message(error)}"
+      f"{prefix}: {name} is damaged: {plain_message(error)}"
     ) from error
 
 
