@@ -331,8 +331,8 @@ class FeatureTaggerModel(HeadModel):
 def _make_output(num_labels: int, size: int):
   """Makes the weights [L, size] and the bias [L] of a dense layer.
 
-  Not in a layer: in Google's checkpoints the two have no prefix. As in the
-  original, their deviation is 0.02, not initializer_range.
+  Not in a layer: in Google's checkpoints the two have no prefix, or that of a
+  scope. As in the original, their deviation is 0.02, not initializer_range.
   """
   weights = keras.Variable(
     keras.initializers.TruncatedNormal(stddev=0.02),
@@ -401,15 +401,10 @@ class SpanModel(HeadModel):
     super().__init__(dtype=dtype, name="span")
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.pooler.trainable = False  # Unused, so it must not decay.
-    # Their names in Google's checkpoints; the deviation is not the config's.
+    # Their names in Google's checkpoints.
     with keras.name_scope("cls"), keras.name_scope("squad"):
-      self.output_weights = keras.Variable(
-        keras.initializers.TruncatedNormal(stddev=0.02),
-        shape=[2, config.hidden_size],
-        name="output_weights",
-      )
-      self.output_bias = keras.Variable(
-        "zeros", shape=[2], name="output_bias", autocast=False
+      self.output_weights, self.output_bias = _make_output(
+        2, config.hidden_size
       )
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):

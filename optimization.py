@@ -62,17 +62,6 @@ def count_layers(paths: Iterable[str]) -> int:
   return max((layer_of(path) or 0 for path in paths), default=0)
 
 
-def layer_depths(paths: Sequence[str]) -> list[int]:
-  """Returns the parts that a whole model's variables are in.
-
-  Returns:
-    As `layer_of`, with the number of layers + 1 for the pooler and the heads.
-  """
-  top = count_layers(paths) + 1
-  layers = [layer_of(path) for path in paths]
-  return [top if layer is None else layer for layer in layers]
-
-
 def row_norms(
   gradients: Sequence[tf.Tensor | tf.IndexedSlices],
 ) -> tf.Tensor:
@@ -179,12 +168,6 @@ class AdamWeightDecayOptimizer:
         j = theirs[id(variable)]
         self.adam_m[i], self.adam_v[i] = other.adam_m[j], other.adam_v[j]
 
-  def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
-    """Returns the rate of the update after `step` updates, float32 []."""
-    return learning_rate_at(
-      step, self.init_lr, self.num_train_steps, self.num_warmup_steps
-    )
-
   def clip_and_apply(
     self,
     gradients: Sequence[tf.Tensor],
@@ -210,7 +193,9 @@ class AdamWeightDecayOptimizer:
     norm = self._global_norm(gradients, row_norms, step)
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
-    rate = self.learning_rate(step)
+    rate = learning_rate_at(
+      step, self.init_lr, self.num_train_steps, self.num_warmup_steps
+    )
     # The update applies the factor: no clipped copy of the gradients is made.
     context = tf.distribute.get_replica_context()
     args = (list(gradients), factor, rate, step)
@@ -311,7 +296,9 @@ def create_optimizer(
     ValueError: a value is out of its range.
   """
   paths = [variable.path for variable in variables]
-  num_layers, depths = count_layers(paths), layer_depths(paths)
+  num_layers = count_layers(paths)
+  found = map(layer_of, paths)
+  depths = [num_layers + 1 if depth is None else depth for depth in found]
   if not 0 < layerwise_lr_decay <= 1:
     raise ValueError(
       f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "

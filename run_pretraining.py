@@ -177,12 +177,10 @@ def evaluate(
   """
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
-  if settings.max_eval_steps:
-    # The original starts over after the last record, which affects scores.
-    rows = rows.repeat().take(
-      settings.max_eval_steps * settings.eval_batch_size
-    )
   total = settings.max_eval_steps * settings.eval_batch_size or None
+  if total:
+    # The original starts over after the last record, which affects scores.
+    rows = rows.repeat().take(total)
   batches = rows.batch(settings.eval_batch_size).map(data.parse).prefetch(2)
   with loop.explained_errors(data.source):
     rows = predictor(batches, total)

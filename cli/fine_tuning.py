@@ -43,6 +43,7 @@ from training import model_selection
 from training import prediction
 from training import workers
 from weights import checkpoints
+from weights import formats
 from weights import huggingface
 
 # Thresholds that an evaluation found for the weights of a moment.
@@ -210,11 +211,9 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
   if huggingface.is_folder(prefix):
     config = files.read_json_if_any(os.path.join(prefix, huggingface.CONFIG))
     return tuple(huggingface.read_labels(config))
-  folder = os.path.dirname(prefix)
-  if os.path.basename(folder) == "best":  # The weights of the best evaluation.
-    folder = os.path.dirname(folder)
-  path = labels_file(folder)
-  return tuple(label_files.read(path)) if files.exists(path) else ()
+  paths = map(labels_file, formats.folders_of(prefix))
+  path = next(filter(files.exists, paths), None)
+  return tuple(label_files.read(path)) if path else ()
 
 
 class Inputs(NamedTuple):

@@ -105,9 +105,6 @@ def test_variables_are_in_parts():
   assert list(map(optimization.layer_of, MODEL)) == [0, 1, 2, None, None]
   assert optimization.layer_of("bert/encoder/layer_11/output/x") == 12
   assert optimization.layer_of("cls/predictions/bert/embeddings/x") is None
-  assert optimization.layer_depths(MODEL) == [0, 1, 2, 3, 3]
-  assert optimization.layer_depths(MODEL[:3]) == [0, 1, 2]  # No head.
-  assert optimization.layer_depths(["a/b"]) == [1]
 
 
 def make(**options):
