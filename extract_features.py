@@ -1,8 +1,7 @@
 """Writes BERT's vectors of texts: of every token, or one of every text.
 
-  python extract_features.py --input_file=texts.txt --output_file=out.jsonl \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --layers=-1,-2,-3,-4
+  python extract_features.py --input_file=texts.txt --model=$BERT \\
+    --layers=-1,-2,-3,-4 --output_file=out.jsonl
 
 A text is a line; `a ||| b` is a pair.
 """

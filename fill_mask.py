@@ -1,8 +1,6 @@
 """Guesses the words behind [MASK], or scores texts by guessing every word.
 
-  python fill_mask.py --text="the capital of france is [MASK]." \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt
+  python fill_mask.py --text="the capital of france is [MASK]." --model=$BERT
 
 Without --text it reads --input_file, or else the standard input.
 """

@@ -1,9 +1,7 @@
 """Fine-tunes BERT to classify texts and pairs: GLUE, XNLI and your own files.
 
   python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC \\
-    --do_train=true --do_eval=true --vocab_file=$BERT/vocab.txt \\
-    --bert_config_file=$BERT/bert_config.json --output_dir=/tmp/mrpc \\
-    --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
+    --model=$BERT --do_train=true --do_eval=true --output_dir=/tmp/mrpc
 """
 
 from absl import flags
@@ -92,7 +90,7 @@ from training import model_selection
 def create_model(
   config: modeling.EncoderConfig, num_labels: int, dtype: str
 ) -> keras.Model:
-  """Makes the model; this is the place for another head.
+  """Makes the model; `heads.ClassifierModel` holds its head.
 
   Returns:
     A model called with input_ids, input_mask and segment_ids, int32 [B, S], and

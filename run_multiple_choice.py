@@ -1,9 +1,8 @@
 """Fine-tunes BERT to choose among answers: SWAG, and your own questions.
 
-  python run_multiple_choice.py --data_dir=swag --output_dir=/tmp/swag \\
+  python run_multiple_choice.py --data_dir=swag --model=$BERT \\
     --do_train=true --do_eval=true --train_batch_size=16 --learning_rate=2e-5 \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --num_train_epochs=3
+    --output_dir=/tmp/swag
 """
 
 from absl import flags

@@ -1,9 +1,7 @@
 """Trains one BERT on several tasks at once, each with a head of its own.
 
-  python run_multitask.py --tasks_file=tasks.json --output_dir=/tmp/together \\
-    --do_train=true --do_eval=true --vocab_file=$BERT/vocab.txt \\
-    --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --eval_every_epochs=1
+  python run_multitask.py --tasks_file=tasks.json --model=$BERT \\
+    --do_train=true --do_eval=true --eval_every_epochs=1 --output_dir=/tmp/out
 """
 
 from absl import flags

@@ -1,9 +1,8 @@
 """Fine-tunes BERT to answer questions: SQuAD v1.1, v2.0 and your own texts.
 
   python run_squad.py --do_train=true --train_file=train-v1.1.json \\
-    --do_predict=true --predict_file=dev-v1.1.json --output_dir=/tmp/squad \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --learning_rate=3e-5
+    --do_predict=true --predict_file=dev-v1.1.json --model=$BERT \\
+    --learning_rate=3e-5 --output_dir=/tmp/squad
 """
 
 import os

@@ -1,9 +1,8 @@
 """Fine-tunes BERT to label words: named entities, parts of speech, any tags.
 
-  python run_tagging.py --data_dir=conll2003 --output_dir=/tmp/ner \\
-    --do_train=true --do_eval=true --do_predict=true --do_lower_case=false \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --document_context=true
+  python run_tagging.py --data_dir=conll2003 --model=$BERT \\
+    --do_train=true --do_eval=true --do_predict=true --document_context=true \\
+    --output_dir=/tmp/ner
 """
 
 from absl import flags
