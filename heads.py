@@ -21,6 +21,7 @@ class HeadModel(keras.Model):
   """A model that takes several tensors, each int32 [B, S]."""
 
   input_names = ("input_ids", "input_mask", "segment_ids")
+  uses_pooler = True
 
   @property
   def _default_save_signature(self):
@@ -200,6 +201,8 @@ class ClassifierModel(HeadModel):
     super().__init__(dtype=dtype, name="classifier")
     self.dropout_rate = dropout_rate
     self.bert = encoder_table.make_encoder(config, dtype)
+    # An unused one must not decay.
+    self.bert.pooler.trainable = self.uses_pooler
     self.output_weights, self.output_bias = _make_output(
       num_labels, config.hidden_size
     )
@@ -216,35 +219,13 @@ class ClassifierModel(HeadModel):
     return tf.cast(logits, tf.float32) + self.output_bias.value  # [B, L]
 
 
-class TaggerModel(HeadModel):
+class TaggerModel(ClassifierModel):
   """BERT with one dense layer on every token (section 5.3).
 
-  Call with the tensors `modeling.BertModel` takes; returns logits, float32
-  [B, S, L].
-
-  Args:
-    config: the architecture.
-    num_labels: L.
-    dtype: see `modeling.BertModel`.
-    dropout_rate: on the output of BERT.
+  As `ClassifierModel`, but returns logits, float32 [B, S, L].
   """
 
   uses_pooler = False
-
-  def __init__(
-    self,
-    config: modeling.EncoderConfig,
-    num_labels: int,
-    dtype: str = "float32",
-    dropout_rate: float = 0.1,
-  ):
-    super().__init__(dtype=dtype, name="tagger")
-    self.dropout_rate = dropout_rate
-    self.bert = encoder_table.make_encoder(config, dtype)
-    self.bert.pooler.trainable = False  # Unused, so it must not decay.
-    self.output_weights, self.output_bias = _make_output(
-      num_labels, config.hidden_size
-    )
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)

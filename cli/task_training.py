@@ -23,11 +23,7 @@ def evaluates(settings: flag_values.Settings) -> bool:
 
 
 def check_best(settings: flag_values.Settings) -> None:
-  """Refuses to train on from where best weights are, without evaluations.
-
-  Raises:
-    ValueError: programs would go on taking the best weights of before.
-  """
+  """Raises a ValueError if programs would not use what is to be trained."""
   best = model_selection.best_step(settings.output_dir)
   if settings.do_train and best is not None and not evaluates(settings):
     raise ValueError(

@@ -54,10 +54,6 @@ class Predictor:
       return []
     return [v for v in self._model.variables if v.name in _MATRICES]
 
-  def _cast_weights(self):
-    dtype = self._model.compute_dtype
-    return [tf.cast(v.value, dtype) for v in self._matrices()]
-
   def _use_weights(self, weights):
     """Makes layers use weights that were cast once for all batches."""
     scope = keras.StatelessScope()
@@ -119,7 +115,8 @@ class Predictor:
     Args:
       spec: of the features, [B, ...]; traced once for batches of any size.
     """
-    weights = self._cast_weights()
+    dtype = self._model.compute_dtype
+    weights = [tf.cast(v.value, dtype) for v in self._matrices()]
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
     run = self._run.get_concrete_function(spec, weights)

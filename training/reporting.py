@@ -145,13 +145,8 @@ class Reporter:
   def save(self) -> None:
     """Writes the curves; after a checkpoint, whose faults tell more."""
     training = [p for p in self._points if not _is_evaluation(p)]
-    if len(training) > _MOST_POINTS:
-      dropped = {point["step"] for point in training[::2]}
-      self._points = [
-        point
-        for point in self._points
-        if _is_evaluation(point) or point["step"] not in dropped
-      ]
+    for point in training[::2] if len(training) > _MOST_POINTS else ():
+      self._points.remove(point)
     if self._is_chief:
       path = os.path.join(self._plan.output_dir, _CURVES)
       files.write_lines(path, map(json.dumps, self._points))

@@ -155,18 +155,17 @@ def _newest_readable(folder: str) -> str | None:
 
   The only one is not read: there is nothing to fall back to.
   """
-  is_only_one = len(saved_steps(folder)) == 1
-  step = _use_newest(folder, lambda prefix: is_only_one or _prove(prefix))
+  is_choice = len(saved_steps(folder)) > 1
+  step = _use_newest(folder, lambda prefix: None, reads_all=is_choice)
   return None if step is None else checkpoint_prefix(folder, step)
 
 
-def _prove(prefix: str) -> None:
-  for _ in read(prefix):
-    pass
-
-
-def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
+def _use_newest(
+  folder: str, use: Callable[[str], None], reads_all: bool
+) -> int | None:
   """Uses the newest checkpoint; if it is damaged, the one before it.
+
+  `reads_all` tells whether damage counts that `use` does not meet.
 
   Returns:
     Its step, or None if there is none.
@@ -178,6 +177,8 @@ def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
   _check_indices(folder, steps)
   for number, step in reversed(list(enumerate(steps))):
     try:
+      for _ in read(checkpoint_prefix(folder, step)) if reads_all else ():
+        pass
       use(checkpoint_prefix(folder, step))
       return step
     except DamagedCheckpointError as error:
@@ -365,11 +366,7 @@ def restore(
   A damaged one, or one that lost its index, is reported in a line on standard
   error, and the one before it is tried.
   One without a step in its name (`model.ckpt`) counts if it is the only one.
-
-  Args:
-    folder: of the run.
-    variables: what to assign, by name in the checkpoint.
-    reads_all: whether damage to what `variables` lacks counts, too.
+  `reads_all` tells whether damage to what `variables` lacks counts, too.
 
   Returns:
     Its step, or None if the folder has no checkpoint.
@@ -377,13 +374,9 @@ def restore(
   Raises:
     ValueError: if the newest is of another model, or all are damaged.
   """
-
-  def use(prefix):
-    if reads_all:
-      _prove(prefix)
-    _load_own(folder, prefix, variables)
-
-  step = _use_newest(folder, use)
+  step = _use_newest(
+    folder, lambda prefix: _load_own(folder, prefix, variables), reads_all
+  )
   if step is not None:
     return step
   if newest := latest_checkpoint(folder):

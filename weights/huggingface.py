@@ -292,9 +292,8 @@ def read_vocabulary(folder: str) -> list[str] | None:
   contents = files.read_json(path)
   model = contents.get("model")
   try:
-    if model.get("type", "WordPiece") != "WordPiece" or (
-      model.get("continuing_subword_prefix", "##") != "##"
-    ):
+    prefix = model.get("continuing_subword_prefix", "##")
+    if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
       raise ValueError
     ids = dict(model["vocab"])
     ids |= {t["content"]: t["id"] for t in contents.get("added_tokens") or []}

@@ -37,7 +37,7 @@ _KERAS_HUB = """\
 This project reads it as it is: `--init_checkpoint=FOLDER`.
 """
 _LOADING = {
-  "google": _GOOGLE + _OTHERS,
+  "google": _GOOGLE,
   "hugging_face": _HUGGING_FACE,
   "keras_hub": _KERAS_HUB,
 }
@@ -55,25 +55,24 @@ def make(
     weights: the name of the file with the weights.
     users: the class that loads it.
   """
-  config = dataclasses.asdict(model.config)
-  rows = [f"| {k} | {v} |" for k, v in config.items() if v is not None]
-  notes = [
-    f"- {field} was not in it; taken: {config[field]}"
-    for field in model.assumed
-  ]
-  loading, original = _LOADING[output_format], ""
-  dtypes = {value.dtype.name for value in model.values.values()}
-  vocabulary, *_ = vocabulary_table.saved_names(model.vocab_file or "vocab.txt")
-  if (
-    model.config.encoder_type
-    or model.config.embedding_size
-    or vocabulary != "vocab.txt"
-  ):
-    loading = _GOOGLE
-  elif "float16" not in dtypes and "gelu_" not in model.config.hidden_act:
-    original = ", and with google-research/bert"
-  if model.config.embedding_size:
+  config, fields = model.config, dataclasses.asdict(model.config)
+  rows = [f"| {k} | {v} |" for k, v in fields.items() if v is not None]
+  notes = [f"- {k} was not in it; taken: {fields[k]}" for k in model.assumed]
+  if config.embedding_size:
     notes.append("- its config has embedding_size: only this project reads it")
+  is_bert = not (
+    config.encoder_type or config.embedding_size or model.vocab_file
+  )
+  dtypes = {value.dtype.name for value in model.values.values()}
+  is_plain = "float16" not in dtypes and "gelu_" not in config.hidden_act
+  loading = _LOADING[output_format].format(
+    weights=weights,
+    architecture=users,
+    original=", and with google-research/bert" * (is_bert and is_plain),
+    vocabulary=next(iter(vocabulary_table.saved_names(model.vocab_file or ""))),
+  )
+  if output_format == "google" and is_bert:
+    loading += _OTHERS
   notes += [f"- left out: {name}" for name in left_out]
   casing = "lower-cased, without accents" if model.do_lower_case else "as it is"
   parameters = sum(
@@ -81,7 +80,7 @@ def make(
   )
   parts = [
     "# BERT",
-    f"{model.config.num_hidden_layers} layers of {model.config.hidden_size}, "
+    f"{config.num_hidden_layers} layers of {config.hidden_size}, "
     f"{parameters:,} parameters; on top: {model.head}.",
     f"Made by `convert_checkpoint.py` from {model.library}: `{model.source}`.",
     *(["\n".join(notes)] if notes else []),
@@ -91,11 +90,6 @@ def make(
     f"{len(model.vocabulary)} tokens; text is taken {casing}.",
     *([f"Labels: {', '.join(model.labels)}."] if model.labels else []),
     "## Loading",
-    loading.format(
-      weights=weights,
-      architecture=users,
-      original=original,
-      vocabulary=vocabulary,
-    ),
+    loading,
   ]
   return "\n\n".join(parts)

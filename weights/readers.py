@@ -80,26 +80,19 @@ class Reader:
     return value.reshape(place.shape)
 
   def check_config(self, path: str, config: modeling.EncoderConfig) -> None:
-    """Compares a config with what is known of the weights besides the shapes.
+    """Raises a ValueError if the config in a file is not of these weights.
 
-    Args:
-      path: of the config.
-      config: to compare.
-
-    Raises:
-      ValueError: they differ.
+    The caller compares what the shapes show.
     """
     names = {"num_attention_heads", "hidden_act"} - set(self.assumed)
     for name in ("encoder_type", *sorted(names | variant.KEYS)):
       found, expected = getattr(config, name), getattr(self.config, name)
       known = modeling.ACTIVATIONS
       if known.get(found, found) != known.get(expected, expected):
-        cure = (
-          f"pass {self.config_file}" if self.config_file else "leave it out"
-        )
+        cure = self.config_file and f"pass {self.config_file}"
         raise ValueError(
           f"--bert_config_file={path}: {name} is {found!r}, that of the "
-          f"weights is {expected!r}: {cure}"
+          f"weights is {expected!r}: {cure or 'leave it out'}"
         )
 
 
