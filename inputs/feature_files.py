@@ -31,6 +31,7 @@ from data import files
 from data import progress
 from data import record_writer
 from inputs import records
+import tokenization
 from training import loop
 from training import prediction
 from vocabularies import vocabulary_table
@@ -164,7 +165,7 @@ class Split(abc.ABC):
     """Says where an example, by its number from 0, is from."""
     return next(itertools.islice(self.examples(), index, None)).place
 
-  def make_tokenizer(self) -> vocabulary_table.Tokenizer:
+  def make_tokenizer(self) -> tokenization.FullTokenizer:
     """Makes the tokenizer of the settings."""
     return vocabulary_table.make_tokenizer(
       self.settings.vocab_file, self.settings.do_lower_case

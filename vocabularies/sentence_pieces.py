@@ -116,15 +116,11 @@ def train(
   return output.getvalue()
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(tokenization.FullTokenizer):
   """Turns text into the pieces and ids of a model; see `FullTokenizer`.
 
   The text is lower-cased before the model normalises it, if asked for; accents
   stay.
-
-  Attributes:
-    vocab: piece -> id.
-    inv_vocab: id -> piece.
   """
 
   def __init__(
@@ -133,14 +129,13 @@ class SentencePieceTokenizer:
     do_lower_case: bool = True,
     never_split: Iterable[str] = (),
   ):
-    self.vocab = load_vocab(vocab_file)
-    for token in never_split:
-      if token not in self.vocab:
-        raise ValueError(f"{vocab_file}: no piece {token!r}")
-    self.inv_vocab = {index: token for token, index in self.vocab.items()}
+    super().__init__(vocab_file, do_lower_case, never_split)
     self._model, self._lowers = _open(vocab_file), do_lower_case
     kept = "|".join(map(re.escape, never_split))
     self._kept = re.compile(f"({kept})") if kept else None
+
+  def _read(self, vocab_file):
+    return load_vocab(vocab_file), None  # It has no words to split.
 
   def continues_word(self, token: str) -> bool:
     """Tells whether a piece stands inside a word, for whole-word masks."""
@@ -183,14 +178,6 @@ class SentencePieceTokenizer:
         name = self.inv_vocab[piece.id]
         tokens.append(tokenization.SourceToken(name, first, last))
     return tokens
-
-  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-    """Looks up the ids of pieces; a ValueError names one that has none."""
-    return tokenization.convert_by_vocab(self.vocab, tokens)
-
-  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-    """Looks up the pieces of ids; a ValueError names an id that has none."""
-    return tokenization.convert_by_vocab(self.inv_vocab, ids)
 
   def _parts(self, text: str):
     """Yields whether a part is kept whole, where it begins, and it."""

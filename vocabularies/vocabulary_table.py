@@ -11,15 +11,12 @@ from vocabularies import gpt_bpe
 from vocabularies import sentence_pieces
 from vocabularies import words
 
-# What a tokenizer does, whatever its kind.
-Tokenizer = tokenization.FullTokenizer | sentence_pieces.SentencePieceTokenizer
-
 
 class Kind(NamedTuple):
   """A kind of vocabulary."""
 
   name: str  # That it has in the folder of a model.
-  tokenizer: Callable[[str, bool, Iterable[str]], Tokenizer]
+  tokenizer: Callable[[str, bool, Iterable[str]], tokenization.FullTokenizer]
   load: Callable[[str], dict[str, int]]  # Of a path; tokens and their ids.
   beside: tuple[str, ...] = ()  # Names of other files that belong to it.
 
@@ -57,7 +54,7 @@ def make_tokenizer(
   vocab_file: str,
   do_lower_case: bool = True,
   never_split: Iterable[str] = (),
-) -> Tokenizer:
+) -> tokenization.FullTokenizer:
   """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`.
 
   Args:
