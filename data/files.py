@@ -155,7 +155,7 @@ def read_raw_lines(path: str) -> Iterator[bytes]:
     yield from sys.stdin.buffer
     return
   with open_bytes(path) as file:
-    lines: Iterable[bytes] = file
+    lines = file
     if path.endswith(".gz"):
       lines = gzip.open(file)
     elif path.endswith(".xz"):
@@ -252,10 +252,9 @@ class Text:
     return self._total_bytes and min(self._bytes / self._total_bytes, 1)
 
   def part_repeated(self) -> float:
-    """Returns the part of the lines with text that equal an earlier one.
+    """Returns the part of lines that equal an earlier one; NaN if too many.
 
-    It is not a number if there are too many to tell: over 300 million different
-    ones, of which no longer each sets a bit.
+    (Over 300 million different ones, of which no longer each sets a bit.)
     """
     unset = self._HASH_BITS - int.from_bytes(self._seen, "little").bit_count()
     if unset < 1000:

@@ -16,7 +16,6 @@ MERGES = "vocab_40000.bpe"
 # They have no place in GPT's own vocabulary and follow it. [UNK] is its <unk>.
 ADDED = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 _END = "</w>"
-_LONGEST_WORD = 200
 
 
 def load_vocab(path: str) -> dict[str, int]:
@@ -53,12 +52,8 @@ class BpeSplitter:
     return [p if p in self._vocab else "[UNK]" for p in self.pieces(word)]
 
   def pieces(self, word: str) -> list[str]:
-    """Returns the pieces of a word, the last with </w>, known or not.
-
-    A word of more than 200 characters stays whole, as in WordPiece: the time
-    grows with the square of its length.
-    """
-    if len(word) > _LONGEST_WORD:
+    """Returns the pieces of a word, the last with </w>, known or not."""
+    if len(word) > 200:  # [UNK], as in WordPiece; it would take too long.
       return [word + _END]
     pieces = [*word[:-1], word[-1:] + _END]
     while len(pieces) > 1:
