@@ -188,12 +188,17 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
   assert len(nbest) <= 3
 
 
+def copy_without_best(folder, target):
+  """Copies an output folder that may be trained on without evaluations."""
+  best = shutil.ignore_patterns("best")
+  return shutil.copytree(folder / "out", target / "out", ignore=best)
+
+
 def test_training_on_forgets_the_threshold_of_earlier_weights(
   trained, tmp_path
 ):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+  out = copy_without_best(folder, tmp_path)
   path = out / "null_score_diff_threshold.json"
   flags = {
     "output_dir": out,
@@ -210,9 +215,11 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   assert not path.exists()
 
 
-def test_training_twice_in_a_folder_has_nothing_to_do(trained):
+def test_training_twice_in_a_folder_has_nothing_to_do(trained, tmp_path):
   folder, _ = trained
+  out = copy_without_best(folder, tmp_path)
   same = {
+    "output_dir": out,
     "do_train": True,
     "train_file": folder / "train.json",
     "num_train_epochs": 6,
@@ -221,7 +228,7 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained):
   }
   output = run(folder, **same)
   assert "nothing to do" in output and "unchanged: " in output
-  features = folder / "out" / "train.tf_record"
+  features = out / "train.tf_record"
   before = features.stat()
   result = tiny.run(folder, **{**same, "doc_stride": 3})
   program_flags.assert_refused(
@@ -274,8 +281,7 @@ def test_flags_that_contradict(tmp_path, values, message):
 
 def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+  out = copy_without_best(folder, tmp_path)
   (tmp_path / "own.jsonl").write_text(
     '{"id": 1, "question": "what color ?", "context": "a red house"}\n'
   )
