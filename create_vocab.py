@@ -84,14 +84,16 @@ def main() -> None:
     size = len(sentence_pieces.load_vocab(settings.output_file))
     return _print_end(settings, start, size)
   is_of_words = settings.model == "words"
-  lines, words = count_words(paths, settings.do_lower_case, is_of_words)
+  lines, total, characters, words = count_words(
+    paths, settings.do_lower_case, is_of_words
+  )
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
-  print(f"{lines:,} lines, {words.total():,} words, {len(words):,} different")
+  print(f"{lines:,} lines, {total:,} words, {len(words):,} different")
   choose = choose_words if is_of_words else learn_vocab
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
-  _print_coverage(words, vocab)
+  _print_coverage(words, vocab, total, characters)
   _print_end(settings, start, len(vocab))
 
 
@@ -135,17 +137,19 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
 
 def count_words(
   paths: list[str], do_lower_case: bool, cuts_chinese: bool = False
-) -> tuple[int, collections.Counter]:
-  """Returns the number of lines, and how often each word occurs.
+) -> tuple[int, int, int, collections.Counter]:
+  """Counts lines, words, their characters, and how often each word occurs.
 
   A Chinese character is a word, unless jieba is to cut Chinese text into words.
   """
   splitters = (tokenization.BasicTokenizer, word_vocabularies.WordSplitter)
   split = splitters[cuts_chinese](do_lower_case).tokenize
   text, report = files.Text(paths), progress.Progress(1)
-  words, number = collections.Counter(), 0
+  words, number, total, characters = collections.Counter(), 0, 0, 0
   for number, line in enumerate(text.lines(), 1):
-    words.update(split(line))
+    found = split(line)
+    words.update(found)
+    total, characters = total + len(found), characters + len("".join(found))
     if len(words) > 2 * _MAX_WORDS:
       words = collections.Counter(dict(_by_frequency(words)[:_MAX_WORDS]))
     if report.is_due():
@@ -153,7 +157,7 @@ def count_words(
       left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
       report.print_line(f"counting words: {number:,} lines{left}", part or 0)
   progress.clear()
-  return number, words
+  return number, total, characters, words
 
 
 def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -300,14 +304,14 @@ class _Learner:
     return dict(itertools.chain(*map(dict.items, levels)))
 
 
-def _print_coverage(words: collections.Counter, vocab: Mapping) -> None:
+def _print_coverage(words: Mapping, vocab: Mapping, total, characters) -> None:
   split = tokenization.WordpieceTokenizer(vocab).split_word
-  unknown = {w: n for w, n in words.items() if split(w) == ["[UNK]"]}
-  characters = sum(len(word) * count for word, count in words.items())
-  lost = sum(len(word) * count for word, count in unknown.items())
+  # Words that no longer are in the table count as unknown.
+  known = {w: n for w, n in words.items() if split(w) != ["[UNK]"]}
+  read = sum(len(word) * count for word, count in known.items())
   print(
-    f"[UNK] for {sum(unknown.values()) / words.total():.2%} of the words,"
-    f" {lost / characters:.2%} of the characters"
+    f"[UNK] for {1 - sum(known.values()) / total:.2%} of the words,"
+    f" {1 - read / characters:.2%} of the characters"
   )
 
 

@@ -93,20 +93,25 @@ def test_errors_are_one_line(tmp_path, content, flag, message):
 
 
 def test_words_are_the_tokenizers(corpus):
-  lines, words = create_vocab.count_words([corpus], do_lower_case=True)
+  lines, *_, words = create_vocab.count_words([corpus], do_lower_case=True)
   assert lines == 9
   assert words["the"] == 18
   assert words["we"] == words[","] == words["!"] == 9
-  _, words = create_vocab.count_words([corpus], do_lower_case=False)
+  *_, words = create_vocab.count_words([corpus], do_lower_case=False)
   assert words["The"] == words["the"] == words["W\xe9"] == 9
 
 
-def test_the_table_of_words_is_bounded(tmp_path, monkeypatch):
+def test_the_table_of_words_is_bounded(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(create_vocab, "_MAX_WORDS", 2)
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  _, words = create_vocab.count_words([str(path)], do_lower_case=True)
+  *numbers, words = create_vocab.count_words([str(path)], do_lower_case=True)
   assert words == {"b": 3, "a": 2}
+  assert numbers == [3, 9, 9]
+  # Of the words that were cut off, too.
+  create_vocab._print_coverage(words, dict.fromkeys("ab"), *numbers[1:])
+  expected = "[UNK] for 44.44% of the words, 44.44% of the characters\n"
+  assert capsys.readouterr().out == expected
 
 
 def test_characters_cover_the_text(monkeypatch):
