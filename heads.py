@@ -211,9 +211,11 @@ class ClassifierModel(HeadModel):
     seed = modeling.choose_seed(seed, training)
     bert_seed = modeling.fold_in(seed, 0)
     bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
-    pooled = modeling.dropout(
-      bert.pooled_output, self.dropout_rate, modeling.fold_in(seed, 1)
-    )
+    output = bert.pooled_output if self.uses_pooler else bert.sequence_output
+    rate, seed = self.dropout_rate, modeling.fold_in(seed, 1)
+    return self._score(modeling.dropout(output, rate, seed))
+
+  def _score(self, pooled):
     weights = tf.cast(self.output_weights.value, self.compute_dtype)
     logits = tf.matmul(pooled, weights, transpose_b=True)
     return tf.cast(logits, tf.float32) + self.output_bias.value  # [B, L]
@@ -227,14 +229,8 @@ class TaggerModel(ClassifierModel):
 
   uses_pooler = False
 
-  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
-    seed = modeling.choose_seed(seed, training)
-    bert_seed = modeling.fold_in(seed, 0)
-    bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
-    dropped = modeling.dropout(
-      bert.sequence_output, self.dropout_rate, modeling.fold_in(seed, 1)
-    )
-    return _score_tokens(dropped, self.output_weights, self.output_bias)
+  def _score(self, hidden):
+    return _score_tokens(hidden, self.output_weights, self.output_bias)
 
 
 class FeatureTaggerModel(HeadModel):

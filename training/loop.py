@@ -196,7 +196,10 @@ def train_tasks(
     _check_split(task.plan, strategy)
   variables, slots = name_variables(tasks)
   saved = {**variables, **slots}
-  saved["global_step"] = global_step = _make_global_step(strategy)
+  first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+  with strategy.scope():
+    global_step = tf.Variable(0, False, dtype=tf.int64, aggregation=first)
+  saved["global_step"] = global_step
   step = _resume(strategy, tasks, plan, saved)
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
@@ -503,16 +506,6 @@ def _check_split(plan, strategy):
     raise ValueError(
       f"--train_batch_size={plan.train_batch_size} cannot be split evenly over "
       f"{replicas} replicas and {parts} accumulation steps"
-    )
-
-
-def _make_global_step(strategy):
-  with strategy.scope():
-    return tf.Variable(
-      0,
-      dtype=tf.int64,
-      trainable=False,
-      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
 
 
