@@ -175,9 +175,9 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
   run(folder, output_dir=out, do_eval=True, eval_file=path)
   output = capsys.readouterr().out
   assert "not in the training data, so never predicted: NEW (1)" in output
-  # I-LOC makes it IOB1, in which B-PER would have to follow another PER.
+  # One I-LOC does not make it IOB1, where B-PER has to follow another PER.
   assert (
-    "1 sentences have tags in an order that iob1 does not have; read as "
+    "1 sentences have tags in an order that iob2 does not have; read as "
     "conlleval does"
   ) in output
   content = json.loads((out / "eval_metrics.json").read_text())
