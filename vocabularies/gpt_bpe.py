@@ -53,8 +53,6 @@ class BpeSplitter:
 
   def pieces(self, word: str) -> list[str]:
     """Returns the pieces of a word, the last with </w>, known or not."""
-    if len(word) > 200:  # [UNK], as in WordPiece; it would take too long.
-      return [word + _END]
     pieces = [*word[:-1], word[-1:] + _END]
     while len(pieces) > 1:
       pairs = zip(pieces, pieces[1:], strict=False)

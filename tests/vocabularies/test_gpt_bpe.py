@@ -85,13 +85,6 @@ def test_damaged_files_are_told(encoder, merges, message, tmp_path):
     vocabulary_table.make_tokenizer(str(path))
 
 
-def test_a_word_that_would_take_minutes_is_unknown(tokenizer):
-  assert tokenizer.tokenize("a" * 40_000) == ["[UNK]"]
-  assert tokenizer.tokenize_with_offsets(f"x {'a' * 201}")[1:] == [
-    ("[UNK]", 2, 203)
-  ]
-
-
 def test_whole_words_cannot_be_masked():
   if not FILES.exists():
     pytest.skip(f"needs {FILES}")
