@@ -1,5 +1,6 @@
 """Benchmarks: what they compute besides times, and the loop they call."""
 
+import ast
 import importlib.util
 import math
 import sys
@@ -26,6 +27,30 @@ def load(monkeypatch):
     return module
 
   return load
+
+
+def names_used(path):
+  """Yields each of our modules in a file, with an attribute taken from it."""
+  tree, modules = ast.parse(path.read_text()), {}
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import | ast.ImportFrom):
+      package = f"{getattr(node, 'module', None) or ''}.".lstrip(".")
+      for name in node.names:
+        modules[name.asname or name.name] = package + name.name
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+      module = modules.get(node.value.id, "")
+      if (paths.ROOT / f"{module.replace('.', '/')}.py").exists():
+        yield module, node.attr
+
+
+@pytest.mark.parametrize(
+  "path", sorted((paths.ROOT / "benchmarks").glob("*.py")), ids=lambda p: p.stem
+)
+def test_benchmarks_call_what_there_is(path):
+  """They take a few private functions, which no program would miss."""
+  for module, name in names_used(path):
+    assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
 @pytest.mark.slow

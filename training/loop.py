@@ -196,10 +196,7 @@ def train_tasks(
     _check_split(task.plan, strategy)
   variables, slots = name_variables(tasks)
   saved = {**variables, **slots}
-  first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-  with strategy.scope():
-    global_step = tf.Variable(0, False, dtype=tf.int64, aggregation=first)
-  saved["global_step"] = global_step
+  saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(strategy, tasks, plan, saved)
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
@@ -507,6 +504,12 @@ def _check_split(plan, strategy):
       f"--train_batch_size={plan.train_batch_size} cannot be split evenly over "
       f"{replicas} replicas and {parts} accumulation steps"
     )
+
+
+def _make_global_step(strategy):
+  first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+  with strategy.scope():
+    return tf.Variable(0, False, dtype=tf.int64, aggregation=first)
 
 
 def _resume(strategy, tasks, plan, saved):
