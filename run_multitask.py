@@ -94,7 +94,6 @@ from training import model_selection
 from training import turns
 from weights import checkpoints
 
-_MEAN = task_files.MEAN  # As --best_metric.
 _PRETRAINING_METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",
@@ -167,12 +166,12 @@ def make_recipes(
   Raises:
     ValueError: a task is wrong, or --best_metric names none of their scores.
   """
-  task, _, metric = (settings.best_metric or _MEAN).partition("/")
+  task, _, metric = (settings.best_metric or task_files.MEAN).partition("/")
   names = [entry.name for entry in entries]
-  if task not in names and (task != _MEAN or metric):
+  if task not in names and (task != task_files.MEAN or metric):
     raise ValueError(
-      f"--best_metric={settings.best_metric}: expected {_MEAN}, or a task and "
-      f"its score, such as {names[0]}/loss"
+      f"--best_metric={settings.best_metric}: expected {task_files.MEAN}, or a "
+      f"task and its score, such as {names[0]}/loss"
     )
   recipes = {}
   for entry in entries:
@@ -219,7 +218,7 @@ def evaluate(runs: Mapping[str, fine_tuning.Run]) -> dict[str, float]:
     found = run.recipe.evaluate(run)
     scores |= {f"{name}/{key}": value for key, value in found.items()}
     chosen.append(found[run.inputs.metric] / run.recipe.perfect)
-  return {**scores, _MEAN: float(np.mean(chosen))}
+  return {**scores, task_files.MEAN: float(np.mean(chosen))}
 
 
 def best_metric(
@@ -230,8 +229,8 @@ def best_metric(
   Raises:
     ValueError: it is a mean of scores of which some are better if lower.
   """
-  task = (settings.best_metric or _MEAN).partition("/")[0]
-  if task != _MEAN:
+  task = (settings.best_metric or task_files.MEAN).partition("/")[0]
+  if task != task_files.MEAN:
     return f"{task}/{runs[task].inputs.metric}"
   for name, run in runs.items():
     if model_selection.is_better_if_lower(run.inputs.metric):
@@ -239,7 +238,7 @@ def best_metric(
         f"task {name!r}: best_metric is {run.inputs.metric}: a mean needs "
         "scores that are better if higher; or pass --best_metric=<task>/<score>"
       )
-  return _MEAN
+  return task_files.MEAN
 
 
 def check_earlier(

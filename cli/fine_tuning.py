@@ -519,7 +519,7 @@ def load_trained_weights(
       )
     prefix = models.find_init_checkpoint(settings)
     missing = set(variables) - set(checkpoints.read_shapes(prefix))
-    if not getattr(model, "uses_pooler", True):
+    if not model.uses_pooler:
       missing = {name for name in missing if "/pooler/" not in name}
     if missing:
       raise ValueError(

@@ -561,7 +561,7 @@ def read_json(path: str, kind: type = dict) -> Any:
   Raises:
     ValueError: the file holds something else.
   """
-  text = "\n".join(read_lines(path, True)).removeprefix("\ufeff")
+  text = "\n".join(read_lines(path, keeps_returns=True)).removeprefix("\ufeff")
   try:
     content = json.loads(text)
   except (ValueError, RecursionError) as error:

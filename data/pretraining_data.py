@@ -177,16 +177,12 @@ def cut_blocks(
   Yields:
     Blocks of this size; the last one has at least two documents, which random
     next sentences need, and at most one more than the others.
-
-  Raises:
-    ValueError: there is one document, or none.
   """
   documents = iter(documents)
   if not documents_per_block:
     yield documents
     return
   block = list(itertools.islice(documents, documents_per_block))
-  _check_documents(len(block))
   while ahead := list(itertools.islice(documents, 2)):
     if len(ahead) == 1:
       block += ahead
@@ -247,15 +243,13 @@ def make_block(
 ) -> Block:
   """Makes the records of one block, from nothing but these arguments.
 
-  A block of `settings.documents_per_block` may be left with one document, or
-  none, when those without tokens are left out; next sentences are then its own.
+  It may be left with one document, or none, when those without tokens are left
+  out; next sentences are then its own. `add_up` refuses a corpus like that.
 
   Args:
     number: the block's place in the corpus, which decides its random draws.
   """
   tokenized = _tokenize(documents, vocabulary.tokenize)
-  if not settings.documents_per_block:
-    _check_documents(len(tokenized))
   seed = settings.random_seed  # The first block's is the original's.
   rng = Generator(f"{seed}, block {number}" if number else seed)
   rng.shuffle(tokenized)
@@ -286,19 +280,15 @@ def add_up(statistics: Iterable[Statistics]) -> Statistics:
     ValueError: there is one document with text, or none.
   """
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
-  _check_documents(total.documents)
-  return total
-
-
-def _check_documents(count: int) -> None:
-  if not count:
+  if not total.documents:
     raise ValueError("the input holds no text")
-  if count == 1:
+  if total.documents == 1:
     raise ValueError(
       "the input is one document, so no random next sentence can come from "
       "another one: put a blank line between documents (the end of a file does "
       "not end one)"
     )
+  return total
 
 
 def _count(

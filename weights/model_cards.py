@@ -65,10 +65,11 @@ def make(
   )
   dtypes = {value.dtype.name for value in model.values.values()}
   is_plain = "float16" not in dtypes and "gelu_" not in config.hidden_act
+  original = ", and with google-research/bert" if is_bert and is_plain else ""
   loading = _LOADING[output_format].format(
     weights=weights,
     architecture=users,
-    original=", and with google-research/bert" * (is_bert and is_plain),
+    original=original,
     vocabulary=next(iter(vocabulary_table.saved_names(model.vocab_file or ""))),
   )
   if output_format == "google" and is_bert:

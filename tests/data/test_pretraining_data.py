@@ -365,8 +365,9 @@ def test_documents_without_tokens_are_left_out():
 def test_text_that_makes_no_pairs(documents, message):
   for documents_per_block in (0, 4):
     settings = Settings(documents_per_block=documents_per_block)
+    blocks = pretraining_data.make_blocks(documents, VOCABULARY, settings)
     with pytest.raises(ValueError, match=message):
-      list(pretraining_data.make_blocks(documents, VOCABULARY, settings))
+      pretraining_data.add_up(block.statistics for block in blocks)
 
 
 def test_a_vocabulary_without_special_tokens():
