@@ -135,7 +135,7 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
   settings = flag_values.read()
-  conversion.check_free(settings.output)
+  model_folders.check_free("output", settings.output)
   model = make_model(settings)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "

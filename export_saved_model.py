@@ -40,7 +40,7 @@ def define_flags() -> None:
     "The vocabulary of the model; default the one in its folder.",
   )
   flags.DEFINE_string(
-    "export_dir", None, "The folder to write; must not exist.", required=True
+    "export_dir", None, "The folder to write; new or empty.", required=True
   )
   flags.DEFINE_bool(
     "do_lower_case",
@@ -270,6 +270,7 @@ def main() -> None:
   start = time.monotonic()
   settings = read_settings()
   gate = make_gate(settings)
+  model_folders.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   trained = load_model(settings, vocab_file)
   model_folders.check_vocabulary(vocab_file, trained.config)
@@ -281,7 +282,7 @@ def main() -> None:
   facts = exporting.describe(
     trained, graph, settings.format, chosen, settings.quantize
   )
-  with exporting.new_folder(settings.export_dir) as folder:
+  with files.new_folder(settings.export_dir) as folder:
     result = exporting.write(folder, trained, graph, facts, vocab_file, gate)
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
   run_summary.print_end(

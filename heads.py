@@ -184,7 +184,6 @@ class ClassifierModel(HeadModel):
   [B, L].
 
   Args:
-    config: the architecture.
     num_labels: L; 1 for regression.
     dtype: see `modeling.BertModel`.
     dropout_rate: on the pooled output. The original ignores the config and
@@ -239,7 +238,6 @@ class FeatureTaggerModel(HeadModel):
   BERT is not trained. Call arguments and results are those of `TaggerModel`.
 
   Args:
-    config: the architecture.
     num_labels: L.
     dtype: of BERT; see `modeling.BertModel`. The rest is float32.
     layers: their outputs are concatenated; 0 means the embeddings and -1 the
@@ -336,9 +334,6 @@ class ScalarMix(keras.layers.Layer):
 
   Peters et al., https://arxiv.org/abs/1802.05365, equation 1. Call with a list
   of float32 tensors.
-
-  Args:
-    count: how many tensors.
   """
 
   def __init__(self, count: int, name: str = "scalar_mix"):

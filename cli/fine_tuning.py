@@ -305,7 +305,6 @@ class Run:
     """Returns what the model predicts for the rows of a split, in order.
 
     Args:
-      split: the rows.
       batch_size: rows of --max_seq_length per batch; more if they are shorter.
     """
     return feature_files.predict(
@@ -326,7 +325,6 @@ class Run:
 
     Args:
       scores: of an evaluation; the summary shows those of the first call.
-      suffix: of the file's name.
       written: the scores to write; None for all.
       original_loss: the mean of the batches' losses; None to leave it out.
     """
@@ -348,7 +346,6 @@ class Run:
     """Adds a section on a split to report.html, if there will be one.
 
     Args:
-      split: what was evaluated or predicted.
       describe: makes the section's HTML from the examples and the values.
     """
     if self.is_chief and self.settings.report:
@@ -433,7 +430,6 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
   workers, which need this one until then, and prints a summary.
 
   Args:
-    recipe: of the program.
     strategy: from `devices.make_strategy`; several runs may share it.
   """
   settings = recipe.settings

@@ -58,7 +58,6 @@ def read_program(
   """Returns the values of another program's flags, by name.
 
   Args:
-    define_flags: declares them.
     values: of those that shall not have their defaults; JSON's.
 
   Raises:

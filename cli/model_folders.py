@@ -154,9 +154,6 @@ def _open_weights(path: str):
 def read_config(settings):
   """Reads --bert_config_file, or what the weights of --model say instead.
 
-  Args:
-    settings: of the program.
-
   Returns:
     A `modeling.BertConfig`.
 
@@ -177,6 +174,18 @@ def read_config(settings):
     value = getattr(reader.config, field)
     print(f"not in {settings.model}, taken: {field}={value!r}", file=sys.stderr)
   return reader.config
+
+
+def check_free(flag: str, path: str) -> None:
+  """Raises a ValueError if the folder to write is not empty, or a file."""
+  import tensorflow as tf  # Slow.
+
+  if tf.io.gfile.exists(path) and (
+    not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)
+  ):
+    raise ValueError(
+      f"--{flag}={path}: is there already; name a folder that is new or empty"
+    )
 
 
 def check_vocabulary(path: str, config) -> None:

@@ -122,8 +122,6 @@ def print_summary(
   """Prints what the records were made from.
 
   Args:
-    total: counts of all blocks.
-    records: their number.
     repeated: the share of lines that equal an earlier one.
   """
   print(

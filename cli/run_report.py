@@ -41,7 +41,6 @@ def write(
   """Writes the report to --output_dir; a failure is only told.
 
   Args:
-    settings: of the run.
     start: when the run began, by `time.monotonic`.
     problem: what the model is for, for the title.
     sections: HTML by title.

@@ -37,7 +37,6 @@ def print_end(
     start: when it began, by `time.monotonic`.
     *lines: what was written, and how good it is.
     command: the next one; "" for none.
-    file: where to print; None for standard output.
   """
   after = [f"next: {command}"] if command else []
   title = f"finished in {format_time(start)}"
@@ -112,8 +111,6 @@ def print_pretraining(
   """Prints how a pre-training ended.
 
   Args:
-    settings: of the run.
-    step: of the weights.
     scores: of its evaluations, by step.
     start: when the run began, by `time.monotonic`.
   """

@@ -37,10 +37,6 @@ class Entry(NamedTuple):
 def read(path: str, kinds: Mapping[str, Any]) -> list[Entry]:
   """Reads a file of tasks.
 
-  Args:
-    path: of the file.
-    kinds: the known ones.
-
   Raises:
     ValueError: an entry is wrong, or two have one name.
   """
@@ -104,11 +100,6 @@ def make_settings(
   define_flags: Callable[[], None],
 ) -> flag_values.Settings:
   """Returns the settings of a task's program: the entry's, else the run's.
-
-  Args:
-    entry: of the file of tasks.
-    settings: of the run.
-    define_flags: declares the flags of the program.
 
   Raises:
     ValueError: the entry has a flag that the program does not, or of all tasks.

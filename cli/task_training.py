@@ -59,7 +59,6 @@ def train(
   SIGINT and SIGTERM save, then exit with status 128 + signal number.
 
   Args:
-    settings: of the program.
     strategy, tasks, draws, plan: see `loop.train_tasks`.
     evaluate: scores the weights, by name.
     metric: the score that decides which weights are best.

@@ -353,7 +353,6 @@ def make_pairs(
 
   Args:
     documents: where random second spans come from.
-    index: the document to use.
     rng: drawn from whenever the next pair is asked for.
   """
   document = documents[index]

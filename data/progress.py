@@ -68,7 +68,6 @@ class Progress:
     """Prints to standard error and starts the wait for the next line.
 
     Args:
-      text: what to say.
       done: units that are done, for the bar; None for a line that stays.
     """
     global _is_shown

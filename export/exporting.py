@@ -1,7 +1,6 @@
 """Writes a trained model for others to use, with a card that describes it."""
 
 from collections.abc import Mapping
-import contextlib
 import dataclasses
 import importlib.metadata
 import os
@@ -48,8 +47,6 @@ def make_graph(
   """Makes what is exported of a trained model.
 
   Args:
-    trained: the model.
-    vocab_file: its vocabulary.
     max_seq_length: see `signatures.TextGraph`.
     settings: of its kind, see `export_facts.SETTINGS`.
   """
@@ -82,20 +79,6 @@ def make_graph(
   return graph
 
 
-def new_folder(path: str) -> contextlib.AbstractContextManager[str]:
-  """Gives a temporary folder that becomes `path` at the end.
-
-  Raises:
-    ValueError: there is something of that name.
-  """
-  path = path.rstrip("/")
-  if os.path.exists(path):
-    raise ValueError(
-      f"--export_dir={path}: exists; choose another or delete it"
-    )
-  return files.new_folder(path)
-
-
 def describe(
   trained: trained_models.TrainedModel,
   graph: signatures.TextGraph,
@@ -106,8 +89,6 @@ def describe(
   """Returns what export.json says.
 
   Args:
-    trained: the model.
-    graph: what is exported.
     format: one of FORMATS.
     settings: see `make_graph`.
     quantize: "none" or "int8".
@@ -143,11 +124,8 @@ def write(
   """Writes a model and what describes it, loads it again and compares.
 
   Args:
-    folder: to write into.
-    trained, graph: what to write.
     facts: from `describe`.
     vocab_file: is copied.
-    gate: what a quantized export has to pass.
 
   Returns:
     How close the export is to the model, in words.
@@ -317,12 +295,7 @@ def _make_interpreter(path):
   with warnings.catch_warnings():
     # TensorFlow's own one is to become a package of its own.
     warnings.simplefilter("ignore")
-    try:
-      from ai_edge_litert import interpreter
-
-      return interpreter.Interpreter(path).get_signature_runner()
-    except ImportError:
-      return tf.lite.Interpreter(path).get_signature_runner()
+    return tf.lite.Interpreter(path).get_signature_runner()
 
 
 def _write_onnx(folder, trained, graph, facts):

@@ -74,7 +74,6 @@ class Graph:
     Args:
       operation: its name in ONNX.
       *inputs: names, or numbers and arrays, which become constants.
-      **attributes: of the operation;
     """
     return self.add_many(operation, 1, *inputs, **attributes)[0]
 
@@ -112,8 +111,6 @@ class Graph:
     """Makes a value an output of the graph.
 
     Args:
-      name: of the output.
-      value: to be it.
       dtype: of NumPy.
       shape: sizes, or names of sizes that vary.
     """
@@ -218,7 +215,6 @@ def build(
   """Builds the graph of a trained model.
 
   Args:
-    trained: the model.
     settings: of features `layer` and `pooling`, of fill_mask `top_k`.
     mask_id, num_tokens: of fill_mask: the number of [MASK], and of all tokens.
     quantizes: see `Graph`.

@@ -89,7 +89,6 @@ def compare(
   """Answers the examples of a file with a model and its quantized export.
 
   Args:
-    exact, quantized: the two.
     gate: its eval_file holds labelled examples of the model's kind, in the form
       that its program takes as --eval_file; texts, a line each, for vectors and
       masked words. max_eval_examples are taken, evenly spread over the file.

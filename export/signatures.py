@@ -33,7 +33,6 @@ class TextGraph(abc.ABC):
 
   Args:
     model: with loaded weights; a `modeling.BertModel`, or with one as `bert`.
-    tokenizer: of the model.
     max_seq_length: tokens at which inputs are truncated.
 
   Attributes:
@@ -101,7 +100,6 @@ class ClassifierGraph(TextGraph):
 
   Args:
     model: a `heads.ClassifierModel`.
-    tokenizer, max_seq_length: see `TextGraph`.
     problem: single_label, multi_label or regression.
     labels: their names; none for regression.
     thresholds: of a multi_label problem: the probability from which on a label
@@ -148,7 +146,6 @@ class VectorsGraph(TextGraph):
 
   Args:
     model: a `modeling.BertModel`.
-    tokenizer, max_seq_length: see `TextGraph`.
     layer: 0 is the lowest, -1 the highest.
     pooling: cls, mean or max; see extract_features.py.
   """
@@ -175,7 +172,6 @@ class ChoiceGraph(TextGraph):
 
   Args:
     model: a `heads.ClassifierModel` of one label.
-    tokenizer, max_seq_length: see `TextGraph`.
   """
 
   inputs = ("context", "question", "choices")
@@ -237,7 +233,6 @@ class MaskGraph(TextGraph):
   Args:
     model: a `heads.PretrainingModel`.
     tokenizer: keeps [MASK] whole.
-    max_seq_length: see `TextGraph`.
     top_k: K, tokens for each mask.
   """
 
@@ -278,9 +273,7 @@ class TaggerGraph(TextGraph):
 
   Args:
     model: a `heads.TaggerModel` or `heads.FeatureTaggerModel`.
-    tokenizer, max_seq_length: see `TextGraph`.
     labels: O, B-LOC and so on; any names if they mark no entities.
-    marks_entities: whether they do.
   """
 
   inputs = ("text",)

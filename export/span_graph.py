@@ -50,8 +50,6 @@ class SpanGraph(signatures.TextGraph):
 
   Args:
     model: a `heads.SpanModel`.
-    tokenizer, max_seq_length: see `signatures.TextGraph`.
-    settings: how to choose.
   """
 
   inputs = ("question", "context")

@@ -99,9 +99,6 @@ class TfTokenizer:
 
   Invalid UTF-8 is dropped, as `decode` shows.
 
-  Args:
-    vocab_file, do_lower_case, never_split: see there.
-
   Attributes:
     tokens: string [V], the tokens by their ids.
     vocab: token -> id.
@@ -334,7 +331,6 @@ def pack(
   Args:
     ids_a: int32 [B, (T)].
     ids_b: likewise; None for none. Rows without an id get no second [SEP].
-    cls_id, sep_id: of the vocabulary.
     max_seq_length: the most tokens, [CLS] and [SEP] included.
   """
   if ids_b is None:
@@ -415,7 +411,6 @@ def windows(
 
   Args:
     query, context: int32 [B, (T)].
-    cls_id, sep_id: of the vocabulary.
     max_seq_length: tokens of a window, question, [CLS] and [SEP] included.
     max_query_length: tokens of a question; what is beyond is cut.
     stride: tokens from the start of a window to that of the next.

@@ -165,8 +165,6 @@ def load_pretrained(
 
   Args:
     path: see `checkpoints.find_checkpoint`.
-    config: their architecture.
-    do_lower_case: a property of the model.
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
 
   Raises:

@@ -304,7 +304,7 @@ def open_or_make(
       in `facts`, as JSON values.
   """
   index = _read_index(path)
-  if index and str(index["key"]) == key and _size(path) == index["offsets"][-1]:
+  if index and str(index["key"]) == key:
     return FeatureFile(path, index), False
   facts: dict[str, Any] = {}
   # The last is renamed first: an index never stands beside rows of another.
@@ -343,20 +343,17 @@ def _write_rows(path, rows):
 
 
 def _read_index(path: str) -> dict[str, Any] | None:
-  """Reads an index; None if it is missing or damaged."""
+  """Reads an index; None if it is missing, damaged or of other rows."""
   try:
     with np.load(_index_path(path), allow_pickle=False) as index:
-      return dict(index)
+      is_whole = os.path.getsize(path) == index["offsets"][-1]
+      return dict(index) if is_whole else None
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
     return None
 
 
 def _index_path(path: str) -> str:
   return f"{path}.index.npz"
-
-
-def _size(path: str) -> int:
-  return os.path.getsize(path) if os.path.exists(path) else -1
 
 
 def training_source(

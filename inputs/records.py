@@ -148,7 +148,6 @@ def training_dataset(
 
   Args:
     paths: TFRecord files, compressed or not.
-    seed: decides the order.
     skip: records that an earlier run has taken.
 
   Yields:
@@ -185,7 +184,6 @@ def grouped_dataset(
 
   Args:
     paths, seed, skip: see `training_dataset`.
-    max_seq_length: of the records.
     batch_size: rows per update.
   """
   # Small enough that no record is twice in a group.

@@ -54,10 +54,6 @@ class Encoded(NamedTuple):
 class Kind(abc.ABC):
   """What a model does; see the classes below.
 
-  Args:
-    facts: of the export.
-    vocab_file: of the model.
-
   Attributes:
     facts: of the export.
     inputs: the texts of a request.

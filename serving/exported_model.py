@@ -28,17 +28,23 @@ class Engine(Protocol):
   """Computes the outputs of a model."""
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    """From input_ids, input_mask, segment_ids, int32 [B, S], to outputs."""
+    """Computes the outputs of a batch.
+
+    Args:
+      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
+
+    Returns:
+      What `serving.answers` reads, by name, a row for each of the batch.
+    """
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:
-    """Likewise, to the attention, float32 [B, layers, heads, S, S]."""
+    """Likewise computes the attention, float32 [B, layers, heads, S, S]."""
 
 
 class ExportedModel:
   """A model from a folder that export_saved_model.py wrote.
 
   Args:
-    folder: the --export_dir.
     threads: of the engine; 0: one for each core.
     engine, facts: to use instead of those of the folder.
 
@@ -175,7 +181,6 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
   [[1, 3], [0], [2], [4]]
 
   Args:
-    sizes: of items.
     most: of a group: its largest size times its number, unless it has one item.
 
   Yields:

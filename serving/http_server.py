@@ -70,12 +70,7 @@ class Address(NamedTuple):
 
 
 class Batcher:
-  """Answers the requests of many threads in one thread, in batches.
-
-  Args:
-    model: answers.
-    limits: of a batch.
-  """
+  """Answers the requests of many threads in one thread, in batches."""
 
   def __init__(self, model: exported_model.ExportedModel, limits: Limits):
     self._model, self._limits = model, limits
@@ -156,8 +151,6 @@ class Application:
   """The page, and what is behind it, as WSGI: requests in, answers out.
 
   Args:
-    model: answers.
-    limits: of requests.
     names: of the host; requests for another one are refused.
   """
 

@@ -27,11 +27,9 @@ _ERRORS_ONLY = 3  # ONNX Runtime's own log.
 
 
 class Engine:
-  """A model in a folder that `export_saved_model.py` wrote.
+  """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
   Args:
-    folder: the --export_dir.
-    facts: of the export.
     threads: for the products of a batch; 0: one for each core.
 
   Raises:
@@ -70,22 +68,9 @@ class Engine:
     self._options.only_execute_path_to_fetches = True
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes the outputs of a batch.
-
-    Args:
-      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
-
-    Returns:
-      What `serving.answers` reads, by name, a row for each of the batch.
-    """
     return dict(zip(self._names, self._call(self._names, ids), strict=True))
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:
-    """Computes the attention, float32 [B, layers, heads, S, S].
-
-    Args:
-      *ids: see `run`.
-    """
     return np.stack(self._call(self._maps, ids), 1)
 
   def _call(self, names, ids):

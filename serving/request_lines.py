@@ -35,7 +35,6 @@ def read(
     path: of the file; it may end in .gz or .xz, or be - for the standard input.
     format: one of FORMATS, or auto: by the file's name, else TSV for a model
       that takes several texts.
-    kind: what the model does.
 
   Raises:
     OSError, ValueError: the file cannot be read.

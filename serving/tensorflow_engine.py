@@ -17,10 +17,9 @@ _IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Engine:
-  """A model in a folder that `export_saved_model.py` wrote.
+  """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
   Args:
-    folder: the --export_dir.
     threads: for the products of a batch; 0: one for each core. The first model
       of a process decides.
 
@@ -45,22 +44,9 @@ class Engine:
       raise ValueError(f"{folder}: not a readable export: {message}") from None
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes the outputs of a batch.
-
-    Args:
-      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
-
-    Returns:
-      What `serving.answers` reads, by name, a row for each of the batch.
-    """
     return self._call("ids", ids)
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:
-    """Computes the attention, float32 [B, layers, heads, S, S].
-
-    Args:
-      *ids: see `run`.
-    """
     return self._call("attention", ids)["attention"]
 
   def _call(self, name, ids):

@@ -69,7 +69,6 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   Args:
     model: a `heads.PretrainingModel` whose encoder is causal.
     features: of a `Split`, int32 [B, S].
-    seed: of the dropout.
 
   Returns:
     losses, in nats, correct and tokens, all float32 [B], sums over the tokens

@@ -29,8 +29,6 @@ def describe(
   Args:
     examples: N, in order; read one by one.
     outputs: logits and targets, see the head of `classification_results`.
-    scores: of these.
-    problem: see there.
     labels: [L], their names.
 
   Returns:

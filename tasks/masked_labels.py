@@ -41,7 +41,6 @@ def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
   """Counts the labels of about `most` records, of the heads of the files.
 
   Args:
-    paths: TFRecord files.
     parse: makes features of serialized records, as `records.parse_batch`.
     most: of records, to within one a file.
   """
@@ -58,7 +57,6 @@ class LossWatch:
   """Warns once of a loss that is no better than guessing by frequency.
 
   Args:
-    labels: of the records that are trained on.
     num_warmup_steps: the loss is judged after twice as many steps, and at least
       1,000 after them.
   """

@@ -101,7 +101,6 @@ def line_chart(
   """Draws lines, or only their points.
 
   Args:
-    title: of the chart.
     axes: names of the x and the y axis.
     series: points by the name of their line; those with a number that is not
       finite are left out.
@@ -317,7 +316,6 @@ def page(title: str, facts: str, sections: Mapping[str, str]) -> str:
   """Makes a page that needs no other file.
 
   Args:
-    title: of the page.
     facts: a line below it.
     sections: HTML by the title of its section; empty ones are left out.
   """

@@ -23,7 +23,6 @@ def describe(
   Args:
     rows: as `metrics.pretraining_metrics` takes them; with masked_lm_ids, int
       [N, P], and next_sentence_labels, int [N].
-    scores: of these.
     vocab_file: of the ids; None if unknown, parts of words are then not told.
 
   Returns:

@@ -78,7 +78,6 @@ class Answerer:
   """Finds the answers to a question in the logits of its windows.
 
   Args:
-    tokens: from ids to tokens.
     on_failure: told which words do not contain the text of their tokens.
   """
 

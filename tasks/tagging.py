@@ -145,7 +145,7 @@ def _read_rows(source: Source) -> Iterator[_Row]:
 
 def _read_lines(path: str) -> Iterator[str]:
   for number, line in enumerate(files.read_lines(path)):
-    yield (line if number else line.removeprefix("\ufeff")).removesuffix("\r")
+    yield line if number else line.removeprefix("\ufeff")
 
 
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:

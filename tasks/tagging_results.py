@@ -98,8 +98,6 @@ def describe(
 
   Args:
     sentences: with the true labels; read one by one.
-    predicted: labels of each.
-    scores: of these.
 
   Returns:
     HTML: the scores of each type, and which words get which type; or of each

@@ -401,7 +401,7 @@ def test_what_differs_when_loaded_again_is_not_kept(
     ),
     ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
     ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
-    ({"export_dir": "."}, "--export_dir=.: exists; choose another"),
+    ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
   ],
 )
 def test_faults_of_an_export(trained, tmp_path, flags, message):

@@ -161,7 +161,6 @@ def train(
 
   Args:
     strategy: in whose scope model and optimizer were made.
-    model, optimizer, loss_fn, source, plan: see their types.
     evaluate: called with the step every `plan.eval_every_steps`, and last; its
       results are reported by name.
     history: keeps the results of `evaluate` and the best weights, and may end
@@ -343,7 +342,6 @@ def _make_replica_step(strategy, task, global_step, signature):
   """Builds the update of one replica: features -> (sums, norm, rate).
 
   Args:
-    strategy, task: as for `train_tasks`.
     global_step: the number of updates made so far.
     signature: the type of the features of one replica.
 

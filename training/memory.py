@@ -135,13 +135,7 @@ def shape_of_batch(
 def estimate(
   config: modeling.BertConfig, parameters: Parameters, load: Load
 ) -> Estimate:
-  """Estimates the most memory that an update takes; see the top of the file.
-
-  Args:
-    config: the architecture.
-    parameters: of the model with its head.
-    load: what is computed at once.
-  """
+  """Estimates the most memory that an update takes; see the top of the file."""
   in_bfloat16 = load.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
   tokens = load.sequences * load.length
@@ -173,7 +167,6 @@ def report(
   Args:
     needed: bytes.
     found: from `available`.
-    load: of a replica.
     replicas: that share the memory.
   """
   shape = f"{load.sequences} x {load.length} tokens at a time"

@@ -174,7 +174,6 @@ def record_evaluation(
 
   Args:
     history: without anything later than the step, see `History.forget_after`.
-    step: the number of updates made.
     evaluate: takes the step, returns scores by name; deterministic.
     variables: the model's, without the state of its training, by name.
 
@@ -196,8 +195,6 @@ def save_best(
   """Writes `folder/best/model.ckpt-<step>`, replacing older ones.
 
   Args:
-    folder: of the run.
-    step: the number of updates made.
     variables: the model's, without the state of its training, by name.
 
   Raises:

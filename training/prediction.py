@@ -26,7 +26,6 @@ class Predictor:
   Args:
     strategy: each of its replicas gets an equal share of every batch. Several
       workers must be given the same batches; each gets all results.
-    model: what `predict_fn` calls.
     predict_fn: takes the model and features [B, ...]; returns tensors [B, ...].
   """
 

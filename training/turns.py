@@ -94,7 +94,6 @@ def plan_course(
   Args:
     weights: of the tasks, [N].
     given: their rates; None for those of their examples, [N].
-    settings: of the run.
     counts: of the examples, [N].
 
   Raises:

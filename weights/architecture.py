@@ -68,7 +68,6 @@ def variables(
   """Returns the shapes of variables by name; None is the number of labels.
 
   Args:
-    config: the architecture.
     head: a key of HEADS; None for the variables of all of them.
   """
   found = dict(_expand(config))

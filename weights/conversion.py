@@ -78,7 +78,6 @@ def read(path: str, given: Given) -> Model:
 
   Args:
     path: see `checkpoints.find_checkpoint`.
-    given: what not to look for.
 
   Raises:
     ValueError: something is not found, or does not fit the rest.
@@ -364,7 +363,6 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
 
   Args:
     size: the tokens from now on.
-    seed: decides the rows.
 
   Raises:
     ValueError: there are that many already.
@@ -440,7 +438,6 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
       epsilon of 1e-5), so that this head and that of the next sentence are left
       out.
     folder: must not exist, or be empty.
-    model: what to write.
 
   Returns:
     Lines about what was written.
@@ -586,17 +583,3 @@ def _head_settings(model: Model) -> dict[str, Any]:
   if model.problem in _PROBLEM_TYPES:
     settings["problem_type"] = _PROBLEM_TYPES[model.problem]
   return settings
-
-
-def check_free(path: str) -> None:
-  """Checks that a folder can be made.
-
-  Raises:
-    ValueError: it is a folder that is not empty, or a file.
-  """
-  if not files.exists(path):
-    return
-  if not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path):
-    raise ValueError(
-      f"--output={path}: is there already; name a folder that is new or empty"
-    )

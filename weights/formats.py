@@ -43,7 +43,6 @@ def wrap(prefix: str, reader, read: Callable[[str], np.ndarray]):
   """Returns a reader by Google's names of what TensorFlow's reader opened.
 
   Args:
-    prefix: of the checkpoint.
     reader: TensorFlow's.
     read: reads a variable, or raises a ValueError.
 

@@ -266,7 +266,7 @@ def read_tokens(path: str) -> list[str]:
   Raises:
     ValueError: it is empty or not UTF-8.
   """
-  tokens = [line.removesuffix("\r") for line in files.read_lines(path)]
+  tokens = list(files.read_lines(path))
   if not any(tokens):
     raise ValueError(f"{path}: empty; expected one token a line")
   tokens[0] = tokens[0].removeprefix("\ufeff")
@@ -298,27 +298,16 @@ def read_vocabulary(folder: str) -> list[str] | None:
     ids = dict(model["vocab"])
     ids |= {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
     tokens = {id_: token for token, id_ in ids.items()}
+    size = max(tokens) + 1
+    if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
+      raise ValueError
     # An id without a token gets a name that no text has: it holds spaces.
-    return [
-      tokens.get(id_, f"[no token {id_}]") for id_ in range(_table_size(tokens))
-    ]
+    return [tokens.get(id_, f"[no token {id_}]") for id_ in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
       f"{path}: does not hold the vocabulary of a BERT (model: of type "
       "WordPiece with the prefix ##; its vocab: tokens and their ids)"
     ) from None
-
-
-def _table_size(tokens: Mapping[int, str]) -> int:
-  """Returns the size of a table of tokens by id.
-
-  Raises:
-    ValueError: the ids are not those of a table.
-  """
-  size = max(tokens) + 1
-  if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
-    raise ValueError(f"ids from {min(tokens)} to {size - 1}")
-  return size
 
 
 def write(
@@ -333,10 +322,8 @@ def write(
 
   Args:
     folder: there already.
-    config: the architecture.
     head: a key of `architecture.HEADS`: what goes to model.safetensors.
     values: by Google's names.
-    do_lower_case: for the tokenizer.
     **settings: to add to config.json.
 
   Returns:

@@ -15,6 +15,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
 from data import files
@@ -71,7 +72,6 @@ def open_folder(folder: str) -> readers.Reader:
   Raises:
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
-    ImportError: h5py is missing.
   """
   config = _read_config(os.path.join(folder, CONFIG))
   stored = [x for path in _find_files(folder) for x in _list_datasets(path)]
@@ -96,8 +96,9 @@ def _add_head(folder: str, places: dict[str, readers.Place]) -> list[str]:
   path, unread = os.path.join(folder, _TASK_WEIGHTS), []
   if not files.exists(path):
     return []
-  task = _class(os.path.join(folder, "task.json"))
-  known = _CLASSIFIER if task == "BertTextClassifier" else {}
+  task = files.read_json_if_any(os.path.join(folder, "task.json"))
+  is_known = task.get("class_name") == "BertTextClassifier"
+  known = _CLASSIFIER if is_known else {}
   for name, shape, read in _list_datasets(path):
     if name in known:
       is_matrix = len(shape) == 2
@@ -112,10 +113,6 @@ def _names(config: modeling.BertConfig) -> dict[str, str]:
   """Returns Google's names of all variables by their places in the file."""
   names = architecture.variables(config, "encoder")
   return {readers.rename(name, _NAMES): name for name in names}
-
-
-def _class(path: str) -> str | None:
-  return files.read_json_if_any(path).get("class_name")
 
 
 def _read_config(path: str) -> modeling.BertConfig:
@@ -142,9 +139,7 @@ def _read_config(path: str) -> modeling.BertConfig:
 
 def _read_lowercase(folder: str) -> bool | None:
   path = os.path.join(folder, "tokenizer.json")
-  if not files.exists(path):
-    return None
-  fields = files.read_json(path).get("config")
+  fields = files.read_json_if_any(path).get("config")
   value = fields.get("lowercase") if isinstance(fields, dict) else None
   return value if isinstance(value, bool) else None
 
@@ -155,17 +150,6 @@ def _find_files(folder: str) -> list[str]:
   if files.exists(path):
     return [path]
   return sorted(readers.find_shards(folder, _INDEX, ".weights.h5"))
-
-
-def _import_h5py():
-  try:
-    import h5py
-  except ImportError:
-    raise ImportError(
-      "KerasHub's folders need the package h5py, which comes with keras: pip "
-      "install -r requirements.txt"
-    ) from None
-  return h5py
 
 
 class _Dataset(NamedTuple):
@@ -179,7 +163,6 @@ class _Dataset(NamedTuple):
 @contextlib.contextmanager
 def _open_hdf5(path: str) -> Iterator[Any]:
   """Opens a file of HDF5; whatever goes wrong in the body is its fault."""
-  h5py = _import_h5py()
   try:
     with files.open_bytes(path) as stream, h5py.File(stream, "r") as file:
       yield file
@@ -243,7 +226,6 @@ def write(
     folder: there already.
     config: the architecture; its activation is GELU in its tanh form.
     values: by Google's names; a classifier's too, if it has `output_weights`.
-    do_lower_case: for the tokenizer.
 
   Returns:
     The names that KerasHub has no place for.
@@ -336,7 +318,6 @@ def _object(name: str, **config: Any) -> dict[str, Any]:
 
 
 def _write_datasets(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-  h5py = _import_h5py()
   with files.open_for_writing(path) as stream, h5py.File(stream, "w") as file:
     for name, value in arrays.items():
       file.create_dataset(name, data=value)

@@ -115,7 +115,6 @@ def open_checkpoint(
   """Wraps TensorFlow's reader of an object-based checkpoint.
 
   Args:
-    prefix: of the checkpoint.
     reader: TensorFlow's.
     read: reads a variable, or raises a ValueError.
 

@@ -107,7 +107,6 @@ def make_place(
   Args:
     google: its name in Google's checkpoints.
     shape: in the library.
-    read: reads it.
     is_transposed: whether the library has Google's matrix transposed.
   """
   shape = tuple(shape)
@@ -146,9 +145,7 @@ def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
   """Returns what an index says of the files that hold a folder's weights.
 
   Args:
-    folder: with the index.
     index: the name of a JSON file with a weight_map.
-    ending: of the files.
 
   Returns:
     The names in each file, by path.
@@ -194,7 +191,6 @@ def infer_config(
   Args:
     source: for errors.
     shapes: of a whole BERT, by Google's names.
-    heads: the number of attention heads.
 
   Raises:
     ValueError: a variable is missing, or shapes do not fit a BERT.

@@ -81,7 +81,6 @@ def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
   Args:
     path: of its config.json, for errors.
-    settings: what that holds.
 
   Raises:
     ValueError: it is a relative that differs too much; the reason is given.
