@@ -179,6 +179,8 @@ def make_recipes(
     chosen = metric if entry.name == task and metric else None
     given = dataclasses.replace(settings, best_metric=chosen)
     given = task_files.make_settings(entry, given, define)
+    if entry.kind == "squad" and settings.do_eval:
+      given = dataclasses.replace(given, do_predict=True)  # It scores that.
     try:
       recipes[entry.name] = make_recipe(given)
     except ValueError as error:
