@@ -166,12 +166,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
   with strategy.scope():
     model = encoder_table.make_encoder(config, devices.compute_dtype(settings))
-  texts.load_weights(
-    settings,
-    loop.model_variables(model),
-    # Nothing is above the layers: heads, and the pooler they may do without.
-    optional=lambda name: not name.startswith("bert/") or "/pooler/" in name,
-  )
+  texts.load_weights(settings, loop.model_variables(model))
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=settings.pooling
   )

@@ -102,8 +102,6 @@ def make_masked_words(
   texts.load_weights(
     settings,
     loop.model_variables(model),
-    # The heads of other tasks, and what leads to the next sentence.
-    lambda name: not name.startswith("bert/") or "/pooler/" in name,
     head="cls/predictions/",
     head_name="masked-LM head",
   )

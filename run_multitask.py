@@ -47,15 +47,7 @@ def define_flags() -> None:
     ["constant", "annealed"],
     "Whether tasks are drawn at their rates to the end, or ever more evenly.",
   )
-  program.group("Evaluation and prediction")
-  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
-  flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
-  flags.DEFINE_integer(
-    "eval_batch_size",
-    8,
-    "Inputs of --max_seq_length per batch of an evaluation.",
-    lower_bound=1,
-  )
+  fine_tuning_flags.define_evaluation_flags()
 
 
 if __name__ == "__main__":

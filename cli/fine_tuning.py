@@ -43,8 +43,7 @@ from training import model_selection
 from training import prediction
 from training import workers
 from weights import checkpoints
-from weights import formats
-from weights import huggingface
+from weights import conversion
 
 # Thresholds that an evaluation found for the weights of a moment.
 _TUNED_FILES = ("null_score_diff_threshold.json", "thresholds.json")
@@ -200,20 +199,11 @@ def labels_file(folder: str) -> str:
 
 
 def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
-  """Returns the labels of the head in --init_checkpoint, () if none are known.
-
-  They come from the labels.txt that training wrote, or from the id2label in
-  Hugging Face's config.json.
-  """
+  """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not settings.init_checkpoint:
     return ()
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  if huggingface.is_folder(prefix):
-    config = files.read_json_if_any(os.path.join(prefix, huggingface.CONFIG))
-    return tuple(huggingface.read_labels(config))
-  paths = map(labels_file, formats.folders_of(prefix))
-  path = next(filter(files.exists, paths), None)
-  return tuple(label_files.read(path)) if path else ()
+  return tuple(conversion.read_labels(prefix))
 
 
 class Inputs(NamedTuple):

@@ -16,7 +16,7 @@ def define_flags(max_seq_length: int) -> None:
   models.define_text_flags(max_seq_length)
   models.define_training_flags()
   _define_training_flags()
-  _define_evaluation_flags()
+  _define_selection_flags()
   devices.define_device_flags()
 
 
@@ -49,7 +49,7 @@ def _define_training_flags():
   )
 
 
-def _define_evaluation_flags():
+def _define_selection_flags():
   program.group("Evaluation and prediction")
   flags.DEFINE_float(
     "eval_every_epochs",
@@ -87,6 +87,11 @@ def define_data_flags() -> None:
     ("predict_file", "What to predict, instead of that in --data_dir."),
   ):
     flags.DEFINE_string(name, None, text)
+  define_evaluation_flags()
+
+
+def define_evaluation_flags() -> None:
+  """Declares the flags of what to do after training."""
   program.group("Evaluation and prediction")
   flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
   flags.DEFINE_integer(

@@ -152,10 +152,7 @@ def _open_weights(path: str):
 
 
 def read_config(settings):
-  """Reads --bert_config_file, or what the weights of --model say instead.
-
-  Returns:
-    A `modeling.BertConfig`.
+  """Reads the `BertConfig` of --bert_config_file, or of the weights of --model.
 
   Raises:
     ValueError: there is none, or it is damaged.
@@ -189,11 +186,7 @@ def check_free(flag: str, path: str) -> None:
 
 
 def check_vocabulary(path: str, config) -> None:
-  """Compares a vocabulary with a config.
-
-  Raises:
-    ValueError: their sizes differ.
-  """
+  """Raises a ValueError if a vocabulary and a config differ in size."""
   size = vocabulary_table.size_of(path)
   if not _fits(size, config):
     raise ValueError(

@@ -321,12 +321,7 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
     _use_word_vectors(settings, variables)
     return 0
   prefix = find_init_checkpoint(settings)
-  # Hugging Face stores no pooler with a head that does not use it.
-  loaded = checkpoints.load(
-    prefix,
-    variables,
-    lambda name: not name.startswith("bert/") or "/pooler/" in name,
-  )
+  loaded = checkpoints.load(prefix, variables, checkpoints.is_above_layers)
   print(f"weights from {prefix}")
   for title, names in (
     ("not in it, start at random", loaded.missing),

@@ -1,6 +1,5 @@
 """What the programs that apply a trained model to text share."""
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import shlex
@@ -42,14 +41,12 @@ def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
 def load_weights(
   settings: flag_values.Settings,
   variables: dict[str, tf.Variable],
-  optional: Callable[[str], bool],
   head: str = "",
   head_name: str = "",
 ) -> None:
-  """Loads --init_checkpoint.
+  """Loads --init_checkpoint; only the layers of the encoder have to match.
 
   Args:
-    optional: tells if model or checkpoint may lack a name.
     head: the name prefix of a head that the checkpoint must have, if any.
     head_name: what users call it.
   """
@@ -63,7 +60,7 @@ def load_weights(
         f"lacks {', '.join(missing)}: give one that was pre-trained and not "
         "fine-tuned since"
       )
-  checkpoints.load(prefix, variables, optional)
+  checkpoints.load(prefix, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
   print(f"weights from {prefix}, {devices.describe(settings)}", file=sys.stderr)
 

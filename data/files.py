@@ -556,11 +556,7 @@ def write_json(path: str, content: Any) -> None:
 
 
 def read_json(path: str, kind: type = dict) -> Any:
-  """Reads a JSON object, or with kind=list a list.
-
-  Raises:
-    ValueError: the file holds something else.
-  """
+  """Reads a JSON object, or with kind=list a list; a ValueError for others."""
   text = "\n".join(read_lines(path, keeps_returns=True)).removeprefix("\ufeff")
   try:
     content = json.loads(text)

@@ -86,11 +86,7 @@ def bytes_feature(values: Iterable[bytes]) -> bytes:
 
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
-  """Encodes a tf.train.Example; equal features give equal bytes.
-
-  Returns:
-    The serialized protocol buffer, its features in the order of their names.
-  """
+  """Encodes a tf.train.Example, its features in the order of their names."""
   parts = []
   for name in sorted(features):
     feature = features[name]
@@ -102,16 +98,12 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
 
 def frame_record(record: bytes) -> bytes:
   """Adds what a TFRecord file holds around a record: length and checksums."""
-  checksum = _CHECKSUM.pack(_masked_crc(record))
+  checksum = _CHECKSUM.pack(masked_crc(record))
   return b"".join((frame_header(len(record)), record, checksum))
 
 
 def unframe_record(frame: bytes) -> bytes:
-  """Returns the record of a frame, after checking its checksums.
-
-  Raises:
-    ValueError: the frame is damaged or cut short.
-  """
+  """Returns the record of a frame; a ValueError if it is damaged or cut."""
   record = frame[12:-4]
   if frame_record(record) != frame:
     raise ValueError("the record is damaged or cut short")
@@ -188,11 +180,11 @@ def _entry_header(name: str, length: int) -> bytes:
 def frame_header(length: int) -> bytes:
   """Returns the 12 bytes before a record: its length, and their checksum."""
   packed = _LENGTH.pack(length)
-  return packed + _CHECKSUM.pack(_masked_crc(packed))
+  return packed + _CHECKSUM.pack(masked_crc(packed))
 
 
-def _masked_crc(data: bytes) -> int:
-  """Returns TFRecord's checksum: CRC-32C, rotated and shifted."""
+def masked_crc(data: bytes) -> int:
+  """Returns the checksum of TFRecords and LevelDB: a CRC-32C, masked."""
   import google_crc32c  # Here, for predict.py does without.
 
   crc = google_crc32c.value(data)

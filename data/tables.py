@@ -381,6 +381,14 @@ def shorten(text: str) -> str:
   return text if len(text) <= 40 else f"{text[:40]}..."
 
 
+def check_unicode(text: str, name: str) -> None:
+  """Raises a ValueError that begins with a name if no file can hold a text."""
+  try:
+    text.encode()
+  except UnicodeEncodeError:
+    raise ValueError(f"{name} holds half of a surrogate pair") from None
+
+
 def to_text(value: Any, place: str, column: Column) -> str:
   """Returns a JSON string; raises a ValueError for any other value."""
   if type(value) is str:  # Numbers are of a subclass.

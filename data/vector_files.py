@@ -97,9 +97,6 @@ def format_numbers(rows: np.ndarray) -> list[str]:
 
   Args:
     rows: float32 [R, H].
-
-  Returns:
-    R strings, the numbers separated by ", ".
   """
   if not rows.size:
     return [""] * len(rows)

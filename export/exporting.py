@@ -121,14 +121,11 @@ def write(
   vocab_file: str,
   gate: quantization.Gate | None = None,
 ) -> str:
-  """Writes a model and what describes it, loads it again and compares.
+  """Writes a model and its card; says how close to it the loaded export is.
 
   Args:
     facts: from `describe`.
     vocab_file: is copied.
-
-  Returns:
-    How close the export is to the model, in words.
 
   Raises:
     ValueError: it is not near enough, or the format cannot be written.
@@ -189,11 +186,7 @@ class GraphEngine:
 
 
 def load_output_dir(folder: str) -> exported_model.ExportedModel:
-  """Loads what a run_*.py program left; answers as its export would.
-
-  Raises:
-    ValueError: see `trained_models.load_output_dir`.
-  """
+  """Loads as `trained_models.load_output_dir`; answers as an export would."""
   vocab_file = vocabulary_table.find([folder])
   trained = trained_models.load_output_dir(folder, vocab_file)
   prediction = trained.prediction

@@ -81,14 +81,7 @@ class TextGraph(abc.ABC):
     return outputs
 
   def attend(self, input_ids, input_mask, segment_ids) -> tf.Tensor:
-    """Returns the attention of each token to all others.
-
-    Args:
-      input_ids, input_mask, segment_ids: int32 [B, S].
-
-    Returns:
-      float32 [B, layers, heads, S, S].
-    """
+    """Returns the attention in ids, int32 [B, S]: [B, layers, heads, S, S]."""
     probs = self.bert(
       input_ids, input_mask, segment_ids, return_attention_probs=True
     ).attention_probs

@@ -379,14 +379,11 @@ def predict(
   order: list[np.ndarray],
   parse: Callable[[tf.Tensor], loop.Features],
 ) -> dict[str, np.ndarray]:
-  """Predicts rows and puts the results in the order of the file.
+  """Predicts rows; returns arrays [rows, ...] by name, in the file's order.
 
   Args:
     order: the batches, by the indices of their rows; a row may be repeated.
     parse: from serialized rows, string [B], to features.
-
-  Returns:
-    One array per result, [rows, ...].
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
   with loop.explained_errors(features):

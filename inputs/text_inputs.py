@@ -184,14 +184,11 @@ class _Batches:
 
 
 def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
-  """Stacks rows, padding features per token with zeros on the right.
+  """Stacks rows, padded with zeros on the right, as int32 [B, S] by name.
 
   Args:
     rows: with the same features.
     width: tokens to pad to; None for those of the longest row.
-
-  Returns:
-    int32 [B, S] by name.
   """
   batch = {}
   for name in rows[0]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import tables
 from serving import export_facts
 from tasks import classification
 from tasks import classification_results
@@ -112,7 +113,7 @@ class Kind(abc.ABC):
         raise ValueError(
           f"{name} is {found}, expected a string; the model takes {names}"
         )
-      _check_unicode(name, value)
+      tables.check_unicode(value, name)
       if name == CHOICES:
         value = _check_choices(filter(str.strip, value.split("\n")))
       texts[name] = value
@@ -174,13 +175,6 @@ class Kind(abc.ABC):
     return Encoded(rows, features[0].was_cut, None)
 
 
-def _check_unicode(name: str, text: str) -> None:
-  try:
-    text.encode()
-  except UnicodeEncodeError:
-    raise ValueError(f"{name} is not UTF-8: it has a surrogate") from None
-
-
 def _check_choices(values) -> tuple[str, ...]:
   """Returns choices without the spaces around them.
 
@@ -191,7 +185,7 @@ def _check_choices(values) -> tuple[str, ...]:
   for number, choice in enumerate(choices):
     if not isinstance(choice, str):
       raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
-    _check_unicode(CHOICES, choice)
+    tables.check_unicode(choice, CHOICES)
     if not choice.strip():  # Skipping it would renumber the others.
       raise ValueError(f"{CHOICES}: number {number} is empty")
   if len(choices) < 2:

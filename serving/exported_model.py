@@ -79,17 +79,15 @@ class ExportedModel:
   def answer(
     self, requests: Sequence[Request], most_tokens: int
   ) -> list[Answer]:
-    """Answers requests in batches of similar length.
+    """Answers requests, in their order, by batches of similar length.
 
     Args:
       requests: from `kind.encode`.
       most_tokens: of a batch, padding included; a single input may have more.
-
-    Returns:
-      The answers in the order of the requests.
     """
     rows = [row for request in requests for row in request.rows]
-    sizes = [self._padded_size(row) for row in rows]
+    full_size = self.facts.max_seq_length if self.kind.pads_fully else 0
+    sizes = [full_size or len(row.input_ids) for row in rows]
     outputs: list[answers.Outputs] = [{}] * len(rows)
     for indices in group_by_length(sizes, most_tokens):
       length = sizes[indices[-1]]
@@ -101,11 +99,6 @@ class ExportedModel:
       self.kind.answer(request, [next(remaining) for _ in request.rows])
       for request in requests
     ]
-
-  def _padded_size(self, row):
-    if self.kind.pads_fully:
-      return self.facts.max_seq_length
-    return len(row.input_ids)
 
   def attend(
     self, request: Request, layer: int | None = None, head: int | None = None

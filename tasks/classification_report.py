@@ -24,15 +24,12 @@ def describe(
   problem: str,
   labels: Sequence[str],
 ) -> str:
-  """Describes predictions for report.html.
+  """Describes predictions in HTML, for report.html.
 
   Args:
     examples: N, in order; read one by one.
     outputs: logits and targets, see the head of `classification_results`.
     labels: [L], their names.
-
-  Returns:
-    HTML.
   """
   logits, targets = outputs
   shares = classification_results.probabilities(logits, problem)

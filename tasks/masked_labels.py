@@ -68,11 +68,7 @@ class LossWatch:
     self._has_judged = False
 
   def __call__(self, step: int, count: int, means: Mapping[str, float]) -> str:
-    """Judges the means of the `count` steps up to `step`.
-
-    Returns:
-      The warning; "" for none.
-    """
+    """Judges the means of the `count` steps up to `step`; "" is no warning."""
     if self._has_judged or step - count < self._first:
       return ""
     self._has_judged = True

@@ -252,15 +252,12 @@ def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
 def describe(
   examples: Iterable[Example], shares: np.ndarray, labels: np.ndarray
 ) -> str:
-  """Describes choices for report.html.
+  """Describes choices in HTML, for report.html.
 
   Args:
     examples: N, in order; read one by one.
     shares: float32 [N, C], from `probabilities`.
     labels: int [N].
-
-  Returns:
-    HTML.
   """
   chosen, sure = shares.argmax(-1), shares.max(-1)
   count = shares.shape[-1]

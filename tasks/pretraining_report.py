@@ -18,15 +18,12 @@ def describe(
   scores: Mapping[str, float],
   vocab_file: str | None,
 ) -> str:
-  """Describes guesses.
+  """Describes guesses in HTML.
 
   Args:
     rows: as `metrics.pretraining_metrics` takes them; with masked_lm_ids, int
       [N, P], and next_sentence_labels, int [N].
     vocab_file: of the ids; None if unknown, parts of words are then not told.
-
-  Returns:
-    HTML.
   """
   used = rows["masked_lm_weights"] > 0
   ids = rows["masked_lm_ids"][used]

@@ -126,7 +126,7 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
           f"{place}: question {number} of a paragraph has no 'id'"
         )
       near = f"{path}: question {_shown.repr(question_id)}"
-      _check_unicode(question_id, "id", near)
+      tables.check_unicode(question_id, f"{near}: the id")
       text = _text(question, "question", near)
       answers = _answers(question, near)
       read.append(Question(question_id, text, answers, near))
@@ -179,17 +179,8 @@ def _text(value: Any, key: str, place: str) -> str:
     )
   if not found.strip():
     raise ValueError(f"{place}: the {key} is empty")
-  _check_unicode(found, key, place)
+  tables.check_unicode(found, f"{place}: the {key}")
   return found
-
-
-def _check_unicode(text: str, key: str, place: str) -> None:
-  try:
-    text.encode()
-  except UnicodeEncodeError:
-    raise ValueError(
-      f"{place}: the {key} holds half of a surrogate pair"
-    ) from None
 
 
 def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:

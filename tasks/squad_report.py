@@ -57,13 +57,10 @@ class Breakdown:
       sums[name] = sums.get(name, 0) + np.array([1, *scores])
 
   def describe(self, scores: Mapping[str, float]) -> str:
-    """Describes the answers for report.html.
+    """Describes the answers in HTML, for report.html.
 
     Args:
       scores: of all questions.
-
-    Returns:
-      HTML.
     """
     words = sorted(self._words, key=lambda name: -self._words[name][0])
     lengths = filter(self._lengths.__contains__, _LENGTHS)

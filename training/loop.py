@@ -530,7 +530,7 @@ def _resume(strategy, tasks, plan, saved):
 
 
 def _check_workers(strategy, tasks, plan, saved, step):
-  """Refuses workers that would not train the same as the others."""
+  """Refuses workers that would not train the same; programs compare flags."""
   if not workers.are_several(strategy):
     return
   of_data = {}
@@ -548,11 +548,6 @@ def _check_workers(strategy, tasks, plan, saved, step):
       **of_data,
       "weights": f"of checksum {workers.digest_of_values(saved)}",
       "number of steps": plan.num_train_steps,
-      "--train_batch_size": plan.train_batch_size,
-      "--gradient_accumulation_steps": plan.gradient_accumulation_steps,
-      "--save_checkpoints_steps": plan.save_checkpoints_steps,
-      "--eval_every_steps": plan.eval_every_steps,
-      "--seed": plan.seed,
     },
   )
 

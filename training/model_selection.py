@@ -167,7 +167,7 @@ def record_evaluation(
   evaluate: Callable[[int], Mapping[str, float]],
   variables: Mapping[str, tf.Variable],
 ) -> dict[str, float]:
-  """Evaluates a step and keeps its scores, and its weights if they are best.
+  """Evaluates a step; keeps its scores, and its weights if they are best.
 
   Call it after the training checkpoint of the step is saved. If it is killed
   and called again at that checkpoint, it does the rest.
@@ -177,33 +177,19 @@ def record_evaluation(
     evaluate: takes the step, returns scores by name; deterministic.
     variables: the model's, without the state of its training, by name.
 
-  Returns:
-    The scores.
+  Raises:
+    ValueError: weights cannot be written; the best so far are untouched.
   """
   if history.results_at(step) is None:
     history.add(step, evaluate(step))
   best = history.best
   is_best = best is not None and best.step == step
   if history.writes and is_best and not _is_complete(history.folder, step):
-    save_best(history.folder, step, variables)
+    folder = _best_folder(history.folder)
+    tf.io.gfile.makedirs(folder)
+    checkpoints.remove_temporary_files(folder)
+    checkpoints.save(folder, step, variables, keep=1)
   return history.results_at(step)
-
-
-def save_best(
-  folder: str, step: int, variables: Mapping[str, tf.Variable]
-) -> None:
-  """Writes `folder/best/model.ckpt-<step>`, replacing older ones.
-
-  Args:
-    variables: the model's, without the state of its training, by name.
-
-  Raises:
-    ValueError: it cannot be written; the best weights so far are untouched.
-  """
-  best_folder = _best_folder(folder)
-  tf.io.gfile.makedirs(best_folder)
-  checkpoints.remove_temporary_files(best_folder)
-  checkpoints.save(best_folder, step, variables, keep=1)
 
 
 def best_step(folder: str) -> int | None:
@@ -215,13 +201,10 @@ def best_step(folder: str) -> int | None:
 def restore_best(
   folder: str, variables: Mapping[str, tf.Variable]
 ) -> int | None:
-  """Loads the best weights of a run.
+  """Loads the best weights of a run; returns their step, None without any.
 
   If they are damaged, a line on standard error says so, and the training
   checkpoint of the same step is loaded instead, if it still exists.
-
-  Returns:
-    Their step, or None if the run has none; nothing is changed then.
 
   Raises:
     ValueError: they fit another model.

@@ -112,11 +112,7 @@ def saved_names(vocab_file: str) -> dict[str, str]:
 
 
 def copy(vocab_file: str, folder: str) -> None:
-  """Copies the files of a vocabulary to a folder.
-
-  Raises:
-    ValueError: the folder holds another vocabulary.
-  """
+  """Copies a vocabulary to a folder; a ValueError if that holds another one."""
   saved = saved_names(vocab_file)
   for name in {*NAMES, *saved}:
     path, source = os.path.join(folder, name), saved.get(name)

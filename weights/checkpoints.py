@@ -53,16 +53,13 @@ _reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
 def find_checkpoint(path: str) -> str:
-  """Finds the checkpoint that a user means by a path.
+  """Finds the prefix, or the folder of another library, that a path stands for.
 
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
       (its newest checkpoint that is not damaged), an unpacked release (its only
       one), a SavedModel, or a folder of Hugging Face's or KerasHub's, which its
       file of weights may stand for.
-
-  Returns:
-    The prefix, or the folder of another library.
 
   Raises:
     ValueError: if there is no checkpoint, or a choice of several.
@@ -83,11 +80,10 @@ def find_checkpoint(path: str) -> str:
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
   newest = latest_checkpoint(path)
-  if formats.is_folder(path):
+  if other := formats.weights_of(path):
     if newest:
       raise ValueError(
-        f"{path}: several checkpoints, name one: {newest} or its "
-        f"{formats.weights_of(path)}"
+        f"{path}: several checkpoints, name one: {newest} or its {other}"
       )
     return path.rstrip("/")
   if newest:
@@ -224,11 +220,7 @@ def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
-  """Reads the names and shapes of a checkpoint's variables.
-
-  Raises:
-    ValueError: if it cannot be read.
-  """
+  """Reads the names and shapes of a checkpoint's variables."""
   return {k: tuple(v) for k, v in _open(prefix)[1].items()}
 
 
@@ -288,9 +280,6 @@ def load(
     variables: what to assign, by name in the checkpoint.
     optional: tells the names that only one of the two sides need have.
 
-  Returns:
-    What was passed over as optional.
-
   Raises:
     ValueError: if a variable is missing (-), the checkpoint holds one that is
       not used (+), or shapes differ; or if it cannot be read. No variable has
@@ -325,6 +314,14 @@ def load(
   if isinstance(reader, readers.Reader):
     unused += [n for n in reader.unread if not readers.STATE.search(n)]
   return Loaded(missing, unused)
+
+
+def is_above_layers(name: str) -> bool:
+  """Tells whether a variable is a head's or the pooler's, by its name.
+
+  Hugging Face stores no pooler with a head that does not use it.
+  """
+  return not name.startswith("bert/") or "/pooler/" in name
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
@@ -416,7 +413,7 @@ def write(
   step: int | None = None,
   keep: int = 0,
 ) -> str:
-  """Writes a checkpoint so that it is there whole or not at all.
+  """Writes a checkpoint whole or not at all; returns its prefix.
 
   The data goes under its final name first, the index last: without an index a
   checkpoint does not exist. Then the `checkpoint` file is rewritten and old
@@ -429,9 +426,6 @@ def write(
       `bert_model.ckpt`, as in a release.
     keep: how many of the newest checkpoints to keep; 0 for all. Those of later
       steps do not count: only if they are damaged is an earlier one saved.
-
-  Returns:
-    The prefix.
 
   Raises:
     ValueError: it cannot be written (a full disk); older ones are untouched.
@@ -509,11 +503,7 @@ def plain_message(error: Exception) -> str:
 
 
 def open_reader(prefix: str) -> readers.Reader | None:
-  """Opens a checkpoint of another library; None if it is Google's own.
-
-  Raises:
-    ValueError: if it cannot be read.
-  """
+  """Opens a checkpoint of another library; None if it is Google's own."""
   reader, _ = _open(prefix)
   return reader if isinstance(reader, readers.Reader) else None
 

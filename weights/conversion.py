@@ -133,11 +133,8 @@ def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
   reader = checkpoints.open_reader(source)
   config = _read_config(reader, formats.folders_of(source), Given())
   bert = encoder_table.make_encoder(config, dtype)
-  found = checkpoints.load(
-    source,
-    {variable.path: variable.value for variable in bert.variables},
-    lambda name: not name.startswith("bert/") or "/pooler/" in name,
-  )
+  variables = {variable.path: variable.value for variable in bert.variables}
+  found = checkpoints.load(source, variables, checkpoints.is_above_layers)
   if found.missing:
     warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=3)
   return bert
@@ -222,7 +219,6 @@ def _read_labels(source, folders, given: Given):
   """Returns what the head is trained for, None if unknown, and its labels."""
   if huggingface.is_folder(source):
     settings = huggingface.read_settings(source)
-    labels = huggingface.read_labels(settings)
     names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
     problem = names.get(settings.get("problem_type"))
     for architecture in settings.get("architectures") or []:
@@ -230,11 +226,21 @@ def _read_labels(source, folders, given: Given):
       problem = _PROBLEMS.get(architecture, problem)
   else:
     problem = _read_settings(folders).get("problem")
-    path = _find(folders, "labels.txt")
-    labels = label_files.read(path) if path else []
   if given.labels_file:
-    labels = label_files.read(given.labels_file)
-  return problem, labels
+    return problem, label_files.read(given.labels_file)
+  return problem, read_labels(source)
+
+
+def read_labels(source: str) -> list[str]:
+  """Returns the labels of a checkpoint's head, [] if they are not known.
+
+  They come from the labels.txt that training wrote, or from the id2label in
+  Hugging Face's config.json.
+  """
+  if huggingface.is_folder(source):
+    return huggingface.read_labels(huggingface.read_settings(source))
+  path = _find(formats.folders_of(source), "labels.txt")
+  return label_files.read(path) if path else []
 
 
 def _read_vocabulary(folders, given: Given, vocab_file=None) -> list[str]:
@@ -403,11 +409,7 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def check_vocabulary(model: Model) -> None:
-  """Compares the size of the vocabulary with the table of word embeddings.
-
-  Raises:
-    ValueError: they differ by more than rounding up.
-  """
+  """Raises a ValueError if vocabulary and word embeddings differ in size."""
   size, rows = len(model.vocabulary), model.config.vocab_size
   if not size <= rows < size + 128:
     cure = f", or to add tokens, --resize_vocab={size}" if size > rows else ""
@@ -428,7 +430,7 @@ class _Written(NamedTuple):
 
 
 def write(output_format: str, folder: str, model: Model) -> list[str]:
-  """Writes a model in a format.
+  """Writes a model in a format; returns lines about what was written.
 
   Args:
     output_format: "google": a checkpoint as in Google's releases or, with an
@@ -438,9 +440,6 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
       epsilon of 1e-5), so that this head and that of the next sentence are left
       out.
     folder: must not exist, or be empty.
-
-  Returns:
-    Lines about what was written.
 
   Raises:
     ValueError, OSError: it cannot be written.

@@ -12,20 +12,18 @@ from weights import object_checkpoints
 from weights import readers
 from weights import relatives
 
-# Files that stand for the folder they are in.
-WEIGHTS = (huggingface.WEIGHTS, keras_hub.WEIGHTS, gpt.SHAPES)
-_MODULES = (huggingface, keras_hub, gpt)
+# Files that stand for the folder they are in, and what reads that.
+WEIGHTS = {
+  huggingface.WEIGHTS: huggingface,
+  keras_hub.WEIGHTS: keras_hub,
+  gpt.SHAPES: gpt,
+}
 
 
-def is_folder(path: str) -> bool:
-  """Tells whether a path is a folder that `open_folder` reads."""
-  return any(module.is_folder(path) for module in _MODULES)
-
-
-def weights_of(path: str) -> str:
-  """Returns the name of the file with the weights of such a folder."""
-  pairs = zip(_MODULES, WEIGHTS, strict=True)
-  return next(name for module, name in pairs if module.is_folder(path))
+def weights_of(path: str) -> str | None:
+  """Returns a key of WEIGHTS; None for what `open_folder` does not read."""
+  found = (name for name in WEIGHTS if WEIGHTS[name].is_folder(path))
+  return next(found, None)
 
 
 def open_folder(path: str) -> readers.Reader | None:
@@ -35,8 +33,8 @@ def open_folder(path: str) -> readers.Reader | None:
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
   """
-  found = (module for module in _MODULES if module.is_folder(path))
-  return next((module.open_folder(path) for module in found), None)
+  name = weights_of(path)
+  return WEIGHTS[name].open_folder(path) if name else None
 
 
 def wrap(prefix: str, reader, read: Callable[[str], np.ndarray]):

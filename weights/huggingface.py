@@ -261,11 +261,7 @@ def read_labels(settings: Mapping[str, Any]) -> list[str]:
 
 
 def read_tokens(path: str) -> list[str]:
-  """Reads a vocab.txt: one token a line.
-
-  Raises:
-    ValueError: it is empty or not UTF-8.
-  """
+  """Reads a vocab.txt, one token a line; a ValueError if it is empty."""
   tokens = list(files.read_lines(path))
   if not any(tokens):
     raise ValueError(f"{path}: empty; expected one token a line")

@@ -67,12 +67,7 @@ def is_folder(path: str) -> bool:
 
 
 def open_folder(folder: str) -> readers.Reader:
-  """Opens a folder's weights.
-
-  Raises:
-    ValueError: a file is missing, damaged, or not of a BERT.
-    OSError: a file cannot be read.
-  """
+  """Opens a folder's weights; raises as `formats.open_folder` does."""
   config = _read_config(os.path.join(folder, CONFIG))
   stored = [x for path in _find_files(folder) for x in _list_datasets(path)]
   readers.check_layers(folder, config, len(stored))

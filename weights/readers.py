@@ -142,13 +142,10 @@ def listing(faults: Iterable[str]) -> str:
 
 
 def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
-  """Returns what an index says of the files that hold a folder's weights.
+  """Returns the names in each file with a folder's weights, by path.
 
   Args:
     index: the name of a JSON file with a weight_map.
-
-  Returns:
-    The names in each file, by path.
 
   Raises:
     ValueError: it is damaged, or a file is missing.
@@ -214,7 +211,7 @@ def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
   Raises:
     ValueError: it does; to list its variables could take all memory.
   """
-  if config.num_hidden_layers > stored:
+  if config.num_hidden_layers > stored:  # Listing them may take all memory.
     raise ValueError(
       f"{source}: num_hidden_layers is {config.num_hidden_layers} in its "
       f"config, the weights are {stored}"
@@ -222,11 +219,7 @@ def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
 
 
 def refuse_unknown(source: str, names: Sequence[str]) -> None:
-  """Refuses an encoder with variables that BERT lacks.
-
-  Raises:
-    ValueError: there are such names.
-  """
+  """Raises a ValueError that names the variables that BERT lacks, if any."""
   if names:
     found = listing(f"+ {name}" for name in names)
     raise ValueError(f"{source}: its encoder is not a BERT's: {found}")

@@ -85,9 +85,7 @@ def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     ValueError: it is a relative that differs too much; the reason is given.
   """
-  model_type = settings.get("model_type")
-  if not isinstance(model_type, str):
-    return dict(settings)
+  model_type = str(settings.get("model_type"))
   if model_type in _REFUSED:
     raise ValueError(
       f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"

@@ -13,12 +13,12 @@ import math
 import os
 
 from google.protobuf import message
-import google_crc32c
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from data import files
+from data import record_writer
 
 _FOOTER = 48  # Bytes: two handles, zeros, the magic number.
 _MAGIC = bytes.fromhex("57fb808b247547db")
@@ -188,7 +188,4 @@ def _read_block(
 
 
 def _check_sum(content: bytes, expected: int) -> None:
-  """Checks a CRC-32C, masked as LevelDB does it."""
-  value = google_crc32c.value(content)
-  masked = (value >> 15 | value << 17) + 0xA282EAD8 & 0xFFFFFFFF
-  _require(masked == expected, "a checksum is wrong")
+  _require(record_writer.masked_crc(content) == expected, "a checksum is wrong")

@@ -10,7 +10,7 @@ from data import files
 def replace_rows(
   path: str, vocabulary: Mapping[str, int], table: np.ndarray
 ) -> int:
-  """Replaces the rows of the tokens that a file has vectors of.
+  """Replaces the rows of the tokens that a file has vectors of; counts them.
 
   A line holds a word and its numbers, separated by spaces. The first line may
   hold two numbers instead, of vectors and of their width. Of a word that
@@ -20,9 +20,6 @@ def replace_rows(
     path: of the file; .gz and .xz are decompressed.
     vocabulary: token -> row.
     table: float [V, E], changed in place.
-
-  Returns:
-    How many rows were replaced.
 
   Raises:
     ValueError: a line is not UTF-8 or not a word and E finite numbers.

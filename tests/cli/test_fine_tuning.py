@@ -27,7 +27,9 @@ def initial_labels(path):
 )
 def test_labels_of_a_hugging_face_folder(tmp_path, names, labels):
   (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
-  config = {} if names is None else {"id2label": names}
+  config = {"model_type": "bert"}
+  if names:
+    config["id2label"] = names
   (tmp_path / huggingface.CONFIG).write_text(json.dumps(config))
   assert initial_labels(tmp_path) == labels
 
