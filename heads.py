@@ -16,6 +16,8 @@ from encoders import bilstm
 from encoders import encoder_table
 import modeling
 
+_LSTM_LAYERS = 2
+
 
 class HeadModel(keras.Model):
   """A model that takes several tensors, each int32 [B, S]."""
@@ -243,7 +245,6 @@ class FeatureTaggerModel(HeadModel):
     layers: their outputs are concatenated; 0 means the embeddings and -1 the
       last layer; None mixes all of them by learned weights, see `ScalarMix`.
     lstm_size: units of the LSTMs in each direction.
-    lstm_layers: the number of stacked LSTMs.
     dropout_rate: on the input of every LSTM and of the output.
   """
 
@@ -256,7 +257,6 @@ class FeatureTaggerModel(HeadModel):
     dtype: str = "float32",
     layers: Sequence[int] | None = (-4, -3, -2, -1),
     lstm_size: int = 768,
-    lstm_layers: int = 2,
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype="float32", name="feature_tagger")
@@ -269,7 +269,7 @@ class FeatureTaggerModel(HeadModel):
     else:
       size *= len(layers)
     self.lstms = []
-    for index in range(lstm_layers):
+    for index in range(_LSTM_LAYERS):
       self.lstms.append(
         bilstm.BiLstm(size, lstm_size, name=f"lstm_{index}", dtype="float32")
       )
@@ -336,8 +336,8 @@ class ScalarMix(keras.layers.Layer):
   of float32 tensors.
   """
 
-  def __init__(self, count: int, name: str = "scalar_mix"):
-    super().__init__(dtype="float32", name=name)
+  def __init__(self, count: int):
+    super().__init__(dtype="float32", name="scalar_mix")
     self.count = count
     self.build()
 

@@ -45,6 +45,9 @@ from training import workers
 from weights import checkpoints
 from weights import conversion
 
+_SETTINGS = "settings.json"  # What later runs in the folder must agree with.
+_TRAINING = "training.json"  # What a resumed training must agree with, too.
+_PREDICTION = "prediction.json"  # What predictions depend on.
 # Thresholds that an evaluation found for the weights of a moment.
 _TUNED_FILES = ("null_score_diff_threshold.json", "thresholds.json")
 # Besides the data, these must not change when training is resumed.
@@ -86,7 +89,7 @@ def _follow_training(values: flags.FlagValues) -> None:
   folder = values.output_dir
   if "seeds" in values and values.seeds:  # One training made all of them.
     folder = os.path.join(folder, f"seed-{values.seeds[0]}")
-  path = _prediction_file(folder)
+  path = os.path.join(folder, _PREDICTION)
   for name, value in files.read_json_if_any(path).items():
     if name in values and not values[name].present:
       if isinstance(values[name].default, str):
@@ -362,9 +365,16 @@ class Run:
     """Makes the optimizer, the loss and the input of training."""
     if self.is_chief and self.step < plan.num_train_steps:
       _remove_tuned(self.folder)
+    settings, num_steps = self.settings, plan.num_train_steps
     with self.strategy.scope():
-      optimizer = _make_optimizer(
-        self.settings, self.model, plan, steps_per_epoch
+      optimizer = optimization.create_optimizer(
+        self.model.trainable_variables,
+        settings.learning_rate,
+        num_steps,
+        int(num_steps * settings.warmup_proportion),
+        settings.layerwise_lr_decay,
+        _freeze_layers(settings.freeze_layers),
+        steps_per_epoch,
       )
     make_source = self.recipe.make_source or Run._read_features
     source = make_source(self, plan.train_batch_size)
@@ -397,18 +407,6 @@ class Run:
       lambda: self.recipe.evaluate(self),
       self.inputs.metric,
     )
-
-
-def _make_optimizer(settings, model, plan, steps_per_epoch):
-  return optimization.create_optimizer(
-    model.trainable_variables,
-    settings.learning_rate,
-    plan.num_train_steps,
-    int(plan.num_train_steps * settings.warmup_proportion),
-    settings.layerwise_lr_decay,
-    _freeze_layers(settings.freeze_layers),
-    steps_per_epoch,
-  )
 
 
 @contextlib.contextmanager
@@ -538,9 +536,11 @@ def _check_settings(settings, inputs):
   """Compares a run with the earlier ones in its folder, before any work."""
   folder = settings.output_dir
   is_trained = checkpoints.latest_checkpoint(folder) is not None
-  expected = {_settings_file(folder): _of_model(settings, inputs)}
+  path = os.path.join(folder, _SETTINGS)
+  expected = {path: _of_model(settings, inputs)}
   if inputs.train and is_trained:
-    expected[_training_file(folder)] = of_training(settings, inputs)
+    path = os.path.join(folder, _TRAINING)
+    expected[path] = of_training(settings, inputs)
   for path, values in expected.items():
     models.check_settings(path, values)
     if is_trained and not files.exists(path):
@@ -558,14 +558,15 @@ def _write_settings(settings, inputs):
   that export_saved_model.py can predict as the run does.
   """
   folder = settings.output_dir
-  files.write_json(_settings_file(folder), _of_model(settings, inputs))
+  path = os.path.join(folder, _SETTINGS)
+  files.write_json(path, _of_model(settings, inputs))
   if inputs.train:
     facts = of_training(settings, inputs)
     # A run that does not evaluate keeps an earlier run's evaluation data.
-    path = _training_file(folder)
+    path = os.path.join(folder, _TRAINING)
     files.write_json(path, {**files.read_json_if_any(path), **facts})
-    of_prediction = _of_prediction(settings, inputs)
-    files.write_json(_prediction_file(folder), of_prediction)
+    path = os.path.join(folder, _PREDICTION)
+    files.write_json(path, _of_prediction(settings, inputs))
   else:
     _tell_other_predictions(settings, inputs)
   if inputs.labels:
@@ -574,7 +575,7 @@ def _write_settings(settings, inputs):
 
 def _tell_other_predictions(settings, inputs):
   """Warns if exports of the folder will predict differently from this run."""
-  path = _prediction_file(settings.output_dir)
+  path = os.path.join(settings.output_dir, _PREDICTION)
   earlier = files.read_json_if_any(path)
   differing = [
     f"{name} {value} instead of {earlier[name]}"
@@ -616,19 +617,11 @@ def of_training(
   }
 
 
-def _settings_file(folder):
-  return os.path.join(folder, "settings.json")
-
-
 def _of_prediction(settings, inputs) -> dict[str, Any]:
   return {
     "max_seq_length": settings.max_seq_length,
     **inputs.prediction_settings,
   }
-
-
-def _prediction_file(folder):
-  return os.path.join(folder, "prediction.json")
 
 
 def _remove_tuned(folder):
@@ -640,18 +633,10 @@ def _remove_tuned(folder):
       print(f"removed {path}, tuned for earlier weights")
 
 
-def _training_file(folder):
-  return os.path.join(folder, "training.json")
-
-
 def make_plan(
   settings: flag_values.Settings, steps_per_epoch: float
 ) -> loop.TrainingPlan:
-  """Makes the plan of --num_train_epochs of so many batches.
-
-  Raises:
-    ValueError: they are less than one batch.
-  """
+  """Makes the plan of --num_train_epochs, which must be a batch at least."""
   # As in the original: truncated, operations in this order.
   num_train_steps = int(steps_per_epoch * settings.num_train_epochs)
   if not num_train_steps:

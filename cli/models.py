@@ -219,7 +219,7 @@ def claim_output_dir(
 
 def _check_config(folder, config):
   """Compares a config with that of the model in a folder, if there is one."""
-  path = _config_path(folder)
+  path = os.path.join(folder, "bert_config.json")
   if files.exists(path):
     from encoders import encoder_table
 
@@ -246,7 +246,7 @@ def write_config(folder: str, config, strategy, vocab_file: str | None) -> None:
   """
   if not strategy.extended.should_checkpoint:
     return
-  path = _config_path(folder)
+  path = os.path.join(folder, "bert_config.json")
   if not files.exists(path):
     files.write_text(path, config.to_json_string())
   if vocab_file:
@@ -281,10 +281,6 @@ def _show(value: Any) -> str:
   if isinstance(value, list):
     return ",".join(map(str, value)) or "none"
   return "none" if value is None else str(value)
-
-
-def _config_path(folder: str) -> str:
-  return os.path.join(folder, "bert_config.json")
 
 
 def find_init_checkpoint(settings: flag_values.Settings) -> str:

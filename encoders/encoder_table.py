@@ -59,8 +59,8 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
 
 
 def make_encoder(
-  config: modeling.EncoderConfig, dtype: str = "float32", name: str = "bert"
+  config: modeling.EncoderConfig, dtype: str = "float32"
 ) -> modeling.BertModel:
   """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
   encoder = ENCODERS[config.encoder_type or "transformer"]
-  return encoder.model_class(config, dtype, name)
+  return encoder.model_class(config, dtype)

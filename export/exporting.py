@@ -33,7 +33,6 @@ _TITLES = {
   export_facts.FILL_MASK: "Guesses masked words",
 }
 _LITERT = "model.tflite"
-_IDS = ("input_ids", "input_mask", "segment_ids")
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 _ONNX_PACKAGES = ("onnx", "onnxruntime")
 
@@ -176,7 +175,7 @@ class GraphEngine:
   """Computes with a model in memory; see `exported_model.Engine`."""
 
   def __init__(self, graph: signatures.TextGraph):
-    spec = [tf.TensorSpec([None, None], tf.int32)] * len(_IDS)
+    spec = [tf.TensorSpec([None, None], tf.int32)] * len(signatures.IDS)
     self._compute = tf.function(graph.compute, input_signature=spec)
     self.attend = lambda *ids: graph.attend(*ids).numpy()
 
@@ -264,7 +263,7 @@ def _write_litert(folder, graph):
   module = tf.Module()
   module.weights = [variable.value for variable in graph.model.variables]
   shape = [1, graph.max_seq_length]
-  specs = [tf.TensorSpec(shape, tf.int32, name) for name in _IDS]
+  specs = [tf.TensorSpec(shape, tf.int32, name) for name in signatures.IDS]
   function = tf.function(lambda *ids: graph.compute(*ids), specs)
   module.serve = function
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
@@ -280,7 +279,7 @@ def _write_litert(folder, graph):
   with open(os.path.join(folder, _LITERT), "wb") as file:
     file.write(content)
   runner = _make_interpreter(os.path.join(folder, _LITERT))
-  return lambda *ids: runner(**dict(zip(_IDS, ids, strict=True)))
+  return lambda *ids: runner(**dict(zip(signatures.IDS, ids, strict=True)))
 
 
 def _make_interpreter(path):

@@ -22,7 +22,7 @@ import heads
 Tensors = dict[str, tf.Tensor]
 
 MASK = "[MASK]"
-_IDS = ("input_ids", "input_mask", "segment_ids")
+IDS = ("input_ids", "input_mask", "segment_ids")
 _NEW_LINE = "\n"
 NOWHERE = -1  # The place where there is no answer.
 IMPOSSIBLE = -1e30  # A score below that of all that is possible.
@@ -419,7 +419,7 @@ def make_functions(graph: TextGraph) -> dict[str, Callable]:
     and segment_ids, int32 [B, S]; attention, of a Transformer: from these.
   """
   strings = [tf.TensorSpec([None], tf.string, name) for name in graph.inputs]
-  ids = [tf.TensorSpec([None, None], tf.int32, name) for name in _IDS]
+  ids = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
   # Traced once for both signatures: half the graph, and half the time to load.
   shared = copy.copy(graph)
   shared.compute = tf.function(graph.compute, input_signature=ids)

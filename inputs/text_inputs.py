@@ -51,7 +51,6 @@ class RowMaker:
   Long inputs are truncated: a pair's longer text, token by token.
 
   Attributes:
-    max_seq_length: as given.
     tokens: how many there were in all lines so far, without those that were
       cut off, [CLS] and [SEP].
     cut: how many lines were cut.

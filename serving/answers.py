@@ -56,7 +56,6 @@ class Kind(abc.ABC):
   """What a model does; see the classes below.
 
   Attributes:
-    facts: of the export.
     inputs: the texts of a request.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.

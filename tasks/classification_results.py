@@ -19,6 +19,7 @@ from tasks import classification
 from tasks import metrics
 
 _DEFAULT_THRESHOLD = 0.5
+_THRESHOLDS_FILE = "thresholds.json"
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
   "single_label": ("accuracy", "macro_f1"),
@@ -225,7 +226,7 @@ def write_evaluation(
   """Writes the scores of an evaluation, and the thresholds that it tuned."""
   write_scores(folder, f"eval{suffix}", scores, labels)
   if scores.thresholds is not None:
-    path = _thresholds_file(folder)
+    path = os.path.join(folder, _THRESHOLDS_FILE)
     values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
     files.write_json(path, values)
     print(f"wrote {path}")
@@ -233,7 +234,7 @@ def write_evaluation(
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
   """Reads the thresholds that an evaluation tuned; None if there are none."""
-  path = _thresholds_file(folder)
+  path = os.path.join(folder, _THRESHOLDS_FILE)
   if not files.exists(path):
     return None
   try:
@@ -244,10 +245,6 @@ def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
       f"{path}: expected a number for each of the labels ({error!r}); evaluate "
       "again to write it anew"
     ) from None
-
-
-def _thresholds_file(folder):
-  return os.path.join(folder, "thresholds.json")
 
 
 def write_test_results(path: str, scores: np.ndarray) -> None:

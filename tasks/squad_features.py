@@ -66,14 +66,12 @@ class Document:
   Tokens and words are computed when first used: windows without answers need no
   words. No token extends beyond a word, so the tokens of the words are those of
   the text.
-
-  Attributes:
-    context: the text.
-    encode: from a text to the ids of its tokens.
   """
 
   context: str
-  encode: Callable[[str], Sequence[int]]
+  encode: Callable[
+    [str], Sequence[int]
+  ]  # From a text to the ids of its tokens.
 
   @functools.cached_property
   def ids(self) -> Sequence[int]:
@@ -228,9 +226,6 @@ class FeatureMaker:
   Args:
     is_training: adds where the answer is, and leaves out questions for which
       that is not known.
-
-  Attributes:
-    encode: from a text to the ids of its tokens.
   """
 
   def __init__(self, settings: Settings, is_training: bool):

@@ -597,11 +597,7 @@ def _restore_handlers(handlers):
 
 @contextlib.contextmanager
 def explained_errors(source: TrainingInput) -> Iterator[None]:
-  """Turns a failure to read the input into one line that names the record.
-
-  Raises:
-    ValueError: with the fault, if the body met one.
-  """
+  """Turns a failure to read the input into an error that names the record."""
   try:
     yield
   except LOST_WORKER_ERRORS:

@@ -301,7 +301,8 @@ def load(
     ],
   ]
   if any(faults):
-    listing = "; ".join(filter(None, map(_shorten, faults)))
+    listings = (readers.listing(found, _LISTED_FAULTS) for found in faults)
+    listing = "; ".join(filter(None, listings))
     cause = _likely_cause(ours, shapes)
     raise ValueError(f"{prefix} does not fit the model{cause}: {listing}")
   # Everything is read, and its checksum proved, before anything is assigned.
@@ -329,12 +330,6 @@ def is_training_state(name: str, names: Container[str]) -> bool:
   # Only slots have a name that continues that of another variable.
   is_slot = name.rpartition("/")[0] in names
   return is_slot or bool(_TRAINING_STATE.search(name))
-
-
-def _shorten(faults: list[str]) -> str:
-  more = len(faults) - _LISTED_FAULTS
-  listed = faults[:_LISTED_FAULTS] + [f"and {more} more"] * (more > 0)
-  return "; ".join(listed)
 
 
 def _likely_cause(

@@ -134,11 +134,11 @@ def _show(name: str) -> str:
   return name if name.isprintable() else repr(name)
 
 
-def listing(faults: Iterable[str]) -> str:
-  """Returns the first ten faults as a line of text."""
+def listing(faults: Iterable[str], most: int = 10) -> str:
+  """Returns the first faults as a line of text."""
   shown = [f"{_show(fault):.300}" for fault in sorted(faults)]
-  more = [f"and {len(shown) - 10} more"] * (len(shown) > 10)
-  return "; ".join(shown[:10] + more)
+  more = [f"and {len(shown) - most} more"] * (len(shown) > most)
+  return "; ".join(shown[:most] + more)
 
 
 def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
@@ -206,11 +206,7 @@ def infer_config(
 
 
 def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
-  """Refuses a config that asks for more layers than there are variables.
-
-  Raises:
-    ValueError: it does; to list its variables could take all memory.
-  """
+  """Refuses a config that has more layers than there are variables."""
   if config.num_hidden_layers > stored:  # Listing them may take all memory.
     raise ValueError(
       f"{source}: num_hidden_layers is {config.num_hidden_layers} in its "
