@@ -31,6 +31,7 @@ def failures_told() -> Iterator[None]:
     print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
 
 
+@failures_told()
 def write(
   settings: flag_values.Settings,
   start: float,
@@ -46,8 +47,25 @@ def write(
     sections: HTML by title.
     score: the best one, in words.
   """
-  with failures_told():
-    _write(settings, start, problem, sections, score)
+  folder = settings.output_dir
+  points = reporting.read_curves(folder)
+  # What was evaluated when a killed run was resumed is only there.
+  for point in reporting.read_curves(folder, name="evaluations.jsonl"):
+    points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
+  time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+  facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
+  facts += run_summary.format_time(start) + f"; best: {score}" * bool(score)
+  shown = {
+    "Training": draw_curves(points),
+    **sections,
+    "Settings": _list_settings(settings),
+    "Versions": plots.table(("", "version"), _list_versions()),
+    "Files": _list_files(folder),
+  }
+  name = os.path.basename(os.path.abspath(folder))
+  path = os.path.join(folder, _NAME)
+  files.write_text(path, plots.page(f"Report: {name}", facts, shown))
+  print(f"wrote {path}")
 
 
 def write_tasks(
@@ -68,28 +86,6 @@ def write_tasks(
   ]
   listed = plots.table(("report", "best"), rows)
   write(settings, start, "several tasks", {"Tasks": listed}, best)
-
-
-def _write(settings, start, problem, sections, score):
-  folder = settings.output_dir
-  points = reporting.read_curves(folder)
-  # What was evaluated when a killed run was resumed is only there.
-  for point in reporting.read_curves(folder, name="evaluations.jsonl"):
-    points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
-  time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-  facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
-  facts += run_summary.format_time(start) + f"; best: {score}" * bool(score)
-  shown = {
-    "Training": draw_curves(points),
-    **sections,
-    "Settings": _list_settings(settings),
-    "Versions": plots.table(("", "version"), _list_versions()),
-    "Files": _list_files(folder),
-  }
-  name = os.path.basename(os.path.abspath(folder))
-  path = os.path.join(folder, _NAME)
-  files.write_text(path, plots.page(f"Report: {name}", facts, shown))
-  print(f"wrote {path}")
 
 
 def draw_curves(points: list[dict[str, float]]) -> str:

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import logging
 import os
+import pathlib
 import pickle
 import shlex
 import signal
@@ -393,11 +394,7 @@ class FileSystem:
 
 
 def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
-  """Parses Beam's flags.
-
-  Args:
-    arguments: its flags; behind "--", those that only a job server knows.
-  """
+  """Parses Beam's flags; behind "--" are those that only a job server knows."""
   flags = list(itertools.takewhile("--".__ne__, arguments))
   parser = _Parser(allow_abbrev=False)
   for options in pipeline_options.PipelineOptions.__subclasses__():
@@ -471,12 +468,9 @@ def _local_runner(
 
 def pack_modules(folder: str) -> str:
   """Packs our modules into a wheel, which workers install."""
-  contents = {}
-  for module in _MODULES:
-    with open(
-      os.path.join(worker_processes.ROOT, f"{module}.py"), "rb"
-    ) as file:
-      contents[f"{module}.py"] = file.read()
+  root = pathlib.Path(worker_processes.ROOT)
+  names = [f"{module}.py" for module in _MODULES]
+  contents = {name: root.joinpath(name).read_bytes() for name in names}
   # Other code is another version: no worker keeps an old one.
   digest = hashlib.sha256(b"".join(contents.values())).hexdigest()
   version = f"0+{digest[:16]}"

@@ -276,18 +276,13 @@ def _write_litert(folder, graph):
     raise ValueError(
       f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
     ) from error
-  with open(os.path.join(folder, _LITERT), "wb") as file:
-    file.write(content)
-  runner = _make_interpreter(os.path.join(folder, _LITERT))
-  return lambda *ids: runner(**dict(zip(signatures.IDS, ids, strict=True)))
-
-
-def _make_interpreter(path):
-  """Loads a LiteRT model; returns its signature as a function."""
+  path = os.path.join(folder, _LITERT)
+  files.write_bytes(path, content)
   with warnings.catch_warnings():
-    # TensorFlow's own one is to become a package of its own.
+    # TensorFlow's interpreter is to become a package of its own.
     warnings.simplefilter("ignore")
-    return tf.lite.Interpreter(path).get_signature_runner()
+    runner = tf.lite.Interpreter(path).get_signature_runner()
+  return lambda *ids: runner(**dict(zip(signatures.IDS, ids, strict=True)))
 
 
 def _write_onnx(folder, trained, graph, facts):

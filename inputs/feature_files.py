@@ -82,7 +82,7 @@ class Split(abc.ABC):
   """What the splits of all tasks share: a feature file made on first use.
 
   A subclass is a frozen dataclass with the fields `kind` ("train", "eval" or
-  "predict"), `settings` (a dataclass with the fields of `Settings`),
+  "predict"), `settings` (with the fields of `Settings`),
   `folder` (a local one) and `max_train_examples` (None: all).
   """
 

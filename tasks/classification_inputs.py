@@ -23,12 +23,9 @@ from tasks import classification_results
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(feature_files.Settings):
   """What shapes the features besides the data."""
 
-  vocab_file: str
-  do_lower_case: bool
-  max_seq_length: int
   doc_stride: int | None  # None: long texts are truncated.
   label_separator: str
   labels: tuple[str, ...]

@@ -69,9 +69,7 @@ class Document:
   """
 
   context: str
-  encode: Callable[
-    [str], Sequence[int]
-  ]  # From a text to the ids of its tokens.
+  encode: Callable[[str], Sequence[int]]  # Returns the ids of the tokens.
 
   @functools.cached_property
   def ids(self) -> Sequence[int]:

@@ -20,12 +20,9 @@ from tasks import tagging_results
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(feature_files.Settings):
   """What shapes the features besides the data."""
 
-  vocab_file: str
-  do_lower_case: bool
-  max_seq_length: int
   document_context: bool
   labels: tuple[str, ...]
   scheme: str  # Of the labels, see `tagging.label_scheme`.
