@@ -301,13 +301,9 @@ def _new_path(folder: str, number: int, ending: str) -> str:
 
 
 def _fail(number: int, error: Exception) -> _Failure:
-  """Makes a failure of an error that would come again.
-
-  Raises:
-    OSError: the error is a remote service's; the runner may try again.
-  """
+  """Makes a failure of an error that would come again; raises others."""
   if isinstance(error, OSError) and error.errno is None:
-    raise error
+    raise error  # A remote service's: the runner may try again.
   return _Failure(number, error)
 
 
@@ -418,12 +414,7 @@ class _Parser(pipeline_options._BeamArgumentParser):
 def _prepare_runner(
   options: pipeline_options.PipelineOptions, folder: str
 ) -> runners.PipelineRunner | None:
-  """Makes the runner of this machine, or readies the options for another.
-
-  Args:
-    options: where there is a `--runner`, it gets our modules to take along.
-    folder: a local one for those.
-  """
+  """Makes this machine's runner, or lets another one take our modules along."""
   logger = logging.getLogger("apache_beam")
   if options.view_as(pipeline_options.StandardOptions).runner:
     logger.setLevel(logging.INFO)  # How the job is doing, and where.

@@ -175,11 +175,7 @@ class Kind(abc.ABC):
 
 
 def _check_choices(values) -> tuple[str, ...]:
-  """Returns choices without the spaces around them.
-
-  Raises:
-    ValueError: they are not strings with text, or fewer than two.
-  """
+  """Returns choices, two or more texts, without the spaces around them."""
   choices = list(values)
   for number, choice in enumerate(choices):
     if not isinstance(choice, str):
