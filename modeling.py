@@ -40,9 +40,8 @@ _IGNORED_CONFIG_KEYS = {
   *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
 }
 
-# The Gaussian error linear unit (Hendrycks & Gimpel, section 2 of
-# https://arxiv.org/abs/1606.08415): in its tanh form, which "gelu" means in
-# Google's checkpoints, and exact, which it means in Hugging Face's.
+# The Gaussian error linear unit (https://arxiv.org/abs/1606.08415, section 2):
+# in its tanh form, which is Google's "gelu", and exact, Hugging Face's "gelu".
 gelu = functools.partial(tf.nn.gelu, approximate=True)
 gelu_erf = functools.partial(tf.nn.gelu, approximate=False)
 
@@ -118,6 +117,8 @@ class EncoderConfig:
     if unknown:
       names = (name if name.isprintable() else repr(name) for name in unknown)
       raise ValueError(f"unknown keys: {', '.join(names):.999}")
+    if "hidden_act" in fields:  # In any case; null and "" are none.
+      fields["hidden_act"] = str(fields["hidden_act"] or "linear").lower()
     if "vocab_size" not in fields:
       raise ValueError("vocab_size is missing")
     return cls(**{k: v for k, v in fields.items() if k in known})
@@ -194,10 +195,9 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   """Zeroes elements with probability `rate` in [0, 1), scales up the others.
 
   The mask is a pure function of the seed, int32 [2] (None: no dropout), with
-  and without XLA, so a resumed run draws what the interrupted one would have
-  drawn. Derive seeds with `fold_in`, which keeps them int32. Each 32-bit draw
-  decides two elements, because random bits are slow on a CPU; this rounds the
-  rate to a multiple of 2**-16.
+  and without XLA. Derive seeds with `fold_in`, which keeps them int32. Each
+  32-bit draw decides two elements, because random bits are slow on a CPU; this
+  rounds the rate to a multiple of 2**-16.
   """
   if seed is None or rate == 0.0:
     return x

@@ -271,7 +271,7 @@ def train(
 ) -> None:
   """Trains or resumes; saves the model of each task in the task's folder."""
   share_encoder(list(runs.values()))
-  counts = [run.num_train_rows for run in runs.values()]
+  counts = [run.inputs.train.rows_per_epoch for run in runs.values()]
   sizes = [run.settings.train_batch_size for run in runs.values()]
   epoch = sum(n / size for n, size in zip(counts, sizes, strict=True))
   plan = make_plan(settings, epoch)

@@ -239,8 +239,6 @@ class Recipe(NamedTuple):
   make_loss: Callable[["Run"], loop.LossFn]
   evaluate: Callable[["Run"], Mapping[str, float]]  # Scores, by name.
   finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
-  # What to train on, if it is no feature file: of a batch size.
-  make_source: Callable[["Run", int], loop.TrainingInput] | None = None
   perfect: float = 1.0  # The best score; those of SQuAD are percentages.
 
 
@@ -354,11 +352,6 @@ class Run:
       f"eval_{name} {scores[name]:.4g} at step {self.step}"
     )
 
-  @property
-  def num_train_rows(self) -> int:
-    """How many rows there are to train on."""
-    return len(self.inputs.train.features)
-
   def make_task(
     self, plan: loop.TrainingPlan, steps_per_epoch: float
   ) -> loop.Task:
@@ -376,27 +369,24 @@ class Run:
         _freeze_layers(settings.freeze_layers),
         steps_per_epoch,
       )
-    make_source = self.recipe.make_source or Run._read_features
-    source = make_source(self, plan.train_batch_size)
-    loss_fn = self.recipe.make_loss(self)
-    return loop.Task(self.model, optimizer, loss_fn, source, plan)
-
-  def _read_features(self, batch_size):
     split = self.inputs.train
-    return feature_files.training_source(
+    source = feature_files.training_source(
       split.features,
       self.parser(split),
-      batch_size,
+      plan.train_batch_size,
       self.settings.seed,
       split.describe,
     )
+    loss_fn = self.recipe.make_loss(self)
+    return loop.Task(self.model, optimizer, loss_fn, source, plan)
 
   def train(self) -> None:
     """Trains or resumes; restores the best weights if any were kept.
 
     SIGINT and SIGTERM save, then exit with status 128 + signal number.
     """
-    steps_per_epoch = self.num_train_rows / self.settings.train_batch_size
+    rows = self.inputs.train.rows_per_epoch
+    steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
     self.step, self.score = task_training.train(
       self.settings,

@@ -51,8 +51,8 @@ class Settings:
       self._refuse("max_seq_length", f"at least {_MIN_SEQ_LENGTH} tokens")
     if self.max_predictions_per_seq < 1:
       self._refuse("max_predictions_per_seq", "at least 1")
-    if not 0 < self.masked_lm_prob <= 1:
-      self._refuse("masked_lm_prob", "more than 0, at most 1")
+    if not 0 <= self.masked_lm_prob <= 1:
+      self._refuse("masked_lm_prob", "0 to 1")
     if not 0 <= self.short_seq_prob <= 1:
       self._refuse("short_seq_prob", "0 to 1")
     if self.dupe_factor < 1:

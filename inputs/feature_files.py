@@ -124,6 +124,11 @@ class Split(abc.ABC):
     """Whether the labels of its examples are known."""
     return self.features.facts["labelled"] > 0
 
+  @property
+  def rows_per_epoch(self) -> int:
+    """How many rows --num_train_epochs counts as one epoch."""
+    return len(self.features)
+
   @functools.cached_property
   def key(self) -> str:
     """A digest of everything that affects the features."""

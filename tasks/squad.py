@@ -55,8 +55,8 @@ def read_paragraphs(path: str) -> Iterator[Paragraph]:
       may follow. The first row of a table may hold the names of its columns.
 
   Raises:
-    ValueError: the file is not of these forms, or a question or context of it
-      is missing or empty; with the place.
+    ValueError: the file is not of these forms, a question or context is missing
+      or a context empty; with the place.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json"):
@@ -169,7 +169,7 @@ def _list(value: Any, key: str, place: str) -> list[Any]:
 
 
 def _text(value: Any, key: str, place: str) -> str:
-  """Returns a text that must be there and hold something."""
+  """Returns a text that must be there and, if no question, hold something."""
   found = value.get(key)
   if found is None:
     raise ValueError(f"{place}: no {key!r}")
@@ -177,7 +177,7 @@ def _text(value: Any, key: str, place: str) -> str:
     raise ValueError(
       f"{place}: expected a text as {key!r}, found {_shown.repr(found)}"
     )
-  if not found.strip():
+  if not found.strip() and key != "question":  # The original answered it.
     raise ValueError(f"{place}: the {key} is empty")
   tables.check_unicode(found, f"{place}: the {key}")
   return found

@@ -97,9 +97,8 @@ class Document:
     return first
 
   def word_at(self, offset: int) -> int:
-    """Returns the word at a character; at whitespace, the one before it."""
-    after = bisect.bisect_right(self.words, offset, key=lambda word: word[0])
-    return max(0, after - 1)
+    """Returns the word at a character; of whitespace, the one before, or -1."""
+    return bisect.bisect_right(self.words, offset, key=lambda w: w[0]) - 1
 
   def word_of(self, token: int) -> int:
     """Returns the word that a token is of."""
@@ -182,8 +181,11 @@ def find_answer(
     return None
   if start + length > len(document.context):
     return None
-  first = document.word_at(start)
+  # Before all words, to the original an answer began with the last one, at -1.
+  first = document.word_at(start) % len(document.words)
   last = document.word_at(start + length - 1)
+  if last < first:
+    return None
   between = slice(document.words[first][0], document.words[last][1])
   words = SPACE_RUNS.sub(" ", document.context[between])
   if " ".join(answer.text.split()) not in words:

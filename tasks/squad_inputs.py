@@ -45,6 +45,12 @@ class Split(feature_files.FileSplit):
     """Whether the features hold where the answers are."""
     return self.kind == "train"
 
+  @property
+  def rows_per_epoch(self) -> int:
+    """As in the original, as many as questions, though windows are more."""
+    facts = self.features.facts
+    return facts["questions"] - facts["misplaced"]
+
   def check_answers(self, facts: dict[str, Any]) -> None:
     """Raises a ValueError if answers are needed that are not known."""
     if self.needs_answers and facts["labelled"] < facts["questions"]:

@@ -199,6 +199,13 @@ class TestConfig:
     path = self.write(tmp_path, directionality="bidi", pooler_fc_size=768)
     assert modeling.BertConfig.from_json_file(path).vocab_size == 30
 
+  @pytest.mark.parametrize(
+    ("given", "read"), [("GELU", "gelu"), (None, "linear"), ("", "linear")]
+  )
+  def test_reads_activations_as_the_original(self, tmp_path, given, read):
+    path = self.write(tmp_path, hidden_act=given)
+    assert modeling.BertConfig.from_json_file(path).hidden_act == read
+
   def test_survives_a_round_trip(self, tmp_path):
     fields = json.loads(CONFIG.to_json_string())
     assert modeling.BertConfig.from_dict(fields) == CONFIG

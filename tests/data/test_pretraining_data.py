@@ -197,7 +197,7 @@ def test_masking_replaces_keeps_and_randomizes():
 
 
 def test_at_least_one_and_at_most_so_many_tokens_are_masked():
-  few = Settings(masked_lm_prob=0.01)
+  few = Settings(masked_lm_prob=0)
   assert mask("[CLS] a [SEP] b [SEP]", few, randoms=[0])[1] == [1]
   many = Settings(masked_lm_prob=1, max_predictions_per_seq=2)
   assert mask("[CLS] a [SEP] b c [SEP]", many, randoms=[0, 0])[1] == [1, 3]
@@ -380,7 +380,7 @@ def test_a_vocabulary_without_special_tokens():
   [
     ("max_seq_length", 4),
     ("max_predictions_per_seq", 0),
-    ("masked_lm_prob", 0.0),
+    ("masked_lm_prob", -0.1),
     ("masked_lm_prob", 1.01),
     ("short_seq_prob", -0.1),
     ("short_seq_prob", float("nan")),

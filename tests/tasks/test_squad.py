@@ -124,11 +124,6 @@ def test_tables_with_and_without_names(tmp_path, text):
     ),
     (
       "a.json",
-      squad_json({"question": ""}),
-      ": question 'q1': the question is empty",
-    ),
-    (
-      "a.json",
       squad_json({"id": KeyError}),
       ": article 'T': question 1 of a paragraph has no 'id'",
     ),
@@ -198,7 +193,7 @@ def test_tables_with_and_without_names(tmp_path, text):
     ("a.tsv", "1\tQ\tC\n2\tQ\n", ":2: "),
     ("a.tsv", "id\tquestion\tparagraph\n1\tQ\tC\n", ": no column 'context'"),
     ("a.tsv", "1\tQ\n", ":1: 2 columns; expected id, question and context"),
-    ("a.tsv", "1\t \tC\n", ":1: the question is empty"),
+    ("a.tsv", "1\tQ\t \n", ":1: the context is empty"),
     ("a.pdf", "", ": expected a name that ends in"),
   ],
 )
@@ -208,6 +203,11 @@ def test_faults_are_placed(tmp_path, name, text, message):
     read(path, text)
   assert str(caught.value).startswith(f"{path}{message}")
   assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_an_empty_question_is_a_question(tmp_path):
+  (paragraph,) = read(tmp_path / "a.json", squad_json({"question": ""}))
+  assert paragraph.questions[0].text == ""
 
 
 def test_an_id_is_given_once(tmp_path):

@@ -56,9 +56,9 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
   assert tokens(make_maker(), document.ids) == "the year was ( 1895 ) ."
   assert document.first_tokens == [0, 2, 3, 7]
   assert [document.word_of(i) for i in range(7)] == [0, 0, 1, 2, 2, 2, 2]
-  # A character of whitespace belongs to the word before it.
+  # A character of whitespace belongs to the word before it; -1 if none is.
   assert [document.word_at(i) for i in (0, 1, 9, 10, 13, 14)] == [
-    *(0, 0, 0, 1, 1, 2)
+    *(-1, 0, 0, 1, 1, 2)
   ]
 
 
@@ -159,6 +159,10 @@ def test_of_equal_contexts_the_first_window_has_it():
     ("the year was 1895", "1895", -4, None),
     ("the year was 1895", "1895", None, None),
     ("the year was 1895", "", 4, None),
+    # To the original, whitespace before the first word belonged to the last.
+    (" the year", "the", 0, None),
+    (" the", "t", 0, None),
+    (" the", " the", 0, "the"),
   ],
 )
 def test_find_answer(make_maker, context, text, start, expected):

@@ -81,6 +81,9 @@ def test_facts_count_what_was_noticed(tmp_path, settings):
   assert len(rows) - facts["outside"] >= windows_with
   assert shown[0].startswith(f"{tmp_path / 'a.json'}: question 'q1': at answer")
   assert 1 not in {row.example for row in rows}
+  # The original counted an epoch in questions that it could train on.
+  split = open_split("train", str(tmp_path / "a.json"), settings)
+  assert split.rows_per_epoch == 5 < len(split.features)
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path, settings):
