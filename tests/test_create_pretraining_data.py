@@ -1,5 +1,6 @@
 """Tests of create_pretraining_data.py as its users run it."""
 
+import contextlib
 import gzip
 import os
 import pathlib
@@ -12,6 +13,7 @@ import time
 import pytest
 
 import paths
+import program_flags
 import tiny_corpus
 
 
@@ -36,9 +38,8 @@ def command(**flags):
 
 
 def run(folder, **flags):
-  return subprocess.run(
-    command(**flags), cwd=folder, capture_output=True, text=True
-  )
+  with contextlib.chdir(folder):
+    return program_flags.run_here(command(**flags))
 
 
 def records_in(path, compression=None):
@@ -52,8 +53,9 @@ def test_records_summary_and_files(folder):
   (folder / "more.txt.gz").write_bytes(
     gzip.compress(tiny_corpus.corpus(9, 1).encode())
   )
-  done = run(
-    folder, input_file="text.txt,*.gz", output_file="new dir/a,new dir/b"
+  flags = {"input_file": "text.txt,*.gz", "output_file": "new dir/a,new dir/b"}
+  done = subprocess.run(
+    command(**flags), cwd=folder, capture_output=True, text=True
   )
   assert (done.returncode, done.stderr) == (0, "")
   # The end of a file ends no document.
