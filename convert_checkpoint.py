@@ -14,18 +14,7 @@ from absl import flags
 
 from cli import model_folders
 from cli import program
-
-# Keys of `architecture.HEADS`; its import is slow.
-_HEADS = (
-  "encoder",
-  "pretraining",
-  "masked_lm",
-  "next_sentence",
-  "classifier",
-  "multiple_choice",
-  "tagging",
-  "question_answering",
-)
+from weights import architecture
 
 
 def define_flags() -> None:
@@ -60,7 +49,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "head",
     "auto",
-    ["auto", *_HEADS],
+    ["auto", *architecture.HEADS],
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
     "nothing, and goes by the variables there are and by the program that "
     "trained them; a classifier's and a tagger's are alike.",
@@ -109,7 +98,6 @@ import time
 
 from cli import flag_values
 from cli import run_summary
-from weights import architecture
 from weights import checkpoints
 from weights import conversion
 from weights import readers

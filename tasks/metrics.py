@@ -207,14 +207,6 @@ class Confusion(NamedTuple):
     return matrix
 
 
-def _confusion(
-  labels: np.ndarray, predictions: np.ndarray, num_labels: int
-) -> Confusion:
-  pairs = labels.astype(np.int64) * num_labels + predictions
-  pairs, counts = np.unique(pairs, return_counts=True)
-  return Confusion(*np.divmod(pairs, num_labels), counts)
-
-
 class ClassificationReport(NamedTuple):
   """How well each label is predicted.
 
@@ -239,12 +231,14 @@ def classification_report(
   labels: np.ndarray, predictions: np.ndarray, num_labels: int
 ) -> ClassificationReport:
   """Scores predictions of one label an example."""
+  pairs = labels.astype(np.int64) * num_labels + predictions
+  pairs, counts = np.unique(pairs, return_counts=True)
   return _report(
     right=np.bincount(labels[labels == predictions], minlength=num_labels),
     support=np.bincount(labels, minlength=num_labels),
     predicted=np.bincount(predictions, minlength=num_labels),
     accuracy=accuracy(labels, predictions),
-    confusion=_confusion(labels, predictions, num_labels),
+    confusion=Confusion(*np.divmod(pairs, num_labels), counts),
   )
 
 

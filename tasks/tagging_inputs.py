@@ -162,7 +162,10 @@ class Outputs(NamedTuple):
 def labels_by_sentence(split: Split, outputs: Outputs) -> list[list[str]]:
   """Returns the predicted labels of each sentence of a split."""
   labels = (split.settings.labels[number] for number in outputs.labels)
-  return list(tagging_results.split_by_sentence(labels, split.examples()))
+  return [
+    list(itertools.islice(labels, len(sentence.words)))
+    for sentence in split.examples()
+  ]
 
 
 def score(split: Split, outputs: Outputs) -> tagging_results.Scores:

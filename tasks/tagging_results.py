@@ -2,7 +2,6 @@
 
 import collections
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
 from typing import Any, NamedTuple
@@ -32,15 +31,6 @@ class Scores(NamedTuple):
   metrics: dict[str, float]
   report: metrics.ClassificationReport
   names: list[str]  # Of the report's types, or labels.
-
-
-def split_by_sentence(
-  predicted: Iterable[str], sentences: Iterable[tagging.Sentence]
-) -> Iterator[list[str]]:
-  """Yields the labels of each sentence from those of all words in order."""
-  labels = iter(predicted)
-  for sentence in sentences:
-    yield list(itertools.islice(labels, len(sentence.words)))
 
 
 def score(

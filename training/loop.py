@@ -553,11 +553,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
 
 
 def _save(strategy, plan, step, saved):
-  """Saves a step, replacing a damaged one; only one worker writes.
-
-  Raises:
-    ValueError: a weight or a moment is not finite; nothing is written then.
-  """
+  """Saves a step whose values are all finite; only one worker writes."""
   for name, variable in saved.items():
     if not _is_finite(variable):
       raise ValueError(

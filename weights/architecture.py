@@ -4,8 +4,6 @@ from collections.abc import Iterator
 import re
 from typing import NamedTuple
 
-import modeling
-
 # Shapes by letters: vocabulary, positions, token types, width of embeddings,
 # hidden and intermediate size, labels. A dense layer stands for its kernel and
 # bias, LayerNorm for gamma and beta, and # for the number of a layer.
@@ -63,11 +61,12 @@ HEADS = {
 
 
 def variables(
-  config: modeling.BertConfig, head: str | None = None
+  config, head: str | None = None
 ) -> dict[str, tuple[int | None, ...]]:
   """Returns the shapes of variables by name; None is the number of labels.
 
   Args:
+    config: a `modeling.BertConfig`.
     head: a key of HEADS; None for the variables of all of them.
   """
   found = dict(_expand(config))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import warnings
 
 import numpy as np
-import tensorflow as tf
 
 from data import files
 from data import label_files
@@ -452,11 +451,10 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
   weights = set(strip(model).values)
   with files.new_folder(folder) as temporary:
     written = writers[output_format](temporary, model)
-    path = os.path.join(temporary, written.vocabulary)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
     else:
-      tf.io.gfile.makedirs(os.path.dirname(path))
+      path = os.path.join(temporary, written.vocabulary)
       files.write_lines(path, model.vocabulary)
     left_out = [n for n in model.unread if not readers.STATE.search(n)]
     if output_format == "keras_hub":

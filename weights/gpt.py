@@ -55,9 +55,6 @@ def open_folder(folder: str) -> readers.Reader:
   values = functools.cache(lambda: _read_values(folder, shapes))
   places, hidden = {}, config.hidden_size
 
-  def add(name, shape, read):
-    places[name] = readers.Place(read, shape)
-
   def read_words():
     extra = np.random.default_rng(_SEED).normal(
       0.0, config.initializer_range, [len(gpt_bpe.ADDED), hidden]
@@ -65,17 +62,17 @@ def open_folder(folder: str) -> readers.Reader:
     return np.concatenate([values()[1], extra.astype(np.float32)])
 
   vocab = config.vocab_size
-  add(
-    "bert/embeddings/position_embeddings",
-    tuple(shapes[0]),
-    lambda: values()[0],
+  places["bert/embeddings/position_embeddings"] = readers.Place(
+    lambda: values()[0], tuple(shapes[0])
   )
-  add("bert/embeddings/word_embeddings", (vocab, hidden), read_words)
+  words = readers.Place(read_words, (vocab, hidden))
+  places["bert/embeddings/word_embeddings"] = words
   for name, shape in (
     ("bert/embeddings/token_type_embeddings", (2, hidden)),
     ("cls/predictions/output_bias", (vocab,)),
   ):
-    add(name, shape, functools.partial(np.zeros, shape, np.float32))
+    zeros = functools.partial(np.zeros, shape, np.float32)
+    places[name] = readers.Place(zeros, shape)
   for index in range(2, len(shapes)):
     layer, part = divmod(index - 2, len(_LAYER))
     name = f"bert/encoder/layer_{layer}/{_LAYER[part]}"
@@ -87,7 +84,7 @@ def open_folder(folder: str) -> readers.Reader:
       def read(index=index, number=number, size=shape[-1]):
         return values()[index][..., number * size : (number + 1) * size]
 
-      add(name.replace("*", third), shape, read)
+      places[name.replace("*", third)] = readers.Place(read, shape)
   return readers.Reader("GPT-1", places, config, ("num_attention_heads",), True)
 
 
