@@ -31,11 +31,7 @@ _FILES = {
 
 
 def define_folder_flag(*replaced: str) -> None:
-  """Declares --model.
-
-  Args:
-    *replaced: the flags that are required unless --model is given.
-  """
+  """Declares --model, without which the flags it replaces are required."""
   flags.DEFINE_string(
     "model",
     None,

@@ -129,13 +129,10 @@ def open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
 def open_shards(
   paths: Sequence[str], compress: bool = False
 ) -> Iterator[Callable[[bytes], None]]:
-  """Opens TFRecord files; yields the function that writes a record to them.
+  """Opens TFRecord files, as GZIP if `compress`; yields what writes a record.
 
   Record i goes to file i modulo their number. `files.replace_all_on_success`
   gives names under which nobody sees an unfinished file.
-
-  Args:
-    compress: writes GZIP files, see `tf.data.TFRecordDataset`.
   """
   with contextlib.ExitStack() as stack:
     shards = [stack.enter_context(open_file(p, compress)) for p in paths]

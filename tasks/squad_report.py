@@ -57,11 +57,7 @@ class Breakdown:
       sums[name] = sums.get(name, 0) + np.array([1, *scores])
 
   def describe(self, scores: Mapping[str, float]) -> str:
-    """Describes the answers in HTML, for report.html.
-
-    Args:
-      scores: of all questions.
-    """
+    """Describes the answers, and the scores of all, in HTML."""
     words = sorted(self._words, key=lambda name: -self._words[name][0])
     lengths = filter(self._lengths.__contains__, _LENGTHS)
     return "\n".join(

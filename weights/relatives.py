@@ -79,9 +79,6 @@ def names(model_type: str) -> readers.Renaming:
 def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the config.json of the BERT that a model's encoder is.
 
-  Args:
-    path: of its config.json, for errors.
-
   Raises:
     ValueError: it is a relative that differs too much; the reason is given.
   """

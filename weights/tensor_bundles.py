@@ -29,9 +29,6 @@ _Entry = tensor_bundle_pb2.BundleEntryProto
 class TensorBundle:
   """A checkpoint, with two methods of TensorFlow's readers.
 
-  Args:
-    prefix: of its index and its data.
-
   Raises:
     ValueError: the index is damaged, or makes no sense.
     OSError: it cannot be read.
