@@ -513,6 +513,7 @@ def new_folder(path: str) -> Iterator[str]:
     OSError: it cannot be made, or is not empty.
   """
   if is_remote(path):
+    path = path.rstrip("/")
     with working_folder(path) as temporary, _os_errors(path):
       yield temporary
       _remove_remote_folder(path)

@@ -53,11 +53,6 @@ class History:
   def __init__(
     self, folder: str, metric: str, patience: int = 0, writes: bool = True
   ):
-    if patience < 0:
-      raise ValueError(
-        f"--early_stopping_patience={patience}: expected a number of "
-        "evaluations, or 0 to train to the end"
-      )
     self.folder, self.metric, self.patience = folder, metric, patience
     self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)

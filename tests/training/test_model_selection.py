@@ -155,11 +155,6 @@ def test_an_unknown_metric_lists_the_known(tmp_path):
   assert not (tmp_path / "evaluations.jsonl").exists()
 
 
-def test_negative_patience_is_refused(tmp_path):
-  with pytest.raises(ValueError, match="--early_stopping_patience=-1"):
-    make(tmp_path, patience=-1)
-
-
 def weights(value):
   return {"bert/kernel": tf.Variable([float(value)]), "bias": tf.Variable(2.0)}
 
