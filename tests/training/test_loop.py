@@ -93,9 +93,11 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
     return dataset.map(lambda index, row: watch(index, *row))
 
   killer = source._replace(rows=rows)
-  result = tiny_training.run(tmp_path / "killed", 6, source=killer)
+  result = tiny_training.run(
+    tmp_path / "killed", 6, source=killer, iterations_per_loop=1
+  )
   assert result.signal == signal.SIGTERM
-  assert 1 <= result.step < 6
+  assert 1 <= result.step <= 4
   assert checkpoints.saved_steps(str(tmp_path / "killed")) == [result.step]
   tiny_training.run(tmp_path / "killed", 6)
   tiny_training.run(tmp_path / "whole", 6)
