@@ -1,8 +1,5 @@
 """What the original gave, on the golden cases of ../shared/golden."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +8,7 @@ import heads
 import modeling
 import optimization
 import paths
+import program_flags
 import run_pretraining
 from training import loop
 from weights import checkpoints
@@ -147,21 +145,18 @@ def read_scalars(folder):
 
 def test_evaluation_program(tmp_path):
   e2e = GOLDEN / "e2e"
-  subprocess.run(
-    [
-      sys.executable,
-      paths.ROOT / "run_pretraining.py",
-      "--do_eval=True",
-      f"--input_file={e2e}/inputs/pretraining_examples.tfrecord",
-      f"--init_checkpoint={e2e}/pretrained/bert_model.ckpt",
-      f"--bert_config_file={e2e}/pretrained/bert_config.json",
-      f"--output_dir={tmp_path}",
-      "--eval_batch_size=8",
-      "--max_eval_steps=20",
-    ],
-    check=True,
-    capture_output=True,
+  command = program_flags.command(
+    "run_pretraining",
+    do_eval=True,
+    input_file=e2e / "inputs/pretraining_examples.tfrecord",
+    init_checkpoint=e2e / "pretrained/bert_model.ckpt",
+    bert_config_file=e2e / "pretrained/bert_config.json",
+    output_dir=tmp_path,
+    eval_batch_size=8,
+    max_eval_steps=20,
   )
+  result = program_flags.run_here(command)
+  assert result.returncode == 0, result.stderr
   expected = (e2e / "expected/pretraining/eval_results.txt").read_text()
   ours = (tmp_path / "eval_results.txt").read_text()
   for our_line, line in zip(

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -65,11 +66,20 @@ def expected(trained):
 
 
 def predict(folder, stdin=b"", **flags):
-  result = tiny_export.run(
-    "predict.py", stdin, export_dir=folder / "export", **flags
-  )
+  """Runs the program here; returns the result and the answers in it."""
+  flags["export_dir"] = folder / "export"
+  before = os.dup(0)
+  try:
+    with tempfile.TemporaryFile() as file:
+      file.write(stdin)
+      file.seek(0)
+      os.dup2(file.fileno(), 0)
+      result = program_flags.run_here(program_flags.command("predict", **flags))
+  finally:
+    os.dup2(before, 0)
+    os.close(before)
   lines = result.stdout.splitlines()
-  return result, [json.loads(line) for line in lines if line.startswith(b"{")]
+  return result, [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
@@ -103,7 +113,7 @@ def test_lines(trained, expected):
   )
   result, rows = predict(trained[0], stdin, input_format="tsv")
   assert result.returncode == 1
-  assert result.stderr.endswith(b"2 line(s) could not be answered\n")
+  assert result.stderr.endswith("2 line(s) could not be answered\n")
   assert [row["index"] for row in rows] == list(range(6))
   assert rows[3] == {"index": 3, "error": "line 4: not UTF-8 at byte offset 1"}
   assert "3 columns, expected text and text_pair" in rows[5]["error"]
@@ -133,7 +143,7 @@ def test_jsonl_in_a_compressed_file(trained, expected, tmp_path):
   output = tmp_path / "out.jsonl"
   result, _ = predict(trained[0], input_file=path, output_file=output)
   assert result.returncode == 1
-  assert result.stdout.decode().splitlines()[1:] == [
+  assert result.stdout.splitlines()[1:] == [
     f"  wrote {output}: 2 answers",
     f"  next: python predict.py --export_dir={trained[0]}/export --serve",
   ]
@@ -427,7 +437,7 @@ def test_another_vocabulary(trained, tmp_path):
 def test_a_folder_that_is_no_export(tmp_path):
   result, _ = predict(tmp_path)
   assert result.returncode == 1
-  assert b"no readable export.json" in result.stderr
+  assert "no readable export.json" in result.stderr
 
 
 class Server:
@@ -586,4 +596,4 @@ def test_server_ends_on_sigterm(trained):
 def test_a_port_that_is_taken(trained, server):
   result, _ = predict(trained[0], serve=True, port=server.port)
   assert result.returncode == 1
-  assert b"Address already in use" in result.stderr
+  assert "Address already in use" in result.stderr
