@@ -97,10 +97,14 @@ _FLAGS = ("schedule", "temperature", "examples_limit", "best_metric")
 
 
 class Records(NamedTuple):
-  """Pre-training records, with what a run needs of a `fine_tuning.Split`."""
+  """Pre-training records, with what a run needs of a `feature_files.Split`."""
 
   key: str
   features: range  # As many as there are records.
+
+  @property
+  def rows_per_epoch(self) -> int:
+    return len(self.features)
 
 
 def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:

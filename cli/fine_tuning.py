@@ -239,6 +239,8 @@ class Recipe(NamedTuple):
   make_loss: Callable[["Run"], loop.LossFn]
   evaluate: Callable[["Run"], Mapping[str, float]]  # Scores, by name.
   finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
+  # What to train on, if it is no feature file: of a batch size.
+  make_source: Callable[["Run", int], loop.TrainingInput] | None = None
   perfect: float = 1.0  # The best score; those of SQuAD are percentages.
 
 
@@ -369,16 +371,20 @@ class Run:
         _freeze_layers(settings.freeze_layers),
         steps_per_epoch,
       )
+    make_source = self.recipe.make_source or Run._read_features
+    source = make_source(self, plan.train_batch_size)
+    loss_fn = self.recipe.make_loss(self)
+    return loop.Task(self.model, optimizer, loss_fn, source, plan)
+
+  def _read_features(self, batch_size):
     split = self.inputs.train
-    source = feature_files.training_source(
+    return feature_files.training_source(
       split.features,
       self.parser(split),
-      plan.train_batch_size,
+      batch_size,
       self.settings.seed,
       split.describe,
     )
-    loss_fn = self.recipe.make_loss(self)
-    return loop.Task(self.model, optimizer, loss_fn, source, plan)
 
   def train(self) -> None:
     """Trains or resumes; restores the best weights if any were kept.
