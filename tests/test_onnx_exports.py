@@ -60,7 +60,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("case", tiny_cases.CASES)
 def test_answers_are_those_of_the_model(case, tmp_path):
-  requests = tiny_cases.write_case(tmp_path, case)
+  requests = tiny_cases.write_case(tmp_path, case, layers=1)
   path = tiny_cases.run_export(tmp_path)
   exported, trained = bert.load(path), bert.load(tmp_path)
   assert exported.task == trained.task == tiny_cases.CASES[case][0]

@@ -383,6 +383,7 @@ def test_several_labels_and_their_thresholds(tmp_path):
   write(tmp_path / "test.tsv", range(460, 500))
   run(
     tmp_path,
+    config={"num_hidden_layers": 2},
     data_dir=tmp_path,
     problem="multi_label",
     label_separator="|",
@@ -407,7 +408,8 @@ def test_regression(tmp_path):
 
   write(tmp_path / "train.csv", range(400))
   write(tmp_path / "dev.csv", range(400, 460))
-  output = run(tmp_path, data_dir=tmp_path, problem="regression", **PERFECT)
+  flags = {"config": {"num_hidden_layers": 2}, "problem": "regression"}
+  output = run(tmp_path, data_dir=tmp_path, **flags, **PERFECT)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
   assert metrics["pearson"] > 0.95
   assert "spearman" in output
@@ -687,6 +689,7 @@ def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
   run(
     tmp_path,
+    config={"num_hidden_layers": 2},
     data_dir=tmp_path,
     do_train=True,
     num_train_epochs=1,

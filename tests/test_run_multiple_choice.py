@@ -41,7 +41,7 @@ def run(folder, **flags):
 
 
 def write_data(folder):
-  tiny.write_model(folder)
+  tiny.write_model(folder, {"num_hidden_layers": 2})
   tiny_multiple_choice.write_swag(folder / "train.csv", range(160))
   tiny_multiple_choice.write_swag(folder / "val.csv", range(160, 200))
   tiny_multiple_choice.write_swag(folder / "test.csv", range(200, 220))

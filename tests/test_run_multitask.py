@@ -216,7 +216,7 @@ def test_two_replicas_train_what_one_does(tasks):
 
 def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
   _, entries = tasks
-  config = {**tiny.CONFIG, "causal_attention": True}
+  config = {**tiny.CONFIG, "num_hidden_layers": 2, "causal_attention": True}
   tiny.write_model(tmp_path, config)
   text = tmp_path / "text.txt"
   text.write_text("the film was good and fine\n" * 40)

@@ -192,6 +192,7 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
 
 def test_features_of_a_frozen_model_are_tagged(tmp_path):
   write_data(tmp_path)
+  tiny.write_model(tmp_path, {"num_hidden_layers": 2})
   flags = {
     "feature_based": True,
     "feature_layers": "mix",
@@ -297,7 +298,7 @@ FAULTS = {
   "no such layer": (
     {},
     {"feature_based": True, "feature_layers": "-4,3"},
-    "--feature_layers=-4,3: expected mix, or numbers from -3 to 2, such as "
+    "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as "
     "-2,-1",
   ),
   "other labels in the folder": (

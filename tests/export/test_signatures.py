@@ -24,7 +24,7 @@ import tokenization
 
 SEQUENCE = 16
 CONFIG = modeling.BertConfig.from_dict(
-  {**tiny_squad.CONFIG, "initializer_range": 0.7}
+  {**tiny_squad.CONFIG, "initializer_range": 0.7, "num_hidden_layers": 2}
 )
 WORDS = tiny_squad.WORDS
 
@@ -211,16 +211,20 @@ def reference_answer(model, python, settings, question, context):
   windows = squad_features.make_windows(
     len(document.ids), SEQUENCE - len(query) - 3, settings.doc_stride
   )
-  logits = np.full([2, len(windows), SEQUENCE], -1e30)
-  for index, window in enumerate(windows):
-    part = document.ids[window.start : window.start + window.length]
-    length = SEQUENCE if settings.padding_competes else None
-    packed = tokenization.pack(
-      query, part, cls_id=2, sep_id=3, max_seq_length=length
+  packed = [
+    tokenization.pack(
+      query,
+      document.ids[window.start : window.start + window.length],
+      cls_id=2,
+      sep_id=3,
+      max_seq_length=SEQUENCE,
     )
-    outputs = model(*(tf.constant([values]) for values in packed))
-    for row, values in zip(logits, outputs, strict=True):
-      row[index, : values.shape[1]] = values.numpy()[0]
+    for window in windows
+  ]
+  ids, mask, segments = map(tf.constant, zip(*packed, strict=True))
+  logits = [np.float64(x) for x in model(ids, mask, segments)]
+  if not settings.padding_competes:
+    logits = [np.where(mask, x, -1e30) for x in logits]
   answerer = squad_answers.Answerer(
     squad_answers.Settings(
       settings.n_best_size,

@@ -80,7 +80,7 @@ def run_export(folder, name="export", **flags):
   return str(folder / name)
 
 
-def write_case(folder, case):
+def write_case(folder, case, layers=2):
   kind, make, labels, settings, requests = CASES[case]
-  tiny_export.write_trained(folder, kind, make, labels, **settings)
+  tiny_export.write_trained(folder, kind, make, labels, layers, **settings)
   return requests

@@ -15,7 +15,7 @@ SEQUENCE = 16
 CONFIG = {
   "vocab_size": len(VOCABULARY),
   "hidden_size": 16,
-  "num_hidden_layers": 2,
+  "num_hidden_layers": 1,  # To trace another takes seconds.
   "num_attention_heads": 2,
   "intermediate_size": 32,
   "max_position_embeddings": SEQUENCE,

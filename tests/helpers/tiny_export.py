@@ -37,7 +37,12 @@ PREDICTION = {
 
 
 def write_trained(
-  folder, problem="single_label", make=None, labels=LABELS, **settings
+  folder,
+  problem="single_label",
+  make=None,
+  labels=LABELS,
+  layers=2,
+  **settings,
 ):
   """Writes what a training leaves; returns the model.
 
@@ -46,10 +51,12 @@ def write_trained(
     problem: what settings.json says.
     make: from the config to the model; default a classifier of two labels.
     labels: of labels.txt.
+    layers: of the encoder.
     **settings: more of settings.json.
   """
   # Weights so large that texts get answers of their own; always the same.
-  tiny_classification.write_model(folder, {"initializer_range": 0.7})
+  changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
+  tiny_classification.write_model(folder, changes)
   keras.utils.set_random_seed(1)
   config = encoder_table.read_config(str(folder / "config.json"))
   model = make(config) if make else heads.ClassifierModel(config, len(LABELS))

@@ -23,7 +23,7 @@ def write_model(folder, keep=lambda name: True):
     folder: to write to.
     keep: tells the names of the variables that the checkpoint gets.
   """
-  tiny_classification.write_model(folder)
+  tiny_classification.write_model(folder, {"num_hidden_layers": 2})
   model = make_model(folder)
   variables = loop.model_variables(model)
   kept = {name: value for name, value in variables.items() if keep(name)}
