@@ -72,21 +72,27 @@ def train(folder, strategy, parts=1):
   return norms[0], tiny_training.saved(folder, 2)
 
 
-def test_repeated_words_are_not_added_up_before_clipping(tmp_path):
-  norm, _ = train(tmp_path, tf.distribute.get_strategy())
+@pytest.fixture(name="whole", scope="module")
+def train_on_whole_batches(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("whole")
+  return train(folder, tf.distribute.get_strategy())
+
+
+def test_repeated_words_are_not_added_up_before_clipping(whole):
+  norm, _ = whole
   assert norm == pytest.approx(original_norm(densifies=False), rel=1e-5)
   assert abs(original_norm(densifies=True) / norm - 1) > 1e-2
 
 
 @pytest.mark.parametrize(("devices", "parts"), [(1, 4), (2, 1), (2, 2)])
 def test_the_norm_does_not_depend_on_how_a_batch_is_split(
-  devices, parts, tmp_path
+  devices, parts, whole, tmp_path
 ):
-  expected, weights = train(tmp_path / "whole", tf.distribute.get_strategy())
+  expected, weights = whole
   strategy = tf.distribute.get_strategy()
   if devices == 2:
     strategy = replicas.two_replicas()
-  norm, parted = train(tmp_path / "parts", strategy, parts)
+  norm, parted = train(tmp_path, strategy, parts)
   assert norm == pytest.approx(expected, rel=1e-5)
   for name, value in weights.items():
     if "key/bias" not in name:  # Its gradient is rounding alone.

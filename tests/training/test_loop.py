@@ -34,6 +34,15 @@ def train_on_one_device(tmp_path_factory):
   return tiny_training.saved(folder)
 
 
+@pytest.fixture(name="whole", scope="module")
+def train_without_a_break(tmp_path_factory):
+  """With dropout; a checkpoint after every step, two of which are kept."""
+  folder = tmp_path_factory.mktemp("whole")
+  options = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 2}
+  tiny_training.run(folder, 6, **options)
+  return folder
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulation_makes_the_same_update(parts, alone, tmp_path):
   tiny_training.run(
@@ -76,7 +85,7 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
   assert all(point["loss"] > 0 for point in curves)
 
 
-def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
+def test_a_signal_saves_and_the_same_command_goes_on(whole, tmp_path):
   source = tiny_training.make_input(tiny_training.random_rows(20))
 
   def kill_at_row_24(index, row):
@@ -100,13 +109,9 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path):
   assert 1 <= result.step <= 4
   assert checkpoints.saved_steps(str(tmp_path / "killed")) == [result.step]
   tiny_training.run(tmp_path / "killed", 6)
-  tiny_training.run(tmp_path / "whole", 6)
-  killed, whole = (
-    tiny_training.saved(tmp_path / "killed"),
-    tiny_training.saved(tmp_path / "whole"),
-  )
-  for name in whole:
-    np.testing.assert_array_equal(killed[name], whole[name])
+  killed = tiny_training.saved(tmp_path / "killed")
+  for name, value in tiny_training.saved(whole).items():
+    np.testing.assert_array_equal(killed[name], value)
 
 
 def test_a_signal_in_the_last_evaluation_ends_the_program(tmp_path):
@@ -207,8 +212,9 @@ def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
     tiny_training.run(tmp_path, 6, gradient_accumulation_steps=3)
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
-  tiny_training.run(tmp_path / "whole", 6)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+  whole, tmp_path, capsys
+):
   tiny_training.run(tmp_path / "hurt", 4, save_checkpoints_steps=2)
   data = tmp_path / "hurt" / "model.ckpt-4.data-00000-of-00001"
   data.write_bytes(data.read_bytes()[:-100])
@@ -216,20 +222,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys):
   captured = capsys.readouterr()
   assert "model.ckpt-4: " in captured.err
   assert "resuming at step 2 of 6" in captured.out
-  hurt, whole = (
-    tiny_training.saved(tmp_path / "hurt"),
-    tiny_training.saved(tmp_path / "whole"),
-  )
-  for name in whole:
-    np.testing.assert_array_equal(hurt[name], whole[name])
+  hurt = tiny_training.saved(tmp_path / "hurt")
+  for name, value in tiny_training.saved(whole).items():
+    np.testing.assert_array_equal(hurt[name], value)
 
 
-def test_old_checkpoints_are_deleted(tmp_path):
-  tiny_training.run(
-    tmp_path, 6, save_checkpoints_steps=1, keep_checkpoint_max=2
-  )
-  assert checkpoints.saved_steps(str(tmp_path)) == [5, 6]
-  assert not list(tmp_path.glob("*.ckpt-4*"))
+def test_old_checkpoints_are_deleted(whole):
+  assert checkpoints.saved_steps(str(whole)) == [5, 6]
+  assert not list(whole.glob("*.ckpt-4*"))
 
 
 def test_prediction_keeps_order_and_strips_padding():

@@ -1,5 +1,6 @@
 """Google's checkpoints, read and written; damage and misfits are named."""
 
+import functools
 import shutil
 import subprocess
 
@@ -359,6 +360,12 @@ def test_reads_a_run_of_the_original():
     assert values[name].dtype == dtype
 
 
+@functools.cache  # Two of the models have 110 million random numbers.
+def shapes_of(config):
+  variables = loop.model_variables(heads.PretrainingModel(config))
+  return {name: tuple(value.shape) for name, value in variables.items()}
+
+
 @needs_data
 @pytest.mark.parametrize(
   "name",
@@ -374,11 +381,7 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   folder = DATA / name
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   shapes = checkpoints.read_shapes(checkpoints.find_checkpoint(str(folder)))
-  model = heads.PretrainingModel(config)
-  ours = {
-    key: tuple(value.shape)
-    for key, value in loop.model_variables(model).items()
-  }
+  ours = shapes_of(config)
   extra = {k for k in shapes if k.endswith(("adam_m", "adam_v", "global_step"))}
   theirs = {k: v for k, v in shapes.items() if k not in extra}
   if any(name.startswith("cls/") for name in theirs):
