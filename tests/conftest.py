@@ -1,20 +1,33 @@
 """Makes two logical CPUs, on which every strategy can be tried.
 
-And says how many examples the tests with random input try: few, always the
-same, unless pytest is given `--hypothesis-profile=deep`.
+But not in the process that only hands tests to others. And says how many
+examples the tests with random input try: few, always the same, unless pytest is
+given `--hypothesis-profile=deep`.
 """
 
+import gc
 import os
+
+import hypothesis
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import hypothesis  # noqa: E402
-import tensorflow as tf  # noqa: E402
 
-tf.config.set_logical_device_configuration(
-  tf.config.list_physical_devices("CPU")[0],
-  [tf.config.LogicalDeviceConfiguration()] * 2,
-)
+def pytest_configure(config):
+  hands_on = getattr(config.option, "numprocesses", None)
+  if not hands_on or hasattr(config, "workerinput"):
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+      tf.config.list_physical_devices("CPU")[0],
+      [tf.config.LogicalDeviceConfiguration()] * 2,
+    )
+
+
+def pytest_collection_finish():
+  """Modules stay: every search for garbage would go through them again."""
+  gc.freeze()
+
 
 # What hangs is stopped in fuzzing.py: a deadline would measure the machine.
 _COMMON = {
