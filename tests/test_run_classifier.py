@@ -83,7 +83,7 @@ def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
     "vocab.txt",
   ]
   assert summary[2:] == [
-    "  checkpoints: 1, 0.1 MB",
+    "  checkpoints: 1, 0.0 MB",
     f"  next: python export_saved_model.py --model={out} "
     f"--export_dir={out}_export",
   ]

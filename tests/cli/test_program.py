@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-import convert_checkpoint
 import paths
 import program_flags
-from weights import architecture
 
 # Runs a program, and ends with 99 if that has imported TensorFlow.
 LIGHT = """
@@ -122,7 +120,3 @@ def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
   result = import_with(tmp_path, noise + failure, **hidden)
   assert result.stderr.startswith("I0000 no CUDA\n")
   assert "libtensorflow.so: no such file" in result.stderr
-
-
-def test_the_heads_that_help_names_are_all():
-  assert convert_checkpoint._HEADS == tuple(architecture.HEADS)
