@@ -162,6 +162,7 @@ LABELS = ["O", "B-COL", "I-COL", "B-OBJ", "I-OBJ", "E-OBJ", "S-COL"]
 
 
 def test_tags_and_entities(tokenizer, python):
+  keras.utils.set_random_seed(1)  # Others have found as few as 22 entities.
   model = heads.TaggerModel(CONFIG, len(LABELS))
   graph = signatures.TaggerGraph(model, tokenizer, SEQUENCE, LABELS, True)
   texts = [*random_texts(30, 13), "", "(red,tree) \x07 a", "zzz"]
