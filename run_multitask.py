@@ -140,6 +140,14 @@ def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:
   )
 
 
+def make_squad(settings: flag_values.Settings) -> fine_tuning.Recipe:
+  """Makes the recipe of run_squad.py, which scores what it predicts."""
+  predicts = settings.do_predict or settings.do_eval
+  return run_squad.make_recipe(
+    dataclasses.replace(settings, do_predict=predicts)
+  )
+
+
 # The flags of each kind's program, and its recipe.
 KINDS = {
   "classifier": (run_classifier.define_flags, run_classifier.make_recipe),
@@ -148,7 +156,7 @@ KINDS = {
     run_multiple_choice.define_flags,
     run_multiple_choice.make_recipe,
   ),
-  "squad": (run_squad.define_flags, run_squad.make_recipe),
+  "squad": (run_squad.define_flags, make_squad),
   "masked_lm": (run_pretraining.define_flags, make_masked_lm),
   "causal_lm": (causal_lm.define_flags, causal_lm.make_recipe),
 }
@@ -175,8 +183,6 @@ def make_recipes(
     chosen = metric if entry.name == task and metric else None
     given = dataclasses.replace(settings, best_metric=chosen)
     given = task_files.make_settings(entry, given, define)
-    if entry.kind == "squad" and settings.do_eval:
-      given = dataclasses.replace(given, do_predict=True)  # It scores that.
     try:
       recipes[entry.name] = make_recipe(given)
     except ValueError as error:

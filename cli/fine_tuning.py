@@ -37,6 +37,8 @@ from data import label_files
 from inputs import feature_files
 import modeling
 import optimization
+from tasks import classification_results
+from tasks import squad_results
 import tokenization
 from training import loop
 from training import model_selection
@@ -49,7 +51,10 @@ _SETTINGS = "settings.json"  # What later runs in the folder must agree with.
 _TRAINING = "training.json"  # What a resumed training must agree with, too.
 _PREDICTION = "prediction.json"  # What predictions depend on.
 # Thresholds that an evaluation found for the weights of a moment.
-_TUNED_FILES = ("null_score_diff_threshold.json", "thresholds.json")
+_TUNED_FILES = (
+  squad_results.TUNED_FILE,
+  classification_results.THRESHOLDS_FILE,
+)
 # Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (
   "train_batch_size",

@@ -22,7 +22,7 @@ import heads
 Tensors = dict[str, tf.Tensor]
 
 MASK = "[MASK]"
-IDS = ("input_ids", "input_mask", "segment_ids")
+IDS = heads.HeadModel.input_names
 _NEW_LINE = "\n"
 NOWHERE = -1  # The place where there is no answer.
 IMPOSSIBLE = -1e30  # A score below that of all that is possible.

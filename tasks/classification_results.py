@@ -19,7 +19,7 @@ from tasks import classification
 from tasks import metrics
 
 _DEFAULT_THRESHOLD = 0.5
-_THRESHOLDS_FILE = "thresholds.json"
+THRESHOLDS_FILE = "thresholds.json"
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
   "single_label": ("accuracy", "macro_f1"),
@@ -226,7 +226,7 @@ def write_evaluation(
   """Writes the scores of an evaluation, and the thresholds that it tuned."""
   write_scores(folder, f"eval{suffix}", scores, labels)
   if scores.thresholds is not None:
-    path = os.path.join(folder, _THRESHOLDS_FILE)
+    path = os.path.join(folder, THRESHOLDS_FILE)
     values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
     files.write_json(path, values)
     print(f"wrote {path}")
@@ -234,7 +234,7 @@ def write_evaluation(
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
   """Reads the thresholds that an evaluation tuned; None if there are none."""
-  path = os.path.join(folder, _THRESHOLDS_FILE)
+  path = os.path.join(folder, THRESHOLDS_FILE)
   if not files.exists(path):
     return None
   try:

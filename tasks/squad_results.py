@@ -20,7 +20,7 @@ from tasks import squad_features
 from tasks import squad_metrics
 
 _TUNED = "eval_best_f1_threshold"
-_TUNED_FILE = "null_score_diff_threshold.json"
+TUNED_FILE = "null_score_diff_threshold.json"
 
 
 class Judgement(NamedTuple):
@@ -130,7 +130,7 @@ def parse_threshold(value: str) -> float | None:
 
 def read_threshold(folder: str) -> float | None:
   """Reads the threshold that a run tuned; None if absent."""
-  path = os.path.join(folder, _TUNED_FILE)
+  path = os.path.join(folder, TUNED_FILE)
   if not files.exists(path):
     return None
   try:
@@ -151,7 +151,7 @@ def choose_threshold(
     tuning: questions to find that with, whose answers are known; None to use
       what an earlier run found.
   """
-  path = os.path.join(folder, _TUNED_FILE)
+  path = os.path.join(folder, TUNED_FILE)
   if tuning is not None:
     judgements = [found.judgement for found in tuning]
     threshold = score(judgements, 0.0)["best_f1_threshold"]
