@@ -34,7 +34,8 @@ test: $(VENV)/requirements-dev
 	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
 test-slow: $(VENV)/requirements-dev
-	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep
+	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep \
+	  --numprocesses=2 --dist=loadfile
 
 lint: $(VENV)/requirements-dev
 	$(RUN) -m ruff check .

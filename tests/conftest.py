@@ -9,6 +9,7 @@ import gc
 import os
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -27,6 +28,22 @@ def pytest_configure(config):
 def pytest_collection_finish():
   """Modules stay: every search for garbage would go through them again."""
   gc.freeze()
+
+
+@pytest.fixture(name="two_devices")
+def give_the_programs_two_devices(monkeypatch):
+  """Programs that are called in this process share its one strategy of two."""
+  import tensorflow as tf
+
+  import replicas
+
+  strategy = replicas.two_replicas()
+
+  def make(devices):
+    assert len(devices) == 2
+    return strategy
+
+  monkeypatch.setattr(tf.distribute, "MirroredStrategy", make)
 
 
 # What hangs is stopped in fuzzing.py: a deadline would measure the machine.

@@ -18,11 +18,13 @@ WORDS = ["fine", "finer", "finest", "walk", "walked", "talk", "talking", "the"]
 
 
 def read_all(folder):
-  """Returns what the files of a folder hold, by their names."""
+  """Returns what the files of a folder hold, but for those that hold times."""
   return {
     str(path.relative_to(folder)): path.read_bytes()
     for path in folder.rglob("*")
-    if path.is_file() and "tfevents" not in path.name
+    if path.is_file()
+    and "tfevents" not in path.name
+    and path.name != "report.html"
   }
 
 

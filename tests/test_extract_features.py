@@ -182,7 +182,7 @@ def test_padding_to_the_full_length_changes_nothing(model_folder, tmp_path):
     np.testing.assert_allclose(one, other, atol=2e-6)
 
 
-def test_two_devices_give_the_same(model_folder, tmp_path):
+def test_two_devices_give_the_same(model_folder, two_devices, tmp_path):
   one = read_vectors(extract(model_folder, tmp_path))
   two = read_vectors(extract(model_folder, tmp_path, distribution="mirrored"))
   for expected, actual in zip(one, two, strict=True):

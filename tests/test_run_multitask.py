@@ -63,7 +63,7 @@ def test_one_task_is_what_its_own_program_does(tasks, name, program, others):
   succeed(tiny.run(folder, [entries[name]], name, do_eval=True, **others))
   together = folder / name / "tasks" / name
   assert_same_bits(weights_in(together), weights_in(alone))
-  written = "predictions.json" if is_squad else "eval_metrics.json"
+  written = "predictions.json" if is_squad else "eval_results.txt"
   assert (together / written).read_text() == (alone / written).read_text()
 
 
@@ -200,7 +200,7 @@ def test_percentages_count_as_fractions_in_the_mean():
 
 
 @pytest.mark.slow  # Half a minute.
-def test_two_replicas_train_what_one_does(tasks):
+def test_two_replicas_train_what_one_does(tasks, two_devices):
   folder, entries = tasks
   # Their heads have no dropout, whose masks are others on two devices.
   pair = [entries["colors"], entries["words"]]

@@ -17,6 +17,7 @@ _COMMON = {
   "train_batch_size": 16,
   "learning_rate": 1e-3,
   "save_checkpoints_steps": 4,
+  "iterations_per_loop": 1,  # Else time decides how many updates are a point.
 }
 _FINE_TUNING = {"num_train_epochs": 2, "eval_every_steps": 2}
 _ALL = {"do_eval": True, "do_predict": True, "eval_batch_size": 4}
