@@ -117,7 +117,7 @@ class EncoderConfig:
     if unknown:
       names = (name if name.isprintable() else repr(name) for name in unknown)
       raise ValueError(f"unknown keys: {', '.join(names):.999}")
-    if "hidden_act" in fields:  # In any case; null and "" are none.
+    if "hidden_act" in fields:  # In any case; null and "" are linear.
       fields["hidden_act"] = str(fields["hidden_act"] or "linear").lower()
     if "vocab_size" not in fields:
       raise ValueError("vocab_size is missing")

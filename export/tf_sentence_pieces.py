@@ -48,7 +48,7 @@ class TfSentencePieceTokenizer(tf_tokenization.TfTokenizer):
     )
     starts = first + tf.cast(starts.values, tf.int32)
     ends = first + tf.cast(ends.values, tf.int32)
-    # The bytes that are no space, and how many of them are before each byte.
+    # The bytes that are not spaces, and how many of them are before each byte.
     kept = tf.cast(tf.where(is_text > 0)[:, 0], tf.int32)
     kept = tf.concat([kept, [0]], 0)
     before = tf.concat([[0], tf.cumsum(is_text)], 0)

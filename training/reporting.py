@@ -32,7 +32,7 @@ def read_curves(
 ) -> list[dict[str, float]]:
   """Reads the curves of a run up to a step; [] if there are none.
 
-  A damaged file is as none: a line on standard error says so.
+  A damaged file counts as absent, and a line on standard error says so.
   """
   path = os.path.join(folder, name)
   try:

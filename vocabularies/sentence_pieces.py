@@ -110,7 +110,7 @@ def train(
   except (RuntimeError, OSError) as error:
     if faults:
       raise faults[0] from None
-    # Without the advice to use an option that is none here.
+    # Drops the advice to use an option that this program does not have.
     reason = str(error).splitlines()[-1].partition(" or decrease")[0]
     raise ValueError(f"--vocab_size={vocab_size}: {reason}") from None
   return output.getvalue()

@@ -27,7 +27,7 @@ def weights_of(path: str) -> str | None:
 
 
 def open_folder(path: str) -> readers.Reader | None:
-  """Opens a folder of another library; None if it is none of them.
+  """Opens a folder of another library; None if it is not one.
 
   Raises:
     ValueError: a file is missing, damaged, or not of a BERT.

@@ -26,7 +26,7 @@ _HUGGING_FACE = """\
     tokenizer = AutoTokenizer.from_pretrained("FOLDER")
     model = {architecture}.from_pretrained("FOLDER")
 
-This project reads it as it is: `--init_checkpoint=FOLDER`.
+This project reads it directly: `--init_checkpoint=FOLDER`.
 """
 _KERAS_HUB = """\
     import keras_hub
@@ -34,7 +34,7 @@ _KERAS_HUB = """\
     tokenizer = keras_hub.models.BertTokenizer.from_preset("FOLDER")
     model = keras_hub.models.{architecture}.from_preset("FOLDER")
 
-This project reads it as it is: `--init_checkpoint=FOLDER`.
+This project reads it directly: `--init_checkpoint=FOLDER`.
 """
 _LOADING = {
   "google": _GOOGLE,
