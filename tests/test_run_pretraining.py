@@ -374,14 +374,14 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
     "input_file": data,
     "do_train": True,
     "num_train_steps": 30_000,  # It does not get there.
-    "save_checkpoints_steps": 50,
+    "save_checkpoints_steps": 20,
     "iterations_per_loop": 10,
     "keep_checkpoint_max": 0,
   }
   out, alone = tmp_path / "out", tmp_path / "alone"
   last = 0
   for number in (signal.SIGINT, signal.SIGTERM):
-    common = last - last % 50 + 100  # Saved while nothing is wrong.
+    common = last - last % 20 + 40  # Saved while nothing is wrong.
     with started(tmp_path, **options) as process:
       wait_for(out / f"model.ckpt-{common}.index")
       process.send_signal(number)

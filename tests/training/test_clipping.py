@@ -84,7 +84,10 @@ def test_repeated_words_are_not_added_up_before_clipping(whole):
   assert abs(original_norm(densifies=True) / norm - 1) > 1e-2
 
 
-@pytest.mark.parametrize(("devices", "parts"), [(1, 4), (2, 1), (2, 2)])
+@pytest.mark.parametrize(
+  ("devices", "parts"),
+  [(1, 4), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+)
 def test_the_norm_does_not_depend_on_how_a_batch_is_split(
   devices, parts, whole, tmp_path
 ):

@@ -51,7 +51,7 @@ def test_accumulation_makes_the_same_update(parts, alone, tmp_path):
   assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
   strategy = replicas.two_replicas()
   assert strategy.num_replicas_in_sync == 2
@@ -65,8 +65,11 @@ def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
   assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
+@pytest.mark.parametrize(
+  ("count", "stops"),
+  [pytest.param(1, (1, 4, 6), marks=pytest.mark.slow), (2, (4, 6))],
+)
+def test_resumed_equals_uninterrupted_bit_for_bit(count, stops, tmp_path):
   def strategy():
     if count == 1:
       return tf.distribute.get_strategy()
@@ -74,14 +77,14 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, tmp_path):
 
   whole, parts = tmp_path / "whole", tmp_path / "parts"
   tiny_training.run(whole, 6, strategy=strategy())
-  for steps in (1, 4, 6):
+  for steps in stops:
     tiny_training.run(parts, steps, strategy=strategy())
   for suffix in ("index", "data-00000-of-00001"):
     name = f"model.ckpt-6.{suffix}"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
   curves = reporting.read_curves(str(parts))
   steps = [point["step"] for point in curves]
-  assert steps == sorted(set(steps)) and {1, 2, 4, 5, 6} <= set(steps)
+  assert steps == sorted(set(steps)) and {1, 4, 5, 6} <= set(steps)
   assert all(point["loss"] > 0 for point in curves)
 
 

@@ -43,7 +43,11 @@ def differentiate(model, compiled=True):
 
 @pytest.mark.parametrize(
   ("dtype", "compiled"),
-  [("float32", False), ("float32", True), ("mixed_bfloat16", True)],
+  [
+    ("float32", False),
+    pytest.param("float32", True, marks=pytest.mark.slow),
+    ("mixed_bfloat16", True),
+  ],
 )
 def test_gradients_are_equal(dtype, compiled):
   expected = differentiate(make_model(dtype, False), compiled)
