@@ -30,10 +30,8 @@ demo: $(VENV)/requirements
 	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output
 
 # Two processes: most of the time of a test of a program is one thread starting it.
-# What XLA compiles is run a few times, so optimizing it takes longer than it saves.
 test: $(VENV)/requirements-dev
-	XLA_FLAGS=--xla_llvm_disable_expensive_passes=true \
-	  $(RUN) -m pytest --numprocesses=2 --dist=loadfile
+	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
 test-slow: $(VENV)/requirements-dev
 	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep \
