@@ -184,16 +184,11 @@ def check_free(flag: str, path: str) -> None:
 def check_vocabulary(path: str, config) -> None:
   """Raises a ValueError if a vocabulary and a config differ in size."""
   size = vocabulary_table.size_of(path)
-  if not _fits(size, config):
+  if not vocabulary_table.fits(size, config.vocab_size):
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
       f"config is {config.vocab_size}: they are of different models"
     )
-
-
-def _fits(size: int, config) -> bool:
-  # Configs may round the size up, at most to a multiple of 128.
-  return size <= config.vocab_size < size + 128
 
 
 def fit_vocabulary(settings, config):
@@ -203,7 +198,7 @@ def fit_vocabulary(settings, config):
   size = vocabulary_table.size_of(settings.vocab_file)
   if settings.init_checkpoint:
     check_vocabulary(settings.vocab_file, config)
-  if _fits(size, config):
+  if vocabulary_table.fits(size, config.vocab_size):
     return config
   print(
     f"vocab_size: {size}, the tokens of {settings.vocab_file}, instead of the "

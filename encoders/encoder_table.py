@@ -10,7 +10,7 @@ from encoders import variant
 import modeling
 
 
-class Encoder(NamedTuple):
+class EncoderClasses(NamedTuple):
   """The two classes of an encoder; docs/encoders.md says what they need."""
 
   config_class: type[modeling.EncoderConfig]
@@ -18,10 +18,10 @@ class Encoder(NamedTuple):
 
 
 ENCODERS = {
-  "transformer": Encoder(modeling.BertConfig, modeling.BertModel),
-  "text_cnn": Encoder(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
-  "bilstm": Encoder(bilstm.BiLstmConfig, bilstm.BiLstmModel),
-  "variant": Encoder(variant.VariantConfig, variant.VariantModel),
+  "transformer": EncoderClasses(modeling.BertConfig, modeling.BertModel),
+  "text_cnn": EncoderClasses(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
+  "bilstm": EncoderClasses(bilstm.BiLstmConfig, bilstm.BiLstmModel),
+  "variant": EncoderClasses(variant.VariantConfig, variant.VariantModel),
 }
 
 

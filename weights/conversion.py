@@ -410,7 +410,7 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
 def check_vocabulary(model: Model) -> None:
   """Raises a ValueError if vocabulary and word embeddings differ in size."""
   size, rows = len(model.vocabulary), model.config.vocab_size
-  if not size <= rows < size + 128:
+  if not vocabulary_table.fits(size, rows):
     cure = f", or to add tokens, --resize_vocab={size}" if size > rows else ""
     raise ValueError(
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "
