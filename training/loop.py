@@ -33,6 +33,7 @@ import optimization
 from training import memory
 from training import model_selection
 from training import phases
+from training import prediction
 from training import recomputation
 from training import reporting
 from training import workers
@@ -491,7 +492,8 @@ def _replica_batches(source, plan, replicas, context, step):
   options.experimental_distribute.auto_shard_policy = (
     tf.data.experimental.AutoShardPolicy.OFF
   )
-  return batches.with_options(options).prefetch(2)
+  batches = batches.with_options(options).prefetch(2)
+  return prediction.without_autotuning(batches)
 
 
 def _check_split(plan, strategy):

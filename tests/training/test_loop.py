@@ -245,6 +245,22 @@ def test_prediction_keeps_order_and_strips_padding():
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
 
 
+def test_no_iterator_waits_for_the_thread_that_tunes_it(monkeypatch):
+  iterated = []
+  make = tf.data.Dataset.__iter__
+  monkeypatch.setattr(
+    tf.data.Dataset, "__iter__", lambda x: iterated.append(x) or make(x)
+  )
+  batches = tf.data.Dataset.range(2).batch(1).map(lambda x: {"x": x})
+  strategy = tf.distribute.get_strategy()
+  model = keras.layers.Identity()
+  prediction.Predictor(strategy, model, lambda model, x: x)(batches)
+  source = tiny_training.make_input(tiny_training.random_rows(4))
+  loop._distribute(strategy, source, loop.TrainingPlan("", 1, 2), 0)
+  assert len(iterated) == 2
+  assert not any(x.options().autotune.enabled for x in iterated)
+
+
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
 def test_weights_cast_once_predict_the_same(devices):
   config = modeling.BertConfig(
