@@ -88,15 +88,17 @@ from training import model_selection
 
 
 def create_model(
-  config: modeling.EncoderConfig, num_labels: int, dtype: str
+  config: modeling.EncoderConfig, inputs: fine_tuning.Inputs, dtype: str
 ) -> keras.Model:
-  """Makes the model; `heads.ClassifierModel` holds its head.
-
-  Returns:
-    A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
-    a seed for its dropout, int32 [2] or None; returns logits, float32 [B, L].
-  """
-  return heads.ClassifierModel(config, num_labels, dtype)
+  """Makes the model; see `heads.ClassifierModel`."""
+  model = heads.ClassifierModel(config, inputs.settings.num_outputs, dtype)
+  if inputs.settings.problem == "multi_label" and inputs.train:
+    # Otherwise the first updates, which make every label rare, saturate the
+    # pooler's tanh, and a model from random weights learns nothing else.
+    counts = inputs.train.features.facts["label_counts"]
+    odds = classification.log_odds(counts, len(inputs.train.features))
+    model.output_bias.assign(odds)
+  return model
 
 
 def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
@@ -320,9 +322,7 @@ def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
   return fine_tuning.Recipe(
     settings,
     functools.partial(open_inputs, task=task),
-    lambda config, inputs, dtype: create_model(
-      config, inputs.settings.num_outputs, dtype
-    ),
+    create_model,
     predict,
     make_loss,
     lambda run: evaluate(run, run.inputs.eval[0], task)[1].metrics,

@@ -179,14 +179,13 @@ def load_sample(workload: Workload) -> Sample:
 
 def make_our_model(workload: Workload, precision: str):
   """Makes the model, and opens its data."""
+  import heads
   import modeling
-  import run_classifier
 
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
   split = open_train(workload)
-  num_outputs = split.settings.num_outputs
-  model = run_classifier.create_model(config, num_outputs, dtype)
+  model = heads.ClassifierModel(config, split.settings.num_outputs, dtype)
   return model, split, config
 
 

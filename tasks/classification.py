@@ -271,6 +271,16 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   return weights
 
 
+def log_odds(counts: Sequence[int], total: int) -> list[float]:
+  """Returns the logits that give each label its frequency.
+
+  Args:
+    counts: how many of `total` examples have each label; each counts as if one
+      example more had it, and another had not.
+  """
+  return [math.log((count + 1) / (total - count + 1)) for count in counts]
+
+
 def _to_float(example: Example) -> float:
   if example.label is None:
     return 0.0

@@ -4,6 +4,7 @@ import csv
 import doctest
 import gzip
 import lzma
+import math
 import random
 import subprocess
 import sys
@@ -600,3 +601,8 @@ def test_records_are_those_of_the_original(
   )
   assert len(records) == len(expected)
   assert list(map(parse, records)) == expected
+
+
+def test_log_odds():
+  odds = classification.log_odds([0, 1, 2], 2)
+  assert odds == pytest.approx([math.log(1 / 3), 0.0, math.log(3)])
