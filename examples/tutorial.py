@@ -283,28 +283,16 @@ run(
 # seeds, and tune the learning rate in both arms.
 
 # %%
-PARTS = {
-  "classes": ("specialnames", "attribute-access", "customization", "class"),
-  "containers": ("typesseq", "typesmapping", "sequence-types"),
-  "debugger": ("debugger",),
-  "statements": ("compound", "assignment", "import", "raise"),
-  "strings": ("string-methods", "formatstrings", "strings"),
-}
-topics = pretrain_pydoc.read_topics()
-rows = [
-  (part, sentence)
-  for part, names in PARTS.items()
-  for name in names
-  for sentence in topics.get(name, ())
-]
+PARTS = pretrain_pydoc.PARTS
+for part, names in PARTS.items():
+  print(f"{part}: the topics {', '.join(names)}")
+rows = pretrain_pydoc.read_parts()
 splits = {
   "train": rows[::6],
   "dev": [row for i, row in enumerate(rows) if i % 6],
 }
 for name, chosen in splits.items():
-  with open(FOLDER / f"{name}.tsv", "w", encoding="utf-8") as file:
-    for part, sentence in [("label", "text"), *chosen]:
-      file.write(f"{part}\t{sentence}\n")
+  pretrain_pydoc.write_labelled(FOLDER / f"{name}.tsv", chosen)
   print(f"{name}: {len(chosen)} sentences, the first: {chosen[0]}")
 
 # %%

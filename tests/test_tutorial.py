@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import bert
 import paths
 
 EXAMPLES = paths.ROOT / "examples"
@@ -50,3 +51,17 @@ def test_the_tutorial_runs(tmp_path):
   # Always the largest of the five parts: 32.0 %.
   assert found["accuracy_pretrained"] > 0.33
   assert found["accuracy_scratch"] > 0.33
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_a_classifier_to_ask(tmp_path):
+  demo = str(EXAMPLES / "pretrain_pydoc.py")
+  flags = [f"--output_dir={tmp_path}", "--num_train_steps=60"]
+  command = [sys.executable, demo, *flags]
+  said = subprocess.run(command, check=True, capture_output=True, text=True)
+  export = tmp_path / "manual_parts"
+  assert f"predict.py --export_dir={export} --serve" in said.stdout
+  model = bert.load(export)
+  parts = ["classes", "containers", "debugger", "statements", "strings"]
+  assert list(model.labels) == parts
+  assert model("Return a copy of the string.")["label"] in parts
