@@ -96,7 +96,9 @@ class Predictor:
     # All workers do the same; one of them prints.
     is_shown = total != 0 and self._strategy.extended.should_checkpoint
     run = self.compile(batches.element_spec)
-    for features in without_autotuning(batches):
+    if isinstance(batches, tf.data.Dataset):  # Or batches in memory.
+      batches = without_autotuning(batches)
+    for features in batches:
       rows = int(next(iter(features.values())).shape[0])
       if self._strategy.num_replicas_in_sync > 1:
         features = _split(self._strategy, features, rows)
