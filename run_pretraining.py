@@ -181,9 +181,9 @@ def evaluate(
   if total:
     # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(total)
-  batches = rows.batch(settings.eval_batch_size).map(data.parse).prefetch(2)
+  batches = rows.batch(settings.eval_batch_size).map(data.parse)
   with loop.explained_errors(data.source):
-    rows = predictor(batches, total)
+    rows = predictor(prediction.prefetch(batches, 2), total)
   scores = metrics.pretraining_metrics(rows, settings.eval_batch_size)
   note(rows, scores)
   return scores

@@ -267,11 +267,12 @@ class FeatureFile:
   ) -> tf.data.Dataset:
     """Reads and parses batches of rows, given by their indices."""
     batches = _dataset(lambda: self._read_groups(order))
-    return batches.map(
+    batches = batches.map(
       lambda indices, serialized: parse(serialized),
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
-    ).prefetch(4)
+    )
+    return prediction.prefetch(batches, 4)
 
   def _read_groups(self, groups):
     for indices in groups:

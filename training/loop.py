@@ -492,8 +492,7 @@ def _replica_batches(source, plan, replicas, context, step):
   options.experimental_distribute.auto_shard_policy = (
     tf.data.experimental.AutoShardPolicy.OFF
   )
-  batches = batches.with_options(options).prefetch(2)
-  return prediction.without_autotuning(batches)
+  return prediction.prefetch(batches.with_options(options), 2)
 
 
 def _check_split(plan, strategy):

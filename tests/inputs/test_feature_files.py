@@ -198,3 +198,11 @@ def test_batches_end_before_their_padding_costs_more_than_another_batch():
 def test_equal_batches_repeat_the_last_row():
   batches = feature_files.equal_batches(5, 3)
   assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 4]]
+
+
+def test_no_batch_is_tuned_by_a_thread_that_one_would_wait_for(tmp_path):
+  features = open_file(tmp_path)
+  batches = features.batches([np.array([4, 1])], lambda rows: rows)
+  assert not batches.options().autotune.enabled
+  [rows] = batches.as_numpy_iterator()
+  assert rows.tolist() == features.read([4, 1])

@@ -245,20 +245,14 @@ def test_prediction_keeps_order_and_strips_padding():
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
 
 
-def test_no_iterator_waits_for_the_thread_that_tunes_it(monkeypatch):
-  iterated = []
-  make = tf.data.Dataset.__iter__
-  monkeypatch.setattr(
-    tf.data.Dataset, "__iter__", lambda x: iterated.append(x) or make(x)
-  )
-  batches = tf.data.Dataset.range(2).batch(1).map(lambda x: {"x": x})
-  strategy = tf.distribute.get_strategy()
-  model = keras.layers.Identity()
-  prediction.Predictor(strategy, model, lambda model, x: x)(batches)
+def test_no_iterator_waits_for_the_thread_that_tunes_it():
   source = tiny_training.make_input(tiny_training.random_rows(4))
-  loop._distribute(strategy, source, loop.TrainingPlan("", 1, 2), 0)
-  assert len(iterated) == 2
-  assert not any(x.options().autotune.enabled for x in iterated)
+  plan, context = loop.TrainingPlan("", 1, 2), tf.distribute.InputContext()
+  batches = loop._replica_batches(source, plan, 1, context, 0)
+  assert not batches.options().autotune.enabled
+  batches = prediction.prefetch(tf.data.Dataset.range(5), 2)
+  assert not batches.options().autotune.enabled
+  assert list(batches.as_numpy_iterator()) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
