@@ -80,7 +80,7 @@ def test_pretrained_fine_tuned_exported_and_asked(tmp_path):
     output_dir=tmp_path / "tuned",
     do_train=True,
     do_eval=True,
-    learning_rate=3e-3,
+    learning_rate=1e-3,
     num_train_epochs=30,
     max_seq_length=32,
   )
