@@ -200,6 +200,21 @@ def test_saved_models_hold_it(name, tmp_path):
     )
 
 
+@one_encoder_unless_slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # It is to be a package.
+def test_litert_holds_it(name):
+  encoder, module = make(name), tf.Module()
+  module.weights = [variable.value for variable in encoder.variables]
+  specs = [tf.TensorSpec([1, 5], tf.int32, x) for x in ("ids", "mask")]
+  pool = tf.function(lambda *x: encoder(*x).pooled_output, specs)
+  convert = tf.lite.TFLiteConverter.from_concrete_functions
+  content = convert([pool.get_concrete_function()], module).convert()
+  runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
+  [found] = runner(ids=IDS[1:], mask=MASK[1:]).values()
+  expected = encoder(IDS[1:], MASK[1:]).pooled_output
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @every_encoder
 def test_more_tokens_take_more_memory(name):
   config, model = CONFIGS[name], heads.ClassifierModel(CONFIGS[name], 2)
