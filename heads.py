@@ -17,6 +17,7 @@ from encoders import encoder_table
 import modeling
 
 _LSTM_LAYERS = 2
+_MIX = "mix"
 
 
 class HeadModel(keras.Model):
@@ -242,8 +243,9 @@ class FeatureTaggerModel(HeadModel):
   Args:
     num_labels: L.
     dtype: of BERT; see `modeling.BertModel`. The rest is float32.
-    layers: their outputs are concatenated; 0 means the embeddings and -1 the
-      last layer; None mixes all of them by learned weights, see `ScalarMix`.
+    layers: their outputs are the input of the LSTMs, concatenated; 0 means the
+      embeddings and -1 the last layer.
+    mixed: whether they are summed by learned weights instead, see `ScalarMix`.
     lstm_size: units of the LSTMs in each direction.
     dropout_rate: on the input of every LSTM and of the output.
   """
@@ -255,7 +257,8 @@ class FeatureTaggerModel(HeadModel):
     config: modeling.EncoderConfig,
     num_labels: int,
     dtype: str = "float32",
-    layers: Sequence[int] | None = (-4, -3, -2, -1),
+    layers: Sequence[int] = (-4, -3, -2, -1),
+    mixed: bool = False,
     lstm_size: int = 768,
     dropout_rate: float = 0.1,
   ):
@@ -263,11 +266,8 @@ class FeatureTaggerModel(HeadModel):
     self.layers_used, self.dropout_rate = layers, dropout_rate
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.trainable = False
-    self.mix, size = None, config.hidden_size
-    if layers is None:
-      self.mix = ScalarMix(config.num_hidden_layers + 1)
-    else:
-      size *= len(layers)
+    self.mix = ScalarMix(len(layers)) if mixed else None
+    size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
     for index in range(_LSTM_LAYERS):
       self.lstms.append(
@@ -294,13 +294,47 @@ class FeatureTaggerModel(HeadModel):
       return_hidden_states=True,
       training=False,
     ).hidden_states
-    states = [tf.cast(tf.stop_gradient(s), tf.float32) for s in states]
+    used = [tf.stop_gradient(states[layer]) for layer in self.layers_used]
+    used = [tf.cast(state, tf.float32) for state in used]
     if self.mix is not None:
-      return self.mix(states)  # [B, S, H]
-    return tf.concat([states[layer] for layer in self.layers_used], -1)
+      return self.mix(used)  # [B, S, H]
+    return tf.concat(used, -1)
 
   def _drop(self, x, seed, index):
     return modeling.dropout(x, self.dropout_rate, modeling.fold_in(seed, index))
+
+
+def read_feature_layers(
+  names: Sequence[str], num_layers: int
+) -> tuple[list[int], bool]:
+  """Reads the layers of a `FeatureTaggerModel` as --feature_layers names them.
+
+  Args:
+    names: numbers of layers; "mix" before them says that they are summed, and
+      alone stands for all of them and the embeddings.
+    num_layers: of the encoder.
+
+  Returns:
+    The layers, and whether they are mixed.
+
+  Raises:
+    ValueError: there is no such layer.
+  """
+  mixed = list(names[:1]) == [_MIX]
+  numbers = list(names[mixed:])
+  if mixed and not numbers:
+    return list(range(num_layers + 1)), True
+  try:
+    layers = [int(number) for number in numbers]
+  except ValueError:
+    layers = []
+  known = range(-num_layers - 1, num_layers + 1)
+  if not layers or not all(layer in known for layer in layers):
+    raise ValueError(
+      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
+      f"{known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
+    )
+  return layers, mixed
 
 
 def _make_output(num_labels: int, size: int):

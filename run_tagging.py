@@ -54,8 +54,8 @@ def define_flags() -> None:
     "feature_layers",
     ["-4", "-3", "-2", "-1"],
     "With --feature_based: the layers whose outputs are concatenated; -1 is "
-    "the last one, 0 the embeddings. Or mix: a weighted sum of all layers, "
-    "with learned weights.",
+    "the last one, 0 the embeddings. mix before them sums them, with learned "
+    "weights, and mix alone is that of all.",
   )
   flags.DEFINE_integer(
     "lstm_size",
@@ -82,7 +82,6 @@ import modeling
 from tasks import tagging_inputs
 from tasks import tagging_results
 
-_SCALAR_MIX = "mix"
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
 
@@ -101,25 +100,12 @@ def create_model(
   """
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
-  layers = _feature_layers(settings.feature_layers, config.num_hidden_layers)
-  return heads.FeatureTaggerModel(
-    config, num_labels, dtype, layers=layers, lstm_size=settings.lstm_size
+  layers, mixed = heads.read_feature_layers(
+    settings.feature_layers, config.num_hidden_layers
   )
-
-
-def _feature_layers(names, count) -> list[int] | None:
-  if list(names) == [_SCALAR_MIX]:
-    return None
-  try:
-    layers = [int(name) for name in names]
-  except ValueError:
-    layers = []
-  if not layers or not all(-count - 1 <= layer <= count for layer in layers):
-    raise ValueError(
-      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
-      f"{-count - 1} to {count}, such as -2,-1"
-    )
-  return layers
+  return heads.FeatureTaggerModel(
+    config, num_labels, dtype, layers, mixed, settings.lstm_size
+  )
 
 
 class WordLosses(NamedTuple):

@@ -27,6 +27,15 @@ from typing import Any, NamedTuple
 import contest
 
 SHOWN_EPOCHS = (1, 2, 4, 8)
+# What a BiLSTM on a frozen BERT is given (table 7 of BERT's paper).
+FEATURES = {
+  "embeddings": "0",
+  "second-to-last": "-2",
+  "last": "-1",
+  "sum-of-last-4": "mix,-4,-3,-2,-1",
+  "last-4": "-4,-3,-2,-1",
+  "sum-of-all": "mix",
+}
 Flags = dict[str, Any]
 
 
@@ -52,15 +61,22 @@ def glue(name: str, metric: str = "accuracy") -> Task:
   return Task({"task_name": name.lower(), "data_dir": folder}, metric)
 
 
-def tagged(*names: str) -> Task:
+def tagged(*names: str, **flags) -> Task:
   train, dev, test = (contest.DATA / "ner" / name for name in names)
-  flags = {"train_file": train, "eval_file": dev}
+  flags |= {"train_file": train, "eval_file": dev}
   return Task(flags, "f1", "run_tagging.py", {"eval_file": test})
 
 
 def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
   """Returns the tasks by name; a folder holds what `write_imdb` writes."""
   squad = contest.DATA / "squad"
+  conll = "eng.train", "eng.testa", "eng.testb"
+  on_features = {
+    f"conll-{name}": tagged(
+      *conll, feature_based="true", feature_layers=layers, lstm_size=256
+    )
+    for name, layers in FEATURES.items()
+  }
   return {
     "mrpc": glue("MRPC"),
     "rte": glue("RTE"),
@@ -77,7 +93,8 @@ def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
       id_column=2,
     ),
     "chnsenticorp": classified(contest.DATA / "chnsenticorp" / "test.tsv"),
-    "conll": tagged("eng.train", "eng.testa", "eng.testb"),
+    "conll": tagged(*conll),
+    **on_features,
     "resume": tagged(
       *(f"resume_zh/{part}.char.bmes" for part in ("train", "dev", "test"))
     ),

@@ -439,13 +439,13 @@ def _add_spans(graph, state):
 
 def _add_lstms(graph, model, states):
   """Adds the LSTMs of a `heads.FeatureTaggerModel`: [B, S, 2 * units]."""
+  used = [states[layer] for layer in model.layers_used]
   if model.mix is None:
-    used = [states[layer] for layer in model.layers_used]
     hidden = graph.add("Concat", *used, axis=-1)
   else:
     shares = np.exp(graph.array("scalar_mix/mix_weights"))
     shares *= graph.array("scalar_mix/scale") / shares.sum()
-    terms = zip(states, shares.astype(np.float32), strict=True)
+    terms = zip(used, shares.astype(np.float32), strict=True)
     hidden = graph.add("Sum", *(graph.add("Mul", *term) for term in terms))
   for lstm in model.lstms:
     hidden = _add_lstm(graph, lstm.name, hidden)

@@ -146,11 +146,14 @@ def _make_model(kind, config, labels, settings):
     return heads.ClassifierModel(config, max(1, len(labels)))
   if not settings.get("feature_based"):
     return heads.TaggerModel(config, len(labels))
-  layers = settings["feature_layers"]
+  layers, mixed = heads.read_feature_layers(
+    settings["feature_layers"], config.num_hidden_layers
+  )
   return heads.FeatureTaggerModel(
     config,
     len(labels),
-    layers=None if layers == ["mix"] else list(map(int, layers)),
+    layers=layers,
+    mixed=mixed,
     lstm_size=settings["lstm_size"],
   )
 

@@ -24,15 +24,15 @@ MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
 
 
-def make_feature_tagger(layers):
-  return heads.FeatureTaggerModel(CONFIG, 4, layers=layers, lstm_size=6)
+def make_feature_tagger(layers, mixed=False):
+  return heads.FeatureTaggerModel(CONFIG, 4, "float32", layers, mixed, 6)
 
 
-@pytest.mark.parametrize("layers", [(-1, -2), None])
-def test_names_of_a_feature_tagger(layers):
-  model = make_feature_tagger(layers)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_names_of_a_feature_tagger(mixed):
+  model = make_feature_tagger((-1, -2), mixed)
   names = {v.path: tuple(v.shape) for v in model.trainable_variables}
-  size = 2 * 8 if layers else 8
+  size = 8 if mixed else 2 * 8
   expected = {"output_weights": (4, 12), "output_bias": (4,)}
   for side in ("forward", "backward"):
     for index, inputs in enumerate((size, 12)):
@@ -41,10 +41,43 @@ def test_names_of_a_feature_tagger(layers):
         f"lstm_{index}/{side}/recurrent_weights": (6, 24),
         f"lstm_{index}/{side}/bias": (24,),
       }
-  if layers is None:
-    expected |= {"scalar_mix/mix_weights": (4,), "scalar_mix/scale": ()}
+  if mixed:
+    expected |= {"scalar_mix/mix_weights": (2,), "scalar_mix/scale": ()}
   assert names == expected
   assert "bert/embeddings/word_embeddings" in [v.path for v in model.variables]
+
+
+def test_features_of_single_layers():
+  states = make_encoder_states(model := make_feature_tagger((0, -1), True))
+  features = model._features(IDS, MASK, 0 * IDS)
+  np.testing.assert_allclose(features, (states[0] + states[-1]) / 2, rtol=1e-6)
+  model = make_feature_tagger((0,))
+  assert model._features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
+
+
+def make_encoder_states(model):
+  output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
+  return output.hidden_states
+
+
+@pytest.mark.parametrize(
+  "names, expected",
+  [
+    (["-2", "3"], ([-2, 3], False)),
+    (["mix", "-4", "0"], ([-4, 0], True)),
+    (["mix"], ([0, 1, 2, 3], True)),
+  ],
+)
+def test_read_feature_layers(names, expected):
+  assert heads.read_feature_layers(names, 3) == expected
+
+
+@pytest.mark.parametrize(
+  "names", [[], ["-5"], ["4"], ["last"], ["1", "mix"], ["mix", "mix"], [""]]
+)
+def test_read_feature_layers_that_there_are_not(names):
+  with pytest.raises(ValueError, match="expected mix, or numbers from -4 to 3"):
+    heads.read_feature_layers(names, 3)
 
 
 def test_names_of_a_tagger():
@@ -61,7 +94,7 @@ def test_names_of_a_tagger():
     lambda: heads.TaggerModel(CONFIG, 4),
     lambda: heads.TaggerModel(CONFIG, 4, "mixed_bfloat16"),
     lambda: make_feature_tagger((-1, -2)),
-    lambda: make_feature_tagger(None),
+    lambda: make_feature_tagger((0, -1), True),
   ],
 )
 def test_padding_does_not_change_what_is_tagged(make):
@@ -79,7 +112,7 @@ def test_padding_does_not_change_what_is_tagged(make):
 
 
 def test_only_what_is_on_top_of_frozen_features_gets_a_gradient():
-  model = make_feature_tagger(None)
+  model = make_feature_tagger((0, -1), True)
   with tf.GradientTape() as tape:
     loss = tf.reduce_sum(model(IDS, MASK, 0 * IDS, SEED) ** 2)
   values = [v.value for v in model.variables]
@@ -162,7 +195,7 @@ def call_with_predictions(model, *inputs):
     lambda: heads.ClassifierModel(CONFIG, 4),
     lambda: heads.TaggerModel(CONFIG, 4),
     lambda: heads.SpanModel(CONFIG),
-    lambda: make_feature_tagger(None),
+    lambda: make_feature_tagger((0, -1), True),
   ],
 )
 def test_whatever_is_trained_has_a_gradient(model):

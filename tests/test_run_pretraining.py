@@ -19,6 +19,7 @@ import program_flags
 import run_pretraining
 from tasks import masked_labels
 import tiny_pretraining as tiny
+from training import prediction
 from weights import checkpoints
 import workers
 
@@ -167,6 +168,23 @@ def test_tensorboard_gets_the_same_by_name(trained):
   for name in scores:
     assert sorted(history[f"eval/{name}"]) == [2, 4, 6]
     assert history[f"eval/{name}"][6] == pytest.approx(results[name])
+
+
+def test_no_thread_tunes_the_batches_of_an_evaluation(
+  trained, data, tmp_path, monkeypatch
+):
+  folder = shutil.copytree(trained[0], tmp_path / "run")
+  found = []
+  call = prediction.Predictor.__call__
+
+  def predict(predictor, batches, *rest):
+    found.append(batches.options().autotune.enabled)
+    return call(predictor, batches, *rest)
+
+  monkeypatch.setattr(prediction.Predictor, "__call__", predict)
+  result = tiny.run(folder, input_file=data, do_eval=1, max_eval_steps=1)
+  assert result.returncode == 0, result.stderr
+  assert found == [False]
 
 
 def test_evaluation_counts_every_record_once(trained, data):

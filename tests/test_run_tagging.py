@@ -299,7 +299,7 @@ FAULTS = {
     {},
     {"feature_based": True, "feature_layers": "-4,3"},
     "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as "
-    "-2,-1",
+    "-2,-1 or mix,-2,-1",
   ),
   "other labels in the folder": (
     {"out/labels.txt": "O\nB-X\nI-X\n"},

@@ -185,10 +185,12 @@ def test_tagger_and_spans():
   assert_near(found["end_logits"], expected.end_logits)
 
 
-@pytest.mark.parametrize("layers", [(-2, -1), None])
-def test_lstm_on_features(layers):
+@pytest.mark.parametrize(
+  "layers, mixed", [((-2, -1), False), ((0, 1, 2), True), ((-1, 0), True)]
+)
+def test_lstm_on_features(layers, mixed):
   model = heads.FeatureTaggerModel(
-    make_config(), LABELS, layers=layers, lstm_size=8
+    make_config(), LABELS, layers=layers, mixed=mixed, lstm_size=8
   )
   inputs = make_inputs()
   session = open_session(make_trained("tagging", model))
