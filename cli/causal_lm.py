@@ -42,6 +42,12 @@ def make_recipe(settings):
     train = splits.get("train")
     return fine_tuning.Inputs(shape, metric, problem, train, evaluated)
 
+  def make_model(config, inputs, dtype):
+    model = heads.PretrainingModel(config, dtype)
+    for unused in (model.bert.pooler, model.heads.seq_relationship):
+      unused.trainable = False  # They must not decay.
+    return model
+
   def evaluate(run):
     batch_size = settings.eval_batch_size
     return causal_inputs.score(run.predict(run.inputs.eval[0], batch_size))
@@ -49,7 +55,7 @@ def make_recipe(settings):
   return fine_tuning.Recipe(
     settings,
     open_inputs,
-    lambda config, inputs, dtype: heads.PretrainingModel(config, dtype),
+    make_model,
     causal_inputs.compare,
     lambda run: causal_inputs.loss_fn,
     evaluate,

@@ -232,6 +232,28 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
   program_flags.assert_refused(result, "none")
 
 
+def test_a_causal_task_leaves_alone_what_it_does_not_use(tmp_path):
+  config = {**tiny.CONFIG, "num_hidden_layers": 2, "causal_attention": True}
+  tiny.write_model(tmp_path, config)
+  text = tmp_path / "text.txt"
+  text.write_text("the film was good and fine\n" * 40)
+  words = {"name": "gpt", "kind": "causal_lm", "train_file": str(text)}
+  steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
+  succeed(tiny.run(tmp_path, [words], **steps))
+  early, late = (
+    dict(checkpoints.read(str(tmp_path / f"out/model.ckpt-{step}")))
+    for step in (3, 6)
+  )
+  weights = [name for name in late if "adam" not in name and "kernel" in name]
+  pooler = "bert/pooler/dense/kernel"
+  changed = {name for name in weights if (early[name] != late[name]).any()}
+  assert pooler in weights and changed == set(weights) - {pooler}
+  [next_sentence] = (
+    n for n in late if n.endswith("relationship/output_weights")
+  )
+  np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
+
+
 def test_a_causal_task_needs_a_causal_encoder(tasks):
   folder, _ = tasks
   words = {
