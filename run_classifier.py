@@ -67,9 +67,7 @@ def define_flags() -> None:
 if __name__ == "__main__":
   program.start(define_flags)
 
-import dataclasses
 import functools
-import os
 
 import keras
 import tensorflow as tf
@@ -85,6 +83,18 @@ from tasks import classification_report
 from tasks import classification_results
 from training import loop
 from training import model_selection
+
+_OF_OWN_DATA = (
+  "train_file",
+  "eval_file",
+  "predict_file",
+  "text_column",
+  "text_pair_column",
+  "label_column",
+  "id_column",
+  "header",
+  "problem",
+)
 
 
 def create_model(
@@ -130,18 +140,21 @@ def loss_fn(model, features, seed, problem, class_weights):
 def read_task(settings: flag_values.Settings) -> classification.Task:
   """Makes the task of the flags, with the paths of its files."""
   fine_tuning.check_work(settings)
+  own = {name: getattr(settings, name) for name in _OF_OWN_DATA}
   if settings.task_name.lower() == "file":
-    names = ("data_dir", "train_file", "eval_file", "predict_file", "problem")
-    names += ("text_column", "text_pair_column", "label_column", "id_column")
-    return glue.file_task(
-      header={"auto": None, "yes": True, "no": False}[settings.header],
-      **{name: getattr(settings, name) for name in names},
-    )
+    own["header"] = {"auto": None, "yes": True, "no": False}[settings.header]
+    return glue.file_task(settings.data_dir, **own)
   task = glue.find_task(settings.task_name)
   if task.name == "xnli":
     task = glue.xnli_task(settings.xnli_language)
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
+  unset = (None, "auto", classification.PROBLEMS[0])
+  if wrong := [name for name in own if own[name] not in unset]:
+    raise ValueError(
+      f"--{wrong[0]}: --task_name=file takes it; the files of {task.name} are "
+      "those of --data_dir, in columns of their own"
+    )
   return glue.task_in_folder(task, settings.data_dir)
 
 
@@ -151,23 +164,6 @@ def best_metric(
   """Returns the name of the score that decides which weights are best."""
   known = classification_results.metric_names(task.problem, task.metrics)
   return fine_tuning.best_metric(settings, task.metrics[0], known)
-
-
-def settings_by_seed(
-  settings: flag_values.Settings,
-) -> dict[int, flag_values.Settings]:
-  """Returns the settings of each run: one run, or one for each seed."""
-  if not settings.seeds:
-    return {settings.seed: settings}
-  if not all(seed.isdecimal() for seed in settings.seeds):
-    raise ValueError(
-      f"--seeds={','.join(settings.seeds)}: expected numbers, such as 1,2,3"
-    )
-  by_seed = {}
-  for seed in map(int, settings.seeds):
-    folder = os.path.join(settings.output_dir, f"seed-{seed}")
-    by_seed[seed] = dataclasses.replace(settings, seed=seed, output_dir=folder)
-  return by_seed
 
 
 def open_inputs(
@@ -206,7 +202,7 @@ def open_inputs(
     {
       "doc_stride": shape.doc_stride,
       "window_pooling": settings.window_pooling,
-      "has_text_pair": any(t.text_pair is not None for t in task.train),
+      "has_text_pair": task.has_text_pair,
     },
   )
 
@@ -332,7 +328,7 @@ def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
 
 def main() -> None:
   recipe = make_recipe(fine_tuning.read_settings())
-  by_seed = settings_by_seed(recipe.settings)
+  by_seed = task_training.settings_by_seed(recipe.settings)
   strategy = devices.make_strategy(recipe.settings)
   scores = {
     seed: fine_tuning.follow(recipe._replace(settings=settings), strategy)

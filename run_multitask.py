@@ -268,7 +268,7 @@ def check_earlier(
   path = os.path.join(settings.output_dir, "training.json")
   if checkpoints.latest_checkpoint(settings.output_dir):
     models.check_settings(path, facts)
-    task_training.check_best(settings)
+    task_training.check_evaluations(settings)
   if next(iter(runs.values())).is_chief:
     files.write_json(path, {**files.read_json_if_any(path), **facts})
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import types
@@ -363,8 +364,6 @@ class Run:
     self, plan: loop.TrainingPlan, steps_per_epoch: float
   ) -> loop.Task:
     """Makes the optimizer, the loss and the input of training."""
-    if self.is_chief and self.step < plan.num_train_steps:
-      _remove_tuned(self.folder)
     settings, num_steps = self.settings, plan.num_train_steps
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
@@ -379,7 +378,10 @@ class Run:
     make_source = self.recipe.make_source or Run._read_features
     source = make_source(self, plan.train_batch_size)
     loss_fn = self.recipe.make_loss(self)
-    return loop.Task(self.model, optimizer, loss_fn, source, plan)
+    task = loop.Task(self.model, optimizer, loss_fn, source, plan)
+    if not self.is_chief:
+      return task
+    return task._replace(begin=functools.partial(_remove_tuned, self.folder))
 
   def _read_features(self, batch_size):
     split = self.inputs.train
@@ -429,7 +431,7 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     models.claim_output_dir(settings, config, strategy),
     models.private_folder(settings.output_dir, strategy) as private,
   ):
-    task_training.check_best(settings)
+    task_training.check_evaluations(settings)
     inputs = recipe.open_inputs(settings, private)
     _check_workers(settings, strategy, config, inputs)
     _check_settings(settings, inputs)

@@ -8,8 +8,6 @@ import shlex
 import time
 from typing import Any, NamedTuple, TextIO
 
-from data import files
-
 # Prefixes of the names of files that only programs read.
 _INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
 
@@ -61,7 +59,7 @@ def list_files(folder: str) -> dict[str, File]:
   import tensorflow as tf  # Programs without it end here too.
 
   found = {}
-  for name in tf.io.gfile.listdir(folder) if files.exists(folder) else ():
+  for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
     with contextlib.suppress(tf.errors.NotFoundError):  # Temporary ones.
       stat = tf.io.gfile.stat(os.path.join(folder, name))
       if not stat.is_directory:

@@ -20,6 +20,8 @@ _OF_TASK = {
   "predict_batch_size",
   "train_batch_size",
 }
+# What a program reads only when it trains alone.
+_OF_WHOLE_RUNS = {"seeds", "num_warmup_steps", "new_phase"}
 _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_]")
 
 
@@ -116,6 +118,14 @@ def make_settings(
   if shared:
     raise ValueError(
       f"{entry.place}: {shared[0]} is the same for all tasks: give it as a flag"
+    )
+  if unread := sorted(own.keys() & _OF_WHOLE_RUNS):
+    raise ValueError(f"{entry.place}: {unread[0]} is not for one of many tasks")
+  chosen = settings.best_metric
+  if chosen and own.get("best_metric", chosen) != chosen:
+    raise ValueError(
+      f"{entry.place}: best_metric is {own['best_metric']}, but "
+      f"--best_metric={entry.name}/{chosen}"
     )
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
   given = {"output_dir": folder, "vocab_file": settings.vocab_file}

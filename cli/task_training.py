@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import dataclasses
+import os
 import sys
 from typing import NamedTuple
 
@@ -22,8 +24,22 @@ def evaluates(settings: flag_values.Settings) -> bool:
   )
 
 
-def check_best(settings: flag_values.Settings) -> None:
-  """Raises a ValueError if programs would not use what is to be trained."""
+def check_evaluations(settings: flag_values.Settings) -> None:
+  """Raises a ValueError if the flags of evaluations contradict each other.
+
+  So do best weights of an earlier training, which programs would use instead of
+  those of one without evaluations.
+  """
+  if settings.eval_every_steps and settings.eval_every_epochs:
+    raise ValueError(
+      "--eval_every_steps and --eval_every_epochs: pass only one"
+    )
+  patience = settings.early_stopping_patience
+  if settings.do_train and patience and not evaluates(settings):
+    raise ValueError(
+      f"--early_stopping_patience={patience} needs --eval_every_epochs or "
+      "--eval_every_steps"
+    )
   best = model_selection.best_step(settings.output_dir)
   if settings.do_train and best is not None and not evaluates(settings):
     raise ValueError(
@@ -31,6 +47,23 @@ def check_best(settings: flag_values.Settings) -> None:
       "would be used instead of those of a training without evaluations: pass "
       "--eval_every_epochs or --eval_every_steps, or move the folder best away"
     )
+
+
+def settings_by_seed(
+  settings: flag_values.Settings,
+) -> dict[int, flag_values.Settings]:
+  """Returns the settings of each run: one run, or one for each seed."""
+  if not settings.seeds:
+    return {settings.seed: settings}
+  if not all(seed.isdecimal() for seed in settings.seeds):
+    raise ValueError(
+      f"--seeds={','.join(settings.seeds)}: expected numbers, such as 1,2,3"
+    )
+  by_seed = {}
+  for seed in map(int, settings.seeds):
+    folder = os.path.join(settings.output_dir, f"seed-{seed}")
+    by_seed[seed] = dataclasses.replace(settings, seed=seed, output_dir=folder)
+  return by_seed
 
 
 def named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:

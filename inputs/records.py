@@ -26,6 +26,7 @@ Spec = dict[str, tf.io.FixedLenFeature]
 # How many files are read in turns while training, and how many records are
 # shuffled: the original's numbers. The records of a file are shuffled already.
 _CYCLE_LENGTH = 4
+_ZERO_SEEDS = (0, 2**31 - 1)  # TensorFlow takes seeds modulo the second.
 _SHUFFLE_BUFFER = 100
 
 # Most batches whose records are grouped by length together.
@@ -157,6 +158,10 @@ def training_dataset(
   sources, read_file = _sources(paths), _make_reader(paths)
 
   def shuffle(epoch):
+    graph = tf.compat.v1.get_default_graph()
+    if graph.seed in _ZERO_SEEDS:
+      # TensorFlow would compare the symbolic second seed with 0, and fail.
+      graph.seed = 1
     files = sources.shuffle(len(paths), seed=seed + epoch)
     records = files.interleave(
       read_file,

@@ -68,6 +68,12 @@ class Task(NamedTuple):
   metrics: tuple[str, ...]  # The first one selects the best checkpoint.
   submissions: tuple[str, ...] = ()  # GLUE's file name for each test set.
 
+  @property
+  def has_text_pair(self) -> bool:
+    """Whether inputs are pairs, by the training files or else the others."""
+    tables = self.train or [table for _, table in (*self.dev, *self.test)]
+    return any(table.text_pair is not None for table in tables)
+
 
 class Feature(NamedTuple):
   """An input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""

@@ -297,8 +297,10 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
   assert results["global_step"] == steps[-3]  # Two evaluations before the end.
   assert (tmp_path / "out/best" / f"model.ckpt-{steps[-3]}.index").exists()
   # The same command again trains no further and comes to the same end.
+  thresholds = tmp_path / "out" / "thresholds.json"
+  thresholds.write_text("{}")  # As if tuned for these weights.
   again = run(tmp_path, **flags)
-  assert "stopping early" in again
+  assert "stopping early" in again and thresholds.exists()
   assert read_results(tmp_path / "out" / "eval_results.txt") == results
 
 
@@ -553,6 +555,31 @@ FAULTS = {
     "--best_metric=bleu: expected one of accuracy, macro_f1, loss",
   ),
   "freeze": ({}, {"freeze_layers": "top"}, "--freeze_layers=top"),
+  "a file of one's own": (
+    {},
+    {"task_name": "sst-2", "predict_file": "mine.tsv"},
+    "--predict_file: --task_name=file takes it; the files of sst-2 are",
+  ),
+  "a header of one's own": (
+    {},
+    {"task_name": "sst-2", "header": "no"},
+    "--header: --task_name=file takes it",
+  ),
+  "patience without evaluations": (
+    {},
+    {"early_stopping_patience": 3},
+    "--early_stopping_patience=3 needs --eval_every_epochs or --eval_every_",
+  ),
+  "two periods": (
+    {},
+    {"eval_every_steps": 3, "eval_every_epochs": 1},
+    "--eval_every_steps and --eval_every_epochs: pass only one",
+  ),
+  "no folder": (
+    {},
+    {"output_dir": "/dev/null"},
+    "--output_dir=/dev/null: not a folder",
+  ),
 }
 
 

@@ -283,6 +283,7 @@ def test_a_causal_task_needs_a_causal_encoder(tasks):
     ({"colour": 1}, "task 'good': Unknown command line flag 'colour'"),
     ({"doc_stride": 0}, "task 'good': flag --doc_stride=0"),
     ({"train_file": "none.tsv"}, "none.tsv"),
+    ({"seeds": "1,2"}, "task 'good': seeds is not for one of many tasks"),
   ],
 )
 def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
@@ -292,6 +293,17 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   other = entries["names"] | ({"weight": 0} if weight != 1 else {})
   result = tiny.run(folder, [other, wrong], "wrong", num_train_steps=8)
   program_flags.assert_refused(result, message)
+
+
+def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
+  folder, entries = tasks
+  entry = {**entries["good"], "best_metric": "loss"}
+  flags = {"best_metric": "good/accuracy", "eval_every_steps": 2}
+  result = tiny.run(folder, [entry, entries["names"]], "two-metrics", **flags)
+  program_flags.assert_refused(
+    result,
+    "task 'good': best_metric is loss, but --best_metric=good/accuracy",
+  )
 
 
 def test_a_mean_of_scores_that_are_better_if_lower_is_refused():

@@ -121,6 +121,7 @@ class Task(NamedTuple):
   plan: TrainingPlan
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
+  begin: Callable[[], None] = lambda: None  # Called before the first update.
 
 
 def _next_multiple(step: int, period: float) -> int:
@@ -201,11 +202,15 @@ def train_tasks(
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
   if evaluation.says_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
-  if plan.recompute:
-    for task in tasks.values():
+  for task in tasks.values():
+    task.begin()
+    if plan.recompute:
       recomputation.recompute_layers(task.model.bert)
   runners = [
-    _make_runner(strategy, name, task, global_step)
+    (
+      _make_runner(strategy, name, task, global_step),
+      task.plan.train_batch_size,
+    )
     for name, task in tasks.items()
   ]
   return _run_steps(strategy, plan, saved, step, runners, draws, evaluation)
@@ -246,9 +251,10 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
       count, stopping = workers.agree(strategy, wanted, leaving)
       if stopping:
         break
-      means = runners[draws[step]](count)
+      run, batch_size = runners[draws[step]]
+      means = run(count)
       step += count
-      reporter.add(step, count, means)
+      reporter.add(step, count, means, batch_size)
       if evaluation.needs_checkpoint(step):
         saved_step = _save(strategy, plan, step, saved)
         reporter.save()

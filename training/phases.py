@@ -56,6 +56,12 @@ def enter(
       f"known, so that none of {', '.join(settings)} is compared",
       file=sys.stderr,
     )
+  found = list(known)
+  # A phase that begins here has made no update: the one before it may go on.
+  while len(known) > 1 and known[-1].first_step == step:
+    if not _describe_changes(known[-1].settings, settings):
+      break
+    known.pop()
   last = known[-1] if known else Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)
   if changes and not is_new_phase:
@@ -72,8 +78,10 @@ def enter(
     )
     known = [p for p in known if p.first_step < step]
     last = Phase(step, record, settings)
-  if writes and (changes or not known):
-    _write(path, [*known, last])
+  if changes or not known:
+    known.append(last)
+  if writes and known != found:
+    _write(path, known)
   return last
 
 

@@ -80,6 +80,8 @@ class Reporter:
     )
     self._called = None  # When the current call began.
     self._seconds_per_step = None
+    # The speed is of the updates after the first, and of their examples.
+    self._first, self._examples = step, 0
     self._pending: list[tuple[int, dict[str, float]]] = []
     # Later points are of updates that will be made again.
     self._points = read_curves(plan.output_dir, step) if self._is_chief else []
@@ -92,8 +94,11 @@ class Reporter:
     count = int(_SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6))
     return max(1, min(count, most, self._plan.iterations_per_loop))
 
-  def add(self, step: int, count: int, means: dict[str, float]) -> None:
+  def add(
+    self, step: int, count: int, means: dict[str, float], batch_size: int
+  ) -> None:
     """Takes the means of a call; prints them when a line is due."""
+    self._examples += count * batch_size
     seconds = (time.monotonic() - self._called) / count
     first_call = self._seconds_per_step is None
     self._pending.append((count, means))
@@ -103,6 +108,7 @@ class Reporter:
     self._seconds_per_step = seconds
     if first_call:  # It compiled the loop: do not time it.
       self._progress.restart(step)
+      self._first, self._examples = step, 0
     last = step == self._plan.num_train_steps
     if first_call or last or self._progress.is_due():
       self._flush(step)
@@ -121,9 +127,9 @@ class Reporter:
       values[name] = (
         numbers[-1] if is_of_step else np.average(numbers, weights=counts)
       )
-    speed = self._progress.units_per_second(step) * self._plan.train_batch_size
-    if speed:
-      values["examples_per_second"] = speed
+    if self._examples:
+      speed = self._progress.units_per_second(step) / (step - self._first)
+      values["examples_per_second"] = speed * self._examples
     self._write(step, values)
     last = self._plan.num_train_steps
     # A terminal shows only the beginning, and keeps the last line.

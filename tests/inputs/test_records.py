@@ -95,6 +95,13 @@ def test_the_seed_decides_the_order(paths):
   assert take(records.training_dataset(paths, seed=2), 100) != first
 
 
+@pytest.mark.parametrize("seed", [0, 2**31 - 1])
+def test_seeds_that_are_0_to_tensorflow(seed, paths):
+  tf.random.set_seed(seed)
+  found = take(records.training_dataset(paths, seed), 57)
+  assert len(set(found)) == 57 and found != sorted(found)
+
+
 @pytest.mark.parametrize("skip", [1, 56, 57, 58, 114, 200])
 def test_skipping_continues_exactly(skip, paths):
   rows = take(records.training_dataset(paths, seed=1), OVER_AND_OVER)

@@ -630,3 +630,10 @@ def test_real_files(file, columns, problem, count, labels):
   examples = list(classification.read_examples(task.train[0]))
   assert len(examples) == count
   assert classification.find_labels(examples, problem) == labels
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "test.tsv"])
+@pytest.mark.parametrize("column, expected", [("", False), ("\ttext_b", True)])
+def test_pairs_are_known_without_training_files(write, name, column, expected):
+  write(f"data/{name}", f"label\ttext_a{column}\nx\ta{column and chr(9)}b\n")
+  assert glue.file_task("data").has_text_pair == expected

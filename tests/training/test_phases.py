@@ -50,6 +50,19 @@ def test_other_data_begin_at_their_first_record(tmp_path):
   assert enter(tmp_path, 7, False, input_file="b", train_batch_size=4) == phase
 
 
+def test_a_phase_without_an_update_is_forgotten(tmp_path):
+  first = enter(tmp_path, 0)
+  enter(tmp_path, 5, True, input_file="b")  # Killed before its first update.
+  assert enter(tmp_path, 5) == first
+  written = json.loads((tmp_path / "training.json").read_text())
+  assert [phase["first_step"] for phase in written["phases"]] == [0]
+  enter(tmp_path, 5, True, input_file="b")
+  phase = enter(tmp_path, 5, True, rate=0.2)
+  assert (phase.first_step, phase.record_at(5)) == (5, 40)
+  with pytest.raises(ValueError, match="--rate=0.1 .was 0.2."):
+    enter(tmp_path, 6)
+
+
 def test_the_same_data_go_on_where_they_were(tmp_path):
   enter(tmp_path, 0)
   phase = enter(tmp_path, 5, True, train_batch_size=4)

@@ -13,7 +13,7 @@ def report(folder, steps):
   reporter = reporting.Reporter(plan, steps[0] - 1, strategy)
   for step in steps:
     reporter.choose_count(1)
-    reporter.add(step, 1, {"loss": float(step)})
+    reporter.add(step, 1, {"loss": float(step)}, 8)
   reporter.add_evaluation(steps[-1], {"eval_accuracy": 0.5})
   return reporting.read_curves(str(folder))
 
@@ -22,6 +22,27 @@ def test_every_second_of_many_points_is_kept_and_every_evaluation(tmp_path):
   *points, evaluation = report(tmp_path, range(1, 2003))
   assert points == [{"step": s, "loss": float(s)} for s in range(2, 2003, 2)]
   assert evaluation == {"step": 2002, "eval/accuracy": 0.5}
+
+
+def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
+  seconds = iter(range(0, 1000, 2))
+  monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
+  plan = loop.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
+  reporter = reporting.Reporter(plan, 0, tf.distribute.get_strategy())
+  written = []
+  monkeypatch.setattr(
+    reporter, "_write", lambda step, values: written.append(values)
+  )
+  monkeypatch.setattr(
+    reporter._progress, "units_per_second", lambda step: (step - 1) / 2.0
+  )
+  for step, batch_size in ((1, 8), (2, 4), (3, 32)):
+    reporter.choose_count(1)
+    reporter.add(step, 1, {"loss": 1.0}, batch_size)
+  reporter.add_evaluation(3, {})
+  assert "examples_per_second" not in written[0]
+  # Of 4 and 32 examples in two seconds; the first step compiles.
+  assert written[1]["examples_per_second"] == 18.0
 
 
 def test_evaluations_push_out_no_points_of_training(tmp_path, monkeypatch):
