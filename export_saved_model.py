@@ -200,6 +200,13 @@ def load_model(
 ) -> trained_models.TrainedModel:
   """Loads the model to export."""
   if settings.model_dir:
+    # --model stands for --bert_config_file, too.
+    config = settings.bert_config_file and not settings.model
+    if settings.task or config:
+      name = "bert_config_file" if config else "task"
+      raise ValueError(
+        f"--{name} is for weights without a task; {settings.model_dir} has one"
+      )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
@@ -254,6 +261,8 @@ def choose_prediction(
 def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
   """Returns what a quantized export has to pass; None for others."""
   if settings.quantize == "none":
+    if settings.eval_file:
+      raise ValueError("--eval_file needs --quantize=int8")
     return None
   if settings.format != "onnx":
     raise ValueError(f"--quantize={settings.quantize} needs --format=onnx")

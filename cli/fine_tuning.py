@@ -212,7 +212,10 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
   if not settings.init_checkpoint:
     return ()
   prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  return tuple(conversion.read_labels(prefix))
+  labels = tuple(conversion.read_labels(prefix))
+  # They may be of a head that is not read, such as DistilBERT's.
+  has_head = labels and "output_weights" in checkpoints.read_shapes(prefix)
+  return labels if has_head else ()
 
 
 class Inputs(NamedTuple):

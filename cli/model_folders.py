@@ -63,7 +63,8 @@ def find_files() -> None:
       if name in FLAGS and not FLAGS[name].value:
         setattr(FLAGS, name, _find_file(FLAGS.model, name, choices))
   if "do_lower_case" in FLAGS:
-    paths = [FLAGS.model, *(FLAGS[n].value for n in _FILES if n in FLAGS)]
+    names = ("model", "model_dir", *_FILES)
+    paths = [FLAGS[name].value for name in names if name in FLAGS]
     _follow_casing(list(filter(None, paths)))
 
 
@@ -179,6 +180,8 @@ def check_free(flag: str, path: str) -> None:
     raise ValueError(
       f"--{flag}={path}: is there already; name a folder that is new or empty"
     )
+  if os.path.ismount(path):  # What is written takes its place at the end.
+    raise ValueError(f"--{flag}={path}: a mount point; name a folder in it")
 
 
 def check_vocabulary(path: str, config) -> None:

@@ -519,7 +519,7 @@ def new_folder(path: str) -> Iterator[str]:
       _remove_remote_folder(path)
       _remote().rename(temporary, path)
     return
-  path = os.path.abspath(path)
+  path = os.path.realpath(path)  # A link to an empty folder stays one.
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with _temporary(path, os.mkdir) as temporary:
     yield temporary

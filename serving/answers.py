@@ -98,6 +98,8 @@ class Kind(abc.ABC):
     for name in request.keys() - set(self.facts.inputs):
       near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
       if name in _NAMES or near:
+        # Half a surrogate pair could not be written.
+        name = str(name).encode(errors="backslashreplace").decode()
         raise ValueError(f"{name} is not read; the model takes {names}")
     texts = {}
     for name, required in self.inputs:

@@ -373,6 +373,9 @@ async function answerFile(file, isNewest) {
   const inputs = rows.map((line) => {
     const cells = names.length > 1 ? line.split("\t") : [line];
     if (names.at(-1) === "choices") cells.splice(2, cells.length, cells.slice(2));
+    if (cells.length > names.length) {
+      throw new Error(`${file.name}: ${cells.length} columns, expected ${names.join(", ")}: ${line.slice(0, 80)}`);
+    }
     return Object.fromEntries(names.map((name, i) => [name, cells[i]]));
   });
   const outputs = await askAll(inputs, isNewest);

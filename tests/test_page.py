@@ -144,6 +144,15 @@ def test_a_file_of_texts(classifier, tmp_path):
   assert classifier.script("return !document.querySelector('#download').hidden")
 
 
+def test_a_file_with_a_column_too_many(classifier, tmp_path):
+  path = tmp_path / "dev.tsv"
+  path.write_text("the film\tbad plot\npos\tgood\tfilm\n")
+  classifier.type("#file", str(path))
+  assert classifier.wait("document.querySelector('#error').textContent") == (
+    "dev.tsv: 3 columns, expected text, text_pair: pos\tgood\tfilm"
+  )
+
+
 def test_links_and_programs(classifier, serve):
   test_typing_and_clicking_once(classifier)
   assert classifier.text("#link") == "Link to this text"

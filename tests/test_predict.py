@@ -267,6 +267,28 @@ def export_and_answer(folder, request, **flags):
   return answer
 
 
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"task": "features"}, "--task is for weights without a task"),
+    ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
+    ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
+    ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
+  ],
+)
+def test_flags_that_an_export_would_not_read_are_refused(
+  tmp_path, flags, message
+):
+  tiny_export.write_trained(tmp_path, "question_answering", heads.SpanModel)
+  with pytest.raises(ValueError, match=message):
+    run_export(
+      model_dir=tmp_path,
+      vocab_file=tmp_path / "vocab.txt",
+      export_dir=tmp_path / "export",
+      **flags,
+    )
+
+
 def test_answers_of_question_answering(tmp_path):
   tiny_export.write_trained(tmp_path, "question_answering", heads.SpanModel)
   context = "\U0001f600 the film"

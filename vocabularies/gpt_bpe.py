@@ -6,6 +6,7 @@ openai/finetune-transformer-lm: `encoder_bpe_40000.json`, tokens and their ids,
 and `vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
 """
 
+import heapq
 import os
 
 from data import files
@@ -54,26 +55,32 @@ class BpeSplitter:
   def pieces(self, word: str) -> list[str]:
     """Returns the pieces of a word, the last with </w>, known or not."""
     pieces = [*word[:-1], word[-1:] + _END]
-    while len(pieces) > 1:
-      pairs = zip(pieces, pieces[1:], strict=False)
-      best = min(
-        pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks))
-      )
-      if best not in self._ranks:
-        break
-      pieces = _merge(pieces, best)
-    return pieces
+    end = len(pieces)
+    before, after = list(range(-1, end)), list(range(1, end + 1))
+    heap: list[tuple[int, int, tuple[str, str]]] = []
 
+    def push(i):
+      if i >= 0 and after[i] < end:
+        pair = pieces[i], pieces[after[i]]
+        if pair in self._ranks:
+          heapq.heappush(heap, (self._ranks[pair], i, pair))
 
-def _merge(pieces, pair) -> list[str]:
-  """Joins every occurrence of a pair, from the left."""
-  merged = []
-  for piece in pieces:
-    if merged and (merged[-1], piece) == pair:
-      merged[-1] += piece
-    else:
-      merged.append(piece)
-  return merged
+    for i in range(end):
+      push(i)
+    while heap:
+      rank, merged = heap[0][0], []
+      # Every occurrence of the best pair, from the left.
+      while heap and heap[0][0] == rank:
+        _, i, pair = heapq.heappop(heap)
+        j = after[i]
+        if j < end and (pieces[i], pieces[j]) == pair:
+          pieces[i], pieces[j] = "".join(pair), ""
+          after[i], before[after[j]] = after[j], i
+          merged.append(i)
+      for i in merged:
+        push(before[i])
+        push(i)
+    return list(filter(None, pieces))
 
 
 class BpeTokenizer(tokenization.FullTokenizer):

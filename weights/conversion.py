@@ -112,7 +112,11 @@ def read(path: str, given: Given) -> Model:
     model = model._replace(
       library=reader.library, unread=tuple(reader.unread), assumed=assumed
     )
-  return _keep_head(model) if is_given else model
+  if is_given:
+    model = _keep_head(model)
+  # Labels without their head would only stop whoever trains another.
+  has_labels = "output_weights" in model.values or given.labels_file
+  return model if has_labels else model._replace(labels=[])
 
 
 def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
@@ -271,6 +275,8 @@ def _find_do_lower_case(reader, folders, given: Given, vocabulary) -> bool:
   for folder in folders:
     if found is None:
       found = _read_settings([folder]).get("do_lower_case")
+    if found is None:
+      found = vocabulary_table.read_do_lower_case(folder)
   if found is not None:
     return bool(found)
   return not tokenization.is_cased(vocabulary)
@@ -484,6 +490,10 @@ def _write_google(folder: str, model: Model) -> _Written:
   files.write_text(path, model.config.to_json_string())
   if model.labels:
     label_files.write(os.path.join(folder, "labels.txt"), model.labels)
+  if model.do_lower_case != (not tokenization.is_cased(model.vocabulary)):
+    # Readers would guess the other casing.
+    path = os.path.join(folder, "tokenizer_config.json")
+    files.write_json(path, {"do_lower_case": model.do_lower_case})
   name, lines = os.path.basename(prefix), []
   if state:
     lines = [f"{name}: {len(state)} variables of the state of its training"]

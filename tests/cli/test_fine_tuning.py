@@ -8,6 +8,7 @@ import pytest
 
 from cli import fine_tuning
 from cli import run_summary
+from weights import checkpoints
 from weights import huggingface
 
 
@@ -25,16 +26,22 @@ def initial_labels(path):
     (None, ()),
   ],
 )
-def test_labels_of_a_hugging_face_folder(tmp_path, names, labels):
+def test_labels_of_a_hugging_face_folder(tmp_path, names, labels, monkeypatch):
+  shapes = {"output_weights": (2, 4)}
+  monkeypatch.setattr(checkpoints, "read_shapes", lambda prefix: shapes)
   (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
   config = {"model_type": "bert"}
   if names:
     config["id2label"] = names
   (tmp_path / huggingface.CONFIG).write_text(json.dumps(config))
   assert initial_labels(tmp_path) == labels
+  shapes.clear()  # Of a head that is not read.
+  assert initial_labels(tmp_path) == ()
 
 
-def test_labels_of_a_training(tmp_path):
+def test_labels_of_a_training(tmp_path, monkeypatch):
+  shapes = {"output_weights": (2, 4)}
+  monkeypatch.setattr(checkpoints, "read_shapes", lambda prefix: shapes)
   (tmp_path / "labels.txt").write_text("pos\nneg\n")
   (tmp_path / "best").mkdir()
   for prefix in (tmp_path / "model.ckpt-3", tmp_path / "best" / "model.ckpt-3"):

@@ -219,3 +219,10 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
     max_seq_length=16,
   )
   assert "the [MASK] sat" in capsys.readouterr().out
+
+
+def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
+  model_folders.check_free("output", str(tmp_path))
+  monkeypatch.setattr("os.path.ismount", lambda path: True)
+  with pytest.raises(ValueError, match="a mount point; name a folder in it"):
+    model_folders.check_free("output", str(tmp_path))

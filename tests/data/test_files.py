@@ -222,6 +222,15 @@ def test_a_folder_is_synced_before_it_gets_its_name(tmp_path, events):
   assert sorted(os.listdir(tmp_path / "out")) == ["a", "inner"]
 
 
+def test_a_link_to_an_empty_folder_stays_one(tmp_path):
+  (tmp_path / "there").mkdir()
+  (tmp_path / "link").symlink_to("there")
+  with files.new_folder(str(tmp_path / "link")) as folder:
+    open(f"{folder}/a", "w").close()
+  assert os.listdir(tmp_path / "there") == ["a"]
+  assert (tmp_path / "link").is_symlink()
+
+
 def test_a_folder_that_cannot_be_filled_does_not_appear(tmp_path):
   with (
     pytest.raises(ZeroDivisionError),

@@ -60,6 +60,13 @@ def test_texts_that_would_not_be_read_are_refused(tmp_path, inputs, request_):
     kind.encode(request_)
 
 
+def test_a_name_that_cannot_be_written_is_told(tmp_path):
+  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  with pytest.raises(ValueError, match="ud800 is not read") as caught:
+    kind.encode({"text": "a", "text_pair\ud800": "b"})
+  assert str(caught.value).encode()
+
+
 def test_other_names_may_stand_beside_the_texts(tmp_path):
   kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
   more = {"id": 7, "label": "pos", "text_id": 3, "layer": 0}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import types
 
 os.environ.setdefault("USE_TF", "0")
@@ -44,6 +45,48 @@ def test_ids_are_those_of_transformers(tokenizer):
   for text in TEXTS + lines:
     expected = theirs(text)["input_ids"]
     assert tokenizer.encode(text) == expected, text
+
+
+def merge_one_by_one(word, ranks):
+  """As the paper has it: every occurrence of the best pair, again and again."""
+  pieces = [*word[:-1], word[-1:] + "</w>"]
+  while True:
+    pairs = set(zip(pieces, pieces[1:], strict=False)) & ranks.keys()
+    if not pairs:
+      return pieces
+    best = min(pairs, key=ranks.get)
+    merged = []
+    for piece in pieces:
+      if merged and (merged[-1], piece) == best:
+        merged[-1] += piece
+      else:
+        merged.append(piece)
+    pieces = merged
+
+
+def test_pieces_of_random_words(tmp_path):
+  source = random.Random(1)
+  for _ in range(300):
+    known = ["a", "b", "a</w>", "b</w>"]
+    pairs = []
+    for _ in range(12):
+      pair = tuple(source.choices(known, k=2))
+      pairs.append(pair)
+      known.append("".join(pair))
+    source.shuffle(pairs)  # A pair may come before what makes its pieces.
+    (tmp_path / "merges").write_text("".join(f"{a} {b}\n" for a, b in pairs))
+    splitter = gpt_bpe.BpeSplitter({}, str(tmp_path / "merges"))
+    for _ in range(10):
+      word = "".join(source.choices("ab", k=source.randrange(1, 30)))
+      expected = merge_one_by_one(word, splitter._ranks)
+      assert splitter.pieces(word) == expected
+
+
+def test_a_long_word_takes_no_quadratic_time(tmp_path):
+  (tmp_path / "merges").write_text("a b\nab ab\nabab ab\n")
+  splitter = gpt_bpe.BpeSplitter({}, str(tmp_path / "merges"))
+  # A square of this would take hours.
+  assert splitter.pieces("ab" * 200_000)[:2] == ["abab", "abab"]
 
 
 def test_tokens_and_their_places(tokenizer):

@@ -340,6 +340,17 @@ def test_labels_and_problems_travel(tmp_path):
   assert tokenizer["do_lower_case"] is False
   convert(input=tmp_path / "there", output=tmp_path / "back")
   assert (tmp_path / "back/labels.txt").read_text() == "bad\n\u597d\n"
+  convert(
+    input=tmp_path / "back",
+    output=tmp_path / "bare",
+    head="encoder",
+    output_format="google",
+  )
+  assert "labels.txt" not in names(tmp_path / "bare")
+  # Its vocabulary looks like that of a model of lower-cased text.
+  convert(input=tmp_path / "back", output=tmp_path / "again")
+  text = (tmp_path / "again/tokenizer_config.json").read_text()
+  assert json.loads(text)["do_lower_case"] is False
 
 
 @pytest.mark.parametrize(
