@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
 # The others are no script, or need to be told what to compare.
-BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest multitask transfer), \
+BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask transfer), \
   $(wildcard benchmarks/*.py))
 
 .PHONY: demo test test-slow lint bench clean

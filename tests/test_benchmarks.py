@@ -71,6 +71,15 @@ def test_a_table_of_curves(load):
   ]
 
 
+def test_a_sentence_a_line(load):
+  split = load("mini_corpus").split_sentences
+  text = 'It rained, e.g. in Rome.  "So?" (He left.) At 5 p.m. it\nstopped.'
+  assert split(text).split("\n") == [
+    "It rained, e.g. in Rome.",
+    '"So?" (He left.) At 5 p.m. it stopped.',
+  ]
+
+
 def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
   transfer = load("transfer")
   best = {(0.1, 1): 0.5, (0.2, 1): 0.7, (0.2, 2): 0.9}
