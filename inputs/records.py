@@ -26,8 +26,8 @@ Spec = dict[str, tf.io.FixedLenFeature]
 # How many files are read in turns while training, and how many records are
 # shuffled: the original's numbers. The records of a file are shuffled already.
 _CYCLE_LENGTH = 4
-_ZERO_SEEDS = (0, 2**31 - 1)  # TensorFlow takes seeds modulo the second.
 _SHUFFLE_BUFFER = 100
+_ZERO_SEEDS = (0, 2**31 - 1)  # TensorFlow takes seeds modulo the second.
 
 # Most batches whose records are grouped by length together.
 _BATCHES_PER_GROUP = 64
