@@ -261,8 +261,9 @@ def choose_prediction(
 def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
   """Returns what a quantized export has to pass; None for others."""
   if settings.quantize == "none":
-    if settings.eval_file:
-      raise ValueError("--eval_file needs --quantize=int8")
+    for field in dataclasses.fields(quantization.Gate):
+      if flags.FLAGS[field.name].present:
+        raise ValueError(f"--{field.name} needs --quantize=int8")
     return None
   if settings.format != "onnx":
     raise ValueError(f"--quantize={settings.quantize} needs --format=onnx")

@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from export import tf_tokenization
+from vocabularies import sentence_pieces
 
 
 class TfSentencePieceTokenizer(tf_tokenization.TfTokenizer):
@@ -17,22 +18,39 @@ class TfSentencePieceTokenizer(tf_tokenization.TfTokenizer):
 
   def _make(self, vocab_file, python):
     with open(vocab_file, "rb") as file:
-      self.resource = tensorflow_text.SentencepieceTokenizer(
-        file.read(), out_type=tf.int32
-      )
+      model = file.read()
+    models = [model, model + sentence_pieces.NO_MARK]
+    self.resource = [
+      tensorflow_text.SentencepieceTokenizer(model, out_type=tf.int32)
+      for model in models[: 2 if self._never_split else 1]
+    ]
 
   def _lower(self, texts):
     if not self._do_lower_case:
       return texts
     return tf.strings.lower(texts, encoding="utf-8")
 
-  def _encode_text(self, texts, most_words):
-    return self.resource.tokenize(self._lower(self.decode(texts)))
+  def _encode_text(self, texts, most_words, follows):
+    texts = self._lower(self.decode(texts))
+    if not self._never_split:
+      return self.resource[0].tokenize(texts)
+    begins = tf.strings.regex_full_match(
+      texts, f"(?s)[{tf_tokenization.whitespace()}].*"
+    )
+    goes_on = follows & ~begins
+    marked, unmarked = self.resource
+    ids = [
+      marked.tokenize(tf.where(goes_on, "", texts)),
+      unmarked.tokenize(tf.where(goes_on, texts, "")),
+    ]
+    return tf.concat(ids, 1)  # One of the two is empty.
 
   def encode_with_places(self, texts):
     """Returns ids and where they come from; see `TfTokenizer`."""
     texts = self.decode(texts)
-    ids, starts, ends = self.resource.tokenize_with_offsets(self._lower(texts))
+    ids, starts, ends = self.resource[0].tokenize_with_offsets(
+      self._lower(texts)
+    )
     chars = tf.strings.unicode_split(texts, "UTF-8")  # [B, (C)]
     sizes = tf.strings.length(self._lower(chars.values))
     # The model's places are of bytes; each is of a character of its text.

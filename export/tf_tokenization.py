@@ -166,11 +166,12 @@ class TfTokenizer:
       most_words: those after so many of a text are left out, to save time where
         its tokens would be cut off anyway. There are no fewer tokens than that.
     """
-    return self._encode(texts, most_words, self._never_split)
+    follows = tf.zeros_like(texts, tf.bool)
+    return self._encode(texts, most_words, self._never_split, follows)
 
-  def _encode(self, texts, most_words, kept):
+  def _encode(self, texts, most_words, kept, follows):
     if not kept:
-      return self._encode_text(texts, most_words)
+      return self._encode_text(texts, most_words, follows)
     (token, index), *rest = kept
     parts = tf.strings.split(texts, token)  # [B, (parts)]
     # An empty text has no parts, and is to have one.
@@ -179,13 +180,17 @@ class TfTokenizer:
       lambda: parts,
       lambda: tf.strings.split(tf.strings.join([texts, ""]), token),
     )
-    ids = self._encode(parts.values, most_words, rest)
+    # All but the first part of a text follow the token.
+    is_first = tf.ragged.range(parts.row_lengths()).values == 0
+    follows = tf.repeat(follows, parts.row_lengths()) | ~is_first
+    ids = self._encode(parts.values, most_words, rest, follows)
     # The token stands behind every part of a text but its last.
     between = tf.fill([ids.nrows(), 1], index)
     ids = parts.with_values(tf.concat([ids, between], 1)).merge_dims(1, 2)
     return ids[:, :-1]
 
-  def _encode_text(self, texts, most_words):
+  def _encode_text(self, texts, most_words, follows):
+    """Encodes texts without a kept token; `follows` bool [N]: one is before."""
     words = self.split_words(texts)
     if most_words is not None:
       words = words[:, :most_words]

@@ -273,6 +273,8 @@ def export_and_answer(folder, request, **flags):
     ({"task": "features"}, "--task is for weights without a task"),
     ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
     ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
+    ({"max_score_drop": 0.1}, "--max_score_drop needs --quantize=int8"),
+    ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
     ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
   ],
 )

@@ -18,6 +18,9 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Part of the text that the characters of a vocabulary cover. The rarest are
 # many in a Chinese text, and their words become [UNK].
 CHARACTER_COVERAGE = 0.9999
+# Behind the bytes of a model, this makes one that puts no mark before a text:
+# ModelProto.normalizer_spec.add_dummy_prefix = false, which protobuf merges.
+NO_MARK = b"\x1a\x02\x18\x00"
 
 
 def import_library():
@@ -33,11 +36,11 @@ def import_library():
 
 
 @functools.cache
-def _open(path: str):
+def _open(path: str, suffix: bytes = b""):
   model = import_library().SentencePieceProcessor()
   try:
     with files.open_bytes(path) as file:
-      model.LoadFromSerializedProto(file.read())
+      model.LoadFromSerializedProto(file.read() + suffix)
   except RuntimeError:
     raise ValueError(f"{path}: not a SentencePiece model") from None
   return model
@@ -120,7 +123,8 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   """Turns text into the pieces and ids of a model; see `FullTokenizer`.
 
   The text is lower-cased before the model normalises it, if asked for; accents
-  stay.
+  stay. What stands behind a kept token without a space goes on with its word
+  and gets no mark, as in training, where the token replaces a piece.
   """
 
   def __init__(
@@ -131,6 +135,7 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   ):
     super().__init__(vocab_file, do_lower_case, never_split)
     self._model, self._lowers = _open(vocab_file), do_lower_case
+    self._unmarked = _open(vocab_file, NO_MARK) if never_split else None
     kept = "|".join(map(re.escape, never_split))
     self._kept = re.compile(f"({kept})") if kept else None
 
@@ -148,16 +153,16 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   def encode(self, text: str | bytes) -> list[int]:
     """Returns the ids of the pieces of a text."""
     ids = []
-    for is_kept, _, part in self._parts(tokenization.convert_to_unicode(text)):
+    for model, _, part in self._parts(tokenization.convert_to_unicode(text)):
       lowered = part.lower() if self._lowers else part
-      ids += [self.vocab[part]] if is_kept else self._model.EncodeAsIds(lowered)
+      ids += model.EncodeAsIds(lowered) if model else [self.vocab[part]]
     return ids
 
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
     """Splits text into pieces and returns their places in it."""
     tokens = []
-    for is_kept, start, part in self._parts(text):
-      if is_kept:
+    for model, start, part in self._parts(text):
+      if not model:
         end = start + len(part)
         tokens.append(tokenization.SourceToken(part, start, end))
         continue
@@ -166,7 +171,7 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
       sources = [
         i for i, char in enumerate(part, start) for _ in lower(char).encode()
       ]
-      proto = self._model.Encode(lower(part), return_type="proto")
+      proto = model.Encode(lower(part), return_type="proto")
       for piece in proto.pieces:
         inside = [
           i for i in sources[piece.begin : piece.end] if not text[i].isspace()
@@ -180,9 +185,11 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
     return tokens
 
   def _parts(self, text: str):
-    """Yields whether a part is kept whole, where it begins, and it."""
+    """Yields the model of a part (of a kept token None), its start, and it."""
     start = 0
     parts = self._kept.split(text) if self._kept else [text]
     for number, part in enumerate(parts):
-      yield bool(number % 2), start, part
+      goes_on = number and not part[:1].isspace()
+      model = self._unmarked if goes_on else self._model
+      yield None if number % 2 else model, start, part
       start += len(part)

@@ -34,7 +34,11 @@ def test_ids(path, lowers):
 
 
 def test_kept_tokens(path):
-  assert_same(path, ["the [MASK] fox", "[MASK]", ""], True, ["[MASK]"])
+  texts = ["the [MASK] fox", "[MASK]", "", "fox[MASK].", "[MASK][MASK]the\n x"]
+  assert_same(path, texts, True, ["[MASK]"])
+  assert_same(
+    path, [*texts, "[MASK][SEP]the[MASK]x"], True, ["[MASK]", "[SEP]"]
+  )
 
 
 def test_places(path):

@@ -36,6 +36,21 @@ def test_places_are_those_of_the_text(path):
   assert "[MASK]" in sources
 
 
+def test_what_follows_a_kept_token_goes_on_with_its_word(path):
+  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  plain = vocabulary_table.make_tokenizer(path)
+  whole = plain.encode("fox.")  # As in training: a piece is replaced.
+  text = "[MASK]. [MASK][MASK]ox"
+  ids = tokenizer.encode(text)
+  assert tokenizer.convert_ids_to_tokens(ids[:2]) == ["[MASK]", "."]
+  assert ids[1] == whole[-1]
+  tokens = [t.token for t in tokenizer.tokenize_with_offsets(text)]
+  assert tokens == tokenizer.tokenize(text)
+  assert not any(token.startswith("\u2581") for token in tokens[-2:])
+  # A space begins a word.
+  assert tokenizer.encode("[MASK] fox")[1:] == plain.encode("fox")
+
+
 def test_case_is_kept_or_dropped(path):
   lower = vocabulary_table.make_tokenizer(path)
   cased = vocabulary_table.make_tokenizer(path, do_lower_case=False)
