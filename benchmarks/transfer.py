@@ -67,8 +67,18 @@ def tagged(*names: str, **flags) -> Task:
   return Task(flags, "f1", "run_tagging.py", {"eval_file": test})
 
 
-def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
-  """Returns the tasks by name; a folder holds what `write_imdb` writes."""
+def answered(train: pathlib.Path, dev: pathlib.Path) -> Task:
+  return Task(
+    {"train_file": train, "predict_file": dev, "padding_competes": "false"},
+    "f1",
+    "run_squad.py",
+    max_seq_length=256,
+    unit=100.0,
+  )
+
+
+def make_tasks(written: pathlib.Path) -> dict[str, Task]:
+  """Returns the tasks by name; a folder holds what `WRITERS` write."""
   squad = contest.DATA / "squad"
   conll = "eng.train", "eng.testa", "eng.testb"
   on_features = {
@@ -82,7 +92,7 @@ def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
     "rte": glue("RTE"),
     "sts-b": glue("STS-B", "pearson"),
     "sst-2": glue("SST-2"),
-    "imdb": classified(imdb / "test.csv"),
+    "imdb": classified(written / "imdb" / "test.csv"),
     "goemotions": classified(
       contest.DATA / "multilabel" / "test.tsv",
       "micro_f1",
@@ -101,16 +111,11 @@ def make_tasks(imdb: pathlib.Path) -> dict[str, Task]:
     "swag": Task(
       {"data_dir": contest.DATA / "swag"}, "accuracy", "run_multiple_choice.py"
     ),
-    "squad": Task(
-      {
-        "train_file": squad / "train-v1.1-60articles.json",
-        "predict_file": squad / "dev-v1.1.json",
-        "padding_competes": "false",
-      },
-      "f1",
-      "run_squad.py",
-      max_seq_length=256,
-      unit=100.0,
+    "squad": answered(
+      squad / "train-v1.1-60articles.json", squad / "dev-v1.1.json"
+    ),
+    "cmrc": answered(
+      *(written / "cmrc" / f"{n}.json" for n in ("train", "dev"))
     ),
   }
 
@@ -134,6 +139,41 @@ def write_imdb(folder: pathlib.Path) -> None:
   for name, rows in parts.items():
     with open(folder / f"{name}.csv", "w", encoding="utf-8") as file:
       csv.writer(file).writerows([["label", "text"], *rows])
+
+
+def write_cmrc(folder: pathlib.Path) -> None:
+  """Writes CMRC 2018's trial set and two thirds of dev's articles; the rest."""
+  source = contest.DATA / "cmrc2018"
+  dev = json.loads((source / "cmrc2018_dev.json").read_text("utf-8"))["data"]
+  trial = json.loads((source / "cmrc2018_trial.json").read_text("utf-8"))
+  parts = {
+    "train": [*map(as_squad, trial), *(a for i, a in enumerate(dev) if i % 3)],
+    "dev": dev[::3],
+  }
+  folder.mkdir(parents=True, exist_ok=True)
+  for name, articles in parts.items():
+    (folder / f"{name}.json").write_text(json.dumps({"data": articles}))
+
+
+def as_squad(article: dict[str, Any]) -> dict[str, Any]:
+  """Returns an article of the trial set in SQuAD's form."""
+  context = article["context_text"]
+  questions = [
+    {
+      "id": item["query_id"],
+      "question": item["query_text"],
+      "answers": [
+        {"text": text, "answer_start": context.find(text)}
+        for text in item["answers"]
+        if text in context
+      ],
+    }
+    for item in article["qas"]
+  ]
+  return {"paragraphs": [{"context": context, "qas": questions}]}
+
+
+WRITERS = {"imdb": write_imdb, "cmrc": write_cmrc}
 
 
 def run(program: str, log: pathlib.Path, flags: Flags) -> None:
@@ -249,10 +289,10 @@ def main() -> None:
   heads = ["task", "model", "start", "rate"]
   heads += [f"epoch {epoch}" for epoch in shown] + ["best epoch", "test"]
   print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
-  tasks = make_tasks(options.output_dir / "imdb")
+  tasks = make_tasks(options.output_dir)
   for name in options.tasks:
-    if name == "imdb" and not (options.output_dir / name).exists():
-      write_imdb(options.output_dir / name)
+    if name in WRITERS and not (options.output_dir / name).exists():
+      WRITERS[name](options.output_dir / name)
     for named_model in options.models:
       model, _, path = named_model.partition("=")
       folder = pathlib.Path(path).resolve()
