@@ -89,7 +89,9 @@ def main() -> None:
   )
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
-  print(f"{lines:,} lines, {total:,} words, {len(words):,} different")
+  # The rarest of very many are no longer counted.
+  least = "at least " if sum(words.values()) < total else ""
+  print(f"{lines:,} lines, {total:,} words, {least}{len(words):,} different")
   choose = choose_words if is_of_words else learn_vocab
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
@@ -124,14 +126,15 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
       f"--vocab_size={settings.vocab_size}: expected at least {len(reserved)}, "
       "for --reserved_tokens"
     )
-  if os.path.realpath(settings.output_file) in map(os.path.realpath, inputs):
-    raise ValueError(f"--output_file={settings.output_file} is an input")
+  files.check_is_no_input(settings.output_file, inputs)
   ending = os.path.splitext(settings.output_file)[1]
   expected = _ENDINGS.get(settings.model, "")
-  if ending != expected and (expected or ending in _ENDINGS.values()):
+  others = [*_ENDINGS.values(), ".json"]  # The last of GPT-1.
+  if ending != expected and (expected or ending in others):
     raise ValueError(
       f"--output_file={settings.output_file}: expected a name that ends in "
-      f"{expected or 'neither .model nor .words'} with --model={settings.model}"
+      f"{expected or 'none of .model, .words and .json'} with "
+      f"--model={settings.model}"
     )
 
 

@@ -133,6 +133,7 @@ def answer_lines(
 ) -> int:
   """Answers the input; returns the exit status."""
   start = time.monotonic()
+  files.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(
     settings.text, settings.input_file, settings.input_format, model.kind
   )

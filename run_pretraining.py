@@ -335,7 +335,7 @@ def run(
   if strategy.extended.should_checkpoint:
     if settings.report:
       run_report.write(settings, start, "pre-training", report)
-    run_summary.print_pretraining(settings, step, scores, start)
+    run_summary.print_pretraining(settings, step, scores, phase, start)
   workers.wait_for_all(strategy)
 
 

@@ -34,11 +34,7 @@ def define_flags() -> None:
   for name, default, text in (
     ("doc_stride", 128, "Tokens from one window of a text to the next."),
     ("max_query_length", 64, "Tokens to which a longer question is truncated."),
-    (
-      "num_processes",
-      os.cpu_count() or 1,
-      "Processes that make features; their number does not change features.",
-    ),
+    ("num_processes", os.cpu_count() or 1, "Processes that make features."),
   ):
     flags.DEFINE_integer(name, default, text, lower_bound=1)
   flags.DEFINE_bool(
@@ -246,6 +242,8 @@ def open_inputs(
   evaluated = tuning_file(settings)
   if task_training.evaluates(settings):
     evaluated = settings.eval_file or settings.predict_file
+  if settings.eval_file and not evaluated:
+    raise ValueError("--eval_file is not read: pass it as --predict_file")
   paths = {"train": settings.train_file} if settings.do_train else {}
   if settings.do_predict:
     paths["eval"] = settings.predict_file  # The original's name for it.

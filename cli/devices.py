@@ -12,6 +12,9 @@ from cli import flag_values
 from cli import program
 from data import files
 
+# Flags that may differ between workers, besides files and folders.
+_OF_HOST = {"num_processes", "model", "init_checkpoint", "word_vectors"}
+
 
 def define_device_flags() -> None:
   """Declares the flags of devices and precision."""
@@ -103,17 +106,17 @@ def check_workers(
 ) -> None:
   """Refuses to start if the workers of TF_CONFIG have different settings.
 
-  Numbers and switches must be the same on all of them. Paths may differ: hosts
-  may keep equal files in different places.
+  They must be the same on all of them, but for paths: hosts may keep equal
+  files in different places.
   """
   from training import workers
 
-  numbers = {
-    f"--{name}": None if isinstance(value, str) else value
+  values = {
+    f"--{name}": value
     for name, value in vars(settings).items()
-    if name != "num_processes"  # Depends on the host's processors.
+    if name not in _OF_HOST and not name.endswith(("_dir", "_file"))
   }
-  workers.check_same(strategy, {**numbers, **facts})
+  workers.check_same(strategy, {**values, **facts})
 
 
 def make_strategy(settings: flag_values.Settings, says_so: bool = True):

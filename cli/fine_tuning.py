@@ -460,10 +460,12 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     yield run
     workers.wait_for_all(strategy)
     if run.is_chief:
+      problem = inputs.model_settings["problem"]
       if settings.report:
-        problem = inputs.model_settings["problem"].replace("_", " ")
-        run_report.write(settings, start.time, problem, run.report, run.score)
-      run_summary.print_summary(run.folder, start, run.score)
+        title = problem.replace("_", " ")
+        run_report.write(settings, start.time, title, run.report, run.score)
+      can_export = not problem.endswith("_lm")  # Of run_multitask.py.
+      run_summary.print_summary(run.folder, start, run.score, can_export)
 
 
 def follow(recipe: Recipe, strategy: tf.distribute.Strategy) -> Any:

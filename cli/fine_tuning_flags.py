@@ -24,7 +24,6 @@ def _define_training_flags():
   flags.DEFINE_bool("do_train", False, "Whether to train.")
   for name, default, text in (
     ("num_train_epochs", 3.0, "Times to go through the training data."),
-    ("warmup_proportion", 0.1, "Share of the steps in which the rate rises."),
     (
       "layerwise_lr_decay",
       1.0,
@@ -33,6 +32,13 @@ def _define_training_flags():
     ),
   ):
     flags.DEFINE_float(name, default, text, lower_bound=0.0)
+  flags.DEFINE_float(
+    "warmup_proportion",
+    0.1,
+    "Share of the steps in which the rate rises.",
+    lower_bound=0.0,
+    upper_bound=1.0,
+  )
   flags.DEFINE_integer(
     "max_train_examples",
     None,

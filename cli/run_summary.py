@@ -72,8 +72,10 @@ def is_result(name: str) -> bool:
   return not name.startswith(_INTERNAL) and ".tf_record" not in name
 
 
-def print_summary(folder: str, start: Start, score: str) -> None:
-  """Prints a run's time, score and files, and the next command."""
+def print_summary(
+  folder: str, start: Start, score: str, can_export: bool = True
+) -> None:
+  """Prints a run's time, score and files, and the command to export it."""
   from training import model_selection
   from weights import checkpoints
 
@@ -93,7 +95,8 @@ def print_summary(folder: str, start: Start, score: str) -> None:
     if len(steps) > 1:
       line += "; --keep_checkpoint_max=1 keeps only the newest"
     lines.append(line)
-  if steps or model_selection.best_step(folder) is not None:
+  has_weights = steps or model_selection.best_step(folder) is not None
+  if has_weights and can_export:
     folder = folder.rstrip("/")
     arguments = (f"--model={folder}", f"--export_dir={folder}_export")
     command = shlex.join(["python", "export_saved_model.py", *arguments])
@@ -104,21 +107,29 @@ def print_pretraining(
   settings: Any,
   step: int,
   scores: Mapping[int, Mapping[str, float]],
+  phase: Any | None,
   start: float,
 ) -> None:
   """Prints how a pre-training ended.
 
   Args:
-    scores: of its evaluations, by step.
+    scores: of the evaluations of this process, by step.
+    phase: the `phases.Phase` of a training; older scores may be of other data.
     start: when the run began, by `time.monotonic`.
   """
+  from training import reporting
+
   folder = settings.output_dir
   lines = [f"wrote {folder}: the weights of step {step}"]
-  if scores:
-    best = min(scores, key=lambda step: scores[step]["loss"])
-    loss = scores[best]["loss"]
+  points = reporting.read_curves(folder, step)
+  losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
+  first_step = phase.first_step if phase else step
+  losses = {n: loss for n, loss in losses.items() if n > first_step}
+  losses |= {n: found["loss"] for n, found in scores.items()}
+  if losses:
+    best = min(losses, key=losses.get)
     lines.append(
-      f"best of {len(scores)} evaluations: step {best}, loss {loss:.4g}"
+      f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
     )
   command = "the same command with --do_train=false --do_eval=true"
   if settings.do_eval:

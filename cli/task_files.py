@@ -62,8 +62,10 @@ def read(path: str, kinds: Mapping[str, Any]) -> list[Entry]:
         f"{place}: kind is {kind!r:.80}; known: {', '.join(kinds)}"
       )
     rate = fields.pop("rate", None)
-    if rate is not None and not (_is_number(rate) and rate > 0):
-      raise ValueError(f"{place}: rate is {rate!r:.80}; expected more than 0")
+    if rate is not None and not (_is_number(rate) and 0 < rate <= 1e9):
+      raise ValueError(
+        f"{place}: rate is {rate!r:.80}; expected more than 0, at most 1e9"
+      )
     weight = fields.pop("weight", 1.0)
     _check_weight(weight, place)
     entries[name] = Entry(place, name, kind, rate, weight, fields)
@@ -126,6 +128,11 @@ def make_settings(
     raise ValueError(
       f"{entry.place}: best_metric is {own['best_metric']}, but "
       f"--best_metric={entry.name}/{chosen}"
+    )
+  if entry.kind == "masked_lm" and settings.max_train_examples:
+    raise ValueError(
+      f"{entry.place}: all its records are used: instead of "
+      "--max_train_examples, give the other tasks max_train_examples"
     )
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
   given = {"output_dir": folder, "vocab_file": settings.vocab_file}

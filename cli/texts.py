@@ -103,6 +103,7 @@ class Lines:
       self._paths = [files.STANDARD_INPUT]
     elif not texts:
       self._paths = files.expand_patterns(self._input_file, "input_file")
+      files.check_is_no_input(settings.output_file, self._paths)
     elif self._input_file != files.STANDARD_INPUT:
       raise ValueError(
         f"--text and --input_file={self._input_file} are both given: give one"
@@ -124,6 +125,7 @@ class Lines:
     for path in self._paths:
       name = "standard input" if path == files.STANDARD_INPUT else path
       for number, text in enumerate(files.read_lines(path), 1):
+        text = text.removeprefix("\ufeff") if number == 1 else text
         yield text_inputs.Line(self.count, text, f"{name}:{number}")
         self.count += 1
         self._bytes += len(text.encode()) + 1

@@ -78,6 +78,14 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
   return found
 
 
+def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
+  """Raises a ValueError if a program would write over what it reads."""
+  if output_file and os.path.realpath(output_file) in {
+    os.path.realpath(path) for path in inputs
+  }:
+    raise ValueError(f"--output_file={output_file} is an input")
+
+
 def _glob(pattern: str) -> list[str]:
   if is_remote(pattern):
     with _os_errors(pattern):

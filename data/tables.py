@@ -48,6 +48,10 @@ class Number(str):
   """A number of a JSON file, with the spelling of the file."""
 
 
+class WholeLabel(str):
+  """A label that is one, whatever separator it holds."""
+
+
 _DECODER = json.JSONDecoder(
   parse_float=Number, parse_int=Number, parse_constant=Number
 )
@@ -174,7 +178,7 @@ def _fasttext_rows(
     if words := line.split():
       text = " ".join(w for w in words if not w.startswith(_LABEL))
       labels = [w[len(_LABEL) :] for w in words if w.startswith(_LABEL)]
-      label = labels[0] if len(labels) == 1 else labels
+      label = WholeLabel(labels[0]) if len(labels) == 1 else labels
       yield number, {"text": text, "label": label}
 
 
@@ -402,6 +406,8 @@ def to_scalar(value: Any, place: str, column: Column) -> str:
   """Returns a JSON string, number or boolean as text."""
   if isinstance(value, bool):
     return "true" if value else "false"
+  if isinstance(value, WholeLabel):
+    return value
   if isinstance(value, str):
     return str(value).strip()
   raise ValueError(

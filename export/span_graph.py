@@ -45,8 +45,8 @@ class SpanGraph(signatures.TextGraph):
   """Answers to questions: parts of contexts of any length.
 
   The best spans are those of `squad_answers`. An answer begins and ends with
-  its tokens' characters; where `squad_answers.find_final_text` cannot find a
-  token ([UNK], say) in its word, that gives the whole word.
+  its tokens' characters; where `squad_answers.find_tokens` cannot find a token
+  ([UNK], say) in its word, that gives the whole word.
 
   Args:
     model: a `heads.SpanModel`.

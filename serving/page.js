@@ -129,9 +129,9 @@ const show = {
     const shown = [first, ...rest].slice(0, 5);
     bars(box, shown.map((x) => [x.answer, Math.min(1, x.probability)]));
     const spans = [];
-    for (const { start, end, probability } of shown) {
+    for (const span of shown) {
+      const { start, end, probability } = span, note = span === first ? "answer" : "";
       if (start === null || spans.some((s) => start < s.end && s.start < end)) continue;
-      const note = spans.length ? "" : "answer";
       spans.push({ start, end, note, strength: probability, colour: colours[spans.length] });
     }
     spans.sort((x, y) => x.start - y.start);
@@ -141,7 +141,8 @@ const show = {
     const found = a.entities || a.words.map((w) => ({ ...w, type: w.label }));
     const types = [...new Set(a.entities ? model.labels.map((l) => l.split("-").slice(1).join("-"))
       .filter(Boolean) : model.labels)].sort();
-    const colour = (type) => colours[types.indexOf(type) % colours.length];
+    // Tags such as B and E alone have no type.
+    const colour = (type) => colours[Math.max(0, types.indexOf(type)) % colours.length];
     const legend = make("p", "", box, "legend");
     for (const type of types) paint(make("mark", type, legend), colour(type), 1);
     make("small", "the stronger, the more probable", legend);
@@ -175,7 +176,9 @@ function certainty(a, of) {
   if (of.labels) return Math.max(...sorted(of.probabilities).slice(0, 1).map(([l]) => a.probabilities[l]));
   if (of.predicted !== undefined) return a.probabilities[of.predicted];
   if (of.value !== undefined) return a.value;
-  return [a, ...a.runners_up].find((x) => x.answer === of.answer)?.probability ?? 0;
+  const same = [a, ...a.runners_up].find((x) => x.answer === of.answer);
+  if (same || of.answer) return same?.probability ?? 0;
+  return a.probability * Math.exp(a.no_answer_odds);  // Of no answer.
 }
 
 // Runs one action at a time; what an older one brings is not shown.
@@ -219,6 +222,12 @@ async function weigh(isNewest) {
   const name = model.kind === "question_answering" ? "question" : model.inputs.find((i) => request[i.name].trim()).name;
   const parts = request[name].split(/(\s+)/), places = [];
   parts.forEach((part, i) => { if (part.trim()) places.push(i); });
+  const others = model.inputs.filter((i) => ![name, "choices"].includes(i.name));
+  if (places.length < 2 && !others.some((i) => request[i.name].trim())) {
+    $("shaded").replaceChildren();
+    $("weighed").textContent = `the ${name} has only one word`;
+    return;
+  }
   const used = places.slice(0, model.max_requests);
   const without = used.map((i) => ({ ...request, [name]: parts.filter((_, j) => j !== i).join("") }));
   const outputs = await askAll(without, isNewest);
@@ -367,7 +376,11 @@ function summary(a) {
 }
 
 async function answerFile(file, isNewest) {
-  const rows = (await file.text()).split(/\r?\n/).filter((line) => line.trim());
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+  } catch { throw new Error(`${file.name}: not UTF-8`); }
+  const rows = text.split(/\r?\n/).filter((line) => line.trim());
   if (!rows.length) throw new Error(`${file.name}: no lines in it`);
   const names = model.inputs.map((i) => i.name);
   const inputs = rows.map((line) => {
@@ -383,6 +396,7 @@ async function answerFile(file, isNewest) {
   table = [[...names, "answer", "probability"], ...inputs.map((input, i) => (
     [...names.map((name) => [input[name] ?? ""].flat().join(" | ")), ...summary(outputs[i])]))];
   $("table").replaceChildren();
+  if (rows.length > 200) make("caption", `200 of ${rows.length} shown; the download has all`, $("table"));
   table.slice(0, 201).forEach((cells, i) => {
     const row = make("tr", "", $("table"));
     for (const cell of cells) make(i ? "td" : "th", String(cell).slice(0, 300), row);

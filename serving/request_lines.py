@@ -62,11 +62,18 @@ def read(
 
 
 def _guess_format(path: str, kind: answers.Kind) -> str:
+  name = path.lower()
   for ending in (".gz", ".xz"):
-    path = path.removesuffix(ending)
+    name = name.removesuffix(ending)
   for format in ("tsv", "jsonl"):
-    if path.endswith(f".{format}"):
+    if name.endswith(f".{format}"):
       return format
+  for ending in (".csv", ".json", ".ft"):
+    if name.endswith(ending):
+      raise ValueError(
+        f"{path}: {ending} is not read; make it .tsv or .jsonl, or say by "
+        "--input_format what its lines are"
+      )
   return "tsv" if len(kind.inputs) > 1 else "lines"
 
 

@@ -237,14 +237,14 @@ def _split_label(
   if not separator:
     raise ValueError("--label_separator: expected a character, found none")
   label, is_single = example.label, problem == "single_label"
-  if is_single and isinstance(label, tuple):
+  if is_single and isinstance(label, tuple) and label:
     raise ValueError(
       f"{example.place}: a list of labels; expected one (several need"
       " --problem=multi_label)"
     )
   if label is None or (is_single and not label):
     raise ValueError(f"{example.place}: no label")
-  if is_single:
+  if is_single or isinstance(label, tables.WholeLabel):
     return (label,)
   if isinstance(label, str):
     label = map(str.strip, label.split(separator))

@@ -369,6 +369,7 @@ def file_task(
     path and find_table(path, columns, header, label_required)
     for path, label_required in zip(paths, (True, True, False), strict=True)
   )
+  _check_same_texts([table for table in (train, dev, test) if table])
   return classification.Task(
     name="file",
     labels=(),
@@ -378,6 +379,17 @@ def file_task(
     test=(("test", test),) if test else (),
     metrics=_METRICS[problem],
   )
+
+
+def _check_same_texts(found: Sequence[classification.Table]) -> None:
+  """Raises a ValueError if some files hold pairs of texts and others do not."""
+  pairs = [table.path for table in found if table.text_pair is not None]
+  single = [table.path for table in found if table.text_pair is None]
+  if pairs and single:
+    raise ValueError(
+      f"{single[0]}: no second text was found, but one in {pairs[0]}; name its"
+      " column by --text_pair_column, or that of the only text by --text_column"
+    )
 
 
 def _find_files(
@@ -484,7 +496,7 @@ def _find_numbers(
         f"{path}: column {column!r} is given by name, but the file has no"
         " header; give its number, from 0"
       )
-  if len(first) == 1 and not label_required:
+  if len(first) == 1 and not (label_required or given.text_pair is not None):
     return Columns(text=0)
   if given.text is None or (given.label is None and label_required):
     raise ValueError(

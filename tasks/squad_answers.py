@@ -7,6 +7,7 @@ the original's. Shapes: W windows of a question, S tokens.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -158,24 +159,34 @@ class Answerer:
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
     is_ranked = null is None
+    # Where text has no spaces, all candidates may be of the same long words.
+    words = functools.lru_cache(8)(functools.partial(self._words, document))
     for candidate in found:
       if not is_ranked and null.score > candidate[0]:
         spans[""], is_ranked = null, True
       if len(spans) >= self._settings.n_best_size:
         break
-      span = self._make_span(document, candidate)
+      span = self._make_span(document, candidate, words)
       spans.setdefault(span.text, span)
     if null:
       spans.setdefault("", null)
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
 
-  def _make_span(self, document, candidate):
+  def _words(self, document, first, last):
+    """Returns the first character of some words, they, and their places."""
+    begin, _ = document.words[first]
+    _, end = document.words[last]
+    source = document.context[begin:end]
+    words = squad_features.SPACE_RUNS.sub(" ", source)
+    return begin, source, words, align(words, self._basic_tokenizer)
+
+  def _make_span(self, document, candidate, words):
     _, first, last, start_logit, end_logit = candidate
-    start, end = self._locate(document, first, last)
+    start, end = self._locate(document, first, last, words)
     text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
     return Span(text, start, end, start_logit, end_logit)
 
-  def _locate(self, document, first, last):
+  def _locate(self, document, first, last, words_of):
     """Returns the characters of some tokens, or of their words if unknown."""
     if self._settings.whole_word_answers:
       while first and self._continues_word(document, first):
@@ -184,15 +195,14 @@ class Answerer:
         last += 1
     tokens = " ".join(self._tokens(document.ids[first : last + 1]))
     wanted = " ".join(tokens.replace(" ##", "").replace("##", "").split())
-    begin, _ = document.words[document.word_of(first)]
-    _, end = document.words[document.word_of(last)]
-    source = document.context[begin:end]
-    words = squad_features.SPACE_RUNS.sub(" ", source)
-    part = find_final_text(wanted, words, self._basic_tokenizer)
+    begin, source, words, alignment = words_of(
+      document.word_of(first), document.word_of(last)
+    )
+    part = find_tokens(wanted, alignment)
     if part is None:
       if self._on_failure:
         self._on_failure(f"no {wanted!r} found in {words!r}")
-      return begin, end
+      return begin, begin + len(source)
     if words == source:
       return begin + part[0], begin + part[1]
     return (
@@ -215,9 +225,23 @@ def _source_offset(source, offset):
   return offset
 
 
-def find_final_text(
-  wanted: str, words: str, tokenizer: tokenization.BasicTokenizer
-) -> tuple[int, int] | None:
+class Alignment(NamedTuple):
+  """Words, and where their characters are after tokenization."""
+
+  tokenized: str  # With a space between tokens.
+  # Of each character that is no space, in the words; None if there are others.
+  places: list[int] | None
+
+
+def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
+  """Tokenizes words, to be searched by `find_tokens`."""
+  tokenized = " ".join(tokenizer.tokenize(words))
+  places = [i for i, char in enumerate(words) if char != " "]
+  letters = len(tokenized) - tokenized.count(" ")
+  return Alignment(tokenized, places if letters == len(places) else None)
+
+
+def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   """Finds the text of some tokens in the words that they are of.
 
   Tokens may be only part of a word, and lack its case and accents: in the words
@@ -233,18 +257,16 @@ def find_final_text(
     numbers of characters differ. All words are the answer then.
 
   >>> basic = tokenization.BasicTokenizer()
-  >>> find_final_text("steve smith", "Steve Smith's", basic)
+  >>> find_tokens("steve smith", align("Steve Smith's", basic))
   (0, 11)
-  >>> find_final_text("steve", "Ste\u0301ve's", basic) is None
+  >>> find_tokens("steve", align("Ste\u0301ve's", basic)) is None
   True
   """
-  tokenized = " ".join(tokenizer.tokenize(words))
-  start = tokenized.find(wanted)
-  if start < 0 or not wanted:
+  tokenized, places = alignment
+  if places is None or not wanted:
     return None
-  places = [i for i, char in enumerate(words) if char != " "]
-  letters = len(tokenized) - tokenized.count(" ")
-  if letters != len(places):
+  start = tokenized.find(wanted)
+  if start < 0:
     return None
   first = start - tokenized.count(" ", 0, start)
   count = len(wanted) - wanted.count(" ")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import json
+import math
 import os
 import pickle
 import sys
@@ -121,11 +122,18 @@ def parse_threshold(value: str) -> float | None:
   if value.strip().lower() == "auto":
     return None
   try:
-    return float(value)
+    return _read_number(value)
   except ValueError:
     raise ValueError(
       f"--null_score_diff_threshold={value}: expected a number, or auto"
     ) from None
+
+
+def _read_number(value: float | str) -> float:
+  """Returns a number; a ValueError for NaN, which nothing exceeds."""
+  if math.isnan(number := float(value)):
+    raise ValueError
+  return number
 
 
 def read_threshold(folder: str) -> float | None:
@@ -134,7 +142,7 @@ def read_threshold(folder: str) -> float | None:
   if not files.exists(path):
     return None
   try:
-    return float(files.read_json(path)[_TUNED])
+    return _read_number(files.read_json(path)[_TUNED])
   except (ValueError, KeyError, TypeError):
     raise ValueError(
       f'{path}: expected {{"{_TUNED}": a number}}; delete it and evaluate again'

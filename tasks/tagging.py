@@ -144,8 +144,15 @@ def _read_rows(source: Source) -> Iterator[_Row]:
 
 
 def _read_lines(path: str) -> Iterator[str]:
-  for number, line in enumerate(files.read_lines(path)):
-    yield line if number else line.removeprefix("\ufeff")
+  lines = files.read_lines(path, keeps_returns=True)
+  for number, line in enumerate(lines, 1):
+    line = line.removesuffix("\r")
+    if "\r" in line:
+      raise ValueError(
+        f"{path}:{number}: a carriage return within a line; lines end "
+        r"with \n or \r\n"
+      )
+    yield line.removeprefix("\ufeff") if number == 1 else line
 
 
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:

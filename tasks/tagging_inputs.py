@@ -178,11 +178,24 @@ def score(split: Split, outputs: Outputs) -> tagging_results.Scores:
   )
 
 
+def _scheme_of_file(split: Split) -> str:
+  """Returns the scheme of a file's tags; that of the labels if they don't tell.
+
+  Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well.
+  """
+  source, scheme = split.source, split.settings.scheme
+  if not source.is_tagged or scheme == tagging.NO_SCHEME:
+    return scheme
+  prefixes = {tag[0] for s in split.examples() for tag in s.tags if tag != "O"}
+  is_bmes = scheme == "bmes" and "I" not in prefixes
+  return source.scheme if prefixes and not is_bmes else scheme
+
+
 def write_outputs(folder: str, split: Split, outputs: Outputs) -> None:
   """Writes predictions as columns, in the file's own scheme, and as spans."""
   source, scheme = split.source, split.settings.scheme
   labels = labels_by_sentence(split, outputs)
-  in_file = source.scheme if source.is_tagged else scheme
+  in_file = _scheme_of_file(split)
   path = os.path.join(folder, "predictions.txt")
   written = (tagging.convert_tags(tags, in_file) for tags in labels)
   tagging_results.write_columns(path, source, written)

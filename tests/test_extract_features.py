@@ -277,3 +277,10 @@ def test_a_checkpoint_of_another_model(tmp_path):
 def test_the_vocabulary_of_the_tests_has_no_unknown_words():
   known = set(tiny_classification.VOCABULARY) | {"|||"}
   assert {word for text in TEXTS for word in text.split()} <= known
+
+
+def test_the_input_is_not_written_over(model_folder, tmp_path):
+  path = tmp_path / "in.txt"
+  with pytest.raises(ValueError, match="in.txt is an input"):
+    extract(model_folder, tmp_path, output_file=path)
+  assert path.read_text().startswith("the film was good\n")

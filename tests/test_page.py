@@ -153,6 +153,24 @@ def test_a_file_with_a_column_too_many(classifier, tmp_path):
   )
 
 
+def test_a_file_that_is_not_utf8(classifier, tmp_path):
+  path = tmp_path / "latin.txt"
+  path.write_bytes("caf\xe9\n".encode("latin-1"))
+  classifier.type("#file", str(path))
+  error = classifier.wait("document.querySelector('#error').textContent")
+  assert error == "latin.txt: not UTF-8"
+
+
+def test_a_long_file_is_shown_in_part(classifier, tmp_path):
+  path = tmp_path / "many.txt"
+  path.write_text("good film\n" * 201)
+  classifier.type("#file", str(path))
+  caption = classifier.wait("document.querySelector('#table caption')")
+  assert caption and classifier.text("#table caption") == (
+    "200 of 201 shown; the download has all"
+  )
+
+
 def test_links_and_programs(classifier, serve):
   test_typing_and_clicking_once(classifier)
   assert classifier.text("#link") == "Link to this text"
@@ -240,6 +258,53 @@ def test_tasks(serve, case):
     page.wait("!document.querySelector('.spinner')")
     assert page.text("#error") == ""
     assert page.faults() == []
+
+
+def test_no_answer_is_none_on_the_page(serve):
+  spans = [{"answer": "Rome", "start": 0, "end": 4, "probability": 0.3}]
+  with open_page(serve("question_answering")) as page:
+    shown = page.script(
+      "const box = document.createElement('div');"
+      "request = {context: 'Rome is old.'};"
+      "show.question_answering(box, {answer: '', start: null, end: null,"
+      " probability: 0.6, no_answer_odds: 1, runners_up: arguments[0]});"
+      "return [box.querySelector('h2').textContent,"
+      " box.querySelector('mark').textContent]",
+      spans,
+    )
+    assert shown == ["no answer", "Rome"]
+    # With another answer, of no answer only the odds are told.
+    found = page.script(
+      "return certainty({answer: 'Rome', probability: 0.5, runners_up: [],"
+      " no_answer_odds: Math.log(0.25)}, {answer: ''})"
+    )
+    assert found == pytest.approx(0.125)
+
+
+def test_tags_without_types_have_colours(serve):
+  with open_page(serve("tagging")) as page:
+    page.script(
+      "model.labels = ['B', 'E', 'S']; request = {text: 'ab c'};"
+      "show.tagging($('answer'), {entities: ["
+      " {start: 0, end: 2, type: '', text: 'ab', probability: 0.9}]})"
+    )
+    style = (
+      "return document.querySelector('#answer .text mark').style.background"
+    )
+    assert page.script(style).startswith("rgba(230, 159, 0")
+
+
+def test_the_only_word_cannot_be_left_out(serve):
+  with open_page(serve("multiple_choice")) as page:
+    for name, value in (("context", "film"), ("choices", "good\nbad")):
+      code = f"document.querySelector('#in-{name}').value = arguments[0]"
+      page.script(code, value)
+    page.click("#ask")
+    answered(page)
+    page.click("#weigh")
+    said = page.wait("document.querySelector('#weighed').textContent")
+    assert said == "the context has only one word"
+    assert page.text("#answer h2") and page.text("#error") == ""
 
 
 def test_policy_allows_nothing_from_elsewhere():

@@ -276,6 +276,7 @@ def test_a_causal_task_needs_a_causal_encoder(tasks):
     ({"weight": [[5, 1], [3, 0]]}, "steps of its weight do not rise: [5, 3]"),
     ({"weight": -1}, "weight is -1; expected a number from 0 on"),
     ({"rate": 0}, "rate is 0; expected more than 0"),
+    ({"rate": 1e999}, "rate is inf; expected more than 0, at most 1e9"),
     ({"weight": [[0, 1], [3, 0]]}, "at step 3 all weights are 0"),
     ({"do_lower_case": False}, "do_lower_case is False, the run's is True"),
     ({"vocab_file": "v.txt"}, "vocab_file is v.txt, the run's is "),

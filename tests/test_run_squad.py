@@ -278,6 +278,21 @@ def test_flags_that_contradict(tmp_path, values, message):
   assert not (tmp_path / "out").exists()
 
 
+def test_an_eval_file_that_nothing_would_read_is_refused(trained):
+  folder, _ = trained
+  result = tiny.run(
+    folder,
+    output_dir=folder / "out",
+    do_predict=True,
+    predict_file=folder / "train.json",
+    eval_file=folder / "train.json",
+    version_2_with_negative=True,
+    null_score_diff_threshold=0.5,
+    padding_competes=False,
+  )
+  program_flags.assert_refused(result, "--eval_file is not read")
+
+
 def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
   folder, _ = trained
   out = copy_without_best(folder, tmp_path)

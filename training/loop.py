@@ -294,8 +294,13 @@ def _print_memory(strategy, model, optimizer, plan, signature):
   parameters = memory.parameters_of(model, optimizer)
   if not parameters.trained_layers:
     return  # The estimate does not cover heads without a trained BERT.
+  predicts_words = "masked_lm_positions" in model.input_names
   load = memory.Load(
-    *memory.shape_of_batch(signature, plan.gradient_accumulation_steps),
+    *memory.shape_of_batch(
+      signature,
+      plan.gradient_accumulation_steps,
+      plan.max_seq_length - 1 if predicts_words else 0,  # All but [CLS].
+    ),
     length=plan.max_seq_length,
     dtype=model.bert.dtype_policy.name,
     recompute=plan.recompute,
@@ -541,12 +546,15 @@ def _check_workers(strategy, tasks, plan, saved, step):
   if not workers.are_several(strategy):
     return
   of_data = {}
-  for name, (*_, source, of_task, _) in tasks.items():
-    rows = source.rows(of_task.row_at(step)).take(of_task.train_batch_size)
+  for name, task in tasks.items():
+    own, weights = task.plan, b"" if task.weights is None else task.weights
+    rows = task.source.rows(own.row_at(step)).take(own.train_batch_size)
     batch = b"".join(row.numpy() for _, row in rows)
     of_data |= {
-      f"training data {name}": source.identity or "of another digest",
+      f"training data {name}": task.source.identity or "of another digest",
       f"first batch {name}": f"of checksum {zlib.crc32(batch):08x}",
+      f"number of rows {name}": own.row_at(plan.num_train_steps),
+      f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
   workers.check_same(
     strategy,
@@ -656,10 +664,13 @@ class _Evaluation:
     self.says_stop = False
     if history:
       history.forget_after(step)
-      if step and self.is_due(step):  # A kill may have prevented it.
+    if step and self.is_due(step):  # A kill may have prevented it.
+      # Only the chief of several workers could tell.
+      is_needed = history or workers.are_several(strategy)
+      if is_needed or not reporting.was_evaluated(plan, step):
         reporting.add_missed(plan, step, strategy, self.run(step))
-      else:
-        self._decide()
+    elif history:
+      self._decide()
 
   def is_due(self, step):
     period = self._plan.eval_every_steps

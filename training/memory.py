@@ -117,16 +117,16 @@ def parameters_of(
 
 
 def shape_of_batch(
-  signature: dict[str, tf.TensorSpec], parts: int
+  signature: dict[str, tf.TensorSpec], parts: int, predictions: int = 0
 ) -> tuple[int, int]:
   """Returns B and P of a batch computed in micro-batches.
 
   Args:
     signature: of the features of a replica.
     parts: micro-batches, one after the other.
+    predictions: P, if the features do not tell.
   """
   rows, *inputs, _ = signature["input_ids"].shape  # Rows may hold choices.
-  predictions = 0
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1]
   return math.prod([rows // parts, *inputs]), predictions

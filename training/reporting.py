@@ -51,9 +51,14 @@ def add_missed(
   results: Mapping[str, float],
 ) -> None:
   """Reports the evaluation of a step unless it was before a kill."""
-  points = read_curves(plan.output_dir, step)
-  if not any(p["step"] == step for p in points if _is_evaluation(p)):
+  if not was_evaluated(plan, step):
     Reporter(plan, step, strategy).add_evaluation(step, results)
+
+
+def was_evaluated(plan, step: int) -> bool:
+  """Tells whether the curves of a run hold an evaluation of a step."""
+  points = read_curves(plan.output_dir, step)
+  return any(p["step"] == step for p in points if _is_evaluation(p))
 
 
 def _is_evaluation(point: Mapping[str, float]) -> bool:

@@ -50,7 +50,8 @@ def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
       https://arxiv.org/abs/1910.10683, section 3.5.2.
     temperature: 1 for shares in proportion; the higher, the more even.
   """
-  sizes = np.minimum(np.array(counts, np.float64), limit) ** (1 / temperature)
+  sizes = np.minimum(np.array(counts, np.float64), limit)
+  sizes = (sizes / sizes.max()) ** (1 / temperature)
   return sizes / sizes.sum()
 
 
@@ -97,7 +98,8 @@ def plan_course(
     counts: of the examples, [N].
 
   Raises:
-    ValueError: at some step, all tasks have a weight of 0.
+    ValueError: at some step, all tasks have a weight of 0, or a task's rate is
+      too small for a number.
   """
   num_steps = settings.num_steps
   by_step = np.stack([weigh(weight, num_steps) for weight in weights], 1)
@@ -108,6 +110,11 @@ def plan_course(
   pairs = zip(shares, given, strict=True)
   shares = np.array([s if rate is None else rate for s, rate in pairs])
   shares /= shares.sum()
+  if not shares.all():
+    raise ValueError(
+      f"a task would make no update: the rates are {shares.tolist()}; raise "
+      "--temperature, or set others in --tasks_file"
+    )
   is_annealed = settings.schedule == "annealed"
   drawn = draw(
     anneal(shares, num_steps) if is_annealed else shares, by_step, settings.seed

@@ -84,11 +84,15 @@ def train(
   Raises:
     ValueError: the text is too small for so many pieces, or cannot be read.
   """
-  faults, output = [], io.BytesIO()
+  faults, output, has_words = [], io.BytesIO(), False
 
   def read_lines():
+    nonlocal has_words
     try:
       for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
+        # The library leaves out lines with a character that it needs itself.
+        line = line.replace("\u2585", " ")
+        has_words = has_words or bool(line.replace(MARK, " ").strip())
         yield line.lower() if do_lower_case else line
     except (ValueError, OSError) as error:
       faults.append(error)  # The trainer would not tell which it was.
@@ -113,8 +117,12 @@ def train(
   except (RuntimeError, OSError) as error:
     if faults:
       raise faults[0] from None
-    # Drops the advice to use an option that this program does not have.
-    reason = str(error).splitlines()[-1].partition(" or decrease")[0]
+    if not has_words:
+      raise ValueError("--input_file: it holds no words") from None
+    # Drops the place in the library's source, and the advice to use an option
+    # that this program does not have.
+    reason = str(error).splitlines()[-1].rpartition("] ")[2]
+    reason = reason.partition(" or decrease")[0]
     raise ValueError(f"--vocab_size={vocab_size}: {reason}") from None
   return output.getvalue()
 

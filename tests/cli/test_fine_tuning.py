@@ -8,6 +8,7 @@ import pytest
 
 from cli import fine_tuning
 from cli import run_summary
+from training import phases
 from weights import checkpoints
 from weights import huggingface
 
@@ -84,3 +85,30 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
     "finished in 0.0 s\n  best: eval_f1 1 at step 8\n"
     f"  wrote to {tmp_path}/new: predictions.tsv\n"
   )
+
+
+def test_the_summary_of_a_task_that_no_export_has(tmp_path, capsys):
+  start = run_summary.begin(str(tmp_path))
+  (tmp_path / "model.ckpt-3.index").write_text("x")
+  (tmp_path / "model.ckpt-3.data-00000-of-00001").write_text("x")
+  run_summary.print_summary(str(tmp_path), start, "", can_export=False)
+  assert "export_saved_model.py" not in capsys.readouterr().out
+  run_summary.print_summary(str(tmp_path), start, "")
+  assert "export_saved_model.py" in capsys.readouterr().out
+
+
+def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
+  tmp_path, capsys
+):
+  losses = {2: 3.0, 4: 1.0, 6: 2.0}
+  lines = [{"step": n, "eval/loss": loss} for n, loss in losses.items()]
+  lines.insert(1, {"step": 3, "loss": 0.5})
+  (tmp_path / "curves.jsonl").write_text("\n".join(map(json.dumps, lines)))
+  settings = types.SimpleNamespace(output_dir=str(tmp_path), do_eval=False)
+  for scores, first, expected in (
+    ({6: {"loss": 2.0}}, 0, "best of 3 evaluations: step 4, loss 1\n"),
+    ({}, 4, "best of 1 evaluations: step 6, loss 2\n"),  # Another phase.
+  ):
+    phase = phases.Phase(first, 0, {})
+    run_summary.print_pretraining(settings, 6, scores, phase, 0.0)
+    assert expected in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Tests of request_lines.py; those of whole programs are in test_predict.py."""
 
+import gzip
 import json
 
 import pytest
@@ -73,3 +74,12 @@ def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, kind):
   path.write_bytes(b"the fi\rlm\tbad\r\n")  # Without "\r", as everywhere.
   (line,) = read(path, kind)
   assert line.request.rows[0].input_ids == [2, 11, 12, 8, 3]
+
+
+def test_endings_tell_the_format_in_any_case(tmp_path, kind):
+  path = tmp_path / "A.JSONL.gz"
+  path.write_bytes(gzip.compress(b'{"text": "a"}\n'))
+  assert read(path, kind)[0].request.rows[0].input_ids == [2, 17, 3]
+  for name in ("a.csv", "a.Json", "a.ft.gz"):
+    with pytest.raises(ValueError, match="is not read; make it .tsv or .jsonl"):
+      read(tmp_path / name, kind)

@@ -353,6 +353,22 @@ def test_a_list_of_no_labels_is_no_label_where_none_is_needed(tmp_path):
   assert labels == [None, "pos"]
   table = table._replace(label_required=True)
   assert next(classification.read_examples(table)).label == ()
+  encode = classification.make_label_encoder(["neg", "pos"], "single_label")
+  with pytest.raises(ValueError, match=": no label"):
+    encode(example(label=()))
+
+
+def test_a_comma_within_a_label_of_fasttext_separates_none(tmp_path):
+  path = tmp_path / "train.ft"
+  path.write_text(
+    "pasta __label__food,drink\nwine __label__food,drink __label__x"
+  )
+  table = classification.Table(str(path), "text", label="label")
+  examples = list(classification.read_examples(table))
+  labels = classification.find_labels(examples, "multi_label")
+  assert labels == ["food,drink", "x"]
+  encode = classification.make_label_encoder(labels, "multi_label")
+  assert list(map(encode, examples)) == [[1, 0], [1, 1]]
 
 
 def test_no_more_than_twenty_labels_are_listed():

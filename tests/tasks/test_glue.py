@@ -637,3 +637,23 @@ def test_real_files(file, columns, problem, count, labels):
 def test_pairs_are_known_without_training_files(write, name, column, expected):
   write(f"data/{name}", f"label\ttext_a{column}\nx\ta{column and chr(9)}b\n")
   assert glue.file_task("data").has_text_pair == expected
+
+
+@pytest.mark.parametrize(
+  ("name", "content"),
+  [("dev", "label\ttext_a\nx\ta\n"), ("test", "text_a\tpremise\na\tb\n")],
+)
+def test_a_second_text_that_only_some_files_have(write, name, content):
+  write("data/train.tsv", "label\ttext_a\ttext_b\nx\ta\tb\n")
+  path = write(f"data/{name}.tsv", content)
+  with pytest.raises(ValueError, match="no second text was found") as error:
+    glue.file_task("data")
+  assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_column_that_is_given_is_not_passed_over(write):
+  path = write("test.tsv", "a\n")
+  columns = {"text_column": 0, "text_pair_column": 1, "label_column": 2}
+  task = glue.file_task(predict_file=path, header=False, **columns)
+  with pytest.raises(ValueError, match="test.tsv:1: "):
+    list(classification.read_examples(task.test[0][1]))

@@ -205,10 +205,29 @@ def test_a_list_without_any_answer_is_no_answer():
     ("", "Steve", None),
   ],
 )
-def test_find_final_text(wanted, words, expected):
+def test_find_tokens(wanted, words, expected):
   basic = tokenization.BasicTokenizer()
-  part = squad_answers.find_final_text(wanted, words, basic)
+  aligned = squad_answers.align(words, basic)
+  part = squad_answers.find_tokens(wanted, aligned)
   assert (part and words[slice(*part)]) == expected
+
+
+def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
+  context = "a," * 500 + "e\u0301"  # One word, of which a letter vanishes.
+  calls = []
+  align = squad_answers.align
+  monkeypatch.setattr(
+    squad_answers, "align", lambda *args: calls.append(1) or align(*args)
+  )
+  document = make_document(context)
+  count = len(document.ids)
+  assert document.word_of(0) == document.word_of(count - 1)
+  logits = np.random.default_rng(0).normal(size=[2, 1, count + 4])
+  windows = [squad_features.Window(0, count)]
+  answerer = make_answerer(n_best_size=20, max_answer_length=30)
+  prediction = answerer(document, 1, windows, *logits)
+  assert texts(prediction) == [context]
+  assert len(calls) == 1
 
 
 def test_words_that_cannot_be_cut_are_the_answer_and_told():

@@ -227,3 +227,12 @@ def test_a_spool_computes_its_items_once(tmp_path):
   assert list(spool) == list(spool)
   assert [prediction.odds for prediction in spool] == [0.0, 1.0, 2.0]
   assert computed == [0, 1, 2]
+
+
+def test_a_threshold_is_a_number(tmp_path):
+  with pytest.raises(ValueError, match="=nan: expected a number, or auto"):
+    squad_results.parse_threshold("nan")
+  path = tmp_path / squad_results.TUNED_FILE
+  path.write_text('{"eval_best_f1_threshold": NaN}')
+  with pytest.raises(ValueError, match="delete it and evaluate again"):
+    squad_results.read_threshold(str(tmp_path))

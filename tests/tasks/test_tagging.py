@@ -80,6 +80,11 @@ def test_tabs_separate_words_with_spaces_and_returns_are_no_text(tmp_path):
   assert sentences[0].tags == ("B-LOC", "O")
 
 
+def test_a_carriage_return_ends_no_line(tmp_path):
+  with pytest.raises(ValueError, match=":1: a carriage return within a line"):
+    read(tmp_path, "Al B-PER\rsaw O\r\rRome B-LOC\r")
+
+
 @pytest.mark.parametrize(
   ("columns", "text", "format"),
   [

@@ -75,3 +75,31 @@ def test_training_can_be_limited_to_the_first_sentences(tmp_path):
   assert len(whole.features) == 20 and whole.key != split.key
   others = open_split(tmp_path, "eval", range(20), max_train_examples=3)
   assert len(others.features) == 20
+
+
+@pytest.mark.parametrize(
+  ("labels", "scheme", "tags", "expected"),
+  [
+    (("DT", "NN"), "none", "O", "DT"),
+    (("O", "B-X", "M-X", "E-X", "S-X"), "bmes", "O", "O"),
+    (("O", "B-X", "M-X", "E-X", "S-X"), "bmes", "S-X", "O"),
+    (("O", "B-X", "I-X"), "iob2", "O", "O"),
+    (("B-X", "I-X"), "iob2", "S-X", "S-X"),
+  ],
+)
+def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
+  tmp_path, labels, scheme, tags, expected
+):
+  tiny_classification.write_model(tmp_path)
+  path = tmp_path / "predict.txt"
+  path.write_text(f"the {tags}\n\nfilm {tags}\n")
+  settings = tagging_inputs.Settings(
+    str(tmp_path / "vocab.txt"), True, 16, False, labels, scheme
+  )
+  source = tagging.open_source(str(path), "conll", 0, -1, "auto", False)
+  split = tagging_inputs.Split("predict", source, settings, str(tmp_path))
+  assert len(split.features) == 2
+  outputs = tagging_inputs.Outputs(np.array([0, 0]), 0.0)
+  tagging_inputs.write_outputs(str(tmp_path), split, outputs)
+  written = (tmp_path / "predictions.txt").read_text().split()
+  assert written[2::3] == [expected, expected]

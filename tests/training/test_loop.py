@@ -127,9 +127,14 @@ def test_a_signal_in_the_last_evaluation_ends_the_program(tmp_path):
   assert tiny_training.run(tmp_path, 1, **options) == (1, None)
 
 
-def test_an_evaluation_that_a_kill_prevented_is_in_the_curves(tmp_path):
+@pytest.mark.parametrize("selects", [True, False])
+def test_an_evaluation_that_a_kill_prevented_is_in_the_curves(
+  tmp_path, selects
+):
   def train(evaluate):
-    history = model_selection.History(str(tmp_path), "eval_accuracy")
+    history = None
+    if selects:
+      history = model_selection.History(str(tmp_path), "eval_accuracy")
     options = {"eval_every_steps": 1, "evaluate": evaluate, "history": history}
     tiny_training.run(tmp_path, 1, **options)
 
@@ -144,6 +149,19 @@ def test_an_evaluation_that_a_kill_prevented_is_in_the_curves(tmp_path):
     assert [p for p in curves if "loss" not in p] == [
       {"step": 1, "eval/accuracy": 0.5}
     ]
+
+
+def test_workers_compare_what_they_train_on(tmp_path, monkeypatch):
+  compared = []
+  monkeypatch.setattr(loop.workers, "are_several", lambda _: True)
+  monkeypatch.setattr(
+    loop.workers, "check_same", lambda _, facts: compared.append(facts)
+  )
+  assert tiny_training.run(tmp_path, 2).step == 2
+  [facts] = compared
+  assert facts["step in --output_dir"] == 0
+  assert facts["first batch "].startswith("of checksum ")
+  assert facts["number of rows "] == 2 * 8
 
 
 def test_a_finished_run_has_nothing_to_do(tmp_path, capsys):

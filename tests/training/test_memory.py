@@ -166,7 +166,9 @@ def test_choices_are_sequences_of_their_own():
   choices = {"input_ids": spec(8, 4, None)}
   assert memory.shape_of_batch(choices, parts=2) == (16, 0)
   masked = {"input_ids": spec(8, 16), "masked_lm_positions": spec(8, 4)}
-  assert memory.shape_of_batch(masked, parts=1) == (8, 4)
+  assert memory.shape_of_batch(masked, parts=1, predictions=15) == (8, 4)
+  causal = {"input_ids": spec(8, None)}
+  assert memory.shape_of_batch(causal, parts=1, predictions=15) == (8, 15)
 
 
 @pytest.mark.slow

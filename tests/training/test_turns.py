@@ -50,3 +50,13 @@ def test_annealed_shares_begin_in_proportion_and_end_nearly_even():
 def test_the_rows_of_a_task_are_those_of_its_own_updates():
   mine = turns.Turns(np.array([True, False, False, True, True]), 8)
   assert [mine.record_at(step) for step in range(6)] == [0, 8, 8, 8, 16, 24]
+
+
+def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
+  assert turns.rates([10, 20], 2**21, 0.01).tolist() == [
+    pytest.approx(2.0**-100),
+    1.0,
+  ]
+  settings = turns.Settings(num_steps=3, seed=1, temperature=1e-3)
+  with pytest.raises(ValueError, match="a task would make no update"):
+    turns.plan_course([1.0, 1.0], [None, None], settings, [10, 2_000_000])

@@ -112,3 +112,21 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path, name, message):
 def test_flags_that_do_not_fit_are_refused(flags, message, tmp_path):
   with pytest.raises(ValueError, match=message):
     tiny_sentence_pieces.learn(tmp_path, **flags)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_no_line_is_left_out_and_none_at_all_is_told(tmp_path, model):
+  path = tmp_path / "blocks.txt"
+  path.write_text("a quiz \u2585\nthe fox\n" * 500)
+  learned = tiny_sentence_pieces.learn(
+    tmp_path, path, vocab_size=40, model=model
+  )
+  assert "[UNK]" not in vocabulary_table.make_tokenizer(learned).tokenize(
+    "quiz"
+  )
+  path.write_text("\n \u2581\n")
+  with pytest.raises(ValueError, match="--input_file: it holds no words"):
+    tiny_sentence_pieces.learn(tmp_path, path, vocab_size=40, model=model)
+  path.write_text("the fox\n")
+  with pytest.raises(ValueError, match="--vocab_size=5: Vocabulary size"):
+    tiny_sentence_pieces.learn(tmp_path, path, vocab_size=5, model=model)

@@ -75,7 +75,7 @@ def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):
 def test_a_file_of_another_ending_is_refused(tmp_path):
   (tmp_path / "text").write_text("我\n")
   flags = {"input_file": tmp_path / "text", "output_file": "x.words"}
-  with pytest.raises(ValueError, match="neither .model nor .words"):
+  with pytest.raises(ValueError, match="none of .model, .words"):
     program_flags.run_main(create_vocab, create_vocab.define_flags, **flags)
 
 
