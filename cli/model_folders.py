@@ -77,6 +77,14 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   found = next(paths, None)
   if not found:
     raise ValueError(f"--model={folder}: holds no {choices[0]}: pass --{flag}")
+  if flag == "vocab_file" and found == os.path.join(folder, "vocab.txt"):
+    size = vocabulary_table.size_of(found)
+    if added := vocabulary_table.added_tokens(folder, size):
+      raise ValueError(
+        f"{found}: lacks the token {added[0]!r} that was added later ("
+        f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "
+        "--output=...` writes one vocabulary of all"
+      )
   return found
 
 

@@ -90,6 +90,30 @@ def find(folders: Iterable[str]) -> str | None:
   return next(filter(files.exists, paths), None)
 
 
+def added_tokens(folder: str, size: int) -> list[str]:
+  """Returns the tokens that Hugging Face's files add to those of vocab.txt.
+
+  Args:
+    size: of vocab.txt, whose ids theirs follow.
+
+  Raises:
+    ValueError: they do not follow them.
+  """
+  names = ("added_tokens.json", "tokenizer.json")
+  alone, within = (
+    files.read_json_if_any(os.path.join(folder, name)) for name in names
+  )
+  try:
+    added = {t["content"]: t["id"] for t in within.get("added_tokens") or []}
+    behind = {i: t for t, i in {**added, **alone}.items() if i >= size}
+    return [behind[size + number] for number in range(len(behind))]
+  except (KeyError, TypeError):
+    raise ValueError(
+      f"{folder}: the tokens of {' and '.join(names)} do not follow the {size} "
+      "of vocab.txt"
+    ) from None
+
+
 def read_do_lower_case(folder: str) -> bool | None:
   """Returns do_lower_case of tokenizer_config.json; None if absent.
 

@@ -273,7 +273,7 @@ def read_vocabulary(folder: str) -> list[str] | None:
   """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
 
   Returns:
-    The tokens by id; None if there is neither file.
+    The tokens by id, with those added later; None if there is neither file.
 
   Raises:
     ValueError: tokenizer.json is not that of a WordPiece vocabulary.
@@ -281,7 +281,8 @@ def read_vocabulary(folder: str) -> list[str] | None:
   for name in ("vocab.txt", "vocabulary.txt"):  # The latter is KerasHub's.
     path = os.path.join(folder, name)
     if files.exists(path):
-      return read_tokens(path)
+      tokens = read_tokens(path)
+      return tokens + vocabulary_table.added_tokens(folder, len(tokens))
   path = os.path.join(folder, "tokenizer.json")
   if not files.exists(path):
     return None

@@ -16,6 +16,7 @@ import modeling
 import program_flags
 import run_pretraining
 import tiny_pretraining
+from weights import huggingface
 
 FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 
@@ -67,6 +68,25 @@ def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
   (folder / "vocab.txt").unlink()
   with pytest.raises(ValueError, match="no vocab.txt: pass --vocab_file$"):
     read(model=folder)
+
+
+def test_tokens_that_were_added_later_are_not_lost(folder):
+  path = folder / "tokenizer.json"
+  specials = [{"content": "[UNK]", "id": 0}]
+  path.write_text(json.dumps({"added_tokens": specials}))
+  assert read_files(model=folder)[1] == str(folder / "vocab.txt")
+  later = [*specials, {"content": "covid19x", "id": 2}]
+  path.write_text(json.dumps({"added_tokens": later}))
+  with pytest.raises(ValueError, match=r"lacks the token 'covid19x' .*\(1 in"):
+    read_files(model=folder)
+  assert huggingface.read_vocabulary(str(folder)) == [
+    "[UNK]",
+    "the",
+    "covid19x",
+  ]
+  (folder / "added_tokens.json").write_text('{"x": 4}')
+  with pytest.raises(ValueError, match="do not follow the 2 of vocab.txt"):
+    read_files(model=folder)
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "settings.json"])
