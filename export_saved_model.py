@@ -248,6 +248,10 @@ def choose_prediction(
       f"--layer={values['layer']}: the model has {layers} layers; expected a "
       f"number from {-layers} to {layers - 1}"
     )
+  if values.get("pooling") == "cls" and config.causal_attention:
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
   if length < values.get("max_query_length", 0) + 4:
     raise ValueError(
       f"--max_seq_length={length}: expected more than --max_query_length="
@@ -287,6 +291,8 @@ def main() -> None:
   length, chosen = choose_prediction(trained, settings)
   shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")
+  if trained.prediction.get("document_context"):
+    print("note: trained with --document_context, but texts are tagged alone")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
   graph = exporting.make_graph(trained, vocab_file, length, chosen)
   facts = exporting.describe(

@@ -160,6 +160,10 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   strategy = texts.make_strategy(settings)
   config = texts.read_config(settings)
   layers = read_layers(settings, config)
+  if settings.pooling == "cls" and config.causal_attention:
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
   )

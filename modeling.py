@@ -632,14 +632,14 @@ class BertModel(keras.layers.Layer):
     self, config: EncoderConfig, dtype="float32", name="bert", **kwargs
   ):
     super().__init__(dtype=dtype, name=name, **kwargs)
-    self.config = config
-    policy = self.dtype_policy
+    self.config, policy = config, self.dtype_policy
     self.embeddings = Embeddings(config, name="embeddings", dtype=policy)
     self.encoder = Encoder(
       config, self.block_class, name="encoder", dtype=policy
     )
     self.pooler = self.pooler_class(config, name="pooler", dtype=policy)
     self.build()
+    self.trainable = self.trainable  # Of the layers, too.
 
   def build(self, input_shape=None):
     for layer in (self.embeddings, self.encoder, self.pooler):

@@ -11,6 +11,9 @@ from cli import fine_tuning_flags
 from cli import program
 from tasks import tagging
 
+# The layers and the LSTMs of the paper's table 7.
+LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
+
 
 def define_flags() -> None:
   """Declares the flags of this program."""
@@ -52,14 +55,14 @@ def define_flags() -> None:
     flags.DEFINE_bool(name, False, text)
   flags.DEFINE_list(
     "feature_layers",
-    ["-4", "-3", "-2", "-1"],
+    list(LAST_LAYERS),
     "With --feature_based: the layers whose outputs are concatenated; -1 is "
     "the last one, 0 the embeddings. mix before them sums them, with learned "
     "weights, and mix alone is that of all.",
   )
   flags.DEFINE_integer(
     "lstm_size",
-    768,
+    LSTM_SIZE,
     "With --feature_based: units of the two LSTMs in each direction.",
     lower_bound=1,
   )
@@ -189,7 +192,7 @@ def open_inputs(
   if settings.feature_based:
     names += ["feature_layers", "lstm_size"]
   of_model = {name: getattr(settings, name) for name in names}
-  of_prediction = {}
+  of_prediction = {"document_context": settings.document_context}
   if settings.do_train or settings.predict_format in ("text", "characters"):
     by_character = settings.predict_format == "characters"
     of_prediction["by_character"] = by_character
@@ -256,12 +259,26 @@ def finish(run: fine_tuning.Run) -> None:
     write_predictions(run)
 
 
+def check_features(settings: flag_values.Settings) -> None:
+  """Refuses flags that a model with a frozen BERT, or another, passes over."""
+  given = tuple(settings.feature_layers), settings.lstm_size
+  if not settings.feature_based and given != (LAST_LAYERS, LSTM_SIZE):
+    raise ValueError("--feature_layers and --lstm_size need --feature_based")
+  freezes = str(settings.freeze_layers), settings.layerwise_lr_decay
+  if settings.feature_based and freezes != ("0", 1.0):
+    raise ValueError(
+      "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
+      "--layerwise_lr_decay"
+    )
+
+
 def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
   """Makes the recipe of the flags; see `fine_tuning.follow`.
 
   Raises:
     ValueError: there is nothing to do, or a file is missing or wrong.
   """
+  check_features(settings)
   return fine_tuning.Recipe(
     settings,
     functools.partial(open_inputs, sources=find_sources(settings)),

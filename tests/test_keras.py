@@ -117,6 +117,7 @@ def test_config_of_the_layer():
   again = modeling.BertModel.from_config(content)
   assert again.config == CONFIG and again.name == "encoder"
   assert again.compute_dtype == "bfloat16" and not again.trainable
+  assert again.variables and not again.trainable_variables
   content["config"]["hidden_sise"] = 3
   with pytest.raises(ValueError, match="unknown keys: hidden_sise"):
     modeling.BertModel.from_config(content)

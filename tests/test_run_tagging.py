@@ -190,7 +190,7 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
   assert content["metrics"]["recall"] == pytest.approx(2 / 3)
 
 
-def test_features_of_a_frozen_model_are_tagged(tmp_path):
+def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   write_data(tmp_path)
   tiny.write_model(tmp_path, {"num_hidden_layers": 2})
   flags = {
@@ -203,6 +203,10 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path):
   run(tmp_path, data_dir=tmp_path, **flags, **training)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
   assert metrics["f1"] > 0.6  # Not 0.0, as at first.
+  del flags["document_context"]  # As in the training.
+  run(tmp_path, data_dir=tmp_path, do_eval=True, **flags)
+  assert "--document_context=True" in capsys.readouterr().err
+  assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
   with pytest.raises(ValueError, match="lstm_size: 16, not 9"):
     run(
       tmp_path,
@@ -210,6 +214,24 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path):
       do_predict=True,
       **{**flags, "lstm_size": 9},
     )
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"lstm_size": 3}, "--lstm_size need --feature_based"),
+    ({"feature_layers": "mix"}, "--lstm_size need --feature_based"),
+    (
+      {"feature_based": True, "freeze_layers": 1},
+      "--feature_based freezes BERT as a whole",
+    ),
+  ],
+)
+def test_flags_that_would_be_passed_over(tmp_path, flags, message):
+  write_data(tmp_path)
+  tiny.write_model(tmp_path)
+  with pytest.raises(ValueError, match=message):
+    run(tmp_path, data_dir=tmp_path, **flags, **TRAINING)
 
 
 def test_labels_that_are_no_entities(tmp_path):
