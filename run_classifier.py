@@ -102,12 +102,14 @@ def create_model(
 ) -> keras.Model:
   """Makes the model; see `heads.ClassifierModel`."""
   model = heads.ClassifierModel(config, inputs.settings.num_outputs, dtype)
-  if inputs.settings.problem == "multi_label" and inputs.train:
-    # Otherwise the first updates, which make every label rare, saturate the
-    # pooler's tanh, and a model from random weights learns nothing else.
-    counts = inputs.train.features.facts["label_counts"]
-    odds = classification.log_odds(counts, len(inputs.train.features))
-    model.output_bias.assign(odds)
+  problem = inputs.settings.problem
+  if problem != "single_label" and inputs.train:
+    # Otherwise the first updates, which make every label rare or every number
+    # larger, saturate the pooler's tanh, and a small model learns nothing else.
+    features = inputs.train.features
+    sums = features.facts["label_sums"]
+    bias = classification.average_logits(problem, sums, len(features))
+    model.output_bias.assign(bias)
   return model
 
 
@@ -172,6 +174,10 @@ def open_inputs(
   """Finds the data of a run; see `fine_tuning.open_run`."""
   if task.problem == "regression" and settings.class_weights:
     raise ValueError("--class_weights: a regression has no classes")
+  if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
+    raise ValueError("--xnli_language needs --task_name=xnli")
+  if task.problem != "multi_label" and settings.label_separator != ",":
+    raise ValueError("--label_separator needs --problem=multi_label")
   labels = classification_inputs.choose_labels(
     task,
     fine_tuning.labels_file(settings.output_dir),
@@ -209,7 +215,7 @@ def open_inputs(
 
 def make_loss(run: fine_tuning.Run) -> loop.LossFn:
   """Returns the loss of the task, with the weights of its classes."""
-  counts = run.inputs.train.features.facts["label_counts"]
+  counts = run.inputs.train.features.facts["label_sums"]
   weights = classification.weigh_classes(run.settings.class_weights, counts)
   return functools.partial(
     loss_fn,

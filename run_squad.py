@@ -330,6 +330,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if scores:
     run.note_score(scores)
     run.report_on(split, lambda _: kinds.describe(scores))
+  elif labelled := split.features.facts["labelled"]:
+    count = split.features.facts["questions"]
+    print(f"not scored: only {labelled:,} of {count:,} questions have answers")
 
 
 def finish(run: fine_tuning.Run) -> None:

@@ -112,11 +112,11 @@ def create_model(
 
 
 class WordLosses(NamedTuple):
-  """The result of each token, [B, S]; zero where no word begins."""
+  """The result of each token, [B, S]."""
 
-  predicted: tf.Tensor  # int32, the index of the likeliest label.
-  losses: tf.Tensor  # float32, cross entropies in nats.
-  known: tf.Tensor  # int32, 1 where the model has the true label.
+  predicted: tf.Tensor  # int32, the likeliest label; -1 where no word begins.
+  losses: tf.Tensor  # float32, cross entropies in nats; 0 where none is known.
+  known: tf.Tensor  # int32, 1 where the model has the true label of a word.
 
 
 def compute_losses(model, features, seed=None) -> WordLosses:
@@ -129,18 +129,24 @@ def compute_losses(model, features, seed=None) -> WordLosses:
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     tf.minimum(labels, last), logits
   )
-  predicted = tf.argmax(logits, -1, tf.int32) * mask
+  predicted = tf.where(mask > 0, tf.argmax(logits, -1, tf.int32), -1)
   return WordLosses(predicted, losses * tf.cast(known, tf.float32), known)
 
 
 def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
-  """Computes `WordLosses` and the label_mask, [B, max_seq_length]."""
-  results = compute_losses(model, features)._asdict()
-  results["label_mask"] = features["label_mask"]
-  missing = max_seq_length - tf.shape(features["input_ids"])[1]
+  """Computes what `tagging_inputs.read_outputs` reads of a batch.
+
+  Returns:
+    predicted, int [B, max_seq_length], -1 where no word begins; the sums of
+    losses and known of each row, [B].
+  """
+  predicted, losses, known = compute_losses(model, features)
+  missing = max_seq_length - tf.shape(predicted)[1]
+  padding = [[0, 0], [0, missing]]
   return {
-    name: tf.pad(value, [[0, 0], [0, missing]])
-    for name, value in results.items()
+    "predicted": tf.pad(predicted, padding, constant_values=-1),
+    "losses": tf.reduce_sum(losses, 1),
+    "known": tf.reduce_sum(known, 1),
   }
 
 
@@ -179,6 +185,8 @@ def open_inputs(
     settings.tag_scheme,
     fine_tuning.initial_labels(settings),
   )
+  for source in sources.values():
+    tagging_inputs.check_scheme(source, scheme)
   shape = flag_values.fill(
     tagging_inputs.Settings, settings, labels=labels, scheme=scheme
   )

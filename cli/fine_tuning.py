@@ -457,6 +457,9 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     models.write_config(run.folder, config, strategy, settings.vocab_file)
     if run.is_chief:
       _write_settings(settings, inputs)
+      for split in inputs.predict:  # These scores are of other predictions.
+        name = f"predict{getattr(split, 'suffix', '')}_metrics.json"
+        files.remove(os.path.join(run.folder, name))
     yield run
     workers.wait_for_all(strategy)
     if run.is_chief:

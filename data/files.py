@@ -547,6 +547,15 @@ def exists(path: str) -> bool:
     return _remote().exists(path)
 
 
+def remove(path: str) -> None:
+  """Removes a file, local or remote, if it is there."""
+  if not is_remote(path):
+    _remove(path)
+  elif exists(path):
+    with _os_errors(path):
+      _remote().remove(path)
+
+
 def write_text(path: str, text: str) -> None:
   """Writes a small UTF-8 file whole or not at all; makes missing folders."""
   write_bytes(path, text.encode("utf-8"))

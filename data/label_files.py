@@ -14,7 +14,8 @@ def write(path: str, labels: Sequence[str]) -> None:
   """
   written = set()
   for label in labels:
-    if not label or label != label.strip() or "\n" in label:
+    is_line = label and label == label.strip() and not set(label) & set("\r\n")
+    if not is_line or label.startswith("\ufeff"):
       raise ValueError(
         f"{path}: cannot hold the label {label[:99]!r}: expected text on one"
         " line, without space around it"

@@ -52,8 +52,9 @@ class WholeLabel(str):
   """A label that is one, whatever separator it holds."""
 
 
+# What writes NaN into JSON, as pandas does, means that there is no value.
 _DECODER = json.JSONDecoder(
-  parse_float=Number, parse_int=Number, parse_constant=Number
+  parse_float=Number, parse_int=Number, parse_constant=lambda name: None
 )
 
 
@@ -89,7 +90,8 @@ def read_rows(path: str) -> Iterator[Row]:
       of fastText are the `label` of the `text`, or a list of them.
 
   Yields:
-    Rows of strings; of JSON values, its numbers as `Number`, by their keys.
+    Rows of strings; of JSON values, its numbers as `Number`, NaN as null, by
+    their keys.
   """
   read = {"jsonl": _json_rows, "csv": _csv_rows, "tsv": _tsv_rows}
   read["fasttext"] = _fasttext_rows

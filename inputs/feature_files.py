@@ -353,8 +353,11 @@ def _read_index(path: str) -> dict[str, Any] | None:
   try:
     with np.load(_index_path(path), allow_pickle=False) as index:
       is_whole = os.path.getsize(path) == index["offsets"][-1]
-      return dict(index) if is_whole else None
+      has_all = {"key", "lengths", "examples", "facts"} <= set(index)
+      return dict(index) if is_whole and has_all else None
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
+  except (NotImplementedError, RuntimeError):  # A damaged head of a zip file.
     return None
 
 

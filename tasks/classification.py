@@ -277,14 +277,20 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   return weights
 
 
-def log_odds(counts: Sequence[int], total: int) -> list[float]:
-  """Returns the logits that give each label its frequency.
+def average_logits(
+  problem: str, sums: Sequence[float], total: int
+) -> list[float]:
+  """Returns the outputs that say the same of all examples, and say it best.
 
   Args:
-    counts: how many of `total` examples have each label; each counts as if one
-      example more had it, and another had not.
+    problem: "multi_label", for the frequencies of the labels, or "regression",
+      for the mean.
+    sums: how many of `total` examples have each label, each counted as if one
+      example more had it, and another had not; or the sum of the numbers.
   """
-  return [math.log((count + 1) / (total - count + 1)) for count in counts]
+  if problem == "regression":
+    return [sums[0] / total]
+  return [math.log((count + 1) / (total - count + 1)) for count in sums]
 
 
 def _to_float(example: Example) -> float:

@@ -48,6 +48,7 @@ class Split(feature_files.Split):
   settings: Settings
   folder: str  # A local one, for the feature file.
   max_train_examples: int | None = None  # The first ones; None: all.
+  version = 2
 
   @property
   def file_name(self) -> str:
@@ -94,7 +95,8 @@ class Split(feature_files.Split):
       settings.labels, settings.problem, settings.label_separator
     )
     facts.update(examples=0, cut=0, labelled=0)
-    label_counts = np.zeros(max(1, len(settings.labels)), np.int64)
+    dtype = np.float64 if settings.problem == "regression" else np.int64
+    label_sums = np.zeros(settings.num_outputs, dtype)
 
     def count(examples):
       for example in examples:
@@ -114,12 +116,12 @@ class Split(feature_files.Split):
       facts["cut"] += feature.was_cut and index != last  # Once, of its windows.
       last = index
       if settings.problem == "single_label":
-        label_counts[feature.label] += 1
-      elif settings.problem == "multi_label":
-        label_counts += feature.label
+        label_sums[feature.label] += 1
+      else:
+        label_sums += feature.label
       serialized = classification.encode_feature(feature, length)
       yield feature_files.Row(serialized, len(feature.input_ids), index)
-    facts["label_counts"] = label_counts.tolist()
+    facts["label_sums"] = label_sums.tolist()
     # A multi-label example may have no labels.
     is_partial = 0 < facts["labelled"] < facts["examples"]
     if is_partial and settings.problem != "multi_label":

@@ -453,7 +453,9 @@ def _is_header(names: Sequence[str], columns: Columns) -> bool:
 
 def _find_default(names: Sequence[str], defaults: Sequence[str]) -> str | None:
   """Returns the first default among the names, in the case of the file."""
+  # Of text and TEXT, the one that is spelled like the default.
   by_lower_case = {name.lower(): name for name in names}
+  by_lower_case |= {name: name for name in names if name.islower()}
   return next(filter(None, map(by_lower_case.get, defaults)), None)
 
 

@@ -21,6 +21,7 @@ from training import prediction
 
 MASK = "[MASK]"
 _RESULTS = ("ids", "probabilities", "log_prob")
+_MOST_ROWS = 4096  # Made at once; a long text has many.
 
 
 class Guess(NamedTuple):
@@ -133,14 +134,16 @@ class MaskedWords:
 
   def _answer(self, clozes):
     """Yields every cloze with what was predicted for its positions."""
-    rows = [
+    rows = (
       ask(self._encode, cloze.ids, position, self._mask_id, self.is_causal)
       for cloze in clozes
       for position in cloze.positions
-    ]
-    results = {name: np.empty([0]) for name in _RESULTS}
-    if rows:
-      results = text_inputs.predict(self._predictor, rows, self._batching)
+    )
+    found = [
+      text_inputs.predict(self._predictor, block, self._batching)
+      for block in text_inputs.split_into_blocks(rows, _MOST_ROWS)
+    ] or [{name: np.empty([0]) for name in _RESULTS}]
+    results = {n: np.concatenate([f[n] for f in found]) for n in _RESULTS}
     end = 0
     for cloze in clozes:
       start, end = end, end + len(cloze.positions)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import itertools
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,10 @@ def _read_columns(path: str) -> Iterator[Example]:
       (f"{_SWAG_CHOICE}{number}" for number in itertools.count()),
     )
   )
+  for name in names:
+    if re.fullmatch(rf"{_SWAG_CHOICE}\d+", name) and name not in endings:
+      missing = f"{_SWAG_CHOICE}{len(endings)}"
+      raise ValueError(f"{path}: a column {name!r}, but none {missing!r}")
   columns = ["sent1", "sent2", "label", "id", *(endings or ["ending0"])]
   rows = tables.read_columns(
     path, columns, optional=("label", "id", "sent2"), header=True

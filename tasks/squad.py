@@ -200,6 +200,8 @@ def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     if isinstance(answers, dict):
       names = ("text", "answer_start")
       pairs = zip(*(_list(answers, n, place) for n in names), strict=True)
+    elif not isinstance(answers, list):
+      raise TypeError
     else:
       pairs = [(a["text"], a.get("answer_start")) for a in answers]
     return tuple(Answer(_to_text(text), _to_start(at)) for text, at in pairs)

@@ -26,6 +26,7 @@ from training import prediction
 _MISPLACED_SHOWN = 3
 # What a process takes at once; characters of contexts count for each question.
 _PARAGRAPHS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
+_QUESTIONS_PER_TASK = 50  # At least; their text is tokenized once.
 # Starting processes takes as long as a single one needs for such a file, bytes.
 _SMALL_FILE = 1 << 20
 
@@ -129,7 +130,7 @@ class Split(feature_files.FileSplit):
       paragraphs = squad.unique_questions(paragraphs)
     # Every question repeats its context in the records.
     tasks = text_inputs.split_into_blocks(
-      paragraphs,
+      _split_questions(paragraphs),
       _PARAGRAPHS_PER_TASK,
       lambda paragraph: len(paragraph.context) * len(paragraph.questions),
       _CHARACTERS_PER_TASK,
@@ -157,6 +158,16 @@ class Split(feature_files.FileSplit):
       )
     self.check_answers(facts)
     self.check_unchanged()
+
+
+def _split_questions(paragraphs):
+  """Yields paragraphs with no more questions than a process takes at once."""
+  for paragraph in paragraphs:
+    count = _CHARACTERS_PER_TASK // len(paragraph.context)
+    count = max(_QUESTIONS_PER_TASK, count)
+    for start in range(0, len(paragraph.questions), count):
+      questions = paragraph.questions[start : start + count]
+      yield paragraph._replace(questions=questions)
 
 
 def compute_logits(

@@ -28,13 +28,17 @@ NO_SCHEME = "none"  # Labels that mark no entities, such as parts of speech.
 FORMATS = ("conll", "untagged", "text", "characters")
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile("[ \t]+")
+# Lines of CoNLL-U and CoNLL-2012, whose words are not in the first column:
+# comments, tokens of several words, and empty nodes.
+_NO_WORD = re.compile(r"#|\d+[-.]\d+\t")
 
 
 class Source(NamedTuple):
   """A file of sentences, and how it is read.
 
   "conll" is a word and its tag a line, in columns, and a blank line after each
-  sentence; lines that begin with -DOCSTART- begin a document. "untagged" is the
+  sentence; lines that begin with -DOCSTART- begin a document. Where words are
+  not in the first column, comments are passed over. "untagged" is the
   same without tags. "text" is a sentence a line, whose words are split at
   spaces, around Chinese characters and before and after punctuation; a blank
   line ends a document. In "characters" every character of it is a word.
@@ -75,10 +79,11 @@ class _Row(NamedTuple):
   line: int
   text: str
   cells: list[str]  # None of a blank line.
+  is_comment: bool
 
   @property
   def is_word(self) -> bool:
-    return bool(self.cells) and not self.is_document
+    return bool(self.cells) and not (self.is_document or self.is_comment)
 
   @property
   def is_document(self) -> bool:
@@ -106,7 +111,7 @@ def read_sentences(source: Source) -> Iterator[Sentence]:
 
 def _read_conll(source: Source) -> Iterator[Sentence]:
   document, is_fresh = 0, True  # A mark before the first sentence ends nothing.
-  rows = _read_rows(source)
+  rows = (row for row in _read_rows(source) if not row.is_comment)
   for is_word, group in itertools.groupby(rows, lambda row: row.is_word):
     if not is_word:
       if any(row.is_document for row in group) and not is_fresh:
@@ -121,7 +126,7 @@ def _read_words(source, rows):
   words = tuple(row.cells[source.token_column] for row in rows)
   if not source.is_tagged:
     return words, None, rows[0].line
-  tags = tuple(row.cells[source.tag_column] for row in rows)
+  tags = tuple(row.cells[source.tag_column].strip(" ") for row in rows)
   for tag, row in zip(tags, rows, strict=True):
     if not _fits(tag, source.scheme):
       raise ValueError(
@@ -136,7 +141,8 @@ def _read_rows(source: Source) -> Iterator[_Row]:
   """Yields the lines of a CoNLL file; those of words have all columns."""
   width = 0
   for number, line in enumerate(_read_lines(source.path), 1):
-    row = _Row(number, line, _split_columns(line))
+    is_comment = source.token_column > 0 and _NO_WORD.match(line) is not None
+    row = _Row(number, line, _split_columns(line), is_comment)
     if row.is_word:
       width = width or len(row.cells)
       _check_row(source, row, width)
@@ -161,6 +167,8 @@ def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
   for row in _read_rows(source):
     if not row.cells:
       yield ""
+    elif row.is_comment:
+      yield row.text
     else:
       separator = "\t" if "\t" in row.text else " "
       yield f"{row.text}{separator}{next(tags) if row.is_word else 'O'}"

@@ -139,6 +139,20 @@ def choose_labels(
   return labels, scheme
 
 
+def check_scheme(source: tagging.Source, scheme: str) -> None:
+  """Raises a ValueError if tags that mark no entities are compared with some.
+
+  Args:
+    scheme: of the labels.
+  """
+  if source.is_tagged and source.scheme == tagging.NO_SCHEME != scheme:
+    raise ValueError(
+      f"{source.path}: its tags mark no entities, but the model's labels do "
+      "(--tag_column names their column, --predict_format=untagged says that "
+      "there is none)"
+    )
+
+
 def _find_unseen(tags, settings) -> Iterable[str]:
   """Returns the entity types, or the tags, that have no label."""
   if set(tags) <= set(settings.labels):
@@ -212,11 +226,11 @@ def read_outputs(results: dict[str, np.ndarray]) -> Outputs:
   """Returns the label of every word of a file.
 
   Args:
-    results: predicted, label_mask and known, int [windows, S], and losses,
-      float [windows, S], from the model.
+    results: predicted, int [windows, S], -1 where no word begins, and the sums
+      of each window: losses, float, and known, int [windows].
   """
   # Windows are in the order of the words that they are made for.
-  labels = results["predicted"][results["label_mask"] > 0]
+  labels = results["predicted"][results["predicted"] >= 0]
   known = results["known"].sum()
   loss = results["losses"].sum(dtype=np.float64) / max(1, known)
   return Outputs(labels, float(loss))

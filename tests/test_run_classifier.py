@@ -420,7 +420,8 @@ def test_regression(tmp_path):
   def write(path, numbers):
     lines = ["text,label"]
     for text, label in tiny.make_examples(numbers):
-      lines.append(f'"{text}",{4.5 if label == "pos" else 0.5}')
+      # Far from 0: training begins at their mean.
+      lines.append(f'"{text}",{204.5 if label == "pos" else 200.5}')
     path.write_text("\n".join(lines) + "\n")
 
   write(tmp_path / "train.csv", range(400))
@@ -429,6 +430,7 @@ def test_regression(tmp_path):
   output = run(tmp_path, data_dir=tmp_path, **flags, **PERFECT)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
   assert metrics["pearson"] > 0.95
+  assert metrics["mean_squared_error"] < 0.5
   assert "spearman" in output
 
 
@@ -559,6 +561,16 @@ FAULTS = {
     {},
     {"task_name": "sst-2", "predict_file": "mine.tsv"},
     "--predict_file: --task_name=file takes it; the files of sst-2 are",
+  ),
+  "a separator of one label": (
+    {},
+    {"label_separator": ";"},
+    "--label_separator needs --problem=multi_label",
+  ),
+  "languages of no task": (
+    {},
+    {"xnli_language": "de"},
+    "--xnli_language needs --task_name=xnli",
   ),
   "a header of one's own": (
     {},

@@ -142,6 +142,7 @@ def test_own_questions_are_answered_with_their_places(trained, tmp_path):
   )
   assert f"wrote {out / 'predictions.jsonl'}" in output
   assert "tuning" not in output and "predict_metrics" not in output
+  assert not (out / "predict_metrics.json").exists()  # They were of others.
   lines = (out / "predictions.jsonl").read_text().splitlines()
   rows = [json.loads(line) for line in lines]
   assert [row["answer"] for row in rows] == ["Yellow", "red", ""]

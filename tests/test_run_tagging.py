@@ -290,6 +290,13 @@ FAULTS = {
     {},
     "{}/dev.txt: holds no sentence",
   ),
+  "tags of another kind than the labels": (
+    {"dev.txt": "good X JJ\nbad X NN\n"},
+    {},
+    "{}/dev.txt: its tags mark no entities, but the model's labels do "
+    "(--tag_column names their column, --predict_format=untagged says that "
+    "there is none)",
+  ),
   "an empty word": (
     {"dev.txt": "good\tO\n\tO\n"},
     {},

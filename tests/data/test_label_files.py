@@ -14,7 +14,9 @@ def test_labels_are_written_and_read(tmp_path):
     assert file.read() == "b\na c\n\u6587\nx\u2028y\n".encode()
 
 
-@pytest.mark.parametrize("labels", [["a", "a"], ["a\nb"], [""], [" a"]])
+@pytest.mark.parametrize(
+  "labels", [["a", "a"], ["a\nb"], ["a\rb"], [""], [" a"], ["\ufeffa"]]
+)
 def test_labels_that_cannot_be_written(tmp_path, labels):
   path = tmp_path / "labels.txt"
   with pytest.raises(ValueError, match=r"labels.txt: cannot hold the label '"):

@@ -64,11 +64,11 @@ def test_csv_has_quotes_with_anything_within(write):
 
 def test_json_lines_keep_the_spelling_of_numbers(write):
   path = write(
-    "t.jsonl", '\ufeff{"a": "x\\ud83d\\ude00"}\r\n\n{"b": [1.50, 2]}'
+    "t.jsonl", '\ufeff{"a": "x\\ud83d\\ude00"}\r\n\n{"b": [1.50, 2, NaN]}'
   )
   assert rows(path) == [
     ("t.jsonl:1", {"a": "x\U0001f600"}),
-    ("t.jsonl:3", {"b": ["1.50", "2"]}),
+    ("t.jsonl:3", {"b": ["1.50", "2", None]}),
   ]
   (_, cells), _ = rows(write("t.jsonl", '{"a": 1, "b": "1"}\n{}'))
   assert isinstance(cells["a"], tables.Number)

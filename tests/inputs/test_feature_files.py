@@ -1,5 +1,6 @@
 """Tests of the feature files: order, batches, resume, staleness, damage."""
 
+import json
 import os
 import pathlib
 
@@ -58,6 +59,20 @@ def test_a_file_that_was_cut_short_is_made_again(tmp_path, suffix):
   again, is_new = feature_files.open_or_make(features.path, "key", make_rows)
   assert is_new
   assert again.find_fault() is None
+
+
+def test_a_damaged_index_is_made_again(tmp_path):
+  features = open_file(tmp_path)
+  path = pathlib.Path(f"{features.path}.index.npz")
+  whole = path.read_bytes()
+  start = whole.index(b"PK\1\2")  # Of the first entry of the directory.
+  for place in range(start, start + 46):
+    for bit in (1, 8, 64):
+      damaged = bytearray(whole)
+      damaged[place] ^= bit
+      path.write_bytes(damaged)
+      index = feature_files._read_index(features.path)
+      assert index is None or json.loads(str(index["facts"])) == features.facts
 
 
 def test_an_interrupted_making_leaves_the_old_file(tmp_path):

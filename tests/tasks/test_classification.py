@@ -619,6 +619,7 @@ def test_records_are_those_of_the_original(
   assert list(map(parse, records)) == expected
 
 
-def test_log_odds():
-  odds = classification.log_odds([0, 1, 2], 2)
+def test_average_logits():
+  odds = classification.average_logits("multi_label", [0, 1, 2], 2)
   assert odds == pytest.approx([math.log(1 / 3), 0.0, math.log(3)])
+  assert classification.average_logits("regression", [-7.5], 3) == [-2.5]

@@ -171,9 +171,15 @@ def test_facts_count_labels_and_cut_texts(tmp_path):
     "examples": 3,
     "cut": 1,
     "labelled": 3,
-    "label_counts": [1, 2],
+    "label_sums": [1, 2],
   }
   assert features.lengths.tolist() == [3, 3, 8]
+
+
+def test_facts_sum_the_numbers_of_a_regression(tmp_path):
+  (tmp_path / "train.tsv").write_text("label\ttext\n2.5\tgood\n-4\tbad\n")
+  features = open_train(tmp_path, labels=(), problem="regression").features
+  assert features.facts["label_sums"] == [-1.5]
 
 
 def test_windows_belong_to_their_example(tmp_path):
@@ -184,7 +190,7 @@ def test_windows_belong_to_their_example(tmp_path):
   assert features.examples.tolist() == [0, 1, 1, 1, 2]
   assert features.facts["cut"] == 0
   # Of windows: it is these that class weights balance.
-  assert features.facts["label_counts"] == [3, 2]
+  assert features.facts["label_sums"] == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -419,6 +419,7 @@ def test_two_files_for_one_purpose_are_refused(write):
   [
     ("label,text", (), ("text", None, "label", None, True)),
     (" Text ,ID,Labels", (), ("Text", None, "Labels", "ID", True)),
+    ("text,Text,label", (), ("text", None, "label", None, True)),
     (
       "guid,text_a,text_b,label",
       (),

@@ -119,6 +119,19 @@ def test_every_word_is_masked_in_turn(tokenizer):
   ]
 
 
+def test_a_long_text_is_scored_in_parts(tokenizer, monkeypatch):
+  (line,) = make_lines("a b c d " * 5)
+
+  def score():
+    words, _ = make_words(tokenizer)
+    return next(words.score([words.find_words(line)])).log_probs
+
+  expected = pytest.approx([-math.log(i) for i in [A, B, C, D] * 5])
+  assert score() == expected
+  monkeypatch.setattr(masked_words, "_MOST_ROWS", 3)
+  assert score() == expected
+
+
 def test_a_line_without_a_mask(tokenizer):
   words, _ = make_words(tokenizer)
   with pytest.raises(ValueError, match=r"^in.txt:1: no \[MASK\] in 'a b'; put"):

@@ -122,6 +122,11 @@ FAULTS = {
     ": holds no example",
   ),
   "empty file": ("data.jsonl", "", ": holds no example"),
+  "a gap between choices": (
+    "data.csv",
+    "sent1,ending0,ending1,ending3\na,b,c,d\n",
+    ": a column 'ending3', but none 'ending2'",
+  ),
 }
 
 

@@ -185,6 +185,12 @@ def test_tables_with_and_without_names(tmp_path, text):
     ),
     (
       "a.json",
+      squad_json({"answers": ""}),
+      ": question 'q1': expected as 'answers' a list of",
+    ),
+    ("a.jsonl", '{"id": "1", "question": NaN}', ":1: no 'question'"),
+    (
+      "a.json",
       squad_json({"question": ["long"] * 99}),
       ": question 'q1': expected a text as 'question', found ['long', 'long',",
     ),

@@ -7,6 +7,7 @@ import resource
 import numpy as np
 import pytest
 
+from data import files
 from inputs import feature_files
 from tasks import squad
 from tasks import squad_answers
@@ -60,6 +61,26 @@ def test_records_do_not_depend_on_the_number_of_processes(
   one = make_rows(path, settings, is_training, 1)
   assert make_rows(path, settings, is_training, 2) == one
   assert len(one[0]) > 40  # Some texts have several windows.
+
+
+def test_many_questions_of_a_text_are_several_tasks(
+  tmp_path, settings, monkeypatch
+):
+  rows = [
+    {"id": str(number), "question": "what color ?", "context": "a red house"}
+    for number in range(20)
+  ]
+  path = str(tmp_path / "own.jsonl")
+  files.write_lines(path, map(json.dumps, rows))
+  whole = make_rows(path, settings, False, 1)
+  for name, value in (("_QUESTIONS", 3), ("_CHARACTERS", 30)):
+    monkeypatch.setattr(squad_inputs, f"{name}_PER_TASK", value)
+  sizes = [
+    len(p.questions)
+    for p in squad_inputs._split_questions(squad.read_paragraphs(path))
+  ]
+  assert sizes == [3] * 6 + [2]
+  assert make_rows(path, settings, False, 1) == whole
 
 
 def test_facts_count_what_was_noticed(tmp_path, settings):

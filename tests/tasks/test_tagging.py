@@ -73,6 +73,32 @@ def test_columns_are_chosen_by_number(tmp_path):
   assert sentence[:2] == (("The", "cat"), ("DT", "NN"))
 
 
+def test_comments_and_tokens_of_several_words_are_passed_over(tmp_path):
+  text = (
+    "# sent_id = news-1\n1\tAl\tPROPN\n2-3\tdunno\t_\n2\tdu\tAUX\n"
+    "2.1\tn\tPART\n3\tno\tVERB\n\n# text = Al\n1\t#\tSYM\n"
+  )
+  columns = {"token_column": 1, "tag_column": 2, "scheme": "none"}
+  first, second = read(tmp_path, text, **columns)
+  assert first[:2] == (("Al", "du", "no"), ("PROPN", "AUX", "VERB"))
+  assert (second.words, second.line) == (("#",), 9)
+  source = write(tmp_path, text)._replace(**columns)
+  lines = list(tagging.append_column(source, "abcd"))
+  assert lines[:4] == [
+    "# sent_id = news-1",
+    "1\tAl\tPROPN\ta",
+    "2-3\tdunno\t_",
+    "2\tdu\tAUX\tb",
+  ]
+  (sentence,) = read(tmp_path, "# SYM\n1-2\tNUM\n", scheme="none")
+  assert sentence.words == ("#", "1-2")
+
+
+def test_a_space_beside_a_tag_is_not_part_of_it(tmp_path):
+  (sentence,) = read(tmp_path, "Al\tB-PER \n \t O\n")
+  assert sentence[:2] == (("Al", " "), ("B-PER", "O"))
+
+
 def test_tabs_separate_words_with_spaces_and_returns_are_no_text(tmp_path):
   text = "\ufeffNew York\tB-LOC\r\n\u3000\tO\r\n\r\nin\tO\r\n"
   sentences = read(tmp_path, text)
