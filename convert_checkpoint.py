@@ -162,7 +162,7 @@ def _print_left_out(model: conversion.Model) -> None:
     print(f"left out: {', '.join(sorted(names - state))}")
   expected = architecture.variables(model.config, model.head)
   missing = [name for name in expected if name not in model.values]
-  if missing:
+  if missing and not model.config.encoder_type:
     print(f"not in it: {', '.join(missing)}")
 
 

@@ -318,13 +318,9 @@ class Dense(keras.layers.Dense):
 
 def make_dense(parent: keras.layers.Layer, size: int, name: str, **kwargs):
   """Makes a dense layer inside a layer with a config."""
-  return Dense(
-    size,
-    kernel_initializer=make_initializer(parent.config),
-    dtype=parent.dtype_policy,
-    name=name,
-    **kwargs,
-  )
+  initializer = make_initializer(parent.config)
+  kwargs |= {"kernel_initializer": initializer, "dtype": parent.dtype_policy}
+  return Dense(size, name=name, **kwargs)
 
 
 class LayerNorm(keras.layers.Layer):
@@ -632,6 +628,9 @@ class BertModel(keras.layers.Layer):
     self, config: EncoderConfig, dtype="float32", name="bert", **kwargs
   ):
     super().__init__(dtype=dtype, name=name, **kwargs)
+    if type(config) is not self.config_class:
+      wanted, found = self.config_class.__name__, type(config).__name__
+      raise TypeError(f"{type(self).__name__} takes a {wanted}, not a {found}")
     self.config, policy = config, self.dtype_policy
     self.embeddings = Embeddings(config, name="embeddings", dtype=policy)
     self.encoder = Encoder(

@@ -56,6 +56,8 @@ def find_files() -> None:
   if "model" not in FLAGS or not {"vocab_file", "input"} & set(FLAGS):
     return
   if "input" in FLAGS:  # Of convert_checkpoint.py, which finds what is beside.
+    if FLAGS.input and FLAGS.model:
+      raise ValueError("--input and --model are the same: give one")
     FLAGS.input = FLAGS.input or find_weights(FLAGS.model)
     return
   if FLAGS.model:
@@ -76,7 +78,11 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
     return next(filter(_is_of_bert, paths), None)  # See `read_config`.
   found = next(paths, None)
   if not found:
-    raise ValueError(f"--model={folder}: holds no {choices[0]}: pass --{flag}")
+    hint = f"pass --{flag}"
+    if files.exists(os.path.join(folder, "tokenizer.json")):
+      hint = f"`python convert_checkpoint.py --input={folder} --output=...` "
+      hint += "writes one of its tokenizer.json"
+    raise ValueError(f"--model={folder}: holds no {choices[0]}: {hint}")
   if flag == "vocab_file" and found == os.path.join(folder, "vocab.txt"):
     size = vocabulary_table.size_of(found)
     if added := vocabulary_table.added_tokens(folder, size):
@@ -133,10 +139,8 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
     value = None  # It may be an editor's.
   if isinstance(value, bool):
     return value, path
-  path = os.path.join(folder, "tokenizer_config.json")
-  if files.exists(path):
-    value = vocabulary_table.read_do_lower_case(folder)
-    return None if value is None else (value, path)
+  if stated := vocabulary_table.read_casing(folder):
+    return stated
   if folder != FLAGS.model or not FLAGS.vocab_file:
     return None
   if FLAGS.vocab_file.startswith(os.path.join(folder, "assets")):

@@ -337,6 +337,11 @@ def _use_word_vectors(settings, variables):
 
   if not settings.vocab_file:
     raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
+  if settings.vocab_file.endswith((".model", ".json")):
+    raise ValueError(
+      f"--word_vectors: {settings.vocab_file} marks where words begin or end; "
+      "expected a vocab.txt or *.words"
+    )
   variable = variables["bert/embeddings/word_embeddings"]
   table, vocabulary = (
     variable.numpy(),

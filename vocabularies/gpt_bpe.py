@@ -1,7 +1,9 @@
 """GPT-1's byte pair encoding: the pieces of words, merged by rank.
 
 Sennrich et al., https://arxiv.org/abs/1508.07909. Words are those of BERT,
-lower-cased; the last piece of a word ends in </w>. The files are those of
+lower-cased, as transformers makes them where spaCy and ftfy, which GPT-1 was
+trained with, are not installed: "don't" is three words here, there two. The
+last piece of a word ends in </w>. The files are those of
 openai/finetune-transformer-lm: `encoder_bpe_40000.json`, tokens and their ids,
 and `vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
 """
@@ -30,7 +32,9 @@ def load_vocab(path: str) -> dict[str, int]:
   if unknown is None or sorted(map(repr, vocab.values())) != sorted(
     map(repr, range(len(vocab)))
   ):
-    raise ValueError(f"{path}: expected <unk> and others, with ids from 0 on")
+    raise ValueError(
+      f"{path}: expected GPT-1's <unk> and other tokens, with ids from 0 on"
+    )
   for token in ADDED:
     vocab.setdefault(token, len(vocab))
   return vocab | {"[UNK]": unknown}

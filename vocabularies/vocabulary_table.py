@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 import os
+import sys
 from typing import NamedTuple
 
 from data import files
@@ -38,6 +39,12 @@ _KINDS = {
     (gpt_bpe.MERGES,),
   ),
   ".words": Kind("vocab.words", words.WordTokenizer, tokenization.load_vocab),
+}
+# Settings of tokenizer_config.json by their names in tokenizer.json.
+_NORMALIZER = {
+  "do_lower_case": "lowercase",
+  "strip_accents": "strip_accents",
+  "tokenize_chinese_chars": "handle_chinese_chars",
 }
 NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
 HELP = (
@@ -93,6 +100,8 @@ def find(folders: Iterable[str]) -> str | None:
 def added_tokens(folder: str, size: int) -> list[str]:
   """Returns the tokens that Hugging Face's files add to those of vocab.txt.
 
+  Says which of all its added tokens the text of a user cannot have here.
+
   Args:
     size: of vocab.txt, whose ids theirs follow.
 
@@ -105,6 +114,7 @@ def added_tokens(folder: str, size: int) -> list[str]:
   )
   try:
     added = {t["content"]: t["id"] for t in within.get("added_tokens") or []}
+    note_added({**added, **alone})
     behind = {i: t for t, i in {**added, **alone}.items() if i >= size}
     return [behind[size + number] for number in range(len(behind))]
   except (KeyError, TypeError):
@@ -114,26 +124,50 @@ def added_tokens(folder: str, size: int) -> list[str]:
     ) from None
 
 
-def read_do_lower_case(folder: str) -> bool | None:
-  """Returns do_lower_case of tokenizer_config.json; None if absent.
+def note_added(tokens: Iterable[str]) -> None:
+  """Says which tokens are kept whole by Hugging Face's tokenizer, not here."""
+  names = [t for t in tokens if t not in sentence_pieces.SPECIAL]
+  if names:
+    print(
+      f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
+      "split here if a text has them, as the original's tokenizer does",
+      file=sys.stderr,
+    )
+
+
+def read_casing(folder: str) -> tuple[bool, str] | None:
+  """Returns the do_lower_case of Hugging Face's files, and which it was.
 
   Raises:
-    ValueError: it asks for words that BERT's original tokenizer cannot make.
+    ValueError: they ask for words that BERT's original tokenizer cannot make.
   """
-  path = os.path.join(folder, "tokenizer_config.json")
-  settings = files.read_json_if_any(path)
-  value = settings.get("do_lower_case")
+  paths = [
+    os.path.join(folder, name)
+    for name in ("tokenizer_config.json", "tokenizer.json")
+  ]
+  config, whole = map(files.read_json_if_any, paths)
+  normalizer = whole.get("normalizer")
+  if isinstance(normalizer, dict) and normalizer["type"] == "BertNormalizer":
+    for ours, theirs in _NORMALIZER.items():
+      if config.get(ours) is None:
+        config[ours] = normalizer.get(theirs)
+  value = config.get("do_lower_case")
+  path = next(filter(files.exists, paths), "")
   for name, usual in (
     ("strip_accents", True if value is None else value),
     ("tokenize_chinese_chars", True),
+    ("do_basic_tokenize", True),
+    ("word_tokenizer_type", "basic"),
+    ("subword_tokenizer_type", "wordpiece"),
   ):
-    if settings.get(name) not in (None, usual):
+    if config.get(name) not in (None, usual):
       raise ValueError(
-        f"{path}: {name} is {settings[name]}: this tokenizer strips accents if "
-        "and only if it lower-cases, and always splits Chinese characters; "
-        f"remove {name} to accept other tokens than the model was trained on"
+        f"{path}: {name} is {config[name]}: this tokenizer makes WordPieces of "
+        "the original's words, splits Chinese characters, and strips accents if"
+        f" it lower-cases; remove {name} to accept other tokens than the model "
+        "was trained on"
       )
-  return value if isinstance(value, bool) else None
+  return (value, path) if isinstance(value, bool) else None
 
 
 def saved_names(vocab_file: str) -> dict[str, str]:

@@ -71,6 +71,8 @@ def find_checkpoint(path: str) -> str:
   if name == "saved_model.pb":
     return find_checkpoint(folder or ".")
   huggingface.refuse_pickles(path, [name])
+  if name.endswith((".safetensors", ".h5", ".json")) and files.exists(path):
+    raise ValueError(f"{path}: one file of several; give their folder")
   if _exists(prefix):
     return prefix
   if path.endswith(".zip"):
@@ -308,8 +310,11 @@ def load(
   # Everything is read, and its checksum proved, before anything is assigned.
   values = {name: _value(reader, prefix, name) for name in shared}
   for name, value in values.items():
-    if np.asarray(value).dtype.kind in "OSU":
-      raise ValueError(f"{prefix}: {name} holds text; expected numbers")
+    kinds = "fV" if variables[name].dtype.is_floating else "biufV"
+    if (dtype := np.asarray(value).dtype).kind not in kinds:  # V: bfloat16.
+      raise ValueError(
+        f"{prefix}: {name} holds {dtype}; expected floating-point numbers"
+      )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
   if isinstance(reader, readers.Reader):

@@ -116,7 +116,18 @@ def read(path: str, given: Given) -> Model:
     model = _keep_head(model)
   # Labels without their head would only stop whoever trains another.
   has_labels = "output_weights" in model.values or given.labels_file
+  _check_labels(model)
   return model if has_labels else model._replace(labels=[])
+
+
+def _check_labels(model: Model) -> None:
+  """Refuses labels that are not as many as the head's outputs."""
+  count = len(model.values.get("output_bias", model.labels))
+  if model.labels and len(model.labels) != count:
+    raise ValueError(
+      f"{model.source}: {len(model.labels)} labels, but the head has {count}: "
+      "pass its --labels_file"
+    )
 
 
 def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
@@ -140,6 +151,9 @@ def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
   found = checkpoints.load(source, variables, checkpoints.is_above_layers)
   if found.missing:
     warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=3)
+  if reader and config is reader.config and reader.assumed:
+    taken = ", ".join(f"{n}={getattr(config, n)!r}" for n in reader.assumed)
+    warnings.warn(f"{source} does not state, taken: {taken}", stacklevel=3)
   return bert
 
 
@@ -223,8 +237,9 @@ def _read_labels(source, folders, given: Given):
   if huggingface.is_folder(source):
     settings = huggingface.read_settings(source)
     names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-    problem = names.get(settings.get("problem_type"))
-    for architecture in settings.get("architectures") or []:
+    problem = names.get(str(settings.get("problem_type")))
+    classes = settings.get("architectures")
+    for architecture in classes if isinstance(classes, list) else ():
       architecture = re.sub("^(DistilBert|Electra)", "Bert", str(architecture))
       problem = _PROBLEMS.get(architecture, problem)
   else:
@@ -276,7 +291,7 @@ def _find_do_lower_case(reader, folders, given: Given, vocabulary) -> bool:
     if found is None:
       found = _read_settings([folder]).get("do_lower_case")
     if found is None:
-      found = vocabulary_table.read_do_lower_case(folder)
+      found, _ = vocabulary_table.read_casing(folder) or (None, "")
   if found is not None:
     return bool(found)
   return not tokenization.is_cased(vocabulary)
@@ -578,11 +593,6 @@ def _head_settings(model: Model) -> dict[str, Any]:
     return settings
   count = len(model.values["output_bias"])
   labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  if len(labels) != count:
-    raise ValueError(
-      f"{model.source}: {len(labels)} labels, but the head has {count}: pass "
-      "its --labels_file"
-    )
   settings["classifier_dropout"] = 0.1  # As in heads.py.
   if model.head != "multiple_choice":
     settings["id2label"] = {str(i): label for i, label in enumerate(labels)}

@@ -135,11 +135,12 @@ def open_folder(path: str) -> readers.Reader:
     shape = (config.type_vocab_size, config.hidden_size)
     zeros = readers.Place(lambda: np.zeros(shape, np.float32), shape)
     places.setdefault("bert/embeddings/token_type_embeddings", zeros)
+  do_lower_case, _ = vocabulary_table.read_casing(path) or (None, "")
   return readers.Reader(
     "a Hugging Face folder",
     places,
     config,
-    do_lower_case=vocabulary_table.read_do_lower_case(path),
+    do_lower_case=do_lower_case,
     unread=unread,
     config_file=os.path.join(path, CONFIG) if model_type == "bert" else None,
   )
@@ -293,7 +294,9 @@ def read_vocabulary(folder: str) -> list[str] | None:
     if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
       raise ValueError
     ids = dict(model["vocab"])
-    ids |= {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
+    added = {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
+    vocabulary_table.note_added(added)
+    ids |= added
     tokens = {id_: token for token, id_ in ids.items()}
     size = max(tokens) + 1
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:

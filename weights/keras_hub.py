@@ -80,6 +80,12 @@ def open_folder(folder: str) -> readers.Reader:
     google = known[dataset.name]
     if google in places:
       raise ValueError(f"{folder}: {dataset.name} is in two shards")
+    heads = [config.num_attention_heads]
+    if google.endswith("query/kernel") and list(dataset.shape[1:-1]) != heads:
+      raise ValueError(
+        f"{folder}: {dataset.name} has the shape {dataset.shape}; num_heads in "
+        f"{CONFIG} is {heads[0]}"
+      )
     places[google] = readers.make_place(google, dataset.shape, dataset.read)
   unread = _add_head(folder, places)
   casing = _read_lowercase(folder)
@@ -135,7 +141,16 @@ def _read_config(path: str) -> modeling.BertConfig:
 def _read_lowercase(folder: str) -> bool | None:
   path = os.path.join(folder, "tokenizer.json")
   fields = files.read_json_if_any(path).get("config")
-  value = fields.get("lowercase") if isinstance(fields, dict) else None
+  if not isinstance(fields, dict) or "lowercase" not in fields:
+    return None
+  value = fields["lowercase"]
+  for name, usual in (("strip_accents", value), ("split_on_cjk", True)):
+    if fields.get(name, usual) != usual:
+      raise ValueError(
+        f"{path}: {name} is {fields[name]}: this tokenizer splits Chinese "
+        "characters, and strips accents if it lower-cases; change it to accept "
+        "other tokens than the model was trained on"
+      )
   return value if isinstance(value, bool) else None
 
 

@@ -70,11 +70,14 @@ def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
     read(model=folder)
 
 
-def test_tokens_that_were_added_later_are_not_lost(folder):
+def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
   path = folder / "tokenizer.json"
   specials = [{"content": "[UNK]", "id": 0}]
   path.write_text(json.dumps({"added_tokens": specials}))
   assert read_files(model=folder)[1] == str(folder / "vocab.txt")
+  path.write_text(json.dumps({"added_tokens": [{"content": "x", "id": 1}]}))
+  assert read_files(model=folder)[1] == str(folder / "vocab.txt")
+  assert "note: added tokens such as 'x' (1 in all)" in capsys.readouterr().err
   later = [*specials, {"content": "covid19x", "id": 2}]
   path.write_text(json.dumps({"added_tokens": later}))
   with pytest.raises(ValueError, match=r"lacks the token 'covid19x' .*\(1 in"):
@@ -155,6 +158,8 @@ def test_the_casing_of_hugging_face_needs_no_tensorflow(folder, monkeypatch):
     ({"do_lower_case": True, "strip_accents": False}, "strip_accents is False"),
     ({"do_lower_case": False, "strip_accents": True}, "strip_accents is True"),
     ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
+    ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
+    ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is mecab"),
   ],
 )
 def test_tokens_that_our_tokenizer_cannot_make_are_refused(
@@ -163,6 +168,29 @@ def test_tokens_that_our_tokenizer_cannot_make_are_refused(
   (folder / "tokenizer_config.json").write_text(json.dumps(settings))
   with pytest.raises(ValueError, match=f"tokenizer_config.json: {named}: "):
     read(init_checkpoint=folder)
+
+
+def test_the_normalizer_of_tokenizer_json_is_followed(folder):
+  def write(**fields):
+    contents = {"normalizer": {"type": "BertNormalizer", **fields}}
+    (folder / "tokenizer.json").write_text(json.dumps(contents))
+
+  write(lowercase=False, strip_accents=None, handle_chinese_chars=True)
+  assert read(init_checkpoint=folder).do_lower_case is False
+  (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+  assert read(init_checkpoint=folder).do_lower_case is True
+  write(lowercase=True, strip_accents=False)
+  with pytest.raises(ValueError, match="strip_accents is False"):
+    read(init_checkpoint=folder)
+
+
+def test_a_file_that_does_not_tell_the_casing_leaves_it_to_the_vocabulary(
+  folder, capsys
+):
+  (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
+  (folder / "vocab.txt").write_text("[UNK]\nAll\n")
+  assert read(model=folder).do_lower_case is False
+  assert "--do_lower_case=False, as" in capsys.readouterr().err
 
 
 def test_usual_tokenizer_settings_are_accepted(folder):

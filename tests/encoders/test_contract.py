@@ -248,3 +248,10 @@ def test_attention_is_returned_or_refused(name):
   else:
     with pytest.raises(ValueError, match="Model returns no attention"):
       encoder(IDS, MASK, return_attention_probs=True)
+
+
+@every_encoder
+def test_the_config_of_another_encoder_is_refused(name):
+  other = "transformer" if name != "transformer" else "variant"
+  with pytest.raises(TypeError, match="Model takes a .*Config, not a .*Config"):
+    encoder_table.ENCODERS[name].model_class(CONFIGS[other])

@@ -113,7 +113,7 @@ def test_special_tokens_follow_the_vocabulary(tokenizer):
 @pytest.mark.parametrize(
   ("encoder", "merges", "message"),
   [
-    ({"a": 0}, "a b", "expected <unk> and others"),
+    ({"a": 0}, "a b", "expected GPT-1's <unk> and"),
     ({"<unk>": 0, "a": 2}, "a b", "ids from 0 on"),
     ({"<unk>": 0}, None, "no vocab_40000.bpe beside it"),
     ({"<unk>": 0}, "a b c", "expected two pieces a line"),

@@ -264,10 +264,20 @@ def test_a_step_that_is_no_integer_is_named(tmp_path, step):
     checkpoints.read_step(prefix)
 
 
-def test_text_is_no_value_of_a_variable(tmp_path):
-  prefix = checkpoints.write(str(tmp_path), {"a": np.array("text")})
-  with pytest.raises(ValueError, match="ckpt: a holds text; expected numbers"):
+@pytest.mark.parametrize("value", [np.array("text"), np.array(3, np.int8)])
+def test_only_floating_point_numbers_become_weights(tmp_path, value):
+  prefix = checkpoints.write(str(tmp_path), {"a": value})
+  with pytest.raises(
+    ValueError, match="ckpt: a holds .*; expected floating"
+  ):
     checkpoints.load(prefix, make_variables(a=0.0))
+
+
+def test_one_file_of_several_is_no_checkpoint(tmp_path):
+  path = tmp_path / "model-00001-of-00002.safetensors"
+  path.write_bytes(b"x")
+  with pytest.raises(ValueError, match="one file of several; give their fold"):
+    checkpoints.find_checkpoint(str(path))
 
 
 def test_no_flipped_bit_of_an_index_ends_the_process(tmp_path):

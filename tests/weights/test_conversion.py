@@ -589,6 +589,7 @@ def theirs(tmp_path_factory):
     ({"grow_positions": 6}, "--grow_positions=6: expected more than the 6"),
     ({"resize_vocab": 12}, "--resize_vocab=12: expected more than the 12"),
     ({"resize_vocab": 200}, "200 word embeddings, but 12 tokens in the voc"),
+    ({"model": "there"}, "--input and --model are the same: give one"),
     (
       {"head": "tagging", "output_format": "hugging_face"},
       "BertForTokenClassification (--head=tagging) needs output_bias, ",
@@ -626,8 +627,11 @@ def test_labels_must_be_as_many_as_the_head_has(tmp_path):
   write_google(
     tmp_path / "here", heads.ClassifierModel(CONFIG, 3), labels_txt="a\nb\n"
   )
-  with pytest.raises(ValueError, match="2 labels, but the head has 3: pass"):
-    convert(input=tmp_path / "here", output=tmp_path / "there")
+  for name in ("hugging_face", "google"):
+    with pytest.raises(ValueError, match="2 labels, but the head has 3: pass"):
+      convert(
+        input=tmp_path / "here", output=tmp_path / "there", output_format=name
+      )
   (tmp_path / "three.txt").write_text("x\ny\nz\n")
   convert(
     input=tmp_path / "here",

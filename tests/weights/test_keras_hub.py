@@ -247,6 +247,11 @@ def link_elsewhere(file):
       "+ layers/transformer_encoder_1",
     ),
     (change_json("config.json", num_heads="2"), "num_attention_heads is '2'"),
+    (change_json("config.json", num_heads=1), "num_heads in config.json is 1"),
+    (
+      change_json("tokenizer.json", lowercase=True, strip_accents=False),
+      "tokenizer.json: strip_accents is False",
+    ),
     (change_json("config.json", hidden_dim=16), "shape (8,), the config's is"),
     (
       replace_bias(shape=(8,), dtype="f4", chunks=(8,)),
