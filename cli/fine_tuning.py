@@ -166,6 +166,12 @@ def check_fine_tuning_flags(
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
   )
+  asks_cls = getattr(settings, "version_2_with_negative", False)
+  if asks_cls and config.causal_attention:
+    raise ValueError(
+      "--version_2_with_negative: [CLS], which stands for no answer, sees no "
+      "other token of a causal model"
+    )
 
 
 def batch_order(

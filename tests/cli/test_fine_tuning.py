@@ -8,6 +8,7 @@ import pytest
 
 from cli import fine_tuning
 from cli import run_summary
+from encoders import encoder_table
 from training import phases
 from weights import checkpoints
 from weights import huggingface
@@ -60,6 +61,28 @@ def test_what_a_task_does_not_predict_is_not_looked_for():
   with pytest.raises(ValueError, match="--do_predict needs --predict_file"):
     fine_tuning.find_data_files(settings, (".txt",))
   assert fine_tuning.find_data_files(settings, (".txt",), predicts=False) == {}
+
+
+def test_no_answer_cannot_be_asked_of_a_causal_model(tmp_path):
+  path = tmp_path / "vocab.txt"
+  path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
+  sizes = {"vocab_size": 4, "hidden_size": 4, "num_attention_heads": 2}
+  settings = types.SimpleNamespace(
+    vocab_file=str(path),
+    max_seq_length=8,
+    do_lower_case=True,
+    init_checkpoint=None,
+    version_2_with_negative=True,
+  )
+  for causal in (False, True):
+    config = encoder_table.make_config(
+      sizes | {"encoder_type": "variant", "causal_attention": causal}
+    )
+    if causal:
+      with pytest.raises(ValueError, match="--version_2_with_negative: .CLS."):
+        fine_tuning.check_fine_tuning_flags(settings, config)
+    else:
+      fine_tuning.check_fine_tuning_flags(settings, config)
 
 
 def test_predicting_follows_the_training_of_the_first_seed(tmp_path):

@@ -267,9 +267,7 @@ def test_a_step_that_is_no_integer_is_named(tmp_path, step):
 @pytest.mark.parametrize("value", [np.array("text"), np.array(3, np.int8)])
 def test_only_floating_point_numbers_become_weights(tmp_path, value):
   prefix = checkpoints.write(str(tmp_path), {"a": value})
-  with pytest.raises(
-    ValueError, match="ckpt: a holds .*; expected floating"
-  ):
+  with pytest.raises(ValueError, match="ckpt: a holds .*; expected floating"):
     checkpoints.load(prefix, make_variables(a=0.0))
 
 
