@@ -316,8 +316,7 @@ def run(
         settings.num_train_steps,
         settings.num_warmup_steps,
       )
-    plan = models.training_plan(settings, settings.num_train_steps)
-    plan = dataclasses.replace(plan, phase=phase)
+    plan = flag_values.fill(loop.TrainingPlan, settings, phase=phase)
     is_causal = config.causal_attention
     if strategy.extended.should_checkpoint and not is_causal:
       rate, warmup = settings.learning_rate, settings.num_warmup_steps

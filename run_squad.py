@@ -313,7 +313,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if not run.is_chief:
     return
   if tuned_on:
-    print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
+    print(f"tuning --null_score_diff_threshold on {tuned_on.source}")
   if tuned_on is split:
     answered = tuning = squad_results.Spool(answered, run.private)
   kinds = squad_report.Breakdown()

@@ -464,7 +464,7 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     if run.is_chief:
       _write_settings(settings, inputs)
       for split in inputs.predict:  # These scores are of other predictions.
-        name = f"predict{getattr(split, 'suffix', '')}_metrics.json"
+        name = f"predict{split.suffix}_metrics.json"
         files.remove(os.path.join(run.folder, name))
     yield run
     workers.wait_for_all(strategy)
@@ -663,7 +663,9 @@ def make_plan(
       f"--num_train_epochs={settings.num_train_epochs}: lower "
       f"--train_batch_size={settings.train_batch_size}"
     )
-  plan = models.training_plan(settings, num_train_steps)
+  plan = flag_values.fill(
+    loop.TrainingPlan, settings, num_train_steps=num_train_steps
+  )
   if not settings.eval_every_epochs:
     return plan
   every = max(1.0, steps_per_epoch * settings.eval_every_epochs)

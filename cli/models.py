@@ -369,15 +369,6 @@ def private_folder(folder: str, strategy) -> Iterator[str]:
       yield temporary
 
 
-def training_plan(settings: flag_values.Settings, num_train_steps: int):
-  """Makes the `loop.TrainingPlan` of the settings."""
-  from training import loop
-
-  return flag_values.fill(
-    loop.TrainingPlan, settings, num_train_steps=num_train_steps
-  )
-
-
 def write_eval_results(
   folder: str, step: int, results, name: str = "eval_results.txt"
 ) -> None:

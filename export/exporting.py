@@ -18,6 +18,7 @@ from export import tf_sentence_pieces
 from export import trained_models
 from serving import export_facts
 from serving import exported_model
+from serving import tensorflow_engine
 from tasks import tagging
 from vocabularies import vocabulary_table
 
@@ -243,20 +244,11 @@ def _has_certain_place(probabilities) -> np.ndarray:
 def _write_saved_model(folder, graph):
   graph.tokenizer.check()
   signatures.save(graph, folder)
-  loaded = tf.saved_model.load(folder)
-
-  def run(input_ids, input_mask, segment_ids):
-    outputs = loaded.signatures["ids"](
-      input_ids=tf.constant(input_ids),
-      input_mask=tf.constant(input_mask),
-      segment_ids=tf.constant(segment_ids),
-    )
-    # The strings too: what is wrong shows here, not at its first user.
-    texts = {name: tf.constant(["a b", ""]) for name in graph.inputs}
-    loaded.signatures["serving_default"](**texts)
-    return {name: value.numpy() for name, value in outputs.items()}
-
-  return run
+  engine = tensorflow_engine.Engine(folder)
+  # The strings too: what is wrong shows here, not at its first user.
+  texts = {name: tf.constant(["a b", ""]) for name in graph.inputs}
+  engine.model.signatures["serving_default"](**texts)
+  return engine.run
 
 
 def _write_litert(folder, graph):

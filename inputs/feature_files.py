@@ -21,7 +21,7 @@ import itertools
 import json
 import os
 import types
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 import zipfile
 
 import numpy as np
@@ -78,21 +78,24 @@ class Settings:
   max_seq_length: int
 
 
+@dataclasses.dataclass(frozen=True)
 class Split(abc.ABC):
-  """What the splits of all tasks share: a feature file made on first use.
+  """What the splits of all tasks share: a feature file made on first use."""
 
-  A subclass is a frozen dataclass with the fields `kind` ("train", "eval" or
-  "predict"), `settings` (with the fields of `Settings`),
-  `folder` (a local one) and `max_train_examples` (None: all).
-  """
+  kind: str  # "train", "eval" or "predict".
+  source: Any  # A path, unless a task has another type for it.
+  settings: Settings  # Or a task's, with the same fields.
+  folder: str  # A local one, for the feature file.
+  max_train_examples: int | None = None  # The first ones; None: all.
 
-  version = 1  # Raised when other features are made of the same input.
+  # Raised when other features are made of the same input.
+  version: ClassVar[int] = 1
+  layout: ClassVar["Layout"]  # Of the rows.
+  suffix: ClassVar[str] = ""  # What the names of files about it end in.
 
-  layout: "Layout"  # Of the rows.
-
-  @abc.abstractmethod
   def sources(self) -> tuple[dict[str, Any], list[str]]:
     """Returns what says which data is read, as JSON values, and its files."""
+    return {"path": self.source}, [self.source]
 
   @abc.abstractmethod
   def read(self) -> Iterator[Any]:
@@ -175,20 +178,6 @@ class Split(abc.ABC):
     return vocabulary_table.make_tokenizer(
       self.settings.vocab_file, self.settings.do_lower_case
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class FileSplit(Split):
-  """A split whose examples are one file."""
-
-  kind: str  # "train", "eval" or "predict".
-  path: str
-  settings: Settings
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
-
-  def sources(self) -> tuple[dict[str, Any], list[str]]:
-    return {"path": self.path}, [self.path]
 
 
 class FeatureFile:

@@ -33,7 +33,7 @@ class Engine:
       tf.config.threading.set_intra_op_parallelism_threads(threads)
     try:
       # Without a reference to the model its variables would be deleted.
-      self._model = tf.saved_model.load(folder)
+      self.model = tf.saved_model.load(folder)
       one = np.array([[1, 1]], np.int32)
       self.run(one, one, one)  # The first call optimizes the graph.
     except (
@@ -51,5 +51,5 @@ class Engine:
 
   def _call(self, name, ids):
     tensors = dict(zip(_IDS, map(tf.constant, ids), strict=True))
-    outputs = self._model.signatures[name](**tensors)
+    outputs = self.model.signatures[name](**tensors)
     return {key: value.numpy() for key, value in outputs.items()}

@@ -23,13 +23,13 @@ class Line(NamedTuple):
   place: str  # "path:number".
 
 
-class Split(feature_files.FileSplit):
+class Split(feature_files.Split):
   """The features of the lines of a file that hold text."""
 
   def read(self) -> Iterator[Line]:
-    for number, text in enumerate(files.read_lines(self.path), 1):
+    for number, text in enumerate(files.read_lines(self.source), 1):
       if text.strip():
-        yield Line(text, f"{self.path}:{number}")
+        yield Line(text, f"{self.source}:{number}")
 
   def describe_features(self, features) -> list[str]:
     return [

@@ -39,15 +39,10 @@ class Settings(feature_files.Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Split(feature_files.Split):
-  """The features of one set of examples."""
+  """The features of one set of examples; its source are tables."""
 
-  kind: str  # "train", "eval" or "predict".
-  name: str  # Such as "matched".
-  suffix: str  # What the names of files about it end in: "_mismatched".
-  tables: tuple[classification.Table, ...]
-  settings: Settings
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
+  name: str = ""  # Such as "matched".
+  suffix: str = ""  # Such as "_mismatched".
   version = 2
 
   @property
@@ -56,11 +51,11 @@ class Split(feature_files.Split):
     return f"{self.kind}{self.suffix}.tf_record"
 
   def sources(self) -> tuple[dict[str, Any], list[str]]:
-    tables = [table._asdict() for table in self.tables]
-    return {"tables": tables}, [table.path for table in self.tables]
+    tables = [table._asdict() for table in self.source]
+    return {"tables": tables}, [table.path for table in self.source]
 
   def read(self) -> Iterator[classification.Example]:
-    return _read_tables(self.tables)
+    return _read_tables(self.source)
 
   def describe_features(self, features) -> list[str]:
     facts = features.facts
@@ -85,7 +80,7 @@ class Split(feature_files.Split):
 
   def groups(self) -> list[str]:
     """Returns the group of each example; nothing if there are no groups."""
-    if self.tables[0].group is None:
+    if self.source[0].group is None:
       return []
     return [example.group or "" for example in self.examples()]
 
@@ -152,7 +147,7 @@ def find_splits(
   # The first one's files have the names of the original, which had only one.
   common = (settings, folder, max_train_examples)
   return tuple(
-    Split(kind, name, f"_{name}" * (i > 0), tables, *common)
+    Split(kind, tables, *common, name=name, suffix=f"_{name}" * (i > 0))
     for i, (name, tables) in enumerate(sets)
   )
 
@@ -228,7 +223,7 @@ def write_answers(
   """Writes the predictions of a split: the original's file, a readable one."""
   split.check_unchanged()
   path = os.path.join(folder, f"predictions{split.suffix}.{ending}")
-  has_pairs = any(table.text_pair is not None for table in split.tables)
+  has_pairs = any(table.text_pair is not None for table in split.source)
   classification_results.write_predictions(
     path,
     split.examples(),

@@ -10,11 +10,11 @@ from inputs import feature_files
 from tasks import multiple_choice
 
 
-class Split(feature_files.FileSplit):
+class Split(feature_files.Split):
   """The features of a file of questions."""
 
   def read(self) -> Iterator[multiple_choice.Example]:
-    return multiple_choice.read_examples(self.path)
+    return multiple_choice.read_examples(self.source)
 
   def describe_features(self, features) -> list[str]:
     facts = features.facts

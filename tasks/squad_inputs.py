@@ -32,7 +32,7 @@ _SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Split(feature_files.FileSplit):
+class Split(feature_files.Split):
   """The features of one file of questions.
 
   Its kind is "train", "eval" or "dev", its settings `squad_features.Settings`.
@@ -56,21 +56,21 @@ class Split(feature_files.FileSplit):
     """Raises a ValueError if answers are needed that are not known."""
     if self.needs_answers and facts["labelled"] < facts["questions"]:
       raise ValueError(
-        f"{self.path}: only {facts['labelled']:,} of {facts['questions']:,} "
+        f"{self.source}: only {facts['labelled']:,} of {facts['questions']:,} "
         "questions have answers, an evaluation and "
         "--null_score_diff_threshold=auto need all: pass another --eval_file"
       )
 
   def sources(self) -> tuple[dict[str, Any], list[str]]:
-    return {"is_training": self.is_training}, [self.path]
+    return {"is_training": self.is_training}, [self.source]
 
   def read(self) -> Iterator[squad.Question]:
-    return squad.read_questions(self.path)
+    return squad.read_questions(self.source)
 
   def describe_features(self, features) -> list[str]:
     facts = features.facts
     lines = [
-      f"{self.path}: {facts['questions']:,} questions in {len(features):,} "
+      f"{self.source}: {facts['questions']:,} questions in {len(features):,} "
       f"windows of {np.mean(features.lengths):.1f} tokens on average"
     ]
     if facts["cut_questions"]:
@@ -119,7 +119,7 @@ class Split(feature_files.FileSplit):
       facts: is told questions, labelled, cut_questions, outside, misplaced and
         misplaced_shown; see `squad_features.Rows`.
     """
-    path, num_processes = self.path, self.num_processes
+    path, num_processes = self.source, self.num_processes
     if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
       num_processes = 1
     counts = ("labelled", "cut_questions", "outside")
@@ -218,7 +218,7 @@ def answer(
   maker = squad_features.FeatureMaker(split.settings, is_training=False)
   answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)
   is_labelled, row = split.is_labelled, 0
-  for paragraph in squad.read_paragraphs(split.path):
+  for paragraph in squad.read_paragraphs(split.source):
     document = maker.document(paragraph)
     for question in paragraph.questions:
       query, windows = maker.windows(document, question)

@@ -28,15 +28,8 @@ class Settings(feature_files.Settings):
   scheme: str  # Of the labels, see `tagging.label_scheme`.
 
 
-@dataclasses.dataclass(frozen=True)
 class Split(feature_files.Split):
-  """The features of a file of sentences."""
-
-  kind: str  # "train", "eval" or "predict".
-  source: tagging.Source
-  settings: Settings
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
+  """The features of a file of sentences; its source is a `tagging.Source`."""
 
   def sources(self) -> tuple[dict[str, Any], list[str]]:
     return {"source": self.source._asdict()}, [self.source.path]
