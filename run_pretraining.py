@@ -325,6 +325,7 @@ def run(
     step, interrupted_by = loop.train(
       strategy, model, optimizer, loss_fn, data.source, plan, evaluate_at
     )
+    records.check_unchanged(data.train_files, data.source.identity)
     if interrupted_by:
       return 128 + interrupted_by
   if settings.do_eval:

@@ -109,9 +109,15 @@ def import_tensorflow() -> None:
     import tensorflow  # noqa: F401
 
     return
+  try:
+    log = tempfile.TemporaryFile()
+  except OSError:  # Where no folder for it is left, the lines are shown.
+    import tensorflow  # noqa: F401
+
+    return
   sys.stderr.flush()
   stderr = os.dup(2)
-  with tempfile.TemporaryFile() as log:
+  with log:
     os.dup2(log.fileno(), 2)
     is_imported = False
     try:

@@ -89,7 +89,9 @@ def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
 def _glob(pattern: str) -> list[str]:
   if is_remote(pattern):
     with _os_errors(pattern):
-      return sorted(_remote().glob(pattern))
+      # Not what a process that was killed left of `_replace_remote`.
+      is_part = re.compile(r"\.[0-9a-f]{8}\.tmp").search
+      return sorted(p for p in _remote().glob(pattern) if not is_part(p))
   # A file may have a name that reads as a glob: `notes[1].txt`.
   matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
   return sorted(match for match in matches if not os.path.isdir(match))

@@ -3,7 +3,8 @@
 import re
 
 _REASON = re.compile(
-  r"(OOM when|[Ff]ailed to|[Oo]ut of memory)[^\n]*?(?= on /|$)", re.MULTILINE
+  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
+  re.MULTILINE,
 )
 
 

@@ -184,7 +184,7 @@ class _CutText(_Step):
     self._folder, self._documents_per_block = folder, documents_per_block
 
   def process(self, inputs):
-    blocks = []
+    blocks, path = [], None
     try:
       text = files.Text(inputs)
       documents = pretraining_data.read_documents(text.lines())
@@ -195,7 +195,7 @@ class _CutText(_Step):
         _write_documents(path, block)
         blocks.append(_TextBlock(len(blocks), path))
     except (ValueError, OSError) as error:
-      return [_fail(len(blocks), error)]  # Skip the remaining work.
+      return [_fail(len(blocks), error, path)]  # Skip the remaining work.
     last = blocks[-1]._replace(part_repeated=text.part_repeated())
     return [*blocks[:-1], last]
 
@@ -212,7 +212,7 @@ class _MakeRecords(_Step):
       try:
         block = self._make(block)
       except (ValueError, OSError) as error:
-        block = _fail(block.number, error)
+        block = _fail(block.number, error, block.path)
     return [(None, block)]
 
   def _make(self, block):
@@ -246,8 +246,7 @@ class _WriteFile(_Step):
     try:
       self._assemble(number, path, plan)
     except OSError as error:
-      failure = _fail(number, error)
-      files.open_for_writing(path).close()  # Makes room on a full disk.
+      failure = _fail(number, error, path)
       _write(os.path.dirname(plan), _OUTCOME, failure.error)
 
   def _assemble(self, number, path, plan):
@@ -300,10 +299,15 @@ def _new_path(folder: str, number: int, ending: str) -> str:
   return os.path.join(folder, f"{number}-{uuid.uuid4().hex}.{ending}")
 
 
-def _fail(number: int, error: Exception) -> _Failure:
-  """Makes a failure of an error that would come again; raises others."""
+def _fail(number: int, error: Exception, path: str | None) -> _Failure:
+  """Makes a failure of an error that would come again; raises others.
+
+  Empties the file, so that a full disk has room for the outcome.
+  """
   if isinstance(error, OSError) and error.errno is None:
     raise error  # A remote service's: the runner may try again.
+  if path:
+    files.open_for_writing(path).close()
   return _Failure(number, error)
 
 

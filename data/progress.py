@@ -5,7 +5,10 @@ erased when the work ends. Piped into a file or another program, there is a
 plain line every few seconds.
 """
 
+import contextlib
 import datetime
+import os
+import select
 import shutil
 import sys
 import time
@@ -24,6 +27,21 @@ def clear() -> None:
   if _is_shown:
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     _is_shown = False
+
+
+def leave_closed_pipes() -> None:
+  """Lets output that nobody reads go nowhere, instead of raising an error.
+
+  Ctrl-C ends `| tee`, too, before the program has saved its work.
+  """
+  for stream in (sys.stdout, sys.stderr):
+    with contextlib.suppress(OSError, ValueError):  # Of streams without a file.
+      poll = select.poll()
+      poll.register(stream.fileno(), select.POLLOUT)
+      if any(event & select.POLLERR for _, event in poll.poll(0)):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 class Progress:
@@ -65,13 +83,19 @@ class Progress:
     return str(datetime.timedelta(seconds=left))
 
   def print_line(self, text: str, done: float | None = None) -> None:
-    """Prints to standard error and starts the wait for the next line.
+    """Prints to standard error, if it is read, and starts to wait again.
 
     Args:
       done: units that are done, for the bar; None for a line that stays.
     """
-    global _is_shown
     self._printed = time.monotonic()
+    try:
+      self._print(text, done)
+    except BrokenPipeError:
+      leave_closed_pipes()
+
+  def _print(self, text, done):
+    global _is_shown
     if done is None or not self._is_live:
       clear()
       print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,7 @@
 """Tests of create_pretraining_data_beam.py and data/pretraining_pipeline.py."""
 
 import dataclasses
+import errno
 import gzip
 import hashlib
 import os
@@ -234,6 +235,17 @@ def test_an_output_that_does_not_fit_is_named(folder):
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert listing(folder) == before
+
+
+def test_a_failure_makes_room_for_its_outcome(tmp_path):
+  path = tmp_path / "0.txt"
+  path.write_text("text")
+  with pytest.raises(OSError, match="of a service"):  # To be tried again.
+    pretraining_pipeline._fail(0, OSError("of a service"), str(path))
+  assert path.read_text() == "text"
+  error = OSError(errno.ENOSPC, "No space left on device")
+  assert pretraining_pipeline._fail(3, error, str(path)) == (3, error)
+  assert path.read_text() == ""
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """run_pretraining.py as its user meets it: the first run is a real process."""
 
 import contextlib
+import glob
 import json
 import re
 import resource
@@ -417,6 +418,45 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
   with started(tmp_path, **{**options, "output_dir": alone}) as process:
     wait_for(alone / f"model.ckpt-{common}.index")
   assert checkpoint_bytes(alone, common) == checkpoint_bytes(out, common)
+
+
+def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
+  options = {
+    "input_file": data,
+    "do_train": True,
+    "num_train_steps": 30_000,
+    "save_checkpoints_steps": 20_000,
+    "iterations_per_loop": 10,
+  }
+  with started(tmp_path, **options) as process:
+    assert any(line.startswith("step ") for line in process.stderr)
+    process.stdout.close()
+    process.stderr.close()
+    time.sleep(11)  # A line is due, which cannot be printed.
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout = process.stderr = None
+  (last,) = checkpoints.saved_steps(str(tmp_path / "out"))
+  assert 0 < last < 20_000  # It was saved because of the signal.
+
+
+def test_an_input_that_is_changed_while_it_is_read_is_told_of(data, tmp_path):
+  path = tmp_path / "changing.tfrecord"
+  shutil.copy(glob.glob(data)[0], path)
+  options = {
+    "input_file": path,
+    "do_train": True,
+    "num_train_steps": 200,
+    "save_checkpoints_steps": 20,
+    "iterations_per_loop": 10,
+  }
+  with started(tmp_path, **options) as process:
+    wait_for(tmp_path / "out" / "model.ckpt-20.index")
+    with path.open("ab") as file:
+      file.write(path.read_bytes())
+    _, errors = process.communicate(timeout=60)
+  assert process.returncode == 1
+  assert "changing.tfrecord, or another input file, was changed while" in errors
 
 
 # What the user can get wrong. Most of it in this process: `run_program` turns

@@ -591,7 +591,8 @@ def _caught_signals() -> Iterator[list[int]]:
     _restore_handlers(previous)
     name = signal.Signals(signum).name
     # Not print: the signal may have interrupted a print.
-    os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
+    with contextlib.suppress(OSError):  # Ctrl-C ends a `| tee` as well.
+      os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
 
   for signum in (signal.SIGINT, signal.SIGTERM):
     previous[signum] = signal.signal(signum, catch)

@@ -164,6 +164,7 @@ class Reporter:
 
   def close(self, step: int, is_finished: bool) -> None:
     """Prints what is pending and where results are."""
+    progress.leave_closed_pipes()
     self._flush(step)
     self._writer.close()
     self.save()
@@ -178,10 +179,13 @@ class Reporter:
       print(f"curves: tensorboard --logdir={folder}", flush=True)
 
   def _write(self, step, values):
-    with self._writer.as_default(step=step):
-      for name, value in values.items():
-        tf.summary.scalar(name, value)
-    self._writer.flush()
+    try:
+      with self._writer.as_default(step=step):
+        for name, value in values.items():
+          tf.summary.scalar(name, value)
+      self._writer.flush()
+    except tf.errors.OpError as error:  # A full disk; there may be room later.
+      self._print(f"TensorBoard's curves are not written: {error.message}")
 
   def _print(self, line, done=None):
     if self._is_chief:

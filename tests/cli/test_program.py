@@ -99,10 +99,11 @@ def test_wrong_flags_are_told_in_one_line(arguments, message):
   program_flags.assert_refused(result, message)
 
 
-def import_with(folder, source, **environment):
+def import_with(folder, source, before="", **environment):
   """Imports a TensorFlow of this source as programs do."""
   (folder / "tensorflow.py").write_text(source)
   code = "from cli import program; program.import_tensorflow(); print('done')"
+  code = before + code
   path = os.pathsep.join([str(folder), str(paths.ROOT)])
   return program_flags.run_command(
     [sys.executable, "-c", code], PYTHONPATH=path, **environment
@@ -115,6 +116,9 @@ def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
   result = import_with(tmp_path, noise, **hidden)
   assert (result.stdout, result.stderr) == ("done\n", "")
   result = import_with(tmp_path, noise, TF_CPP_MIN_LOG_LEVEL="0")
+  assert (result.stdout, result.stderr) == ("done\n", "I0000 no CUDA\n")
+  nowhere = "import tempfile; tempfile.tempdir = '/nowhere'\n"
+  result = import_with(tmp_path, noise, nowhere, **hidden)
   assert (result.stdout, result.stderr) == ("done\n", "I0000 no CUDA\n")
   failure = "raise ImportError('libtensorflow.so: no such file')"
   result = import_with(tmp_path, noise + failure, **hidden)

@@ -330,6 +330,14 @@ def test_remote_paths_go_through_tensorflow():
     list(files.read_lines("ram://nowhere"))
 
 
+def test_what_a_killed_run_left_of_a_remote_file_is_no_input(tmp_path):
+  for name in ("a.tfrecord", "a.tfrecord.f0031dff.tmp"):
+    (tmp_path / name).touch()
+  pattern = f"file://{tmp_path}/a*"
+  expected = [f"file://{tmp_path}/a.tfrecord"]
+  assert files.expand_patterns(pattern, "input_file") == expected
+
+
 def test_importing_files_does_not_import_tensorflow():
   code = (
     "import sys; from data import files; assert 'tensorflow' not in sys.modules"

@@ -55,6 +55,18 @@ def test_no_line_is_wider_than_the_terminal():
   assert max(map(len, lines)) == 39
 
 
+def test_a_pipe_that_nobody_reads_ends_no_work():
+  code = WORK.replace("_LIVE_LINE", "_LINE") + "print('done', flush=True)\n"
+  command = [sys.executable, "-c", "import time; time.sleep(1)\n" + code]
+  pipe = subprocess.PIPE
+  with subprocess.Popen(
+    command, cwd=paths.ROOT, stdout=pipe, stderr=pipe, text=True
+  ) as process:
+    process.stderr.close()
+    assert process.stdout.read() == "done\n"
+  assert process.returncode == 0
+
+
 def test_a_pipe_gets_plain_lines():
   result = subprocess.run(
     [sys.executable, "-c", WORK], cwd=paths.ROOT, capture_output=True, text=True

@@ -3,6 +3,7 @@
 import collections
 import pathlib
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -137,6 +138,27 @@ def test_parse_batch():
     weights = name == "masked_lm_weights"
     assert feature.dtype == (tf.float32 if weights else tf.int32)
     np.testing.assert_array_equal(feature, [value[name] for value in values])
+
+
+def test_an_id_beyond_32_bits_does_not_wrap():
+  values = tiny.make_values(1)
+  values["input_ids"] = [2**32 + 5, *values["input_ids"][1:]]
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    records.parse_batch(tf.constant([tiny.encode(values)]), SPEC, LIMITS)
+
+
+def test_a_compressed_file_may_be_read_twice_at_once(tmp_path, monkeypatch):
+  path = tiny.write_records(tmp_path / "a.gz", range(20), compress=True)
+  both = threading.Barrier(2)
+  monkeypatch.setattr(records, "_check_gzip", lambda path: both.wait(60))
+  assert len(take(records.training_dataset([path, path], 1), 100)) == 100
+
+
+def test_compressed_records_are_counted_once(tmp_path, monkeypatch):
+  path = tiny.write_records(tmp_path / "a.gz", range(20), compress=True)
+  assert records.count_records([path, path]) == 40
+  monkeypatch.setattr(records, "_read_records", None)
+  assert records.count_records([path]) == 20
 
 
 # What each fault is reported as, by a way to make it from a good file.

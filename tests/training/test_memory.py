@@ -8,6 +8,7 @@ import re
 import pytest
 import tensorflow as tf
 
+from data import memory_faults
 import heads
 import modeling
 import optimization
@@ -122,6 +123,9 @@ def test_the_limit_of_a_container_counts(tmp_path):
 
 
 def test_a_full_disk_is_no_lack_of_memory():
+  message = "Failed to flush 8 events to out/events.out.tfevents.1: No space"
+  error = tf.errors.ResourceExhaustedError(None, None, message)
+  assert memory_faults.describe(error) is None
   full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
     with memory.explained_shortage("training", "buy a disk"):
