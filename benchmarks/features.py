@@ -110,6 +110,7 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
+  from cli import flag_values
   from cli import texts
   from data import vector_files
   import extract_features
@@ -134,7 +135,7 @@ def make_our_extraction(
     pad_to_max_length=is_padded,
   )
   with mock.patch.object(texts, "load_weights"):
-    extractor = extract_features.make_extractor()
+    extractor = extract_features.make_extractor(flag_values.read())
 
   def run():
     lines = texts.Lines()

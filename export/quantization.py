@@ -134,8 +134,9 @@ def _read_classification(facts, gate):
     facts.labels, facts.kind, gate.label_separator
   )
   for example in classification.read_examples(task.dev[0][1]):
-    texts = {"text": example.text_a, "text_pair": example.text_b or ""}
-    yield Example(texts, encode(example))
+    texts = (example.text_a, example.text_b or "")
+    request = dict(zip(facts.inputs, texts, strict=False))
+    yield Example(request, encode(example))
 
 
 def _read_tagging(facts, gate):

@@ -1,5 +1,6 @@
 """The heads of taggers: shapes, names, padding, and an LSTM by hand."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -211,3 +212,17 @@ def test_whatever_is_trained_has_a_gradient(model):
   gradients = tape.gradient(loss, [v.value for v in variables])
   pairs = zip(variables, gradients, strict=True)
   assert [v.path for v, gradient in pairs if gradient is None] == []
+
+
+@pytest.mark.parametrize("make", [heads.ClassifierModel, heads.TaggerModel])
+def test_a_head_drops_though_its_encoder_does_not(make):
+  config = dataclasses.replace(
+    CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+  )
+  model = make(config, 2)
+  assert model.dropout_rate == 0.1
+  model.dropout_rate = 0.5
+  ids = np.array([[1, 5, 6, 2]], np.int32)
+  seeds = None, tf.constant([1, 2])
+  whole, dropped = (model(ids, ids * 0 + 1, ids * 0, seed) for seed in seeds)
+  assert np.abs(whole - dropped).max() > 1e-4

@@ -188,6 +188,24 @@ class TestDropout:
     seeds = [modeling.fold_in(self.SEED, i).numpy().tolist() for i in range(9)]
     assert len(set(map(tuple, seeds))) == 9
 
+  def test_every_place_drops_at_its_own_rate_and_seed(self, monkeypatch):
+    drawn, draw = [], modeling._draw_kept
+
+    def spy(x, rate, seed):
+      drawn.append((rate, *seed.numpy().tolist()))
+      return draw(x, rate, seed)
+
+    monkeypatch.setattr(modeling, "_draw_kept", spy)
+    config = dataclasses.replace(
+      CONFIG,
+      num_hidden_layers=2,
+      hidden_dropout_prob=0.2,
+      attention_probs_dropout_prob=0.3,
+    )
+    modeling.BertModel(config)(IDS, seed=self.SEED)
+    assert [rate for rate, *_ in drawn] == [0.2] + [0.3, 0.2, 0.2] * 2
+    assert len(set(drawn)) == 7
+
 
 class TestConfig:
   def write(self, tmp_path, **fields):
@@ -372,3 +390,23 @@ def test_dropout_and_product_are_those_of_the_two_operations(seed):
     results.append([product, *tape.gradient(loss, [x, y])])
   for ours, expected in zip(*results, strict=True):
     np.testing.assert_allclose(ours, expected, rtol=1e-12)
+
+
+def test_weights_start_at_the_deviation_of_the_config():
+  config = dataclasses.replace(CONFIG, vocab_size=2000, initializer_range=0.1)
+  table = modeling.BertModel(config).embedding_table.numpy()
+  # Cut off at two deviations, which leaves 0.88 of one.
+  assert abs(table.std() - 0.088) < 0.003 and np.abs(table).max() <= 0.2
+
+
+def test_softmax_and_statistics_are_float32():
+  bert = modeling.BertModel(CONFIG, "mixed_bfloat16")
+  probs, *_ = bert(IDS, return_attention_probs=True).attention_probs
+  assert probs.dtype == tf.float32
+  sums = tf.reduce_sum(probs, -1).numpy()
+  np.testing.assert_allclose(sums, np.ones_like(sums), atol=1e-6)
+  norm = modeling.LayerNorm(dtype="mixed_bfloat16")
+  norm.build([None, 4])
+  x = tf.constant([[1000.0, 1004.0, 1008.0, 1012.0]], tf.bfloat16)
+  expected = [[-1.3416, -0.4472, 0.4472, 1.3416]]
+  np.testing.assert_allclose(tf.cast(norm(x), tf.float32), expected, atol=0.01)

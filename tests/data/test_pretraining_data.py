@@ -436,3 +436,32 @@ def test_records_equal_the_originals(number, tmp_path):
 @pytest.mark.parametrize("number", [0, 2])
 def test_more_records_equal_the_originals(number, tmp_path):
   check_golden(number, tmp_path)
+
+
+def make_small_block(corpus, number=0, **changes):
+  names = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f".split()
+  vocab = {token: index for index, token in enumerate(names)}
+  vocabulary = pretraining_data.make_vocabulary(
+    lambda text: [vocab[word] for word in text.split()], vocab, "v"
+  )
+  settings = pretraining_data.Settings(
+    **{"max_seq_length": 16, "max_predictions_per_seq": 4} | changes
+  )
+  return pretraining_data.make_block(corpus, number, vocabulary, settings)
+
+
+def test_seed_and_place_of_a_block_change_its_records():
+  corpus = [["a b c", "d e"], ["f a", "b c d"], ["e f a b"]]
+  made = [
+    tuple(make_small_block(corpus, number, random_seed=seed).records)
+    for number in (0, 1, 2)
+    for seed in (5, 6)
+  ]
+  assert len(set(made)) == 6
+
+
+def test_pairs_that_are_truncated_are_counted():
+  corpus = [["a b c d e f"] * 3, ["b"]]
+  fields = {"max_seq_length": 8, "dupe_factor": 1, "short_seq_prob": 0.0}
+  block = make_small_block(corpus, **fields)
+  assert block.statistics.truncated_pairs == 4

@@ -7,6 +7,9 @@ import pytest
 
 from export import exporting
 from export import quantization
+from serving import exported_model
+import tiny_cases
+import tiny_classification
 import tiny_export
 
 CHINESE = "\u5317\u4eac"
@@ -19,6 +22,7 @@ def read(tmp_path):
     path.write_text(content)
     gate = quantization.Gate(str(path), 9, 0.0, **columns)
     inputs = ["question", "context"] if "answer" in kind else ["text"]
+    inputs += ["text_pair"] * ("label" in kind)
     kind = tiny_export.make_kind(tmp_path, inputs, kind, **settings)
     return list(quantization._READERS[kind.facts.kind](kind.facts, gate))
 
@@ -74,3 +78,25 @@ def test_guesses_that_rounding_can_move():
     np.array([[[0.5, 0.3, 0.29999, 0.1, 0.05]]])
   )
   assert found.tolist() == [[[True, False, False, True, False]]]
+
+
+def test_a_score_may_fall_by_so_much():
+  scores = {"f1": 0.875}, {"f1": 0.75}
+  found = quantization.Comparison("dev.tsv", *scores, 9, 1)
+  found.check(0.125)
+  with pytest.raises(ValueError, match="f1 falls from 0.8750 to 0.7500 on dev"):
+    found.check(0.12)
+  found._replace(after={"f1": 1.0}).check(0.0)
+
+
+def test_a_model_of_one_text_is_compared(tmp_path):
+  tiny_export.write_trained(tmp_path)
+  path = tmp_path / "prediction.json"
+  content = json.loads(path.read_text()) | {"has_text_pair": False}
+  path.write_text(json.dumps(content))
+  tiny_classification.write_tsv(tmp_path / "dev.tsv", range(20))
+  out = tiny_cases.run_export(
+    tmp_path, quantize="int8", eval_file=tmp_path / "dev.tsv", max_score_drop=1
+  )
+  facts = exported_model.ExportedModel(out).facts
+  assert facts.quantization["examples"] == 20

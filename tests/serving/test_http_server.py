@@ -287,3 +287,48 @@ def test_clients_that_leave_harm_nobody(port):
     with socket.create_connection(("127.0.0.1", port)) as client:
       client.sendall(part)
   assert statuses(exchange(port, request())) == [200]
+
+
+class WaitingModel:
+  """Answers nothing before it may go; counts the requests of each call."""
+
+  def __init__(self, folder):
+    self.kind = tiny_export.make_kind(folder, ["text"])
+    self.facts, self.calls = self.kind.facts, []
+    self.begun, self.go = threading.Event(), threading.Event()
+
+  def answer(self, requests, most):
+    self.calls.append(len(requests))
+    self.begun.set()
+    self.go.wait(10)
+    return [{}] * len(requests)
+
+
+@pytest.mark.parametrize(("tokens", "calls"), [(1000, [1, 4]), (8, [1, 2, 2])])
+def test_requests_that_wait_are_answered_in_batches(tmp_path, tokens, calls):
+  model = WaitingModel(tmp_path)
+  batcher = http_server.Batcher(model, http_server.Limits(9, tokens, 0.0))
+  one = model.kind.encode({"text": "a the"})  # Four tokens.
+  threads = [
+    threading.Thread(target=batcher.answer, args=[[one] * count])
+    for count in (1, 4)
+  ]
+  threads[0].start()
+  assert model.begun.wait(10)
+  threads[1].start()
+  while batcher._waiting.qsize() < 4:
+    time.sleep(0.01)
+  model.go.set()
+  for thread in threads:
+    thread.join()
+  assert model.calls == calls
+
+
+def test_headers_of_the_page(tmp_path):
+  limits = http_server.Limits(9, 9, 0.0)
+  app = http_server.Application(WaitingModel(tmp_path), limits, ["here"])
+  found = {}
+  request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "here"}
+  app(request, lambda status, headers: found.update(headers))
+  assert found["Content-Security-Policy"].startswith("default-src 'self';")
+  assert found["X-Content-Type-Options"] == "nosniff"

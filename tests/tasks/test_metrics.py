@@ -458,3 +458,9 @@ def test_entity_scores_are_those_of_seqeval(prefixes):
   for name, scores in found.items():
     assert list(scores) == pytest.approx(expected[name], abs=1e-9), name
   assert report.accuracy == pytest.approx(accuracy, abs=1e-9)
+
+
+def test_what_is_certain_is_in_the_last_range():
+  found = metrics.calibration(np.array([0.95, 1.0]), np.array([0, 1]))
+  assert found == [(0.975, 0.5, 2)]
+  assert len(metrics.find_worst(np.ones(30))) == 20

@@ -12,6 +12,7 @@ import tensorflow as tf
 import heads
 import modeling
 import replicas
+import run_pretraining
 import tiny_training
 from training import loop
 from training import model_selection
@@ -305,3 +306,27 @@ def test_weights_cast_once_predict_the_same(devices):
   kernel.assign(-kernel)
   expected = predict(model, {"ids": ids})["logits"].numpy()
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_every_update_replica_and_part_draws_its_own_masks(
+  devices, tmp_path, monkeypatch
+):
+  seeds, loss_fn = [], run_pretraining.loss_fn
+
+  def spy(model, features, seed):
+    if seed is not None:
+      tf.py_function(lambda s: seeds.append(tuple(s.numpy())), [seed], [])
+    return loss_fn(model, features, seed)
+
+  monkeypatch.setattr(run_pretraining, "loss_fn", spy)
+  strategy = replicas.two_replicas() if devices == 2 else None
+  for seed in (1, 2):
+    tiny_training.run(
+      tmp_path / str(seed),
+      3,
+      strategy=strategy,
+      seed=seed,
+      gradient_accumulation_steps=2,
+    )
+  assert len(seeds) == len(set(seeds)) == 2 * 3 * devices * 2

@@ -745,3 +745,28 @@ def test_a_training_goes_on_from_what_came_back(tmp_path):
   assert checkpoints.restore(str(tmp_path / "back"), variables) == 7
   name = "bert/pooler/dense/kernel"
   assert np.array_equal(variables[name].numpy(), before[name])
+
+
+def test_names_of_transformers():
+  """Literally: a name that is wrong both ways would travel there and back."""
+  ours, theirs = (
+    "bert/encoder/layer_1/attention",
+    "bert.encoder.layer.1.attention",
+  )
+  names = {
+    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+    "bert/embeddings/LayerNorm/gamma": "bert.embeddings.LayerNorm.weight",
+    f"{ours}/self/query/kernel": f"{theirs}.self.query.weight",
+    f"{ours}/self/key/kernel": f"{theirs}.self.key.weight",
+    f"{ours}/self/value/bias": f"{theirs}.self.value.bias",
+    f"{ours}/output/LayerNorm/beta": f"{theirs}.output.LayerNorm.bias",
+    "bert/pooler/dense/bias": "bert.pooler.dense.bias",
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/predictions/transform/dense/kernel": (
+      "cls.predictions.transform.dense.weight"
+    ),
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "output_weights": "classifier.weight",
+  }
+  assert {name: huggingface.to_theirs(name) for name in names} == names
