@@ -60,3 +60,22 @@ def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
   settings = turns.Settings(num_steps=3, seed=1, temperature=1e-3)
   with pytest.raises(ValueError, match="a task would make no update"):
     turns.plan_course([1.0, 1.0], [None, None], settings, [10, 2_000_000])
+
+
+def test_every_setting_of_a_course_counts():
+  def plan(**fields):
+    settings = turns.Settings(num_steps=2000, seed=1, **fields)
+    return turns.plan_course([1.0, 1.0], [None, None], settings, [100, 900])
+
+  def assert_shares(course, *expected):
+    np.testing.assert_allclose(course.shares, expected)
+
+  plain, annealed = plan(), plan(schedule="annealed")
+  assert_shares(plain, 0.1, 0.9)
+  assert_shares(plan(examples_limit=300), 0.25, 0.75)
+  assert_shares(plan(temperature=2.0), 0.25, 0.75)
+  assert_shares(annealed, 0.1, 0.9)
+  # Drawn by 0.1**0.2 and 0.9**0.2 at the end.
+  late = [course.draws[1900:].mean() for course in (plain, annealed)]
+  assert late[0] == pytest.approx(0.9, abs=0.08)
+  assert late[1] == pytest.approx(0.6, abs=0.12)
