@@ -33,9 +33,12 @@ demo: $(VENV)/requirements
 test: $(VENV)/requirements-dev
 	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
-test-slow: $(VENV)/requirements-dev
+# The last tests compare with the libraries that benchmarks need, and are
+# skipped without them.
+test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench
 	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep \
 	  --numprocesses=2 --dist=loadfile
+	$(RUN) -m pytest tests/test_transformers.py tests/weights
 
 lint: $(VENV)/requirements-dev
 	$(RUN) -m ruff check .

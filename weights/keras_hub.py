@@ -13,6 +13,7 @@ import contextlib
 import functools
 import math
 import os
+import sys
 from typing import Any, NamedTuple
 
 import h5py
@@ -144,13 +145,16 @@ def _read_lowercase(folder: str) -> bool | None:
   if not isinstance(fields, dict) or "lowercase" not in fields:
     return None
   value = fields["lowercase"]
-  for name, usual in (("strip_accents", value), ("split_on_cjk", True)):
-    if fields.get(name, usual) != usual:
-      raise ValueError(
-        f"{path}: {name} is {fields[name]}: this tokenizer splits Chinese "
-        "characters, and strips accents if it lower-cases; change it to accept "
-        "other tokens than the model was trained on"
-      )
+  if not fields.get("split_on_cjk", True):
+    raise ValueError(
+      f"{path}: split_on_cjk is false: this tokenizer splits Chinese characters"
+    )
+  if fields.get("strip_accents", value) != value:  # KerasHub's default.
+    print(
+      f"note: {path}: strip_accents is {fields['strip_accents']}; here accents "
+      "are stripped if and only if text is lower-cased, as by the original",
+      file=sys.stderr,
+    )
   return value if isinstance(value, bool) else None
 
 

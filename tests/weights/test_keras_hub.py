@@ -249,8 +249,8 @@ def link_elsewhere(file):
     (change_json("config.json", num_heads="2"), "num_attention_heads is '2'"),
     (change_json("config.json", num_heads=1), "num_heads in config.json is 1"),
     (
-      change_json("tokenizer.json", lowercase=True, strip_accents=False),
-      "tokenizer.json: strip_accents is False",
+      change_json("tokenizer.json", split_on_cjk=False),
+      "tokenizer.json: split_on_cjk is false",
     ),
     (change_json("config.json", hidden_dim=16), "shape (8,), the config's is"),
     (
@@ -312,3 +312,8 @@ def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
       conversion.write(
         "keras_hub", str(tmp_path / "out"), model._replace(config=config)
       )
+
+
+def test_accents_that_keras_hub_keeps_are_told_of(preset, capsys):
+  conversion.read(str(preset[0]), conversion.Given())
+  assert "strip_accents is False; here accents are" in capsys.readouterr().err
