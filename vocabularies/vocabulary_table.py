@@ -147,7 +147,8 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   ]
   config, whole = map(files.read_json_if_any, paths)
   normalizer = whole.get("normalizer")
-  if isinstance(normalizer, dict) and normalizer["type"] == "BertNormalizer":
+  normalizer = normalizer if isinstance(normalizer, dict) else {}
+  if normalizer.get("type") == "BertNormalizer":
     for ours, theirs in _NORMALIZER.items():
       if config.get(ours) is None:
         config[ours] = normalizer.get(theirs)
