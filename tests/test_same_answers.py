@@ -43,7 +43,11 @@ PREDICTION = {
     "whole_word_answers": False,
     "null_score_diff_threshold": 0.0,
   },
-  "run_tagging": {"max_seq_length": 6, "by_character": False},
+  "run_tagging": {
+    "max_seq_length": 6,
+    "by_character": False,
+    "document_context": False,
+  },
   "run_multiple_choice": {"max_seq_length": 7},
 }
 
