@@ -346,7 +346,7 @@ def _read_index(path: str) -> dict[str, Any] | None:
       return dict(index) if is_whole and has_all else None
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
     return None
-  except (NotImplementedError, RuntimeError):  # A damaged head of a zip file.
+  except RuntimeError:  # The head of the zip file asks for another reader.
     return None
 
 

@@ -364,6 +364,14 @@ def test_the_flags_of_the_original_keep_their_defaults(tmp_path):
     assert str(values[name].default) == default, name
 
 
+# Ended by the test; it does not get to its last step.
+LONG_RUN = {
+  "do_train": True,
+  "num_train_steps": 30_000,
+  "iterations_per_loop": 10,
+}
+
+
 @contextlib.contextmanager
 def started(folder, **options):
   """A run in its own process, ended by the test or killed after it."""
@@ -389,14 +397,8 @@ def wait_for(path, seconds=120):
 
 def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
   """Ctrl-C, then SIGTERM; against a run that is left alone."""
-  options = {
-    "input_file": data,
-    "do_train": True,
-    "num_train_steps": 30_000,  # It does not get there.
-    "save_checkpoints_steps": 20,
-    "iterations_per_loop": 10,
-    "keep_checkpoint_max": 0,
-  }
+  options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20}
+  options["keep_checkpoint_max"] = 0
   out, alone = tmp_path / "out", tmp_path / "alone"
   last = 0
   for number in (signal.SIGINT, signal.SIGTERM):
@@ -421,13 +423,7 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
 
 
 def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
-  options = {
-    "input_file": data,
-    "do_train": True,
-    "num_train_steps": 30_000,
-    "save_checkpoints_steps": 20_000,
-    "iterations_per_loop": 10,
-  }
+  options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20_000}
   with started(tmp_path, **options) as process:
     assert any(line.startswith("step ") for line in process.stderr)
     process.stdout.close()
@@ -753,14 +749,8 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
 
 @pytest.mark.slow
 def test_workers_stop_together_and_go_on(data, tmp_path):
-  options = {
-    "input_file": data,
-    "do_train": True,
-    "num_train_steps": 30_000,
-    "save_checkpoints_steps": 50,
-    "iterations_per_loop": 10,
-    "keep_checkpoint_max": 0,
-  }
+  options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 50}
+  options["keep_checkpoint_max"] = 0
   out = tmp_path / "out"
   options["distribution"] = "multi_worker"
   running = workers.start(tiny.command(tmp_path, **options))
