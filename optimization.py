@@ -180,7 +180,7 @@ class AdamWeightDecayOptimizer:
     norm is that of the whole batch.
 
     Args:
-      gradients: dense, one per variable.
+      gradients: dense, one per variable; float32 or bfloat16.
       step: int64 [], the number of updates made so far.
       row_norms: from `row_norms`, summed like the gradients; float32 [N]. By
         default the norm is that of the dense gradients.
@@ -204,7 +204,8 @@ class AdamWeightDecayOptimizer:
 
   def _global_norm(self, gradients, row_norms, step):
     """Computes `tf.linalg.global_norm` of the gradients that count."""
-    halves = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
+    wide = [tf.cast(g, tf.float32) for g in gradients]  # Most are already.
+    halves = tf.stack([tf.nn.l2_loss(gradient) for gradient in wide])
     if row_norms is not None:
       # Zero or non-finite rows make the dense gradient zero or non-finite.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
@@ -233,7 +234,7 @@ class AdamWeightDecayOptimizer:
 
 
 def _adam(p, gradient, m, v, factor, rate, decay, beta_1, beta_2, epsilon):
-  gradient *= factor
+  gradient = tf.cast(gradient, tf.float32) * factor
   m = beta_1 * m + (1.0 - beta_1) * gradient
   v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
   step = m / (tf.sqrt(v) + epsilon)

@@ -1,11 +1,12 @@
 """The training loop of every program: any strategy, exact resume, prediction.
 
-The step itself is `_make_train_steps`. A program provides a model, an
+The step itself is `_make_train_steps`, its gradients are those of
+training/gradients.py. A program provides a model, an
 optimizer, its input and a loss function
 
   loss_fn(model, features, seed) -> {name: (sum, weight)}
 
-which returns sums over its rows, never means. Only this loop divides, by the
+which returns sums over its rows, never means. Only the step divides, by the
 weight of the whole batch: over all replicas and all accumulated micro-batches.
 One device with 32 rows, two with 16 and four accumulated micro-batches of 8
 therefore make the same update, but for the masks of dropout, which each draws
@@ -30,6 +31,7 @@ import tensorflow as tf
 
 import modeling
 import optimization
+from training import gradients
 from training import memory
 from training import model_selection
 from training import phases
@@ -39,11 +41,8 @@ from training import reporting
 from training import workers
 from weights import checkpoints
 
-Features = dict[str, tf.Tensor]
-LossFn = Callable[
-  [keras.Model, Features, tf.Tensor | None],
-  dict[str, tuple[tf.Tensor, tf.Tensor]],
-]
+Features = gradients.Features
+LossFn = gradients.LossFn
 
 # TensorFlow raises these in a worker when another one has ended.
 LOST_WORKER_ERRORS = (
@@ -361,17 +360,19 @@ def _make_replica_step(strategy, task, global_step, signature):
     The names of the losses, and the function; its sums are float32 [names, 2]:
     each loss's sum and weight.
   """
-  weights_of = _make_weights_of(task.model, task.loss_fn, signature)
+  model, loss_fn, plan = task.model, task.loss_fn, task.plan
+  weights_of = gradients.make_weights_of(model, loss_fn, signature)
   names = sorted(weights_of.structured_outputs)
   # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
   counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
-  gradients_of = _make_gradients_of(
-    task.model, task.optimizer, task.loss_fn, task.plan, counts_rows
+  parts = plan.gradient_accumulation_steps
+  gradients_of = gradients.make_gradients_of(
+    model, task.optimizer, loss_fn, parts, counts_rows
   )
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
-    seed = modeling.fold_in(tf.constant([task.plan.seed, 0]), global_step)
+    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
     seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
     weights = context.all_reduce("SUM", weights_of(features))
     divisors = weights
@@ -379,100 +380,14 @@ def _make_replica_step(strategy, task, global_step, signature):
       factor = tf.gather(tf.constant(task.weights), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
     computed = gradients_of(features, seed, divisors)
-    sums, gradients, row_norms = context.all_reduce("SUM", computed)
-    norm, rate = task.optimizer.clip_and_apply(
-      gradients, global_step, row_norms
-    )
+    if context.num_replicas_in_sync > 1:
+      computed = gradients.widen(computed)
+    sums, summed, row_norms = context.all_reduce("SUM", computed)
+    norm, rate = task.optimizer.clip_and_apply(summed, global_step, row_norms)
     sums = tf.stack([[sums[name], weights[name]] for name in names])
     return sums, norm, rate
 
   return names, replica_step
-
-
-def _make_weights_of(model, loss_fn, signature):
-  """Builds the function of features that returns the weights of the losses.
-
-  The weight of the whole batch must be known before the first backward pass.
-  The forward pass is not needed for it: no weight depends on it, so TensorFlow
-  prunes it from this function.
-  """
-
-  @tf.function(autograph=False)
-  def weights_of(features):
-    losses = loss_fn(model, features, None)
-    return {
-      name: tf.cast(weight, tf.float32) for name, (_, weight) in losses.items()
-    }
-
-  return weights_of.get_concrete_function(signature)
-
-
-def _make_gradients_of(model, optimizer, loss_fn, plan, counts_rows):
-  """Builds (features, seed, weights) -> (sums, gradients, row norms).
-
-  All three are sums over examples: those of replicas and micro-batches add up
-  to those of the whole batch. `counts_rows` tells whether to compute
-  `optimization.row_norms`; else they are 0, and gradients are clipped by the
-  dense norm.
-  """
-
-  @tf.function(autograph=False)
-  def forward_backward(features, seed, weights):
-    with tf.GradientTape() as tape:
-      losses = loss_fn(model, features, seed)
-      objective = tf.add_n(
-        [
-          tf.math.divide_no_nan(total, weights[name])
-          for name, (total, _) in losses.items()
-          if name.endswith("_loss")
-        ]
-      )
-    gradients = tape.gradient(
-      objective,
-      optimizer.variables,
-      unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-    sums = {name: total for name, (total, _) in losses.items()}
-    row_norms = optimization.row_norms(gradients)
-    if not counts_rows:
-      row_norms = tf.zeros_like(row_norms)
-    # Adam squares the sum of a repeated word's rows, so they are summed here.
-    return sums, [tf.convert_to_tensor(g) for g in gradients], row_norms
-
-  parts = plan.gradient_accumulation_steps
-  if parts == 1:
-    return forward_backward
-  return _make_accumulated(forward_backward, parts, optimizer)
-
-
-def _make_accumulated(forward_backward, parts, optimizer):
-  """Builds the function that sums another's results over micro-batches."""
-
-  def accumulate(features, seed, weights):
-    features = {
-      name: tf.reshape(value, tf.concat([[parts, -1], tf.shape(value)[1:]], 0))
-      for name, value in features.items()
-    }
-
-    def add_part(i, *so_far):
-      part = {name: value[i] for name, value in features.items()}
-      more = forward_backward(part, modeling.fold_in(seed, i), weights)
-      return i + 1, *tf.nest.map_structure(tf.add, so_far, more)
-
-    zeros = (
-      {name: tf.constant(0.0) for name in weights},
-      [tf.zeros(variable.shape) for variable in optimizer.variables],
-      tf.zeros([len(optimizer.variables)]),
-    )
-    return tf.while_loop(
-      lambda i, *_: i < parts,
-      add_part,
-      (tf.constant(0), *zeros),
-      # Otherwise all parts are computed at once, and no memory is saved.
-      parallel_iterations=1,
-    )[1:]
-
-  return accumulate
 
 
 def _distribute(strategy, source, plan, step):

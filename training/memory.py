@@ -8,7 +8,8 @@ L layers, V words, and c bytes per number of the compute dtype:
   runtime     Python, TensorFlow and its threads, and the graph, by layer
   weights     4 bytes a parameter; in bfloat16 6, for those that are cast
   moments     8 bytes a parameter that is trained: Adam's
-  gradients   4 bytes a parameter that is trained, 8 if they are accumulated
+  gradients   4 bytes a parameter that is trained, 8 if they are accumulated;
+                less in bfloat16, where those of matrices take 2
   kept        what the forward pass keeps for the backward pass,
                 embeddings  B S H (8 + c + 1)
                 a layer     B S H (6 c + 16 + 2) + B S I 2 c

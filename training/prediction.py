@@ -6,6 +6,7 @@ batches.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -18,6 +19,23 @@ Features = dict[str, tf.Tensor]
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
+
+
+def matrices(model: keras.Layer) -> list[keras.Variable]:
+  """Lists the variables that each call of a layer casts as a whole."""
+  if model.compute_dtype == model.variable_dtype:
+    return []
+  return [v for v in model.variables if v.name in _MATRICES]
+
+
+def substituted(
+  variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]
+) -> keras.StatelessScope:
+  """Makes layers use values, of any dtype, instead of their variables'."""
+  scope = keras.StatelessScope()
+  for update in zip(variables, values, strict=True):
+    scope.add_update(update)
+  return scope
 
 
 def prefetch(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
@@ -50,7 +68,7 @@ class Predictor:
     self._strategy, self._model = strategy, model
 
     def predict(features, weights):
-      with self._use_weights(weights):
+      with substituted(matrices(model), weights):
         return predict_fn(model, features)
 
     @tf.function(reduce_retracing=True)
@@ -58,19 +76,6 @@ class Predictor:
       return strategy.run(predict, args=(features, weights))
 
     self._run = run
-
-  def _matrices(self):
-    """Lists the variables that each call of a layer casts as a whole."""
-    if self._model.compute_dtype == self._model.variable_dtype:
-      return []
-    return [v for v in self._model.variables if v.name in _MATRICES]
-
-  def _use_weights(self, weights):
-    """Makes layers use weights that were cast once for all batches."""
-    scope = keras.StatelessScope()
-    for update in zip(self._matrices(), weights, strict=True):
-      scope.add_update(update)
-    return scope
 
   def __call__(
     self, batches: tf.data.Dataset, total: int | None = 0
@@ -127,7 +132,7 @@ class Predictor:
       spec: of the features, [B, ...]; traced once for batches of any size.
     """
     dtype = self._model.compute_dtype
-    weights = [tf.cast(v.value, dtype) for v in self._matrices()]
+    weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
     run = self._run.get_concrete_function(spec, weights)

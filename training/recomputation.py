@@ -5,10 +5,10 @@ https://arxiv.org/abs/1604.06174, section 4.1: only the input of each encoder
 layer is kept for the backward pass, which recomputes the rest.
 """
 
-import keras
 import tensorflow as tf
 
 import modeling
+from training import prediction
 
 
 def recompute_layers(bert: modeling.BertModel) -> None:
@@ -34,7 +34,7 @@ def _call_block(
   def run(inputs, input_mask, seed):
     hidden, *weights = inputs
     # As tensors: a custom gradient cannot use variables of a strategy.
-    with keras.StatelessScope(zip(block.variables, weights, strict=True)):
+    with prediction.substituted(block.variables, weights):
       return block(hidden, input_mask, seed)[0]
 
   @tf.custom_gradient

@@ -1,0 +1,94 @@
+"""The gradients of a batch, in both precisions, in parts and as a whole."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import heads
+import modeling
+import optimization
+from training import gradients
+
+CONFIG = modeling.BertConfig(
+  vocab_size=20,
+  hidden_size=16,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=32,
+)
+FEATURES = {"ids": tf.constant([[1, 2, 3, 4], [5, 6, 7, 8]])}
+SEED = tf.constant([1, 2])
+WEIGHTS = {"class_loss": tf.constant(2.0)}
+
+
+def loss_fn(model, features, seed):
+  ids = features["ids"]
+  logits = model(ids, tf.ones_like(ids), tf.zeros_like(ids), seed)
+  total, weight = tf.reduce_sum(logits**2), tf.shape(ids)[0]
+  return {"class_loss": (total, tf.cast(weight, tf.float32))}
+
+
+def make(dtype, freeze_layers=0):
+  model = heads.ClassifierModel(CONFIG, 3, dtype)
+  optimizer = optimization.create_optimizer(
+    model.trainable_variables, 1e-3, 10, 0, freeze_layers=freeze_layers
+  )
+  return model, optimizer
+
+
+@tf.function(autograph=False)
+def differentiate(model, variables):
+  """Differentiates by variables that every layer casts for itself."""
+  with tf.GradientTape() as tape:
+    total, _ = loss_fn(model, FEATURES, SEED)["class_loss"]
+    objective = total / WEIGHTS["class_loss"]
+  return [tf.convert_to_tensor(g) for g in tape.gradient(objective, variables)]
+
+
+@pytest.mark.parametrize("freeze_layers", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
+  model, optimizer = make(dtype, freeze_layers)
+  compute = gradients.make_gradients_of(model, optimizer, loss_fn, 1, True)
+  _, found, _ = compute(FEATURES, SEED, WEIGHTS)
+  expected = differentiate(model, optimizer.variables)
+  for path, gradient, other in zip(
+    optimizer.paths, found, expected, strict=True
+  ):
+    is_cast = dtype == "mixed_bfloat16" and path.endswith("/kernel")
+    assert gradient.dtype == (tf.bfloat16 if is_cast else tf.float32), path
+    values = tf.cast(gradient, tf.float32)
+    np.testing.assert_allclose(values, other, rtol=1e-5, atol=1e-9)
+  is_frozen = "bert/encoder/layer_0/intermediate/dense/kernel" in [
+    v.path for v in model.variables if v.path not in optimizer.paths
+  ]
+  assert is_frozen == bool(freeze_layers)
+
+
+def test_parts_are_added_up_in_float32():
+  model, optimizer = make("mixed_bfloat16")
+  compute = gradients.make_gradients_of(model, optimizer, loss_fn, 2, True)
+  _, found, _ = compute(FEATURES, SEED, WEIGHTS)
+  parts = gradients.make_gradients_of(model, optimizer, loss_fn, 1, True)
+  expected = []
+  for i in range(2):
+    part = {"ids": FEATURES["ids"][i : i + 1]}
+    seed = modeling.fold_in(SEED, i)
+    expected.append(gradients.widen(parts(part, seed, WEIGHTS)[1]))
+  for gradient, first, second in zip(found, *expected, strict=True):
+    assert gradient.dtype == tf.float32
+    np.testing.assert_allclose(gradient, first + second, rtol=1e-5, atol=1e-9)
+
+
+def test_a_bfloat16_gradient_updates_as_the_same_in_float32():
+  values = []
+  for dtype in (tf.float32, tf.bfloat16):
+    model, optimizer = make("mixed_bfloat16")
+    for variable in optimizer.variables:
+      variable.assign(tf.fill(variable.shape, 0.5))
+    # Representable in bfloat16; their squares' sum is not.
+    given = [tf.fill(v.shape, tf.cast(0.0703125, dtype)) for v in model.weights]
+    norm, _ = optimizer.clip_and_apply(given, tf.constant(0, tf.int64))
+    values.append([norm, *optimizer.variables])
+  for value, other in zip(*values, strict=True):
+    np.testing.assert_array_equal(value, other)
