@@ -1,8 +1,8 @@
 """The training loop of every program: any strategy, exact resume, prediction.
 
 The step itself is `_make_train_steps`, its gradients are those of
-training/gradients.py. A program provides a model, an
-optimizer, its input and a loss function
+training/gradients.py. A program provides a model, an optimizer, its input and a
+loss function
 
   loss_fn(model, features, seed) -> {name: (sum, weight)}
 

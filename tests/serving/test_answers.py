@@ -1,5 +1,7 @@
 """What kinds of models make of texts and numbers, without a model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,53 @@ def test_other_names_may_stand_beside_the_texts(tmp_path):
   kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
   more = {"id": 7, "label": "pos", "text_id": 3, "layer": 0}
   assert kind.encode({"text": "a", **more}) == kind.encode({"text": "a"})
+
+
+def test_an_entity_is_as_certain_as_its_words_on_average(tmp_path):
+  settings = {"by_character": False, "label_scheme": "iob"}
+  kind = tiny_export.make_kind(tmp_path, ["text"], "tagging", **settings)
+  kind = type(kind)(
+    dataclasses.replace(kind.facts, labels=("O", "B-PER", "I-PER")),
+    str(tmp_path / "vocab.txt"),
+  )
+  encoded = kind.encode({"text": "a b c"})
+  shares = [[0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.5, 0.25, 0.25]]
+  # [CLS] and [SEP] have no label; what is after them is padding.
+  logits = np.log([[1, 9, 9], *shares, [1, 9, 9], [1, 9, 9]])
+  answer = kind.answer(encoded, [{"logits": logits}])
+  (entity,) = answer["entities"]
+  assert entity.pop("probability") == pytest.approx((0.8 + 0.6) / 2)
+  assert entity == {"text": "a b", "type": "PER", "start": 0, "end": 3}
+  assert [word["label"] for word in answer["words"]] == ["B-PER", "I-PER", "O"]
+  found = [word["probability"] for word in answer["words"]]
+  assert found == pytest.approx([0.8, 0.6, 0.5])
+
+
+@pytest.mark.parametrize(("words", "is_cut"), [(14, False), (15, True)])
+def test_a_text_that_is_cut_is_called_truncated(words, is_cut, tmp_path):
+  kind = tiny_export.make_kind(tmp_path, ["text"], "fill_mask", top_k=1)
+  encoded = kind.encode({"text": " ".join(["a"] * words)})
+  assert len(encoded.rows[0].input_ids) == kind.facts.max_seq_length
+  output = {"positions": np.array([-1]), "ids": [[0]], "probabilities": [[1]]}
+  output = {name: np.array(value) for name, value in output.items()}
+  answer = kind.answer(encoded, [output])
+  assert answer == {"masks": [], "truncated": is_cut}
+
+
+@pytest.mark.parametrize(("competes", "expected"), [(True, ""), (False, "b")])
+def test_padding_hides_answers_only_where_it_did_in_training(
+  competes, expected, tmp_path
+):
+  settings = tiny_export.PREDICTION["question_answering"]
+  settings = settings | {"padding_competes": competes, "n_best_size": 1}
+  inputs = ["question", "context"]
+  kind = tiny_export.make_kind(
+    tmp_path, inputs, "question_answering", **settings
+  )
+  assert kind.pads_fully == competes
+  encoded = kind.encode({"question": "a", "context": "b c"})
+  logits = np.zeros(kind.facts.max_seq_length, np.float32)
+  logits[3] = 2.0  # b, after [CLS] a [SEP].
+  logits[7] = 5.0  # Padding, which begins at 6, and is no answer.
+  outputs = [{"start_logits": logits, "end_logits": logits}]
+  assert kind.answer(encoded, outputs)["answer"] == expected
