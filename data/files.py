@@ -16,6 +16,7 @@ import functools
 import glob
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import lzma
@@ -608,6 +609,8 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
     path: of the file; None for the standard output, line by line.
   """
   if not path:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+      sys.stdout.reconfigure(encoding="utf-8")  # Whatever the locale.
     yield functools.partial(print, flush=True)
     return
   with replace_on_success(path) as temporary:

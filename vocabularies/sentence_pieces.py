@@ -35,14 +35,19 @@ def import_library():
   return sentencepiece
 
 
-@functools.cache
 def _open(path: str, suffix: bytes = b""):
-  model = import_library().SentencePieceProcessor()
+  with files.open_bytes(path) as file:
+    content = file.read()
   try:
-    with files.open_bytes(path) as file:
-      model.LoadFromSerializedProto(file.read() + suffix)
+    return _load(content + suffix)
   except RuntimeError:
     raise ValueError(f"{path}: not a SentencePiece model") from None
+
+
+@functools.lru_cache(4)  # By content: a file may be replaced.
+def _load(content: bytes):
+  model = import_library().SentencePieceProcessor()
+  model.LoadFromSerializedProto(content)
   return model
 
 

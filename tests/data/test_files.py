@@ -371,3 +371,20 @@ def test_the_size_of_compressed_text_is_unknown(tmp_path):
   assert list(text.lines()) == ["line"]
   assert text.part_read() is None
   assert text.part_repeated() == pytest.approx(0, abs=1e-6)
+
+
+def test_the_standard_output_is_utf8_in_every_locale():
+  code = (
+    "from data import files\n"
+    "with files.open_lines(None) as write:\n"
+    "  write('\\u4e2d')\n"
+    "  write('last')\n"
+  )
+  result = subprocess.run(
+    [sys.executable, "-c", code],
+    cwd=paths.ROOT,
+    env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    capture_output=True,
+    check=True,
+  )
+  assert result.stdout == "\u4e2d\nlast\n".encode()

@@ -1,5 +1,7 @@
 """Models of SentencePiece behind the interface of WordPiece."""
 
+import shutil
+
 import pytest
 
 import tiny_sentence_pieces
@@ -130,3 +132,16 @@ def test_no_line_is_left_out_and_none_at_all_is_told(tmp_path, model):
   path.write_text("the fox\n")
   with pytest.raises(ValueError, match="--vocab_size=5: Vocabulary size"):
     tiny_sentence_pieces.learn(tmp_path, path, vocab_size=5, model=model)
+
+
+def test_a_model_that_was_replaced_is_read_again(path, tmp_path):
+  copy = tmp_path / "x.model"
+  shutil.copyfile(path, copy)
+  first = vocabulary_table.make_tokenizer(str(copy)).encode("the quick fox")
+  other = tiny_sentence_pieces.learn(tmp_path, model="bpe", vocab_size=120)
+  assert other == str(copy)
+  found = vocabulary_table.make_tokenizer(other).encode("the quick fox")
+  shutil.copyfile(copy, tmp_path / "new.model")
+  new = str(tmp_path / "new.model")
+  assert found == vocabulary_table.make_tokenizer(new).encode("the quick fox")
+  assert found != first
