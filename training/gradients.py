@@ -9,7 +9,7 @@ import modeling
 import optimization
 from training import prediction
 
-Features = dict[str, tf.Tensor]
+Features = prediction.Features
 LossFn = Callable[
   [keras.Model, Features, tf.Tensor | None],
   dict[str, tuple[tf.Tensor, tf.Tensor]],

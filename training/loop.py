@@ -41,7 +41,7 @@ from training import reporting
 from training import workers
 from weights import checkpoints
 
-Features = gradients.Features
+Features = prediction.Features
 LossFn = gradients.LossFn
 
 # TensorFlow raises these in a worker when another one has ended.
