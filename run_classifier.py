@@ -72,6 +72,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from cli import classifier_settings
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
@@ -83,18 +84,6 @@ from tasks import classification_report
 from tasks import classification_results
 from training import loop
 from training import model_selection
-
-_OF_OWN_DATA = (
-  "train_file",
-  "eval_file",
-  "predict_file",
-  "text_column",
-  "text_pair_column",
-  "label_column",
-  "id_column",
-  "header",
-  "problem",
-)
 
 
 def create_model(
@@ -139,27 +128,6 @@ def loss_fn(model, features, seed, problem, class_weights):
   return {"classification_loss": (total, weight)}
 
 
-def read_task(settings: flag_values.Settings) -> classification.Task:
-  """Makes the task of the flags, with the paths of its files."""
-  fine_tuning.check_work(settings)
-  own = {name: getattr(settings, name) for name in _OF_OWN_DATA}
-  if settings.task_name.lower() == "file":
-    own["header"] = {"auto": None, "yes": True, "no": False}[settings.header]
-    return glue.file_task(settings.data_dir, **own)
-  task = glue.find_task(settings.task_name)
-  if task.name == "xnli":
-    task = glue.xnli_task(settings.xnli_language)
-  if not settings.data_dir:
-    raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  unset = (None, "auto", classification.PROBLEMS[0])
-  if wrong := [name for name in own if own[name] not in unset]:
-    raise ValueError(
-      f"--{wrong[0]}: --task_name=file takes it; the files of {task.name} are "
-      "those of --data_dir, in columns of their own"
-    )
-  return glue.task_in_folder(task, settings.data_dir)
-
-
 def best_metric(
   settings: flag_values.Settings, task: classification.Task
 ) -> str:
@@ -172,12 +140,6 @@ def open_inputs(
   settings: flag_values.Settings, folder: str, task: classification.Task
 ) -> fine_tuning.Inputs:
   """Finds the data of a run; see `fine_tuning.open_run`."""
-  if task.problem == "regression" and settings.class_weights:
-    raise ValueError("--class_weights: a regression has no classes")
-  if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
-    raise ValueError("--xnli_language needs --task_name=xnli")
-  if task.problem != "multi_label" and settings.label_separator != ",":
-    raise ValueError("--label_separator needs --problem=multi_label")
   labels = classification_inputs.choose_labels(
     task,
     fine_tuning.labels_file(settings.output_dir),
@@ -194,14 +156,13 @@ def open_inputs(
     limit = settings.max_train_examples
     return classification_inputs.find_splits(task, kind, shape, folder, limit)
 
-  evaluates = task_training.evaluates(settings)
   [train] = find("train", settings.do_train) or [None]
   return fine_tuning.Inputs(
     shape,
     best_metric(settings, task),
     {"problem": task.problem},
     train,
-    find("eval", settings.do_eval or evaluates),
+    find("eval", settings.do_eval or task_training.evaluates(settings)),
     find("predict", settings.do_predict),
     labels,
     {"class_weights": settings.class_weights},
@@ -289,7 +250,8 @@ def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
     if not run.is_chief:
       continue
     labels = run.inputs.labels
-    thresholds = classification_results.read_thresholds(run.folder, labels)
+    folder = run.tuned_folder
+    thresholds = classification_results.read_thresholds(folder, labels)
     answers = classification_results.answer(
       outputs.logits, task.problem, labels, thresholds
     )
@@ -320,7 +282,7 @@ def finish(
 
 def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
   """Makes the recipe of the flags; see `fine_tuning.follow`."""
-  task = read_task(settings)
+  task = classifier_settings.read_task(settings)
   return fine_tuning.Recipe(
     settings,
     functools.partial(open_inputs, task=task),
@@ -341,7 +303,9 @@ def main() -> None:
     for seed, settings in by_seed.items()
   }
   if recipe.settings.seeds and recipe.settings.do_eval:
-    metric = best_metric(recipe.settings, read_task(recipe.settings))
+    metric = best_metric(
+      recipe.settings, classifier_settings.read_task(recipe.settings)
+    )
     is_lower = model_selection.is_better_if_lower(metric)
     print(classification_results.format_seeds(scores, metric, is_lower))
 

@@ -33,6 +33,7 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
+from data import files
 import heads
 from inputs import feature_files
 import modeling
@@ -142,6 +143,8 @@ def write_predictions(run: fine_tuning.Run) -> None:
   path = os.path.join(run.folder, name)
   multiple_choice.write_predictions(path, split.examples(), shares)
   print(f"wrote {path}")
+  other = {"tsv": "jsonl", "jsonl": "tsv"}[run.settings.predictions_format]
+  files.remove(os.path.join(run.folder, f"predictions.{other}"))
   if split.is_labelled:
     scores = multiple_choice.score(shares, labels)
     metrics.write_metrics(run.folder, "predict", scores)

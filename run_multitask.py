@@ -70,6 +70,7 @@ from cli import fine_tuning
 from cli import flag_values
 from cli import model_folders
 from cli import models
+from cli import run_records
 from cli import run_report
 from cli import task_files
 from cli import task_training
@@ -123,18 +124,15 @@ def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:
     problem = {"problem": "masked_lm"}
     return fine_tuning.Inputs(data, metric, problem, train, [evaluated])
 
-  def evaluate(run):
-    return run_pretraining.evaluate(
-      run.predictor, run.inputs.settings, settings
-    )
-
   return fine_tuning.Recipe(
     settings,
     open_inputs,
     lambda config, inputs, dtype: heads.PretrainingModel(config, dtype),
     run_pretraining.compare,
     lambda run: run_pretraining.loss_fn,
-    evaluate,
+    lambda run: run_pretraining.evaluate(
+      run.predictor, run.inputs.settings, settings
+    ),
     fine_tuning.finish_with_scores,
     lambda run, batch_size: run.inputs.settings.source,
   )
@@ -260,10 +258,9 @@ def check_earlier(
   facts["num_train_steps"] = plan.num_train_steps
   for entry in entries:
     run = runs[entry.name]
-    of_task = fine_tuning.of_training(run.settings, run.inputs)
-    of_task |= entry._asdict()
-    del of_task["place"]
-    facts |= {f"{entry.name}.{key}": value for key, value in of_task.items()}
+    mine = run_records.of_training(run.settings, run.inputs) | entry._asdict()
+    del mine["place"]
+    facts |= {f"{entry.name}.{key}": value for key, value in mine.items()}
   facts["tasks"] = ", ".join(entry.name for entry in entries)
   path = os.path.join(settings.output_dir, "training.json")
   if checkpoints.latest_checkpoint(settings.output_dir):
@@ -327,6 +324,8 @@ def main() -> None:
   start = time.monotonic()
   settings = fine_tuning.read_settings()
   fine_tuning.check_work(settings)
+  if settings.num_train_steps and flags.FLAGS["num_train_epochs"].present:
+    raise ValueError("--num_train_steps and --num_train_epochs: pass only one")
   entries = task_files.read(settings.tasks_file, KINDS)
   recipes = make_recipes(settings, entries)
   strategy = devices.make_strategy(settings)

@@ -86,7 +86,6 @@ if __name__ == "__main__":
   program.start(define_flags)
 
 from collections.abc import Iterator
-import dataclasses
 import functools
 import sys
 
@@ -96,8 +95,8 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
+from cli import squad_settings
 from cli import task_training
-from data import files
 import heads
 import modeling
 from tasks import squad_answers
@@ -159,7 +158,7 @@ def loss_fn(model, features, seed, settings):
 
 def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
   """Makes the recipe of the flags; see `fine_tuning.follow`."""
-  settings = _check_settings(settings)
+  settings = squad_settings.check(settings)
   return fine_tuning.Recipe(
     settings,
     open_inputs,
@@ -172,74 +171,13 @@ def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
   )
 
 
-def _check_settings(settings) -> flag_values.Settings:
-  if not (settings.do_train or settings.do_predict):
-    raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
-  for name, is_asked in (
-    ("train_file", settings.do_train),
-    ("predict_file", settings.do_predict),
-    ("eval_file", False),
-  ):
-    path = getattr(settings, name)
-    if is_asked and not path:
-      raise ValueError(f"--do_{name.split('_')[0]} needs --{name}")
-    if path and not files.exists(path):
-      raise ValueError(f"--{name}={path}: no such file")
-  evaluates = task_training.evaluates(settings)
-  if evaluates and not (settings.eval_file or settings.predict_file):
-    raise ValueError(
-      "an evaluation while training needs --eval_file, or --predict_file"
-    )
-  threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
-  is_given = settings.null_score_diff_threshold != "0.0"
-  if (name := "null_score_diff_threshold") in flags.FLAGS:
-    is_given = flags.FLAGS[name].present
-  if not (is_given or settings.do_train):
-    if squad_results.read_threshold(settings.output_dir) is not None:
-      threshold, settings = None, dataclasses.replace(settings, eval_file=None)
-  if threshold is None and not settings.version_2_with_negative:
-    raise ValueError(
-      "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
-    )
-  pads = settings.padding_competes or settings.pad_to_max_length
-  settings = dataclasses.replace(
-    settings, null_score_diff_threshold=threshold, pad_to_max_length=pads
-  )
-  best_metric(settings)
-  return settings
-
-
-def best_metric(settings: flag_values.Settings) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = ["exact_match", "f1"]
-  if settings.version_2_with_negative:
-    known += ["best_exact_match", "best_f1"]
-  default = "best_f1" if settings.null_score_diff_threshold is None else "f1"
-  return fine_tuning.best_metric(settings, default, known)
-
-
-def tuning_file(settings: flag_values.Settings) -> str | None:
-  """Returns the file to tune the threshold on; None to tune nothing.
-
-  It is --eval_file, else --predict_file, unless an earlier run has tuned the
-  threshold of these weights.
-  """
-  is_tuned = settings.null_score_diff_threshold is None
-  if not (settings.do_predict and is_tuned):
-    return None
-  if not (settings.eval_file or settings.do_train):
-    if squad_results.read_threshold(settings.output_dir) is not None:
-      return None
-  return settings.eval_file or settings.predict_file
-
-
 def open_inputs(
   settings: flag_values.Settings, folder: str
 ) -> fine_tuning.Inputs:
   """Finds the data of a run; see `fine_tuning.open_run`."""
   shape = flag_values.fill(squad_features.Settings, settings)
   shape.check()
-  evaluated = tuning_file(settings)
+  evaluated = squad_settings.tuning_file(settings)
   if task_training.evaluates(settings):
     evaluated = settings.eval_file or settings.predict_file
   if settings.eval_file and not evaluated:
@@ -259,7 +197,7 @@ def open_inputs(
   names += ["version_2_with_negative", "whole_word_answers"]
   return fine_tuning.Inputs(
     shape,
-    best_metric(settings),
+    squad_settings.best_metric(settings),
     {
       "problem": "question_answering",
       # A model that has not learned to avoid padding would choose it.
@@ -307,7 +245,9 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
   settings, [split] = run.settings, run.inputs.predict
-  tuned_on = run.inputs.eval[0] if tuning_file(settings) else None
+  tuned_on = (
+    run.inputs.eval[0] if squad_settings.tuning_file(settings) else None
+  )
   answered = answer(run, split)
   tuning = answer(run, tuned_on) if tuned_on not in (None, split) else None
   if not run.is_chief:
@@ -321,7 +261,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
     run.folder,
     answered,
     squad_results.choose_threshold(
-      run.folder, settings.null_score_diff_threshold, tuning
+      run.folder if tuning else run.tuned_folder,
+      settings.null_score_diff_threshold,
+      tuning,
     ),
     settings.predictions_format,
     settings.version_2_with_negative,

@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import sys
 import types
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from cli import devices
 from cli import flag_values
 from cli import model_folders
 from cli import models
+from cli import run_records
 from cli import run_report
 from cli import run_summary
 from cli import task_training
@@ -38,8 +38,6 @@ from data import label_files
 from inputs import feature_files
 import modeling
 import optimization
-from tasks import classification_results
-from tasks import squad_results
 import tokenization
 from training import loop
 from training import model_selection
@@ -48,31 +46,12 @@ from training import workers
 from weights import checkpoints
 from weights import conversion
 
-_SETTINGS = "settings.json"  # What later runs in the folder must agree with.
-_TRAINING = "training.json"  # What a resumed training must agree with, too.
-_PREDICTION = "prediction.json"  # What predictions depend on.
-# Thresholds that an evaluation found for the weights of a moment.
-_TUNED_FILES = (
-  squad_results.TUNED_FILE,
-  classification_results.THRESHOLDS_FILE,
-)
-# Besides the data, these must not change when training is resumed.
-_TRAINING_FLAGS = (
-  "train_batch_size",
-  "learning_rate",
-  "warmup_proportion",
-  "layerwise_lr_decay",
-  "freeze_layers",
-  "precision",
-  "seed",
-)
-
 
 def read_settings() -> flag_values.Settings:
   """Reads the flags, after checking that a remote TPU can work with them.
 
-  A run that does not train predicts as the training in its folder: flags that
-  are not given have the values in its prediction.json.
+  A run that does not train predicts as the training of its weights: flags that
+  are not given have the values that are recorded there.
 
   Raises:
     ValueError: a remote TPU cannot open a path or be trained from here; or as
@@ -87,22 +66,8 @@ def read_settings() -> flag_values.Settings:
       "machine with --tpu_name=local"
     )
   if not values.do_train:
-    _follow_training(values)
+    run_records.follow_training(values)
   return flag_values.read()
-
-
-def _follow_training(values: flags.FlagValues) -> None:
-  folder = values.output_dir
-  if "seeds" in values and values.seeds:  # One training made all of them.
-    folder = os.path.join(folder, f"seed-{values.seeds[0]}")
-  path = os.path.join(folder, _PREDICTION)
-  for name, value in files.read_json_if_any(path).items():
-    if name in values and not values[name].present:
-      if isinstance(values[name].default, str):
-        value = str(value)  # A threshold, which may also be "auto".
-      if values[name].value != value:
-        print(f"--{name}={value}, as {path} says", file=sys.stderr)
-        setattr(values, name, value)
 
 
 def check_work(settings: flag_values.Settings) -> None:
@@ -286,6 +251,15 @@ class Run:
     return self.settings.output_dir
 
   @property
+  def tuned_folder(self) -> str:
+    """The folder with the thresholds that are tuned for the weights."""
+    if self.settings.do_train or getattr(self.settings, "do_eval", False):
+      return self.folder
+    return run_records.trained_folder(
+      self.folder, self.settings.init_checkpoint
+    )
+
+  @property
   def is_chief(self) -> bool:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
@@ -390,7 +364,9 @@ class Run:
     task = loop.Task(self.model, optimizer, loss_fn, source, plan)
     if not self.is_chief:
       return task
-    return task._replace(begin=functools.partial(_remove_tuned, self.folder))
+    return task._replace(
+      begin=functools.partial(run_records.remove_tuned, self.folder)
+    )
 
   def _read_features(self, batch_size):
     split = self.inputs.train
@@ -443,7 +419,7 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     task_training.check_evaluations(settings)
     inputs = recipe.open_inputs(settings, private)
     _check_workers(settings, strategy, config, inputs)
-    _check_settings(settings, inputs)
+    run_records.check(settings, inputs)
     for split in filter(None, [inputs.train, *inputs.eval, *inputs.predict]):
       len(split.features)  # Makes them, if need be, which checks every row.
     keras.utils.set_random_seed(settings.seed % 2**32)
@@ -462,7 +438,9 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     )
     models.write_config(run.folder, config, strategy, settings.vocab_file)
     if run.is_chief:
-      _write_settings(settings, inputs)
+      run_records.write(settings, inputs)
+      if inputs.labels:
+        label_files.write(labels_file(run.folder), inputs.labels)
       for split in inputs.predict:  # These scores are of other predictions.
         name = f"predict{split.suffix}_metrics.json"
         files.remove(os.path.join(run.folder, name))
@@ -544,110 +522,9 @@ def _check_workers(settings, strategy, config, inputs):
       "training data": inputs.train and inputs.train.key,
       "evaluation data": [split.key for split in inputs.eval],
       "prediction data": [split.key for split in inputs.predict],
-      **_of_model(settings, inputs),
+      **run_records.of_model(settings, inputs),
     },
   )
-
-
-def _check_settings(settings, inputs):
-  """Compares a run with the earlier ones in its folder, before any work."""
-  folder = settings.output_dir
-  is_trained = checkpoints.latest_checkpoint(folder) is not None
-  path = os.path.join(folder, _SETTINGS)
-  expected = {path: _of_model(settings, inputs)}
-  if inputs.train and is_trained:
-    path = os.path.join(folder, _TRAINING)
-    expected[path] = of_training(settings, inputs)
-  for path, values in expected.items():
-    models.check_settings(path, values)
-    if is_trained and not files.exists(path):
-      print(
-        f"note: no {path}: how the checkpoint beside it was trained is not "
-        f"known, so that none of {', '.join(values)} is compared",
-        file=sys.stderr,
-      )
-
-
-def _write_settings(settings, inputs):
-  """Stores in the run's folder what later runs in it must agree with.
-
-  A run that trains also stores the settings that its predictions depend on, so
-  that export_saved_model.py can predict as the run does.
-  """
-  folder = settings.output_dir
-  path = os.path.join(folder, _SETTINGS)
-  files.write_json(path, _of_model(settings, inputs))
-  if inputs.train:
-    facts = of_training(settings, inputs)
-    # A run that does not evaluate keeps an earlier run's evaluation data.
-    path = os.path.join(folder, _TRAINING)
-    files.write_json(path, {**files.read_json_if_any(path), **facts})
-    path = os.path.join(folder, _PREDICTION)
-    files.write_json(path, _of_prediction(settings, inputs))
-  else:
-    _tell_other_predictions(settings, inputs)
-  if inputs.labels:
-    label_files.write(labels_file(folder), inputs.labels)
-
-
-def _tell_other_predictions(settings, inputs):
-  """Warns if exports of the folder will predict differently from this run."""
-  path = os.path.join(settings.output_dir, _PREDICTION)
-  earlier = files.read_json_if_any(path)
-  differing = [
-    f"{name} {value} instead of {earlier[name]}"
-    for name, value in _of_prediction(settings, inputs).items()
-    if earlier.get(name, value) != value
-  ]
-  if differing:
-    print(
-      f"note: this run predicts with {', '.join(differing)}; the training and "
-      f"exports of its folder have what is in {path}",
-      file=sys.stderr,
-    )
-
-
-def _of_model(settings, inputs) -> dict[str, Any]:
-  return {
-    **inputs.model_settings,
-    "do_lower_case": settings.do_lower_case,
-    "vocab_file_sha256": files.hash_file(settings.vocab_file),
-  }
-
-
-def of_training(
-  settings: flag_values.Settings, inputs: Inputs
-) -> dict[str, Any]:
-  """Returns what a run that resumes the training must agree with."""
-  selection = {}
-  if task_training.evaluates(settings):
-    # Scores on other data cannot be compared with the best score.
-    selection = {
-      "best_metric": f"eval_{inputs.metric}",
-      "evaluation_features": inputs.eval[0].key,
-    }
-  return {
-    **selection,
-    "training_features": inputs.train.key,
-    **{name: getattr(settings, name) for name in _TRAINING_FLAGS},
-    **inputs.training_settings,
-  }
-
-
-def _of_prediction(settings, inputs) -> dict[str, Any]:
-  return {
-    "max_seq_length": settings.max_seq_length,
-    **inputs.prediction_settings,
-  }
-
-
-def _remove_tuned(folder):
-  """Deletes the thresholds that were tuned for weights trained so far."""
-  for name in _TUNED_FILES:
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      tf.io.gfile.remove(path)
-      print(f"removed {path}, tuned for earlier weights")
 
 
 def make_plan(

@@ -267,17 +267,18 @@ def check_settings(path: str, settings: dict[str, Any]) -> None:
     )
     raise ValueError(
       f"{path}: the runs in this folder had other settings ({listing}); use "
-      "them again or choose another --output_dir"
+      "them again or choose another folder"
     )
 
 
 def _change(key: str, earlier: Any, value: Any) -> str:
   """Describes a change of what may be a setting of one task of several."""
   name = key.rpartition(".")[2]
-  return _DIGESTS.get(name) or f"{_show(earlier)}, not {_show(value)}"
+  return _DIGESTS.get(name) or f"{show(earlier)}, not {show(value)}"
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+  """Returns a flag's value as a command line has it."""
   if isinstance(value, list):
     return ",".join(map(str, value)) or "none"
   return "none" if value is None else str(value)
@@ -333,6 +334,11 @@ def _use_word_vectors(settings, variables):
   """Puts the vectors of --word_vectors into the word embeddings."""
   if not settings.word_vectors:
     return
+  if not settings.do_train:
+    raise ValueError(
+      "--word_vectors: only a training starts with them; leave out the flag, "
+      "or pass --do_train=true"
+    )
   from weights import word_vectors
 
   if not settings.vocab_file:

@@ -55,9 +55,11 @@ def settings_by_seed(
   """Returns the settings of each run: one run, or one for each seed."""
   if not settings.seeds:
     return {settings.seed: settings}
-  if not all(seed.isdecimal() for seed in settings.seeds):
+  are_numbers = all(seed.isdecimal() for seed in settings.seeds)
+  if not are_numbers or len({*map(int, settings.seeds)}) < len(settings.seeds):
     raise ValueError(
-      f"--seeds={','.join(settings.seeds)}: expected numbers, such as 1,2,3"
+      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
+      "as 1,2,3"
     )
   by_seed = {}
   for seed in map(int, settings.seeds):

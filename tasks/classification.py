@@ -267,12 +267,11 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
     weights = [float(weight) for weight in given]
   except ValueError:
     weights = []
-  if len(weights) != len(counts) or not all(
-    0 <= weight <= _LARGEST_FLOAT for weight in weights
-  ):
+  are_numbers = all(0 <= weight <= _LARGEST_FLOAT for weight in weights)
+  if len(weights) != len(counts) or not are_numbers or not any(weights):
     raise ValueError(
       f"--class_weights={','.join(given)}: expected 'balanced' or "
-      f"{len(counts)} numbers from 0, one for each label"
+      f"{len(counts)} numbers from 0, one for each label, not all of them 0"
     )
   return weights
 

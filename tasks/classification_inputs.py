@@ -232,6 +232,8 @@ def write_answers(
     split.settings.label_separator,
   )
   print(f"wrote {path}")
+  other = "jsonl" if ending == "tsv" else "tsv"  # Of an earlier prediction.
+  files.remove(os.path.join(folder, f"predictions{split.suffix}.{other}"))
   path = os.path.join(folder, f"test_results{split.suffix}.tsv")
   classification_results.write_test_results(path, answers.scores)
   print(f"wrote {path}")

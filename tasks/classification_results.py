@@ -162,7 +162,7 @@ def score(
   each = losses(logits, targets, problem)
   own["loss"] = float(each.mean())
   original_loss = metrics.mean_of_batch_means(each, batch_size)
-  collapsed = metrics.is_collapsed(predictions)
+  collapsed = metrics.is_collapsed(targets, predictions)
   return Scores(own, original_loss, report, collapsed, thresholds)
 
 

@@ -49,12 +49,12 @@ class Score(NamedTuple):
 
 
 def perplexity(log_likelihood: float, tokens: int) -> float | None:
-  """Returns exp(-log_likelihood / tokens); None without tokens.
+  """Returns exp(-log_likelihood / tokens), at most 1e304; None without tokens.
 
   >>> round(perplexity(3 * math.log(0.5), 3), 6)
   2.0
   """
-  return math.exp(-log_likelihood / tokens) if tokens else None
+  return math.exp(min(-log_likelihood / tokens, 700.0)) if tokens else None
 
 
 class Cloze(NamedTuple):

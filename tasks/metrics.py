@@ -77,13 +77,16 @@ def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
   return float(np.mean(means))
 
 
-def is_collapsed(predictions: np.ndarray) -> bool:
-  """Returns whether all examples get the same prediction.
+def is_collapsed(labels: np.ndarray, predictions: np.ndarray) -> bool:
+  """Returns whether all examples get the same prediction, wrong for some.
 
-  >>> is_collapsed(np.array([1, 1, 1])), is_collapsed(np.array([1, 0, 1]))
-  (True, False)
+  >>> is_collapsed(np.array([1, 0, 1]), np.array([1, 1, 1]))
+  True
+  >>> is_collapsed(np.array([1, 1, 1]), np.array([1, 1, 1]))
+  False
   """
-  return len(predictions) > 0 and bool((predictions == predictions[:1]).all())
+  is_one = len(predictions) > 1 and (predictions == predictions[:1]).all()
+  return bool(is_one) and not np.array_equal(labels, predictions)
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:

@@ -21,6 +21,8 @@ from tasks import squad_features
 from tasks import squad_metrics
 
 _TUNED = "eval_best_f1_threshold"
+# What only some runs write.
+_FILES = ("predictions.tsv", "predictions.jsonl", "null_odds.json")
 TUNED_FILE = "null_score_diff_threshold.json"
 
 
@@ -224,6 +226,8 @@ def write_predictions(
         note(question, judgement.scores(threshold))
     for output in objects:
       output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
+  for name in set(_FILES) - set(names):  # They were of other answers.
+    files.remove(os.path.join(folder, name))
   for path in paths:
     print(f"wrote {path}")
   if not judgements:

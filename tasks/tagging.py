@@ -188,7 +188,15 @@ def open_source(
     scheme: of the tags; "auto" detects it in the file.
     needs_tags: whether a file without the column of tags is an error; else it
       is read as "untagged".
+
+  Raises:
+    ValueError: both columns are the same.
   """
+  if token_column == tag_column:
+    raise ValueError(
+      f"--token_column and --tag_column are both {tag_column}: the words would "
+      "be the tags"
+    )
   source = Source(path, format, token_column, tag_column, scheme)
   if source.is_tagged and not needs_tags:
     last = token_column + 1 if tag_column < 0 else max(tag_column, token_column)

@@ -414,6 +414,21 @@ def test_several_labels_and_their_thresholds(tmp_path):
   ]
   assert read_metrics(out / "eval_metrics.json")["micro_f1"] == 1.0
   assert read_metrics(out / "predict_metrics.json")["micro_f1"] > 0.95
+  # They belong to the weights, wherever these predict.
+  (out / "thresholds.json").write_text('{"bad": 1.5, "good": 0.5}')
+  run(
+    tmp_path,
+    model=out,
+    output_dir=tmp_path / "other",
+    config={"num_hidden_layers": 2},
+    data_dir=tmp_path,
+    problem="multi_label",
+    label_separator="|",
+    do_predict=True,
+  )
+  report = json.loads((tmp_path / "other" / "predict_metrics.json").read_text())
+  labels = report["report"]["labels"]
+  assert labels["bad"]["recall"] == 0.0 and labels["good"]["recall"] > 0.9
 
 
 def test_regression(tmp_path):
@@ -547,9 +562,16 @@ FAULTS = {
     {"class_weights": "balanced", "problem": "regression"},
     "--class_weights: a regression has no classes",
   ),
+  "no weight": ({}, {"class_weights": "0,0.0"}, "label, not all of them 0"),
+  "pooling": ({}, {"window_pooling": "max"}, "=max needs --doc_stride"),
+  "one seed twice": (
+    {},
+    {"seeds": "1,2,01"},
+    "--seeds=1,2,01: expected different",
+  ),
   "inf weight": ({}, {"class_weights": "1,inf"}, "--class_weights=1,inf"),
   "nan weight": ({}, {"class_weights": "nan,1"}, "--class_weights=nan,1"),
-  "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected numbers"),
+  "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected different"),
   "batch": ({}, {"train_batch_size": 4096}, "lower --train_batch_size=4096"),
   "metric": (
     {},
@@ -620,6 +642,20 @@ def test_a_head_of_other_labels_is_refused(trained, tmp_path):
   program_flags.assert_refused(
     result, "--init_checkpoint has a head for the labels neg, pos; those of"
   )
+
+
+def test_word_vectors_do_not_replace_what_is_trained(trained, tmp_path):
+  folder, _ = trained
+  path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
+  result = tiny.run(
+    tmp_path,
+    init_checkpoint=folder / "out",
+    word_vectors=path,
+    predict_file=path,
+    do_predict=True,
+  )
+  assert result.returncode == 1
+  assert "--word_vectors: only a training starts with them" in result.stderr
 
 
 def test_an_untrained_model_does_not_predict(tmp_path):

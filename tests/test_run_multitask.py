@@ -296,6 +296,13 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   program_flags.assert_refused(result, message)
 
 
+def test_steps_and_epochs_are_not_both_given(tasks):
+  folder, entries = tasks
+  flags = {"num_train_steps": 8, "num_train_epochs": 3}
+  result = tiny.run(folder, list(entries.values())[:2], "both", **flags)
+  program_flags.assert_refused(result, "num_train_epochs: pass only one")
+
+
 def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
   folder, entries = tasks
   entry = {**entries["good"], "best_metric": "loss"}

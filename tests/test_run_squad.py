@@ -188,6 +188,63 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
   assert len(nbest) <= 3
 
 
+def answer_with(folder, out, tmp_path, **flags):
+  """Answers the questions of `trained` by its model, in another folder."""
+  command = program_flags.command(
+    "run_squad",
+    model=folder / "out",
+    output_dir=out,
+    do_predict=True,
+    predict_file=folder / "dev.json",
+    **flags,
+  )
+  return program_flags.run_here(command)
+
+
+def test_a_model_answers_in_another_folder_as_it_was_trained(trained, tmp_path):
+  folder, _ = trained
+  source, out = folder / "out", tmp_path / "out"
+  result = answer_with(folder, out, tmp_path)
+  assert result.returncode == 0, result.stderr
+  errors = program_flags.error_lines(result.stderr)
+  assert f"--padding_competes=False, as {source}/settings.json says" in errors
+  assert f"--doc_stride=4, as {source}/prediction.json says" in errors
+  for name in ("predictions.json", "null_odds.json"):
+    assert (out / name).read_bytes() == (source / name).read_bytes()
+  result = answer_with(folder, out, tmp_path, padding_competes=True)
+  assert result.returncode == 1
+  assert "had other settings (padding_competes: False, not" in result.stderr
+
+
+def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
+  folder, _ = trained
+  out = tmp_path / "out"
+  result = answer_with(folder, out, tmp_path, eval_file=folder / "train.json")
+  assert f"threshold on {folder / 'train.json'}" in result.stdout
+  assert (out / "null_score_diff_threshold.json").exists()
+  result = answer_with(folder, out, tmp_path, version_2_with_negative=False)
+  assert result.returncode == 0, result.stderr
+  answers = read_json(out / "predictions.json").values()
+  assert "" not in answers and not (out / "null_odds.json").exists()
+
+
+def test_scores_of_other_answers_are_not_compared(trained, tmp_path):
+  folder, _ = trained
+  result = tiny.run(
+    folder,
+    do_train=True,
+    train_file=folder / "train.json",
+    num_train_epochs=7,
+    eval_every_epochs=3,
+    eval_file=folder / "dev.json",
+    version_2_with_negative=True,
+    null_score_diff_threshold="auto",
+    padding_competes=False,
+    max_answer_length=2,
+  )
+  program_flags.assert_refused(result, "max_answer_length: 30, not 2")
+
+
 def copy_without_best(folder, target):
   """Copies an output folder that may be trained on without evaluations."""
   best = shutil.ignore_patterns("best")

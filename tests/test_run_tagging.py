@@ -285,6 +285,11 @@ FAULTS = {
     "{}/train.txt:3: expected at least 3 columns (see --token_column and "
     "--tag_column), found 1",
   ),
+  "words that are their own tags": (
+    {},
+    {"token_column": 0, "tag_column": 0},
+    "--token_column and --tag_column are both 0: the words would be the tags",
+  ),
   "a file without a sentence": (
     {"dev.txt": "\n\n"},
     {},

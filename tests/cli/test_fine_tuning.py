@@ -7,6 +7,7 @@ from absl import flags
 import pytest
 
 from cli import fine_tuning
+from cli import run_records
 from cli import run_summary
 from encoders import encoder_table
 from training import phases
@@ -91,10 +92,12 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path):
   path.write_text('{"max_seq_length": 64}')
   values = flags.FlagValues()
   flags.DEFINE_string("output_dir", str(tmp_path), "", flag_values=values)
+  flags.DEFINE_string("init_checkpoint", None, "", flag_values=values)
+  flags.DEFINE_string("model", None, "", flag_values=values)
   flags.DEFINE_list("seeds", ["7", "8"], "", flag_values=values)
   flags.DEFINE_integer("max_seq_length", 128, "", flag_values=values)
   values(["program"])
-  fine_tuning._follow_training(values)
+  run_records.follow_training(values)
   assert values.max_seq_length == 64
 
 

@@ -49,6 +49,11 @@ def make_words(tokenizer, max_seq_length=8):
   return words, predictor
 
 
+def test_a_perplexity_beyond_floats_is_cut():
+  assert masked_words.perplexity(-3e5, 2) == math.exp(700)
+  assert masked_words.perplexity(0.0, 0) is None
+
+
 def test_a_guessed_id_without_a_token_is_empty(tmp_path):
   path = tmp_path / "vocab.txt"
   path.write_text("\n".join([*VOCABULARY, "a"]) + "\n")  # Twice: id 9 counts.

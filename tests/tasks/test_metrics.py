@@ -232,11 +232,16 @@ def test_mean_of_batch_means():
 
 
 def test_is_collapsed():
-  assert metrics.is_collapsed(np.array([2, 2, 2]))
-  assert not metrics.is_collapsed(np.array([2, 2, 0]))
-  assert metrics.is_collapsed(np.array([[0, 1], [0, 1]]))
-  assert not metrics.is_collapsed(np.array([[0, 1], [1, 0]]))
-  assert not metrics.is_collapsed(np.array([], int))
+  def is_collapsed(predictions, labels):
+    return metrics.is_collapsed(np.array(labels, int), np.array(predictions))
+
+  assert is_collapsed([2, 2, 2], [2, 0, 2])
+  assert not is_collapsed([2, 2, 0], [0, 0, 0])
+  assert is_collapsed([[0, 1], [0, 1]], [[0, 1], [1, 1]])
+  assert not is_collapsed([[0, 1], [1, 0]], [[0, 0], [0, 0]])
+  assert not is_collapsed([2, 2], [2, 2])  # There is only one class.
+  assert not is_collapsed([2], [0])  # One example says nothing.
+  assert not is_collapsed([], [])
 
 
 def test_report_as_json():
