@@ -28,6 +28,8 @@ from serving import request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
+_OF_SERVING = ("host", "allowed_hosts", "port", "max_request_bytes")
+_OF_SERVING += ("batch_wait_ms",)
 
 
 def define_flags() -> None:
@@ -187,6 +189,11 @@ def main() -> int:
   }
   if len(used := [name for name, is_given in given.items() if is_given]) > 1:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
+  unread = ["input_format"] if settings.serve else _OF_SERVING
+  for name in unread:
+    if flags.FLAGS[name].present:
+      without = "cannot be given with" if settings.serve else "needs"
+      raise ValueError(f"--{name} {without} --serve")
   if export_facts.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)

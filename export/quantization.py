@@ -133,6 +133,14 @@ def _read_classification(facts, gate):
   encode = classification.make_label_encoder(
     facts.labels, facts.kind, gate.label_separator
   )
+  takes_pairs = "text_pair" in facts.inputs
+  if takes_pairs and not task.has_text_pair:
+    raise ValueError(
+      f"--eval_file={gate.eval_file}: the model takes pairs of texts: pass "
+      "--text_pair_column"
+    )
+  if gate.text_pair_column and not takes_pairs:
+    raise ValueError("--text_pair_column: the model takes single texts")
   for example in classification.read_examples(task.dev[0][1]):
     texts = (example.text_a, example.text_b or "")
     request = dict(zip(facts.inputs, texts, strict=False))

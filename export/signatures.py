@@ -176,14 +176,15 @@ class ChoiceGraph(TextGraph):
       The inputs, a row for each choice of all texts, and the choices, [B, (C)];
       where a text has none, "" is one.
     """
-    lines = tf.strings.strip(tf.strings.split(choices, _NEW_LINE))  # [B, (C)]
+    lines = tf.strings.split(choices, _NEW_LINE)  # [B, (C)]
+    lines = lines.with_values(tf_tokenization.strip(lines.values))
     lines = tf.ragged.boolean_mask(lines, lines != "")
     # Else there could be nothing to compute.
     missing = tf.cast(lines.row_lengths() == 0, tf.int32)[:, None]
     blank = tf.ragged.boolean_mask(tf.fill(tf.shape(missing), ""), missing > 0)
     lines = tf.concat([lines, blank], 1)
     # Without a context, the question takes its place.
-    has_context = tf.strings.strip(context) != ""
+    has_context = tf_tokenization.strip(context) != ""
     first = tf.where(has_context, context, question)
     before = tf.where(has_context, tf.strings.join([question, " "]), "")
     rows = lines.value_rowids()

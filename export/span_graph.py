@@ -224,15 +224,38 @@ def _has_most_context(windows, positions):
     windows: `tf_tokenization.Windows`.
     positions: tokens of the windows' texts, int32 [N, K].
   """
-  numbers = tf.range(tf.size(windows.rows))[:, None]
-  sizes = windows.sizes[:, None]
-  length = tf.maximum(1, tf.reduce_max(windows.starts + windows.sizes))
-  places = tf.range(length) - windows.starts[:, None]  # [N, T]
-  around = tf.cast(tf.minimum(places, sizes - 1 - places), tf.float64)
-  around += 0.01 * tf.cast(sizes, tf.float64)
-  around = tf.where((places >= 0) & (places < sizes), around, -1.0)
-  most = tf.gather(tf.math.segment_max(around, windows.rows), windows.rows)
-  first = tf.where(around == most, numbers, tf.size(numbers))
-  first = tf.gather(tf.math.segment_min(first, windows.rows), windows.rows)
-  asked = tf.clip_by_value(positions, 0, length - 1)
-  return tf.gather(first, asked, batch_dims=1) == numbers
+  rows, starts, sizes = windows.rows, windows.starts, windows.sizes
+  count = tf.size(rows)
+  numbers = tf.range(count)
+
+  def look_around(window):
+    size = tf.gather(sizes, window)[:, None]
+    place = positions - tf.gather(starts, window)[:, None]
+    around = tf.cast(tf.minimum(place, size - 1 - place), tf.float64)
+    around += 0.01 * tf.cast(size, tf.float64)
+    return tf.where((place >= 0) & (place < size), around, -1.0)
+
+  def overlap(distance):
+    """Returns which windows meet the one that many after them, bool [N]."""
+    later = tf.minimum(numbers + distance, count - 1)
+    meets = tf.gather(starts, later) < starts + sizes
+    return meets & (tf.gather(rows, later) == rows) & (later > numbers)
+
+  mine = look_around(numbers)
+
+  def compare(distance, is_most):
+    for sign, is_less in ((1, tf.greater_equal), (-1, tf.greater)):
+      other = tf.clip_by_value(numbers + sign * distance, 0, count - 1)
+      is_other = (tf.gather(rows, other) == rows) & (other != numbers)
+      is_most &= is_less(mine, look_around(other)) | ~is_other[:, None]
+    return distance + 1, is_most
+
+  # A window with each one that it may overlap; with all of its text, memory
+  # would grow with the square of the text.
+  _, is_most = tf.while_loop(
+    lambda distance, _: tf.reduce_any(overlap(distance)),
+    compare,
+    (1, tf.fill(tf.shape(positions), True)),
+    maximum_iterations=count,
+  )
+  return is_most

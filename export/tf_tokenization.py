@@ -65,6 +65,12 @@ def whitespace() -> str:
   return _characters(str.isspace)
 
 
+def strip(texts: tf.Tensor) -> tf.Tensor:
+  """Removes the whitespace around texts, as `str.strip`."""
+  space = whitespace()
+  return tf.strings.regex_replace(texts, f"^[{space}]+|[{space}]+$", "")
+
+
 _CJK = _in_class(tokenization.CJK_RANGES)
 _ASCII_PUNCTUATION = "!-/:-@\\[-`{-~"
 

@@ -5,6 +5,7 @@ computes; request_lines and http_server take the requests.
 """
 
 import base64
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import os
@@ -77,19 +78,28 @@ class ExportedModel:
     self._engine = engine or _open_engine(folder, self.facts, threads)
 
   def answer(
-    self, requests: Sequence[Request], most_tokens: int
+    self,
+    requests: Sequence[Request],
+    most_tokens: int,
+    is_wanted: Callable[[], bool] = lambda: True,
   ) -> list[Answer]:
     """Answers requests, in their order, by batches of similar length.
 
     Args:
       requests: from `kind.encode`.
       most_tokens: of a batch, padding included; a single input may have more.
+      is_wanted: asked before each batch; False ends the work.
+
+    Raises:
+      TimeoutError: the answers are not wanted any more.
     """
     rows = [row for request in requests for row in request.rows]
     full_size = self.facts.max_seq_length if self.kind.pads_fully else 0
     sizes = [full_size or len(row.input_ids) for row in rows]
     outputs: list[answers.Outputs] = [{}] * len(rows)
     for indices in group_by_length(sizes, most_tokens):
+      if not is_wanted():
+        raise TimeoutError("nobody waits for the answers any more")
       length = sizes[indices[-1]]
       found = self._engine.run(*_pad([rows[i] for i in indices], length))
       for place, index in enumerate(indices):

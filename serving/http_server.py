@@ -86,38 +86,41 @@ class Batcher:
       queue.Full: too many are waiting already.
       TimeoutError: the answers took too long.
     """
-    results = []
+    results, has_left = [], threading.Event()
     try:
       for request in requests:
         result: futures.Future = futures.Future()
-        self._waiting.put_nowait((request, result))
+        self._waiting.put_nowait((request, result, has_left))
         results.append(result)
       deadline = time.monotonic() + _ANSWER_SECONDS
       return [r.result(deadline - time.monotonic()) for r in results]
     finally:
+      has_left.set()
       for result in results:
         result.cancel()  # Of use only if nobody waits for it any more.
 
   def _run(self):
     while True:
       batch = self._collect()
-      batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
+      batch = [item for item in batch if item[1].set_running_or_notify_cancel()]
       self._answer(batch)
 
   def _answer(self, batch):
     """Answers those who wait; an error is told only to whose request it is."""
     try:
       answers = self._model.answer(
-        [request for request, _ in batch], self._limits.batch_tokens
+        [request for request, *_ in batch],
+        self._limits.batch_tokens,
+        lambda: not all(has_left.is_set() for *_, has_left in batch),
       )
     except Exception as error:
       if len(batch) == 1:
         batch[0][1].set_exception(error)
       else:
-        for pair in batch:
-          self._answer([pair])
+        for item in batch:
+          self._answer([item])
       return
-    for (_, result), answer in zip(batch, answers, strict=True):
+    for (_, result, _), answer in zip(batch, answers, strict=True):
       result.set_result(answer)
 
   def _collect(self):
@@ -160,7 +163,8 @@ class Application:
     limits: Limits,
     names: Sequence[str],
   ):
-    self._model, self._names = model, {name.lower() for name in names}
+    self._model = model
+    self._names = {name.lower().rstrip(".") for name in names}
     self._batcher, self._limits = Batcher(model, limits), limits
     self._attending = threading.Lock()
     folder = pathlib.Path(__file__).parent
@@ -339,6 +343,12 @@ def serve(
     ValueError: the address cannot be used.
   """
   host, port, names = address
+  for name in names:
+    if urllib.parse.urlsplit(f"//{name}").hostname != name.lower():
+      raise ValueError(
+        f"--allowed_hosts={name}: expected a name, such as bert.example.org, "
+        "without http:// and port"
+      )
   family = socket.AF_INET6 if ":" in host else socket.AF_INET
   listener = socket.socket(family, socket.SOCK_STREAM)
   try:

@@ -375,7 +375,29 @@ function summary(a) {
   return [a.vector ? a.vector.join(" ") : core, share === undefined ? "" : share.toFixed(4)];
 }
 
+// The inputs in a line of a file.
+function parseLine(line, names, file) {
+  if (/\.jsonl$/i.test(file.name)) {
+    let values;
+    try { values = JSON.parse(line); } catch { throw new Error(`${file.name}: not JSON: ${line.slice(0, 80)}`); }
+    return Object.fromEntries(names.map((name) => [name, values?.[name]]));
+  }
+  const cells = names.length > 1 ? line.split("\t") : [line];
+  if (names.at(-1) === "choices") cells.splice(2, cells.length, cells.slice(2));
+  if (cells.length > names.length) {
+    throw new Error(`${file.name}: ${cells.length} columns, expected ${names.join(", ")}: ${line.slice(0, 80)}`);
+  }
+  return Object.fromEntries(names.map((name, i) => [name, cells[i]]));
+}
+
 async function answerFile(file, isNewest) {
+  // What an earlier file gave is not of this one.
+  table = [];
+  $("table").replaceChildren();
+  $("download").hidden = true;
+  if (/\.(csv|json|xlsx?|gz|xz|zip)$/i.test(file.name)) {
+    throw new Error(`${file.name}: expected a file of lines, .tsv or .jsonl`);
+  }
   let text;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -383,19 +405,11 @@ async function answerFile(file, isNewest) {
   const rows = text.split(/\r?\n/).filter((line) => line.trim());
   if (!rows.length) throw new Error(`${file.name}: no lines in it`);
   const names = model.inputs.map((i) => i.name);
-  const inputs = rows.map((line) => {
-    const cells = names.length > 1 ? line.split("\t") : [line];
-    if (names.at(-1) === "choices") cells.splice(2, cells.length, cells.slice(2));
-    if (cells.length > names.length) {
-      throw new Error(`${file.name}: ${cells.length} columns, expected ${names.join(", ")}: ${line.slice(0, 80)}`);
-    }
-    return Object.fromEntries(names.map((name, i) => [name, cells[i]]));
-  });
+  const inputs = rows.map((line) => parseLine(line, names, file));
   const outputs = await askAll(inputs, isNewest);
   if (!isNewest()) return;
   table = [[...names, "answer", "probability"], ...inputs.map((input, i) => (
     [...names.map((name) => [input[name] ?? ""].flat().join(" | ")), ...summary(outputs[i])]))];
-  $("table").replaceChildren();
   if (rows.length > 200) make("caption", `200 of ${rows.length} shown; the download has all`, $("table"));
   table.slice(0, 201).forEach((cells, i) => {
     const row = make("tr", "", $("table"));

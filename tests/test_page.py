@@ -161,6 +161,23 @@ def test_a_file_that_is_not_utf8(classifier, tmp_path):
   assert error == "latin.txt: not UTF-8"
 
 
+def test_a_file_of_json_lines(classifier, tmp_path):
+  path = tmp_path / "texts.jsonl"
+  path.write_text('{"id": 7, "text": "the film", "text_pair": "bad plot"}\n')
+  classifier.type("#file", str(path))
+  classifier.wait("document.querySelectorAll('#table tr').length === 2")
+  code = "return [...document.querySelectorAll('#table td')].map(c =>"
+  cells = classifier.script(code + "c.textContent)")
+  assert cells[:2] == ["the film", "bad plot"]
+  # What cannot be read leaves no answers to another file.
+  path = tmp_path / "texts.csv"
+  path.write_text("text,label\nthe film,pos\n")
+  classifier.type("#file", str(path))
+  error = classifier.wait("document.querySelector('#error').textContent")
+  assert error == "texts.csv: expected a file of lines, .tsv or .jsonl"
+  assert not classifier.script("return document.querySelector('#table tr')")
+
+
 def test_a_long_file_is_shown_in_part(classifier, tmp_path):
   path = tmp_path / "many.txt"
   path.write_text("good film\n" * 201)

@@ -201,6 +201,11 @@ def test_an_end_while_the_input_is_open():
   ("flags", "message"),
   [
     ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
+    ({"text": "a", "port": 80}, "--port needs --serve"),
+    (
+      {"serve": True, "input_format": "tsv"},
+      "--input_format cannot be given with --serve",
+    ),
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
     ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),

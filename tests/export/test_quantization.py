@@ -50,6 +50,13 @@ def test_columns_of_texts_and_labels(read):
   assert found == [({"text": "good", "text_pair": "film"}, [1, 1])]
 
 
+def test_pairs_are_compared_as_pairs(read):
+  content = "text\tlabel\nbad\tpos\n"
+  settings = tiny_export.PREDICTION["single_label"]
+  with pytest.raises(ValueError, match="pairs of texts: pass --text_pair_col"):
+    read("single_label", content, settings)
+
+
 def squad(answers):
   question = {"id": "1", "question": "?", **answers}
   paragraph = {"context": CHINESE * 2, "qas": [question]}

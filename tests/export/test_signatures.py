@@ -381,6 +381,48 @@ def test_ids_take_what_the_tokenizer_makes(tokenizer):
   np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_whitespace_around_choices_is_that_of_python(tokenizer):
+  graph = signatures.ChoiceGraph(
+    heads.ClassifierModel(CONFIG, 1), tokenizer, SEQUENCE
+  )
+  texts = "\u00a0red\u3000\n\u2003\n\x1ca tree\x85"
+  outputs = serve(graph, ["\u3000"], ["what"], [texts])
+  assert outputs["choices"].tolist() == [[b"red", b"a tree"]]
+
+
+def test_windows_of_questions_with_most_context():
+  source = random.Random(1)
+  for _ in range(40):
+    made, rows = [], []
+    for row in range(source.randint(1, 3)):
+      size, stride = source.randint(1, 20), source.randint(1, 20)
+      count = source.randint(1, 60)
+      windows = squad_features.make_windows(count, size, stride)
+      made.append((windows, count))
+      rows += [row] * len(windows)
+    every = [window for windows, _ in made for window in windows]
+    starts, sizes = np.array(every, np.int32).T
+    places = [
+      p for windows, count in made for p in [range(count)] * len(windows)
+    ]
+    most = max(map(len, places))
+    asked = [[*p, *[10**6] * (most - len(p))] for p in places]
+    graph_windows = tf_tokenization.Windows(
+      None, *map(tf.constant, (rows, starts, sizes)), None
+    )
+    found = span_graph._has_most_context(
+      graph_windows, tf.constant(asked, tf.int32)
+    )
+    first = 0
+    for windows, _ in made:
+      for i, window in enumerate(windows):
+        inside = range(window.start, window.start + window.length)
+        assert found[first + i].numpy()[list(inside)].tolist() == [
+          squad_features.is_max_context(windows, i, p) for p in inside
+        ]
+      first += len(windows)
+
+
 def test_no_texts(tokenizer, vocab_file):
   masks = tf_tokenization.TfTokenizer(vocab_file, True, ["[MASK]"])
   settings = span_graph.SpanSettings(4, 4)

@@ -25,7 +25,7 @@ class Echo:
     self.threads, self.calls = set(), []
     self.attending = self.most = 0
 
-  def answer(self, requests, most_tokens):
+  def answer(self, requests, most_tokens, is_wanted):
     self.threads.add(threading.get_ident())
     self.calls.append(len(requests))
     if any(self.kind.tokens(r.rows[0])[1] == "awful" for r in requests):
@@ -297,10 +297,11 @@ class WaitingModel:
     self.facts, self.calls = self.kind.facts, []
     self.begun, self.go = threading.Event(), threading.Event()
 
-  def answer(self, requests, most):
+  def answer(self, requests, most, is_wanted):
     self.calls.append(len(requests))
     self.begun.set()
     self.go.wait(10)
+    self.was_wanted = is_wanted()
     return [{}] * len(requests)
 
 
@@ -322,6 +323,25 @@ def test_requests_that_wait_are_answered_in_batches(tmp_path, tokens, calls):
   for thread in threads:
     thread.join()
   assert model.calls == calls
+
+
+def test_what_nobody_waits_for_is_not_wanted(tmp_path, monkeypatch):
+  monkeypatch.setattr(http_server, "_ANSWER_SECONDS", 0.01)
+  model = WaitingModel(tmp_path)
+  batcher = http_server.Batcher(model, http_server.Limits(9, 9, 0.0))
+  with pytest.raises(TimeoutError):
+    batcher.answer([model.kind.encode({"text": "a"})])
+  model.go.set()
+  monkeypatch.setattr(http_server, "_ANSWER_SECONDS", 10)
+  assert batcher.answer([model.kind.encode({"text": "the"})]) == [{}]
+  assert model.was_wanted and len(model.calls) == 2
+
+
+@pytest.mark.parametrize("name", ["http://a.b", "a.b:8080", "a.b/c"])
+def test_other_names_of_the_host_are_names(name):
+  address = http_server.Address("127.0.0.1", 0, [name])
+  with pytest.raises(ValueError, match=f"--allowed_hosts={name}: expected"):
+    http_server.serve(None, address, None)
 
 
 def test_headers_of_the_page(tmp_path):
