@@ -18,6 +18,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import platform
 import re
 import resource
 import statistics
@@ -180,6 +181,7 @@ def time_group(
     workload: what they are made for, and the precision if there is one.
     rounds: how many turns each gets.
   """
+  print(f"on {processor()}")
   title = _title(kind, precision)
   arguments = [workload, precision] if precision else [workload]
   timings = {
@@ -195,7 +197,9 @@ def time_group(
       turns[name] = functools.partial(process.submit, time_turn, name, make)
       turns[name]().result()  # Compiles, and makes what is cached by shape.
     for i in range(rounds):
-      for name, start_turn in turns.items():
+      # In every other round the other way: a turn may leave a warm machine.
+      for name in list(turns)[:: -1 if i % 2 else 1]:
+        start_turn = turns[name]
         timing = start_turn().result()
         if timing.disturbance > MOST_DISTURBANCE:
           timing = start_turn().result()  # A busy machine gets another chance.
@@ -211,6 +215,16 @@ def time_group(
 
 def _title(kind, precision):
   return f"{kind}, {precision}" if precision else kind
+
+
+def processor() -> str:
+  """Returns the name of the processor, its matrix units and cores."""
+  text = pathlib.Path("/proc/cpuinfo").read_text()
+  facts = dict(re.findall(r"^(.*?)\s*: (.*)", text, re.MULTILINE))
+  name = facts.get("model name", platform.machine())
+  units = {"avx512f", "avx512_bf16", "amx_bf16"}
+  units &= set(facts.get("flags", "").split())
+  return ", ".join([name, *sorted(units), f"{os.cpu_count()} cores"])
 
 
 _turns: dict[str, Turn] = {}  # Of the contestant whose process this is.
