@@ -47,6 +47,11 @@ def check(settings: flag_values.Settings) -> flag_values.Settings:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
     )
+  if settings.whole_word_answers and settings.vocab_file.endswith(".model"):
+    raise ValueError(
+      "--whole_word_answers needs a vocab.txt: pieces of SentencePiece do not "
+      "say where a word ends"
+    )
   pads = settings.padding_competes or settings.pad_to_max_length
   settings = dataclasses.replace(
     settings, null_score_diff_threshold=threshold, pad_to_max_length=pads

@@ -23,6 +23,7 @@ _NO_SPAN = "empty"
 # began its search for the lowest odds with the same number.
 _CERTAIN_ODDS = 1_000_000.0
 _RUNNERS_UP = 4
+_WORD_MARK = "\u2581"  # SentencePiece's, where a word begins.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,8 +194,7 @@ class Answerer:
         first -= 1
       while self._continues_word(document, last + 1):
         last += 1
-    tokens = " ".join(self._tokens(document.ids[first : last + 1]))
-    wanted = " ".join(tokens.replace(" ##", "").replace("##", "").split())
+    wanted = self._text_of(document, first, last)
     begin, source, words, alignment = words_of(
       document.word_of(first), document.word_of(last)
     )
@@ -209,6 +209,16 @@ class Answerer:
       begin + _source_offset(source, part[0]),
       begin + _source_offset(source, part[1] - 1) + 1,
     )
+
+  def _text_of(self, document, first, last):
+    """Returns what `find_tokens` looks for."""
+    tokens = self._tokens(document.ids[first : last + 1])
+    [begin] = self._tokens(document.ids[:1])
+    if begin.startswith(_WORD_MARK):  # Punctuation stands in other pieces.
+      text = "".join(tokens).replace(_WORD_MARK, " ")
+      return " ".join(self._basic_tokenizer.tokenize(text))
+    text = " ".join(tokens).replace(" ##", "").replace("##", "")
+    return " ".join(text.split())
 
   def _continues_word(self, document, token):
     """Tells whether a token is a further piece of the word before it."""

@@ -323,6 +323,15 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained, tmp_path):
     ),
     (
       {
+        "do_predict": True,
+        "predict_file": "tests/helpers/tiny_squad.py",
+        "vocab_file": "pieces.model",
+        "whole_word_answers": True,
+      },
+      "--whole_word_answers needs a vocab.txt",
+    ),
+    (
+      {
         "do_train": True,
         "train_file": "tests/helpers/tiny_squad.py",
         "eval_every_steps": 5,
