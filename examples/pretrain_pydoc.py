@@ -5,7 +5,7 @@
 prints and runs the commands of a pre-training, from plain text to a checkpoint,
 then those of a classifier made from it, whose export a web page can ask. It
 ends with a table that shows how well masked words are guessed before and after,
-on text that was not trained on. It takes five to eight minutes on two cores.
+on text that was not trained on. It takes three to eight minutes on two cores.
 """
 
 import argparse
