@@ -257,6 +257,9 @@ def choose_prediction(
       f"--max_seq_length={length}: expected more than --max_query_length="
       f"{values['max_query_length']} and 3"
     )
+  threshold = "null_score_diff_threshold"
+  if threshold in overrides and not values["version_2_with_negative"]:
+    raise ValueError(f"--{threshold}: this model answers every question")
   if trained.kind in classification.PROBLEMS:
     classification.check_doc_stride(values["doc_stride"], length)
   return length, {name: values[name] for name in names}

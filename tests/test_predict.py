@@ -280,6 +280,10 @@ def export_and_answer(folder, request, **flags):
     ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
     ({"max_score_drop": 0.1}, "--max_score_drop needs --quantize=int8"),
     ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
+    (
+      {"null_score_diff_threshold": 1.0},
+      "--null_score_diff_threshold: this model answers every question",
+    ),
     ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
   ],
 )
