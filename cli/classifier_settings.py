@@ -32,7 +32,9 @@ def read_task(settings: flag_values.Settings) -> classification.Task:
     raise ValueError("--xnli_language needs --task_name=xnli")
   if task.problem != "multi_label" and settings.label_separator != ",":
     raise ValueError("--label_separator needs --problem=multi_label")
-  if settings.window_pooling != "mean" and not settings.doc_stride:
+  name = "window_pooling"  # An older training may have recorded it.
+  is_asked = settings.do_train or flag_values.is_given(name)
+  if settings.window_pooling != "mean" and is_asked and not settings.doc_stride:
     raise ValueError("--window_pooling=max needs --doc_stride")
   return task
 

@@ -253,11 +253,7 @@ class Run:
   @property
   def tuned_folder(self) -> str:
     """The folder with the thresholds that are tuned for the weights."""
-    if self.settings.do_train or getattr(self.settings, "do_eval", False):
-      return self.folder
-    return run_records.trained_folder(
-      self.folder, self.settings.init_checkpoint
-    )
+    return run_records.tuned_folder(self.settings)
 
   @property
   def is_chief(self) -> bool:

@@ -44,6 +44,11 @@ def _is_ours(name: str) -> bool:
   return not FLAGS.find_module_defining_flag(name, "").startswith("absl")
 
 
+def is_given(name: str) -> bool:
+  """Tells whether this program has a flag, and was given a value of it."""
+  return name in FLAGS and FLAGS[name].present > 0
+
+
 def make(values: Mapping[str, Any]) -> Settings:
   """Returns settings with these values."""
   made = dataclasses.make_dataclass(

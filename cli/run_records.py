@@ -25,6 +25,8 @@ from weights import formats
 _SETTINGS = "settings.json"  # What later runs in the folder must agree with.
 _TRAINING = "training.json"  # What a resumed training must agree with, too.
 _PREDICTION = "prediction.json"  # What predictions depend on.
+_VOCABULARY = "vocab_file_sha256"  # What every settings.json has.
+_WEIGHTS = "weights"  # The checkpoint, if the folder has none of its own.
 # The program or the vocabulary says these, if the flags do not.
 _NOT_FOLLOWED = ("problem", "do_lower_case")
 # Thresholds that an evaluation found for the weights of a moment.
@@ -75,15 +77,50 @@ def trained_folder(output_dir: str, init_checkpoint: str | None) -> str:
 
   It is --output_dir, unless only --init_checkpoint was trained for a task.
   """
-  if init_checkpoint and not (
-    checkpoints.latest_checkpoint(output_dir)
-    or model_selection.best_step(output_dir) is not None
-  ):
+  if init_checkpoint and not _holds_weights(output_dir):
     prefix = checkpoints.find_checkpoint(init_checkpoint)
-    for folder in formats.folders_of(prefix):
-      if files.exists(os.path.join(folder, _SETTINGS)):
-        return folder
+    return next(filter(_is_of_training, formats.folders_of(prefix)), output_dir)
   return output_dir
+
+
+def _holds_weights(folder):
+  is_best = model_selection.best_step(folder) is not None
+  return is_best or checkpoints.latest_checkpoint(folder) is not None
+
+
+def _is_of_training(folder):
+  try:
+    return _VOCABULARY in files.read_json_if_any(
+      os.path.join(folder, _SETTINGS)
+    )
+  except ValueError:
+    if files.exists(os.path.join(folder, "bert_config.json")):
+      raise
+    return False  # It may be an editor's.
+
+
+def tuned_folder(settings: flag_values.Settings) -> str:
+  """Returns the folder with the thresholds that are tuned for the weights.
+
+  It is --output_dir if these weights were evaluated there, else that of their
+  training.
+  """
+  folder = settings.output_dir
+  source = trained_folder(folder, settings.init_checkpoint)
+  if settings.do_train or source == folder:
+    return folder
+  earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  is_tuned = any(files.exists(os.path.join(folder, n)) for n in _TUNED_FILES)
+  is_same = earlier.get(_WEIGHTS) == _weights_of(settings)
+  return folder if is_tuned and is_same else source
+
+
+def _weights_of(settings):
+  """Returns the weights of a folder that has none of its own."""
+  if settings.do_train or _holds_weights(settings.output_dir):
+    return None
+  start = settings.init_checkpoint
+  return start and os.path.realpath(checkpoints.find_checkpoint(start))
 
 
 def check(settings: flag_values.Settings, inputs: Any) -> None:
@@ -123,7 +160,10 @@ def write(settings: flag_values.Settings, inputs: Any) -> None:
   """
   folder = settings.output_dir
   path = os.path.join(folder, _SETTINGS)
-  files.write_json(path, of_model(settings, inputs))
+  facts, weights = of_model(settings, inputs), _weights_of(settings)
+  if files.read_json_if_any(path).get(_WEIGHTS) != weights:
+    remove_tuned(folder)
+  files.write_json(path, facts | ({_WEIGHTS: weights} if weights else {}))
   if inputs.train:
     facts = of_training(settings, inputs)
     # A run that does not evaluate keeps an earlier run's evaluation data.
@@ -158,7 +198,7 @@ def of_model(settings: flag_values.Settings, inputs: Any) -> dict[str, Any]:
   return {
     **inputs.model_settings,
     "do_lower_case": settings.do_lower_case,
-    "vocab_file_sha256": files.hash_file(settings.vocab_file),
+    _VOCABULARY: files.hash_file(settings.vocab_file),
   }
 
 
@@ -198,4 +238,4 @@ def remove_tuned(folder: str) -> None:
     path = os.path.join(folder, name)
     if files.exists(path):
       tf.io.gfile.remove(path)
-      print(f"removed {path}, tuned for earlier weights")
+      print(f"removed {path}, tuned for other weights")

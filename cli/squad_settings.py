@@ -47,7 +47,10 @@ def check(settings: flag_values.Settings) -> flag_values.Settings:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
     )
-  if settings.whole_word_answers and settings.vocab_file.endswith(".model"):
+  name = "whole_word_answers"
+  is_asked = settings.do_train or flag_values.is_given(name)
+  is_pieces = settings.vocab_file.endswith(".model")
+  if settings.whole_word_answers and is_asked and is_pieces:
     raise ValueError(
       "--whole_word_answers needs a vocab.txt: pieces of SentencePiece do not "
       "say where a word ends"
@@ -73,10 +76,7 @@ def _find_tuned(settings) -> float | None:
   """Returns the threshold that an earlier run tuned for the same weights."""
   if settings.do_train or not settings.version_2_with_negative:
     return None
-  folder = run_records.trained_folder(
-    settings.output_dir, settings.init_checkpoint
-  )
-  return squad_results.read_threshold(folder)
+  return squad_results.read_threshold(run_records.tuned_folder(settings))
 
 
 def tuning_file(settings: flag_values.Settings) -> str | None:

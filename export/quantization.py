@@ -137,7 +137,8 @@ def _read_classification(facts, gate):
   if takes_pairs and not task.has_text_pair:
     raise ValueError(
       f"--eval_file={gate.eval_file}: the model takes pairs of texts: pass "
-      "--text_pair_column"
+      '--text_pair_column; or write "has_text_pair": false into the '
+      "prediction.json of its training, if it is of a version without that"
     )
   if gate.text_pair_column and not takes_pairs:
     raise ValueError("--text_pair_column: the model takes single texts")

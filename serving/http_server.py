@@ -14,6 +14,7 @@ import json
 import logging
 import pathlib
 import queue
+import re
 import signal
 import socket
 import sys
@@ -334,6 +335,15 @@ class _Channel(channel.HTTPChannel):
   parser_class = _Parser
 
 
+def check_name(name: str) -> None:
+  """Raises a ValueError unless a name can be that of a host, or an address."""
+  if re.search(r"[/\[\]]|^[^:]*:[^:]*$", name):
+    raise ValueError(
+      f"--allowed_hosts={name}: expected a name, such as bert.example.org, "
+      "without http:// and port"
+    )
+
+
 def serve(
   model: exported_model.ExportedModel, address: Address, limits: Limits
 ) -> int:
@@ -344,11 +354,7 @@ def serve(
   """
   host, port, names = address
   for name in names:
-    if urllib.parse.urlsplit(f"//{name}").hostname != name.lower():
-      raise ValueError(
-        f"--allowed_hosts={name}: expected a name, such as bert.example.org, "
-        "without http:// and port"
-      )
+    check_name(name)
   family = socket.AF_INET6 if ":" in host else socket.AF_INET
   listener = socket.socket(family, socket.SOCK_STREAM)
   try:

@@ -158,7 +158,7 @@ def _read_lines(path: str) -> Iterator[str]:
         f"{path}:{number}: a carriage return within a line; lines end "
         r"with \n or \r\n"
       )
-    yield line.removeprefix("\ufeff") if number == 1 else line
+    yield line.lstrip("\ufeff") if number == 1 else line
 
 
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:

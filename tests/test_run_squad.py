@@ -221,7 +221,16 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
   out = tmp_path / "out"
   result = answer_with(folder, out, tmp_path, eval_file=folder / "train.json")
   assert f"threshold on {folder / 'train.json'}" in result.stdout
-  assert (out / "null_score_diff_threshold.json").exists()
+  tuned = out / "null_score_diff_threshold.json"
+  tuned.write_text('{"eval_best_f1_threshold": -1e9}')
+  answer_with(folder, out, tmp_path)  # By what is tuned for these weights ...
+  assert set(read_json(out / "predictions.json").values()) == {""}
+  facts = read_json(out / "settings.json")
+  (out / "settings.json").write_text(json.dumps(facts | {"weights": "x"}))
+  answer_with(folder, out, tmp_path)  # ... not for others.
+  predictions = (folder / "out" / "predictions.json").read_bytes()
+  assert (out / "predictions.json").read_bytes() == predictions
+  assert not tuned.exists()
   result = answer_with(folder, out, tmp_path, version_2_with_negative=False)
   assert result.returncode == 0, result.stderr
   answers = read_json(out / "predictions.json").values()
@@ -268,7 +277,7 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   run(folder, **flags, num_train_epochs=6)
   assert path.exists()
   output = run(folder, **flags, num_train_epochs=6.05)
-  assert f"removed {path}, tuned for earlier weights" in output
+  assert f"removed {path}, tuned for other weights" in output
   assert not path.exists()
 
 

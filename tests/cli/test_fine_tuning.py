@@ -101,6 +101,16 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path):
   assert values.max_seq_length == 64
 
 
+def test_settings_of_others_are_no_training(tmp_path):
+  (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+  (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
+  (tmp_path / "settings.json").write_text('{"a": 1} // An editor\'s.')
+  find = run_records.trained_folder
+  assert find("new", str(tmp_path)) == "new"
+  (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')
+  assert find("new", str(tmp_path)) == "new"
+
+
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
   start = run_summary.begin(str(tmp_path / "new"))
   assert start.files == {}

@@ -23,7 +23,10 @@ def restore(out: str, whole: str) -> None:
   """Prints which checkpoint it got, if that is the whole run's of its step."""
   shapes = checkpoints.read_shapes(f"{whole}/model.ckpt-40")
   variables = {
-    name: tf.Variable(tf.zeros(shape)) for name, shape in shapes.items()
+    name: tf.Variable(
+      tf.zeros(shape, tf.int64 if name == "global_step" else tf.float32)
+    )
+    for name, shape in shapes.items()
   }
   step = checkpoints.restore(out, variables)
   prefix = checkpoints.find_checkpoint(out)

@@ -339,9 +339,10 @@ def test_what_nobody_waits_for_is_not_wanted(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["http://a.b", "a.b:8080", "a.b/c"])
 def test_other_names_of_the_host_are_names(name):
-  address = http_server.Address("127.0.0.1", 0, [name])
   with pytest.raises(ValueError, match=f"--allowed_hosts={name}: expected"):
-    http_server.serve(None, address, None)
+    http_server.check_name(name)
+  for good in ("a.b", "a.b.", "::1", "192.0.2.7"):
+    http_server.check_name(good)
 
 
 def test_headers_of_the_page(tmp_path):
