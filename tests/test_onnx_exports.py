@@ -287,7 +287,7 @@ def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
 
 
 EVALUATION = {
-  "single_label": ("dev.tsv", tiny_classification.write_tsv, "accuracy"),
+  "single_label": ("dev.tsv", tiny_classification.write_pairs, "accuracy"),
   "tagging": ("dev.txt", tiny_tagging.write, "f1"),
   "question_answering": ("dev.json", tiny_squad.write_squad, "exact_match"),
   "multiple_choice": ("dev.csv", tiny_multiple_choice.write_swag, "accuracy"),
@@ -328,7 +328,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
 
 def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   folder, _ = trained
-  tiny_classification.write_tsv(folder / "dev.tsv", range(40))
+  tiny_classification.write_pairs(folder / "dev.tsv", range(40))
   # Of a model whose weights are all rounded away, nothing is left.
   from export import onnx_graph
 

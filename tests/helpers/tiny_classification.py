@@ -50,6 +50,15 @@ def write_tsv(path, numbers, header=True):
   return path
 
 
+def write_pairs(path, numbers):
+  """Writes the same examples, each with its label's word as a second text."""
+  lines = ["label\ttext_a\ttext_b"]
+  for text, label in make_examples(numbers):
+    lines.append(f"{label}\t{text}\t{'good' if label == 'pos' else 'bad'}")
+  path.write_text("\n".join(lines) + "\n")
+  return path
+
+
 def write_model(folder, config=()):
   """Writes config.json and vocab.txt."""
   folder.mkdir(exist_ok=True)
