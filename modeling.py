@@ -310,7 +310,8 @@ class Dense(keras.layers.Dense):
     product, bias = self.multiply(inputs)
     if self.compute_dtype == "bfloat16":
       # The axis keeps TensorFlow from merging the two, which is half as fast.
-      rows = tf.nn.bias_add(product[None], bias)[0]
+      rows = tf.nn.bias_add(tf.expand_dims(product, 0), bias)
+      rows = tf.squeeze(rows, 0)  # Slices would be copied by their gradient.
     else:  # Keras adds by an operation that is not merged with the activation.
       rows = tf.nn.bias_add(product, bias)
     return rows if self.activation is None else self.activation(rows)

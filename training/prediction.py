@@ -4,9 +4,12 @@ The function is traced once. In bfloat16 the weights are cast once for all
 batches.
 """
 
+import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from concurrent import futures
 
 import keras
 import numpy as np
@@ -16,6 +19,9 @@ from data import progress
 from training import memory
 
 Features = dict[str, tf.Tensor]
+
+# While one batch waits for memory or a thread to wake, a CPU computes another.
+_BATCHES_AT_ONCE = 2
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
@@ -101,15 +107,21 @@ class Predictor:
     # All workers do the same; one of them prints.
     is_shown = total != 0 and self._strategy.extended.should_checkpoint
     run = self.compile(batches.element_spec)
-    for features in batches:
+    is_single = self._strategy.num_replicas_in_sync == 1
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+
+    def compute(features):
       rows = int(next(iter(features.values())).shape[0])
-      if self._strategy.num_replicas_in_sync > 1:
+      if not is_single:
         features = _split(self._strategy, features, rows)
       with memory.explained_shortage("predicting", memory.PREDICTION_CURES):
         results = run(features)
-        gathered = {k: self._gather(v)[:rows] for k, v in results.items()}
+        return {k: self._gather(v)[:rows] for k, v in results.items()}
+
+    count = _BATCHES_AT_ONCE if is_single and kinds == {"CPU"} else 1
+    for gathered in map_ahead(compute, batches, count):
       yield gathered
-      done += rows
+      done += len(next(iter(gathered.values())))
       if is_shown and reporter.is_due():
         expected = f" of {total:,} rows" if total else " rows"
         eta = f"  ETA {reporter.eta(done)}" if total else ""
@@ -137,6 +149,25 @@ class Predictor:
       return lambda features: self._run(features, weights)
     run = self._run.get_concrete_function(spec, weights)
     return lambda features: run(features, weights)
+
+
+def map_ahead(
+  function: Callable[[Features], dict[str, np.ndarray]],
+  inputs: Iterable[Features],
+  count: int,
+) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the function of every input, in order; computes `count` at once."""
+  if count == 1:
+    yield from map(function, inputs)
+    return
+  pending = collections.deque()
+  with futures.ThreadPoolExecutor(count) as pool:
+    for value in inputs:
+      pending.append(pool.submit(function, value))
+      if len(pending) == count:
+        yield pending.popleft().result()
+    while pending:
+      yield pending.popleft().result()
 
 
 def _split(strategy, features, rows):

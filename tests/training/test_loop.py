@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import threading
 
 import keras
 import numpy as np
@@ -262,6 +263,24 @@ def test_prediction_keeps_order_and_strips_padding():
   )
   result = predictor(batches)
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
+
+
+def test_two_batches_are_computed_at_once_in_order():
+  both_began = threading.Barrier(2, timeout=60)
+
+  def double(x):
+    both_began.wait()
+    return {"y": 2 * x}
+
+  found = prediction.map_ahead(double, [1, 2, 3, 4], 2)
+  assert list(found) == [{"y": 2}, {"y": 4}, {"y": 6}, {"y": 8}]
+
+
+def test_an_error_of_a_batch_ends_the_prediction():
+  found = prediction.map_ahead(lambda x: {"y": 6 // x}, [3, 0, 2], 2)
+  assert next(found) == {"y": 2}
+  with pytest.raises(ZeroDivisionError):
+    next(found)
 
 
 def test_no_iterator_waits_for_the_thread_that_tunes_it():
