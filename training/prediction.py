@@ -20,8 +20,10 @@ from training import memory
 
 Features = dict[str, tf.Tensor]
 
-# While one batch waits for memory or a thread to wake, a CPU computes another.
+# While one batch waits for memory or a thread to wake, a CPU computes another;
+# not beside large ones, which leave few gaps and take much memory.
 _BATCHES_AT_ONCE = 2
+_TOKENS_AT_ONCE = 8192
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
@@ -119,7 +121,7 @@ class Predictor:
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 
     count = _BATCHES_AT_ONCE if is_single and kinds == {"CPU"} else 1
-    for gathered in map_ahead(compute, batches, count):
+    for gathered in map_ahead(compute, batches, count, _TOKENS_AT_ONCE):
       yield gathered
       done += len(next(iter(gathered.values())))
       if is_shown and reporter.is_due():
@@ -153,21 +155,34 @@ class Predictor:
 
 def map_ahead(
   function: Callable[[Features], dict[str, np.ndarray]],
-  inputs: Iterable[Features],
+  batches: Iterable[Features],
   count: int,
+  tokens: int,
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the function of every input, in order; computes `count` at once."""
+  """Yields the function of every batch, in order.
+
+  Args:
+    count: of batches to compute at once.
+    tokens: of all these batches, unless one has more.
+  """
   if count == 1:
-    yield from map(function, inputs)
+    yield from map(function, batches)
     return
-  pending = collections.deque()
+  pending, sizes = collections.deque(), collections.deque()
+
+  def finish():
+    sizes.popleft()
+    return pending.popleft().result()
+
   with futures.ThreadPoolExecutor(count) as pool:
-    for value in inputs:
-      pending.append(pool.submit(function, value))
-      if len(pending) == count:
-        yield pending.popleft().result()
+    for features in batches:
+      size = max(value.shape.num_elements() for value in features.values())
+      while len(pending) == count or (pending and sum(sizes) + size > tokens):
+        yield finish()
+      sizes.append(size)
+      pending.append(pool.submit(function, features))
     while pending:
-      yield pending.popleft().result()
+      yield finish()
 
 
 def _split(strategy, features, rows):

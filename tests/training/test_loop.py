@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 
 import keras
 import numpy as np
@@ -265,19 +266,39 @@ def test_prediction_keeps_order_and_strips_padding():
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
 
 
+def rows_of(*sizes):
+  return [{"x": tf.range(size)} for size in sizes]
+
+
 def test_two_batches_are_computed_at_once_in_order():
   both_began = threading.Barrier(2, timeout=60)
 
-  def double(x):
+  def count(features):
     both_began.wait()
-    return {"y": 2 * x}
+    return {"y": len(features["x"])}
 
-  found = prediction.map_ahead(double, [1, 2, 3, 4], 2)
-  assert list(found) == [{"y": 2}, {"y": 4}, {"y": 6}, {"y": 8}]
+  found = prediction.map_ahead(count, rows_of(4, 3, 2, 1), 2, tokens=7)
+  assert list(found) == [{"y": 4}, {"y": 3}, {"y": 2}, {"y": 1}]
+
+
+def test_large_batches_are_computed_alone():
+  working = threading.Semaphore(1)
+
+  def count(features):
+    assert working.acquire(blocking=False)
+    time.sleep(0.05)
+    working.release()
+    return {"y": len(features["x"])}
+
+  found = prediction.map_ahead(count, rows_of(4, 4, 9, 4), 2, tokens=7)
+  assert [part["y"] for part in found] == [4, 4, 9, 4]
 
 
 def test_an_error_of_a_batch_ends_the_prediction():
-  found = prediction.map_ahead(lambda x: {"y": 6 // x}, [3, 0, 2], 2)
+  def divide(features):
+    return {"y": 6 // len(features["x"])}
+
+  found = prediction.map_ahead(divide, rows_of(3, 0, 2), 2, tokens=7)
   assert next(found) == {"y": 2}
   with pytest.raises(ZeroDivisionError):
     next(found)
