@@ -159,6 +159,7 @@ from absl import logging
 
 from cli import flag_values
 from cli import run_summary
+from cli import squad_settings
 from data import files
 from export import exporting
 from export import quantization
@@ -289,6 +290,8 @@ def main() -> None:
   gate = make_gate(settings)
   model_folders.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
+  if settings.whole_word_answers:
+    squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
   model_folders.check_vocabulary(vocab_file, trained.config)
   length, chosen = choose_prediction(trained, settings)

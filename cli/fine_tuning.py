@@ -252,8 +252,8 @@ class Run:
 
   @property
   def tuned_folder(self) -> str:
-    """The folder with the thresholds that are tuned for the weights."""
-    return run_records.tuned_folder(self.settings)
+    """The folder with the thresholds that are tuned for the weights, if any."""
+    return run_records.tuned_folder(self.settings) or self.folder
 
   @property
   def is_chief(self) -> bool:

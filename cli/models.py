@@ -307,6 +307,11 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
   """
   from weights import checkpoints
 
+  if settings.word_vectors and not settings.do_train:
+    raise ValueError(
+      "--word_vectors: only a training starts with them; leave out the flag, "
+      "or pass --do_train=true"
+    )
   folder = settings.output_dir
   # The step at which training resumes depends on the slots, too.
   step = checkpoints.restore(folder, variables, settings.do_train)
@@ -334,11 +339,6 @@ def _use_word_vectors(settings, variables):
   """Puts the vectors of --word_vectors into the word embeddings."""
   if not settings.word_vectors:
     return
-  if not settings.do_train:
-    raise ValueError(
-      "--word_vectors: only a training starts with them; leave out the flag, "
-      "or pass --do_train=true"
-    )
   from weights import word_vectors
 
   if not settings.vocab_file:

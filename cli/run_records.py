@@ -26,7 +26,7 @@ _SETTINGS = "settings.json"  # What later runs in the folder must agree with.
 _TRAINING = "training.json"  # What a resumed training must agree with, too.
 _PREDICTION = "prediction.json"  # What predictions depend on.
 _VOCABULARY = "vocab_file_sha256"  # What every settings.json has.
-_WEIGHTS = "weights"  # The checkpoint, if the folder has none of its own.
+_WEIGHTS = "weights"  # `_identify` of them, if the folder has none of its own.
 # The program or the vocabulary says these, if the flags do not.
 _NOT_FOLLOWED = ("problem", "do_lower_case")
 # Thresholds that an evaluation found for the weights of a moment.
@@ -99,28 +99,42 @@ def _is_of_training(folder):
     return False  # It may be an editor's.
 
 
-def tuned_folder(settings: flag_values.Settings) -> str:
-  """Returns the folder with the thresholds that are tuned for the weights.
+def tuned_folder(settings: flag_values.Settings) -> str | None:
+  """Returns the folder whose thresholds are tuned for the very weights.
 
-  It is --output_dir if these weights were evaluated there, else that of their
-  training.
+  It is --output_dir if these weights were trained or evaluated there, else that
+  of their training, if it predicts with them itself; None if there is none.
   """
-  folder = settings.output_dir
-  source = trained_folder(folder, settings.init_checkpoint)
-  if settings.do_train or source == folder:
-    return folder
-  earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  folder, weights = settings.output_dir, _weights_of(settings)
   is_tuned = any(files.exists(os.path.join(folder, n)) for n in _TUNED_FILES)
-  is_same = earlier.get(_WEIGHTS) == _weights_of(settings)
-  return folder if is_tuned and is_same else source
+  if _is_same(folder, weights) and (is_tuned or weights is None):
+    return folder
+  source = trained_folder(folder, settings.init_checkpoint)
+  if (
+    source == folder or _identify(model_folders.find_weights(source)) != weights
+  ):
+    return None
+  return source
+
+
+def _is_same(folder, weights):
+  """Tells whether the last run in a folder had these weights, if it says so."""
+  earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  return earlier.get(_WEIGHTS, weights) == weights
 
 
 def _weights_of(settings):
-  """Returns the weights of a folder that has none of its own."""
+  """Identifies the weights of a folder that has none of its own."""
   if settings.do_train or _holds_weights(settings.output_dir):
     return None
-  start = settings.init_checkpoint
-  return start and os.path.realpath(checkpoints.find_checkpoint(start))
+  return settings.init_checkpoint and _identify(settings.init_checkpoint)
+
+
+def _identify(start):
+  """Returns a hash of the index, which has all checksums, or else a path."""
+  prefix = checkpoints.find_checkpoint(start)
+  index = f"{prefix}.index"
+  return files.hash_file(index) if files.exists(index) else prefix
 
 
 def check(settings: flag_values.Settings, inputs: Any) -> None:
@@ -161,7 +175,7 @@ def write(settings: flag_values.Settings, inputs: Any) -> None:
   folder = settings.output_dir
   path = os.path.join(folder, _SETTINGS)
   facts, weights = of_model(settings, inputs), _weights_of(settings)
-  if files.read_json_if_any(path).get(_WEIGHTS) != weights:
+  if not _is_same(folder, weights):
     remove_tuned(folder)
   files.write_json(path, facts | ({_WEIGHTS: weights} if weights else {}))
   if inputs.train:

@@ -49,18 +49,23 @@ def check(settings: flag_values.Settings) -> flag_values.Settings:
     )
   name = "whole_word_answers"
   is_asked = settings.do_train or flag_values.is_given(name)
-  is_pieces = settings.vocab_file.endswith(".model")
-  if settings.whole_word_answers and is_asked and is_pieces:
-    raise ValueError(
-      "--whole_word_answers needs a vocab.txt: pieces of SentencePiece do not "
-      "say where a word ends"
-    )
+  if settings.whole_word_answers and is_asked:
+    check_whole_words(settings.vocab_file)
   pads = settings.padding_competes or settings.pad_to_max_length
   settings = dataclasses.replace(
     settings, null_score_diff_threshold=threshold, pad_to_max_length=pads
   )
   best_metric(settings)
   return settings
+
+
+def check_whole_words(vocab_file: str) -> None:
+  """Raises a ValueError if pieces do not say which ones go on with a word."""
+  if vocab_file.endswith((".model", ".json")):
+    raise ValueError(
+      f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
+      "pieces say that a word goes on"
+    )
 
 
 def best_metric(settings: flag_values.Settings) -> str:
@@ -76,18 +81,22 @@ def _find_tuned(settings) -> float | None:
   """Returns the threshold that an earlier run tuned for the same weights."""
   if settings.do_train or not settings.version_2_with_negative:
     return None
-  return squad_results.read_threshold(run_records.tuned_folder(settings))
+  folder = run_records.tuned_folder(settings)
+  return squad_results.read_threshold(folder) if folder else None
 
 
 def tuning_file(settings: flag_values.Settings) -> str | None:
   """Returns the file to tune the threshold on; None to tune nothing.
 
   It is --eval_file, else --predict_file, unless an earlier run has tuned the
-  threshold of these weights.
+  threshold of these weights: in this folder, if a flag asks for it.
   """
   is_tuned = settings.null_score_diff_threshold is None
   if not (settings.do_predict and is_tuned):
     return None
-  if not settings.eval_file and _find_tuned(settings) is not None:
+  is_asked = flag_values.is_given("null_score_diff_threshold")
+  is_own = run_records.tuned_folder(settings) == settings.output_dir
+  is_kept = not settings.eval_file and (is_own or not is_asked)
+  if is_kept and _find_tuned(settings) is not None:
     return None
   return settings.eval_file or settings.predict_file

@@ -337,7 +337,7 @@ class _Channel(channel.HTTPChannel):
 
 def check_name(name: str) -> None:
   """Raises a ValueError unless a name can be that of a host, or an address."""
-  if re.search(r"[/\[\]]|^[^:]*:[^:]*$", name):
+  if not name or re.search(r"[/*\s\[\]]|^[^:]*:[^:]*$", name):
     raise ValueError(
       f"--allowed_hosts={name}: expected a name, such as bert.example.org, "
       "without http:// and port"

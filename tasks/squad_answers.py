@@ -24,6 +24,7 @@ _NO_SPAN = "empty"
 _CERTAIN_ODDS = 1_000_000.0
 _RUNNERS_UP = 4
 _WORD_MARK = "\u2581"  # SentencePiece's, where a word begins.
+_WORD_END = "</w>"  # GPT-1's, where a word ends.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,9 +214,10 @@ class Answerer:
   def _text_of(self, document, first, last):
     """Returns what `find_tokens` looks for."""
     tokens = self._tokens(document.ids[first : last + 1])
-    [begin] = self._tokens(document.ids[:1])
-    if begin.startswith(_WORD_MARK):  # Punctuation stands in other pieces.
-      text = "".join(tokens).replace(_WORD_MARK, " ")
+    [begin], [end] = map(self._tokens, (document.ids[:1], document.ids[-1:]))
+    if begin.startswith(_WORD_MARK) or end.endswith(_WORD_END):
+      # Punctuation stands in other pieces.
+      text = "".join(tokens).replace(_WORD_MARK, " ").replace(_WORD_END, " ")
       return " ".join(self._basic_tokenizer.tokenize(text))
     text = " ".join(tokens).replace(" ##", "").replace("##", "")
     return " ".join(text.split())

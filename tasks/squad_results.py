@@ -170,6 +170,7 @@ def choose_threshold(
     return threshold
   tuned = read_threshold(folder)
   if given is None:
+    print(f"--null_score_diff_threshold={tuned:.4f}, as {path} says")
     return tuned
   if tuned not in (None, given):
     print(

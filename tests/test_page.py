@@ -163,6 +163,9 @@ def test_a_file_that_is_not_utf8(classifier, tmp_path):
 
 def test_a_file_of_json_lines(classifier, tmp_path):
   path = tmp_path / "texts.jsonl"
+  assert path.suffix in classifier.script(
+    "return document.querySelector('#file').accept.split(',')"
+  )
   path.write_text('{"id": 7, "text": "the film", "text_pair": "bad plot"}\n')
   classifier.type("#file", str(path))
   classifier.wait("document.querySelectorAll('#table tr').length === 2")

@@ -284,6 +284,10 @@ def export_and_answer(folder, request, **flags):
       {"null_score_diff_threshold": 1.0},
       "--null_score_diff_threshold: this model answers every question",
     ),
+    (
+      {"whole_word_answers": True, "vocab_file": "x.model"},
+      "--whole_word_answers needs a vocab.txt, not x.model",
+    ),
     ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
   ],
 )
@@ -294,9 +298,8 @@ def test_flags_that_an_export_would_not_read_are_refused(
   with pytest.raises(ValueError, match=message):
     run_export(
       model_dir=tmp_path,
-      vocab_file=tmp_path / "vocab.txt",
       export_dir=tmp_path / "export",
-      **flags,
+      **{"vocab_file": tmp_path / "vocab.txt", **flags},
     )
 
 

@@ -647,15 +647,14 @@ def test_a_head_of_other_labels_is_refused(trained, tmp_path):
 def test_word_vectors_do_not_replace_what_is_trained(trained, tmp_path):
   folder, _ = trained
   path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
-  result = tiny.run(
-    tmp_path,
-    init_checkpoint=folder / "out",
-    word_vectors=path,
-    predict_file=path,
-    do_predict=True,
-  )
-  assert result.returncode == 1
-  assert "--word_vectors: only a training starts with them" in result.stderr
+  weights = {"init_checkpoint": folder / "out"}
+  for flags in (weights, {"output_dir": folder / "out"}):
+    result = tiny.run(
+      tmp_path, word_vectors=path, predict_file=path, do_predict=True, **flags
+    )
+    program_flags.assert_refused(
+      result, "--word_vectors: only a training start"
+    )
 
 
 def test_an_untrained_model_does_not_predict(tmp_path):

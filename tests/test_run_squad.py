@@ -10,6 +10,7 @@ import paths
 import program_flags
 from tasks import squad_answers
 import tiny_squad as tiny
+from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
 
@@ -237,6 +238,103 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
   assert "" not in answers and not (out / "null_odds.json").exists()
 
 
+TUNED = "null_score_diff_threshold.json"
+SILENCE = '{"eval_best_f1_threshold": -1e9}'  # Below all odds of no answer.
+
+
+def copy_of_training(folder, target):
+  """Copies a training, with a threshold by which nothing is answered."""
+  shutil.copytree(folder / "out", target)
+  (target / TUNED).write_text(SILENCE)
+  return target
+
+
+def is_silent(out):
+  return set(read_json(out / "predictions.json").values()) == {""}
+
+
+def answer_elsewhere(folder, out, **flags):
+  command = program_flags.command(
+    "run_squad",
+    output_dir=out,
+    do_predict=True,
+    predict_file=folder / "dev.json",
+    **{"version_2_with_negative": True, "padding_competes": False, **flags},
+  )
+  result = program_flags.run_here(command)
+  assert result.returncode == 0, result.stderr
+  return result
+
+
+def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
+  trained, tmp_path
+):
+  folder, _ = trained
+  source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
+  result = answer_elsewhere(folder, out, model=source)
+  assert is_silent(out)
+  assert f"-1000000000.0000, as {source / TUNED} says" in result.stdout
+  # It predicts with its best weights; some others are there, too.
+  [best] = (source / "best").glob("*.index")
+  all_indices = source.glob("*.index")
+  other = next(p for p in all_indices if p.read_bytes() != best.read_bytes())
+  answer_elsewhere(
+    folder,
+    tmp_path / "other",
+    init_checkpoint=other,
+    vocab_file=source / "vocab.txt",
+    bert_config_file=source / "bert_config.json",
+    max_seq_length=tiny.SEQUENCE,
+    max_query_length=4,
+    doc_stride=4,
+  )
+  assert not is_silent(tmp_path / "other")
+
+
+def test_weights_are_known_by_what_they_are(trained, tmp_path):
+  folder, _ = trained
+  source, out = tmp_path / "A", tmp_path / "out"
+  shutil.copytree(folder / "out" / "best", source)  # Of no training.
+  for name in ("vocab.txt", "bert_config.json"):
+    shutil.copy(folder / "out" / name, source)
+  flags = {
+    "max_seq_length": tiny.SEQUENCE,
+    "max_query_length": 4,
+    "doc_stride": 4,
+  }
+  auto = {"null_score_diff_threshold": "auto"}
+  result = answer_elsewhere(folder, out, model=source, **flags, **auto)
+  assert f"wrote {out / TUNED}" in result.stdout
+  # Where they are does not matter, nor that an older version did not say so.
+  (out / TUNED).write_text(SILENCE)
+  moved = source.rename(tmp_path / "moved")
+  answer_elsewhere(folder, out, model=moved, **flags)
+  assert is_silent(out)
+  facts = read_json(out / "settings.json")
+  del facts["weights"]
+  (out / "settings.json").write_text(json.dumps(facts))
+  answer_elsewhere(folder, out, model=moved, **flags)
+  assert is_silent(out)
+  # Other weights at the same place are others.
+  [prefix] = [str(path.with_suffix("")) for path in moved.glob("*.index")]
+  values = {name: -value for name, value in checkpoints.read(prefix)}
+  step = int(prefix.rpartition("-")[2])
+  assert checkpoints.write(str(moved), values, step) == prefix
+  result = answer_elsewhere(folder, out, model=moved, **flags)
+  assert f"removed {out / TUNED}, tuned for other weights" in result.stdout
+  assert not is_silent(out)
+
+
+def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
+  folder, _ = trained
+  source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
+  auto = {"null_score_diff_threshold": "auto"}
+  result = answer_elsewhere(folder, out, model=source, **auto)
+  assert f"threshold on {folder / 'dev.json'}" in result.stdout
+  tuned = read_json(folder / "out" / TUNED)
+  assert read_json(out / TUNED) == tuned and not is_silent(out)
+
+
 def test_scores_of_other_answers_are_not_compared(trained, tmp_path):
   folder, _ = trained
   result = tiny.run(
@@ -335,6 +433,15 @@ def test_training_twice_in_a_folder_has_nothing_to_do(trained, tmp_path):
         "do_predict": True,
         "predict_file": "tests/helpers/tiny_squad.py",
         "vocab_file": "pieces.model",
+        "whole_word_answers": True,
+      },
+      "--whole_word_answers needs a vocab.txt",
+    ),
+    (
+      {
+        "do_predict": True,
+        "predict_file": "tests/helpers/tiny_squad.py",
+        "vocab_file": "encoder_bpe_40000.json",
         "whole_word_answers": True,
       },
       "--whole_word_answers needs a vocab.txt",

@@ -56,26 +56,46 @@ def answer(starts, ends, null=None, length=12, windows=None, **changes):
   return answerer(make_document(), 1, windows, *logits)
 
 
-PIECES = ["\u2581steve", "\u2581smi", "th", "'", "s", "\u2581wins", ","]
+PIECES = {
+  "SentencePiece": [
+    "\u2581steve",
+    "\u2581smi",
+    "th",
+    "'",
+    "s",
+    "\u2581wins",
+    ",",
+  ],
+  "GPT-1": [
+    "steve</w>",
+    "smi",
+    "th</w>",
+    "'</w>",
+    "s</w>",
+    "wins</w>",
+    ",</w>",
+  ],
+}
 
 
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
 @pytest.mark.parametrize(
   ("first", "last", "text"),
   [(0, 0, "Steve"), (1, 2, "Smith"), (0, 4, "Steve Smith's"), (2, 2, "th")]
   + [(5, 5, "WINS"), (3, 5, "'s WINS")],
 )
-def test_pieces_of_sentencepiece_are_found_in_their_words(first, last, text):
+def test_pieces_with_marks_are_found_in_their_words(pieces, first, last, text):
   document = squad_features.Document(
-    "Steve  Smith's WINS,", lambda words: list(range(len(PIECES)))
+    "Steve  Smith's WINS,", lambda words: list(range(len(pieces)))
   )
   document.__dict__["first_tokens"] = [0, 1, 5, 7]
   answerer = squad_answers.Answerer(
     squad_answers.Settings(**{**SETTINGS, "max_answer_length": 9}),
-    lambda ids: [PIECES[i] for i in ids],
+    lambda ids: [pieces[i] for i in ids],
   )
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[0, 0, first + 3] = logits[1, 0, last + 3] = 5
-  windows = [squad_features.Window(0, len(PIECES))]
+  windows = [squad_features.Window(0, len(pieces))]
   assert answerer(document, 1, windows, *logits).answer.text == text
 
 
