@@ -134,11 +134,12 @@ def make_our_extraction(
     precision=precision,
     pad_to_max_length=is_padded,
   )
+  settings = flag_values.read()
   with mock.patch.object(texts, "load_weights"):
-    extractor = extract_features.make_extractor(flag_values.read())
+    extractor = extract_features.make_extractor(settings)
 
   def run():
-    lines = texts.Lines()
+    lines = texts.Lines(settings)
     with vector_files.open_writer(
       output_file, "npz", extractor.layers
     ) as write:

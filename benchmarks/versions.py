@@ -5,7 +5,7 @@
 
 Updates of BERT-Base, the model of run_classifier.py on 32 x 13 tokens (SST-2's
 average) and that of run_pretraining.py on 16 x 128; pre-training of the mini
-model on 64 x 64; and predictions of BERT-Base, 256 x 16 tokens at a time. Each
+model on 64 x 64; and predictions of BERT-Base, 64 x 16 tokens at a time. Each
 turn is ten batches.
 """
 
@@ -21,7 +21,7 @@ SHAPES = {
   "finetuning": ("base", 32, 13),
   "pretraining": ("base", 16, 128),
   "mini": ("mini", 64, 64),
-  "prediction": ("base", 256, 16),
+  "prediction": ("base", 64, 16),
 }
 BATCHES = 10  # Of a turn.
 

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import math
+import subprocess
 import sys
 import types
 
@@ -58,6 +59,28 @@ def test_an_update_of_fine_tuning(load):
   memory = load("memory")
   workload = memory.Workload("tiny", 2, 8, "float32", recompute=False)
   assert math.isfinite(memory.make_step(workload).run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "name, amounts",
+  [
+    ("features", ["--sentences=64", "--padded_sentences=8"]),
+    ("finetuning", ["--sentences=64", "--batches=2", "--batch_size=4"]),
+  ],
+)
+def test_a_round_of_a_benchmark(name, amounts):
+  """With a model so small, a missed aim is no fault."""
+  if not (paths.SHARED / "data" / "glue").exists():
+    pytest.skip(f"{paths.SHARED / 'data' / 'glue'} is absent")
+  tiny = f"--bert_config_file={paths.ROOT / 'configs' / 'bert_tiny.json'}"
+  command = [f"benchmarks/{name}.py", tiny, "--rounds=1", *amounts]
+  result = subprocess.run(
+    [sys.executable, *command], cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert result.returncode in (0, 1), result.stderr
+  assert "Traceback" not in result.stderr
+  assert "| ours, bucketed | " in result.stdout
 
 
 def test_a_table_of_curves(load):

@@ -23,7 +23,7 @@ Features = dict[str, tf.Tensor]
 # While one batch waits for memory or a thread to wake, a CPU computes another;
 # not beside large ones, which leave few gaps and take much memory.
 _BATCHES_AT_ONCE = 2
-_TOKENS_AT_ONCE = 8192
+_TOKENS_AT_ONCE = 4096
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
