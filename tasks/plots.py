@@ -20,7 +20,7 @@ Point = tuple[float, float]
 
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 8, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 8, 40
 _COLOURS = 6  # In report.css, each with its own dashes.
 _MOST_POINTS = 200  # Of a line; of more, neighbours are averaged.
 _MOST_DOTS = 25  # Of a line with visible points.

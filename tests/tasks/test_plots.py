@@ -27,13 +27,13 @@ def test_points_are_where_the_axes_say():
   svg = plots.line_chart(
     "Losses", ("step", "nats"), {"loss": [(0, 2.0), (50, 1.0), (100, 0.0)]}
   )
-  # From (56, 220), the corner of the axes, to (408, 8).
+  # From (56, 220), the corner of the axes, to (394, 8).
   assert places(svg) == [
     (56, 8, "loss: 0, 2"),
-    (232, 114, "loss: 50, 1"),
-    (408, 220, "loss: 100, 0"),
+    (225, 114, "loss: 50, 1"),
+    (394, 220, "loss: 100, 0"),
   ]
-  assert 'd="M56.0 8.0L232.0 114.0L408.0 220.0"' in svg
+  assert 'd="M56.0 8.0L225.0 114.0L394.0 220.0"' in svg
   shown = re.findall(r'class="(end|middle)">([^<]*)<', svg)
   assert [n for kind, n in shown if kind == "end"] == "0 0.5 1 1.5 2".split()
   assert [n for kind, n in shown if kind == "middle"] == (
@@ -63,7 +63,7 @@ def test_what_is_not_finite_is_left_out():
 )
 def test_a_line_of_one_value(value, other):
   svg = plots.line_chart("c", ("x", "y"), {"a": [(1, value), (2, other)]})
-  assert [x for x, *_ in places(svg)] == [56, 408]
+  assert [x for x, *_ in places(svg)] == [56, 394]
   assert places(svg)[0][1] == places(svg)[1][1]
   assert "nan" not in svg
 
