@@ -310,8 +310,7 @@ class Dense(keras.layers.Dense):
     product, bias = self.multiply(inputs)
     if self.compute_dtype == "bfloat16":
       # The axis keeps TensorFlow from merging the two, which is half as fast.
-      rows = tf.nn.bias_add(tf.expand_dims(product, 0), bias)
-      rows = tf.squeeze(rows, 0)  # Slices would be copied by their gradient.
+      rows = tf.squeeze(tf.nn.bias_add(tf.expand_dims(product, 0), bias), 0)
     else:  # Keras adds by an operation that is not merged with the activation.
       rows = tf.nn.bias_add(product, bias)
     return rows if self.activation is None else self.activation(rows)
@@ -351,8 +350,9 @@ def _normalize(x, gamma, beta, epsilon, is_compiled=False):
 
 
 def _mean(x, is_compiled):
-  # XLA multiplies twice as fast as it sums; a TPU would round to bfloat16.
-  if is_compiled and not tf.config.list_logical_devices("TPU"):
+  # On a CPU XLA multiplies twice as fast as it sums; others would round.
+  kinds = {device.device_type for device in tf.config.list_logical_devices()}
+  if is_compiled and kinds == {"CPU"}:
     return tf.matmul(x, tf.fill([x.shape[-1], 1], 1.0 / x.shape[-1]))
   return tf.reduce_mean(x, -1, keepdims=True)
 

@@ -234,14 +234,15 @@ class AdamWeightDecayOptimizer:
 
 def _half_square(gradient):
   """Computes half the sum of squares, float32 []."""
-  if gradient.dtype == tf.float32:
-    return tf.nn.l2_loss(gradient)
+  kinds = {device.device_type for device in tf.config.list_logical_devices()}
+  if gradient.dtype == tf.float32 or kinds != {"CPU"}:
+    return tf.nn.l2_loss(tf.cast(gradient, tf.float32))
   return _wide_half_square(tf.reshape(gradient, [-1, gradient.shape[-1]]))
 
 
 @tf.function(autograph=False, jit_compile=True)
 def _wide_half_square(gradient):
-  """Makes no float32 copy; XLA multiplies much faster than it sums."""
+  """Makes no float32 copy; on a CPU XLA multiplies faster than it sums."""
   squares = tf.square(tf.cast(gradient, tf.float32))
   return tf.reduce_sum(tf.matmul(squares, tf.fill([squares.shape[1], 1], 0.5)))
 
