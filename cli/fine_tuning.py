@@ -252,7 +252,7 @@ class Run:
 
   @property
   def tuned_folder(self) -> str:
-    """The folder with the thresholds that are tuned for the weights, if any."""
+    """The folder whose thresholds are of the weights, or else its own."""
     return run_records.tuned_folder(self.settings) or self.folder
 
   @property

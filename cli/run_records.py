@@ -110,11 +110,10 @@ def tuned_folder(settings: flag_values.Settings) -> str | None:
   if _is_same(folder, weights) and (is_tuned or weights is None):
     return folder
   source = trained_folder(folder, settings.init_checkpoint)
-  if (
-    source == folder or _identify(model_folders.find_weights(source)) != weights
-  ):
+  if source == folder:
     return None
-  return source
+  own = _identify(model_folders.find_weights(source))
+  return source if own == weights else None
 
 
 def _is_same(folder, weights):

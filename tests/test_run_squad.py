@@ -189,11 +189,11 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
   assert len(nbest) <= 3
 
 
-def answer_with(folder, out, tmp_path, **flags):
-  """Answers the questions of `trained` by its model, in another folder."""
+def answer_with(folder, out, **flags):
+  """Answers the questions of `trained`, by its model, in another folder."""
+  flags = {"model": folder / "out", **flags}
   command = program_flags.command(
     "run_squad",
-    model=folder / "out",
     output_dir=out,
     do_predict=True,
     predict_file=folder / "dev.json",
@@ -205,14 +205,14 @@ def answer_with(folder, out, tmp_path, **flags):
 def test_a_model_answers_in_another_folder_as_it_was_trained(trained, tmp_path):
   folder, _ = trained
   source, out = folder / "out", tmp_path / "out"
-  result = answer_with(folder, out, tmp_path)
+  result = answer_with(folder, out)
   assert result.returncode == 0, result.stderr
   errors = program_flags.error_lines(result.stderr)
   assert f"--padding_competes=False, as {source}/settings.json says" in errors
   assert f"--doc_stride=4, as {source}/prediction.json says" in errors
   for name in ("predictions.json", "null_odds.json"):
     assert (out / name).read_bytes() == (source / name).read_bytes()
-  result = answer_with(folder, out, tmp_path, padding_competes=True)
+  result = answer_with(folder, out, padding_competes=True)
   assert result.returncode == 1
   assert "had other settings (padding_competes: False, not" in result.stderr
 
@@ -220,19 +220,19 @@ def test_a_model_answers_in_another_folder_as_it_was_trained(trained, tmp_path):
 def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
   folder, _ = trained
   out = tmp_path / "out"
-  result = answer_with(folder, out, tmp_path, eval_file=folder / "train.json")
+  result = answer_with(folder, out, eval_file=folder / "train.json")
   assert f"threshold on {folder / 'train.json'}" in result.stdout
   tuned = out / "null_score_diff_threshold.json"
   tuned.write_text('{"eval_best_f1_threshold": -1e9}')
-  answer_with(folder, out, tmp_path)  # By what is tuned for these weights ...
+  answer_with(folder, out)  # By what is tuned for these weights ...
   assert set(read_json(out / "predictions.json").values()) == {""}
   facts = read_json(out / "settings.json")
   (out / "settings.json").write_text(json.dumps(facts | {"weights": "x"}))
-  answer_with(folder, out, tmp_path)  # ... not for others.
+  answer_with(folder, out)  # ... not for others.
   predictions = (folder / "out" / "predictions.json").read_bytes()
   assert (out / "predictions.json").read_bytes() == predictions
   assert not tuned.exists()
-  result = answer_with(folder, out, tmp_path, version_2_with_negative=False)
+  result = answer_with(folder, out, version_2_with_negative=False)
   assert result.returncode == 0, result.stderr
   answers = read_json(out / "predictions.json").values()
   assert "" not in answers and not (out / "null_odds.json").exists()
@@ -253,17 +253,13 @@ def is_silent(out):
   return set(read_json(out / "predictions.json").values()) == {""}
 
 
-def answer_elsewhere(folder, out, **flags):
-  command = program_flags.command(
-    "run_squad",
-    output_dir=out,
-    do_predict=True,
-    predict_file=folder / "dev.json",
-    **{"version_2_with_negative": True, "padding_competes": False, **flags},
-  )
-  result = program_flags.run_here(command)
+def answer_by(model, folder, out, **flags):
+  """Answers by a model that need not be of a training; returns what it says."""
+  flags |= {"max_seq_length": tiny.SEQUENCE, "max_query_length": 4}
+  flags |= {"version_2_with_negative": True, "padding_competes": False}
+  result = answer_with(folder, out, model=model, doc_stride=4, **flags)
   assert result.returncode == 0, result.stderr
-  return result
+  return result.stdout
 
 
 def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
@@ -271,23 +267,14 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
 ):
   folder, _ = trained
   source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
-  result = answer_elsewhere(folder, out, model=source)
+  output = answer_by(source, folder, out)
   assert is_silent(out)
-  assert f"-1000000000.0000, as {source / TUNED} says" in result.stdout
+  assert f"-1000000000.0000, as {source / TUNED} says" in output
   # It predicts with its best weights; some others are there, too.
   [best] = (source / "best").glob("*.index")
   all_indices = source.glob("*.index")
   other = next(p for p in all_indices if p.read_bytes() != best.read_bytes())
-  answer_elsewhere(
-    folder,
-    tmp_path / "other",
-    init_checkpoint=other,
-    vocab_file=source / "vocab.txt",
-    bert_config_file=source / "bert_config.json",
-    max_seq_length=tiny.SEQUENCE,
-    max_query_length=4,
-    doc_stride=4,
-  )
+  answer_by(source, folder, tmp_path / "other", init_checkpoint=other)
   assert not is_silent(tmp_path / "other")
 
 
@@ -297,40 +284,33 @@ def test_weights_are_known_by_what_they_are(trained, tmp_path):
   shutil.copytree(folder / "out" / "best", source)  # Of no training.
   for name in ("vocab.txt", "bert_config.json"):
     shutil.copy(folder / "out" / name, source)
-  flags = {
-    "max_seq_length": tiny.SEQUENCE,
-    "max_query_length": 4,
-    "doc_stride": 4,
-  }
-  auto = {"null_score_diff_threshold": "auto"}
-  result = answer_elsewhere(folder, out, model=source, **flags, **auto)
-  assert f"wrote {out / TUNED}" in result.stdout
+  output = answer_by(source, folder, out, null_score_diff_threshold="auto")
+  assert f"wrote {out / TUNED}" in output
   # Where they are does not matter, nor that an older version did not say so.
   (out / TUNED).write_text(SILENCE)
   moved = source.rename(tmp_path / "moved")
-  answer_elsewhere(folder, out, model=moved, **flags)
+  answer_by(moved, folder, out)
   assert is_silent(out)
   facts = read_json(out / "settings.json")
   del facts["weights"]
   (out / "settings.json").write_text(json.dumps(facts))
-  answer_elsewhere(folder, out, model=moved, **flags)
+  answer_by(moved, folder, out)
   assert is_silent(out)
   # Other weights at the same place are others.
   [prefix] = [str(path.with_suffix("")) for path in moved.glob("*.index")]
   values = {name: -value for name, value in checkpoints.read(prefix)}
   step = int(prefix.rpartition("-")[2])
   assert checkpoints.write(str(moved), values, step) == prefix
-  result = answer_elsewhere(folder, out, model=moved, **flags)
-  assert f"removed {out / TUNED}, tuned for other weights" in result.stdout
+  output = answer_by(moved, folder, out)
+  assert f"removed {out / TUNED}, tuned for other weights" in output
   assert not is_silent(out)
 
 
 def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
   folder, _ = trained
   source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
-  auto = {"null_score_diff_threshold": "auto"}
-  result = answer_elsewhere(folder, out, model=source, **auto)
-  assert f"threshold on {folder / 'dev.json'}" in result.stdout
+  output = answer_by(source, folder, out, null_score_diff_threshold="auto")
+  assert f"threshold on {folder / 'dev.json'}" in output
   tuned = read_json(folder / "out" / TUNED)
   assert read_json(out / TUNED) == tuned and not is_silent(out)
 

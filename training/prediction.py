@@ -168,21 +168,16 @@ def map_ahead(
   if count == 1:
     yield from map(function, batches)
     return
-  pending, sizes = collections.deque(), collections.deque()
-
-  def finish():
-    sizes.popleft()
-    return pending.popleft().result()
-
+  pending = collections.deque()  # Of tokens and results to come.
   with futures.ThreadPoolExecutor(count) as pool:
     for features in batches:
       size = max(value.shape.num_elements() for value in features.values())
-      while len(pending) == count or (pending and sum(sizes) + size > tokens):
-        yield finish()
-      sizes.append(size)
-      pending.append(pool.submit(function, features))
-    while pending:
-      yield finish()
+      most = 0 if size > tokens else tokens - size
+      while len(pending) == count or sum(n for n, _ in pending) > most:
+        yield pending.popleft()[1].result()
+      pending.append((size, pool.submit(function, features)))
+    for _, result in pending:
+      yield result.result()
 
 
 def _split(strategy, features, rows):
