@@ -1,6 +1,6 @@
 """Damaged and lost files: what they hold is never used, what is whole is.
 
-The campaign in tests/faults meets such cases by chance; here each has a test.
+The campaign in benchmarks/faults meets them by chance; here each has a test.
 """
 
 import gzip

@@ -90,7 +90,7 @@ class Chain:
     self._newest = newest
 
   def has_ended(self, child: processes.Child) -> bool:
-    """Tells whether the training has come to its end; begins anew if so."""
+    """Returns whether the training has come to its end; begins anew if so."""
     if child.poll() != 0:
       return False
     self._compare_end(child)

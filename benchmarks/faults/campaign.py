@@ -1,6 +1,6 @@
-"""Makes faults happen, again and again, and prints what became of each kind.
+"""Makes faults happen, again and again, and prints the outcome of each kind.
 
-python tests/faults/campaign.py --rounds=20 --output=faults.json
+python benchmarks/faults/campaign.py --rounds=20 --output=faults.json
 """
 
 import argparse

@@ -98,7 +98,7 @@ def cut_power(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
 
 
 def share_training(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
-  """Starts the same training twice: one is refused, the other goes on."""
+  """Starts the same training twice: one is refused, the other ends well."""
   row, generator = (
     rows.Row("two trainings into one folder"),
     random.Random(seed),

@@ -70,7 +70,7 @@ def damage_checkpoints(
 
 
 def _goes_on(row, whole, out):
-  """Tells whether the training goes on where it should, and says so."""
+  """Returns whether the training resumes where it should, and says so."""
   child = whole.training.start(out)
   child.wait()
   said = child.text().count(f"; trying {out}/model.ckpt-30\n")

@@ -26,7 +26,7 @@ class Row:
     self.remarks[remark] = self.remarks.get(remark, 0) + 1
 
   def complain(self, fault: str) -> None:
-    """Tells what went wrong, for whoever has to find out why."""
+    """Prints the fault, for whoever has to find its cause."""
     print(f"{self.kind}: round {self.rounds}: {fault}", file=sys.stderr)
 
   def as_dict(self) -> dict[str, object]:
