@@ -5,8 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
-# The others are no script, or need to be told what to compare.
-BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask transfer), \
+# The others are no script, need to know what to compare, or measure the tests.
+BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask mutations transfer), \
   $(wildcard benchmarks/*.py))
 
 .PHONY: demo test test-slow lint bench clean
