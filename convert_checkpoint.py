@@ -12,14 +12,14 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 from absl import flags
 
-from cli import model_folders
+from cli import model_folder
 from cli import program
 from weights import architecture
 
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  model_folders.define_folder_flag("input")
+  model_folder.define_folder_flag("input")
   for name, text in (
     (
       "input",
@@ -123,7 +123,7 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
   settings = flag_values.read()
-  model_folders.check_free("output", settings.output)
+  model_folder.check_free("output", settings.output)
   model = make_model(settings)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "

@@ -9,7 +9,7 @@ thresholds are those of the training; flags override them.
 
 from absl import flags
 
-from cli import model_folders
+from cli import model_folder
 from cli import program
 from serving import export_facts
 
@@ -19,7 +19,7 @@ _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 def define_flags() -> None:
   """Declares the flags of this program."""
-  model_folders.define_folder_flag()
+  model_folder.define_folder_flag()
   for name, text in (
     (
       "model_dir",
@@ -174,7 +174,7 @@ def read_settings() -> flag_values.Settings:
   settings = flag_values.read()
   folder = settings.model
   if folder and files.exists(os.path.join(folder, "settings.json")):
-    if settings.init_checkpoint == model_folders.find_weights(folder):
+    if settings.init_checkpoint == model_folder.find_weights(folder):
       return dataclasses.replace(
         settings, model_dir=folder, init_checkpoint=None
       )
@@ -214,7 +214,7 @@ def load_model(
   )
   return trained_models.load_pretrained(
     settings.init_checkpoint,
-    model_folders.read_config(settings),
+    model_folder.read_config(settings),
     settings.do_lower_case,
     settings.task,
   )
@@ -288,12 +288,12 @@ def main() -> None:
   start = time.monotonic()
   settings = read_settings()
   gate = make_gate(settings)
-  model_folders.check_free("export_dir", settings.export_dir)
+  model_folder.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:
     squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
-  model_folders.check_vocabulary(vocab_file, trained.config)
+  model_folder.check_vocabulary(vocab_file, trained.config)
   length, chosen = choose_prediction(trained, settings)
   shown = {"max_seq_length": length, **chosen}
   print(f"weights from {trained.weights}")

@@ -68,7 +68,7 @@ from cli import causal_lm
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 from cli import run_records
 from cli import run_report
@@ -115,7 +115,7 @@ def make_masked_lm(settings: flag_values.Settings) -> fine_tuning.Recipe:
   )
 
   def open_inputs(settings, folder):
-    config = model_folders.read_config(settings)
+    config = model_folder.read_config(settings)
     data = run_pretraining.read_data(settings, config)
     train = Records(
       data.source.identity, range(records.count_records(data.train_files))
@@ -329,7 +329,7 @@ def main() -> None:
   entries = task_files.read(settings.tasks_file, KINDS)
   recipes = make_recipes(settings, entries)
   strategy = devices.make_strategy(settings)
-  config = model_folders.read_config(settings)
+  config = model_folder.read_config(settings)
   with contextlib.ExitStack() as stack:
     stack.enter_context(models.claim_output_dir(settings, config, strategy))
     runs = {

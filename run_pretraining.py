@@ -9,7 +9,7 @@ from absl import flags
 
 from cli import devices
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 from cli import program
 from cli import run_summary
@@ -259,8 +259,8 @@ def main() -> int | None:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)
-  config = model_folders.fit_vocabulary(
-    settings, model_folders.read_config(settings)
+  config = model_folder.fit_vocabulary(
+    settings, model_folder.read_config(settings)
   )
   data = read_data(settings, config)
   devices.check_workers(

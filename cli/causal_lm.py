@@ -17,7 +17,7 @@ def make_recipe(settings):
   """
   from cli import fine_tuning
   from cli import flag_values
-  from cli import model_folders
+  from cli import model_folder
   import heads
   from inputs import feature_files
   from tasks import causal_inputs
@@ -26,7 +26,7 @@ def make_recipe(settings):
     settings, causal_inputs.METRICS[0], causal_inputs.METRICS
   )
   paths = fine_tuning.find_data_files(settings, (".txt",), predicts=False)
-  config = model_folders.read_config(settings)
+  config = model_folder.read_config(settings)
   if not config.causal_attention:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 

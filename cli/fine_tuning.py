@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from cli import devices
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 from cli import run_records
 from cli import run_report
@@ -122,7 +122,7 @@ def check_fine_tuning_flags(
   settings: flag_values.Settings, config: modeling.EncoderConfig
 ) -> None:
   """Compares vocabulary, casing and lengths with the model."""
-  model_folders.check_vocabulary(settings.vocab_file, config)
+  model_folder.check_vocabulary(settings.vocab_file, config)
   if settings.max_seq_length > config.max_position_embeddings:
     raise ValueError(
       f"--max_seq_length={settings.max_seq_length} is above the config's "
@@ -405,7 +405,7 @@ def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
     strategy: from `devices.make_strategy`; several runs may share it.
   """
   settings = recipe.settings
-  config = model_folders.read_config(settings)
+  config = model_folder.read_config(settings)
   check_fine_tuning_flags(settings, config)
   start = run_summary.begin(settings.output_dir)
   with (

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from cli import model_folders
+from cli import model_folder
 
 FLAGS = flags.FLAGS
 Fields = TypeVar("Fields")
@@ -28,7 +28,7 @@ def read() -> Settings:
     ValueError: --model names a folder that lacks a file, or --do_lower_case
       contradicts the model.
   """
-  model_folders.find_files()
+  model_folder.find_files()
   return make(_values())
 
 

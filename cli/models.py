@@ -11,7 +11,7 @@ from typing import Any
 from absl import flags
 
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import program
 from data import files
 from vocabularies import vocabulary_table
@@ -31,7 +31,7 @@ _DIGESTS = {
 def define_model_flags() -> None:
   """Declares the flags of programs with a model."""
   program.group("Model")
-  model_folders.define_folder_flag("bert_config_file")
+  model_folder.define_folder_flag("bert_config_file")
   flags.DEFINE_string(
     "bert_config_file",
     None,
@@ -70,7 +70,7 @@ def define_inference_flags(input_file: str | None) -> None:
     input_file: the default; None to require one.
   """
   program.group("Model")
-  model_folders.define_folder_flag(
+  model_folder.define_folder_flag(
     "bert_config_file", "init_checkpoint", "vocab_file"
   )
   for name, text in (

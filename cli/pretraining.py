@@ -10,7 +10,7 @@ import sys
 from absl import flags
 
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import run_summary
 from data import files
 from data import pretraining_data
@@ -34,7 +34,7 @@ def define_flags() -> None:
     None,
     "TFRecord files to write, separated by commas; records go to them in turn.",
   )
-  model_folders.define_folder_flag("vocab_file")
+  model_folder.define_folder_flag("vocab_file")
   flags.DEFINE_string("vocab_file", None, vocabulary_table.HELP)
   flags.DEFINE_bool(
     "do_lower_case", True, "Lower-cases and strips accents. False if cased."

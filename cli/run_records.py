@@ -12,7 +12,7 @@ from absl import flags
 import tensorflow as tf
 
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 from cli import task_training
 from data import files
@@ -58,7 +58,7 @@ def follow_training(values: flags.FlagValues) -> None:
     folder = os.path.join(folder, f"seed-{values.seeds[0]}")
   start = values.init_checkpoint
   if values.model and not start:
-    start = model_folders.find_weights(values.model)
+    start = model_folder.find_weights(values.model)
   folder = trained_folder(folder, start)
   for name in (_SETTINGS, _PREDICTION):
     path = os.path.join(folder, name)
@@ -112,7 +112,7 @@ def tuned_folder(settings: flag_values.Settings) -> str | None:
   source = trained_folder(folder, settings.init_checkpoint)
   if source == folder:
     return None
-  own = _identify(model_folders.find_weights(source))
+  own = _identify(model_folder.find_weights(source))
   return source if own == weights else None
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from cli import devices
 from cli import fine_tuning
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 from data import files
 from data import progress
@@ -33,7 +33,7 @@ def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
 
 def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
   """Reads the config and compares vocabulary, casing and lengths with it."""
-  config = model_folders.read_config(settings)
+  config = model_folder.read_config(settings)
   fine_tuning.check_fine_tuning_flags(settings, config)
   return config
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Container
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import functools
 import os
@@ -221,6 +222,30 @@ def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
     print(f"{fault}; trying {prefix}", file=sys.stderr)
 
 
+class Weights(NamedTuple):
+  """The variables of a checkpoint by Google's names, read one at a time."""
+
+  source: str  # Where they are: a prefix, or another library's folder.
+  shapes: Mapping[str, tuple[int, ...]]
+  read: Callable[[str], np.ndarray]  # Of a name; raises a ValueError.
+  unread: Sequence[str] = ()  # Another library's variables that BERT lacks.
+
+
+def open_weights(prefix: str) -> Weights:
+  """Opens a checkpoint; its variables are read when they are asked for.
+
+  Raises:
+    DamagedCheckpointError: it cannot be read.
+  """
+  reader, shapes = _open(prefix)
+  return Weights(
+    prefix,
+    {name: tuple(shape) for name, shape in shapes.items()},
+    functools.partial(_value, reader, prefix),
+    getattr(reader, "unread", ()),
+  )
+
+
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
   """Reads the names and shapes of a checkpoint's variables."""
   return {k: tuple(v) for k, v in _open(prefix)[1].items()}
@@ -272,22 +297,31 @@ def load(
   variables: Mapping[str, tf.Variable],
   optional: Callable[[str], bool] = lambda name: False,
 ) -> Loaded:
-  """Assigns a checkpoint's values to variables, all of them or none.
+  """Assigns a checkpoint's values to variables; see `assign`."""
+  return assign(open_weights(prefix), variables, optional)
+
+
+def assign(
+  weights: Weights,
+  variables: Mapping[str, tf.Variable],
+  optional: Callable[[str], bool] = lambda name: False,
+) -> Loaded:
+  """Assigns values to variables, all of them or none.
 
   The state of training that a checkpoint carries (Adam's slots, global_step) is
-  passed over where `variables` does not ask for it. float16 is widened.
+  skipped where `variables` does not ask for it. float16 is widened.
 
   Args:
-    prefix: as `find_checkpoint` returns it.
-    variables: what to assign, by name in the checkpoint.
-    optional: tells the names that only one of the two sides need have.
+    weights: an opened checkpoint.
+    variables: the variables to assign, by name in the checkpoint.
+    optional: returns whether only one of the two sides need have a name.
 
   Raises:
     ValueError: if a variable is missing (-), the checkpoint holds one that is
       not used (+), or shapes differ; or if it cannot be read. No variable has
       been changed then.
   """
-  reader, shapes = _open(prefix)
+  source, shapes = weights.source, weights.shapes
   missing = sorted(set(variables) - set(shapes))
   unused = sorted(set(shapes) - set(variables))
   unused = [name for name in unused if not is_training_state(name, shapes)]
@@ -297,28 +331,27 @@ def load(
     [f"- {name}" for name in missing if not optional(name)],
     [f"+ {name}" for name in unused if not optional(name)],
     [
-      f"{name}: shape {tuple(shapes[name])}, the model's is {ours[name]}"
+      f"{name}: shape {shapes[name]}, the model's is {ours[name]}"
       for name in shared
-      if tuple(shapes[name]) != ours[name]
+      if shapes[name] != ours[name]
     ],
   ]
   if any(faults):
     listings = (readers.listing(found, _LISTED_FAULTS) for found in faults)
     listing = "; ".join(filter(None, listings))
     cause = _likely_cause(ours, shapes)
-    raise ValueError(f"{prefix} does not fit the model{cause}: {listing}")
+    raise ValueError(f"{source} does not fit the model{cause}: {listing}")
   # Everything is read, and its checksum proved, before anything is assigned.
-  values = {name: _value(reader, prefix, name) for name in shared}
+  values = {name: weights.read(name) for name in shared}
   for name, value in values.items():
     kinds = "fV" if variables[name].dtype.is_floating else "biufV"
     if (dtype := np.asarray(value).dtype).kind not in kinds:  # V: bfloat16.
       raise ValueError(
-        f"{prefix}: {name} holds {dtype}; expected floating-point numbers"
+        f"{source}: {name} holds {dtype}; expected floating-point numbers"
       )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
-  if isinstance(reader, readers.Reader):
-    unused += [n for n in reader.unread if not readers.STATE.search(n)]
+  unused += [n for n in weights.unread if not readers.STATE.search(n)]
   return Loaded(missing, unused)
 
 

@@ -249,6 +249,11 @@ def _read_labels(source, folders, given: Given):
   return problem, read_labels(source)
 
 
+def read_problem(source: str) -> tuple[str | None, list[str]]:
+  """Returns the problem of a checkpoint's head, if known, and its labels."""
+  return _read_labels(source, formats.folders_of(source), Given())
+
+
 def read_labels(source: str) -> list[str]:
   """Returns the labels of a checkpoint's head, [] if they are not known.
 

@@ -1,12 +1,17 @@
-"""What --model stands for: the files of a folder, and the casing of its text.
+"""The one door for models: the files of a folder, whoever wrote them.
 
-The folder is an unpacked Google release, the --output_dir of a training run, or
-a model of another library.
+`open` is asked once, at the start of a program, about a Google release, the
+--output_dir of a training run, or a model of another library. Everything behind
+it sees a `ModelFolder`:
+
+  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
+  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
 """
 
 import dataclasses
 import os
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -28,6 +33,65 @@ _FILES = {
   ),
   "init_checkpoint": (),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFolder:
+  """A model and the files that belong to it, whoever wrote them."""
+
+  source: str  # The prefix of a checkpoint, or another library's folder.
+  folders: tuple[str, ...]  # Where the files beside the weights are.
+  config: Any  # A `modeling.EncoderConfig`; None if no file holds one.
+  vocab_file: str | None
+  do_lower_case: bool | None  # None if no file says it.
+  problem: str | None  # The task of its head, if a file says it.
+  labels: tuple[str, ...]  # Of its head; empty if unknown.
+  weights: Any  # `checkpoints.Weights`, by Google's names, read lazily.
+
+
+def open(path: str, bert_config_file: str | None = None) -> ModelFolder:
+  """Opens a model: a checkpoint, a folder with one, or another library's.
+
+  Args:
+    path: --init_checkpoint, or the folder of --model: a prefix, a release, the
+      output of a training, or a folder of another library.
+    bert_config_file: its config, if that is not beside the weights.
+
+  Raises:
+    ValueError: there is no model, a file is damaged, or the config is not that
+      of the weights.
+  """
+  from encoders import encoder_table  # Slow: TensorFlow.
+  from weights import checkpoints
+  from weights import conversion
+  from weights import formats
+
+  source = checkpoints.find_checkpoint(find_weights(path))
+  reader, folders = checkpoints.open_reader(source), formats.folders_of(source)
+  config = reader.config if reader else None
+  found = bert_config_file
+  if not found and (not config or reader.assumed):
+    paths = (os.path.join(folder, "bert_config.json") for folder in folders)
+    found = next(filter(files.exists, paths), None)
+  if found:
+    stated = encoder_table.read_config(found)
+    if config:
+      reader.check_config(found, stated)
+    config = stated
+  casings = [reader.do_lower_case] if reader else []
+  casings += [(_read_stated_casing(folder) or (None,))[0] for folder in folders]
+  stated = [casing for casing in casings if casing is not None]
+  problem, labels = conversion.read_problem(source)
+  return ModelFolder(
+    source,
+    tuple(folders),
+    config,
+    vocabulary_table.find(folders),
+    stated[0] if stated else None,
+    problem,
+    tuple(labels),
+    checkpoints.open_weights(source),
+  )
 
 
 def define_folder_flag(*replaced: str) -> None:
@@ -128,8 +192,8 @@ def _follow_casing(paths: list[str]) -> None:
       return
 
 
-def _read_casing(folder: str) -> tuple[bool, str] | None:
-  """Returns the casing of a folder's model and its source; None: unknown."""
+def _read_stated_casing(folder: str) -> tuple[bool, str] | None:
+  """Returns the casing that a file in a folder states, and that file."""
   path = os.path.join(folder, "settings.json")
   try:
     value = files.read_json_if_any(path).get("do_lower_case")
@@ -139,7 +203,12 @@ def _read_casing(folder: str) -> tuple[bool, str] | None:
     value = None  # It may be an editor's.
   if isinstance(value, bool):
     return value, path
-  if stated := vocabulary_table.read_casing(folder):
+  return vocabulary_table.read_casing(folder)
+
+
+def _read_casing(folder: str) -> tuple[bool, str] | None:
+  """Returns the casing of a folder's model and its source; None: unknown."""
+  if stated := _read_stated_casing(folder):
     return stated
   if folder != FLAGS.model or not FLAGS.vocab_file:
     return None

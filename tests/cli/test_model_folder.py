@@ -7,7 +7,7 @@ import types
 import pytest
 
 from cli import flag_values
-from cli import model_folders
+from cli import model_folder
 from cli import models
 import create_pretraining_data
 import create_vocab
@@ -206,15 +206,15 @@ def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
   settings = types.SimpleNamespace(
     vocab_file=vocab, init_checkpoint=None, bert_config_file="c.json"
   )
-  assert model_folders.fit_vocabulary(settings, config).vocab_size == 2
+  assert model_folder.fit_vocabulary(settings, config).vocab_size == 2
   said = f"vocab_size: 2, the tokens of {vocab}, instead of the 130 of c.json\n"
   assert capsys.readouterr().out == said
   settings.init_checkpoint = "model.ckpt"
   with pytest.raises(ValueError, match=f"--vocab_file={vocab} has 2 tokens"):
-    model_folders.fit_vocabulary(settings, config)
+    model_folder.fit_vocabulary(settings, config)
   # Sizes rounded up are left alone.
   config = modeling.BertConfig(vocab_size=129, hidden_size=12)
-  assert model_folders.fit_vocabulary(settings, config) is config
+  assert model_folder.fit_vocabulary(settings, config) is config
 
 
 def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
@@ -270,7 +270,7 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
 
 
 def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
-  model_folders.check_free("output", str(tmp_path))
+  model_folder.check_free("output", str(tmp_path))
   monkeypatch.setattr("os.path.ismount", lambda path: True)
   with pytest.raises(ValueError, match="a mount point; name a folder in it"):
-    model_folders.check_free("output", str(tmp_path))
+    model_folder.check_free("output", str(tmp_path))
