@@ -124,9 +124,13 @@ def main() -> None:
   command = ["git", "archive", arguments.revision]
   archive = subprocess.check_output(command, cwd=ROOT)
   with tempfile.TemporaryDirectory() as folder:
-    subprocess.run(["tar", "-x"], cwd=folder, input=archive, check=True)
+    copy = pathlib.Path(folder, "copy")
+    copy.mkdir()
+    subprocess.run(["tar", "-x"], cwd=copy, input=archive, check=True)
+    # Beside the checkout, as tests look for it: what the original computed.
+    copy.with_name("shared").symlink_to(ROOT.parent / "shared")
     for name in arguments.groups:
-      measure(pathlib.Path(folder), name, GROUPS[name])
+      measure(copy, name, GROUPS[name])
 
 
 def measure(root: pathlib.Path, name: str, group: Group) -> None:

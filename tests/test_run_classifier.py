@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -60,34 +59,6 @@ def test_training_learns_and_says_what_it_wrote(trained):
   assert "train (train): 400 examples" in output
   for name in ("predictions.tsv", "eval_metrics.json", "test_results.tsv"):
     assert f"wrote {folder / 'out' / name}" in output
-
-
-def test_it_ends_with_what_it_reached_wrote_and_what_is_next(trained):
-  folder, output = trained
-  out = folder / "out"
-  summary = output[output.rindex("finished in ") :].splitlines()[1:]
-  assert summary[0] == "  best: eval_accuracy 1 at step 300"
-  names = summary[1].removeprefix(f"  wrote to {out}: ").split(", ")
-  assert names == [
-    "bert_config.json",
-    "curves.jsonl",
-    "eval_metrics.json",
-    "eval_results.txt",
-    "labels.txt",
-    "predict_metrics.json",
-    "prediction.json",
-    "predictions.tsv",
-    "report.html",
-    "settings.json",
-    "test_results.tsv",
-    "training.json",
-    "vocab.txt",
-  ]
-  assert summary[2:] == [
-    "  checkpoints: 1, 0.0 MB",
-    f"  next: python export_saved_model.py --model={out} "
-    f"--export_dir={out}_export",
-  ]
 
 
 def test_report_of_the_run(trained):
@@ -149,24 +120,6 @@ def test_labelled_predictions_are_scored(trained):
   assert metrics["accuracy"] == 1.0
 
 
-def test_predictions_do_not_depend_on_the_order_of_a_file(trained, tmp_path):
-  folder, _ = trained
-  lines = (folder / "test.tsv").read_text().splitlines()
-  path = tmp_path / "reversed.tsv"
-  path.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
-  before = (folder / "out" / "test_results.tsv").read_text().splitlines()
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  run(folder, output_dir=out, predict_file=path, do_predict=True)
-  after = (out / "test_results.tsv").read_text().splitlines()
-  np.testing.assert_allclose(
-    [list(map(float, row.split("\t"))) for row in after[::-1]],
-    [list(map(float, row.split("\t"))) for row in before],
-    rtol=1e-4,
-    atol=1e-6,
-  )
-
-
 def test_a_file_without_labels_can_be_predicted(trained, tmp_path):
   folder, _ = trained
   with gzip.open(tmp_path / "new.jsonl.gz", "wt") as file:
@@ -216,14 +169,6 @@ def test_padded_and_trimmed_batches_give_the_same_predictions(
   )
 
 
-def test_training_twice_in_a_folder_has_nothing_to_do(trained):
-  folder, _ = trained
-  result = tiny.run(folder, data_dir=folder, **PERFECT)
-  assert "step 300 of 300: nothing to do" in result.stdout
-  assert "unchanged: " in result.stdout
-  assert "note:" not in result.stderr
-
-
 def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
   folder, _ = trained
   recorded = [folder / "out" / f"{n}.json" for n in ("settings", "training")]
@@ -240,9 +185,6 @@ def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"train_batch_size": 16}, "train_batch_size: 8, not 16"),
-    ({"learning_rate": 0.5}, "learning_rate: 0.002, not 0.5"),
-    ({"seed": 7}, "seed: 12345, not 7"),
     ({"precision": "bfloat16"}, "precision: float32, not bfloat16"),
     ({"do_lower_case": False}, "do_lower_case: True, not False"),
     ({"max_seq_length": 12}, "the training data, or a flag that shapes its "),
@@ -685,13 +627,6 @@ def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
   program_flags.assert_refused(result, "--do_lower_case=False does not fit")
 
 
-def checkpoint_bytes(folder, step):
-  return [
-    (folder / f"model.ckpt-{step}{suffix}").read_bytes()
-    for suffix in (".index", ".data-00000-of-00001")
-  ]
-
-
 def read_checkpoint(folder, step):
   prefix = str(folder / f"model.ckpt-{step}")
   return dict(checkpoints.read(prefix))
@@ -712,46 +647,6 @@ def test_padded_and_trimmed_batches_train_alike(tmp_path):
   for name, value in read_checkpoint(tmp_path / "padded-True", 10).items():
     if not name.endswith("key/bias"):  # Its gradient is rounding alone.
       np.testing.assert_allclose(value, trimmed[name], atol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow  # tests/training/test_loop.py has a fast one.
-def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path):
-  config = {"hidden_dropout_prob": 0.1}
-  tiny.write_tsv(tmp_path / "train.tsv", range(160))
-  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
-  flags = {
-    "config": config,
-    "data_dir": tmp_path,
-    "do_train": True,
-    "do_eval": True,
-    "num_train_epochs": 8,
-    "eval_every_steps": 7,
-    "save_checkpoints_steps": 20,
-    "iterations_per_loop": 3,
-    "keep_checkpoint_max": 0,
-  }
-  run(tmp_path, output_dir=tmp_path / "whole", **flags)
-  killed = subprocess.Popen(
-    tiny.command(tmp_path, output_dir=tmp_path / "killed", **flags),
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-  )
-  try:
-    while not (tmp_path / "killed" / "model.ckpt-35.index").exists():
-      assert killed.poll() is None
-      time.sleep(0.002)
-  finally:
-    killed.kill()
-    killed.wait()
-  assert not (tmp_path / "killed" / "eval_results.txt").exists()
-  output = run(tmp_path, output_dir=tmp_path / "killed", **flags)
-  assert "resuming at step" in output
-  for name in ("evaluations.jsonl", "eval_results.txt", "labels.txt"):
-    whole = (tmp_path / "whole" / name).read_bytes()
-    assert (tmp_path / "killed" / name).read_bytes() == whole, name
-  assert checkpoint_bytes(tmp_path / "killed", 160) == checkpoint_bytes(
-    tmp_path / "whole", 160
-  )
 
 
 @pytest.mark.slow  # tests/training/test_loop.py has a fast one.

@@ -126,18 +126,6 @@ def test_questions_of_any_number_of_choices(trained, tmp_path):
   assert not (out / "predict_metrics.json").exists()
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(trained, tmp_path):
-  folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  whole = {path.name: path.read_bytes() for path in out.glob("model.ckpt-60.*")}
-  for name in [*whole, "checkpoint", "evaluations.jsonl"]:
-    (out / name).unlink()
-  run(folder, data_dir=folder, output_dir=out, eval_every_steps=30, **TRAINING)
-  for name, content in whole.items():
-    assert (out / name).read_bytes() == content, name
-
-
 FAULTS = {
   "an answer out of range": (
     {"val.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,4\n"},

@@ -359,28 +359,22 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   assert not path.exists()
 
 
-def test_training_twice_in_a_folder_has_nothing_to_do(trained, tmp_path):
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"doc_stride": 3}, "the training data, or a flag that shapes its "),
+    ({"padding_competes": True}, "padding_competes: False, not True"),
+  ],
+)
+def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
   folder, _ = trained
   out = copy_without_best(folder, tmp_path)
-  same = {
-    "output_dir": out,
-    "do_train": True,
-    "train_file": folder / "train.json",
-    "num_train_epochs": 6,
-    "version_2_with_negative": True,
-    "padding_competes": False,
-  }
-  output = run(folder, **same)
-  assert "nothing to do" in output and "unchanged: " in output
-  features = out / "train.tf_record"
-  before = features.stat()
-  result = tiny.run(folder, **{**same, "doc_stride": 3})
-  program_flags.assert_refused(
-    result, "the training data, or a flag that shapes its "
-  )
-  assert features.stat() == before
-  result = tiny.run(folder, **{**same, "padding_competes": True})
-  program_flags.assert_refused(result, "padding_competes: False, not True")
+  features = (out / "train.tf_record").stat()
+  same = {"train_file": folder / "train.json", "num_train_epochs": 6}
+  same |= {"version_2_with_negative": True, "padding_competes": False}
+  result = tiny.run(folder, output_dir=out, do_train=True, **{**same, **flags})
+  program_flags.assert_refused(result, message)
+  assert (out / "train.tf_record").stat() == features
 
 
 @pytest.mark.parametrize(

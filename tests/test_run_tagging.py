@@ -116,26 +116,6 @@ def test_predictions_are_spans_of_characters(trained):
       }
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(trained, tmp_path):
-  folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  whole = {
-    path.name: path.read_bytes() for path in out.glob("model.ckpt-100.*")
-  }
-  for name in [*whole, "checkpoint", "evaluations.jsonl"]:
-    (out / name).unlink()
-  run(
-    folder,
-    data_dir=folder,
-    output_dir=out,
-    eval_every_epochs=2.5,
-    **TRAINING,
-  )
-  for name, content in whole.items():
-    assert (out / name).read_bytes() == content, name
-
-
 def test_plain_text_is_predicted(trained, tmp_path, capsys):
   folder, _ = trained
   out = tmp_path / "out"

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from data import files
 import extract_features
 import fill_mask
 import modeling
@@ -103,16 +102,6 @@ def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
   assert len(list(out.glob("events.*"))) == 1
   run_here([*command, f"--output_dir={alone}"])
   assert_same_files(program, out, alone)
-
-
-@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
-def test_a_folder_that_is_trained_in_is_left_as_it_is(program, tmp_path):
-  out = tmp_path / "out"
-  command = tiny_programs.write(program, tmp_path)
-  with files.claim_folder(str(out)):
-    result = program_flags.run_here(command)
-    program_flags.assert_refused(result, f"{out}: another process is writing")
-    assert not list(out.iterdir())
 
 
 @pytest.mark.slow

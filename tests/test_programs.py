@@ -1,0 +1,171 @@
+"""What all programs that train promise, each on a tiny task of its own."""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from data import files
+import paths
+import program_flags
+import tiny
+
+STEPS, SAVED = 6, 4  # Of a run, and of its checkpoint before the last.
+
+
+class Run(NamedTuple):
+  """A finished run of a program."""
+
+  program: str
+  command: list[str]
+  out: pathlib.Path
+  output: str
+
+  def again(self, **flags):
+    """Runs the command with other flags."""
+    arguments = program_flags.arguments(flags)
+    return program_flags.run_here([*self.command, *arguments])
+
+
+@pytest.fixture(name="run", scope="module", params=tiny.TRAINERS)
+def train(request, tmp_path_factory):
+  folder = tmp_path_factory.mktemp(request.param)
+  command = tiny.prepare(request.param, folder)
+  result = program_flags.run_here(command)
+  assert result.returncode == 0, result.stderr
+  return Run(request.param, command, folder / "out", result.stdout)
+
+
+def contents(folder):
+  """Returns the files in a folder and below, but for times and curves."""
+  return {
+    str(path.relative_to(folder)): path.read_bytes()
+    for path in folder.rglob("*")
+    if path.is_file() and not re.match(r"events|report\.html", path.name)
+  }
+
+
+def test_a_killed_run_resumes_to_the_same_bytes(run, tmp_path):
+  whole, killed = contents(run.out), tmp_path / "killed"
+  results = [n for n in whole if "eval_results" in n or "predict" in n]
+  last = [n for n in whole if f"model.ckpt-{STEPS}." in n]
+  shutil.copytree(run.out, killed)
+  for name in [*results, *last]:
+    (killed / name).unlink()
+  if "evaluations.jsonl" in whole:
+    lines = whole["evaluations.jsonl"].decode().splitlines()[: SAVED // 2]
+    (killed / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
+  # A killed run may leave half a checkpoint, or data without an index.
+  (killed / f"model.ckpt-{STEPS}.writing.index.tempstate1").write_bytes(b"half")
+  (killed / "model.ckpt-5.data-00000-of-00001").write_bytes(b"whole")
+  result = run.again(output_dir=killed)
+  assert result.returncode == 0, result.stderr
+  assert f"resuming at step {SAVED} of {STEPS}" in result.stdout
+  found = contents(killed)
+  assert found.keys() == whole.keys()
+  assert [n for n in whole if found[n] != whole[n]] == []
+
+
+def test_it_ends_with_the_files_it_wrote(run):
+  """And with the best score; see test_run_pretraining.py for its own."""
+  if run.program == "run_pretraining":
+    pytest.skip("it names the folder alone")
+  end = run.output[run.output.rindex("finished in ") :]
+  internal = r"model\.ckpt-|checkpoint$|events|.*\.tf_record"
+  names = {p.name for p in run.out.iterdir() if p.is_file()}
+  names = sorted(n for n in names if not re.match(internal, n))
+  assert f"\n  wrote to {run.out}: {', '.join(names)}\n" in end
+  assert re.search(r"\n  best: eval_\w+ [\d.]+ at step [246]", end)
+
+
+@pytest.mark.parametrize(
+  "run",
+  [
+    program
+    if program == "run_classifier"
+    else pytest.param(program, marks=pytest.mark.slow)
+    for program in tiny.FINE_TUNERS
+  ],
+  indirect=True,
+)
+def test_the_next_command_works(run):
+  command = shlex.split(run.output.split("\n  next: ")[1])
+  assert command[:2] == ["python", "export_saved_model.py"]
+  command[:2] = [sys.executable, paths.ROOT / command[1]]
+  result = program_flags.run_here([str(part) for part in command])
+  assert result.returncode == 0, result.stderr
+
+
+# What holds the predictions, and what says where a row was.
+PREDICTIONS = {
+  "run_classifier": ("predictions.tsv", r"^\d+\t"),
+  "run_squad": ("nbest_predictions.json", r""),
+  "run_tagging": ("predictions.jsonl", r'"id": \d+'),
+  "run_multiple_choice": ("predictions.tsv", r"^\d+\t"),
+}
+
+
+@pytest.mark.parametrize("run", tiny.FINE_TUNERS, indirect=True)
+def test_the_best_weights_predict_rows_in_the_order_of_the_file(run, tmp_path):
+  """Reversed, from an output folder that has its best weights alone."""
+  for path in run.out.iterdir():
+    if path.is_dir():
+      shutil.copytree(path, tmp_path / path.name)
+    elif not re.match("model.ckpt|checkpoint", path.name):
+      shutil.copy(path, tmp_path)
+  name, place = PREDICTIONS[run.program]
+  (tmp_path / name).unlink()
+  split = "dev" if run.program == "run_squad" else "test"
+  (tmp_path / "data").mkdir()
+  path = tiny.write_split(run.program, tmp_path / "data", split, True)
+  flags = {"output_dir": tmp_path, "predict_file": path, "do_train": False}
+  result = run.again(**flags)
+  assert result.returncode == 0, result.stderr
+  assert "weights from the best evaluation, at step " in result.stdout
+  before, after = (read_rows(run, f / name, place) for f in (run.out, tmp_path))
+  for ours, theirs in zip(after[::-1], before, strict=True):
+    assert re.split(NUMBER, ours) == re.split(NUMBER, theirs)
+    numbers = [list(map(float, re.findall(NUMBER, x))) for x in (ours, theirs)]
+    assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-5)
+
+
+NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+
+
+def read_rows(run, path, place):
+  """Returns predictions as text, without numbers that count the rows."""
+  text = path.read_text()
+  if run.program == "run_squad":
+    return [json.dumps(item) for item in json.loads(text).items()]
+  lines = text.splitlines()[path.suffix == ".tsv" :]
+  return [re.sub(place, "", line) for line in lines]
+
+
+def test_a_finished_run_has_nothing_to_do(run):
+  before = contents(run.out)
+  result = run.again()
+  assert f"step {STEPS} of {STEPS}: nothing to do" in result.stdout
+  assert "note:" not in result.stderr
+  assert contents(run.out) == before
+
+
+def test_a_run_with_other_settings_leaves_the_folder_alone(run):
+  before = contents(run.out)
+  result = run.again(seed=7, train_batch_size=10, learning_rate=0.5)
+  for name in ("seed", "train_batch_size", "learning_rate"):
+    program_flags.assert_refused(result, name)
+  assert contents(run.out) == before
+
+
+def test_a_folder_that_is_trained_in_is_left_alone(run, tmp_path):
+  with files.claim_folder(str(tmp_path)):
+    result = run.again(output_dir=tmp_path)
+    program_flags.assert_refused(
+      result, f"{tmp_path}: another process is writing"
+    )
+    assert not list(tmp_path.iterdir())
