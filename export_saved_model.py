@@ -163,6 +163,7 @@ from cli import squad_settings
 from data import files
 from export import exporting
 from export import quantization
+from export import signatures
 from export import trained_models
 from tasks import classification
 import tokenization
@@ -300,12 +301,10 @@ def main() -> None:
   if trained.prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
-  graph = exporting.make_graph(trained, vocab_file, length, chosen)
-  facts = exporting.describe(
-    trained, graph, settings.format, chosen, settings.quantize
-  )
+  graph = signatures.Graph(trained, vocab_file, length, chosen)
+  facts = exporting.describe(graph, settings.format, settings.quantize)
   with files.new_folder(settings.export_dir) as folder:
-    result = exporting.write(folder, trained, graph, facts, vocab_file, gate)
+    result = exporting.write(folder, graph, facts, gate)
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
   run_summary.print_end(
     start,

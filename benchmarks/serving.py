@@ -494,7 +494,7 @@ def encode_ours(workload: Workload):
   """Returns the function from strings [B] to ids [B, (T)]."""
   from export import tf_tokenization
 
-  return tf_tokenization.TfTokenizer(workload.vocab_file).encode
+  return tf_tokenization.make_tokenizer(workload.vocab_file).encode
 
 
 def encode_fast_bert(workload: Workload):

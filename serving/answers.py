@@ -56,11 +56,13 @@ class Kind(abc.ABC):
   """What a model does; see the classes below.
 
   Attributes:
+    texts: the names of all texts that it may take.
     inputs: the texts of a request.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.
   """
 
+  texts: tuple[str, ...] = ("text", "text_pair")
   pads_fully = False
 
   def __init__(self, facts: export_facts.Facts, vocab_file: str):
@@ -243,6 +245,8 @@ class FillMask(Kind):
   Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
   """
 
+  texts = ("text",)
+
   def _encode(self, texts):
     ids = self._tokenizer.encode(texts["text"])
     room = self.facts.max_seq_length - 2
@@ -267,6 +271,8 @@ class FillMask(Kind):
 
 class MultipleChoice(Kind):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
+
+  texts = ("context", "question", CHOICES)
 
   def _encode(self, texts):
     context, question = texts["context"].strip(), texts["question"].strip()
@@ -293,6 +299,8 @@ class MultipleChoice(Kind):
 
 class Tagging(Kind):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
+
+  texts = ("text",)
 
   def _encode(self, texts):
     text = texts["text"]
@@ -361,6 +369,8 @@ class Tagging(Kind):
 
 class QuestionAnswering(Kind):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
+
+  texts = ("question", "context")
 
   def __init__(self, facts: export_facts.Facts, vocab_file: str):
     super().__init__(facts, vocab_file)

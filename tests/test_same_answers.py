@@ -1,14 +1,21 @@
 """A trained folder, its export and predict.py answer as the program did."""
 
+import http.server
 import json
+import sys
+import threading
 
 import pytest
 import tensorflow as tf
 
 import export_saved_model
+import paths
 import program_flags
 from serving import exported_model
 import tiny_programs
+
+sys.path.append(str(paths.ROOT / "examples"))
+import serving_client  # noqa: E402
 
 # Flags that are not the programs' defaults, with texts too long for some.
 FLAGS = {
@@ -166,29 +173,61 @@ def test_the_question_that_set_the_threshold_is_answered(trained):
   assert 1e-6 < threshold - tuned < 1e-4
 
 
-@pytest.mark.parametrize(
-  "program",
-  [pytest.param("run_classifier", marks=pytest.mark.slow), "run_squad"],
-)
-def test_the_graph_answers_as_the_program(trained, program):
+class TensorFlowServing(http.server.BaseHTTPRequestHandler):
+  """Answers the REST API's `predict` with the columns of a SavedModel."""
+
+  def do_POST(self):
+    size = int(self.headers["Content-Length"])
+    body = json.loads(self.rfile.read(size))
+    signature = self.server.model.signatures[body["signature_name"]]
+    outputs = signature(
+      **{k: tf.constant(v) for k, v in body["inputs"].items()}
+    )
+    outputs = {
+      name: values.numpy().tolist() for name, values in outputs.items()
+    }
+    if len(outputs) == 1:  # It leaves out the name of an only one.
+      [outputs] = outputs.values()
+    content = json.dumps({"outputs": outputs}).encode()
+    self.send_response(200 if self.path.endswith("/tiny:predict") else 404)
+    self.end_headers()
+    self.wfile.write(content)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
   folder = trained(program)
   rows = read_json_lines(folder / "out" / "predictions.jsonl")
-  requests = requests_of(program, folder, rows)
+  requests = requests_of(program, folder, rows)[:3]
+  server = http.server.HTTPServer(("127.0.0.1", 0), TensorFlowServing)
+  server.model = tf.saved_model.load(str(folder / "export"))
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+  url = f"http://127.0.0.1:{server.server_port}/v1/models/tiny"
+  serving_client.main(
+    [f"--export_dir={folder / 'export'}", f"--url={url}"]
+    + [json.dumps(request) for request in requests]
+  )
+  server.shutdown()
+  found = map(json.loads, capsys.readouterr().out.splitlines())
+  model = exported_model.ExportedModel(str(folder / "export"))
+  expected = model.answer([model.kind.encode(r) for r in requests], 100)
+  assert list(found) == close(expected) and len(expected) == 3
+
+
+@pytest.mark.slow
+def test_strings_are_answered_as_by_the_program(trained):
+  folder = trained("run_classifier")
+  rows = read_json_lines(folder / "out" / "predictions.jsonl")
   compared = 0
-  serve = tf.saved_model.load(str(folder / "export"))
-  serve = serve.signatures["serving_default"]
-  for row, request in zip(rows, requests, strict=True):
-    texts = {name: tf.constant([text]) for name, text in request.items()}
-    found = {name: v.numpy()[0] for name, v in serve(**texts).items()}
-    if found["truncated"]:  # It has no windows for classifiers.
+  model = tf.saved_model.load(str(folder / "export"))
+  serve = model.signatures["serving_default"]
+  for row in rows:
+    outputs = serve(text=tf.constant([row["text"]]))
+    found = {name: value.numpy()[0] for name, value in outputs.items()}
+    if found["truncated"]:  # It has no windows.
       continue
     compared += 1
-    if program == "run_classifier":
-      assert found["label"].decode() == row["predicted"]
-      shares = list(row["probabilities"].values())
-      assert found["probabilities"].tolist() == close(shares)
-    else:
-      assert found["answer"].decode() == row["answer"]
-      assert float(found["probability"]) == close(row["probability"])
-      assert float(found["no_answer_odds"]) == close(row["no_answer_odds"])
+    assert found["label"].decode() == row["predicted"]
+    shares = list(row["probabilities"].values())
+    assert found["probabilities"].tolist() == close(shares)
   assert compared >= 3

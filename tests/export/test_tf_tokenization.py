@@ -9,11 +9,12 @@ import tensorflow as tf
 from export import tf_tokenization
 import hard_strings
 import paths
-from tasks import squad_features
-from tasks import tagging
+import tiny_sentence_pieces
 import tokenization
+from vocabularies import vocabulary_table
 
 VOCAB = hard_strings.VOCAB
+XNLI = paths.SHARED / "data" / "xnli" / "xnli.dev.tsv"
 GOLDEN = paths.SHARED / "golden" / "tokenization"
 
 
@@ -24,7 +25,7 @@ def vocab_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer(vocab_file):
-  return tf_tokenization.TfTokenizer(vocab_file)
+  return tf_tokenization.make_tokenizer(vocab_file)
 
 
 def ids_of(tokenizer, *texts):
@@ -45,32 +46,14 @@ def test_no_text(tokenizer):
   assert tokenizer.encode(tf.constant([], tf.string)).to_list() == []
 
 
-def test_kept_tokens(vocab_file):
-  tokenizer = tf_tokenization.TfTokenizer(vocab_file, True, ["[MASK]", "[SEP]"])
-  assert ids_of(tokenizer, "the [MASK]want[SEP] [MASK]", "", "[mask]") == [
-    [5, 4, 6, 3, 4],
-    [],
-    [1, 1, 1],
-  ]
-
-
 def test_words_that_cannot_fit_are_left_out(tokenizer):
   ids = tokenizer.encode(tf.constant(["the want the", "the"]), most_words=2)
   assert ids.to_list() == [[5, 6], [5]]
 
 
-def test_places(tokenizer):
-  text = "  e\u0301 \x07UNw\xe1nted,\U0001f600 the"
-  tokens = tokenizer.encode_with_places(tf.constant(["", text]))
-  assert tokens.ids.to_list() == [[], [15, 10, 7, 8, 13, 1, 5]]
-  pairs = zip(tokens.starts.to_list()[1], tokens.ends.to_list()[1], strict=True)
-  cut = [text[start:end] for start, end in pairs]
-  assert cut == ["e\u0301", "UN", "w\xe1nt", "ed", ",", "\U0001f600", "the"]
-
-
 @pytest.mark.parametrize("casing", ["lower", "keep"])
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
-def test_ids_and_places_equal_the_golden_ones(name, casing):
+def test_ids_equal_the_golden_ones(name, casing):
   path = GOLDEN / f"golden.{name}.{casing}.jsonl"
   vocab = GOLDEN.parent.parent / "data" / "vocab" / f"{name}_vocab.txt"
   if not (path.exists() and vocab.exists()):
@@ -78,65 +61,21 @@ def test_ids_and_places_equal_the_golden_ones(name, casing):
   with open(path, encoding="utf-8") as file:
     rows = [json.loads(line) for line in file]
   texts = tf.constant([row["text"] for row in rows])
-  tokenizer = tf_tokenization.TfTokenizer(str(vocab), casing == "lower")
-  tokens = tokenizer.encode_with_places(texts)
-  expected = [row["ids"] for row in rows]
+  tokenizer = tf_tokenization.make_tokenizer(str(vocab), casing == "lower")
   assert len(rows) == 778
-  assert tokenizer.encode(texts).to_list() == expected
-  assert tokens.ids.to_list() == expected
-  python = tokenization.FullTokenizer(str(vocab), casing == "lower")
-  differ = 0
-  for row, *places in zip(
-    rows, tokens.starts.to_list(), tokens.ends.to_list(), strict=True
-  ):
-    found = python.tokenize_with_offsets(row["text"])
-    expected = [[t.start for t in found], [t.end for t in found]]
-    differ += places != expected
-  # In random Unicode marks are many, and change places among themselves.
-  assert differ <= 14
+  assert tokenizer.encode(texts).to_list() == [row["ids"] for row in rows]
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_odd_strings_equal_those_of_the_python_tokenizer(vocab_file, lower):
   texts = list(hard_strings.random_strings(300, seed=5))
   texts = [t.encode("utf-8", "ignore").decode() for t in texts]
-  tokenizer = tf_tokenization.TfTokenizer(vocab_file, lower)
+  tokenizer = tf_tokenization.make_tokenizer(vocab_file, lower)
   python = tokenization.FullTokenizer(vocab_file, lower)
   words = tokenizer.split_words(tf.constant(texts)).to_list()
   for text, found in zip(texts, words, strict=True):
     expected = python.basic_tokenizer.tokenize(text)
     assert [word.decode() for word in found] == expected, ascii(text)
-
-
-def test_words_of_plain_text():
-  texts = ["The U.S., \u4e2d\u6587!", "", "...", "--a--b--", "\n", "x\u3000(y)"]
-  words = tf_tokenization.split_text(tf.constant(texts))
-  assert [[w.decode() for w in row] for row in words.words.to_list()] == [
-    ["The", "U.S", ".", ",", "\u4e2d", "\u6587", "!"],
-    [],
-    [".", ".", "."],
-    ["-", "-", "a--b", "-", "-"],
-    [],
-    ["x", "(", "y", ")"],
-  ]
-  for text, starts, ends in zip(
-    texts, words.starts.to_list(), words.ends.to_list(), strict=True
-  ):
-    pairs = list(zip(starts, ends, strict=True))
-    assert pairs == list(tagging.split_text(text))
-
-
-@pytest.mark.parametrize("by_character", [False, True])
-def test_words_of_odd_text_equal_those_of_the_tagger(by_character):
-  texts = ["ab c, \u4e2d1"] + list(hard_strings.random_strings(300, seed=6))
-  texts = [t.encode("utf-8", "ignore").decode() for t in texts]
-  words = tf_tokenization.split_text(tf.constant(texts), by_character)
-  for text, starts, ends in zip(
-    texts, words.starts.to_list(), words.ends.to_list(), strict=True
-  ):
-    pairs = list(zip(starts, ends, strict=True))
-    expected = list(tagging.split_text(text, by_character))
-    assert pairs == expected, ascii(text)
 
 
 def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
@@ -159,17 +98,42 @@ def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
     assert row == (*expected, len(a) + len(b) < whole)
 
 
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 17, 30])
-def test_windows_equal_those_of_squad(length):
-  query = tf.ragged.constant([[7, 7, 7], [7]], tf.int32)
-  context = tf.ragged.constant([[8] * length, [9, 9]], tf.int32)
-  windows = tf_tokenization.windows(query, context, 1, 2, 12, 2, 3)
-  expected = squad_features.make_windows(length, 7, 3)
-  count = len(expected)
-  found = zip(windows.starts.numpy(), windows.sizes.numpy(), strict=True)
-  assert list(found) == [*map(tuple, expected), (0, 2)]
-  assert windows.rows.numpy().tolist() == [0] * count + [1]
-  assert windows.offsets.numpy().tolist() == [4] * count + [3]
-  assert windows.packed.was_cut.numpy().tolist() == [True] * count + [False]
-  ids = windows.packed.input_ids.numpy()[-1].tolist()
-  assert ids[:7] == [1, 7, 2, 9, 9, 2, 0][: len(ids)]
+# SentencePiece.
+
+
+@pytest.fixture(name="pieces", scope="module")
+def learn(tmp_path_factory):
+  pytest.importorskip("sentencepiece")
+  return tiny_sentence_pieces.learn(tmp_path_factory.mktemp("learned"))
+
+
+def assert_same(path, texts, lowers=True):
+  graph = tf_tokenization.make_tokenizer(path, lowers)
+  python = vocabulary_table.make_tokenizer(path, lowers)
+  ids = graph.encode(tf.constant(texts)).to_list()
+  for text, found in zip(texts, ids, strict=True):
+    assert found == python.encode(text), repr(text)
+
+
+@pytest.mark.parametrize("lowers", [True, False])
+def test_ids_of_sentence_pieces(pieces, lowers):
+  texts = ["The fox ", "", "\u5317\u4eac, FOX", "\u0130 x"]
+  assert_same(pieces, texts, lowers)
+
+
+@pytest.mark.slow
+def test_ten_thousand_lines_of_four_languages(tmp_path):
+  if not XNLI.exists():
+    pytest.skip(f"needs {XNLI}")
+  lines = {"en": [], "zh": [], "sw": [], "ar": []}
+  for row in XNLI.read_text().splitlines()[1:]:
+    language, *cells = row.split("\t")
+    if language in lines:
+      lines[language] += cells[5:7]  # sentence1, sentence2
+  chosen = [line for found in lines.values() for line in found[:2500]]
+  assert len(chosen) == 10_000
+  text = tmp_path / "text.txt"
+  text.write_text("\n".join(chosen) + "\n")
+  path = tiny_sentence_pieces.learn(tmp_path, text, vocab_size=4000)
+  for start in range(0, 10_000, 1000):
+    assert_same(path, chosen[start : start + 1000])

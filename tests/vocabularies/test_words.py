@@ -89,10 +89,10 @@ def test_answers_within_words_are_refused(path):
 
 
 def test_no_graph_cuts_words(path):
-  from export import tf_sentence_pieces
+  from export import tf_tokenization
 
   with pytest.raises(ValueError, match="this is another vocabulary"):
-    tf_sentence_pieces.make_tokenizer(path).check()
+    tf_tokenization.make_tokenizer(path)
 
 
 def test_without_jieba_a_line_says_how_to_install_it(path, monkeypatch):

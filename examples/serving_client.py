@@ -1,0 +1,70 @@
+"""Asks a model in TensorFlow Serving: texts in, words out, for every task.
+
+  python examples/serving_client.py --export_dir=squad_export \\
+    --url=http://localhost:8501/v1/models/squad \\
+    '{"question": "Where?", "context": "It was in Rome."}'
+
+prints predict.py's answers. Of the export it needs export.json and the
+vocabulary, which make ids of texts and words of the numbers that the signature
+`ids` returns. Without --url the model is loaded here.
+"""
+
+import argparse
+from collections.abc import Sequence
+import json
+import pathlib
+import sys
+import urllib.request
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+from serving import exported_model  # noqa: E402
+
+IDS = ("input_ids", "input_mask", "segment_ids")
+# The only output of some models, whose name TensorFlow Serving leaves out.
+ONLY_OUTPUTS = ("logits", "value", "vectors")
+
+
+class RestEngine:
+  """Computes with TensorFlow Serving's REST API.
+
+  Args:
+    url: of the model: http://host:8501/v1/models/name.
+  """
+
+  def __init__(self, url: str):
+    self._url = f"{url}:predict"
+
+  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes the outputs of a batch; see `exported_model.Engine`."""
+    inputs = {n: part.tolist() for n, part in zip(IDS, ids, strict=True)}
+    body = json.dumps({"signature_name": "ids", "inputs": inputs}).encode()
+    with urllib.request.urlopen(self._url, body) as response:
+      outputs = json.load(response)["outputs"]
+    if not isinstance(outputs, dict):
+      outputs = dict.fromkeys(ONLY_OUTPUTS, outputs)
+    arrays = {name: np.array(values) for name, values in outputs.items()}
+    return {
+      name: array.astype(np.float32) if array.dtype == np.float64 else array
+      for name, array in arrays.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+  parser = argparse.ArgumentParser(description="Asks an exported model.")
+  parser.add_argument("--export_dir", required=True)
+  parser.add_argument("--url", help="of the model in TensorFlow Serving")
+  parser.add_argument("request", nargs="+", help="JSON: the texts by name")
+  flags = parser.parse_args(arguments)
+  engine = RestEngine(flags.url) if flags.url else None
+  model = exported_model.ExportedModel(flags.export_dir, engine=engine)
+  requests = model.kind.encode_all([json.loads(r) for r in flags.request])
+  tokens = exported_model.BATCH_SIZE * model.facts.max_seq_length
+  for answer in model.answer(requests, tokens):
+    print(json.dumps(answer, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+  main()
