@@ -236,13 +236,8 @@ def _write_onnx(folder, graph, facts):
   from export import onnx_graph
   from serving import onnx_engine
 
-  onnx_graph.build(
-    graph.trained,
-    graph.settings,
-    graph.mask_id,
-    graph.num_tokens,
-    quantizes=bool(facts.quantization),
-  ).save(os.path.join(folder, onnx_engine.MODEL_FILE))
+  built = onnx_graph.build(graph, quantizes=bool(facts.quantization))
+  built.save(os.path.join(folder, onnx_engine.MODEL_FILE))
   facts = _hash(folder, facts, [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE])
   return facts, onnx_engine.Engine(folder, facts)
 

@@ -1,6 +1,6 @@
 """Builds the ONNX graph of a trained model, straight from its weights.
 
-The graph computes what `signatures.TextGraph.compute` does, of input_ids,
+The graph computes what `signatures.Graph.compute` does, of input_ids,
 input_mask and segment_ids, int32 [B, S], with any B and S. Its operations are
 standard ones (opset 20), which ONNX Runtime merges itself; its own merged ones
 (SkipLayerNormalization, MultiHeadAttention and so on) were not faster. The
@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from export import trained_models
+from export import signatures
 import heads
 import modeling
-from serving import export_facts
 from training import loop
 
 _OPSET = 20  # The first with Gelu.
@@ -205,56 +204,42 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
 
 
-def build(
-  trained: trained_models.TrainedModel,
-  settings: Mapping[str, Any],
-  mask_id: int | None = None,
-  num_tokens: int | None = None,
-  quantizes: bool = False,
-) -> Graph:
+def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   """Builds the graph of a trained model.
 
   Args:
-    settings: of features `layer` and `pooling`, of fill_mask `top_k`.
-    mask_id, num_tokens: of fill_mask: the number of [MASK], and of all tokens.
     quantizes: see `Graph`.
 
   Returns:
-    The graph. Its outputs are those of the kind of model, and `attention_0` and
+    The graph. Its outputs are those of `source.compute`, and `attention_0` and
     so on, float32 [B, N, S, S], of each layer.
 
   Raises:
     ImportError: there is no onnx.
     ValueError: there is no graph of this kind of model.
   """
+  trained = source.trained
   model, config = trained.model, trained.config
-  bert = getattr(model, "bert", model)
-  is_known = config.encoder_type in _LAYERS
-  if not isinstance(bert, modeling.BertModel) or not is_known:
-    raise ValueError(f"--format=onnx: no graph for a {type(bert).__name__}")
-  if quantizes and _LAYERS[config.encoder_type] is not _add_layer:
+  is_transformer = hasattr(config, "num_attention_heads")
+  if not is_transformer or hasattr(model, "lstms"):
     raise ValueError(
-      f"--quantize: only a Transformer's products, not a {type(bert).__name__}"
+      "--format=onnx takes Transformers with a dense head: export this model "
+      "with --format=saved_model or litert"
     )
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes, config.layer_norm_eps)
   states = _add_encoder(graph, config)
-  if trained.kind == export_facts.FEATURES:
-    _add_vectors(graph, config, states, **settings)
-  elif trained.kind == export_facts.FILL_MASK:
-    top_k = min(settings["top_k"], num_tokens)
-    _add_guesses(graph, config, states[-1], mask_id, num_tokens, top_k)
+  if not isinstance(model, heads.HeadModel):
+    _add_vectors(graph, config, states, **source.settings)
+  elif isinstance(model, heads.PretrainingModel):
+    _add_guesses(graph, source, states[-1])
   elif isinstance(model, heads.SpanModel):
     _add_spans(graph, states[-1])
-  elif isinstance(model, heads.TaggerModel):
+  elif source.scores_tokens:
     _add_token_scores(graph, states[-1])
-  elif isinstance(model, heads.FeatureTaggerModel):
-    _add_token_scores(graph, _add_lstms(graph, model, states))
-  elif isinstance(model, heads.ClassifierModel):
-    _add_classifier(graph, config, states[-1], trained.kind)
   else:
-    raise ValueError(f"--format=onnx: no graph for a {type(model).__name__}")
+    _add_classifier(graph, trained, states[-1])
   return graph
 
 
@@ -291,9 +276,8 @@ def _add_encoder(graph, config):
   # [B, 1, 1, S], or [B, 1, S, S] of a causal model.
   mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)
   states = [embedded]
-  add_layer = _LAYERS[config.encoder_type]
   for layer in range(config.num_hidden_layers):
-    states.append(add_layer(graph, config, layer, states[-1], mask_scores))
+    states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
   return states
 
 
@@ -333,42 +317,6 @@ def _attend(graph, config, layer, hidden, mask_scores):
   return graph.add("Reshape", context, [0, 0, -1])
 
 
-def _add_text_cnn_layer(graph, config, layer, hidden, _):
-  """Adds a `text_cnn.TextCnnLayer`: [B, S, H] to [B, S, H]."""
-  path = f"bert/encoder/layer_{layer}"
-  mask = graph.cast(graph.add("Unsqueeze", "input_mask", [2]), np.float32)
-  x = graph.add("Transpose", graph.add("Mul", hidden, mask), perm=[0, 2, 1])
-  found = []
-  for width in config.filter_sizes:
-    name = f"{path}/width_{width}"
-    kernel = graph.array(f"{name}/kernel").transpose(2, 1, 0)  # [F, H, width]
-    kernel = graph.constant(kernel, f"{name}/kernel")
-    before = (width - 1) // 2  # As TensorFlow pads.
-    bias, pads = graph.weight(f"{name}/bias"), [before, width - 1 - before]
-    found.append(graph.add("Conv", x, kernel, bias, pads=pads))
-  found = graph.add("Concat", *found, axis=1)
-  found = graph.add("Transpose", found, perm=[0, 2, 1])
-  found = _activate(graph, found, config.hidden_act)
-  rows = _dense(graph, found, f"{path}/output/dense")
-  return _normalize(graph, graph.add("Add", rows, hidden), f"{path}/output")
-
-
-def _add_bilstm_layer(graph, config, layer, hidden, _):
-  """Adds a `bilstm.BiLstmLayer`: [B, S, H] to [B, S, H]."""
-  path = f"bert/encoder/layer_{layer}"
-  read = _add_lstm(graph, f"{path}/lstm", hidden)
-  return _normalize(graph, graph.add("Add", read, hidden), path)
-
-
-# By the config's encoder_type.
-_LAYERS = {
-  None: _add_layer,
-  "variant": _add_layer,
-  "text_cnn": _add_text_cnn_layer,
-  "bilstm": _add_bilstm_layer,
-}
-
-
 def _weights(graph, path):
   return graph.weight(f"{path}/kernel"), graph.weight(f"{path}/bias")
 
@@ -392,22 +340,21 @@ def _activate(graph, x, name):
 # The heads; heads.py and signatures.py in other words.
 
 
-def _add_classifier(graph, config, state, kind):
+def _add_classifier(graph, trained, state):
   pooler = _weights(graph, "bert/pooler/dense")
-  first = "last" if config.causal_attention else "cls"
-  pooling = "max" if config.encoder_type == "text_cnn" else first
+  pooling = "last" if trained.config.causal_attention else "cls"
   pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
   pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
-  names = {"regression": "value", export_facts.MULTIPLE_CHOICE: "logits"}
-  if kind in names:
-    value = graph.add("Reshape", logits, [-1])
-    graph.output(names[kind], value, np.float32, ["batch"])
+  if not trained.labels:  # A number, or the score of a choice.
+    name = "value" if trained.kind == "regression" else "logits"
+    number = graph.add("Reshape", logits, [-1])
+    graph.output(name, number, np.float32, ["batch"])
     return
-  shape = ["batch", len(graph.array("output_bias"))]
+  shape = ["batch", len(trained.labels)]
   graph.output("logits", logits, np.float32, shape)
-  if kind == "multi_label":
+  if trained.kind == "multi_label":
     shares = graph.add("Sigmoid", logits)
   else:
     shares = graph.add("Softmax", logits, axis=-1)
@@ -426,8 +373,6 @@ def _add_token_scores(graph, state):
   logits = _score_tokens(graph, state)
   shape = ["batch", "sequence", len(graph.array("output_bias"))]
   graph.output("logits", logits, np.float32, shape)
-  shares = graph.add("Softmax", logits, axis=-1)
-  graph.output("probabilities", shares, np.float32, shape)
 
 
 def _add_spans(graph, state):
@@ -435,46 +380,6 @@ def _add_spans(graph, state):
   for index, name in enumerate(heads.SpanOutput._fields):
     part = graph.add("Gather", logits, index, axis=2)
     graph.output(name, part, np.float32, ["batch", "sequence"])
-
-
-def _add_lstms(graph, model, states):
-  """Adds the LSTMs of a `heads.FeatureTaggerModel`: [B, S, 2 * units]."""
-  used = [states[layer] for layer in model.layers_used]
-  if model.mix is None:
-    hidden = graph.add("Concat", *used, axis=-1)
-  else:
-    shares = np.exp(graph.array("scalar_mix/mix_weights"))
-    shares *= graph.array("scalar_mix/scale") / shares.sum()
-    terms = zip(used, shares.astype(np.float32), strict=True)
-    hidden = graph.add("Sum", *(graph.add("Mul", *term) for term in terms))
-  for lstm in model.lstms:
-    hidden = _add_lstm(graph, lstm.name, hidden)
-  return hidden
-
-
-def _add_lstm(graph, path, x):
-  """Adds a `bilstm.BiLstm`: [B, S, I] to [B, S, 2 * units]."""
-  units = graph.array(f"{path}/forward/recurrent_weights").shape[0]
-  lengths = graph.add("ReduceSum", "input_mask", [1], keepdims=0)
-  x, inputs = graph.add("Transpose", x, perm=[1, 0, 2]), []  # [S, B, I]
-  for name in ("input_weights", "recurrent_weights", "bias"):
-    sides = []
-    for side in ("forward", "backward"):
-      values = graph.array(f"{path}/{side}/{name}").copy()
-      if name == "bias":
-        values[units : 2 * units] += 1.0  # See `bilstm._activate`.
-      # ONNX has the gates input, forget, cell, output in another order.
-      gates = [np.split(values, 4, -1)[gate] for gate in (0, 3, 1, 2)]
-      gates = np.concatenate(gates, -1).T
-      if name == "bias":
-        gates = np.concatenate([gates, np.zeros_like(gates)])
-      sides.append(gates)
-    inputs.append(graph.constant(np.stack(sides), f"{path}/{name}"))
-  y = graph.add(
-    "LSTM", x, *inputs, lengths, hidden_size=units, direction="bidirectional"
-  )  # [S, 2, B, units]
-  y = graph.add("Transpose", y, perm=[2, 0, 1, 3])
-  return graph.add("Reshape", y, [0, 0, -1])
 
 
 def _add_vectors(graph, config, states, layer, pooling):
@@ -503,9 +408,11 @@ def _pool(graph, state, pooling):
   return graph.add("Div", total, count)
 
 
-def _add_guesses(graph, config, state, mask_id, num_tokens, top_k):
-  """Adds the guesses for each [MASK]; see `signatures.MaskGraph`."""
-  ranks, places = _find_masks(graph, mask_id)
+def _add_guesses(graph, source, state):
+  """Adds the guesses for each [MASK]; see `signatures.Graph`."""
+  config = source.trained.config
+  top_k = min(source.settings["top_k"], source.num_tokens)
+  ranks, places = _find_masks(graph, source.mask_id)
   positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]
   graph.output("positions", graph.cast(positions, np.int32), np.int32, shape)
@@ -518,7 +425,7 @@ def _add_guesses(graph, config, state, mask_id, num_tokens, top_k):
   table = graph.weight("bert/embeddings/word_embeddings")
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
-  logits = graph.add("Slice", logits, [0], [num_tokens], [1])
+  logits = graph.add("Slice", logits, [0], [source.num_tokens], [1])
   shares = graph.add("Softmax", logits, axis=-1)
   best, ids = graph.add_many("TopK", 2, shares, [top_k])
   counts = graph.add("Concat", graph.add("Shape", positions), [top_k], axis=0)

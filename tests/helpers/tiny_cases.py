@@ -24,13 +24,6 @@ def tagger(config):
   return heads.TaggerModel(config, len(TAGS))
 
 
-def lstm_tagger(config):
-  return heads.FeatureTaggerModel(
-    config, len(TAGS), layers=[-2, -1], lstm_size=8
-  )
-
-
-LSTM = {"feature_based": True, "feature_layers": ["-2", "-1"], "lstm_size": 8}
 # By name: the kind, what makes the model, its labels and settings, requests.
 CASES = {
   "single_label": ("single_label", None, ["neg", "pos"], CLASSES, TEXTS),
@@ -50,13 +43,6 @@ CASES = {
     TAGS,
     {"label_scheme": "iob2", "by_character": False},
     [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
-  ),
-  "lstm": (
-    "tagging",
-    lstm_tagger,
-    TAGS,
-    {"label_scheme": "iob2", "by_character": False, **LSTM},
-    [{"text": "good film, the (very)"}, {"text": "bad"}],
   ),
   "question_answering": (
     "question_answering",
