@@ -72,7 +72,7 @@ GROUPS = {
       ("2 * precision * recall / (precision + recall)", "precision * recall"),
       ("np.where(has_answer, scores, -1.0)", "np.where(has_answer, scores, 0)"),
       ("np.diff(sorted_odds) > 0", "np.diff(sorted_odds) >= 0"),
-      ("0.01 * windows[i].length", "0.0 * windows[i].length"),
+      ("windows[i].length - 1 - left", "windows[i].length - left"),
       (
         "max_seq_length - query_length - 3",
         "max_seq_length - query_length - 2",
@@ -110,7 +110,7 @@ GROUPS = {
       ("self.dense(hidden[:, 0])", "self.dense(hidden[:, -1])"),
       ("words + segments + positions", "words + positions"),
       ("fold_in(seed, i)", "fold_in(seed, 0)"),
-      ("stddev=config.initializer_range", "stddev=0.1"),
+      ("stddev=config.initializer_range", "stddev=0.3"),
     ],
   ),
 }

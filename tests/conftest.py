@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+collect_ignore = ["helpers", "fixtures"]  # They have no examples to run.
 
 
 def pytest_configure(config):

@@ -1,6 +1,5 @@
 """Tests of tokenization.py."""
 
-import doctest
 import json
 import pickle
 import unicodedata
@@ -17,11 +16,6 @@ GOLDEN = paths.SHARED / "golden" / "tokenization"
 @pytest.fixture
 def tokenizer(tmp_path):
   return tokenization.FullTokenizer(hard_strings.write_vocab(tmp_path))
-
-
-def test_doctests():
-  failed, attempted = doctest.testmod(tokenization)
-  assert failed == 0 and attempted > 0
 
 
 def test_words_and_pieces(tokenizer):

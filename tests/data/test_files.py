@@ -338,13 +338,6 @@ def test_what_a_killed_run_left_of_a_remote_file_is_no_input(tmp_path):
   assert files.expand_patterns(pattern, "input_file") == expected
 
 
-def test_importing_files_does_not_import_tensorflow():
-  code = (
-    "import sys; from data import files; assert 'tensorflow' not in sys.modules"
-  )
-  subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_text_counts_its_lines(tmp_path):
   path = tmp_path / "t"
   lines = [f"line {i % 750}" for i in range(1000)] + ["", " "]

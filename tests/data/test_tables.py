@@ -1,10 +1,7 @@
 """Tests of data/tables.py."""
 
-import doctest
 import gzip
 import lzma
-import subprocess
-import sys
 
 import pytest
 
@@ -30,18 +27,6 @@ def rows(path, **options):
 
 def columns(path, *wanted, **options):
   return [tuple(row) for row in tables.read_columns(path, wanted, **options)]
-
-
-def test_docstring_examples():
-  assert doctest.testmod(tables).failed == 0
-
-
-def test_importing_does_not_import_tensorflow():
-  code = (
-    "import sys; from data import tables; "
-    "assert 'tensorflow' not in sys.modules"
-  )
-  subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_tsv_has_no_quotes_and_any_line_ends(write):

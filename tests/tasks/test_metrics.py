@@ -1,6 +1,5 @@
 """Scores worked out by hand."""
 
-import doctest
 import json
 import random
 import tracemalloc
@@ -20,11 +19,6 @@ PREDICTIONS = np.array([0, 0, 2, 1, 1, 0, 0, 2])
 @pytest.fixture
 def report():
   return metrics.classification_report(LABELS, PREDICTIONS, num_labels=4)
-
-
-def test_examples_in_docstrings():
-  result = doctest.testmod(metrics)
-  assert result.attempted and not result.failed
 
 
 def test_pretraining_metrics():

@@ -1,6 +1,5 @@
 """Answers from logits made by hand."""
 
-import doctest
 import math
 
 import numpy as np
@@ -101,10 +100,6 @@ def test_pieces_with_marks_are_found_in_their_words(pieces, first, last, text):
 
 def texts(prediction):
   return [span.text for span in prediction.spans]
-
-
-def test_examples_in_docstrings():
-  assert not doctest.testmod(squad_answers).failed
 
 
 def test_starts_and_ends_are_combined_best_first():

@@ -1,6 +1,5 @@
 """Words, windows and records of questions, by hand and against plain loops."""
 
-import doctest
 import random
 
 import pytest
@@ -41,10 +40,6 @@ def ask(context, question="what ?", answers=None, place="here"):
 
 def tokens(maker, ids):
   return " ".join(maker.tokens(ids))
-
-
-def test_examples_in_docstrings():
-  assert not doctest.testmod(squad_features).failed
 
 
 def test_words_are_between_the_spaces_of_the_original(make_maker):
@@ -212,6 +207,10 @@ def test_an_answer_outside_of_a_window_is_at_its_beginning(
   assert parse_record(second[0])["input_mask"] == [1] * 10 + [0]
   assert parse_record(second[0])["segment_ids"] == [0] * 4 + [1] * 6 + [0]
   assert rows.outside == 1
+  # Its last word is the first beyond the first window.
+  rows = maker([ask("a b c d e f g h", "what ?", (squad.Answer("f g", 10),))])
+  ((first, _),) = rows.by_question
+  assert parse_record(first[0])["end_positions"] == [0]
 
 
 def test_a_question_without_an_answer(make_maker, parse_record):

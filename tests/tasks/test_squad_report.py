@@ -1,17 +1,11 @@
 """The scores of questions by their kind."""
 
-import doctest
-
 import pytest
 
 import report_tables
 from tasks import squad
 from tasks import squad_metrics
 from tasks import squad_report
-
-
-def test_examples_in_the_docstrings():
-  assert not doctest.testmod(squad_report).failed
 
 
 @pytest.mark.parametrize(

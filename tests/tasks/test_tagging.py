@@ -1,7 +1,5 @@
 """Reading tagged words, converting tags, windows and features."""
 
-import doctest
-
 import pytest
 import tensorflow as tf
 
@@ -46,11 +44,6 @@ def tokenizer(tmp_path):
   path = tmp_path / "vocab.txt"
   path.write_text("\n".join(VOCABULARY) + "\n")
   return tokenization.FullTokenizer(str(path))
-
-
-def test_examples_in_docstrings():
-  result = doctest.testmod(tagging)
-  assert result.attempted and not result.failed
 
 
 def test_sentences_and_documents_of_conll(tmp_path):
