@@ -292,7 +292,7 @@ def train(
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
   metric = best_metric(settings, runs)
   check_earlier(settings, entries, runs, plan)
-  tasks: dict[str, loop.Task] = {}
+  tasks: dict[str, loop.TrainingTask] = {}
   for i, (name, run) in enumerate(runs.items()):
     mine = dataclasses.replace(
       plan,

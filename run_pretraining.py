@@ -13,6 +13,7 @@ from cli import model_folder
 from cli import models
 from cli import program
 from cli import run_summary
+from inputs import training_input
 
 
 def define_flags() -> None:
@@ -182,8 +183,8 @@ def evaluate(
     # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(total)
   batches = rows.batch(settings.eval_batch_size).map(data.parse)
-  with loop.explained_errors(data.source):
-    rows = predictor(prediction.prefetch(batches, 2), total)
+  with training_input.naming_bad_record(data.source):
+    rows = predictor(training_input.prefetch(batches, 2), total)
   scores = metrics.pretraining_metrics(rows, settings.eval_batch_size)
   note(rows, scores)
   return scores
@@ -193,8 +194,8 @@ class Data(NamedTuple):
   """The records of a run."""
 
   eval_files: list[str]
-  parse: Callable[[tf.Tensor], loop.Features]
-  source: loop.TrainingInput
+  parse: Callable[[tf.Tensor], training_input.Features]
+  source: training_input.TrainingInput
   train_files: list[str]
 
 
@@ -221,7 +222,7 @@ def read_data(
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
-  source = loop.TrainingInput(
+  source = training_input.TrainingInput(
     rows=functools.partial(
       records.training_dataset, train_files, settings.seed
     ),

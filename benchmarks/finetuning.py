@@ -226,7 +226,7 @@ def make_our_training(
   )
   train_steps = loop._make_train_steps(
     strategy,
-    loop.Task(model, optimizer, loss_fn, source, plan),
+    loop.TrainingTask(model, optimizer, loss_fn, source, plan),
     loop._make_global_step(strategy),
     distribute()[1],
   )

@@ -124,7 +124,7 @@ def make_step(workload: Workload) -> contest.Turn:
   plan = loop.TrainingPlan("", 1000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    loop.Task(model, optimizer, loss_fn, None, plan),
+    loop.TrainingTask(model, optimizer, loss_fn, None, plan),
     loop._make_global_step(strategy),
     batches.element_spec,
   )

@@ -180,7 +180,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
   plan = loop.TrainingPlan("", 100000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    loop.Task(model, optimizer, run_pretraining.loss_fn, None, plan),
+    loop.TrainingTask(model, optimizer, run_pretraining.loss_fn, None, plan),
     loop._make_global_step(strategy),
     batches.element_spec,
   )

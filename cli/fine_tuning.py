@@ -36,6 +36,7 @@ from cli import task_training
 from data import files
 from data import label_files
 from inputs import feature_files
+from inputs import training_input
 import modeling
 import optimization
 import tokenization
@@ -215,12 +216,16 @@ class Recipe(NamedTuple):
   # Makes the model, in a Keras dtype policy, with random weights.
   create_model: Callable[[modeling.EncoderConfig, Inputs, str], keras.Model]
   # What the model predicts; see `prediction.Predictor`.
-  predict: Callable[[keras.Model, loop.Features], dict[str, tf.Tensor]]
+  predict: Callable[
+    [keras.Model, training_input.Features], dict[str, tf.Tensor]
+  ]
   make_loss: Callable[["Run"], loop.LossFn]
   evaluate: Callable[["Run"], Mapping[str, float]]  # Scores, by name.
   finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
   # What to train on, if it is no feature file: of a batch size.
-  make_source: Callable[["Run", int], loop.TrainingInput] | None = None
+  make_source: Callable[["Run", int], training_input.TrainingInput] | None = (
+    None
+  )
   perfect: float = 1.0  # The best score; those of SQuAD are percentages.
 
 
@@ -262,7 +267,7 @@ class Run:
 
   def parser(
     self, split: feature_files.Split
-  ) -> Callable[[tf.Tensor], loop.Features]:
+  ) -> Callable[[tf.Tensor], training_input.Features]:
     """Returns the function from serialized rows, string [B], to features."""
     return feature_files.make_parser(
       split.layout,
@@ -341,7 +346,7 @@ class Run:
 
   def make_task(
     self, plan: loop.TrainingPlan, steps_per_epoch: float
-  ) -> loop.Task:
+  ) -> loop.TrainingTask:
     """Makes the optimizer, the loss and the input of training."""
     settings, num_steps = self.settings, plan.num_train_steps
     with self.strategy.scope():
@@ -357,7 +362,7 @@ class Run:
     make_source = self.recipe.make_source or Run._read_features
     source = make_source(self, plan.train_batch_size)
     loss_fn = self.recipe.make_loss(self)
-    task = loop.Task(self.model, optimizer, loss_fn, source, plan)
+    task = loop.TrainingTask(self.model, optimizer, loss_fn, source, plan)
     if not self.is_chief:
       return task
     return task._replace(

@@ -265,6 +265,6 @@ def _describe_failure(error: Exception) -> str | None:
 def _is_of_lost_worker(error: Exception) -> bool:
   if "distribution" not in FLAGS or FLAGS.distribution != "multi_worker":
     return False
-  from training import loop
+  from inputs import training_input
 
-  return isinstance(error, loop.LOST_WORKER_ERRORS)
+  return isinstance(error, training_input.LOST_WORKER_ERRORS)

@@ -83,7 +83,7 @@ class Trained(NamedTuple):
 def train(
   settings: flag_values.Settings,
   strategy: tf.distribute.Strategy,
-  tasks: Mapping[str, loop.Task],
+  tasks: Mapping[str, loop.TrainingTask],
   draws: np.ndarray,
   plan: loop.TrainingPlan,
   evaluate: Callable[[], Mapping[str, float]],

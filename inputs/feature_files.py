@@ -31,9 +31,8 @@ from data import files
 from data import progress
 from data import record_writer
 from inputs import records
+from inputs import training_input
 import tokenization
-from training import loop
-from training import prediction
 from vocabularies import vocabulary_table
 
 # Batches of shuffled rows that are sorted by length together. More pad
@@ -261,7 +260,7 @@ class FeatureFile:
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
     )
-    return prediction.prefetch(batches, 4)
+    return training_input.prefetch(batches, 4)
 
   def _read_groups(self, groups):
     for indices in groups:
@@ -356,13 +355,13 @@ def _index_path(path: str) -> str:
 
 def training_source(
   features: FeatureFile,
-  parse: Callable[[tf.Tensor], loop.Features],
+  parse: Callable[[tf.Tensor], training_input.Features],
   batch_size: int,
   seed: int,
   describe_example: Callable[[int], str],
-) -> loop.TrainingInput:
+) -> training_input.TrainingInput:
   """Makes the endless rows that a model is trained on."""
-  return loop.TrainingInput(
+  return training_input.TrainingInput(
     rows=functools.partial(features.training_rows, batch_size, seed),
     parse=parse,
     describe_row=lambda row: describe_example(int(features.examples[row])),
@@ -372,10 +371,10 @@ def training_source(
 
 
 def predict(
-  predictor: prediction.Predictor,
+  predictor: training_input.Predictor,
   features: FeatureFile,
   order: list[np.ndarray],
-  parse: Callable[[tf.Tensor], loop.Features],
+  parse: Callable[[tf.Tensor], training_input.Features],
 ) -> dict[str, np.ndarray]:
   """Predicts rows; returns arrays [rows, ...] by name, in the file's order.
 
@@ -384,7 +383,7 @@ def predict(
     parse: from serialized rows, string [B], to features.
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
-  with loop.explained_errors(features):
+  with training_input.naming_bad_record(features):
     results = predictor(features.batches(order, parse), total=len(indices))
   return {name: result[first] for name, result in results.items()}
 
@@ -472,7 +471,7 @@ class Layout(NamedTuple):
 
 def make_parser(
   layout: Layout, vocab_size: int, type_vocab_size: int, is_static: bool
-) -> Callable[[tf.Tensor], loop.Features]:
+) -> Callable[[tf.Tensor], training_input.Features]:
   """Returns the function from serialized rows, string [B], to features.
 
   Args:

@@ -18,7 +18,7 @@ from google.protobuf import message
 import tensorflow as tf
 
 from data import record_writer
-from training import loop
+from inputs import training_input
 from weights import checkpoints
 
 Spec = dict[str, tf.io.FixedLenFeature]
@@ -277,12 +277,12 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
 
 
 def group_by_length(
-  source: loop.TrainingInput,
+  source: training_input.TrainingInput,
   paths: Sequence[str],
   max_seq_length: int,
   batch_size: int,
   seed: int,
-) -> loop.TrainingInput:
+) -> training_input.TrainingInput:
   """Returns a source of pre-training records whose batches are of one length.
 
   Args: as of `grouped_dataset`, which orders them.

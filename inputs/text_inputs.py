@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from inputs import training_input
 import tokenization
-from training import prediction
 
 _Item = TypeVar("_Item")
 
@@ -117,7 +117,7 @@ def split_into_blocks(
 
 
 def predict(
-  predictor: prediction.Predictor, rows: list[Row], batching: Batching
+  predictor: training_input.Predictor, rows: list[Row], batching: Batching
 ) -> dict[str, np.ndarray]:
   """Predicts rows; results are of one shape whatever the batch's length.
 
@@ -132,7 +132,7 @@ def predict(
 
 
 def predict_tokens(
-  predictor: prediction.Predictor, rows: list[Row], batching: Batching
+  predictor: training_input.Predictor, rows: list[Row], batching: Batching
 ) -> list[np.ndarray]:
   """Predicts the tokens of rows.
 

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from inputs import records
-from training import loop
+from inputs import training_input
 
 _SAMPLE = 10_000  # Records. Of fewer, the entropy comes out too low.
 _STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
@@ -87,7 +87,7 @@ class LossWatch:
 
 def watch(
   paths: Sequence[str],
-  source: loop.TrainingInput,
+  source: training_input.TrainingInput,
   learning_rate: float,
   num_warmup_steps: int,
 ) -> LossWatch | None:
@@ -96,7 +96,7 @@ def watch(
   Raises:
     ValueError: a record is damaged.
   """
-  with loop.explained_errors(source):
+  with training_input.naming_bad_record(source):
     labels = sample(paths, source.parse)
   print(
     f"labels of {labels.records:,} records: unigram entropy "

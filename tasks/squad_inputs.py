@@ -16,11 +16,11 @@ from data import worker_processes
 from inputs import feature_files
 from inputs import records
 from inputs import text_inputs
+from inputs import training_input
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_results
-from training import loop
 from training import prediction
 
 _MISPLACED_SHOWN = 3
@@ -173,7 +173,7 @@ def _split_questions(paragraphs):
 def compute_logits(
   predictor: prediction.Predictor,
   split: Split,
-  parse: Callable[[tf.Tensor], loop.Features],
+  parse: Callable[[tf.Tensor], training_input.Features],
   order: list[np.ndarray],
   folder: str,
 ) -> np.ndarray:
@@ -195,7 +195,7 @@ def compute_logits(
     files.explained_full_disk(folder),
     tempfile.TemporaryFile(dir=folder) as file,
   ):
-    with loop.explained_errors(features):
+    with training_input.naming_bad_record(features):
       results = predictor.iterate(batches, total=len(features))
       for rows, result in zip(order, results, strict=True):
         pairs = [result["start_logits"], result["end_logits"]]

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from data import record_writer
 from inputs import records
+from inputs import training_input
 import program_flags
 import tiny_pretraining as tiny
 import tiny_training
-from training import loop
 from training import model_selection
 from training import workers as loop_workers
 from weights import checkpoints
@@ -275,12 +275,12 @@ def test_a_lost_worker_is_one_line(tmp_path):
 
 
 def test_a_lost_worker_is_not_looked_for_in_the_records():
-  source = loop.TrainingInput(
+  source = training_input.TrainingInput(
     rows=None,
     parse=None,
     describe_row=None,
     find_fault=lambda: pytest.fail("reads all records"),
   )
   with pytest.raises(tf.errors.UnavailableError):
-    with loop.explained_errors(source):
+    with training_input.naming_bad_record(source):
       raise tf.errors.UnavailableError(None, None, "Socket closed")

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import heads
+from inputs import training_input
 import modeling
 import optimization
 import paths
@@ -68,7 +69,7 @@ def first_example(golden):
     for name in run_pretraining_features(golden)
   }
   rows = tf.data.Dataset.from_tensors((0, b"")).repeat()
-  return loop.TrainingInput(
+  return training_input.TrainingInput(
     rows=rows.skip,
     parse=lambda serialized: features,
     describe_row=str,

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from inputs import training_input
 import modeling
 import optimization
 from training import prediction
 
-Features = prediction.Features
+Features = training_input.Features
 LossFn = Callable[
   [keras.Model, Features, tf.Tensor | None],
   dict[str, tuple[tf.Tensor, tf.Tensor]],

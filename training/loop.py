@@ -22,47 +22,26 @@ import dataclasses
 import functools
 import os
 import signal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from inputs import training_input
 import modeling
 import optimization
 from training import gradients
 from training import memory
 from training import model_selection
 from training import phases
-from training import prediction
 from training import recomputation
 from training import reporting
 from training import workers
 from weights import checkpoints
 
-Features = prediction.Features
 LossFn = gradients.LossFn
-
-# TensorFlow raises these in a worker when another one has ended.
-LOST_WORKER_ERRORS = (
-  tf.errors.UnavailableError,
-  tf.errors.AbortedError,
-  tf.errors.CancelledError,
-  tf.errors.DeadlineExceededError,
-)
-
-
-class TrainingInput(NamedTuple):
-  """The data to train a model on."""
-
-  # Takes the number of rows to skip; yields (row id, serialized row) endlessly,
-  # in an order that does not depend on it.
-  rows: Callable[[int], tf.data.Dataset]
-  parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
-  describe_row: Callable[[Any], str]  # Names a row id of numpy scalars.
-  find_fault: Callable[[], str | None]  # Explains a failure to read.
-  identity: str = ""  # Equal for equal data; compared between workers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,13 +89,13 @@ class TrainingPlan:
     return step * self.train_batch_size
 
 
-class Task(NamedTuple):
-  """What makes the updates of one task; most runs have only one."""
+class TrainingTask(NamedTuple):
+  """One task's model, data and plan; most runs have only one task."""
 
   model: keras.Model
   optimizer: optimization.AdamWeightDecayOptimizer
   loss_fn: LossFn
-  source: TrainingInput
+  source: training_input.TrainingInput
   plan: TrainingPlan
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
@@ -148,7 +127,7 @@ def train(
   model: keras.Model,
   optimizer: optimization.AdamWeightDecayOptimizer,
   loss_fn: LossFn,
-  source: TrainingInput,
+  source: training_input.TrainingInput,
   plan: TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
   history: model_selection.History | None = None,
@@ -171,14 +150,14 @@ def train(
     ValueError: the batch cannot be split, the folder has another model, a loss
       is not finite, the input is damaged, a checkpoint cannot be written.
   """
-  tasks = {"": Task(model, optimizer, loss_fn, source, plan)}
+  tasks = {"": TrainingTask(model, optimizer, loss_fn, source, plan)}
   draws = np.zeros(plan.num_train_steps, np.int8)
   return train_tasks(strategy, tasks, draws, plan, evaluate, history)
 
 
 def train_tasks(
   strategy: tf.distribute.Strategy,
-  tasks: Mapping[str, Task],
+  tasks: Mapping[str, TrainingTask],
   draws: np.ndarray,
   plan: TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
@@ -216,7 +195,7 @@ def train_tasks(
 
 
 def name_variables(
-  tasks: Mapping[str, Task],
+  tasks: Mapping[str, TrainingTask],
 ) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
   """Returns the variables of tasks, and their moments, by name.
 
@@ -278,7 +257,7 @@ def _make_runner(strategy, name, task, global_step):
 
   def run_steps(count):
     with (
-      explained_errors(task.source),
+      training_input.naming_bad_record(task.source),
       memory.explained_shortage("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
@@ -418,7 +397,7 @@ def _replica_batches(source, plan, replicas, context, step):
   options.experimental_distribute.auto_shard_policy = (
     tf.data.experimental.AutoShardPolicy.OFF
   )
-  return prediction.prefetch(batches.with_options(options), 2)
+  return training_input.prefetch(batches.with_options(options), 2)
 
 
 def _check_split(plan, strategy):
@@ -520,20 +499,6 @@ def _caught_signals() -> Iterator[list[int]]:
 def _restore_handlers(handlers):
   for signum, handler in handlers.items():
     signal.signal(signum, handler)
-
-
-@contextlib.contextmanager
-def explained_errors(source: TrainingInput) -> Iterator[None]:
-  """Turns a failure to read the input into an error that names the record."""
-  try:
-    yield
-  except LOST_WORKER_ERRORS:
-    raise  # Reading all records would take long and find nothing.
-  except tf.errors.OpError as error:
-    fault = source.find_fault()
-    if fault:
-      raise ValueError(fault) from error
-    raise
 
 
 def _check_finite(means, step, source, plan):

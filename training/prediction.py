@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from data import progress
+from inputs import training_input
 from training import memory
 
-Features = dict[str, tf.Tensor]
+Features = training_input.Features
 
 # While one batch waits for memory or a thread to wake, a CPU computes another;
 # not beside large ones, which leave few gaps and take much memory.
@@ -44,18 +45,6 @@ def substituted(
   for update in zip(variables, values, strict=True):
     scope.add_update(update)
   return scope
-
-
-def prefetch(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-  """Returns batches of which `count` are made ahead; tf.data tunes nothing.
-
-  The thread that would tune sleeps longer every time, up to a minute, and often
-  misses the notice to stop: whoever drops an iterator then waits for it
-  (TensorFlow 2.21), which doubled the time of many predictions.
-  """
-  options = tf.data.Options()
-  options.autotune.enabled = False
-  return batches.prefetch(count).with_options(options)
 
 
 class Predictor:

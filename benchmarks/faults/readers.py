@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from inputs import records
+from inputs import training_input
 import tiny_masked_lm
 import tiny_pretraining
 from training import loop
@@ -49,7 +50,7 @@ def read_records(paths: list[str]) -> None:
   spec = records.pretraining_spec(
     tiny_pretraining.SEQUENCE, tiny_pretraining.PREDICTIONS
   )
-  source = loop.TrainingInput(
+  source = training_input.TrainingInput(
     rows=None,
     parse=None,
     describe_row=None,
@@ -57,7 +58,7 @@ def read_records(paths: list[str]) -> None:
   )
   try:
     records.check_files(paths, spec, {})
-    with loop.explained_errors(source):
+    with training_input.naming_bad_record(source):
       rows = records.training_dataset(paths, seed=1).take(300)
       contents = sorted(row.numpy() for _, row in rows)
   except ValueError as error:

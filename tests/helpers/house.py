@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # A file imports its own folder and those to the right of it.
-ORDER = ["contrib", "programs", "cli", "export", "tasks", "inputs", "training"]
+ORDER = ["contrib", "programs", "cli", "export", "tasks", "training", "inputs"]
 ORDER += ["convert", "weights", "heads", "encoders", "vocabularies", "nouns"]
 ORDER += ["data"]
 NOUNS = ("modeling", "tokenization", "optimization")

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import heads
+from inputs import training_input
 import modeling
 import optimization
 import run_pretraining
@@ -54,7 +55,7 @@ def make_input(table):
     index = tf.strings.to_number(serialized, tf.int32)
     return {name: tf.gather(value, index) for name, value in table.items()}
 
-  return loop.TrainingInput(
+  return training_input.TrainingInput(
     rows=rows,
     parse=parse,
     describe_row=lambda row: f"row {row}",

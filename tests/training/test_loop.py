@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import heads
+from inputs import training_input
 import modeling
 import replicas
 import run_pretraining
@@ -309,7 +310,7 @@ def test_no_iterator_waits_for_the_thread_that_tunes_it():
   plan, context = loop.TrainingPlan("", 1, 2), tf.distribute.InputContext()
   batches = loop._replica_batches(source, plan, 1, context, 0)
   assert not batches.options().autotune.enabled
-  batches = prediction.prefetch(tf.data.Dataset.range(5), 2)
+  batches = training_input.prefetch(tf.data.Dataset.range(5), 2)
   assert not batches.options().autotune.enabled
   assert list(batches.as_numpy_iterator()) == [0, 1, 2, 3, 4]
 

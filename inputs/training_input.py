@@ -1,0 +1,76 @@
+"""The data that training takes and prediction reads, whatever file it is in."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+Features = dict[str, tf.Tensor]
+
+# TensorFlow raises these in a worker when another one has ended.
+LOST_WORKER_ERRORS = (
+  tf.errors.UnavailableError,
+  tf.errors.AbortedError,
+  tf.errors.CancelledError,
+  tf.errors.DeadlineExceededError,
+)
+
+
+class TrainingInput(NamedTuple):
+  """The data to train a model on."""
+
+  # Takes the number of rows to skip; yields (row id, serialized row) endlessly,
+  # in an order that does not depend on it.
+  rows: Callable[[int], tf.data.Dataset]
+  parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
+  describe_row: Callable[[Any], str]  # Names a row id of numpy scalars.
+  find_fault: Callable[[], str | None]  # Explains a failure to read.
+  identity: str = ""  # Equal for equal data; compared between workers.
+
+
+class Readable(Protocol):
+  """An input that can explain a failure to read it, as `TrainingInput` can."""
+
+  @property
+  def find_fault(self) -> Callable[[], str | None]: ...
+
+
+class Predictor(Protocol):
+  """Computes results of batches; see training/prediction.py."""
+
+  def __call__(
+    self, batches: Any, total: int | None = 0
+  ) -> dict[str, np.ndarray]: ...
+
+  def iterate(
+    self, batches: Any, total: int | None = 0
+  ) -> Iterator[dict[str, np.ndarray]]: ...
+
+
+def prefetch(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
+  """Returns batches of which `count` are made ahead; tf.data tunes nothing.
+
+  The thread that would tune sleeps longer every time, up to a minute, and often
+  misses the notice to stop: whoever drops an iterator then waits for it
+  (TensorFlow 2.21), which doubled the time of many predictions.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return batches.prefetch(count).with_options(options)
+
+
+@contextlib.contextmanager
+def naming_bad_record(source: Readable) -> Iterator[None]:
+  """Turns a failure to read the input into an error that names the record."""
+  try:
+    yield
+  except LOST_WORKER_ERRORS:
+    raise  # Reading all records would take long and find nothing.
+  except tf.errors.OpError as error:
+    fault = source.find_fault()
+    if fault:
+      raise ValueError(fault) from error
+    raise
