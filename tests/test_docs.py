@@ -20,7 +20,7 @@ import tiny_export
 README = paths.ROOT / "README.md"
 DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
 PAGES = [README, *DOCS, paths.ROOT / "CONTRIBUTING.md"]
-PAGES += [paths.ROOT / "CHANGELOG.md"]
+PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
 # and of tensorboard.
 OTHER_FLAGS = set(
@@ -110,8 +110,11 @@ def test_every_page_is_linked_from_the_readme():
   assert set(DOCS) <= linked
 
 
-def test_the_readme_is_short():
-  assert README.stat().st_size <= 12_288
+@pytest.mark.parametrize(
+  "name, size", [("README", 12_288), ("CHANGELOG", 4096)]
+)
+def test_pages_are_short(name, size):
+  assert (paths.ROOT / f"{name}.md").stat().st_size <= size
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
