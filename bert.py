@@ -12,7 +12,7 @@ needs only onnxruntime and numpy; the others need TensorFlow.
 import os
 from typing import Any
 
-from serving import export_facts
+from serving import export_card
 from serving import exported_model
 from vocabularies import vocabulary_table
 
@@ -23,17 +23,16 @@ class Model:
   """A trained model; `load` makes it.
 
   Attributes:
-    task: what it does: single_label, multi_label, regression,
-      question_answering, tagging, multiple_choice, features or fill_mask.
+    task: what it does; see `serving.answers.MAKERS`.
     labels: their names; none if the task has none.
     inputs: the names of the texts that it takes, in the order of a pair.
   """
 
   def __init__(self, model: exported_model.ExportedModel):
     self._model = model
-    self.task: str = model.facts.kind
-    self.labels: tuple[str, ...] = model.facts.labels
-    self.inputs: tuple[str, ...] = model.facts.inputs
+    self.task: str = model.card.kind
+    self.labels: tuple[str, ...] = model.card.labels
+    self.inputs: tuple[str, ...] = model.card.inputs
 
   def __call__(self, texts: Any) -> Answer | list[Answer]:
     """Answers one input, or a list of them.
@@ -52,8 +51,8 @@ class Model:
     if not isinstance(texts, list):
       return self([texts])[0]
     named = [(text,) if isinstance(text, str) else text for text in texts]
-    requests = self._model.kind.encode_all(named)
-    tokens = exported_model.BATCH_SIZE * self._model.facts.max_seq_length
+    requests = self._model.maker.encode_all(named)
+    tokens = exported_model.BATCH_SIZE * self._model.card.max_seq_length
     return self._model.answer(requests, tokens)
 
 
@@ -61,8 +60,8 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   """Loads a trained model.
 
   Args:
-    folder: the --export_dir of export_saved_model.py, or the --output_dir of
-      run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py.
+    folder: the --export_dir of export_saved_model.py, or the --output_dir of a
+      program that trains for a task.
     threads: of an export: cores that compute a batch; 0: all of them.
 
   Raises:
@@ -71,7 +70,7 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   """
   folder = os.fspath(folder)
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-  if export_facts.FILE in found:
+  if export_card.FILE in found:
     return Model(exported_model.ExportedModel(folder, threads))
   if "settings.json" not in found or not vocabulary_table.find([folder]):
     raise ValueError(_describe(folder, found))
@@ -94,6 +93,5 @@ def _describe(folder, found):
     )
   return (
     f"{message}; expected the --export_dir of export_saved_model.py or the "
-    "--output_dir of run_classifier.py, run_squad.py, run_tagging.py or "
-    "run_multiple_choice.py"
+    f"--output_dir of {export_card.TRAINING_PROGRAMS}"
   )

@@ -11,7 +11,8 @@ from absl import flags
 
 from cli import model_folder
 from cli import program
-from serving import export_facts
+from serving import answers
+from serving import export_card
 
 # Of models that were not fine-tuned.
 _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
@@ -23,8 +24,7 @@ def define_flags() -> None:
   for name, text in (
     (
       "model_dir",
-      "The --output_dir of run_classifier.py, run_squad.py, run_tagging.py or "
-      "run_multiple_choice.py.",
+      f"The --output_dir of {export_card.TRAINING_PROGRAMS}.",
     ),
     (
       "init_checkpoint",
@@ -50,7 +50,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "format",
     "saved_model",
-    export_facts.FORMATS,
+    export_card.FORMATS,
     "saved_model: for TensorFlow Serving and predict.py, with tokenizer and "
     "answers. onnx: for predict.py without TensorFlow, the fastest on CPUs. "
     "litert: from ids to numbers, one input of --max_seq_length at a time.",
@@ -58,7 +58,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
     "task",
     None,
-    [export_facts.FEATURES, export_facts.FILL_MASK],
+    [answers.FEATURES, answers.FILL_MASK],
     "With --init_checkpoint; default fill_mask if it has the head for it.",
   )
   _define_overrides()
@@ -150,7 +150,6 @@ if __name__ == "__main__":
 
 # isort: split
 import dataclasses
-import itertools
 import os
 import time
 from typing import Any
@@ -225,10 +224,12 @@ def choose_prediction(
   trained: trained_models.TrainedModel, settings: flag_values.Settings
 ) -> tuple[int, dict[str, Any]]:
   """Returns max_seq_length and the settings of the model's kind."""
-  known = {"max_seq_length", *itertools.chain(*export_facts.SETTINGS.values())}
+  known = {"max_seq_length"}.union(
+    *(m.settings for m in answers.MAKERS.values())
+  )
   flags_given = {name: getattr(settings, name, None) for name in sorted(known)}
   overrides = {n: v for n, v in flags_given.items() if v is not None}
-  names = export_facts.SETTINGS[trained.kind]
+  names = answers.MAKERS[trained.kind].settings
   for name in overrides:
     if name not in names and name != "max_seq_length":
       raise ValueError(
@@ -267,10 +268,12 @@ def choose_prediction(
   return length, {name: values[name] for name in names}
 
 
-def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
+def make_score_check(
+  settings: flag_values.Settings,
+) -> quantization.ScoreCheck | None:
   """Returns what a quantized export has to pass; None for others."""
   if settings.quantize == "none":
-    for field in dataclasses.fields(quantization.Gate):
+    for field in dataclasses.fields(quantization.ScoreCheck):
       if flags.FLAGS[field.name].present:
         raise ValueError(f"--{field.name} needs --quantize=int8")
     return None
@@ -281,14 +284,14 @@ def make_gate(settings: flag_values.Settings) -> quantization.Gate | None:
       f"--quantize={settings.quantize} needs --eval_file: examples on which "
       "the export is compared with the model"
     )
-  return flag_values.fill(quantization.Gate, settings)
+  return flag_values.fill(quantization.ScoreCheck, settings)
 
 
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
-  gate = make_gate(settings)
+  check = make_score_check(settings)
   model_folder.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:
@@ -302,9 +305,9 @@ def main() -> None:
     print("note: trained with --document_context, but texts are tagged alone")
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
   graph = signatures.Graph(trained, vocab_file, length, chosen)
-  facts = exporting.describe(graph, settings.format, settings.quantize)
+  card = exporting.describe(graph, settings.format, settings.quantize)
   with files.new_folder(settings.export_dir) as folder:
-    result = exporting.write(folder, graph, facts, gate)
+    result = exporting.write(folder, graph, card, check)
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
   run_summary.print_end(
     start,

@@ -21,7 +21,7 @@ from cli import flag_values
 from cli import program
 from cli import run_summary
 from data import files
-from serving import export_facts
+from serving import export_card
 from serving import exported_model
 from serving import request_lines
 
@@ -86,8 +86,8 @@ def define_flags() -> None:
 
 
 def read_ahead(
-  lines: Iterator[request_lines.Line],
-) -> Iterator[list[request_lines.Line]]:
+  lines: Iterator[request_lines.RequestLine],
+) -> Iterator[list[request_lines.RequestLine]]:
   """Yields the lines there are by now, at least one, while more are read."""
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
 
@@ -106,7 +106,7 @@ def read_ahead(
     window = [waiting.get()]
     while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())
-    is_last = not isinstance(window[-1], request_lines.Line)
+    is_last = not isinstance(window[-1], request_lines.RequestLine)
     last = window.pop() if is_last else None
     if window:
       yield window
@@ -116,7 +116,7 @@ def read_ahead(
 
 def answer_window(
   model: exported_model.ExportedModel,
-  window: list[request_lines.Line],
+  window: list[request_lines.RequestLine],
   most_tokens: int,
 ) -> Iterator[dict[str, Any]]:
   """Yields the answers to lines in their order."""
@@ -137,9 +137,9 @@ def answer_lines(
   start = time.monotonic()
   files.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(
-    settings.text, settings.input_file, settings.input_format, model.kind
+    settings.text, settings.input_file, settings.input_format, model.maker
   )
-  most_tokens = settings.batch_size * model.facts.max_seq_length
+  most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0
   with files.open_lines(settings.output_file) as write:
     for window in read_ahead(lines):
@@ -170,7 +170,7 @@ def serve(
 
   limits = http_server.Limits(
     settings.max_request_bytes,
-    settings.batch_size * model.facts.max_seq_length,
+    settings.batch_size * model.card.max_seq_length,
     settings.batch_wait_ms / 1000,
   )
   address = http_server.Address(
@@ -194,7 +194,7 @@ def main() -> int:
     if flags.FLAGS[name].present:
       without = "cannot be given with" if settings.serve else "needs"
       raise ValueError(f"--{name} {without} --serve")
-  if export_facts.read(settings.export_dir).format == "saved_model":
+  if export_card.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)
   run = serve if settings.serve else answer_lines

@@ -343,11 +343,11 @@ def make_our_latency(name: str, workload: Workload) -> contest.Turn:
   from serving import request_lines
 
   model, settings = load_ours(workload, name)
-  tokens = settings.batch_size * model.facts.max_seq_length
+  tokens = settings.batch_size * model.card.max_seq_length
 
   def answer(line):
-    request = model.kind.encode({"text": line})
-    window = [request_lines.Line(request, {"index": 0})]
+    request = model.maker.encode({"text": line})
+    window = [request_lines.RequestLine(request, {"index": 0})]
     (result,) = predict.answer_window(model, window, tokens)
     return json.dumps(result, ensure_ascii=False)
 

@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
   flags = parser.parse_args(arguments)
   engine = RestEngine(flags.url) if flags.url else None
   model = exported_model.ExportedModel(flags.export_dir, engine=engine)
-  requests = model.kind.encode_all([json.loads(r) for r in flags.request])
-  tokens = exported_model.BATCH_SIZE * model.facts.max_seq_length
+  requests = model.maker.encode_all([json.loads(r) for r in flags.request])
+  tokens = exported_model.BATCH_SIZE * model.card.max_seq_length
   for answer in model.answer(requests, tokens):
     print(json.dumps(answer, ensure_ascii=False))
 

@@ -15,22 +15,12 @@ from export import quantization
 from export import signatures
 from export import trained_models
 from serving import answers
-from serving import export_facts
+from serving import export_card
 from serving import exported_model
 from serving import tensorflow_engine
 from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.
-_TITLES = {
-  "single_label": "Classifies texts",
-  "multi_label": "Gives texts any number of labels",
-  "regression": "Predicts a number for texts",
-  export_facts.QUESTION_ANSWERING: "Answers questions about texts",
-  export_facts.TAGGING: "Labels words",
-  export_facts.MULTIPLE_CHOICE: "Chooses among answers",
-  export_facts.FEATURES: "Makes vectors of texts",
-  export_facts.FILL_MASK: "Guesses masked words",
-}
 _LITERT = "model.tflite"
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 _ONNX_PACKAGES = ("onnx", "onnxruntime")
@@ -38,7 +28,7 @@ _ONNX_PACKAGES = ("onnx", "onnxruntime")
 
 def describe(
   graph: signatures.Graph, format: str, quantize: str = "none"
-) -> export_facts.Facts:
+) -> export_card.Card:
   """Returns what export.json says.
 
   Args:
@@ -46,12 +36,12 @@ def describe(
     quantize: "none" or "int8".
   """
   trained = graph.trained
-  inputs = answers.KINDS[trained.kind].texts
+  inputs = answers.MAKERS[trained.kind].texts
   if not trained.has_text_pair:
     inputs = inputs[:1]
   packages = _PACKAGES + (_ONNX_PACKAGES if format == "onnx" else ())
-  return export_facts.Facts(
-    version=export_facts.VERSION,
+  return export_card.Card(
+    version=export_card.VERSION,
     kind=trained.kind,
     format=format,
     inputs=inputs,
@@ -72,13 +62,13 @@ def describe(
 def write(
   folder: str,
   graph: signatures.Graph,
-  facts: export_facts.Facts,
-  gate: quantization.Gate | None = None,
+  card: export_card.Card,
+  check: quantization.ScoreCheck | None = None,
 ) -> str:
   """Writes a model and its card; says how close to it the loaded export is.
 
   Args:
-    facts: from `describe`.
+    card: from `describe`.
 
   Raises:
     ValueError: it is not near enough, or the format cannot be written.
@@ -87,42 +77,42 @@ def write(
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
-  facts = _hash(folder, facts, vocabulary_table.saved_names(vocab_file))
+  card = _hash(folder, card, vocabulary_table.saved_names(vocab_file))
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  if facts.format == "onnx":
-    facts, engine = _write_onnx(folder, graph, facts)
+  if card.format == "onnx":
+    card, engine = _write_onnx(folder, graph, card)
     run = engine.run
   else:
-    run = _WRITERS[facts.format](folder, graph)
-  _write_facts(folder, facts)
-  if not gate:
+    run = _WRITERS[card.format](folder, graph)
+  _write_facts(folder, card)
+  if not check:
     difference = _compare(graph, run)
     return f"loaded again, it gives the same within {difference:.1g}"
   found = quantization.compare(
     exported_model.ExportedModel(folder, engine=GraphEngine(graph)),
     exported_model.ExportedModel(folder, engine=engine),
-    gate,
+    check,
   )
-  found.check(gate.max_score_drop)
-  facts = dataclasses.replace(
-    facts, quantization={**facts.quantization, **found._asdict()}
+  found.check(check.max_score_drop)
+  card = dataclasses.replace(
+    card, quantization={**card.quantization, **found._asdict()}
   )
-  _write_facts(folder, facts)
+  _write_facts(folder, card)
   return found.describe()
 
 
-def _hash(folder, facts, names):
-  """Returns the facts with the hashes of more files."""
+def _hash(folder, card, names):
+  """Returns the card with the hashes of more files."""
   hashes = {name: files.hash_file(os.path.join(folder, name)) for name in names}
-  return dataclasses.replace(facts, hashes={**facts.hashes, **hashes})
+  return dataclasses.replace(card, hashes={**card.hashes, **hashes})
 
 
-def _write_facts(folder, facts):
+def _write_facts(folder, card):
   """Writes export.json, and the same for people."""
-  content = dataclasses.asdict(facts)
-  sealed = export_facts.seal(content)
-  files.write_json(os.path.join(folder, export_facts.FILE), sealed)
+  content = dataclasses.asdict(card)
+  sealed = export_card.seal(content)
+  files.write_json(os.path.join(folder, export_card.FILE), sealed)
   files.write_text(os.path.join(folder, "README.md"), _write_card(content))
 
 
@@ -144,12 +134,12 @@ def load_output_dir(folder: str) -> exported_model.ExportedModel:
   vocab_file = vocabulary_table.find([folder])
   trained = trained_models.load_output_dir(folder, vocab_file)
   prediction = trained.prediction
-  settings = {n: prediction[n] for n in export_facts.SETTINGS[trained.kind]}
+  settings = {n: prediction[n] for n in answers.MAKERS[trained.kind].settings}
   length = prediction["max_seq_length"]
   graph = signatures.Graph(trained, vocab_file, length, settings)
-  facts = describe(graph, "saved_model")
+  card = describe(graph, "saved_model")
   return exported_model.ExportedModel(
-    folder, engine=GraphEngine(graph), facts=facts
+    folder, engine=GraphEngine(graph), card=card
   )
 
 
@@ -231,36 +221,36 @@ def _write_litert(folder, graph):
   return lambda *ids: runner(**dict(zip(signatures.IDS, ids, strict=True)))
 
 
-def _write_onnx(folder, graph, facts):
-  """Writes model.onnx; returns the facts with its hashes, and it, loaded."""
+def _write_onnx(folder, graph, card):
+  """Writes model.onnx; returns the card with its hashes, and it, loaded."""
   from export import onnx_graph
   from serving import onnx_engine
 
-  built = onnx_graph.build(graph, quantizes=bool(facts.quantization))
+  built = onnx_graph.build(graph, quantizes=bool(card.quantization))
   built.save(os.path.join(folder, onnx_engine.MODEL_FILE))
-  facts = _hash(folder, facts, [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE])
-  return facts, onnx_engine.Engine(folder, facts)
+  card = _hash(folder, card, [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE])
+  return card, onnx_engine.Engine(folder, card)
 
 
 _WRITERS = {"saved_model": _write_saved_model, "litert": _write_litert}
 
 
-def _write_card(facts: Mapping[str, Any]) -> str:
+def _write_card(card: Mapping[str, Any]) -> str:
   """Returns the text of README.md; export.json has the rest."""
-  names, format = facts["inputs"], facts["format"]
-  shape = "[B, S]" if format != "litert" else f"[1, {facts['max_seq_length']}]"
+  names, format = card["inputs"], card["format"]
+  shape = "[B, S]" if format != "litert" else f"[1, {card['max_seq_length']}]"
   rows = {
-    "weights": facts["weights"],
+    "weights": card["weights"],
     "texts": ", ".join(names),
-    "labels": ", ".join(f"`{label}`" for label in facts["labels"]) or "none",
-    "tokens": f"at most {facts['max_seq_length']}",
-    "settings": facts["settings"],
+    "labels": ", ".join(f"`{label}`" for label in card["labels"]) or "none",
+    "tokens": f"at most {card['max_seq_length']}",
+    "settings": card["settings"],
     "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}",
   }
-  if "before" in facts["quantization"]:
-    rows |= _describe_quantization(**facts["quantization"])
+  if "before" in card["quantization"]:
+    rows |= _describe_quantization(**card["quantization"])
   lines = [
-    f"# {_TITLES[facts['kind']]}",
+    f"# {answers.MAKERS[card['kind']].title}",
     "",
     f"A BERT, exported as {format} by `export_saved_model.py`; export.json has",
     "the settings of its training, the versions and the SHA-256 of its files.",

@@ -5,7 +5,9 @@ those of SQuAD too.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
+import operator
 import os
 from typing import Any, NamedTuple
 
@@ -13,7 +15,6 @@ import numpy as np
 
 from data import files
 from serving import answers
-from serving import export_facts
 from serving import exported_model
 from tasks import classification
 from tasks import glue
@@ -23,10 +24,11 @@ from tasks import squad
 from tasks import squad_features
 from tasks import squad_metrics
 from tasks import tagging
+from tasks import tagging_results
 
 
 @dataclasses.dataclass(frozen=True)
-class Gate:
+class ScoreCheck:
   """What a quantized export has to pass."""
 
   eval_file: str  # See `compare`.
@@ -39,13 +41,6 @@ class Gate:
   label_separator: str = ","
   token_column: int = 0
   tag_column: int = -1
-
-
-class Example(NamedTuple):
-  """What is asked, and what is right."""
-
-  request: Any  # Texts by name; of tagging, a `tagging.Sentence`.
-  truth: Any  # By the kind of model; None where the file has none.
 
 
 class Comparison(NamedTuple):
@@ -84,154 +79,143 @@ class Comparison(NamedTuple):
 def compare(
   exact: exported_model.ExportedModel,
   quantized: exported_model.ExportedModel,
-  gate: Gate,
+  check: ScoreCheck,
 ) -> Comparison:
   """Answers the examples of a file with a model and its quantized export.
 
   Args:
-    gate: its eval_file holds labelled examples of the model's kind, in the form
-      that its program takes as --eval_file; texts, a line each, for vectors and
-      masked words. max_eval_examples are taken, evenly spread over the file.
+    check: its eval_file holds labelled examples of the model's kind, in the
+      form that its program takes as --eval_file; texts, a line each, for
+      vectors and masked words. max_eval_examples are taken, evenly spread over
+      the file.
 
   Raises:
     ValueError: the file is damaged, or not of this kind of model.
   """
-  facts, path, most = exact.facts, gate.eval_file, gate.max_eval_examples
-  found = list(_READERS[facts.kind](facts, gate))
-  if not found:
+  card, path, most = exact.card, check.eval_file, check.max_eval_examples
+  evaluation = _EVALUATIONS[card.kind]
+  examples = list(evaluation.read(card, check))
+  if not examples:
     raise ValueError(f"--eval_file={path}: holds no example")
-  count = len(found)
+  count = len(examples)
   sample = f"{count:,} examples of {os.path.basename(path)}"
   if count > most:
-    found = [found[i * count // most] for i in range(most)]
+    examples = [examples[i * count // most] for i in range(most)]
     sample = f"{most:,} of the {sample}, evenly spread"
-  is_tagging = facts.kind == export_facts.TAGGING
-  encode = exact.kind.encode_sentence if is_tagging else exact.kind.encode
-  requests = [encode(example.request) for example in found]
-  tokens = exported_model.BATCH_SIZE * facts.max_seq_length
-  first, second = (m.answer(requests, tokens) for m in (exact, quantized))
-  truths = [example.truth for example in found]
+  asked, truths = zip(*examples, strict=True)
+  requests = [
+    exact.maker.encode_sentence(request)
+    if isinstance(request, tagging.Sentence)
+    else exact.maker.encode(request)
+    for request in asked
+  ]
+  tokens = exported_model.BATCH_SIZE * card.max_seq_length
+  before, after = (m.answer(requests, tokens) for m in (exact, quantized))
   if truths[0] is None:
-    truths = first
-  score, core = _SCORES[facts.kind], _CORES[facts.kind]
+    truths = before
+  parts = (map(evaluation.comparable_part, found) for found in (before, after))
   return Comparison(
     sample,
-    score(facts, first, truths),
-    score(facts, second, truths),
-    len(found),
-    sum(core(a) != core(b) for a, b in zip(first, second, strict=True)),
+    evaluation.score(card, before, truths),
+    evaluation.score(card, after, truths),
+    len(examples),
+    sum(a != b for a, b in zip(*parts, strict=True)),
   )
 
 
-# Reading.
+class _Evaluation(NamedTuple):
+  """How the answers of a kind of model are compared with a labelled file."""
+
+  # From card and ScoreCheck to pairs of a request (texts by name, or a
+  # `tagging.Sentence`) and what is right, None where the file does not say it.
+  read: Callable[..., Iterator[tuple[Any, Any]]]
+  # From card, answers and what is right to scores between 0 and 1.
+  score: Callable[..., dict[str, float]]
+  # The part of an answer that is compared; numbers are rounded.
+  comparable_part: Callable[[answers.Answer], Any]
 
 
-def _read_classification(facts, gate):
-  names = ("eval_file", "text_column", "text_pair_column", "label_column")
-  columns = {name: getattr(gate, name) for name in names}
-  task = glue.file_task(problem=facts.kind, **columns)
+def _read_texts_and_labels(card, check):
+  task = glue.file_task(
+    eval_file=check.eval_file,
+    problem=card.kind,
+    text_column=check.text_column,
+    text_pair_column=check.text_pair_column,
+    label_column=check.label_column,
+  )
   encode = classification.make_label_encoder(
-    facts.labels, facts.kind, gate.label_separator
+    card.labels, card.kind, check.label_separator
   )
-  takes_pairs = "text_pair" in facts.inputs
+  takes_pairs = "text_pair" in card.inputs
   if takes_pairs and not task.has_text_pair:
     raise ValueError(
-      f"--eval_file={gate.eval_file}: the model takes pairs of texts: pass "
+      f"--eval_file={check.eval_file}: the model takes pairs of texts: pass "
       '--text_pair_column; or write "has_text_pair": false into the '
       "prediction.json of its training, if it is of a version without that"
     )
-  if gate.text_pair_column and not takes_pairs:
+  if check.text_pair_column and not takes_pairs:
     raise ValueError("--text_pair_column: the model takes single texts")
   for example in classification.read_examples(task.dev[0][1]):
     texts = (example.text_a, example.text_b or "")
-    request = dict(zip(facts.inputs, texts, strict=False))
-    yield Example(request, encode(example))
+    yield dict(zip(card.inputs, texts, strict=False)), encode(example)
 
 
-def _read_tagging(facts, gate):
+def _score_labels(card, found, truths):
+  truths = np.array(truths)
+  if card.kind == "regression":
+    values = np.array([answer["value"] for answer in found])
+    scores = metrics.regression_scores(truths, values)
+    return {name: scores[name] for name in ("pearson", "spearman")}
+  if card.kind == "multi_label":
+    chosen = [[n in a["labels"] for n in card.labels] for a in found]
+    report = metrics.multi_label_report(truths, np.array(chosen))
+    return {"micro_f1": report.micro.f1, "macro_f1": report.macro.f1}
+  labels = np.array([card.labels.index(answer["label"]) for answer in found])
+  report = metrics.classification_report(truths, labels, len(card.labels))
+  return {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
+
+
+def _labels_or_number(answer):
+  label = answer.get("label", answer.get("labels"))
+  return round(answer["value"], 1) if label is None else label
+
+
+def _read_sentences(card, check):
   source = tagging.Source(
-    gate.eval_file, token_column=gate.token_column, tag_column=gate.tag_column
+    check.eval_file,
+    token_column=check.token_column,
+    tag_column=check.tag_column,
   )
   source = source._replace(scheme=tagging.find_scheme(source))
   for sentence in tagging.read_sentences(source):
     text, places = tagging.text_of(sentence)
-    tags = tagging.convert_tags(sentence.tags, facts.settings["label_scheme"])
-    yield Example(sentence._replace(text=text, offsets=tuple(places)), tags)
+    tags = tagging.convert_tags(sentence.tags, card.settings["label_scheme"])
+    yield sentence._replace(text=text, offsets=tuple(places)), tags
 
 
-def _read_questions(facts, gate):
-  has_version_2 = facts.settings["version_2_with_negative"]
-  for paragraph in squad.read_paragraphs(gate.eval_file):
+def _word_labels(answer):
+  return [word["label"] for word in answer["words"]]
+
+
+def _score_words(card, found, truths):
+  predicted, scheme = map(_word_labels, found), card.settings["label_scheme"]
+  scores = tagging_results.score(truths, predicted, scheme, loss=0.0).metrics
+  return {n: scores[n] for n in ("f1", "accuracy") if n in scores}
+
+
+def _read_questions(card, check):
+  has_version_2 = card.settings["version_2_with_negative"]
+  for paragraph in squad.read_paragraphs(check.eval_file):
     for question in paragraph.questions:
       if question.answers is None or not (question.answers or has_version_2):
         raise ValueError(f"{question.place}: no answer to compare with")
       texts = {"question": question.text, "context": paragraph.context}
       is_unspaced = squad_features.is_unspaced(paragraph.context)
       truths = [answer.text for answer in question.answers]
-      yield Example(texts, (truths, has_version_2, is_unspaced))
+      yield texts, (truths, has_version_2, is_unspaced)
 
 
-def _read_choices(facts, gate):
-  for example in multiple_choice.read_examples(gate.eval_file):
-    if example.label is None:
-      raise ValueError(f"{example.place}: no label")
-    texts = {"context": example.context, "question": example.question}
-    texts[answers.CHOICES] = list(example.choices)
-    yield Example(texts, example.label)
-
-
-def _read_texts(facts, gate):
-  for line in filter(str.strip, files.read_lines(gate.eval_file)):
-    yield Example({"text": line.strip()}, None)
-
-
-_READERS = {
-  **dict.fromkeys(classification.PROBLEMS, _read_classification),
-  export_facts.TAGGING: _read_tagging,
-  export_facts.QUESTION_ANSWERING: _read_questions,
-  export_facts.MULTIPLE_CHOICE: _read_choices,
-  export_facts.FEATURES: _read_texts,
-  export_facts.FILL_MASK: _read_texts,
-}
-
-
-# Scoring: of the answers, beside the truths.
-
-
-def _score_single_label(facts, found, truths):
-  numbers = {label: number for number, label in enumerate(facts.labels)}
-  predicted = np.array([numbers[answer["label"]] for answer in found])
-  report = metrics.classification_report(
-    np.array(truths), predicted, len(numbers)
-  )
-  return {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
-
-
-def _score_multi_label(facts, found, truths):
-  predicted = [[n in a["labels"] for n in facts.labels] for a in found]
-  report = metrics.multi_label_report(np.array(truths), np.array(predicted))
-  return {"micro_f1": report.micro.f1, "macro_f1": report.macro.f1}
-
-
-def _score_regression(facts, found, truths):
-  predicted = np.array([answer["value"] for answer in found])
-  scores = metrics.regression_scores(np.array(truths), predicted)
-  return {name: scores[name] for name in ("pearson", "spearman")}
-
-
-def _labels(answer):
-  return [word["label"] for word in answer["words"]]
-
-
-def _score_tagging(facts, found, truths):
-  predicted = list(map(_labels, found))
-  report, _ = metrics.entity_report(truths, predicted)
-  if facts.settings["label_scheme"] == tagging.NO_SCHEME:
-    return {"accuracy": report.accuracy}
-  return {"f1": report.micro.f1, "accuracy": report.accuracy}
-
-
-def _score_questions(facts, found, truths):
+def _score_questions(card, found, truths):
   scores = [
     squad_metrics.score_answer(answer["answer"], *truth)
     for answer, truth in zip(found, truths, strict=True)
@@ -240,49 +224,59 @@ def _score_questions(facts, found, truths):
   return {name: value / 100.0 for name, value in values.items()}
 
 
-def _score_choices(facts, found, truths):
+def _read_choices(card, check):
+  for example in multiple_choice.read_examples(check.eval_file):
+    if example.label is None:
+      raise ValueError(f"{example.place}: no label")
+    texts = {"context": example.context, "question": example.question}
+    texts[answers.CHOICES] = list(example.choices)
+    yield texts, example.label
+
+
+def _score_choices(card, found, truths):
   predicted = np.array([answer["predicted"] for answer in found])
   return {"accuracy": metrics.accuracy(np.array(truths), predicted)}
 
 
-def _score_vectors(facts, found, truths):
+def _read_texts(card, check):
+  for line in filter(str.strip, files.read_lines(check.eval_file)):
+    yield {"text": line.strip()}, None
+
+
+def _score_vectors(card, found, truths):
   a, b = (np.array([v["vector"] for v in values]) for values in (found, truths))
   sizes = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
   return {"cosine": float(((a * b).sum(-1) / sizes).mean())}
 
 
-def _guesses(answer):
+def _first_guesses(answer):
   return [guesses[0]["token"] for guesses in answer["masks"]]
 
 
-def _score_guesses(facts, found, truths):
-  guesses, wanted = (
-    np.array([token for answer in values for token in _guesses(answer)])
+def _score_guesses(card, found, truths):
+  guesses, expected = (
+    np.array([token for answer in values for token in _first_guesses(answer)])
     for values in (found, truths)
   )
   if not guesses.size:
     raise ValueError(f"--eval_file: no text in it has a {answers.MASK}")
-  return {"same_first_guess": float((guesses == wanted).mean())}
+  return {"same_first_guess": float((guesses == expected).mean())}
 
 
-_SCORES: dict[str, Callable[..., dict[str, float]]] = {
-  "single_label": _score_single_label,
-  "multi_label": _score_multi_label,
-  "regression": _score_regression,
-  export_facts.TAGGING: _score_tagging,
-  export_facts.QUESTION_ANSWERING: _score_questions,
-  export_facts.MULTIPLE_CHOICE: _score_choices,
-  export_facts.FEATURES: _score_vectors,
-  export_facts.FILL_MASK: _score_guesses,
-}
-# What of an answer counts as another answer; a number always differs a little.
-_CORES: dict[str, Callable[[answers.Answer], Any]] = {
-  "single_label": lambda answer: answer["label"],
-  "multi_label": lambda answer: answer["labels"],
-  "regression": lambda answer: round(answer["value"], 1),
-  export_facts.TAGGING: _labels,
-  export_facts.QUESTION_ANSWERING: lambda answer: answer["answer"],
-  export_facts.MULTIPLE_CHOICE: lambda answer: answer["predicted"],
-  export_facts.FEATURES: lambda answer: None,
-  export_facts.FILL_MASK: _guesses,
+_EVALUATIONS: dict[str, _Evaluation] = {
+  **dict.fromkeys(
+    classification.PROBLEMS,
+    _Evaluation(_read_texts_and_labels, _score_labels, _labels_or_number),
+  ),
+  "tagging": _Evaluation(_read_sentences, _score_words, _word_labels),
+  "question_answering": _Evaluation(
+    _read_questions, _score_questions, operator.itemgetter("answer")
+  ),
+  "multiple_choice": _Evaluation(
+    _read_choices, _score_choices, operator.itemgetter("predicted")
+  ),
+  answers.FEATURES: _Evaluation(
+    _read_texts, _score_vectors, lambda answer: None
+  ),
+  answers.FILL_MASK: _Evaluation(_read_texts, _score_guesses, _first_guesses),
 }

@@ -16,24 +16,23 @@ from export import tf_tokenization
 from export import trained_models
 import heads
 from serving import answers
-from serving import export_facts
 from tasks import classification
 from vocabularies import vocabulary_table
 
 Tensors = dict[str, tf.Tensor]
 
 IDS = heads.HeadModel.input_names
-_STRINGS_IN = (*classification.PROBLEMS, export_facts.FEATURES)
+_STRINGS_IN = (*classification.PROBLEMS, answers.FEATURES)
 _NOWHERE = -1  # The position of a mask that fills up a row.
 
 
 class Graph:
-  """Computes what a trained model's answers are made of.
+  """Computes the numbers of which a trained model's answers are made.
 
   Args:
     vocab_file: of the model.
     max_seq_length: tokens at which inputs are truncated.
-    settings: of its kind, see `export_facts.SETTINGS`.
+    settings: of its kind, see its `answers.AnswerMaker`.
 
   Attributes:
     num_tokens: of the vocabulary.
@@ -59,8 +58,8 @@ class Graph:
     """Computes the outputs of input_ids, input_mask, segment_ids [B, S].
 
     Returns:
-      What the `serving.answers.Kind` of the model reads, and of classifiers
-      also `probabilities` [B, L].
+      The outputs that the `answers.AnswerMaker` of its kind reads, and of
+      classifiers also `probabilities` [B, L].
     """
     model, kind = self.trained.model, self.trained.kind
     if isinstance(model, heads.PretrainingModel):

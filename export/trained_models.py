@@ -12,7 +12,8 @@ from data import label_files
 from encoders import encoder_table
 import heads
 import modeling
-from serving import export_facts
+from serving import answers
+from serving import export_card
 from tasks import classification_results
 from tasks import squad_results
 from training import loop
@@ -28,7 +29,7 @@ _ROUNDING = 1e-5  # Of scores, at most.
 class TrainedModel:
   """A model with its weights and what they were trained for."""
 
-  kind: str  # See `export_facts`.
+  kind: str  # A key of `answers.MAKERS`.
   config: modeling.EncoderConfig
   model: keras.layers.Layer
   do_lower_case: bool
@@ -36,10 +37,10 @@ class TrainedModel:
   thresholds: tuple[float, ...] = ()  # Of a multi_label problem.
   has_text_pair: bool = True  # Of a classifier: that it learned from pairs.
   # What its predictions depend on: max_seq_length, and the settings of the kind
-  # in `export_facts.SETTINGS`. What is missing has a default.
+  # in its `AnswerMaker`. What is missing has a default.
   prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  weights: str = ""  # Where they are from.
+  weights: str = ""  # The folder and step they are from.
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
@@ -54,13 +55,12 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
-  pretrained = (export_facts.FEATURES, export_facts.FILL_MASK)
-  if kind not in export_facts.SETTINGS or kind in pretrained:
+  pretrained = (answers.FEATURES, answers.FILL_MASK)
+  if kind not in answers.MAKERS or kind in pretrained:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"{folder}: {found}; expected the --output_dir of "
-      "run_classifier.py, run_squad.py, run_tagging.py or "
-      "run_multiple_choice.py"
+      f"{export_card.TRAINING_PROGRAMS}"
     )
   needed = ["vocab_file_sha256", "do_lower_case"]
   if settings.get("feature_based"):
@@ -102,19 +102,13 @@ def _read_prediction(folder, kind, settings):
   """Returns what the predictions of the run depended on, in all its files."""
   path = os.path.join(folder, _PREDICTION_FILE)
   prediction = files.read_json_if_any(path)
-  if kind == export_facts.TAGGING:
-    prediction.setdefault("by_character", False)
-  prediction |= {
-    name: settings[name]
-    for name in export_facts.SETTINGS[kind]
-    if name in settings
-  }
-  if kind == export_facts.QUESTION_ANSWERING:
-    tuned = squad_results.read_threshold(folder)
-    if tuned is not None:
-      # It is the odds of one question, which an export rounds differently.
-      prediction["null_score_diff_threshold"] = tuned + _ROUNDING
-  names = ["max_seq_length", *export_facts.SETTINGS[kind]]
+  prediction.setdefault("by_character", False)  # Older runs lack it.
+  names = ["max_seq_length", *answers.MAKERS[kind].settings]
+  prediction |= {name: settings[name] for name in names if name in settings}
+  tuned = squad_results.read_threshold(folder)
+  if tuned is not None:
+    # It is the odds of one question, which an export rounds differently.
+    prediction["null_score_diff_threshold"] = tuned + _ROUNDING
   missing = [name for name in names if name not in prediction]
   if missing:
     raise ValueError(
@@ -127,7 +121,7 @@ def _read_prediction(folder, kind, settings):
 
 
 def _read_labels(folder, kind):
-  if kind in ("regression", "question_answering", "multiple_choice"):
+  if kind not in answers.LABELLED:
     return ()
   return tuple(label_files.read(os.path.join(folder, "labels.txt")))
 
@@ -140,12 +134,11 @@ def _read_thresholds(folder, kind, labels):
 
 
 def _make_model(kind, config, labels, settings):
-  if kind == export_facts.QUESTION_ANSWERING:
+  name = answers.MAKERS[kind].head
+  if name == heads.SpanModel.__name__:
     return heads.SpanModel(config)
-  if kind != export_facts.TAGGING:
-    return heads.ClassifierModel(config, max(1, len(labels)))
   if not settings.get("feature_based"):
-    return heads.TaggerModel(config, len(labels))
+    return getattr(heads, name)(config, max(1, len(labels)))
   layers, mixed = heads.read_feature_layers(
     settings["feature_layers"], config.num_hidden_layers
   )
@@ -175,20 +168,20 @@ def load_pretrained(
   """
   prefix = checkpoints.find_checkpoint(path)
   has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
-  best = export_facts.FILL_MASK if has_head else export_facts.FEATURES
+  best = answers.FILL_MASK if has_head else answers.FEATURES
   kind = kind or best
-  if kind == export_facts.FILL_MASK and config.causal_attention:
+  if kind == answers.FILL_MASK and config.causal_attention:
     raise ValueError(
       "--task=fill_mask: the guesses of a causal model cannot be exported; "
       "fill_mask.py makes them"
     )
-  if kind == export_facts.FILL_MASK and not has_head:
+  if kind == answers.FILL_MASK and not has_head:
     raise ValueError(
       f"--init_checkpoint={path} has no masked-LM head: give one that was "
       "pre-trained and not fine-tuned since"
     )
   make, needed = encoder_table.make_encoder, "bert/"
-  if kind == export_facts.FILL_MASK:
+  if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
   model = make(config)
   checkpoints.load(

@@ -1,9 +1,9 @@
 """From texts to a model's inputs, and from its outputs to answers.
 
-A `Kind` is what a model does. It encodes and answers as the program that
-trained the model: the windows, probabilities, thresholds, spans and entities
-are made by the code of the tasks. Nothing here knows which engine computes the
-outputs, and nothing loads TensorFlow.
+There is an `AnswerMaker` for each kind of model. It encodes and answers as the
+program that trained the model: the windows, probabilities, thresholds, spans
+and entities are made by the code of the tasks. Nothing here knows which engine
+computes the outputs, and nothing loads TensorFlow.
 """
 
 import abc
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import tables
-from serving import export_facts
+from serving import export_card
 from tasks import classification
 from tasks import classification_results
 from tasks import metrics
@@ -31,7 +31,9 @@ MASK = "[MASK]"
 CHOICES = "choices"
 _NAMES = {"text", "text_pair", "question", "context", CHOICES}  # Of all kinds.
 _NEVER = -1e9  # Far below any logit.
-_NEAR = 0.85  # Of text_pair are textpair and text_pairs, question_id is not.
+# difflib's cutoff: `textpair` is close to `text_pair`, `question_id` is not
+# close to `question`.
+_NEAR = 0.85
 
 Answer = dict[str, Any]
 Outputs = dict[str, np.ndarray]  # Of one input of the model.
@@ -52,29 +54,37 @@ class Encoded(NamedTuple):
   source: Any  # What else its answer is made from.
 
 
-class Kind(abc.ABC):
-  """What a model does; see the classes below.
+class AnswerMaker(abc.ABC):
+  """Makes the requests and answers of a kind of model; see the classes below.
 
   Attributes:
+    title: of a page about the model.
+    head: the class in heads.py that computes its outputs; "" for the encoder.
+    settings: which ones the answers depend on besides weights, labels and
+      max_seq_length, and of which types they are.
     texts: the names of all texts that it may take.
+    optional: the one of them that may be missing.
+    never_split: tokens that a text may hold.
     inputs: the texts of a request.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.
   """
 
+  title: str
+  head = "ClassifierModel"
+  settings: dict[str, tuple[type, ...]]
   texts: tuple[str, ...] = ("text", "text_pair")
+  optional = "text_pair"
+  never_split: tuple[str, ...] = ()
   pads_fully = False
 
-  def __init__(self, facts: export_facts.Facts, vocab_file: str):
-    self.facts = facts
-    never_split = [MASK] if facts.kind == export_facts.FILL_MASK else []
+  def __init__(self, card: export_card.Card, vocab_file: str):
+    self.card = card
     self._tokenizer = vocabulary_table.make_tokenizer(
-      vocab_file, facts.do_lower_case, never_split
+      vocab_file, card.do_lower_case, self.never_split
     )
     self._special = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    is_choice = facts.kind == export_facts.MULTIPLE_CHOICE
-    optional = "question" if is_choice else "text_pair"
-    self.inputs = tuple(Input(n, n != optional) for n in facts.inputs)
+    self.inputs = tuple(Input(n, n != self.optional) for n in card.inputs)
 
   def encode(self, request: Any) -> Encoded:
     """Encodes a request.
@@ -93,11 +103,11 @@ class Kind(abc.ABC):
     if isinstance(request, tuple):
       if len(request) > len(self.inputs):
         raise ValueError(f"{len(request)} texts; the model takes {names}")
-      request = dict(zip(self.facts.inputs, request, strict=False))
+      request = dict(zip(self.card.inputs, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
     missing = [n for n, _ in self.inputs if request.get(n) is None]
-    for name in request.keys() - set(self.facts.inputs):
+    for name in request.keys() - set(self.card.inputs):
       near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
       if name in _NAMES or near:
         # Half a surrogate pair could not be written.
@@ -170,7 +180,7 @@ class Kind(abc.ABC):
         [example],
         self._tokenizer,
         lambda example: 0,
-        self.facts.max_seq_length,
+        self.card.max_seq_length,
         doc_stride,
       )
     )
@@ -196,41 +206,47 @@ def _row(input_ids, segment_ids) -> tokenization.PackedIds:
   return tokenization.PackedIds(input_ids, [1] * len(input_ids), segment_ids)
 
 
-class Classification(Kind):
+class Classification(AnswerMaker):
   """Labels, or a number, of texts or pairs. Outputs: `logits` or `value`."""
 
+  title = "Classifies texts"
+  settings = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
+
   def _encode(self, texts):
-    return self._encode_pair(texts, self.facts.settings["doc_stride"])
+    return self._encode_pair(texts, self.card.settings["doc_stride"])
 
   def _answer(self, encoded, outputs):
-    facts = self.facts
-    if facts.kind == "regression":
+    card = self.card
+    if card.kind == "regression":
       logits = np.array([[output["value"]] for output in outputs])
     else:
       logits = np.stack([output["logits"] for output in outputs])
     examples = np.zeros(len(logits), int)
     found = classification_results.answer(
       classification_results.pool_windows(
-        logits, examples, facts.settings["window_pooling"]
+        logits, examples, card.settings["window_pooling"]
       ),
-      facts.kind,
-      facts.labels,
-      np.array(facts.thresholds) if facts.thresholds else None,
+      card.kind,
+      card.labels,
+      np.array(card.thresholds) if card.thresholds else None,
     )
     (prediction,), (scores,) = found.predictions, found.scores.tolist()
-    if facts.kind == "regression":
+    if card.kind == "regression":
       return {"value": float(prediction)}
-    probabilities = dict(zip(facts.labels, scores, strict=True))
-    if facts.kind == "single_label":
-      label = facts.labels[prediction]
+    probabilities = dict(zip(card.labels, scores, strict=True))
+    if card.kind == "single_label":
+      label = card.labels[prediction]
       return {"label": label, "probabilities": probabilities}
-    chosen = zip(facts.labels, prediction, strict=True)
+    chosen = zip(card.labels, prediction, strict=True)
     labels = [label for label, is_chosen in chosen if is_chosen]
     return {"labels": labels, "probabilities": probabilities}
 
 
-class Features(Kind):
+class Features(AnswerMaker):
   """One vector of a text or a pair. Outputs: `vectors`."""
+
+  title, head = "Makes vectors of texts", ""
+  settings = {"layer": (int,), "pooling": (str,)}
 
   def _encode(self, texts):
     return self._encode_pair(texts)
@@ -239,17 +255,19 @@ class Features(Kind):
     return {"vector": outputs[0]["vectors"].tolist()}
 
 
-class FillMask(Kind):
+class FillMask(AnswerMaker):
   """The likeliest tokens for each [MASK].
 
   Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
   """
 
-  texts = ("text",)
+  title, head = "Guesses masked words", "PretrainingModel"
+  settings = {"top_k": (int,)}
+  texts, never_split = ("text",), (MASK,)
 
   def _encode(self, texts):
     ids = self._tokenizer.encode(texts["text"])
-    room = self.facts.max_seq_length - 2
+    room = self.card.max_seq_length - 2
     return Encoded([self._pack(ids[:room])], len(ids) > room, None)
 
   def _answer(self, encoded, outputs):
@@ -269,10 +287,12 @@ class FillMask(Kind):
     }
 
 
-class MultipleChoice(Kind):
+class MultipleChoice(AnswerMaker):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
 
-  texts = ("context", "question", CHOICES)
+  title = "Chooses among answers"
+  settings = {}
+  texts, optional = ("context", "question", CHOICES), "question"
 
   def _encode(self, texts):
     context, question = texts["context"].strip(), texts["question"].strip()
@@ -281,7 +301,7 @@ class MultipleChoice(Kind):
       raise ValueError("neither a context nor a question")
     example = multiple_choice.Example("", context, question, choices, None, "")
     (feature,) = multiple_choice.make_features(
-      [example], self._tokenizer, self.facts.max_seq_length
+      [example], self._tokenizer, self.card.max_seq_length
     )
     rows = list(map(_row, feature.input_ids, feature.segment_ids))
     return Encoded(rows, feature.was_cut, choices)
@@ -297,14 +317,16 @@ class MultipleChoice(Kind):
     }
 
 
-class Tagging(Kind):
+class Tagging(AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
+  title, head = "Labels words", "TaggerModel"
+  settings = {"label_scheme": (str,), "by_character": (bool,)}
   texts = ("text",)
 
   def _encode(self, texts):
     text = texts["text"]
-    by_character = self.facts.settings["by_character"]
+    by_character = self.card.settings["by_character"]
     places = tuple(tagging.split_text(text, by_character))
     words = tuple(text[start:end] for start, end in places)
     return self.encode_sentence(
@@ -313,9 +335,9 @@ class Tagging(Kind):
 
   def encode_sentence(self, sentence: tagging.Sentence) -> Encoded:
     """Encodes words that have been found in their text."""
-    facts = self.facts
+    card = self.card
     features = tagging.make_features(
-      [sentence], self._tokenizer, facts.labels, facts.max_seq_length
+      [sentence], self._tokenizer, card.labels, card.max_seq_length
     )
     rows, masks = [], []
     for feature in features:
@@ -325,7 +347,7 @@ class Tagging(Kind):
 
   def _answer(self, encoded, outputs):
     sentence, masks = encoded.source
-    of_words = [np.zeros([0, len(self.facts.labels)])] + [
+    of_words = [np.zeros([0, len(self.card.labels)])] + [
       output["logits"][: len(mask)][mask]
       for output, mask in zip(outputs, masks, strict=True)
     ]
@@ -333,7 +355,7 @@ class Tagging(Kind):
       np.concatenate(of_words), "single_label"
     )
     numbers, certainty = shares.argmax(-1), shares.max(-1)
-    labels = [self.facts.labels[number] for number in numbers]
+    labels = [self.card.labels[number] for number in numbers]
     answer = {
       "words": [
         {
@@ -348,7 +370,7 @@ class Tagging(Kind):
         )
       ]
     }
-    if self.facts.settings["label_scheme"] == tagging.NO_SCHEME:
+    if self.card.settings["label_scheme"] == tagging.NO_SCHEME:
       return answer
     entities = []
     for entity in metrics.find_entities(labels):
@@ -367,19 +389,30 @@ class Tagging(Kind):
     return answer | {"entities": entities}
 
 
-class QuestionAnswering(Kind):
+class QuestionAnswering(AnswerMaker):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
 
+  title, head = "Answers questions about texts", "SpanModel"
+  settings = {
+    "doc_stride": (int,),
+    "max_query_length": (int,),
+    "n_best_size": (int,),
+    "max_answer_length": (int,),
+    "version_2_with_negative": (bool,),
+    "whole_word_answers": (bool,),
+    "null_score_diff_threshold": export_card.NUMBER,
+    "padding_competes": (bool,),
+  }
   texts = ("question", "context")
 
-  def __init__(self, facts: export_facts.Facts, vocab_file: str):
-    super().__init__(facts, vocab_file)
-    settings = facts.settings
+  def __init__(self, card: export_card.Card, vocab_file: str):
+    super().__init__(card, vocab_file)
+    settings = card.settings
     self.pads_fully = settings["padding_competes"]
     shape = squad_features.Settings(
       vocab_file,
-      facts.do_lower_case,
-      facts.max_seq_length,
+      card.do_lower_case,
+      card.max_seq_length,
       settings["doc_stride"],
       settings["max_query_length"],
       settings["version_2_with_negative"],
@@ -391,7 +424,7 @@ class QuestionAnswering(Kind):
         settings["n_best_size"],
         settings["max_answer_length"],
         settings["version_2_with_negative"],
-        facts.do_lower_case,
+        card.do_lower_case,
         settings["whole_word_answers"],
       ),
       self._maker.tokens,
@@ -412,7 +445,7 @@ class QuestionAnswering(Kind):
 
   def _answer(self, encoded, outputs):
     question, document, query_length, windows = encoded.source
-    shape = [2, len(windows), self.facts.max_seq_length]
+    shape = [2, len(windows), self.card.max_seq_length]
     logits = np.full(shape, _NEVER, np.float32)
     for index, (row, output) in enumerate(
       zip(encoded.rows, outputs, strict=True)
@@ -422,17 +455,38 @@ class QuestionAnswering(Kind):
         values = output[name][:end]
         logits[part, index, : len(values)] = values
     found = self._find(document, query_length, windows, *logits)
-    chosen = found.decide(self.facts.settings["null_score_diff_threshold"])
+    chosen = found.decide(self.card.settings["null_score_diff_threshold"])
     answer = squad_answers.describe(question, found, chosen)
     del answer["id"], answer["question"]
     return answer
 
 
-KINDS: dict[str, type[Kind]] = {
+# The kinds of models that were only pre-trained.
+FEATURES, FILL_MASK = "features", "fill_mask"
+# By the kind of a model.
+MAKERS: dict[str, type[AnswerMaker]] = {
   **dict.fromkeys(classification.PROBLEMS, Classification),
-  export_facts.QUESTION_ANSWERING: QuestionAnswering,
-  export_facts.TAGGING: Tagging,
-  export_facts.MULTIPLE_CHOICE: MultipleChoice,
-  export_facts.FEATURES: Features,
-  export_facts.FILL_MASK: FillMask,
+  "question_answering": QuestionAnswering,
+  "tagging": Tagging,
+  "multiple_choice": MultipleChoice,
+  FEATURES: Features,
+  FILL_MASK: FillMask,
 }
+# The kinds that have labels.
+LABELLED = ("single_label", "multi_label", "tagging")
+
+
+def check(card: export_card.Card) -> None:
+  """Raises a ValueError if no answers can be made by a card."""
+  if card.kind not in MAKERS:
+    raise ValueError(f"kind is {card.kind!r}, expected one of {[*MAKERS]}")
+  if not card.labels and card.kind in LABELLED:
+    raise ValueError("labels are missing")
+  if card.kind == "multi_label" and len(card.thresholds) != len(card.labels):
+    raise ValueError(
+      f"{len(card.thresholds)} thresholds for {len(card.labels)} labels"
+    )
+  for name, types in MAKERS[card.kind].settings.items():
+    if name not in card.settings:
+      raise ValueError(f"settings lack {name}")
+    export_card.check_type(name, card.settings[name], types)

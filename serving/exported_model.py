@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from serving import answers
-from serving import export_facts
+from serving import export_card
 from vocabularies import vocabulary_table
 
 Request = answers.Encoded
@@ -47,12 +47,12 @@ class ExportedModel:
 
   Args:
     threads: of the engine; 0: one for each core.
-    engine, facts: to use instead of those of the folder.
+    engine, card: to use instead of those of the folder.
 
   Attributes:
-    facts: what export.json says of the model.
+    card: of the export.
     name: of the folder.
-    kind: what the model does.
+    maker: encodes requests and makes answers.
 
   Raises:
     ValueError: the folder holds something else, or another vocabulary than the
@@ -64,18 +64,18 @@ class ExportedModel:
     folder: str,
     threads: int = 0,
     engine: Engine | None = None,
-    facts: export_facts.Facts | None = None,
+    card: export_card.Card | None = None,
   ):
-    self.facts = facts or export_facts.read(folder)
+    self.card = card or export_card.read(folder, answers.check)
     vocab_file = vocabulary_table.find([folder])
     if not vocab_file:
       raise ValueError(f"{folder}: holds no vocabulary: export it again")
     for name in vocabulary_table.saved_names(vocab_file):
-      if self.facts.hashes:
-        export_facts.check_file(folder, name, self.facts)
+      if self.card.hashes:
+        export_card.check_file(folder, name, self.card)
     self.name = os.path.basename(os.path.abspath(folder))
-    self.kind = answers.KINDS[self.facts.kind](self.facts, vocab_file)
-    self._engine = engine or _open_engine(folder, self.facts, threads)
+    self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
+    self._engine = engine or _open_engine(folder, self.card, threads)
 
   def answer(
     self,
@@ -86,7 +86,7 @@ class ExportedModel:
     """Answers requests, in their order, by batches of similar length.
 
     Args:
-      requests: from `kind.encode`.
+      requests: from `maker.encode`.
       most_tokens: of a batch, padding included; a single input may have more.
       is_wanted: asked before each batch; False ends the work.
 
@@ -94,7 +94,7 @@ class ExportedModel:
       TimeoutError: the answers are not wanted any more.
     """
     rows = [row for request in requests for row in request.rows]
-    full_size = self.facts.max_seq_length if self.kind.pads_fully else 0
+    full_size = self.card.max_seq_length if self.maker.pads_fully else 0
     sizes = [full_size or len(row.input_ids) for row in rows]
     outputs: list[answers.Outputs] = [{}] * len(rows)
     for indices in group_by_length(sizes, most_tokens):
@@ -106,7 +106,7 @@ class ExportedModel:
         outputs[index] = {name: values[place] for name, values in found.items()}
     remaining = iter(outputs)
     return [
-      self.kind.answer(request, [next(remaining) for _ in request.rows])
+      self.maker.answer(request, [next(remaining) for _ in request.rows])
       for request in requests
     ]
 
@@ -116,7 +116,7 @@ class ExportedModel:
     """Returns the attention of a head, or of all heads.
 
     Args:
-      request: from `kind.encode`; of several inputs, the first is looked at.
+      request: from `maker.encode`; of several inputs, the first is looked at.
       layer, head: from 0; both None: all of them.
 
     Returns:
@@ -127,9 +127,9 @@ class ExportedModel:
       ValueError: the model has no such layer or head or no attention at all, or
         the request no token.
     """
-    if not self.facts.num_heads:
+    if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
-    counts = {"layer": self.facts.num_layers, "head": self.facts.num_heads}
+    counts = {"layer": self.card.num_layers, "head": self.card.num_heads}
     is_one = layer is not None or head is not None
     for name, value in (("layer", layer), ("head", head)) if is_one else ():
       if type(value) is not int or not 0 <= value < counts[name]:
@@ -146,22 +146,20 @@ class ExportedModel:
     else:
       numbers = (found * 65535).round().astype("<u2")
       shown = base64.b64encode(numbers.tobytes()).decode()
-    return {"tokens": self.kind.tokens(row), "attention": shown}
+    return {"tokens": self.maker.tokens(row), "attention": shown}
 
 
-def _open_engine(
-  folder: str, facts: export_facts.Facts, threads: int
-) -> Engine:
-  if facts.format == "onnx":
+def _open_engine(folder: str, card: export_card.Card, threads: int) -> Engine:
+  if card.format == "onnx":
     from serving import onnx_engine
 
-    return onnx_engine.Engine(folder, facts, threads)
-  if facts.format == "saved_model":
+    return onnx_engine.Engine(folder, card, threads)
+  if card.format == "saved_model":
     from serving import tensorflow_engine  # Takes seconds.
 
     return tensorflow_engine.Engine(folder, threads)
   raise ValueError(
-    f"{folder}: the model is in the format {facts.format}; this takes one "
+    f"{folder}: the model is in the format {card.format}; this takes one "
     "exported with --format=onnx or saved_model"
   )
 

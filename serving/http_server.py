@@ -259,27 +259,27 @@ class Application:
   def _describe(self) -> dict[str, Any]:
     """Returns what the page has to know of the model."""
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
-    facts = {name: getattr(self._model.facts, name) for name in names}
-    inputs = [input._asdict() for input in self._model.kind.inputs]
-    quantized = self._model.facts.quantization.get("dtype")
-    format = " ".join(filter(None, (self._model.facts.format, quantized)))
+    card = {name: getattr(self._model.card, name) for name in names}
+    inputs = [input._asdict() for input in self._model.maker.inputs]
+    quantized = self._model.card.quantization.get("dtype")
+    format = " ".join(filter(None, (self._model.card.format, quantized)))
     more = {"name": self._model.name, "inputs": inputs, "format": format}
     most = {"max_request_bytes": self._limits.body_bytes}
-    return {**facts, **more, **most, "max_requests": _MOST_REQUESTS}
+    return {**card, **more, **most, "max_requests": _MOST_REQUESTS}
 
   def _predict(self, environ):
     content = _read_json(environ)
     if not (isinstance(content, dict) and "inputs" in content):
-      (answer,) = self._batcher.answer([self._model.kind.encode(content)])
+      (answer,) = self._batcher.answer([self._model.maker.encode(content)])
       return answer
     rows = content["inputs"]
     if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
       raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
-    return {"outputs": self._batcher.answer(self._model.kind.encode_all(rows))}
+    return {"outputs": self._batcher.answer(self._model.maker.encode_all(rows))}
 
   def _attend(self, environ):
     content = _read_json(environ)
-    request = self._model.kind.encode(content)
+    request = self._model.maker.encode(content)
     # One at a time: it takes much memory.
     if not self._attending.acquire(timeout=_ANSWER_SECONDS):
       raise queue.Full

@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from serving import export_facts
+from serving import export_card
 
 try:
   import onnxruntime
@@ -37,12 +37,12 @@ class Engine:
       run the model, or its outputs are not those of the labels.
   """
 
-  def __init__(self, folder: str, facts: export_facts.Facts, threads: int = 0):
+  def __init__(self, folder: str, card: export_card.Card, threads: int = 0):
     # Before the runtime, which believes its graphs. The weights are hashed
     # while it reads them.
-    export_facts.check_file(folder, MODEL_FILE, facts)
+    export_card.check_file(folder, MODEL_FILE, card)
     with futures.ThreadPoolExecutor(1) as thread:
-      hashing = thread.submit(export_facts.check_file, folder, DATA_FILE, facts)
+      hashing = thread.submit(export_card.check_file, folder, DATA_FILE, card)
       try:
         self._session = _open_session(folder, threads)
       except _FAULTS as error:
@@ -55,14 +55,14 @@ class Engine:
         ) from None
       hashing.result()
     outputs = {o.name: o.shape for o in self._session.get_outputs()}
-    count, shape = len(facts.labels), outputs.get("logits", [])
+    count, shape = len(card.labels), outputs.get("logits", [])
     if count and shape[-1:] != [count]:
       raise ValueError(
-        f"{folder}: {export_facts.FILE} has {count} labels, the model scores "
+        f"{folder}: {export_card.FILE} has {count} labels, the model scores "
         f"{shape[-1]}: they are of different exports; export the model again"
       )
     self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
-    self._maps = [f"{_ATTENTION}{i}" for i in range(facts.num_layers)]
+    self._maps = [f"{_ATTENTION}{i}" for i in range(card.num_layers)]
     # Else all outputs are computed, attention too.
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True

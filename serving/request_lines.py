@@ -14,7 +14,7 @@ from serving import answers
 FORMATS = ("lines", "tsv", "jsonl")
 
 
-class Line(NamedTuple):
+class RequestLine(NamedTuple):
   """A line of the input."""
 
   request: answers.Encoded | None  # None if there is an error.
@@ -26,8 +26,8 @@ def read(
   texts: Sequence[str] | None,
   path: str,
   format: str,
-  kind: answers.Kind,
-) -> Iterator[Line]:
+  maker: answers.AnswerMaker,
+) -> Iterator[RequestLine]:
   """Yields the lines of a file as they come.
 
   Args:
@@ -40,7 +40,7 @@ def read(
     OSError, ValueError: the file cannot be read.
   """
   if format == "auto":
-    format = _guess_format(path, kind)
+    format = _guess_format(path, maker)
   parse = {"lines": _parse_line, "tsv": _parse_columns, "jsonl": _parse_json}
   for index, line in enumerate(_raw_lines(texts, path)):
     shown = {"index": index}
@@ -50,18 +50,18 @@ def read(
         text = text.removeprefix("\ufeff")
       if format != "jsonl":
         text = text.replace("\r", "")  # As `files.read_lines` does.
-      request = parse[format](text, kind.inputs)
+      request = parse[format](text, maker.inputs)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         shown["id"] = _check_id(request["id"])
-      yield Line(kind.encode(request), shown)
+      yield RequestLine(maker.encode(request), shown)
     except UnicodeDecodeError as error:
       message = f"not UTF-8 at byte offset {error.start}"
-      yield Line(None, shown, f"line {index + 1}: {message}")
+      yield RequestLine(None, shown, f"line {index + 1}: {message}")
     except ValueError as error:
-      yield Line(None, shown, f"line {index + 1}: {error}")
+      yield RequestLine(None, shown, f"line {index + 1}: {error}")
 
 
-def _guess_format(path: str, kind: answers.Kind) -> str:
+def _guess_format(path: str, maker: answers.AnswerMaker) -> str:
   name = path.lower()
   for ending in (".gz", ".xz"):
     name = name.removesuffix(ending)
@@ -74,7 +74,7 @@ def _guess_format(path: str, kind: answers.Kind) -> str:
         f"{path}: {ending} is not read; make it .tsv or .jsonl, or say by "
         "--input_format what its lines are"
       )
-  return "tsv" if len(kind.inputs) > 1 else "lines"
+  return "tsv" if len(maker.inputs) > 1 else "lines"
 
 
 def _raw_lines(texts, path) -> Iterator[bytes]:

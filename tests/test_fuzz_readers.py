@@ -173,8 +173,8 @@ def test_what_is_mutated_is_valid(folder, name):
   assert read(str(path))
 
 
-def read_requests(kind, format="auto"):
-  return lambda path: list(request_lines.read(None, path, format, kind))
+def read_requests(maker, format="auto"):
+  return lambda path: list(request_lines.read(None, path, format, maker))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
@@ -187,8 +187,8 @@ def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
   path = folder / f"rows.tsv.{ending}"
   path.write_bytes(data.draw(fuzzing.mutated(packed) | fuzzing.any_bytes()))
   fuzzing.check_writable(fuzzing.value_or_error(rows, path))
-  kind = tiny_export.make_kind(folder, ["text"])
-  fuzzing.value_or_error(read_requests(kind), path)
+  maker = tiny_export.make_maker(folder, ["text"])
+  fuzzing.value_or_error(read_requests(maker), path)
 
 
 # Values of every kind in every place.
@@ -252,8 +252,8 @@ def test_any_request_is_answered(folder, format, names, data):
   )
   path = folder / "requests.txt"
   path.write_bytes(content)
-  kind = tiny_export.make_kind(folder, names)
-  lines = fuzzing.value_or_error(read_requests(kind, format), path)
+  maker = tiny_export.make_maker(folder, names)
+  lines = fuzzing.value_or_error(read_requests(maker, format), path)
   assert (
     len(lines) == len(content.splitlines(keepends=True)) or b"\r" in content
   )

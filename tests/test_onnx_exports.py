@@ -34,7 +34,7 @@ SITE = pathlib.Path(onnxruntime.__file__).parent.parent
 
 
 def answer(model, requests):
-  return model.answer([model.kind.encode(request) for request in requests], 64)
+  return model.answer([model.maker.encode(request) for request in requests], 64)
 
 
 def flatten(value, path=""):
@@ -181,7 +181,7 @@ def test_folder_and_card(trained):
 def test_attention(trained):
   folder, model = trained
   found = exported_model.ExportedModel(str(folder / "export"))
-  shown = found.attend(found.kind.encode({"text": "the film"}), 1, 0)
+  shown = found.attend(found.maker.encode({"text": "the film"}), 1, 0)
   assert shown["tokens"] == ["[CLS]", "the", "film", "[SEP]"]
   ids = np.array([[2, 11, 12, 3]], np.int32)
   probs = model.bert(
@@ -233,7 +233,7 @@ def test_another_vocabulary(export):
 def edit_facts(export, **values):
   path = export / "export.json"
   content = {**json.loads(path.read_text()), **values}
-  path.write_text(json.dumps(exported_model.export_facts.seal(content)))
+  path.write_text(json.dumps(exported_model.export_card.seal(content)))
 
 
 def test_labels_of_another_model(export):
@@ -256,9 +256,9 @@ def test_operation_that_the_runtime_lacks(export):
   model.graph.node[-1].op_type = "Unheard"
   content = model.SerializeToString()
   (export / "model.onnx").write_bytes(content)
-  facts = exported_model.export_facts.read(str(export))
+  card = exported_model.export_card.read(str(export))
   new = exporting.files.hash_file(str(export / "model.onnx"))
-  edit_facts(export, hashes={**facts.hashes, "model.onnx": new})
+  edit_facts(export, hashes={**card.hashes, "model.onnx": new})
   version = onnxruntime.__version__
   message = f"onnxruntime {version} cannot run it; install the latest .*Unheard"
   with pytest.raises(ValueError, match=message) as error:
@@ -305,7 +305,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
     max_eval_examples=15,
     max_score_drop=1,
   )
-  found = exported_model.ExportedModel(path).facts.quantization
+  found = exported_model.ExportedModel(path).card.quantization
   assert found["dtype"] == "int8" and found["examples"] == 15
   assert found["sample"] == f"15 of the 20 examples of {name}, evenly spread"
   shown = f"{score} {found['before'][score]:.4f} -> {found['after'][score]:.4f}"

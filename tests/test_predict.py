@@ -92,11 +92,11 @@ def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
   assert (folder / "vocab.txt").read_bytes() == (
     trained[0] / "vocab.txt"
   ).read_bytes()
-  facts = json.loads((folder / "export.json").read_text())
-  assert facts["kind"] == "single_label"
-  assert list(facts["hashes"]) == ["vocab.txt"]
-  assert facts["inputs"] == ["text", "text_pair"]
-  assert (facts["max_seq_length"], facts["num_layers"]) == (16, 2)
+  card = json.loads((folder / "export.json").read_text())
+  assert card["kind"] == "single_label"
+  assert list(card["hashes"]) == ["vocab.txt"]
+  assert card["inputs"] == ["text", "text_pair"]
+  assert (card["max_seq_length"], card["num_layers"]) == (16, 2)
 
 
 def test_export_uses_no_operation_that_tensorflow_serving_lacks(trained):
@@ -268,7 +268,7 @@ def export_and_answer(folder, request, **flags):
     vocab_file=folder / "vocab.txt", export_dir=folder / "export", **flags
   )
   model = exported_model.ExportedModel(str(folder / "export"))
-  (answer,) = model.answer([model.kind.encode(request)], 1000)
+  (answer,) = model.answer([model.maker.encode(request)], 1000)
   return answer
 
 
@@ -354,14 +354,14 @@ def test_answers_of_multiple_choice(tmp_path):
     export_dir=tmp_path / "export",
   )
   model = exported_model.ExportedModel(str(tmp_path / "export"))
-  assert [name for name, required in model.kind.inputs if not required] == [
+  assert [name for name, required in model.maker.inputs if not required] == [
     "question"
   ]
   lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
-  good, *bad = request_lines.read(lines, "", "tsv", model.kind)
+  good, *bad = request_lines.read(lines, "", "tsv", model.maker)
   choices = ["good", "bad plot", "good"]
   request = {"context": "the film", "question": "was", "choices": choices}
-  assert model.kind.encode(request) == good.request
+  assert model.maker.encode(request) == good.request
   assert bad[0].error == "line 2: choices: found 1, expected two or more"
   assert bad[1].error.startswith("line 3: choices is nothing, expected")
   (answer,) = model.answer([good.request], 1000)
@@ -378,7 +378,7 @@ def test_answers_of_multiple_choice(tmp_path):
   attention = model.attend(good.request, 0, 0)
   assert attention["tokens"][-2:] == ["good", "[SEP]"]
   with pytest.raises(ValueError, match="choices: expected a list of strings"):
-    model.kind.encode({**request, "choices": ["a", 1]})
+    model.maker.encode({**request, "choices": ["a", 1]})
 
 
 @pytest.mark.slow

@@ -151,8 +151,8 @@ def test_an_export_answers_as_the_program(trained, program):
   rows = read_json_lines(folder / "out" / "predictions.jsonl")
   requests = requests_of(program, folder, rows)
   model = exported_model.ExportedModel(str(folder / "export"))
-  answers = model.answer([model.kind.encode(r) for r in requests], 100)
-  assert max(len(model.kind.encode(request).rows) for request in requests) > 1
+  answers = model.answer([model.maker.encode(r) for r in requests], 100)
+  assert max(len(model.maker.encode(request).rows) for request in requests) > 1
   for row, answer in zip(rows, answers, strict=True):
     expected = shown(program, row)
     if program == "run_tagging":  # It writes no probabilities.
@@ -169,7 +169,7 @@ def test_the_question_that_set_the_threshold_is_answered(trained):
   [tuned] = json.loads(path.read_text()).values()
   assert any(tuned == row["no_answer_odds"] for row in rows if row["answer"])
   model = exported_model.ExportedModel(str(folder / "export"))
-  threshold = model.facts.settings["null_score_diff_threshold"]
+  threshold = model.card.settings["null_score_diff_threshold"]
   assert 1e-6 < threshold - tuned < 1e-4
 
 
@@ -210,7 +210,7 @@ def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
   server.shutdown()
   found = map(json.loads, capsys.readouterr().out.splitlines())
   model = exported_model.ExportedModel(str(folder / "export"))
-  expected = model.answer([model.kind.encode(r) for r in requests], 100)
+  expected = model.answer([model.maker.encode(r) for r in requests], 100)
   assert list(found) == close(expected) and len(expected) == 3
 
 

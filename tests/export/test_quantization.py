@@ -15,69 +15,105 @@ import tiny_export
 CHINESE = "\u5317\u4eac"
 
 
+class Answers:
+  """Stands for a model that gives certain answers."""
+
+  def __init__(self, maker, answers):
+    self.maker, self.card, self.answers = maker, maker.card, answers
+
+  def answer(self, requests, most_tokens):
+    self.requests = requests
+    return self.answers
+
+
 @pytest.fixture
-def read(tmp_path):
-  def read(kind, content, settings, **columns):
+def compare(tmp_path):
+  def compare(kind, content, answers, settings=None, **columns):
+    """Compares two models; returns the comparison and what they were asked."""
     path = tmp_path / ("dev.json" if content[0] == "{" else "dev.tsv")
     path.write_text(content)
-    gate = quantization.Gate(str(path), 9, 0.0, **columns)
+    check = quantization.ScoreCheck(str(path), 9, 0.0, **columns)
     inputs = ["question", "context"] if "answer" in kind else ["text"]
     inputs += ["text_pair"] * ("label" in kind)
-    kind = tiny_export.make_kind(tmp_path, inputs, kind, **settings)
-    return list(quantization._READERS[kind.facts.kind](kind.facts, gate))
+    settings = settings or tiny_export.PREDICTION["single_label"]
+    maker = tiny_export.make_maker(tmp_path, inputs, kind, **settings)
+    exact, quantized = (Answers(maker, found) for found in answers)
+    return quantization.compare(exact, quantized, check), exact.requests
 
-  return read
-
-
-def test_columns_of_words_and_tags(read):
-  settings = {"label_scheme": "iob2", "by_character": False}
-  content = "1 B-PER Ada x\n2 O wrote y\n"
-  [example] = read("tagging", content, settings, token_column=2, tag_column=1)
-  assert example.request.words == ("Ada", "wrote")
-  assert example.truth == ["B-PER", "O"]
+  return compare
 
 
-def test_columns_of_texts_and_labels(read):
-  found = read(
+def test_columns_of_words_and_tags(compare):
+  found, [request] = compare(
+    "tagging",
+    "1 O Ada x\n2 O wrote y\n",
+    [[{"words": [{"label": x}, {"label": "O"}]}] for x in ("O", "B-PER")],
+    {"label_scheme": "iob2", "by_character": False},
+    token_column=2,
+    tag_column=1,
+  )
+  assert request.source[0].words == ("Ada", "wrote")
+  assert found.before["accuracy"] == 1.0 and found.after["accuracy"] == 0.5
+  assert (found.examples, found.changed) == (1, 1)
+
+
+def test_columns_of_texts_and_labels(compare):
+  found, [request] = compare(
     "multi_label",
     "text\ttitle\tabout\tclass\nbad\tgood\tfilm\tpos;neg\n",
-    tiny_export.PREDICTION["single_label"],
+    [[{"labels": ["neg", "pos"]}], [{"labels": ["pos"]}]],
     text_column="title",
     text_pair_column="about",
     label_column="class",
     label_separator=";",
   )
-  assert found == [({"text": "good", "text_pair": "film"}, [1, 1])]
+  assert request.rows[0].input_ids == [2, 5, 3, 12, 3]  # good, film
+  assert found.before == {"micro_f1": 1.0, "macro_f1": 1.0}
+  assert found.after == pytest.approx({"micro_f1": 2 / 3, "macro_f1": 0.5})
 
 
-def test_pairs_are_compared_as_pairs(read):
-  content = "text\tlabel\nbad\tpos\n"
-  settings = tiny_export.PREDICTION["single_label"]
+def test_numbers_change_by_a_tenth(compare):
+  found, _ = compare(
+    "regression",
+    "text\tlabel\na\t1\na\t2\na\t3\n",
+    [[{"value": value} for value in (1, 2, z)] for z in (3.0, 3.04)],
+  )
+  assert found.before == pytest.approx({"pearson": 1.0, "spearman": 1.0})
+  assert (found.examples, found.changed) == (3, 0)
+
+
+def test_pairs_are_compared_as_pairs(compare):
   with pytest.raises(ValueError, match="pairs of texts: pass --text_pair_col"):
-    read("single_label", content, settings)
+    compare("single_label", "text\tlabel\nbad\tpos\n", ([], []))
 
 
 def squad(answers):
-  question = {"id": "1", "question": "?", **answers}
-  paragraph = {"context": CHINESE * 2, "qas": [question]}
+  questions = [
+    {"id": str(number), "question": "good", **answer}
+    for number, answer in enumerate(answers)
+  ]
+  paragraph = {"context": CHINESE * 2, "qas": questions}
   return json.dumps({"version": "2", "data": [{"paragraphs": [paragraph]}]})
 
 
-def test_questions_without_answers(read):
+def test_questions_without_answers(compare):
   settings = {
     **tiny_export.PREDICTION["question_answering"],
     "version_2_with_negative": True,
   }
+  kind = "question_answering"
   with pytest.raises(ValueError, match="no answer to compare with"):
-    read("question_answering", squad({}), settings)
-  [none] = read("question_answering", squad({"answers": []}), settings)
-  answers = {"answers": [{"text": CHINESE, "answer_start": 0}]}
-  [some] = read("question_answering", squad(answers), settings)
-  scored = quantization._score_questions(
-    None, [{"answer": ""}, {"answer": CHINESE[0]}], [none.truth, some.truth]
-  )
+    compare(kind, squad([{}]), ([], []), settings)
+  answers = [{"text": CHINESE, "answer_start": 0}]
+  content = squad([{"answers": []}, {"answers": answers}])
+  texts = ["", CHINESE], ["", CHINESE[0]]
+  texts = [[{"answer": text} for text in both] for both in texts]
+  found, _ = compare(kind, content, texts, settings)
+  assert found.before == {"exact_match": 1.0, "f1": 1.0}
   # By characters: one of two is found.
-  assert scored == pytest.approx({"exact_match": 0.5, "f1": (1 + 2 / 3) / 2})
+  expected = {"exact_match": 0.5, "f1": (1 + 2 / 3) / 2}
+  assert found.after == pytest.approx(expected)
+  assert found.changed == 1
 
 
 def test_guesses_that_rounding_can_move():
@@ -105,5 +141,5 @@ def test_a_model_of_one_text_is_compared(tmp_path):
   out = tiny_cases.run_export(
     tmp_path, quantize="int8", eval_file=tmp_path / "dev.tsv", max_score_drop=1
   )
-  facts = exported_model.ExportedModel(out).facts
-  assert facts.quantization["examples"] == 20
+  card = exported_model.ExportedModel(out).card
+  assert card.quantization["examples"] == 20

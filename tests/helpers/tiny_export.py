@@ -12,7 +12,7 @@ from encoders import encoder_table
 import heads
 import paths
 from serving import answers
-from serving import export_facts
+from serving import export_card
 import tiny_classification
 from training import loop
 from weights import checkpoints
@@ -78,7 +78,9 @@ def write_trained(
   return model
 
 
-def make_kind(folder, inputs, kind="single_label", vocabulary=None, **settings):
+def make_maker(
+  folder, inputs, kind="single_label", vocabulary=None, **settings
+):
   """Makes what encodes and answers, without a model.
 
   Args:
@@ -89,8 +91,8 @@ def make_kind(folder, inputs, kind="single_label", vocabulary=None, **settings):
     **settings: of the kind, instead of those of PREDICTION.
   """
   tiny_classification.write_model(folder)
-  facts = export_facts.Facts(
-    version=export_facts.VERSION,
+  card = export_card.Card(
+    version=export_card.VERSION,
     kind=kind,
     format="saved_model",
     inputs=tuple(inputs),
@@ -105,7 +107,7 @@ def make_kind(folder, inputs, kind="single_label", vocabulary=None, **settings):
     training={},
     versions={},
   )
-  return answers.KINDS[kind](facts, str(folder / (vocabulary or "vocab.txt")))
+  return answers.MAKERS[kind](card, str(folder / (vocabulary or "vocab.txt")))
 
 
 def run(program, stdin=b"", **flags):

@@ -15,7 +15,7 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
   (tmp_path / "two.txt").write_text(
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\na\nb\n"
   )
-  kind = tiny_export.make_kind(
+  maker = tiny_export.make_maker(
     tmp_path, ["text"], "fill_mask", "two.txt", top_k=2
   )
   output = {
@@ -23,7 +23,7 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
     "ids": np.array([[7, 5]]),
     "probabilities": np.array([[0.5, 0.25]]),
   }
-  answer = kind.answer(kind.encode({"text": "[MASK]"}), [output])
+  answer = maker.answer(maker.encode({"text": "[MASK]"}), [output])
   assert answer["masks"] == [
     [{"token": "b", "probability": 0.5}, {"token": "", "probability": 0.25}]
   ]
@@ -32,18 +32,18 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
 def test_a_context_without_words_is_an_error_of_its_request(tmp_path):
   path = tmp_path / "some.words"
   path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n\u5317\u4eac\n\u5728\n")
-  kind = tiny_export.make_kind(
+  maker = tiny_export.make_maker(
     tmp_path, QUESTION, "question_answering", path.name
   )
   request = {"question": "?", "context": "\u5317\u4eac\u5728\u5317\u4eac"}
   with pytest.raises(ValueError, match="has tokens that are not parts of its"):
-    kind.encode(request)
+    maker.encode(request)
 
 
 def test_an_empty_context_is_named(tmp_path):
-  kind = tiny_export.make_kind(tmp_path, QUESTION, "question_answering")
+  maker = tiny_export.make_maker(tmp_path, QUESTION, "question_answering")
   with pytest.raises(ValueError, match="^context: the context is empty"):
-    kind.encode({"question": "a", "context": " "})
+    maker.encode({"question": "a", "context": " "})
 
 
 @pytest.mark.parametrize(
@@ -56,37 +56,37 @@ def test_an_empty_context_is_named(tmp_path):
   ],
 )
 def test_texts_that_would_not_be_read_are_refused(tmp_path, inputs, request_):
-  kind = tiny_export.make_kind(tmp_path, inputs)
+  maker = tiny_export.make_maker(tmp_path, inputs)
   name = list(request_)[-1]
   with pytest.raises(ValueError, match=f"{name} is not read; the model takes"):
-    kind.encode(request_)
+    maker.encode(request_)
 
 
 def test_a_name_that_cannot_be_written_is_told(tmp_path):
-  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
   with pytest.raises(ValueError, match="ud800 is not read") as caught:
-    kind.encode({"text": "a", "text_pair\ud800": "b"})
+    maker.encode({"text": "a", "text_pair\ud800": "b"})
   assert str(caught.value).encode()
 
 
 def test_other_names_may_stand_beside_the_texts(tmp_path):
-  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
   more = {"id": 7, "label": "pos", "text_id": 3, "layer": 0}
-  assert kind.encode({"text": "a", **more}) == kind.encode({"text": "a"})
+  assert maker.encode({"text": "a", **more}) == maker.encode({"text": "a"})
 
 
 def test_an_entity_is_as_certain_as_its_words_on_average(tmp_path):
   settings = {"by_character": False, "label_scheme": "iob"}
-  kind = tiny_export.make_kind(tmp_path, ["text"], "tagging", **settings)
-  kind = type(kind)(
-    dataclasses.replace(kind.facts, labels=("O", "B-PER", "I-PER")),
+  maker = tiny_export.make_maker(tmp_path, ["text"], "tagging", **settings)
+  maker = type(maker)(
+    dataclasses.replace(maker.card, labels=("O", "B-PER", "I-PER")),
     str(tmp_path / "vocab.txt"),
   )
-  encoded = kind.encode({"text": "a b c"})
+  encoded = maker.encode({"text": "a b c"})
   shares = [[0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.5, 0.25, 0.25]]
   # [CLS] and [SEP] have no label; what is after them is padding.
   logits = np.log([[1, 9, 9], *shares, [1, 9, 9], [1, 9, 9]])
-  answer = kind.answer(encoded, [{"logits": logits}])
+  answer = maker.answer(encoded, [{"logits": logits}])
   (entity,) = answer["entities"]
   assert entity.pop("probability") == pytest.approx((0.8 + 0.6) / 2)
   assert entity == {"text": "a b", "type": "PER", "start": 0, "end": 3}
@@ -97,12 +97,12 @@ def test_an_entity_is_as_certain_as_its_words_on_average(tmp_path):
 
 @pytest.mark.parametrize(("words", "is_cut"), [(14, False), (15, True)])
 def test_a_text_that_is_cut_is_called_truncated(words, is_cut, tmp_path):
-  kind = tiny_export.make_kind(tmp_path, ["text"], "fill_mask", top_k=1)
-  encoded = kind.encode({"text": " ".join(["a"] * words)})
-  assert len(encoded.rows[0].input_ids) == kind.facts.max_seq_length
+  maker = tiny_export.make_maker(tmp_path, ["text"], "fill_mask", top_k=1)
+  encoded = maker.encode({"text": " ".join(["a"] * words)})
+  assert len(encoded.rows[0].input_ids) == maker.card.max_seq_length
   output = {"positions": np.array([-1]), "ids": [[0]], "probabilities": [[1]]}
   output = {name: np.array(value) for name, value in output.items()}
-  answer = kind.answer(encoded, [output])
+  answer = maker.answer(encoded, [output])
   assert answer == {"masks": [], "truncated": is_cut}
 
 
@@ -113,13 +113,13 @@ def test_padding_hides_answers_only_where_it_did_in_training(
   settings = tiny_export.PREDICTION["question_answering"]
   settings = settings | {"padding_competes": competes, "n_best_size": 1}
   inputs = ["question", "context"]
-  kind = tiny_export.make_kind(
+  maker = tiny_export.make_maker(
     tmp_path, inputs, "question_answering", **settings
   )
-  assert kind.pads_fully == competes
-  encoded = kind.encode({"question": "a", "context": "b c"})
-  logits = np.zeros(kind.facts.max_seq_length, np.float32)
+  assert maker.pads_fully == competes
+  encoded = maker.encode({"question": "a", "context": "b c"})
+  logits = np.zeros(maker.card.max_seq_length, np.float32)
   logits[3] = 2.0  # b, after [CLS] a [SEP].
   logits[7] = 5.0  # Padding, which begins at 6, and is no answer.
   outputs = [{"start_logits": logits, "end_logits": logits}]
-  assert kind.answer(encoded, outputs)["answer"] == expected
+  assert maker.answer(encoded, outputs)["answer"] == expected

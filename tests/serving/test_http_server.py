@@ -20,17 +20,17 @@ LIMITS = http_server.Limits(
 class Echo:
   """Encodes as a real model, and answers with the number of tokens."""
 
-  def __init__(self, kind):
-    self.kind, self.facts = kind, kind.facts
+  def __init__(self, maker):
+    self.maker, self.card = maker, maker.card
     self.threads, self.calls = set(), []
     self.attending = self.most = 0
 
   def answer(self, requests, most_tokens, is_wanted):
     self.threads.add(threading.get_ident())
     self.calls.append(len(requests))
-    if any(self.kind.tokens(r.rows[0])[1] == "awful" for r in requests):
+    if any(self.maker.tokens(r.rows[0])[1] == "awful" for r in requests):
       raise ValueError("awful is what one of them wrote")
-    if any(self.kind.tokens(r.rows[0])[1] == "poor" for r in requests):
+    if any(self.maker.tokens(r.rows[0])[1] == "poor" for r in requests):
       time.sleep(0.1)
     return [{"tokens": len(r.rows[0].input_ids)} for r in requests]
 
@@ -45,7 +45,7 @@ class Echo:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  return Echo(tiny_export.make_kind(folder, ["text"]))
+  return Echo(tiny_export.make_maker(folder, ["text"]))
 
 
 @pytest.fixture(scope="module")
@@ -293,8 +293,8 @@ class WaitingModel:
   """Answers nothing before it may go; counts the requests of each call."""
 
   def __init__(self, folder):
-    self.kind = tiny_export.make_kind(folder, ["text"])
-    self.facts, self.calls = self.kind.facts, []
+    self.maker = tiny_export.make_maker(folder, ["text"])
+    self.card, self.calls = self.maker.card, []
     self.begun, self.go = threading.Event(), threading.Event()
 
   def answer(self, requests, most, is_wanted):
@@ -309,7 +309,7 @@ class WaitingModel:
 def test_requests_that_wait_are_answered_in_batches(tmp_path, tokens, calls):
   model = WaitingModel(tmp_path)
   batcher = http_server.Batcher(model, http_server.Limits(9, tokens, 0.0))
-  one = model.kind.encode({"text": "a the"})  # Four tokens.
+  one = model.maker.encode({"text": "a the"})  # Four tokens.
   threads = [
     threading.Thread(target=batcher.answer, args=[[one] * count])
     for count in (1, 4)
@@ -330,10 +330,10 @@ def test_what_nobody_waits_for_is_not_wanted(tmp_path, monkeypatch):
   model = WaitingModel(tmp_path)
   batcher = http_server.Batcher(model, http_server.Limits(9, 9, 0.0))
   with pytest.raises(TimeoutError):
-    batcher.answer([model.kind.encode({"text": "a"})])
+    batcher.answer([model.maker.encode({"text": "a"})])
   model.go.set()
   monkeypatch.setattr(http_server, "_ANSWER_SECONDS", 10)
-  assert batcher.answer([model.kind.encode({"text": "the"})]) == [{}]
+  assert batcher.answer([model.maker.encode({"text": "the"})]) == [{}]
   assert model.was_wanted and len(model.calls) == 2
 
 

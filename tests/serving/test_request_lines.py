@@ -10,28 +10,28 @@ import tiny_export
 
 
 @pytest.fixture(scope="module")
-def kind(tmp_path_factory):
-  return tiny_export.make_kind(tmp_path_factory.mktemp("kind"), ["text"])
+def maker(tmp_path_factory):
+  return tiny_export.make_maker(tmp_path_factory.mktemp("maker"), ["text"])
 
 
-def read(path, kind, format="auto"):
-  return list(request_lines.read(None, str(path), format, kind))
+def read(path, maker, format="auto"):
+  return list(request_lines.read(None, str(path), format, maker))
 
 
-def test_an_id_comes_back(tmp_path, kind):
+def test_an_id_comes_back(tmp_path, maker):
   path = tmp_path / "requests.jsonl"
   path.write_text('{"id": [1, "\u00e9"], "text": "a"}\n')
-  (line,) = read(path, kind)
+  (line,) = read(path, maker)
   (row,) = line.request.rows
   assert row.input_ids == [2, 17, 3]
   assert line[1:] == ({"index": 0, "id": [1, "\u00e9"]}, "")
 
 
 @pytest.mark.parametrize("id_", ["\ud800", float("nan"), [float("inf")]])
-def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, kind):
+def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, maker):
   path = tmp_path / "requests.jsonl"
   path.write_text(json.dumps({"id": id_, "text": "a"}))
-  (line,) = read(path, kind)
+  (line,) = read(path, maker)
   assert line.error.startswith("line 1: id cannot be written: ")
   assert (line.request, line.shown) == (None, {"index": 0})
 
@@ -40,20 +40,20 @@ def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, kind):
   ("name", "content"),
   [("a.txt.gz", b"plain"), ("a.txt.gz", b"\x1f\x8b"), ("a.txt.xz", b"plain")],
 )
-def test_a_damaged_compressed_file_is_named(tmp_path, name, content, kind):
+def test_a_damaged_compressed_file_is_named(tmp_path, name, content, maker):
   path = tmp_path / name
   path.write_bytes(content)
   with pytest.raises(ValueError) as caught:
-    read(path, kind)
+    read(path, maker)
   assert str(caught.value).startswith(f"{path}: damaged compressed file (")
 
 
 def test_pairs_are_columns_wherever_they_come_from(tmp_path):
-  kind = tiny_export.make_kind(tmp_path, ["text", "text_pair"])
+  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
   path = tmp_path / "pairs.txt"
   path.write_text("the film\tbad\nthe film bad\n")
   for texts, source in ((None, path), (["the film\tbad", "the film bad"], "")):
-    lines = list(request_lines.read(texts, str(source), "auto", kind))
+    lines = list(request_lines.read(texts, str(source), "auto", maker))
     ids = [line.request.rows[0].input_ids for line in lines]
     assert ids == [[2, 11, 12, 3, 8, 3], [2, 11, 12, 8, 3]]
 
@@ -61,25 +61,25 @@ def test_pairs_are_columns_wherever_they_come_from(tmp_path):
 @pytest.mark.parametrize("format", ["lines", "tsv", "jsonl"])
 def test_a_byte_order_mark_is_no_text(tmp_path, format):
   settings = {"label_scheme": "iob2", "by_character": False}
-  kind = tiny_export.make_kind(tmp_path, ["text"], "tagging", **settings)
+  maker = tiny_export.make_maker(tmp_path, ["text"], "tagging", **settings)
   path = tmp_path / "texts"
   text = '{"text": "a"}\n' if format == "jsonl" else "a\n"
   path.write_text(f"\ufeff{text}")
-  (line,) = read(path, kind, format)
+  (line,) = read(path, maker, format)
   assert line.request.source[0].words == ("a",)
 
 
-def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, kind):
+def test_a_model_of_one_text_takes_a_line_with_a_tab_as_one(tmp_path, maker):
   path = tmp_path / "texts.txt"
   path.write_bytes(b"the fi\rlm\tbad\r\n")  # Without "\r", as everywhere.
-  (line,) = read(path, kind)
+  (line,) = read(path, maker)
   assert line.request.rows[0].input_ids == [2, 11, 12, 8, 3]
 
 
-def test_endings_tell_the_format_in_any_case(tmp_path, kind):
+def test_endings_tell_the_format_in_any_case(tmp_path, maker):
   path = tmp_path / "A.JSONL.gz"
   path.write_bytes(gzip.compress(b'{"text": "a"}\n'))
-  assert read(path, kind)[0].request.rows[0].input_ids == [2, 17, 3]
+  assert read(path, maker)[0].request.rows[0].input_ids == [2, 17, 3]
   for name in ("a.csv", "a.Json", "a.ft.gz"):
     with pytest.raises(ValueError, match="is not read; make it .tsv or .jsonl"):
-      read(tmp_path / name, kind)
+      read(tmp_path / name, maker)

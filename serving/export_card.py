@@ -1,5 +1,6 @@
-"""What an export says of itself, in export.json: how its answers are made."""
+"""The card of an export, export.json: how its answers are made."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import hashlib
@@ -15,43 +16,19 @@ FILE = "export.json"
 VERSION = 3
 
 FORMATS = ("saved_model", "litert", "onnx")
-QUESTION_ANSWERING = "question_answering"
-TAGGING = "tagging"
-MULTIPLE_CHOICE = "multiple_choice"
-FEATURES = "features"
-FILL_MASK = "fill_mask"
-_CLASSIFICATION = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
-_NUMBER = (int, float)
-# By the kind of a model what its answers depend on besides weights, labels and
-# max_seq_length, and of which types that is.
-SETTINGS: dict[str, dict[str, tuple[type, ...]]] = {
-  "single_label": _CLASSIFICATION,
-  "multi_label": _CLASSIFICATION,
-  "regression": _CLASSIFICATION,
-  QUESTION_ANSWERING: {
-    "doc_stride": (int,),
-    "max_query_length": (int,),
-    "n_best_size": (int,),
-    "max_answer_length": (int,),
-    "version_2_with_negative": (bool,),
-    "whole_word_answers": (bool,),
-    "null_score_diff_threshold": _NUMBER,
-    "padding_competes": (bool,),
-  },
-  TAGGING: {"label_scheme": (str,), "by_character": (bool,)},
-  MULTIPLE_CHOICE: {},
-  FEATURES: {"layer": (int,), "pooling": (str,)},
-  FILL_MASK: {"top_k": (int,)},
-}
-_LABELLED = ("single_label", "multi_label", TAGGING)
+# The folders that bert.load and export_saved_model.py take are theirs.
+TRAINING_PROGRAMS = (
+  "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
+)
+NUMBER = (int, float)
 
 
 @dataclasses.dataclass(frozen=True)
-class Facts:
+class Card:
   """The content of export.json."""
 
   version: int  # VERSION of the program that wrote it.
-  kind: str  # A key of SETTINGS.
+  kind: str  # A key of `answers.MAKERS`.
   format: str  # One of FORMATS.
   inputs: tuple[str, ...]  # The names of the texts that it takes.
   labels: tuple[str, ...]
@@ -60,7 +37,7 @@ class Facts:
   do_lower_case: bool
   num_layers: int
   num_heads: int
-  settings: Mapping[str, Any]  # Those of SETTINGS.
+  settings: Mapping[str, Any]  # Those of its `answers.AnswerMaker`.
   weights: str  # Where they are from.
   training: Mapping[str, Any]  # The settings of the training.
   versions: Mapping[str, str]  # Of the packages that it was written with.
@@ -72,27 +49,15 @@ class Facts:
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
-      _check(field.name, getattr(self, field.name), (_class_of(field),))
-    if self.kind not in SETTINGS:
-      raise ValueError(f"kind is {self.kind!r}, expected one of {[*SETTINGS]}")
+      check_type(field.name, getattr(self, field.name), (_class_of(field),))
     for name in ("inputs", "labels"):
       for value in getattr(self, name):
-        _check(f"one of {name}", value, (str,))
+        check_type(f"one of {name}", value, (str,))
     for value in self.thresholds:
-      _check("one of thresholds", value, _NUMBER)
-    if not self.labels and self.kind in _LABELLED:
-      raise ValueError("labels are missing")
-    if self.kind == "multi_label" and len(self.thresholds) != len(self.labels):
-      raise ValueError(
-        f"{len(self.thresholds)} thresholds for {len(self.labels)} labels"
-      )
-    for name, types in SETTINGS[self.kind].items():
-      if name not in self.settings:
-        raise ValueError(f"settings lack {name}")
-      _check(name, self.settings[name], types)
+      check_type("one of thresholds", value, NUMBER)
 
 
-def check_file(folder: str, name: str, facts: Facts) -> None:
+def check_file(folder: str, name: str, card: Card) -> None:
   """Compares a file with its hash; a ValueError says that it is another."""
   path = os.path.join(folder, name)
   try:
@@ -101,7 +66,7 @@ def check_file(folder: str, name: str, facts: Facts) -> None:
     raise ValueError(
       f"{path}: {error.strerror}; copy the whole folder of the export"
     ) from None
-  if found != facts.hashes.get(name):
+  if found != card.hashes.get(name):
     raise ValueError(
       f"{path}: not the file that {FILE} describes (its SHA-256 is another): "
       "it was cut, changed or swapped; copy the whole folder of the export "
@@ -116,8 +81,13 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
   return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def read(folder: str) -> Facts:
-  """Reads what an export says of itself.
+def read(
+  folder: str, check: Callable[[Card], None] = lambda card: None
+) -> Card:
+  """Reads the card of an export.
+
+  Args:
+    check: raises a ValueError if there is more amiss.
 
   Raises:
     ValueError: the folder is not an export, or one of another version.
@@ -145,11 +115,13 @@ def read(folder: str) -> Facts:
     )
   try:
     values = {}
-    for field in dataclasses.fields(Facts):
+    for field in dataclasses.fields(Card):
       value = content[field.name]
       is_tuple = _class_of(field) is tuple and isinstance(value, list)
       values[field.name] = tuple(value) if is_tuple else value
-    return Facts(**values)
+    card = Card(**values)
+    check(card)
+    return card
   except KeyError as error:
     raise ValueError(
       f"{path}: no {error.args[0]!r} there; export the model again"
@@ -163,7 +135,8 @@ def _class_of(field: dataclasses.Field) -> type:
   return dict if origin is Mapping else origin
 
 
-def _check(name: str, value: Any, types: tuple[type, ...]) -> None:
+def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
+  """Raises a ValueError for a value of another type."""
   # Not isinstance: a bool would pass for a number.
   if type(value) not in types:
     names = " or ".join(t.__name__ for t in types)

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from serving import export_facts
+from serving import answers
+from serving import export_card
 from serving import exported_model
 import tiny_export
 
@@ -15,20 +16,20 @@ DELETED = object()
 
 @pytest.fixture
 def good(tmp_path):
-  kind = tiny_export.make_kind(tmp_path, ["text"])
-  return json.loads(json.dumps(dataclasses.asdict(kind.facts)))
+  maker = tiny_export.make_maker(tmp_path, ["text"])
+  return json.loads(json.dumps(dataclasses.asdict(maker.card)))
 
 
 def read(folder, content):
-  content = export_facts.seal(content) if content else content
+  content = export_card.seal(content) if content else content
   (folder / "export.json").write_text(json.dumps(content))
-  return export_facts.read(str(folder))
+  return export_card.read(str(folder), answers.check)
 
 
 def test_facts_come_back(tmp_path, good):
-  facts = read(tmp_path, good)
-  assert facts.labels == ("neg", "pos")
-  assert json.loads(json.dumps(dataclasses.asdict(facts))) == good
+  card = read(tmp_path, good)
+  assert card.labels == ("neg", "pos")
+  assert json.loads(json.dumps(dataclasses.asdict(card))) == good
 
 
 @pytest.mark.parametrize(
@@ -68,14 +69,14 @@ def test_what_cannot_be_read(tmp_path, text):
   if text is not None:
     (tmp_path / "export.json").write_bytes(text.encode("latin-1"))
   with pytest.raises(ValueError, match="no readable export.json there"):
-    export_facts.read(str(tmp_path))
+    export_card.read(str(tmp_path))
 
 
 def test_labels_that_changed_places(tmp_path, good):
-  content = {**export_facts.seal(good), "labels": ["pos", "neg"]}
+  content = {**export_card.seal(good), "labels": ["pos", "neg"]}
   (tmp_path / "export.json").write_text(json.dumps(content))
   with pytest.raises(ValueError, match="not as it was written .* copy the who"):
-    export_facts.read(str(tmp_path))
+    export_card.read(str(tmp_path))
 
 
 def test_another_vocabulary(tmp_path, good):
@@ -85,7 +86,7 @@ def test_another_vocabulary(tmp_path, good):
 
   path = tmp_path / "vocab.txt"
   good["hashes"] = {"vocab.txt": hashlib.sha256(path.read_bytes()).hexdigest()}
-  assert load(good).kind.inputs == (("text", True),)
+  assert load(good).maker.inputs == (("text", True),)
   path.write_text(path.read_text().replace("good\ngreat", "great\ngood"))
   with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
     load(good)
