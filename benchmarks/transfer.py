@@ -102,7 +102,9 @@ def make_tasks(written: pathlib.Path) -> dict[str, Task]:
       label_column=1,
       id_column=2,
     ),
-    "chnsenticorp": classified(contest.DATA / "chnsenticorp" / "test.tsv"),
+    "chnsenticorp": classified(
+      contest.DATA / "chnsenticorp" / "test.tsv", text_column="text_a"
+    ),
     "conll": tagged(*conll),
     **on_features,
     "resume": tagged(

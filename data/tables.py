@@ -23,8 +23,6 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-_FORMATS[".ft"] = "fasttext"
-_LABEL = "__label__"
 _DELIMITER_NAMES = {"tsv": "tab", "csv": "comma"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -48,10 +46,6 @@ class Number(str):
   """A number of a JSON file, with the spelling of the file."""
 
 
-class WholeLabel(str):
-  """A label that is one, whatever separator it holds."""
-
-
 # What writes NaN into JSON, as pandas does, means that there is no value.
 _DECODER = json.JSONDecoder(
   parse_float=Number, parse_int=Number, parse_constant=lambda name: None
@@ -59,7 +53,7 @@ _DECODER = json.JSONDecoder(
 
 
 def find_format(path: str) -> str:
-  """Returns "tsv", "csv", "jsonl" or "fasttext", by the name of the file.
+  """Returns "tsv", "csv" or "jsonl", by the name of the file.
 
   >>> find_format("train.csv.gz"), find_format("messages.txt")
   ('csv', 'tsv')
@@ -86,15 +80,13 @@ def read_rows(path: str) -> Iterator[Row]:
   Args:
     path: a UTF-8 file, plain, `.gz` or `.xz`; see `find_format`. In CSV a cell
       may stand in double quotes, with line ends in it and its own quotes
-      doubled. In TSV a quote is a quote. Words such as __label__spam in a file
-      of fastText are the `label` of the `text`, or a list of them.
+      doubled. In TSV a quote is a quote.
 
   Yields:
     Rows of strings; of JSON values, its numbers as `Number`, NaN as null, by
     their keys.
   """
   read = {"jsonl": _json_rows, "csv": _csv_rows, "tsv": _tsv_rows}
-  read["fasttext"] = _fasttext_rows
   for number, cells in read[find_format(path)](path, _numbered_lines(path)):
     yield Row(f"{path}:{number}", cells)
 
@@ -171,17 +163,6 @@ def _json_rows(
     except ValueError as error:
       raise ValueError(f"{path}:{number}: {error}") from None
     yield number, cells
-
-
-def _fasttext_rows(
-  path: str, lines: Iterable[tuple[int, str]]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-  for number, line in lines:
-    if words := line.split():
-      text = " ".join(w for w in words if not w.startswith(_LABEL))
-      labels = [w[len(_LABEL) :] for w in words if w.startswith(_LABEL)]
-      label = WholeLabel(labels[0]) if len(labels) == 1 else labels
-      yield number, {"text": text, "label": label}
 
 
 def _decode_object(line: str) -> dict[str, Any]:
@@ -408,8 +389,6 @@ def to_scalar(value: Any, place: str, column: Column) -> str:
   """Returns a JSON string, number or boolean as text."""
   if isinstance(value, bool):
     return "true" if value else "false"
-  if isinstance(value, WholeLabel):
-    return value
   if isinstance(value, str):
     return str(value).strip()
   raise ValueError(

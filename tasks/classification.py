@@ -244,7 +244,7 @@ def _split_label(
     )
   if label is None or (is_single and not label):
     raise ValueError(f"{example.place}: no label")
-  if is_single or isinstance(label, tables.WholeLabel):
+  if is_single:
     return (label,)
   if isinstance(label, str):
     label = map(str.strip, label.split(separator))

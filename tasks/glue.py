@@ -288,35 +288,29 @@ def scores_of_original(
   return {name: scores[name] for name in ("accuracy", "loss")}
 
 
-# Finding the files of a user and the columns in them.
+# The user's own files.
 
 
 class Columns(NamedTuple):
-  """Which columns of the user's files hold what; None: to be detected."""
+  """The columns of the user's files."""
 
-  text: tables.Column | None = None
+  text: tables.Column | None = None  # None: the one called "text".
   text_pair: tables.Column | None = None
-  label: tables.Column | None = None
+  label: tables.Column | None = None  # None: the one called "label".
   id: tables.Column | None = None
 
 
-_ANY_COLUMNS = Columns()
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".ft")
+_NO_COLUMNS = Columns()
+
+
+_ENDINGS = (".tsv", ".csv", ".jsonl")
 _METRICS = {
   "single_label": ("accuracy", "macro_f1"),
   "multi_label": ("micro_f1", "macro_f1"),
   "regression": ("corr", "pearson", "spearman"),
 }
-# Rows that are looked at to find out what the columns of a file are.
-_ROWS_PEEKED = 100
-_NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?([eE][-+]?[0-9]+)?")
-_NAME = re.compile(r"[^\W\d][\w -]*")
-_DEFAULT_NAMES = Columns(
-  text=("text", "text_a", "sentence", "sentence1"),
-  text_pair=("text_b", "text_pair", "sentence2"),
-  label=("label", "labels"),
-  id=("id", "index", "guid"),
-)
+_DEFAULTS = {"text", "label"}  # Names of columns.
+_ROWS_PEEKED = 100  # Searched for a header.
 
 
 def parse_column(column: tables.Column | None) -> tables.Column | None:
@@ -347,29 +341,34 @@ def file_task(
 ) -> classification.Task:
   """Makes a task of the user's own files, whose beginnings it reads.
 
-  A column that is not given is found by its name in the header: text, text_a,
-  sentence or sentence1; text_b, text_pair or sentence2, unless the column of
-  the text is given; label or labels; id, index or guid. Without a header, a
-  single column holds the texts to be predicted.
-
   Args:
-    data_dir: a folder with train, dev and test files, ending in .tsv, .csv,
-      .jsonl or .ft, with or without .gz or .xz after it; any may be missing.
+    data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
+      .jsonl, with or without .gz or .xz after it; any may be missing.
     train_file, eval_file, predict_file: used instead of those in the folder.
       The last one need not have labels.
-    text_column, text_pair_column, label_column, id_column: see `parse_column`.
-    header: whether the first row holds names; None: if one of them is a column
-      that is given, or a text, pair or label by default.
+    text_column, label_column: a name or a number; by default "text", "label".
+    text_pair_column, id_column: None for none.
+    header: whether the first row holds names; None: if a column is given by
+      name, or one there is called "text" or "label".
     problem: one of `classification.PROBLEMS`.
   """
-  paths = _find_files(data_dir, (train_file, eval_file, predict_file))
-  given = (text_column, text_pair_column, label_column, id_column)
-  columns = Columns(*map(parse_column, given))
+  given = (train_file, eval_file, predict_file)
+  paths = [
+    path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
+    for path, name in zip(given, ("train", "dev", "test"), strict=True)
+  ]
+  if not any(paths):
+    raise ValueError(
+      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
+      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
+      " without .gz or .xz after it"
+    )
+  flags = (text_column, text_pair_column, label_column, id_column)
+  columns = Columns(*map(parse_column, flags))
   train, dev, test = (
     path and find_table(path, columns, header, label_required)
     for path, label_required in zip(paths, (True, True, False), strict=True)
   )
-  _check_same_texts([table for table in (train, dev, test) if table])
   return classification.Task(
     name="file",
     labels=(),
@@ -381,171 +380,84 @@ def file_task(
   )
 
 
-def _check_same_texts(found: Sequence[classification.Table]) -> None:
-  """Raises a ValueError if some files hold pairs of texts and others do not."""
-  pairs = [table.path for table in found if table.text_pair is not None]
-  single = [table.path for table in found if table.text_pair is None]
-  if pairs and single:
-    raise ValueError(
-      f"{single[0]}: no second text was found, but one in {pairs[0]}; name its"
-      " column by --text_pair_column, or that of the only text by --text_column"
-    )
-
-
-def _find_files(
-  data_dir: str | None, given: Sequence[str | None]
-) -> list[str | None]:
-  """Returns the paths of train, dev and test: those given, else those found."""
-  paths = [
-    path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
-    for path, name in zip(given, ("train", "dev", "test"), strict=True)
-  ]
-  if not any(paths):
-    raise ValueError(
-      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
-      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
-      " without .gz or .xz after it"
-    )
-  return paths
-
-
 def find_table(
   path: str,
-  columns: Columns = _ANY_COLUMNS,
+  columns: Columns = _NO_COLUMNS,
   header: bool | None = None,
   label_required: bool = True,
 ) -> classification.Table:
-  """Looks into a file to find out which of its columns hold what.
+  """Checks the columns of a file by its first rows.
 
   Args:
-    label_required: else a file without labels is fine.
+    columns: a file to predict may lack that of the labels, and one to learn
+      from that of the ids. A single column without a header is the text.
+    label_required: False for a file to predict.
+
+  Raises:
+    ValueError: a column is missing; the message names the flag to pass.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:
     raise ValueError(f"{path}: holds no example")
-  if isinstance(head[0].cells, dict):
-    # A second text that only later rows had would be left out silently.
-    rows = tables.read_rows(path) if columns.text is None else head
-    names = list(dict.fromkeys(key for row in rows for key in row.cells))
-    found = _find_names(path, columns, names, label_required)
-    return classification.Table(path, *found, label_required=label_required)
-  names = [cell.strip() for cell in head[0].cells]
-  has_names = _is_header(names, columns) if header is None else header
-  if has_names:
-    found = _find_names(path, columns, names, label_required)
-  else:
-    found = _find_numbers(path, columns, names, label_required)
-  found = _settle_label(path, found, names, label_required)
-  if header is None and not has_names and isinstance(found.label, int):
-    _check_is_label(head, found.label)
+  names = [name.strip() for name in head[0].cells]  # Of JSON Lines, the keys.
+  is_json = isinstance(head[0].cells, dict)
+  is_given = header is not None or is_json
+  if header is None:
+    by_name = any(isinstance(column, str) for column in columns)
+    header = is_json or by_name or not _DEFAULTS.isdisjoint(names)
+  if len(names) == 1 and not (header or label_required or columns.text_pair):
+    columns = Columns(text=0)
+  found = _find_columns(path, columns, names, label_required)
+  if not header and not is_given and found.label is not None:
+    _refuse_header(head, found.label)
   return classification.Table(
-    path, *found, header=has_names, label_required=label_required
+    path,
+    *found,
+    header=None if is_json else header,
+    label_required=label_required,
   )
 
 
-def _is_header(names: Sequence[str], columns: Columns) -> bool:
-  """Tells whether the first row holds a name that a header would."""
-  if any(isinstance(column, str) for column in columns):
-    return True  # Even if it is missing there: that will be said.
-  defaults = _DEFAULT_NAMES[:3]  # An "id" alone may be a text.
-  return any(_find_default(names, default) for default in defaults)
-
-
-def _find_default(names: Sequence[str], defaults: Sequence[str]) -> str | None:
-  """Returns the first default among the names, in the case of the file."""
-  # Of text and TEXT, the one that is spelled like the default.
-  by_lower_case = {name.lower(): name for name in names}
-  by_lower_case |= {name: name for name in names if name.islower()}
-  return next(filter(None, map(by_lower_case.get, defaults)), None)
-
-
-def _find_names(
-  path: str, given: Columns, names: Sequence[str], label_required: bool
+def _find_columns(
+  path: str, columns: Columns, names: Sequence[str], label_required: bool
 ) -> Columns:
-  """Finds the columns of a file whose columns have names."""
-  found = Columns(
-    *(
-      _find_default(names, default) if column is None else column
-      for column, default in zip(given, _DEFAULT_NAMES, strict=True)
-    )
-  )
-  if given.text is not None:
-    found = found._replace(text_pair=given.text_pair)
-  # Only predictions need ids, and only they do without labels.
-  dispensable = "id" if label_required else "label"
-  column = getattr(found, dispensable)
-  if isinstance(column, str) and column not in names:
-    found = found._replace(**{dispensable: None})
-  for role in ("text", "label") if label_required else ("text",):
-    if getattr(found, role) is None:
-      raise ValueError(
-        f"{path}: no column {' or '.join(getattr(_DEFAULT_NAMES, role))}; pass"
-        f" --{role}_column, one of: {tables.list_names(names)}"
-      )
-  for column in found:
-    if isinstance(column, str):
-      tables.find_column(names, column, path)
-  return found
-
-
-def _find_numbers(
-  path: str, given: Columns, first: Sequence[str], label_required: bool
-) -> Columns:
-  """Checks the given columns of a file without header."""
-  for column in given:
-    if isinstance(column, str):
-      raise ValueError(
-        f"{path}: column {column!r} is given by name, but the file has no"
-        " header; give its number, from 0"
-      )
-  if len(first) == 1 and not (label_required or given.text_pair is not None):
-    return Columns(text=0)
-  if given.text is None or (given.label is None and label_required):
+  """Returns the columns of a file, without those that it lacks and may."""
+  found, positions = {}, {}
+  for role, column in columns._asdict().items():
+    if column is None and role in _DEFAULTS:
+      column = role
+    position = column
+    if isinstance(column, str) and column in names:
+      position = tables.find_column(names, column, path)
+    elif isinstance(column, str):
+      if role != ("id" if label_required else "label"):
+        raise ValueError(
+          f"{path}: no column {column!r}; pass --{role}_column, a name or a"
+          f" number from 0; the first row is: {tables.list_names(names)}"
+        )
+      column = position = None
+    elif column is not None and column < 0:
+      position += len(names)
+    found[role], positions[role] = column, position
+  label = positions["label"]
+  is_text = label in (positions["text"], positions["text_pair"])
+  if label is not None and is_text and label_required:
     raise ValueError(
-      f"{path}: {len(first)} columns, none of them named text or label; pass"
-      " --text_column and --label_column, numbers from 0 or names; the first"
-      f" row is: {tables.list_names(first)}"
-    )
-  return given
-
-
-def _settle_label(
-  path: str, found: Columns, names: Sequence[str], label_required: bool
-) -> Columns:
-  """Drops the label's column if it may be missing, and is, or is a text."""
-  text, text_pair, label, _ = (_find_position(c, names) for c in found)
-  is_text = label is not None and label in (text, text_pair)
-  if is_text and label_required:
-    raise ValueError(
-      f"{path}: column {found.label!r} cannot be a text and the label"
+      f"{path}: column {found['label']!r} cannot be a text and the label"
     )
   if not label_required and (is_text or label not in range(len(names))):
-    return found._replace(label=None)
-  return found
+    found["label"] = None
+  return Columns(**found)
 
 
-def _find_position(
-  column: tables.Column | None, names: Sequence[str]
-) -> int | None:
-  if isinstance(column, str):
-    return names.index(column)
-  if column is None or column >= 0:
-    return column
-  return column + len(names)
-
-
-def _check_is_label(head: Sequence[tables.Row], label: int) -> None:
+def _refuse_header(head: Sequence[tables.Row], label: int) -> None:
   """Raises a ValueError if the first label looks like the name of the rest."""
   cells = [row.cells for row in head]
   labels = [c[label].strip() for c in cells if -len(c) <= label < len(c)]
-  if len(labels) < max(2, len(head)):
-    return  # What is wrong with a row is said when it is read.
-  first, *others = labels
-  are_numbers = all(map(_NUMBER.fullmatch, others))
-  repeat = len(others) >= 2 * len(set(others))
-  if _NAME.fullmatch(first) and (are_numbers or repeat):
-    if first not in others:
-      raise ValueError(
-        f"{head[0].place}: is this a header? {tables.shorten(first)!r} is the"
-        " label of no other row; pass --header=yes or --header=no"
-      )
+  first, *others = labels or [""]
+  is_name = first.replace(" ", "_").isidentifier() and first not in others
+  if is_name and others and len(others) >= 2 * len(set(others)):
+    raise ValueError(
+      f"{head[0].place}: is this a header? {tables.shorten(first)!r} is the"
+      " label of no other row; pass --header=yes or --header=no"
+    )

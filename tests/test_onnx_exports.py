@@ -304,6 +304,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
     eval_file=tmp_path / name,
     max_eval_examples=15,
     max_score_drop=1,
+    text_pair_column="text_b" if case == "single_label" else None,
   )
   found = exported_model.ExportedModel(path).card.quantization
   assert found["dtype"] == "int8" and found["examples"] == 15
@@ -334,6 +335,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   monkeypatch.setattr(onnx_graph, "_LARGEST_INT8", 0.4)
   message = r"--quantize: accuracy falls from 0\.\d+ to 0\.\d+ on 40 examples"
   flags = {"quantize": "int8", "eval_file": folder / "dev.tsv"}
+  flags["text_pair_column"] = "text_b"
   before = sorted(folder.iterdir())
   with pytest.raises(ValueError, match=message):
     # The tiny model knows nothing: any loss is one too many, a gain is not.

@@ -315,7 +315,7 @@ def test_seeds_are_run_and_summarised(tmp_path):
 
 def test_several_labels_begin_at_their_frequencies(tmp_path):
   rows = ["happy\tgood", "sad\tbad", "both\tbad,good", "nice\tgood"] * 2
-  (tmp_path / "train.tsv").write_text("\n".join(["text\tlabels", *rows]) + "\n")
+  (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
   options = {"learning_rate": 1e-12, "num_train_epochs": 1}
   folder = {"data_dir": tmp_path, "train_batch_size": 4, "do_train": True}
   run(tmp_path, problem="multi_label", **folder, **options)
@@ -327,7 +327,7 @@ def test_several_labels_begin_at_their_frequencies(tmp_path):
 
 def test_several_labels_and_their_thresholds(tmp_path):
   def write(path, numbers):
-    lines = ["text\tlabels"]
+    lines = ["text\tlabel"]
     for n in numbers:
       words = [tiny.GOOD[0]] * (n % 2) + [tiny.BAD[0]] * (n % 3 == 0)
       text = tiny.make_text(n, tiny.OTHER) + " " + " ".join(words)
@@ -472,7 +472,8 @@ FAULTS = {
   "missing column": (
     {},
     {"text_column": "review"},
-    "train.tsv: no column 'review'; the columns are label, text",
+    "train.tsv: no column 'review'; pass --text_column, a name or a number "
+    "from 0; the first row is: label, text",
   ),
   "short row": (
     {"train.tsv": "label\ttext\npos\tgood\nneg\n"},

@@ -60,16 +60,6 @@ def test_json_lines_keep_the_spelling_of_numbers(write):
   assert not isinstance(cells["b"], tables.Number)
 
 
-def test_fasttext_lines_hold_their_labels(write):
-  path = write(
-    "t.ft", "__label__a it was  good __label__b,c\n\nbad __label__d\n"
-  )
-  assert rows(path) == [
-    ("t.ft:1", {"text": "it was good", "label": ["a", "b,c"]}),
-    ("t.ft:3", {"text": "bad", "label": "d"}),
-  ]
-
-
 @pytest.mark.parametrize("opener", [gzip, lzma])
 def test_compressed_files(write, opener):
   ending = {gzip: "gz", lzma: "xz"}[opener]

@@ -329,8 +329,10 @@ def test_wrong_labels_name_their_place(problem, label, message):
 
 
 def test_a_list_of_no_labels_is_no_label_where_none_is_needed(tmp_path):
-  path = tmp_path / "test.ft"
-  path.write_text("good film\n__label__pos fine\n")
+  path = tmp_path / "test.jsonl"
+  path.write_text(
+    '{"text": "good film", "label": []}\n{"text": "fine", "label": "pos"}\n'
+  )
   table = classification.Table(
     str(path), "text", label="label", label_required=False
   )
@@ -341,19 +343,6 @@ def test_a_list_of_no_labels_is_no_label_where_none_is_needed(tmp_path):
   encode = classification.make_label_encoder(["neg", "pos"], "single_label")
   with pytest.raises(ValueError, match=": no label"):
     encode(example(label=()))
-
-
-def test_a_comma_within_a_label_of_fasttext_separates_none(tmp_path):
-  path = tmp_path / "train.ft"
-  path.write_text(
-    "pasta __label__food,drink\nwine __label__food,drink __label__x"
-  )
-  table = classification.Table(str(path), "text", label="label")
-  examples = list(classification.read_examples(table))
-  labels = classification.find_labels(examples, "multi_label")
-  assert labels == ["food,drink", "x"]
-  encode = classification.make_label_encoder(labels, "multi_label")
-  assert list(map(encode, examples)) == [[1, 0], [1, 1]]
 
 
 def test_no_more_than_twenty_labels_are_listed():
