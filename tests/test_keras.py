@@ -251,7 +251,7 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
   optimizer = keras.optimizers.AdamW(
     Rate(), weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
   )
-  optimizer.exclude_from_weight_decay(var_names=["bias", "LayerNorm"])
+  optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
   model = make_classifier(
     modeling.BertModel.from_checkpoint(str(tmp_path / "start"))
   )
