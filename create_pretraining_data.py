@@ -17,6 +17,7 @@ from absl import flags
 from cli import flag_values
 from cli import pretraining
 from cli import program
+from data import atomic
 from data import files
 from data import pretraining_data
 from data import progress
@@ -50,7 +51,7 @@ def main() -> None:
   )
   statistics, records = [], 0
   with (
-    files.replace_all_on_success(outputs) as temporaries,
+    atomic.replace_all_on_success(outputs) as temporaries,
     record_writer.open_shards(temporaries, settings.compress) as write,
     contextlib.closing(blocks),
   ):
@@ -63,7 +64,7 @@ def main() -> None:
       del block  # Else it would stay while the next one is made.
     total = pretraining_data.add_up(statistics)
   progress.clear()
-  pretraining.print_summary(total, records, text.part_repeated())
+  pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, start)
 
 

@@ -2,10 +2,10 @@
 
   python create_pretraining_data_beam.py --input_file=corpus.txt \\
       --vocab_file=vocab.txt --output_file=examples.tfrecord \\
-      --documents_per_block=1000 --direct_num_workers=2
+      --documents_per_block=1000
 
 The records are those of `create_pretraining_data.py` with the same flags, in
-the same order, whatever runs the pipeline. Flags that are not listed here are
+any order, whatever runs the pipeline. Flags that are not listed here are
 Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 """
 
@@ -14,7 +14,6 @@ import time
 from cli import flag_values
 from cli import pretraining
 from cli import program
-from data import files
 from data import pretraining_data
 
 
@@ -30,7 +29,6 @@ def main(beam_arguments: list[str]) -> None:
     )
   from data import pretraining_pipeline  # Seconds; --help does without Beam.
 
-  files.use_file_system(pretraining_pipeline.FileSystem)
   inputs, outputs = pretraining.find_files(settings)
   pretraining.warn_of_few_predictions(settings)
   work = pretraining_pipeline.Work(

@@ -159,6 +159,7 @@ from absl import logging
 from cli import flag_values
 from cli import run_summary
 from cli import squad_settings
+from data import atomic
 from data import files
 from export import exporting
 from export import quantization
@@ -306,7 +307,7 @@ def main() -> None:
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
   graph = signatures.Graph(trained, vocab_file, length, chosen)
   card = exporting.describe(graph, settings.format, settings.quantize)
-  with files.new_folder(settings.export_dir) as folder:
+  with atomic.new_folder(settings.export_dir) as folder:
     result = exporting.write(folder, graph, card, check)
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
   run_summary.print_end(

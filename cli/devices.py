@@ -10,7 +10,7 @@ from absl import flags
 
 from cli import flag_values
 from cli import program
-from data import files
+from data import remote
 
 # Flags that may differ between workers, besides files and folders.
 _OF_HOST = {"num_processes", "model", "init_checkpoint", "word_vectors"}
@@ -94,7 +94,7 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
   for name in ("output_dir", "init_checkpoint", *names):
     value = getattr(settings, name, None) or ""
     for path in filter(None, value.split(",") if name in names else [value]):
-      if not files.is_remote(path):
+      if not remote.is_remote(path):
         raise ValueError(
           f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
           "or run on the TPU's own machine with --tpu_name=local"

@@ -13,7 +13,9 @@ from absl import flags
 from cli import flag_values
 from cli import model_folder
 from cli import program
+from data import atomic
 from data import files
+from data import remote
 from vocabularies import vocabulary_table
 
 # Settings that are digests of files, and the error when they differ.
@@ -201,7 +203,7 @@ def claim_output_dir(
       "path with *, ?, [ or \\ in it; choose another"
     )
   try:
-    if not files.is_remote(folder):
+    if not remote.is_remote(folder):
       os.makedirs(folder, exist_ok=True)
       # Without a name, so that nothing is left behind.
       tempfile.TemporaryFile(dir=folder).close()
@@ -212,7 +214,7 @@ def claim_output_dir(
     ) from error
   with contextlib.ExitStack() as stack:
     if settings.do_train and strategy.extended.should_checkpoint:
-      stack.enter_context(files.claim_folder(folder))
+      stack.enter_context(atomic.claim_folder(folder))
     _check_config(folder, config)
     yield
 
@@ -368,7 +370,7 @@ def private_folder(folder: str, strategy) -> Iterator[str]:
   It is the output folder unless that is remote or another worker's: workers
   make their own feature files at the same time, without waiting.
   """
-  if strategy.extended.should_checkpoint and not files.is_remote(folder):
+  if strategy.extended.should_checkpoint and not remote.is_remote(folder):
     yield folder
   else:
     with tempfile.TemporaryDirectory() as temporary:

@@ -17,8 +17,6 @@ from data import pretraining_data
 from vocabularies import gpt_bpe
 from vocabularies import vocabulary_table
 
-_MANY_REPEATED_LINES = 0.05
-
 
 def define_flags() -> None:
   """Declares the flags: the original's, --model and the last two."""
@@ -116,27 +114,16 @@ def warn_of_few_predictions(settings: flag_values.Settings) -> None:
     )
 
 
-def print_summary(
-  total: pretraining_data.Statistics, records: int, repeated: float
-) -> None:
-  """Prints what the records were made from.
-
-  Args:
-    repeated: the share of lines that equal an earlier one.
-  """
+def print_summary(total: pretraining_data.Statistics, records: int) -> None:
+  """Prints the counts of the text and of the records."""
   print(
-    f"{total.documents:,} documents, {total.sentences:,} sentences"
-    f" ({repeated:.1%} repeated), {total.tokens:,} tokens"
+    f"{total.documents:,} documents, {total.sentences:,} sentences,"
+    f" {total.tokens:,} tokens"
     f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
     f" {total.tokens / total.sentences:.1f} a sentence)"
   )
   truncated = total.truncated_pairs / records
   print(f"{records:,} records ({truncated:.1%} of them truncated)")
-  if repeated > _MANY_REPEATED_LINES:
-    _warn(
-      f"{repeated:.1%} of the lines repeat an earlier one. This is the usual"
-      " cause of a masked-LM loss that stays high: remove the repetitions"
-    )
 
 
 def print_end(

@@ -131,7 +131,7 @@ def open_shards(
 ) -> Iterator[Callable[[bytes], None]]:
   """Opens TFRecord files, as GZIP if `compress`; yields what writes a record.
 
-  Record i goes to file i modulo their number. `files.replace_all_on_success`
+  Record i goes to file i modulo their number. `atomic.replace_all_on_success`
   gives names under which nobody sees an unfinished file.
   """
   with contextlib.ExitStack() as stack:

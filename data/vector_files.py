@@ -17,8 +17,10 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from data import atomic
 from data import files
 from data import record_writer
+from data import remote
 
 FORMATS = ("jsonl", "npz", "tfrecord")
 
@@ -47,7 +49,7 @@ def open_writer(
 ) -> Iterator[Write]:
   """Opens a file of vectors, which appears when it is complete."""
   opener = {"jsonl": _open_jsonl, "npz": _open_npz, "tfrecord": _open_tfrecord}
-  with files.replace_on_success(path) as temporary:
+  with atomic.replace_on_success(path) as temporary:
     with opener[output_format](temporary, layers) as write:
       yield write
 
@@ -157,7 +159,7 @@ def _open_npz(path: str, layers: Sequence[int]) -> Iterator[Write]:
   # file, the type of its numbers, and the shape of a row.
   parts: dict[str, tuple[BinaryIO, type, tuple[int, ...]]] = {}
   # Beside the output, where there must be room for as much anyway.
-  folder = None if files.is_remote(path) else os.path.dirname(path) or "."
+  folder = None if remote.is_remote(path) else os.path.dirname(path) or "."
   tokens = 0
 
   def append(name, dtype, rows):

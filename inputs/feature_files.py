@@ -27,6 +27,7 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
+from data import atomic
 from data import files
 from data import progress
 from data import record_writer
@@ -303,7 +304,7 @@ def open_or_make(
   facts: dict[str, Any] = {}
   # The last is renamed first: an index never stands beside rows of another.
   paths = [_index_path(path), path]
-  with files.replace_all_on_success(paths) as (index_file, rows_file):
+  with atomic.replace_all_on_success(paths) as (index_file, rows_file):
     index = _write_rows(rows_file, make_rows(facts))
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import files
+from data import atomic
 from data import worker_processes
 from inputs import feature_files
 from inputs import records
@@ -192,7 +192,7 @@ def compute_logits(
   shape = (len(features), 2, split.settings.max_seq_length)
   batches = features.batches(order, parse)
   with (
-    files.explained_full_disk(folder),
+    atomic.naming_full_disk(folder),
     tempfile.TemporaryFile(dir=folder) as file,
   ):
     with training_input.naming_bad_record(features):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from typing import Any, NamedTuple
 
+from data import atomic
 from data import files
 from tasks import metrics
 from tasks import squad
@@ -106,7 +107,7 @@ class Spool:
   """Items that are computed once and kept on the disk, to be read again."""
 
   def __init__(self, items: Iterable[Any], folder: str):
-    with files.explained_full_disk(folder):
+    with atomic.naming_full_disk(folder):
       self._file = tempfile.TemporaryFile(dir=folder)
       for item in items:
         pickle.dump(item, self._file)
@@ -203,7 +204,7 @@ def write_predictions(
   paths = [os.path.join(folder, name) for name in names]
   judgements, separator = [], "{\n"
   with (
-    files.replace_all_on_success(paths) as temporaries,
+    atomic.replace_all_on_success(paths) as temporaries,
     contextlib.ExitStack() as stack,
   ):
     readable, *objects = (

@@ -24,8 +24,7 @@ PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
 # and of tensorboard.
 OTHER_FLAGS = set(
-  "direct_num_workers runner project region temp_location flink_master "
-  "dask_client_address "
+  "runner extra_package project region temp_location flink_master "
   "spark_master_url job_endpoint logdir".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

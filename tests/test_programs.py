@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from data import files
+from data import atomic
 import paths
 import program_flags
 import tiny
@@ -163,7 +163,7 @@ def test_a_run_with_other_settings_leaves_the_folder_alone(run):
 
 
 def test_a_folder_that_is_trained_in_is_left_alone(run, tmp_path):
-  with files.claim_folder(str(tmp_path)):
+  with atomic.claim_folder(str(tmp_path)):
     result = run.again(output_dir=tmp_path)
     program_flags.assert_refused(
       result, f"{tmp_path}: another process is writing"

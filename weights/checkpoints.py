@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from data import atomic
 from data import files
 from weights import formats
 from weights import huggingface
@@ -494,7 +495,7 @@ def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
     tensors=[values[name] for name in names],
   )
   for suffix in (_DATA, _INDEX):
-    files.publish(temporary + suffix, prefix + suffix)
+    atomic.publish(temporary + suffix, prefix + suffix)
 
 
 def _write_state(folder: str, step: int, kept: list[int]) -> None:

@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 
+from data import atomic
 from data import files
 from data import label_files
 from encoders import encoder_table
@@ -475,7 +476,7 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
     "keras_hub": _write_keras_hub,
   }
   weights = set(strip(model).values)
-  with files.new_folder(folder) as temporary:
+  with atomic.new_folder(folder) as temporary:
     written = writers[output_format](temporary, model)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import atomic
 from data import files
 
 # By their names in a header. numpy has no bfloat16: it is read as float32.
@@ -204,7 +205,7 @@ def write(
     begin = end
   text = json.dumps(header, separators=(",", ":")).encode()
   text += b" " * (-len(text) % 8)
-  with files.replace_on_success(path) as temporary:
+  with atomic.replace_on_success(path) as temporary:
     with files.open_for_writing(temporary) as output:
       output.write(len(text).to_bytes(8, "little") + text)
       for name in names:

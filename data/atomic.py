@@ -1,0 +1,262 @@
+"""Output files and folders that are complete or not there; locks on folders.
+
+They are written under a temporary name, synced to the disk, and renamed.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import re
+import shutil
+
+from data import remote
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+
+
+@contextlib.contextmanager
+def replace_on_success(path: str) -> Iterator[str]:
+  """Gives a temporary name that becomes `path` if the body succeeds.
+
+  Whatever stops the body, a power cut included, `path` is either complete or as
+  it was before: the file is on the disk before it is renamed. Two processes
+  that write one path at once do not disturb each other; the last one wins. The
+  temporary file is hidden, so no glob takes it for an output. What a killed
+  process left behind is removed by the next one that writes `path`.
+
+  Args:
+    path: the file to write; missing folders are made.
+
+  Yields:
+    The path of an empty file in the folder of `path`. Write to it, and close it
+    in the body.
+
+  Raises:
+    OSError: `path` is a folder or a device, or the disk is full.
+  """
+  if remote.is_remote(path):
+    with _replace_remote(path) as temporary:
+      yield temporary
+    return
+  target = os.path.realpath(path)  # Keeps a symbolic link a link.
+  if path.endswith("/") or (
+    os.path.exists(target) and not os.path.isfile(target)
+  ):
+    raise OSError(f"{path}: cannot write, it is not a regular file")
+  os.makedirs(os.path.dirname(target), exist_ok=True)
+  with (
+    naming_full_disk(path),
+    _temporary(target, lambda path: open(path, "x").close()) as temporary,
+  ):
+    yield temporary
+    publish(temporary, target)
+
+
+@contextlib.contextmanager
+def naming_full_disk(path: str) -> Iterator[None]:
+  """Names a file or folder in the error of a disk without room for it."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno in _NO_ROOM and error.filename is None:
+      raise OSError(f"{path}: {error.strerror}") from None
+    raise
+
+
+def publish(temporary: str, path: str) -> None:
+  """Renames a complete file; a power cut leaves the old or the new one."""
+  if remote.is_remote(path):
+    with remote.os_errors(path):
+      remote.gfile().rename(temporary, path, overwrite=True)
+    return
+  _sync(temporary)
+  os.replace(temporary, path)
+  _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+  """Waits until a local file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path or ".", os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _replace_remote(path: str) -> Iterator[str]:
+  temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+  with remote.os_errors(path):
+    remote.gfile().makedirs(os.path.dirname(path))
+    try:
+      yield temporary
+      publish(temporary, path)
+    finally:
+      if remote.gfile().exists(temporary):
+        remote.gfile().remove(temporary)
+
+
+@contextlib.contextmanager
+def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
+  """Gives temporary names for several files that appear almost together.
+
+  They are renamed one by one when all are on the disk: a kill in between, which
+  takes milliseconds, leaves some of them as they were.
+
+  Args:
+    paths: the files to write, see `replace_on_success`.
+
+  Raises:
+    OSError: another process is writing one of them; the files of two runs would
+      be mixed.
+  """
+  with contextlib.ExitStack() as stack:
+    temporaries = [
+      stack.enter_context(replace_on_success(path)) for path in paths
+    ]
+    for path in itertools.filterfalse(remote.is_remote, paths):
+      others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
+      if any(map(_is_in_use, others)):
+        raise OSError(
+          f"{path}: another process is writing it; wait for its end or choose "
+          "another name"
+        )
+    yield temporaries
+    for path in itertools.filterfalse(remote.is_remote, temporaries):
+      _sync(path)
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+  """Gives a temporary folder that becomes `path` if the body succeeds.
+
+  Its files are on the disk before it is renamed; see `replace_on_success`.
+
+  Raises:
+    OSError: it cannot be made, or is not empty.
+  """
+  if remote.is_remote(path):
+    with _new_remote_folder(path.rstrip("/")) as temporary:
+      yield temporary
+    return
+  path = os.path.realpath(path)  # A link to an empty folder stays one.
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with _temporary(path, os.mkdir) as temporary:
+    yield temporary
+    for folder, _, names in os.walk(temporary):
+      for name in names:
+        _sync(os.path.join(folder, name))
+      _sync(folder)
+    os.rename(temporary, path)
+    _sync(os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def _new_remote_folder(path: str) -> Iterator[str]:
+  temporary, gfile = f"{path}.work", remote.gfile()
+
+  def remove(folder):
+    if gfile.exists(folder):
+      gfile.rmtree(folder)
+
+  with remote.os_errors(path):
+    try:
+      remove(temporary)
+      gfile.makedirs(temporary)
+      yield temporary
+      remove(path)
+      gfile.rename(temporary, path)
+    finally:
+      remove(temporary)
+
+
+@contextlib.contextmanager
+def claim_folder(path: str) -> Iterator[None]:
+  """Makes a folder and keeps other processes from claiming it meanwhile.
+
+  Raises:
+    OSError: another process has claimed it.
+  """
+  if remote.is_remote(path):
+    yield
+    return
+  os.makedirs(path, exist_ok=True)
+  with _locked(path) as is_locked:
+    if is_locked is False:
+      raise OSError(
+        f"{path}: another process is writing to this folder; wait for its end "
+        "or choose another folder"
+      )
+    yield
+
+
+@contextlib.contextmanager
+def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
+  """Makes a hidden file or folder beside a path; removes it if it is left.
+
+  It is locked while the body runs: what is there without a lock was left by a
+  process that was killed, and is removed.
+  """
+  for path in _find_temporaries(target):
+    # Another process may remove it first.
+    with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
+      if is_locked:
+        _remove(path)
+  folder, name = os.path.split(target)
+  with contextlib.ExitStack() as stack:
+    path = ""
+    while not os.path.exists(path):
+      path = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
+      make(path)
+      stack.callback(_remove, path)
+      # Before it is locked, another process may remove it.
+      with contextlib.suppress(FileNotFoundError):
+        stack.enter_context(_locked(path))
+    yield path
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[bool | None]:
+  """Locks a local file or folder while the body runs; a kill unlocks it, too.
+
+  Yields:
+    Whether no other process had locked it; None if its file system has no
+    locks.
+  """
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    is_locked = True
+  except BlockingIOError:
+    is_locked = False
+  except OSError:
+    is_locked = None
+  try:
+    yield is_locked
+  finally:
+    os.close(descriptor)
+
+
+def _is_in_use(path: str) -> bool:
+  with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
+    return is_locked is False
+  return False
+
+
+def _find_temporaries(target: str) -> list[str]:
+  folder, name = os.path.split(target)
+  is_temporary = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
+  names = filter(is_temporary.fullmatch, os.listdir(folder or "."))
+  return [os.path.join(folder, name) for name in names]
+
+
+def _remove(path: str) -> None:
+  if os.path.isdir(path):
+    shutil.rmtree(path, ignore_errors=True)
+  else:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(path)

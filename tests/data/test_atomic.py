@@ -1,0 +1,194 @@
+"""Tests of data/atomic.py."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import pytest
+
+from data import atomic
+from data import files
+import disk_events
+import paths
+
+
+def test_success_replaces_the_file_and_makes_its_folder(tmp_path):
+  path = tmp_path / "new" / "out"
+  for content in ["first", "second"]:
+    with atomic.replace_on_success(str(path)) as temporary:
+      assert os.path.dirname(temporary) == str(path.parent)
+      with open(temporary, "w") as file:
+        file.write(content)
+    assert path.read_text() == content
+  assert os.listdir(path.parent) == ["out"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_failure_leaves_the_old_file(tmp_path, error):
+  path = tmp_path / "out"
+  path.write_text("old")
+  with pytest.raises(error), atomic.replace_on_success(str(path)) as temporary:
+    with open(temporary, "w") as file:
+      file.write("half")
+    raise error()
+  assert path.read_text() == "old"
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_a_killed_run_left_behind_is_removed(tmp_path):
+  path = str(tmp_path / "out")
+  killed = (
+    "import os\n"
+    "from data import atomic\n"
+    f"with atomic.replace_on_success({path!r}) as temporary:\n"
+    "  open(temporary, 'w').write('half')\n"
+    "  os.kill(os.getpid(), 9)\n"
+  )
+  subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT, check=False)
+  assert len(os.listdir(tmp_path)) == 1
+  assert not os.path.exists(path)
+  with atomic.replace_on_success(path) as temporary:
+    assert os.listdir(tmp_path) == [os.path.basename(temporary)]
+    assert os.path.getsize(temporary) == 0
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+  path = tmp_path / "out"
+  with atomic.replace_on_success(str(path)) as slow:
+    with open(slow, "w") as file:
+      file.write("slow, first half, ")
+      with atomic.replace_on_success(str(path)) as fast:
+        assert fast != slow
+        with open(fast, "w") as other:
+          other.write("fast")
+      assert path.read_text() == "fast"
+      file.write("second half")
+  assert path.read_text() == "slow, first half, second half"
+  assert os.listdir(tmp_path) == ["out"]
+
+
+def test_files_of_two_runs_are_not_mixed(tmp_path):
+  mine, theirs = [f"{tmp_path}/a", f"{tmp_path}/b"], [f"{tmp_path}/b"]
+  with atomic.replace_all_on_success(mine):
+    with (
+      pytest.raises(OSError, match="b: another process is writing it; wait"),
+      atomic.replace_all_on_success(theirs),
+    ):
+      pass
+  with atomic.replace_all_on_success(theirs):
+    pass
+  assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_folder_is_claimed_by_one_at_a_time(tmp_path):
+  path = str(tmp_path)
+  for _ in range(2):
+    with atomic.claim_folder(path):
+      with (
+        pytest.raises(OSError, match="another process is writing to this"),
+        atomic.claim_folder(path),
+      ):
+        pass
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_kill_ends_the_claim_of_a_folder(tmp_path):
+  path = str(tmp_path)
+  killed = (
+    "import os; from data import atomic\n"
+    f"with atomic.claim_folder({path!r}):\n"
+    "  os.kill(os.getpid(), 9)\n"
+  )
+  done = subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT)
+  assert done.returncode == -9
+  with atomic.claim_folder(path):
+    pass
+
+
+@pytest.fixture
+def events(monkeypatch):
+  return disk_events.record(monkeypatch)
+
+
+def test_a_file_is_synced_before_it_gets_its_name(tmp_path, events):
+  files.write_text(str(tmp_path / "out"), "text")
+  temporary = events[0].removeprefix("sync file ")
+  assert events == [
+    f"sync file {temporary}",
+    f"rename {temporary} out",
+    f"sync folder {tmp_path.name}",
+  ]
+
+
+def test_several_files_are_synced_before_one_gets_its_name(tmp_path, events):
+  with atomic.replace_all_on_success([f"{tmp_path}/a", f"{tmp_path}/b"]):
+    pass
+  assert [event.split()[0] for event in events[:3]] == ["sync", "sync", "sync"]
+  assert sum(event.startswith("rename") for event in events) == 2
+
+
+def test_a_folder_is_synced_before_it_gets_its_name(tmp_path, events):
+  with atomic.new_folder(str(tmp_path / "out")) as folder:
+    os.mkdir(f"{folder}/inner")
+    for name in ("a", "inner/b"):
+      open(f"{folder}/{name}", "w").close()
+  name = os.path.basename(folder)
+  assert events == [
+    "sync file a",
+    f"sync folder {name}",
+    "sync file b",
+    "sync folder inner",
+    f"rename {name} out",
+    f"sync folder {tmp_path.name}",
+  ]
+  assert sorted(os.listdir(tmp_path / "out")) == ["a", "inner"]
+
+
+def test_a_link_to_an_empty_folder_stays_one(tmp_path):
+  (tmp_path / "there").mkdir()
+  (tmp_path / "link").symlink_to("there")
+  with atomic.new_folder(str(tmp_path / "link")) as folder:
+    open(f"{folder}/a", "w").close()
+  assert os.listdir(tmp_path / "there") == ["a"]
+  assert (tmp_path / "link").is_symlink()
+
+
+def test_a_folder_that_cannot_be_filled_does_not_appear(tmp_path):
+  with (
+    pytest.raises(ZeroDivisionError),
+    atomic.new_folder(str(tmp_path / "out")) as folder,
+  ):
+    open(f"{folder}/a", "w").close()
+    raise ZeroDivisionError
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+  path = str(tmp_path / "out")
+  with (
+    pytest.raises(OSError, match=f"^{path}: No space left on device$"),
+    atomic.replace_on_success(path) as temporary,
+  ):
+    open(temporary, "w").close()
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+  assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/tmp", "/tmp/none/"])
+def test_devices_and_folders_are_not_replaced(path):
+  with (
+    pytest.raises(OSError, match="not a regular file"),
+    atomic.replace_on_success(path),
+  ):
+    pass
+
+
+def test_several_files_appear_together(tmp_path):
+  paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+  with atomic.replace_all_on_success(paths) as temporaries:
+    for temporary in temporaries:
+      open(temporary, "w").close()
+    assert not set(os.listdir(tmp_path)) & {"a", "b"}
+  assert sorted(os.listdir(tmp_path)) == ["a", "b"]
