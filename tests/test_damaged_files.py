@@ -89,7 +89,7 @@ def test_what_is_named_is_read_or_refused(tmp_path):
     list(checkpoints.read(prefix))
 
 
-def tiny_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
+def test_training_does_not_begin_anew_where_the_only_index_is_lost(tmp_path):
   write(tmp_path, 2)
   lose_index(tmp_path, 2)
   with pytest.raises(ValueError) as caught:

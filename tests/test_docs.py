@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import io
 import pathlib
 import re
@@ -79,6 +80,7 @@ COMMANDS = [
 ]
 
 
+@functools.cache
 def script_flags(script: pathlib.Path) -> set[str]:
   """Returns the flags of a script that uses argparse, and of its siblings."""
   names = set()
