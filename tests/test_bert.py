@@ -10,7 +10,7 @@ import pytest
 import bert
 import heads
 import paths
-import tiny_classification
+import tiny
 import tiny_export
 
 
@@ -70,7 +70,7 @@ def test_other_folders(tmp_path):
   with pytest.raises(ValueError, match=r"holds a, b, c, d, e, \.\.\.; expec"):
     bert.load(tmp_path)
   folder = tmp_path / "pretrained"
-  tiny_classification.write_model(folder)
+  tiny.write_model(folder)
   message = "holds config.json, vocab.txt: a model without a task; train it"
   with pytest.raises(ValueError, match=message):
     bert.load(folder)

@@ -14,13 +14,13 @@ import pytest
 
 import paths
 import program_flags
-import tiny_corpus
+import tiny
 
 
 @pytest.fixture
 def folder(tmp_path):
-  (tmp_path / "vocab.txt").write_text("\n".join(tiny_corpus.WORDS))
-  (tmp_path / "text.txt").write_text(tiny_corpus.corpus(20))
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny.CORPUS_WORDS))
+  (tmp_path / "text.txt").write_text(tiny.make_corpus(20))
   return tmp_path
 
 
@@ -51,7 +51,7 @@ def records_in(path, compression=None):
 
 def test_records_summary_and_files(folder):
   (folder / "more.txt.gz").write_bytes(
-    gzip.compress(tiny_corpus.corpus(9, 1).encode())
+    gzip.compress(tiny.make_corpus(9, 1).encode())
   )
   flags = {"input_file": "text.txt,*.gz", "output_file": "new dir/a,new dir/b"}
   done = subprocess.run(
@@ -129,7 +129,7 @@ def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
   (folder / "one.txt").write_text("a b\nc d\n")
   (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
   (folder / "cut.txt.gz").write_bytes(
-    gzip.compress(tiny_corpus.corpus(9).encode())[:-9]
+    gzip.compress(tiny.make_corpus(9).encode())[:-9]
   )
   (folder / "words.txt").write_text("a\nb\n")
   (folder / "folder").mkdir()
@@ -181,7 +181,7 @@ def children(pid):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_can_be_repeated(folder, stop):
-  (folder / "text.txt").write_text(tiny_corpus.corpus(400))
+  (folder / "text.txt").write_text(tiny.make_corpus(400))
   flags = {"documents_per_block": 20, "num_processes": 2}
   process = subprocess.Popen(
     command(dupe_factor=1000, **flags),

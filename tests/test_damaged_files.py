@@ -14,7 +14,7 @@ from data import record_writer
 from inputs import records
 from inputs import training_input
 import program_flags
-import tiny_pretraining as tiny
+import tiny
 import tiny_training
 from training import model_selection
 from training import workers as loop_workers

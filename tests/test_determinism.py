@@ -9,10 +9,9 @@ import random
 import pytest
 
 import program_flags
-import tiny_classification
+import tiny
 import tiny_export
 import tiny_masked_lm
-import tiny_programs
 
 WORDS = ["fine", "finer", "finest", "walk", "walked", "talk", "talking", "the"]
 
@@ -76,9 +75,7 @@ def test_create_vocab(corpus, tmp_path):
 
 @pytest.mark.parametrize("flags", [{}, {"documents_per_block": 3}])
 def test_create_pretraining_data(flags, corpus, tmp_path):
-  (tmp_path / "vocab.txt").write_text(
-    "\n".join([*tiny_classification.SPECIAL, *WORDS]) + "\n"
-  )
+  (tmp_path / "vocab.txt").write_text("\n".join([*tiny.SPECIAL, *WORDS]) + "\n")
   command = program_flags.command(
     "create_pretraining_data",
     input_file=corpus,
@@ -91,10 +88,10 @@ def test_create_pretraining_data(flags, corpus, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+@pytest.mark.parametrize("program", tiny.TRAINERS)
 def test_programs_that_train(program, tmp_path):
   """With dropout, evaluations and, but for pre-training, predictions."""
-  command = tiny_programs.write(program, tmp_path)
+  command = tiny.prepare(program, tmp_path)
   config = json.loads((tmp_path / "config.json").read_text())
   dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
   (tmp_path / "config.json").write_text(json.dumps({**config, **dropout}))

@@ -15,7 +15,7 @@ import tensorflow as tf
 import extract_features
 import paths
 import program_flags
-import tiny_classification
+import tiny
 import tiny_masked_lm
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
@@ -275,7 +275,7 @@ def test_a_checkpoint_of_another_model(tmp_path):
 
 
 def test_the_vocabulary_of_the_tests_has_no_unknown_words():
-  known = set(tiny_classification.VOCABULARY) | {"|||"}
+  known = set(tiny.VOCABULARY) | {"|||"}
   assert {word for text in TEXTS for word in text.split()} <= known
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import fill_mask
 import program_flags
-import tiny_classification
+import tiny
 import tiny_masked_lm
 from training import loop
 from weights import checkpoints
@@ -99,7 +99,7 @@ def test_scores_are_those_of_one_mask_at_a_time(trained, tmp_path):
 
 def test_a_causal_model_is_read_from_left_to_right(tmp_path, capsys):
   config = {"causal_attention": True, "num_hidden_layers": 2}
-  tiny_classification.write_model(tmp_path, config)
+  tiny.write_model(tmp_path, config)
   model = tiny_masked_lm.make_model(tmp_path)
   checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
   texts = ["the film was very good", "a " * 30]

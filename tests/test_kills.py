@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-import tiny_multitask
-import tiny_pretraining as tiny
+import tiny
 from weights import checkpoints
 
 STEPS = 600
@@ -20,6 +19,7 @@ MOMENTS = ["start-up", "training", "writing", "training", "writing"]
 
 def make_command(folder, data):
   return tiny.command(
+    "run_pretraining",
     folder,
     CONFIG,
     input_file=f"{data}/*.tfrecord",
@@ -58,7 +58,7 @@ def make_multitask_command(folder, data):
   entries = json.loads((data / "tasks.json").read_text())
   for name in ("config.json", "vocab.txt"):
     shutil.copy(data / name, folder)
-  return tiny_multitask.command(
+  return tiny.tasks_command(
     folder,
     [entries["good"], entries["names"], entries["words"]],
     num_train_steps=STEPS,
@@ -76,9 +76,9 @@ def make_multitask_command(folder, data):
 def test_killed_five_times_and_resumed_ends_byte_for_byte_the_same(
   make_command, seed, tmp_path
 ):
-  config = {**tiny_multitask.CONFIG, "vocab_size": 150, "hidden_size": 512}
-  tiny_multitask.write_model(tmp_path, config)
-  entries = tiny_multitask.write_tasks(tmp_path)
+  config = {"vocab_size": 150, "hidden_size": 512}
+  tiny.write_model(tmp_path, config, "run_multitask")
+  entries = tiny.write_tasks(tmp_path)
   (tmp_path / "tasks.json").write_text(json.dumps(entries))
   for number in range(3):
     first = 20 * number

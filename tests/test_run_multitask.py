@@ -9,14 +9,14 @@ import pytest
 import bert
 import program_flags
 import run_multitask
-import tiny_multitask as tiny
+import tiny
 from weights import checkpoints
 
 
 @pytest.fixture(name="tasks", scope="module")
 def write_tasks(tmp_path_factory):
   folder = tmp_path_factory.mktemp("tasks")
-  tiny.write_model(folder)
+  tiny.write_model(folder, program="run_multitask")
   return folder, tiny.write_tasks(folder)
 
 
@@ -58,9 +58,9 @@ def test_one_task_is_what_its_own_program_does(tasks, name, program, others):
   is_squad = name == "colors"
   own["do_predict" if is_squad else "do_eval"] = True
   alone = folder / f"{name}-own"
-  given = tiny.flags(folder, alone.name, **own, **others)
+  given = tiny.tasks_flags(folder, alone.name, **own, **others)
   succeed(program_flags.run_here(program_flags.command(program, **given)))
-  succeed(tiny.run(folder, [entries[name]], name, do_eval=True, **others))
+  succeed(tiny.run_tasks(folder, [entries[name]], name, do_eval=True, **others))
   together = folder / name / "tasks" / name
   assert_same_bits(weights_in(together), weights_in(alone))
   written = "predictions.json" if is_squad else "eval_results.txt"
@@ -71,12 +71,14 @@ def test_one_masked_lm_task_is_what_pretraining_does(tasks):
   folder, entries = tasks
   own = {k: v for k, v in entries["words"].items() if k not in ("name", "kind")}
   steps = {"num_train_steps": 6, "num_warmup_steps": 2}
-  given = tiny.flags(folder, "words-own", **own, **steps)
+  given = tiny.tasks_flags(folder, "words-own", **own, **steps)
   succeed(
     program_flags.run_here(program_flags.command("run_pretraining", **given))
   )
   others = {"num_train_steps": 6, "warmup_proportion": 0.334}
-  succeed(tiny.run(folder, [entries["words"]], "words-together", **others))
+  succeed(
+    tiny.run_tasks(folder, [entries["words"]], "words-together", **others)
+  )
   ours = weights_in(folder / "words-together/tasks/words")
   assert_same_bits(ours, weights_in(folder / "words-own"))
 
@@ -89,7 +91,7 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
   folder, entries = tasks
   pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
   others = {"save_checkpoints_steps": 6, "num_train_steps": 12}
-  succeed(tiny.run(folder, pair, "handover", **others))
+  succeed(tiny.run_tasks(folder, pair, "handover", **others))
   early = dict(checkpoints.read(str(folder / "handover/model.ckpt-6")))
   late = dict(checkpoints.read(str(folder / "handover/model.ckpt-12")))
   for suffix in ("", "/adam_m", "/adam_v"):
@@ -108,7 +110,7 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
 def train_all(tasks):
   """A run of all tasks, every second step of which was saved."""
   folder, entries = tasks
-  out = tiny.run(folder, list(entries.values()), "whole", **ALL)
+  out = tiny.run_tasks(folder, list(entries.values()), "whole", **ALL)
   return succeed(out)
 
 
@@ -152,7 +154,7 @@ def resume(folder, entries, step):
   for path in out.glob("model.ckpt-*"):
     if int(path.name.split("-")[1].split(".")[0]) > step:
       path.unlink()
-  succeed(tiny.run(folder, list(entries.values()), out.name, **ALL))
+  succeed(tiny.run_tasks(folder, list(entries.values()), out.name, **ALL))
   for name in ("model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
     expected = (folder / "whole" / name).read_bytes()
     assert (out / name).read_bytes() == expected
@@ -172,7 +174,7 @@ def test_runs_resumed_anywhere_end_with_the_same_bytes(tasks, whole, step):
 def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   folder, entries = tasks
   out = folder / "whole" / "tasks" / "good"
-  given = tiny.flags(folder, "whole/tasks/good", task_name="file")
+  given = tiny.tasks_flags(folder, "whole/tasks/good", task_name="file")
   given |= {"do_train": False, "do_predict": True}
   given["predict_file"] = entries["good"]["eval_file"]
   command = program_flags.command("run_classifier", **given)
@@ -205,8 +207,10 @@ def test_two_replicas_train_what_one_does(tasks, two_devices):
   # Their heads have no dropout, whose masks are others on two devices.
   pair = [entries["colors"], entries["words"]]
   others = {"num_train_steps": 6, "train_batch_size": 8}
-  succeed(tiny.run(folder, pair, "one", **others))
-  succeed(tiny.run(folder, pair, "two", distribution="mirrored", **others))
+  succeed(tiny.run_tasks(folder, pair, "one", **others))
+  succeed(
+    tiny.run_tasks(folder, pair, "two", distribution="mirrored", **others)
+  )
   one, two = weights_in(folder / "one"), weights_in(folder / "two")
   assert one.keys() == two.keys()
   for name in one:
@@ -216,30 +220,30 @@ def test_two_replicas_train_what_one_does(tasks, two_devices):
 
 def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
   _, entries = tasks
-  config = {**tiny.CONFIG, "num_hidden_layers": 2, "causal_attention": True}
-  tiny.write_model(tmp_path, config)
+  config = {"num_hidden_layers": 2, "causal_attention": True}
+  tiny.write_model(tmp_path, config, "run_multitask")
   text = tmp_path / "text.txt"
   text.write_text("the film was good and fine\n" * 40)
   words = {"name": "gpt", "kind": "causal_lm", "weight": 0.5}
   words |= {"train_file": str(text), "eval_file": str(text)}
   others = {"num_train_steps": 40, "do_eval": True}
-  output = succeed(tiny.run(tmp_path, [entries["good"], words], **others))
+  output = succeed(tiny.run_tasks(tmp_path, [entries["good"], words], **others))
   assert "task gpt: 40 examples, rate 0.4444" in output
   results = (tmp_path / "out/tasks/gpt/eval_results.txt").read_text()
   scores = dict(line.split(" = ") for line in results.splitlines())
   assert float(scores["eval_perplexity"]) < 10  # Of 27 words, at first.
-  result = tiny.run(tmp_path, [{**words, "train_file": "none"}], "wrong")
+  result = tiny.run_tasks(tmp_path, [{**words, "train_file": "none"}], "wrong")
   program_flags.assert_refused(result, "none")
 
 
 def test_a_causal_task_leaves_alone_what_it_does_not_use(tmp_path):
-  config = {**tiny.CONFIG, "num_hidden_layers": 2, "causal_attention": True}
-  tiny.write_model(tmp_path, config)
+  config = {"num_hidden_layers": 2, "causal_attention": True}
+  tiny.write_model(tmp_path, config, "run_multitask")
   text = tmp_path / "text.txt"
   text.write_text("the film was good and fine\n" * 40)
   words = {"name": "gpt", "kind": "causal_lm", "train_file": str(text)}
   steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
-  succeed(tiny.run(tmp_path, [words], **steps))
+  succeed(tiny.run_tasks(tmp_path, [words], **steps))
   early, late = (
     dict(checkpoints.read(str(tmp_path / f"out/model.ckpt-{step}")))
     for step in (3, 6)
@@ -262,7 +266,7 @@ def test_a_causal_task_needs_a_causal_encoder(tasks):
     "train_file": "a",
     "eval_file": "a",
   }
-  result = tiny.run(folder, [words], "not-causal")
+  result = tiny.run_tasks(folder, [words], "not-causal")
   program_flags.assert_refused(result, "needs a config with causal_attention")
 
 
@@ -292,14 +296,14 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   wrong = {**entries["good"], **changes}
   weight = changes.get("weight", 1)
   other = entries["names"] | ({"weight": 0} if weight != 1 else {})
-  result = tiny.run(folder, [other, wrong], "wrong", num_train_steps=8)
+  result = tiny.run_tasks(folder, [other, wrong], "wrong", num_train_steps=8)
   program_flags.assert_refused(result, message)
 
 
 def test_steps_and_epochs_are_not_both_given(tasks):
   folder, entries = tasks
   flags = {"num_train_steps": 8, "num_train_epochs": 3}
-  result = tiny.run(folder, list(entries.values())[:2], "both", **flags)
+  result = tiny.run_tasks(folder, list(entries.values())[:2], "both", **flags)
   program_flags.assert_refused(result, "num_train_epochs: pass only one")
 
 
@@ -307,7 +311,9 @@ def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
   folder, entries = tasks
   entry = {**entries["good"], "best_metric": "loss"}
   flags = {"best_metric": "good/accuracy", "eval_every_steps": 2}
-  result = tiny.run(folder, [entry, entries["names"]], "two-metrics", **flags)
+  result = tiny.run_tasks(
+    folder, [entry, entries["names"]], "two-metrics", **flags
+  )
   program_flags.assert_refused(
     result,
     "task 'good': best_metric is loss, but --best_metric=good/accuracy",
@@ -330,7 +336,7 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   # A killed run has written no folder of a task.
   ignored = shutil.ignore_patterns("tasks")
   shutil.copytree(folder / "whole", folder / "killed", ignore=ignored)
-  result = tiny.run(folder, others, "killed", **ALL, train_batch_size=4)
+  result = tiny.run_tasks(folder, others, "killed", **ALL, train_batch_size=4)
   for message in (
     "good.rate: none, not 0.5",
     "good.train_batch_size: 8, not 4",
@@ -338,11 +344,11 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   ):
     program_flags.assert_refused(result, message)
   flags = {**ALL, "eval_every_steps": 0}
-  result = tiny.run(folder, list(entries.values()), "whole", **flags)
+  result = tiny.run_tasks(folder, list(entries.values()), "whole", **flags)
   program_flags.assert_refused(result, "whole: its best weights, of step")
 
 
 def test_a_file_that_is_no_list_is_refused(tasks):
   folder, _ = tasks
-  result = tiny.run(folder, {"name": "good"}, "no-list")
+  result = tiny.run_tasks(folder, {"name": "good"}, "no-list")
   program_flags.assert_refused(result, "expected a JSON list")

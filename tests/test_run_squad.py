@@ -1,5 +1,6 @@
 """run_squad.py as its user meets it: a golden case is a real process."""
 
+import functools
 import json
 import shutil
 import sys
@@ -9,15 +10,16 @@ import pytest
 import paths
 import program_flags
 from tasks import squad_answers
-import tiny_squad as tiny
+import tiny
 from weights import checkpoints
 
+run_tiny = functools.partial(tiny.run, "run_squad")
 GOLDEN = paths.SHARED / "golden" / "e2e"
 
 
 def run(folder, **flags):
   """Runs the program, which must succeed; returns its output."""
-  result = tiny.run(folder, **flags)
+  result = run_tiny(folder, **flags)
   assert result.returncode == 0, result.stderr
   return result.stdout
 
@@ -164,10 +166,10 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
     "null_score_diff_threshold": "auto",
     "padding_competes": False,
   }
-  assert not program_flags.error_lines(tiny.run(folder, **flags).stderr)
+  assert not program_flags.error_lines(run_tiny(folder, **flags).stderr)
   answers = (out / "predictions.json").read_bytes()
   [line] = program_flags.error_lines(
-    tiny.run(folder, **flags, doc_stride=3, n_best_size=2).stderr
+    run_tiny(folder, **flags, doc_stride=3, n_best_size=2).stderr
   )
   assert line == (
     "note: this run predicts with doc_stride 3 instead of 4, n_best_size 2 "
@@ -179,7 +181,7 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
     del flags[name]
   changed = {**read_json(out / "prediction.json"), "n_best_size": 3}
   (out / "prediction.json").write_text(json.dumps(changed))
-  result = tiny.run(folder, **flags)
+  result = run_tiny(folder, **flags)
   assert program_flags.error_lines(result.stderr) == [
     f"--n_best_size=3, as {out / 'prediction.json'} says",
     f"--version_2_with_negative=True, as {out / 'prediction.json'} says",
@@ -317,7 +319,7 @@ def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
 
 def test_scores_of_other_answers_are_not_compared(trained, tmp_path):
   folder, _ = trained
-  result = tiny.run(
+  result = run_tiny(
     folder,
     do_train=True,
     train_file=folder / "train.json",
@@ -372,7 +374,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
   features = (out / "train.tf_record").stat()
   same = {"train_file": folder / "train.json", "num_train_epochs": 6}
   same |= {"version_2_with_negative": True, "padding_competes": False}
-  result = tiny.run(folder, output_dir=out, do_train=True, **{**same, **flags})
+  result = run_tiny(folder, output_dir=out, do_train=True, **{**same, **flags})
   program_flags.assert_refused(result, message)
   assert (out / "train.tf_record").stat() == features
 
@@ -389,7 +391,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/helpers/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny.py",
         "null_score_diff_threshold": "high",
       },
       "--null_score_diff_threshold=high: expected a number, or auto",
@@ -397,7 +399,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/helpers/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny.py",
         "null_score_diff_threshold": "auto",
       },
       "=auto needs --version_2_with_negative=true",
@@ -405,7 +407,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/helpers/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny.py",
         "vocab_file": "pieces.model",
         "whole_word_answers": True,
       },
@@ -414,7 +416,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
     (
       {
         "do_predict": True,
-        "predict_file": "tests/helpers/tiny_squad.py",
+        "predict_file": "tests/helpers/tiny.py",
         "vocab_file": "encoder_bpe_40000.json",
         "whole_word_answers": True,
       },
@@ -423,7 +425,7 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
     (
       {
         "do_train": True,
-        "train_file": "tests/helpers/tiny_squad.py",
+        "train_file": "tests/helpers/tiny.py",
         "eval_every_steps": 5,
       },
       "an evaluation while training needs --eval_file",
@@ -431,13 +433,13 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
   ],
 )
 def test_flags_that_contradict(tmp_path, values, message):
-  program_flags.assert_refused(tiny.run(tmp_path, **values), message)
+  program_flags.assert_refused(run_tiny(tmp_path, **values), message)
   assert not (tmp_path / "out").exists()
 
 
 def test_an_eval_file_that_nothing_would_read_is_refused(trained):
   folder, _ = trained
-  result = tiny.run(
+  result = run_tiny(
     folder,
     output_dir=folder / "out",
     do_predict=True,
@@ -456,7 +458,7 @@ def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
   (tmp_path / "own.jsonl").write_text(
     '{"id": 1, "question": "what color ?", "context": "a red house"}\n'
   )
-  result = tiny.run(
+  result = run_tiny(
     folder,
     output_dir=out,
     do_train=True,
@@ -475,7 +477,7 @@ def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
 
 def test_an_empty_file_is_refused_in_one_line(tmp_path):
   (tmp_path / "empty.json").write_text('{"data": []}')
-  result = tiny.run(
+  result = run_tiny(
     tmp_path, do_predict=True, predict_file=tmp_path / "empty.json"
   )
   program_flags.assert_refused(result, "no example to make features of")

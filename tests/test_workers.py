@@ -10,9 +10,8 @@ import fill_mask
 import modeling
 import paths
 import program_flags
-import tiny_classification
+import tiny
 import tiny_masked_lm
-import tiny_programs
 from weights import checkpoints
 import workers
 
@@ -89,11 +88,11 @@ def run_here(command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+@pytest.mark.parametrize("program", tiny.TRAINERS)
 def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
   """13 examples are no multiple of 2 workers, nor of batches."""
   out, alone = tmp_path / "out", tmp_path / "alone"
-  command = tiny_programs.write(program, tmp_path)
+  command = tiny.prepare(program, tmp_path)
   ended = workers.finish(start_without_dropout(command))
   assert ended.codes == [0, 0], ended.errors
   assert f"wrote {out}/" in ended.outputs[0]
@@ -106,10 +105,10 @@ def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
 
 @pytest.mark.slow
 def test_workers_with_other_predictions_or_batches_are_refused(tmp_path):
-  command = tiny_programs.write("run_classifier", tmp_path)
+  command = tiny.prepare("run_classifier", tmp_path)
   command += ["--distribution=multi_worker"]
   other = tmp_path / "other.tsv"
-  tiny_classification.write_tsv(other, range(64, 70))
+  tiny.write_tsv(other, range(64, 70))
   changed = [f"--predict_file={other}", "--eval_batch_size=5"]
   ended = workers.finish(workers.start(command, [*command, *changed]))
   assert ended.codes == [1, 1], ended.errors
@@ -128,7 +127,7 @@ def test_workers_that_go_on_stop_early_together(tmp_path):
     "early_stopping_patience": 2,
     "distribution": "multi_worker",
   }
-  command = tiny_programs.write("run_classifier", tmp_path)
+  command = tiny.prepare("run_classifier", tmp_path)
   command += program_flags.arguments(flags)
   ended = workers.finish(workers.start(command))
   assert ended.codes == [0, 0], ended.errors
@@ -146,11 +145,11 @@ def test_workers_that_go_on_stop_early_together(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+@pytest.mark.parametrize("program", tiny.TRAINERS)
 def test_devices_and_parts_make_the_same_updates(
   program, two_devices, no_dropout, tmp_path
 ):
-  command = tiny_programs.write(program, tmp_path)
+  command = tiny.prepare(program, tmp_path)
   run_here(command)
   for name, flags in {
     "devices": {"distribution": "mirrored"},
@@ -218,7 +217,7 @@ def paths_on_gs(program):
   return flags
 
 
-@pytest.mark.parametrize("program", tiny_programs.TRAINERS)
+@pytest.mark.parametrize("program", tiny.TRAINERS)
 @pytest.mark.parametrize(
   "tpu", [{"use_tpu": True}, {"distribution": "tpu", "tpu_name": "mine"}]
 )
@@ -255,7 +254,7 @@ def test_a_tpu_elsewhere_is_not_fine_tuned(tmp_path):
     "do_train": True,
     "use_tpu": True,
   }
-  command = tiny_classification.command(tmp_path, **flags)
+  command = tiny.command("run_classifier", tmp_path, **flags)
   program_flags.assert_refused(
     program_flags.run_here(command),
     "run on the TPU's own machine with --tpu_name=local",
@@ -263,6 +262,6 @@ def test_a_tpu_elsewhere_is_not_fine_tuned(tmp_path):
 
 
 def test_a_tpu_that_is_not_there_is_named(tmp_path):
-  command = tiny_programs.write("run_classifier", tmp_path)
+  command = tiny.prepare("run_classifier", tmp_path)
   result = program_flags.run_here([*command, "--use_tpu", "--tpu_name=local"])
   program_flags.assert_refused(result, "--distribution=tpu: no TPU found: ")

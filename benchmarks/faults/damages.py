@@ -11,8 +11,7 @@ import rows
 import trainings
 
 import program_flags
-import tiny_classification
-import tiny_pretraining
+import tiny
 
 LAST = "model.ckpt-40"  # What is damaged; the one before it is of step 30.
 PROGRAM_ROUNDS = 2  # The others go through the reader alone, which is faster.
@@ -117,7 +116,7 @@ def _commands(folder):
     "bert_config_file": folder / "out" / "config.json",
     "vocab_file": folder / "out" / "vocab.txt",
     "init_checkpoint": folder / "out",
-    "max_seq_length": tiny_classification.SEQUENCE,
+    "max_seq_length": tiny.SEQUENCE,
   }
   texts = folder / "out" / "texts.txt"
   yield program_flags.command(
@@ -173,7 +172,7 @@ def damage_records(
   row, generator = rows.Row(f"{kind} damaged"), random.Random(seed)
   folder.mkdir(parents=True)
   path = folder / "examples.tfrecord"
-  tiny_pretraining.write_records(path, range(300), compress=is_compressed)
+  tiny.write_records(path, range(300), compress=is_compressed)
   good = path.read_bytes()
   for number in range(rounds):
     offset = generator.randrange(1, len(good))

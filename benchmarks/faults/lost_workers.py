@@ -12,7 +12,7 @@ import processes
 import rows
 import trainings
 
-import tiny_pretraining
+import tiny
 
 _MOST_SECONDS = 60  # That the other may take to end.
 
@@ -108,7 +108,7 @@ def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
   training = trainings.pretraining(folder / "one", **flags)
   other = trainings.pretraining(folder / "other", **flags)
   records = folder / "other" / f"{generator.randrange(3)}.tfrecord"
-  tiny_pretraining.write_records(records, range(500, 530))
+  tiny.write_records(records, range(500, 530))
   training = _PairTraining(*training)
   whole = training.run_whole()
   while row.rounds < rounds:

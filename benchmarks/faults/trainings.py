@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import processes
 
-import tiny_classification
-import tiny_pretraining
-import tiny_squad
+import tiny
 
 _DESCRIPTIONS = ("bert_config.json", "settings.json", "training.json")
 DATA, INDEX = ".data-00000-of-00001", ".index"
@@ -107,10 +105,11 @@ def pretraining(folder, steps=1500, every=25, config=(), **flags) -> Training:
   for number in range(3):
     numbers = range(20 * number, 20 * number + 10 * (number + 1))
     path = folder / f"{number}.tfrecord"
-    tiny_pretraining.write_records(path, numbers, compress=number == 1)
+    tiny.write_records(path, numbers, compress=number == 1)
 
   def make_command(out):
-    return tiny_pretraining.command(
+    return tiny.command(
+      "run_pretraining",
       folder,
       config,
       **{
@@ -133,17 +132,17 @@ def answering(folder) -> tuple[Training, Training]:
   """Makes questions in a folder; a training, and a prediction with it."""
   folder.mkdir(parents=True)
   train, test = folder / "train.json", folder / "test.json"
-  tiny_squad.write_squad(train, range(64))
-  tiny_squad.write_squad(test, range(100, 1600))
+  tiny.write_squad(train, range(64))
+  tiny.write_squad(test, range(100, 1600))
 
   def train_command(out):
-    return tiny_squad.command(
-      folder, output_dir=out, do_train=True, train_file=train
+    return tiny.command(
+      "run_squad", folder, output_dir=out, do_train=True, train_file=train
     )
 
   def predict_command(out):
-    return tiny_squad.command(
-      folder, output_dir=out, do_predict=True, predict_file=test
+    return tiny.command(
+      "run_squad", folder, output_dir=out, do_predict=True, predict_file=test
     )
 
   results = ("predictions.json", "nbest_predictions.json")
@@ -155,11 +154,12 @@ def answering(folder) -> tuple[Training, Training]:
 def fine_tuning(folder) -> Training:
   """Makes sentences in a folder and a training that keeps the best weights."""
   folder.mkdir(parents=True)
-  tiny_classification.write_tsv(folder / "train.tsv", range(160))
-  tiny_classification.write_tsv(folder / "dev.tsv", range(400, 440))
+  tiny.write_tsv(folder / "train.tsv", range(160))
+  tiny.write_tsv(folder / "dev.tsv", range(400, 440))
 
   def make_command(out):
-    return tiny_classification.command(
+    return tiny.command(
+      "run_classifier",
       folder,
       {"hidden_dropout_prob": 0.1},
       output_dir=out,

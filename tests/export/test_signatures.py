@@ -10,19 +10,19 @@ from export import signatures
 from export import trained_models
 import heads
 import modeling
-import tiny_squad
+import tiny
 import tokenization
 
 SEQUENCE = 16
 CONFIG = modeling.BertConfig.from_dict(
-  {**tiny_squad.CONFIG, "initializer_range": 0.7, "num_hidden_layers": 2}
+  {**tiny.SQUAD_CONFIG, "initializer_range": 0.7, "num_hidden_layers": 2}
 )
 
 
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
-  path.write_text("\n".join(tiny_squad.VOCABULARY) + "\n")
+  path.write_text("\n".join(tiny.SQUAD_VOCABULARY) + "\n")
   return str(path)
 
 
@@ -50,7 +50,9 @@ def save(vocab_file, tmp_path):
 def random_texts(count, most, seed=1):
   source = random.Random(seed)
   return [
-    " ".join(source.choices(tiny_squad.WORDS, k=source.randrange(most)))
+    " ".join(
+      source.choices(tiny.SQUAD_VOCABULARY[5:], k=source.randrange(most))
+    )
     for _ in range(count)
   ]
 
@@ -140,7 +142,7 @@ def test_guesses(save, pack):
   model = heads.PretrainingModel(CONFIG)
   call = save("fill_mask", model, {"top_k": 3})
   ids = [values.numpy() for values in pack("the house was a tree")]
-  ids[0][0, [2, 4]] = tiny_squad.VOCABULARY.index("[MASK]")
+  ids[0][0, [2, 4]] = tiny.SQUAD_VOCABULARY.index("[MASK]")
   outputs = call("ids", **dict(zip(signatures.IDS, ids, strict=True)))
   assert outputs["positions"].tolist() == [[2, 4]]
   logits = model(*ids, tf.constant([[2, 4]])).masked_lm_logits.numpy()[0]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from export import tf_tokenization
 import hard_strings
 import paths
-import tiny_sentence_pieces
+import tiny
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -104,7 +104,7 @@ def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
 @pytest.fixture(name="pieces", scope="module")
 def learn(tmp_path_factory):
   pytest.importorskip("sentencepiece")
-  return tiny_sentence_pieces.learn(tmp_path_factory.mktemp("learned"))
+  return tiny.learn_sentence_pieces(tmp_path_factory.mktemp("learned"))
 
 
 def assert_same(path, texts, lowers=True):
@@ -134,6 +134,6 @@ def test_ten_thousand_lines_of_four_languages(tmp_path):
   assert len(chosen) == 10_000
   text = tmp_path / "text.txt"
   text.write_text("\n".join(chosen) + "\n")
-  path = tiny_sentence_pieces.learn(tmp_path, text, vocab_size=4000)
+  path = tiny.learn_sentence_pieces(tmp_path, text, vocab_size=4000)
   for start in range(0, 10_000, 1000):
     assert_same(path, chosen[start : start + 1000])

@@ -6,7 +6,7 @@ import pytest
 
 from encoders import encoder_table
 from export import trained_models
-import tiny_classification
+import tiny
 import tiny_export
 import tiny_masked_lm
 from training import loop
@@ -26,7 +26,7 @@ def test_half_a_masked_lm_head(tmp_path):
 
 
 def test_guesses_of_a_causal_model(tmp_path):
-  tiny_classification.write_model(tmp_path, {"causal_attention": True})
+  tiny.write_model(tmp_path, {"causal_attention": True})
   model = tiny_masked_lm.make_model(tmp_path)
   checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
   with pytest.raises(ValueError, match="guesses of a causal model cannot be"):

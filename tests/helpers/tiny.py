@@ -49,6 +49,7 @@ CONFIG = {
   "initializer_range": 0.1,
   **NO_DROPOUT,
 }
+SQUAD_CONFIG = {**CONFIG, "vocab_size": len(SQUAD_VOCABULARY)}
 SWAG_HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label"
 
 
@@ -76,7 +77,7 @@ PROGRAMS = {
     {"task_name": "file", "train_batch_size": 8, "learning_rate": 2e-3},
   ),
   "run_squad": Program(
-    {**CONFIG, "vocab_size": len(SQUAD_VOCABULARY)},
+    SQUAD_CONFIG,
     SQUAD_VOCABULARY,
     {
       "max_query_length": 4,
@@ -372,6 +373,25 @@ def write_tasks(folder):
       write(path, numbers)
       fields[f"{kind}_file"] = str(path)
   return {name: {"name": name, **fields} for name, fields in tasks.items()}
+
+
+def tasks_flags(folder, out="out", **others):
+  """Returns the flags of a training on several tasks in `folder`/<out>."""
+  flags = {**PROGRAMS["run_multitask"].flags, **others}
+  return flags_for(folder, output_dir=folder / out, **flags)
+
+
+def tasks_command(folder, tasks, out="out", **others):
+  """Returns the command that trains the model of a folder on tasks."""
+  path = folder / f"{out}.json"
+  path.write_text(json.dumps(tasks))
+  flags = tasks_flags(folder, out, tasks_file=path, **others)
+  return program_flags.command("run_multitask", **flags)
+
+
+def run_tasks(folder, tasks, out="out", **others):
+  """Runs `tasks_command` in this process."""
+  return program_flags.run_here(tasks_command(folder, tasks, out, **others))
 
 
 # Text for records that take no time to make, and for vocabularies.

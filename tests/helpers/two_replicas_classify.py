@@ -24,7 +24,7 @@ import optimization  # noqa: E402
 import run_classifier  # noqa: E402
 from tasks import classification_inputs  # noqa: E402
 from tasks import glue  # noqa: E402
-import tiny_classification as tiny  # noqa: E402
+import tiny  # noqa: E402
 from training import loop  # noqa: E402
 from training import prediction  # noqa: E402
 

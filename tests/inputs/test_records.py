@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from data import record_writer
 from inputs import records
-import tiny_pretraining as tiny
+import tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
-LIMITS = records.pretraining_limits(tiny.SEQUENCE, tiny.VOCABULARY, 2)
+LIMITS = records.pretraining_limits(tiny.SEQUENCE, tiny.RECORD_IDS, 2)
 OVER_AND_OVER = 250
 
 

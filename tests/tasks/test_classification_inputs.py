@@ -9,7 +9,7 @@ from tasks import classification
 from tasks import classification_inputs
 from tasks import classification_results
 from tasks import glue
-import tiny_classification as tiny
+import tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)
 

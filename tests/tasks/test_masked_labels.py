@@ -8,7 +8,7 @@ import pytest
 
 from inputs import records
 from tasks import masked_labels
-import tiny_pretraining as tiny
+import tiny
 
 
 def make_labels(**counts):

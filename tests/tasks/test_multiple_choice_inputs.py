@@ -4,15 +4,14 @@ import pytest
 
 from inputs import feature_files
 from tasks import multiple_choice_inputs
-import tiny_classification
-import tiny_multiple_choice
+import tiny
 
 
 def open_split(folder, kind, numbers, **others):
   """Returns a split whose features are made."""
-  tiny_classification.write_model(folder)
+  tiny.write_model(folder)
   path = folder / f"{kind}.csv"
-  tiny_multiple_choice.write_swag(path, numbers)
+  tiny.write_swag(path, numbers)
   settings = feature_files.Settings(
     str(folder / "vocab.txt"), True, max_seq_length=16
   )
@@ -25,7 +24,7 @@ def open_split(folder, kind, numbers, **others):
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
   split = open_split(tmp_path, "predict", range(4))
-  tiny_multiple_choice.write_swag(tmp_path / "predict.csv", range(1, 5))
+  tiny.write_swag(tmp_path / "predict.csv", range(1, 5))
   with pytest.raises(
     ValueError, match="predict.csv: changed while the program"
   ):

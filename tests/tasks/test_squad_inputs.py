@@ -14,14 +14,14 @@ from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_inputs
 from tasks import squad_results
-import tiny_squad as tiny
+import tiny
 
 ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)
 
 
 @pytest.fixture
 def settings(tmp_path):
-  (tmp_path / "vocab.txt").write_text("\n".join(tiny.VOCABULARY) + "\n")
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny.SQUAD_VOCABULARY) + "\n")
   return squad_features.Settings(
     vocab_file=str(tmp_path / "vocab.txt"),
     do_lower_case=True,
@@ -130,7 +130,7 @@ def test_features_are_made_once(tmp_path, settings, capsys):
 class Oracle:
   """Predicts, knowing the answers: high logits for colours."""
 
-  COLORS = [tiny.VOCABULARY.index(color.lower()) for color in tiny.COLORS]
+  COLORS = [tiny.SQUAD_VOCABULARY.index(color.lower()) for color in tiny.COLORS]
 
   def iterate(self, batches, total):
     assert total
@@ -148,7 +148,7 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
   path = write(tmp_path / "a.json")
   split = open_split("eval", path, settings)
   parse = feature_files.make_parser(
-    split.layout, len(tiny.VOCABULARY), 2, is_static=False
+    split.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
   )
   old = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -173,7 +173,7 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
   path = write(tmp_path / "a.json")
   split = open_split("eval", path, settings)
   parse = feature_files.make_parser(
-    split.layout, len(tiny.VOCABULARY), 2, is_static=False
+    split.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
   )
   order = np.array_split(
     np.random.default_rng(1).permutation(len(split.features)), 4
@@ -235,7 +235,7 @@ def test_training_can_be_limited_to_the_first_questions(tmp_path, settings):
 
 def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   characters = "北京是中国的首都。"
-  vocabulary = tiny.VOCABULARY + sorted(set(characters))
+  vocabulary = tiny.SQUAD_VOCABULARY + sorted(set(characters))
   (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
   row = {"id": "1", "question": "what ?", "context": characters}
   row["answers"] = [{"text": "中国的", "answer_start": 3}]

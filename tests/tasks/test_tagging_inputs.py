@@ -5,16 +5,15 @@ import pytest
 
 from tasks import tagging
 from tasks import tagging_inputs
-import tiny_classification
-import tiny_tagging
+import tiny
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
 def open_split(folder, kind, numbers, **others):
   """Returns a split whose features are made."""
-  tiny_classification.write_model(folder)
-  path = str(tiny_tagging.write(folder / f"{kind}.txt", numbers))
+  tiny.write_model(folder)
+  path = str(tiny.write_tags(folder / f"{kind}.txt", numbers))
   settings = tagging_inputs.Settings(
     str(folder / "vocab.txt"), True, 16, False, LABELS, "iob2"
   )
@@ -31,7 +30,7 @@ def choose(folder, head, train=None):
 
 def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
   train = tagging.Source(
-    str(tiny_tagging.write(tmp_path / "train.txt", range(9))), scheme="iob1"
+    str(tiny.write_tags(tmp_path / "train.txt", range(9))), scheme="iob1"
   )
   assert choose(tmp_path, (), train) == (LABELS, "iob2")
   head = LABELS[::-1]
@@ -46,7 +45,7 @@ def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
 
 def test_a_head_for_other_labels_is_refused(tmp_path):
   train = tagging.Source(
-    str(tiny_tagging.write(tmp_path / "train.txt", range(9))), scheme="iob1"
+    str(tiny.write_tags(tmp_path / "train.txt", range(9))), scheme="iob1"
   )
   with pytest.raises(
     ValueError, match="has a head for the labels O, B-ORG; th"
@@ -58,7 +57,7 @@ def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
   split = open_split(tmp_path, "predict", range(4))
   words = split.features.facts["words"]
   outputs = tagging_inputs.Outputs(np.zeros(words, np.int64), 0.0)
-  tiny_tagging.write(tmp_path / "predict.txt", range(1, 5))
+  tiny.write_tags(tmp_path / "predict.txt", range(1, 5))
   changed = "predict.txt: changed while the program ran"
   with pytest.raises(ValueError, match=changed):
     tagging_inputs.write_outputs(str(tmp_path), split, outputs)
@@ -90,7 +89,7 @@ def test_training_can_be_limited_to_the_first_sentences(tmp_path):
 def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   tmp_path, labels, scheme, tags, expected
 ):
-  tiny_classification.write_model(tmp_path)
+  tiny.write_model(tmp_path)
   path = tmp_path / "predict.txt"
   path.write_text(f"the {tags}\n\nfilm {tags}\n")
   settings = tagging_inputs.Settings(

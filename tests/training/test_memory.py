@@ -13,7 +13,7 @@ import heads
 import modeling
 import optimization
 import program_flags
-import tiny_pretraining
+import tiny
 from training import memory
 
 CONFIG = modeling.BertConfig(
@@ -187,12 +187,11 @@ def test_a_program_without_the_memory_says_so_in_a_line(tmp_path):
     "max_position_embeddings": length,
     "attention_probs_dropout_prob": 0.0,
   }
-  result = tiny_pretraining.run(
+  result = tiny.run(
+    "run_pretraining",
     tmp_path,
     config,
-    input_file=tiny_pretraining.write_records(
-      tmp_path / "x", range(1), sequence=length
-    ),
+    input_file=tiny.write_records(tmp_path / "x", range(1), sequence=length),
     max_seq_length=length,
     train_batch_size=1,
     num_train_steps=1,
@@ -236,12 +235,13 @@ def test_the_estimate_is_near_the_truth_and_flags_save_memory(
     "max_position_embeddings": 256,
   }
   path = tmp_path / "x"
-  records = tiny_pretraining.write_records(path, range(16), sequence=256)
+  records = tiny.write_records(path, range(16), sequence=256)
   peaks = []
   for number, flags in enumerate(
     [{}, {"recompute": True}, {"gradient_accumulation_steps": 4}]
   ):
-    python, *arguments = tiny_pretraining.command(
+    python, *arguments = tiny.command(
+      "run_pretraining",
       tmp_path,
       config,
       input_file=records,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import program_flags
-import tiny_programs
+import tiny
 from training import loop
 from weights import checkpoints
 
@@ -26,14 +26,14 @@ def make_compiled_step(*args):
 @pytest.mark.parametrize(
   ("program", "flags"),
   [
-    *((program, {}) for program in tiny_programs.TRAINERS),
+    *((program, {}) for program in tiny.TRAINERS),
     ("run_tagging", FEATURE_BASED),
     ("run_classifier", {"gradient_accumulation_steps": 2}),
     ("run_pretraining", {"recompute": True, "precision": "bfloat16"}),
   ],
 )
 def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
-  command = tiny_programs.write(program, tmp_path)
+  command = tiny.prepare(program, tmp_path)
   if program != "run_pretraining":
     flags = {"pad_to_max_length": True, **flags}  # Shapes are static, as there.
   weights = []

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-import tiny_sentence_pieces
+import tiny
 from vocabularies import vocabulary_table
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -12,7 +12,7 @@ sentencepiece = pytest.importorskip("sentencepiece")
 
 @pytest.fixture(name="path", scope="module")
 def learn_once(tmp_path_factory):
-  return tiny_sentence_pieces.learn(tmp_path_factory.mktemp("learned"))
+  return tiny.learn_sentence_pieces(tmp_path_factory.mktemp("learned"))
 
 
 def test_a_model_begins_with_the_special_pieces(path):
@@ -24,7 +24,7 @@ def test_a_model_begins_with_the_special_pieces(path):
 
 
 def test_byte_pairs_are_learned_too(tmp_path):
-  path = tiny_sentence_pieces.learn(tmp_path, model="bpe")
+  path = tiny.learn_sentence_pieces(tmp_path, model="bpe")
   assert vocabulary_table.make_tokenizer(path).encode("the fox")
 
 
@@ -69,7 +69,7 @@ def test_a_mark_begins_a_word(path):
 
 def test_a_model_without_special_pieces_is_refused(tmp_path):
   text = tmp_path / "text.txt"
-  text.write_text((tiny_sentence_pieces.ENGLISH + "\n") * 9)
+  text.write_text((tiny.ENGLISH + "\n") * 9)
   sentencepiece.SentencePieceTrainer.Train(
     input=str(text),
     model_prefix=str(tmp_path / "plain"),
@@ -90,7 +90,7 @@ def test_a_damaged_model_is_refused(tmp_path):
 
 def test_long_lines_are_learned_from(tmp_path):
   (tmp_path / "long").write_text("zebra " * 900)
-  path = tiny_sentence_pieces.learn(tmp_path, text=tmp_path / "long")
+  path = tiny.learn_sentence_pieces(tmp_path, text=tmp_path / "long")
   assert "z" in "".join(vocabulary_table.load_vocab(path))
 
 
@@ -101,7 +101,7 @@ def test_long_lines_are_learned_from(tmp_path):
 def test_a_text_that_cannot_be_read_is_named(tmp_path, name, message):
   (tmp_path / name).write_bytes(b"a\n\xff")
   with pytest.raises(ValueError, match=message):
-    tiny_sentence_pieces.learn(tmp_path, text=tmp_path / name)
+    tiny.learn_sentence_pieces(tmp_path, text=tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_a_text_that_cannot_be_read_is_named(tmp_path, name, message):
 )
 def test_flags_that_do_not_fit_are_refused(flags, message, tmp_path):
   with pytest.raises(ValueError, match=message):
-    tiny_sentence_pieces.learn(tmp_path, **flags)
+    tiny.learn_sentence_pieces(tmp_path, **flags)
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
 def test_no_line_is_left_out_and_none_at_all_is_told(tmp_path, model):
   path = tmp_path / "blocks.txt"
   path.write_text("a quiz \u2585\nthe fox\n" * 500)
-  learned = tiny_sentence_pieces.learn(
+  learned = tiny.learn_sentence_pieces(
     tmp_path, path, vocab_size=40, model=model
   )
   assert "[UNK]" not in vocabulary_table.make_tokenizer(learned).tokenize(
@@ -128,17 +128,17 @@ def test_no_line_is_left_out_and_none_at_all_is_told(tmp_path, model):
   )
   path.write_text("\n \u2581\n")
   with pytest.raises(ValueError, match="--input_file: it holds no words"):
-    tiny_sentence_pieces.learn(tmp_path, path, vocab_size=40, model=model)
+    tiny.learn_sentence_pieces(tmp_path, path, vocab_size=40, model=model)
   path.write_text("the fox\n")
   with pytest.raises(ValueError, match="--vocab_size=5: Vocabulary size"):
-    tiny_sentence_pieces.learn(tmp_path, path, vocab_size=5, model=model)
+    tiny.learn_sentence_pieces(tmp_path, path, vocab_size=5, model=model)
 
 
 def test_a_model_that_was_replaced_is_read_again(path, tmp_path):
   copy = tmp_path / "x.model"
   shutil.copyfile(path, copy)
   first = vocabulary_table.make_tokenizer(str(copy)).encode("the quick fox")
-  other = tiny_sentence_pieces.learn(tmp_path, model="bpe", vocab_size=120)
+  other = tiny.learn_sentence_pieces(tmp_path, model="bpe", vocab_size=120)
   assert other == str(copy)
   found = vocabulary_table.make_tokenizer(other).encode("the quick fox")
   shutil.copyfile(copy, tmp_path / "new.model")
