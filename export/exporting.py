@@ -1,10 +1,8 @@
 """Writes a trained model for others to use, with a card that describes it."""
 
-from collections.abc import Mapping
 import dataclasses
 import importlib.metadata
 import os
-from typing import Any
 import warnings
 
 import numpy as np
@@ -17,7 +15,6 @@ from export import trained_models
 from serving import answers
 from serving import export_card
 from serving import exported_model
-from serving import tensorflow_engine
 from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the model and what is loaded again.
@@ -77,43 +74,25 @@ def write(
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
-  card = _hash(folder, card, vocabulary_table.saved_names(vocab_file))
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  if card.format == "onnx":
-    card, engine = _write_onnx(folder, graph, card)
-    run = engine.run
-  else:
-    run = _WRITERS[card.format](folder, graph)
-  _write_facts(folder, card)
+  hashed = vocabulary_table.saved_names(vocab_file)
+  hashed = [*hashed, *_WRITERS[card.format](folder, graph, card)]
+  hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
+  card = dataclasses.replace(card, hashes=hashes)
+  _write_card(folder, card)
   if not check:
-    difference = _compare(graph, run)
+    difference = _compare(graph, _load(folder, card))
     return f"loaded again, it gives the same within {difference:.1g}"
   found = quantization.compare(
     exported_model.ExportedModel(folder, engine=GraphEngine(graph)),
-    exported_model.ExportedModel(folder, engine=engine),
+    exported_model.ExportedModel(folder),
     check,
   )
   found.check(check.max_score_drop)
-  card = dataclasses.replace(
-    card, quantization={**card.quantization, **found._asdict()}
-  )
-  _write_facts(folder, card)
+  described = {**card.quantization, **found._asdict()}
+  _write_card(folder, dataclasses.replace(card, quantization=described))
   return found.describe()
-
-
-def _hash(folder, card, names):
-  """Returns the card with the hashes of more files."""
-  hashes = {name: files.hash_file(os.path.join(folder, name)) for name in names}
-  return dataclasses.replace(card, hashes={**card.hashes, **hashes})
-
-
-def _write_facts(folder, card):
-  """Writes export.json, and the same for people."""
-  content = dataclasses.asdict(card)
-  sealed = export_card.seal(content)
-  files.write_json(os.path.join(folder, export_card.FILE), sealed)
-  files.write_text(os.path.join(folder, "README.md"), _write_card(content))
 
 
 class GraphEngine:
@@ -183,21 +162,32 @@ def _has_certain_place(probabilities) -> np.ndarray:
   return before & np.pad(apart, [*edges, (0, 1)])
 
 
-def _write_saved_model(folder, graph):
-  signatures.save(graph, folder)
-  engine = tensorflow_engine.Engine(folder)
-  serve = engine.model.signatures.get("serving_default")
-  if serve:  # A fault shows here, not at the first user.
-    names = serve.structured_input_signature[1]
-    serve(**{name: tf.constant(["a b", ""]) for name in names})
+def _load(folder, card):
+  """Returns what computes the outputs of ids with a new export."""
+  if card.format == "litert":
+    with warnings.catch_warnings():
+      # TensorFlow's interpreter is to become a package of its own.
+      warnings.simplefilter("ignore")
+      interpreter = tf.lite.Interpreter(os.path.join(folder, _LITERT))
+    compute = interpreter.get_signature_runner()
+    return lambda *ids: compute(**dict(zip(signatures.IDS, ids, strict=True)))
+  engine = exported_model.open_engine(folder, card)
+  if card.format == "saved_model":
+    serve = engine.model.signatures.get("serving_default")
+    if serve:  # A fault shows here, not at the first user.
+      names = serve.structured_input_signature[1]
+      serve(**{name: tf.constant(["a b", ""]) for name in names})
   return engine.run
 
 
-def _write_litert(folder, graph):
+def _write_saved_model(folder, graph, card):
+  signatures.save(graph, folder)
+  return ()
+
+
+def _write_litert(folder, graph, card):
   module = tf.Module()
-  module.weights = [
-    variable.value for variable in graph.trained.model.variables
-  ]
+  module.weights = [v.value for v in graph.trained.model.variables]
   shape = [1, graph.max_seq_length]
   specs = [tf.TensorSpec(shape, tf.int32, name) for name in signatures.IDS]
   function = tf.function(lambda *ids: graph.compute(*ids), specs)
@@ -212,59 +202,58 @@ def _write_litert(folder, graph):
     raise ValueError(
       f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
     ) from error
-  path = os.path.join(folder, _LITERT)
-  files.write_bytes(path, content)
-  with warnings.catch_warnings():
-    # TensorFlow's interpreter is to become a package of its own.
-    warnings.simplefilter("ignore")
-    runner = tf.lite.Interpreter(path).get_signature_runner()
-  return lambda *ids: runner(**dict(zip(signatures.IDS, ids, strict=True)))
+  files.write_bytes(os.path.join(folder, _LITERT), content)
+  return ()
 
 
 def _write_onnx(folder, graph, card):
-  """Writes model.onnx; returns the card with its hashes, and it, loaded."""
   from export import onnx_graph
   from serving import onnx_engine
 
   built = onnx_graph.build(graph, quantizes=bool(card.quantization))
   built.save(os.path.join(folder, onnx_engine.MODEL_FILE))
-  card = _hash(folder, card, [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE])
-  return card, onnx_engine.Engine(folder, card)
+  return onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE
 
 
-_WRITERS = {"saved_model": _write_saved_model, "litert": _write_litert}
+# By format: writes the model, and returns the files to hash.
+_WRITERS = {
+  "saved_model": _write_saved_model,
+  "litert": _write_litert,
+  "onnx": _write_onnx,
+}
 
 
-def _write_card(card: Mapping[str, Any]) -> str:
-  """Returns the text of README.md; export.json has the rest."""
-  names, format = card["inputs"], card["format"]
-  shape = "[B, S]" if format != "litert" else f"[1, {card['max_seq_length']}]"
+def _write_card(folder, card):
+  """Writes export.json, and README.md for people."""
+  content = export_card.seal(dataclasses.asdict(card))
+  files.write_json(os.path.join(folder, export_card.FILE), content)
+  most = card.max_seq_length
+  shape = f"[1, {most}]" if card.format == "litert" else "[B, S]"
   rows = {
-    "weights": card["weights"],
-    "texts": ", ".join(names),
-    "labels": ", ".join(f"`{label}`" for label in card["labels"]) or "none",
-    "tokens": f"at most {card['max_seq_length']}",
-    "settings": card["settings"],
-    "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}",
+    "weights": card.weights,
+    "texts": ", ".join(card.inputs),
+    "labels": ", ".join(f"`{label}`" for label in card.labels) or "none",
+    "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}, S up to {most}",
+    "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
-  if "before" in card["quantization"]:
-    rows |= _describe_quantization(**card["quantization"])
+  if "before" in card.quantization:
+    rows |= _describe_quantization(**card.quantization)
   lines = [
-    f"# {answers.MAKERS[card['kind']].title}",
+    f"# {answers.MAKERS[card.kind].title}",
     "",
-    f"A BERT, exported as {format} by `export_saved_model.py`; export.json has",
-    "the settings of its training, the versions and the SHA-256 of its files.",
+    f"A BERT, exported as {card.format} by `export_saved_model.py`.",
+    "export.json holds the settings of its training, versions and SHA-256.",
     "See docs/serving.md, such as `python predict.py --export_dir=. --serve`.",
     "",
     "| | |",
     "|---|---|",
     *(f"| {name} | {_cell(value)} |" for name, value in rows.items()),
   ]
-  return "\n".join(lines) + "\n"
+  files.write_lines(os.path.join(folder, "README.md"), lines)
 
 
-def _cell(value) -> str:
-  return f"{value}".replace("|", "\\|").replace("\n", " ")
+def _cell(value: str) -> str:
+  return value.replace("|", "\\|").replace("\n", " ")
 
 
 def _describe_quantization(dtype, **compared) -> dict[str, str]:

@@ -75,7 +75,7 @@ class ExportedModel:
         export_card.check_file(folder, name, self.card)
     self.name = os.path.basename(os.path.abspath(folder))
     self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
-    self._engine = engine or _open_engine(folder, self.card, threads)
+    self._engine = engine or open_engine(folder, self.card, threads)
 
   def answer(
     self,
@@ -149,7 +149,10 @@ class ExportedModel:
     return {"tokens": self.maker.tokens(row), "attention": shown}
 
 
-def _open_engine(folder: str, card: export_card.Card, threads: int) -> Engine:
+def open_engine(
+  folder: str, card: export_card.Card, threads: int = 0
+) -> Engine:
+  """Loads the model of an export; see `ExportedModel`."""
   if card.format == "onnx":
     from serving import onnx_engine
 

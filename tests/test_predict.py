@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import exporting
 from export import trained_models
 import export_saved_model
 import heads
@@ -26,6 +25,7 @@ import predict as predict_program
 import program_flags
 from serving import exported_model
 from serving import request_lines
+from serving import tensorflow_engine
 import tiny_classification
 import tiny_export
 import tiny_masked_lm
@@ -422,11 +422,12 @@ def test_what_differs_when_loaded_again_is_not_kept(
 ):
   flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
 
-  def damage(folder, head):
-    good = head.compute
-    return lambda *ids: {k: v + 0.01 for k, v in good(*ids).items()}
+  good = tensorflow_engine.Engine.run
 
-  monkeypatch.setitem(exporting._WRITERS, "saved_model", damage)
+  def damaged(engine, *ids):
+    return {k: v + 0.01 for k, v in good(engine, *ids).items()}
+
+  monkeypatch.setattr(tensorflow_engine.Engine, "run", damaged)
   with pytest.raises(ValueError, match="loaded again, gives other logits"):
     run_export(**flags, export_dir=tmp_path / "new")
   assert not list(tmp_path.iterdir())
