@@ -154,7 +154,7 @@ def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
     learning_rate=1e-3,
     num_train_epochs=5,
   )
-  shutil.rmtree(export, ignore_errors=True)  # Of an earlier demo.
+  shutil.rmtree(export, ignore_errors=True)  # From an earlier demo.
   run("export_saved_model.py", model=folder / "classifier", export_dir=export)
 
 
