@@ -215,11 +215,11 @@ def make_blocks(
     for number, block in numbered:
       yield make_block(block, number, vocabulary, settings, progress)
     return
-  maker = worker_processes.Maker(
-    "data.pretraining_data", "BlockMaker", (vocabulary, settings)
-  )
   yield from worker_processes.map_in_order(
-    maker, numbered, num_processes, "--documents_per_block or --num_processes"
+    functools.partial(BlockMaker, vocabulary, settings),
+    numbered,
+    num_processes,
+    "--documents_per_block or --num_processes",
   )
 
 

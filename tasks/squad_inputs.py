@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
+import functools
 import os
 import sys
 import tempfile
@@ -135,11 +136,11 @@ class Split(feature_files.Split):
       lambda paragraph: len(paragraph.context) * len(paragraph.questions),
       _CHARACTERS_PER_TASK,
     )
-    maker = worker_processes.Maker(
-      "tasks.squad_features", "FeatureMaker", (self.settings, self.is_training)
+    make = functools.partial(
+      squad_features.FeatureMaker, self.settings, self.is_training
     )
     number = 0
-    for rows in worker_processes.map_in_order(maker, tasks, num_processes):
+    for rows in worker_processes.map_in_order(make, tasks, num_processes):
       for windows in rows.by_question:
         for record, length in windows:
           record = squad_features.set_unique_id(record, number)
