@@ -40,7 +40,7 @@ def define_flags() -> None:
     "jsonl",
     vector_files.FORMATS,
     "jsonl: the original's JSON, a line for a text, rounded to 6 decimals. "
-    "npz: arrays for numpy.load. tfrecord: a tf.train.Example for a text.",
+    "npz: arrays for numpy.load.",
   )
   flags.DEFINE_bool(
     "use_one_hot_embeddings",
@@ -129,7 +129,7 @@ class Extractor(NamedTuple):
   layers: list[int]
   bytes_per_vector: int  # Of all its layers.
 
-  def extract(self, lines) -> Iterator[vector_files.Line]:
+  def extract(self, lines) -> Iterator[vector_files.VectorRow]:
     """Computes the vectors of lines, a block at a time."""
     rows = ((line.index, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(
@@ -141,7 +141,7 @@ class Extractor(NamedTuple):
       for index, row, values in zip(indices, inputs, vectors, strict=True):
         ids = row["input_ids"]
         tokens = self.tokenizer.convert_ids_to_tokens(ids)
-        yield vector_files.Line(index, ids, tokens, values)
+        yield vector_files.VectorRow(index, ids, tokens, values)
       lines.report()
 
   def _size(self, item):

@@ -71,18 +71,7 @@ def padded_feature(values: Sequence[int], size: int) -> bytes:
 
 def float_feature(values: Sequence[float]) -> bytes:
   """Encodes floats as a tf.train.Feature, in 32 bits each."""
-  return packed_float_feature(struct.pack(f"<{len(values)}f", *values))
-
-
-def packed_float_feature(packed: bytes) -> bytes:
-  """Makes a tf.train.Feature of little-endian floats of 32 bits."""
-  return _feature(2, packed)
-
-
-def bytes_feature(values: Iterable[bytes]) -> bytes:
-  """Encodes byte strings as a tf.train.Feature."""
-  items = b"".join(_length_header(b"\x0a", len(v)) + v for v in values)
-  return _length_header(b"\x0a", len(items)) + items
+  return _feature(2, struct.pack(f"<{len(values)}f", *values))
 
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
@@ -111,7 +100,7 @@ def unframe_record(frame: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
+def _open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
   """Opens a file to write bytes to, as GZIP if `compress`.
 
   Without name and time, equal records give equal files.
@@ -135,7 +124,7 @@ def open_shards(
   gives names under which nobody sees an unfinished file.
   """
   with contextlib.ExitStack() as stack:
-    shards = [stack.enter_context(open_file(p, compress)) for p in paths]
+    shards = [stack.enter_context(_open_file(p, compress)) for p in paths]
     turns = itertools.cycle(shards)
     yield lambda record: next(turns).write(frame_record(record))
 

@@ -45,13 +45,6 @@ def test_floats(values):
   assert list(feature.float_list.value) == values
 
 
-@pytest.mark.parametrize("values", [[], [b"", b"x" * 200]])
-def test_byte_strings(values):
-  feature = parse({"a": record_writer.bytes_feature(values)})["a"]
-  assert feature.WhichOneof("kind") == "bytes_list"
-  assert list(feature.bytes_list.value) == values
-
-
 def test_bytes_are_those_of_protobuf():
   record = record_writer.encode_example(
     {
