@@ -10,11 +10,15 @@ needs only onnxruntime and numpy; the others need TensorFlow.
 """
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+import warnings
 
 from serving import export_card
 from serving import exported_model
 from vocabularies import vocabulary_table
+
+if TYPE_CHECKING:
+  import modeling
 
 Answer = exported_model.Answer
 
@@ -77,6 +81,41 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   from export import exporting  # Needs TensorFlow, which takes seconds.
 
   return Model(exporting.load_output_dir(folder))
+
+
+def load_encoder(
+  path: str | os.PathLike, dtype: str = "float32"
+) -> "modeling.BertModel":
+  """Makes an encoder with the weights of a model, without its heads.
+
+  Warns if it has no pooler, which then starts at random.
+
+  Args:
+    path: a checkpoint, or a folder: Google's, Hugging Face's and others.
+    dtype: see `modeling.BertModel`.
+
+  Raises:
+    ValueError: there is no model, or its weights do not fit its config.
+  """
+  from cli import model_folder
+  from encoders import encoder_table
+  from weights import checkpoints
+
+  folder = model_folder.open(os.fspath(path))
+  source, config = folder.source, folder.config
+  if not config:
+    raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
+  encoder = encoder_table.make_encoder(config, dtype)
+  variables = {variable.path: variable.value for variable in encoder.variables}
+  found = checkpoints.assign(
+    folder.weights, variables, checkpoints.is_above_layers
+  )
+  if found.missing:
+    warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=2)
+  if folder.assumed:
+    taken = ", ".join(f"{n}={getattr(config, n)!r}" for n in folder.assumed)
+    warnings.warn(f"{source} does not state, taken: {taken}", stacklevel=2)
+  return encoder
 
 
 def _describe(folder, found):

@@ -14,7 +14,7 @@ from absl import flags
 
 from cli import model_folder
 from cli import program
-from weights import architecture
+from convert import architecture
 
 
 def define_flags() -> None:
@@ -98,15 +98,22 @@ import time
 
 from cli import flag_values
 from cli import run_summary
+from convert import conversion
+from convert import readers
 from weights import checkpoints
-from weights import conversion
-from weights import readers
 
 
-def make_model(settings: flag_values.Settings) -> conversion.Model:
+def make_model(
+  settings: flag_values.Settings, folder: readers.ModelFolder
+) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
-  given = flag_values.fill(conversion.Given, settings)
-  model = conversion.read(settings.input, given)
+  overrides = conversion.Overrides(
+    settings.vocab_file,
+    settings.labels_file,
+    settings.do_lower_case,
+    settings.head,
+  )
+  model = conversion.read(folder, overrides)
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:
@@ -122,17 +129,19 @@ def make_model(settings: flag_values.Settings) -> conversion.Model:
 def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   model_folder.check_free("output", settings.output)
-  model = make_model(settings)
+  folder = model_folder.open(settings.input, settings.bert_config_file)
+  model = make_model(settings, folder)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
-  _print_left_out(model)
+  _print_left_out(model, folder)
   name = settings.output_format
   if name == "auto":
-    is_google = model.library == conversion.GOOGLE
+    is_google = model.library == readers.GOOGLE
     name = "hugging_face" if is_google else "google"
   lines = conversion.write(name, settings.output, model)
   command = f"python fill_mask.py --model={settings.output} --text=..."
@@ -145,11 +154,13 @@ def main() -> None:
   )
 
 
-def _print_left_out(model: conversion.Model) -> None:
+def _print_left_out(
+  model: conversion.Model, folder: readers.ModelFolder
+) -> None:
   for field in model.assumed:
     value = getattr(model.config, field)
     print(f"not in it, taken: {field}={value!r}; else --bert_config_file")
-  there = {*checkpoints.read_shapes(model.source), *model.unread}
+  there = {*folder.weights.shapes, *model.unread}
   names = there - set(model.values)
   state = {
     name

@@ -15,6 +15,7 @@ import time
 from absl import flags
 
 from cli import flag_values
+from cli import model_folder
 from cli import pretraining
 from cli import program
 from data import atomic
@@ -35,6 +36,7 @@ def define_flags() -> None:
 def main() -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   shape = flag_values.fill(pretraining_data.Settings, settings)
   inputs, outputs = pretraining.find_files(settings)

@@ -12,6 +12,7 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 import time
 
 from cli import flag_values
+from cli import model_folder
 from cli import pretraining
 from cli import program
 from data import pretraining_data
@@ -20,6 +21,7 @@ from data import pretraining_data
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and sums up what they were made of."""
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   shape = flag_values.fill(pretraining_data.Settings, settings)
   if not shape.documents_per_block:

@@ -9,6 +9,7 @@ The words are the tokenizer's own, so the vocabulary fits it.
 
 import collections
 from collections.abc import Mapping
+import importlib
 import itertools
 import os
 import shlex
@@ -23,7 +24,6 @@ from data import files
 from data import progress
 import tokenization
 from vocabularies import sentence_pieces
-from vocabularies import words as word_vocabularies
 
 # How the names of files end that hold other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
@@ -145,8 +145,10 @@ def count_words(
 
   A Chinese character is a word, unless jieba is to cut Chinese text into words.
   """
-  splitters = (tokenization.BasicTokenizer, word_vocabularies.WordSplitter)
-  split = splitters[cuts_chinese](do_lower_case).tokenize
+  splitter = tokenization.BasicTokenizer
+  if cuts_chinese:
+    splitter = importlib.import_module("contrib.word_vocabulary").WordSplitter
+  split = splitter(do_lower_case).tokenize
   text, report = files.Text(paths), progress.Progress(1)
   words, number, total, characters = collections.Counter(), 0, 0, 0
   for number, line in enumerate(text.lines(), 1):

@@ -172,6 +172,7 @@ from vocabularies import vocabulary_table
 
 def read_settings() -> flag_values.Settings:
   """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
+  model_folder.find_files()
   settings = flag_values.read()
   folder = settings.model
   if folder and files.exists(os.path.join(folder, "settings.json")):
@@ -213,9 +214,11 @@ def load_model(
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
   )
+  config = model_folder.read_config(settings)
+  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   return trained_models.load_pretrained(
-    settings.init_checkpoint,
-    model_folder.read_config(settings),
+    start.weights,
+    config,
     settings.do_lower_case,
     settings.task,
   )

@@ -10,6 +10,7 @@ from absl import flags
 
 from cli import devices
 from cli import flag_values
+from cli import model_folder
 from cli import models
 from cli import program
 from data import vector_files
@@ -181,6 +182,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
 
 def main() -> None:
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   lines = texts.Lines(settings)
   extractor = make_extractor(settings)

@@ -9,6 +9,7 @@ from absl import flags
 
 from cli import devices
 from cli import flag_values
+from cli import model_folder
 from cli import models
 from cli import program
 from data import files
@@ -164,6 +165,7 @@ def print_status(text: str) -> None:
 
 def main() -> None:
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   lines = texts.Lines(settings, settings.text)
   words = make_masked_words(settings)

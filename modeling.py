@@ -647,11 +647,11 @@ class BertModel(keras.layers.Layer):
 
   @staticmethod
   def from_checkpoint(path: str, dtype: str = "float32") -> "BertModel":
-    """Loads an encoder; see `weights.conversion.load_encoder`."""
+    """Loads an encoder; see `bert.load_encoder`."""
     # Not above: all else in this file works without the other files.
-    from weights import conversion
+    import bert
 
-    return conversion.load_encoder(path, dtype)
+    return bert.load_encoder(path, dtype)
 
   def get_config(self) -> dict[str, Any]:
     fields = json.loads(self.config.to_json_string())

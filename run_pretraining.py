@@ -13,7 +13,6 @@ from cli import model_folder
 from cli import models
 from cli import program
 from cli import run_summary
-from inputs import training_input
 
 
 def define_flags() -> None:
@@ -95,6 +94,7 @@ from cli import run_report
 from data import files
 import heads
 from inputs import records
+from inputs import training_input
 import modeling
 import optimization
 from tasks import masked_labels
@@ -255,6 +255,7 @@ def enter_phase(
 
 def main() -> int | None:
   start = time.monotonic()
+  model_folder.find_files()
   settings = flag_values.read()
   if not settings.do_train and not settings.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")

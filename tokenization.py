@@ -116,25 +116,6 @@ def validate_case_matches_checkpoint(
     )
 
 
-def is_cased(vocab: Iterable[str]) -> bool | None:
-  """Guesses whether a vocabulary's text kept its capital letters and accents.
-
-  Returns:
-    None if no token shows it.
-
-  >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
-  (True, False)
-  """
-  tokens = [token for token in vocab if not token.startswith("[")]
-  lower = BasicTokenizer(do_lower_case=True).tokenize
-  if any(len(token) > 1 and token[0] == "\u2581" for token in tokens):
-    lower = str.lower  # Pieces of SentencePiece keep their accents.
-  # A model of lower-cased text has no use for tokens that it changes.
-  changed = sum("".join(lower(token)) != token for token in tokens)
-  small = sum(token != token.upper() for token in tokens)
-  return changed > small / 100 if changed or small else None
-
-
 def convert_to_unicode(text: str | bytes) -> str:
   """Decodes UTF-8 and drops invalid bytes; returns text unchanged.
 
@@ -313,7 +294,10 @@ class FullTokenizer:
     inv_vocab: id -> token.
     basic_tokenizer: splits text into words.
     wordpiece_tokenizer: splits words into tokens.
+    shows_continuations: whether `continues_word` knows the answer.
   """
+
+  shows_continuations = True
 
   def __init__(
     self,
@@ -352,7 +336,7 @@ class FullTokenizer:
     return vocab, WordpieceTokenizer(vocab)
 
   def continues_word(self, token: str) -> bool:
-    """Tells whether a token stands inside a word, for whole-word masks."""
+    """Returns whether a token is inside a word, for whole-word masks."""
     return token.startswith("##")
 
   def tokenize(self, text: str | bytes) -> list[str]:

@@ -111,6 +111,7 @@ def make_our_extraction(
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
   from cli import flag_values
+  from cli import model_folder
   from cli import texts
   from data import vector_files
   import extract_features
@@ -134,6 +135,7 @@ def make_our_extraction(
     precision=precision,
     pad_to_max_length=is_padded,
   )
+  model_folder.find_files()
   settings = flag_values.read()
   with mock.patch.object(texts, "load_weights"):
     extractor = extract_features.make_extractor(settings)

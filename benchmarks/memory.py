@@ -201,9 +201,9 @@ def read_memory(pid: int) -> float:
 
 def estimate_peak(workload: Workload) -> float:
   """Returns what training/memory.py says of an update, in gigabytes."""
+  from convert import architecture
   import modeling
   from training import memory
-  from weights import architecture
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"

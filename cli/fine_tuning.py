@@ -45,7 +45,6 @@ from training import model_selection
 from training import prediction
 from training import workers
 from weights import checkpoints
-from weights import conversion
 
 
 def read_settings() -> flag_values.Settings:
@@ -68,6 +67,7 @@ def read_settings() -> flag_values.Settings:
     )
   if not values.do_train:
     run_records.follow_training(values)
+  model_folder.find_files()
   return flag_values.read()
 
 
@@ -183,11 +183,9 @@ def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not settings.init_checkpoint:
     return ()
-  prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  labels = tuple(conversion.read_labels(prefix))
+  start = model_folder.open(settings.init_checkpoint)
   # They may be of a head that is not read, such as DistilBERT's.
-  has_head = labels and "output_weights" in checkpoints.read_shapes(prefix)
-  return labels if has_head else ()
+  return start.labels if "output_weights" in start.weights.shapes else ()
 
 
 class Inputs(NamedTuple):
@@ -497,8 +495,8 @@ def load_trained_weights(
         f"--output_dir={folder} holds no trained model: pass --do_train=true, "
         "or --init_checkpoint with one"
       )
-    prefix = models.find_init_checkpoint(settings)
-    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    start = model_folder.open(settings.init_checkpoint)
+    missing = set(variables) - set(start.weights.shapes)
     if not model.uses_pooler:
       missing = {name for name in missing if "/pooler/" not in name}
     if missing:

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from absl import flags
 
-from cli import model_folder
-
 FLAGS = flags.FLAGS
 Fields = TypeVar("Fields")
 
@@ -24,11 +22,8 @@ class Settings:
 def read() -> Settings:
   """Returns the values of the flags; do not read the flags afterwards.
 
-  Raises:
-    ValueError: --model names a folder that lacks a file, or --do_lower_case
-      contradicts the model.
+  Programs with --model call `model_folder.find_files` before.
   """
-  model_folder.find_files()
   return make(_values())
 
 

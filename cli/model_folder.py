@@ -2,7 +2,7 @@
 
 `open` is asked once, at the start of a program, about a Google release, the
 --output_dir of a training run, or a model of another library. Everything behind
-it sees a `ModelFolder`:
+it sees a `convert.readers.ModelFolder`:
 
   start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
@@ -11,13 +11,12 @@ it sees a `ModelFolder`:
 import dataclasses
 import os
 import sys
-from typing import Any
 
 from absl import flags
 
 from cli import program
+from convert import tokenizer_files
 from data import files
-import tokenization
 from vocabularies import vocabulary_table
 
 FLAGS = flags.FLAGS
@@ -35,63 +34,25 @@ _FILES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelFolder:
-  """A model and the files that belong to it, whoever wrote them."""
-
-  source: str  # The prefix of a checkpoint, or another library's folder.
-  folders: tuple[str, ...]  # Where the files beside the weights are.
-  config: Any  # A `modeling.EncoderConfig`; None if no file holds one.
-  vocab_file: str | None
-  do_lower_case: bool | None  # None if no file says it.
-  problem: str | None  # The task of its head, if a file says it.
-  labels: tuple[str, ...]  # Of its head; empty if unknown.
-  weights: Any  # `checkpoints.Weights`, by Google's names, read lazily.
-
-
-def open(path: str, bert_config_file: str | None = None) -> ModelFolder:
+def open(path: str, bert_config_file: str | None = None):
   """Opens a model: a checkpoint, a folder with one, or another library's.
 
   Args:
-    path: --init_checkpoint, or the folder of --model: a prefix, a release, the
-      output of a training, or a folder of another library.
+    path: --init_checkpoint: a prefix, a release, the output of a training, or a
+      folder of another library. `find_weights` makes it of --model.
     bert_config_file: its config, if that is not beside the weights.
+
+  Returns:
+    A `convert.readers.ModelFolder`: config, vocabulary, casing, labels, and
+    weights by Google's names, which are read when they are asked for.
 
   Raises:
     ValueError: there is no model, a file is damaged, or the config is not that
       of the weights.
   """
-  from encoders import encoder_table  # Slow: TensorFlow.
-  from weights import checkpoints
-  from weights import conversion
-  from weights import formats
+  from convert import formats  # Slow: TensorFlow.
 
-  source = checkpoints.find_checkpoint(find_weights(path))
-  reader, folders = checkpoints.open_reader(source), formats.folders_of(source)
-  config = reader.config if reader else None
-  found = bert_config_file
-  if not found and (not config or reader.assumed):
-    paths = (os.path.join(folder, "bert_config.json") for folder in folders)
-    found = next(filter(files.exists, paths), None)
-  if found:
-    stated = encoder_table.read_config(found)
-    if config:
-      reader.check_config(found, stated)
-    config = stated
-  casings = [reader.do_lower_case] if reader else []
-  casings += [(_read_stated_casing(folder) or (None,))[0] for folder in folders]
-  stated = [casing for casing in casings if casing is not None]
-  problem, labels = conversion.read_problem(source)
-  return ModelFolder(
-    source,
-    tuple(folders),
-    config,
-    vocabulary_table.find(folders),
-    stated[0] if stated else None,
-    problem,
-    tuple(labels),
-    checkpoints.open_weights(source),
-  )
+  return formats.open_model(path, bert_config_file)
 
 
 def define_folder_flag(*replaced: str) -> None:
@@ -110,7 +71,7 @@ def define_folder_flag(*replaced: str) -> None:
 def find_files() -> None:
   """Sets the flags that --model stands for, and --do_lower_case.
 
-  `flag_values.read` calls it.
+  Call it before the flags are read.
 
   Raises:
     ValueError: the folder lacks a file, or --do_lower_case contradicts what the
@@ -149,7 +110,7 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
     raise ValueError(f"--model={folder}: holds no {choices[0]}: {hint}")
   if flag == "vocab_file" and found == os.path.join(folder, "vocab.txt"):
     size = vocabulary_table.size_of(found)
-    if added := vocabulary_table.added_tokens(folder, size):
+    if added := tokenizer_files.added_tokens(folder, size):
       raise ValueError(
         f"{found}: lacks the token {added[0]!r} that was added later ("
         f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "
@@ -165,7 +126,7 @@ def find_weights(folder: str) -> str:
 
 
 def _is_of_bert(path: str) -> bool:
-  """Tells whether a config is Google's, or Hugging Face's of a BERT."""
+  """Returns whether a config is Google's, or Hugging Face's of a BERT."""
   contents = files.read_json(path)
   is_keras_hub = "class_name" in contents
   return not is_keras_hub and contents.get("model_type", "bert") == "bert"
@@ -176,7 +137,7 @@ def _follow_casing(paths: list[str]) -> None:
   flag = FLAGS["do_lower_case"]
   for path in paths:
     for folder in (path, os.path.dirname(path) or "."):
-      stated = _read_casing(folder)
+      stated = tokenizer_files.read_casing(folder) or _guess_casing(folder)
       if stated is None:
         continue
       value, source = stated
@@ -192,63 +153,40 @@ def _follow_casing(paths: list[str]) -> None:
       return
 
 
-def _read_stated_casing(folder: str) -> tuple[bool, str] | None:
-  """Returns the casing that a file in a folder states, and that file."""
-  path = os.path.join(folder, "settings.json")
-  try:
-    value = files.read_json_if_any(path).get("do_lower_case")
-  except ValueError:
-    if files.exists(os.path.join(folder, "bert_config.json")):
-      raise
-    value = None  # It may be an editor's.
-  if isinstance(value, bool):
-    return value, path
-  return vocabulary_table.read_casing(folder)
-
-
-def _read_casing(folder: str) -> tuple[bool, str] | None:
-  """Returns the casing of a folder's model and its source; None: unknown."""
-  if stated := _read_stated_casing(folder):
-    return stated
+def _guess_casing(folder: str) -> tuple[bool, str] | None:
+  """Returns the casing that the weights or the vocabulary of --model show."""
   if folder != FLAGS.model or not FLAGS.vocab_file:
     return None
-  if FLAGS.vocab_file.startswith(os.path.join(folder, "assets")):
-    value = _open_weights(folder).do_lower_case
+  if FLAGS.vocab_file == os.path.join(folder, "assets", "vocab.txt"):
+    value = open(folder).do_lower_case
     if value is not None:
       return value, folder
-  is_cased = tokenization.is_cased(
+  is_cased = vocabulary_table.is_cased(
     vocabulary_table.load_vocab(FLAGS.vocab_file)
   )
   return None if is_cased is None else (not is_cased, FLAGS.vocab_file)
 
 
-def _open_weights(path: str):
-  """Returns the `readers.Reader` of weights; None if they are Google's."""
-  from weights import checkpoints  # Slow: TensorFlow.
-
-  return checkpoints.open_reader(checkpoints.find_checkpoint(path))
-
-
 def read_config(settings):
-  """Reads the `BertConfig` of --bert_config_file, or of the weights of --model.
+  """Reads the config of --bert_config_file, or of the weights of --model.
 
   Raises:
     ValueError: there is none, or it is damaged.
   """
-  from encoders import encoder_table  # Slow: TensorFlow.
-
   if settings.bert_config_file:
-    return encoder_table.read_config(settings.bert_config_file)
-  reader = _open_weights(settings.init_checkpoint)
-  if not (reader and reader.config):
+    from convert import formats  # Slow: TensorFlow.
+
+    return formats.read_config(settings.bert_config_file)
+  folder = open(settings.init_checkpoint)
+  if not folder.config:
     raise ValueError(
       f"--model={settings.model}: holds no bert_config.json: pass "
       "--bert_config_file"
     )
-  for field in reader.assumed:
-    value = getattr(reader.config, field)
+  for field in folder.assumed:
+    value = getattr(folder.config, field)
     print(f"not in {settings.model}, taken: {field}={value!r}", file=sys.stderr)
-  return reader.config
+  return folder.config
 
 
 def check_free(flag: str, path: str) -> None:

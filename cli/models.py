@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -286,18 +287,6 @@ def show(value: Any) -> str:
   return "none" if value is None else str(value)
 
 
-def find_init_checkpoint(settings: flag_values.Settings) -> str:
-  """Finds the checkpoint that --init_checkpoint means."""
-  from encoders import encoder_table
-  from weights import checkpoints
-
-  prefix = checkpoints.find_checkpoint(settings.init_checkpoint)
-  reader, path = checkpoints.open_reader(prefix), settings.bert_config_file
-  if reader and reader.config and path:
-    reader.check_config(path, encoder_table.read_config(path))
-  return prefix
-
-
 def load_weights(settings: flag_values.Settings, variables) -> int:
   """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
@@ -324,9 +313,11 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
     print("no checkpoint given: the weights are random")
     _use_word_vectors(settings, variables)
     return 0
-  prefix = find_init_checkpoint(settings)
-  loaded = checkpoints.load(prefix, variables, checkpoints.is_above_layers)
-  print(f"weights from {prefix}")
+  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
+  loaded = checkpoints.assign(
+    start.weights, variables, checkpoints.is_above_layers
+  )
+  print(f"weights from {start.source}")
   for title, names in (
     ("not in it, start at random", loaded.missing),
     ("in it, not used", loaded.unused),
@@ -339,28 +330,10 @@ def load_weights(settings: flag_values.Settings, variables) -> int:
 
 def _use_word_vectors(settings, variables):
   """Puts the vectors of --word_vectors into the word embeddings."""
-  if not settings.word_vectors:
-    return
-  from weights import word_vectors
-
-  if not settings.vocab_file:
-    raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
-  if settings.vocab_file.endswith((".model", ".json")):
-    raise ValueError(
-      f"--word_vectors: {settings.vocab_file} marks where words begin or end; "
-      "expected a vocab.txt or *.words"
-    )
-  variable = variables["bert/embeddings/word_embeddings"]
-  table, vocabulary = (
-    variable.numpy(),
-    vocabulary_table.load_vocab(settings.vocab_file),
-  )
-  found = word_vectors.replace_rows(settings.word_vectors, vocabulary, table)
-  variable.assign(table)
-  print(
-    f"{settings.word_vectors}: vectors of {found} tokens; "
-    f"{len(vocabulary) - found} tokens have none and stay as they were"
-  )
+  if settings.word_vectors:
+    word_vectors = importlib.import_module("contrib.word_vectors")
+    variable = variables["bert/embeddings/word_embeddings"]
+    word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from cli import model_folder
 from cli import run_summary
 from data import files
 from data import pretraining_data
-from vocabularies import gpt_bpe
 from vocabularies import vocabulary_table
 
 
@@ -88,9 +87,7 @@ def read_vocabulary(
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
   )
-  if settings.do_whole_word_mask and isinstance(
-    tokenizer, gpt_bpe.BpeTokenizer
-  ):
+  if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(
       f"--do_whole_word_mask=true: {settings.vocab_file} does not tell which "
       "pieces continue a word"

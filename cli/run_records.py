@@ -20,7 +20,6 @@ from tasks import classification_results
 from tasks import squad_results
 from training import model_selection
 from weights import checkpoints
-from weights import formats
 
 _SETTINGS = "settings.json"  # What later runs in the folder must agree with.
 _TRAINING = "training.json"  # What a resumed training must agree with, too.
@@ -78,8 +77,8 @@ def trained_folder(output_dir: str, init_checkpoint: str | None) -> str:
   It is --output_dir, unless only --init_checkpoint was trained for a task.
   """
   if init_checkpoint and not _holds_weights(output_dir):
-    prefix = checkpoints.find_checkpoint(init_checkpoint)
-    return next(filter(_is_of_training, formats.folders_of(prefix)), output_dir)
+    folders = model_folder.open(init_checkpoint).folders
+    return next(filter(_is_of_training, folders), output_dir)
   return output_dir
 
 
@@ -131,7 +130,7 @@ def _weights_of(settings):
 
 def _identify(start):
   """Returns a hash of the index, which has all checksums, or else a path."""
-  prefix = checkpoints.find_checkpoint(start)
+  prefix = model_folder.open(start).source
   index = f"{prefix}.index"
   return files.hash_file(index) if files.exists(index) else prefix
 

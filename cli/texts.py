@@ -11,7 +11,6 @@ from cli import devices
 from cli import fine_tuning
 from cli import flag_values
 from cli import model_folder
-from cli import models
 from data import files
 from data import progress
 from inputs import text_inputs
@@ -50,9 +49,9 @@ def load_weights(
     head: the name prefix of a head that the checkpoint must have, if any.
     head_name: what users call it.
   """
-  prefix = models.find_init_checkpoint(settings)
+  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   if head:
-    missing = set(variables) - set(checkpoints.read_shapes(prefix))
+    missing = set(variables) - set(start.weights.shapes)
     missing = sorted(name for name in missing if name.startswith(head))
     if missing:
       raise ValueError(
@@ -60,9 +59,12 @@ def load_weights(
         f"lacks {', '.join(missing)}: give one that was pre-trained and not "
         "fine-tuned since"
       )
-  checkpoints.load(prefix, variables, checkpoints.is_above_layers)
+  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
-  print(f"weights from {prefix}, {devices.describe(settings)}", file=sys.stderr)
+  print(
+    f"weights from {start.source}, {devices.describe(settings)}",
+    file=sys.stderr,
+  )
 
 
 def batching(settings: flag_values.Settings) -> text_inputs.Batching:

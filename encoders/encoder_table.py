@@ -1,12 +1,11 @@
 """The table of encoders: a config file names one by its `encoder_type`."""
 
+import importlib
 from typing import Any, NamedTuple
 
 from data import files
 from encoders import bilstm
-from encoders import huggingface_config
 from encoders import text_cnn
-from encoders import variant
 import modeling
 
 
@@ -21,12 +20,32 @@ ENCODERS = {
   "transformer": EncoderClasses(modeling.BertConfig, modeling.BertModel),
   "text_cnn": EncoderClasses(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
   "bilstm": EncoderClasses(bilstm.BiLstmConfig, bilstm.BiLstmModel),
-  "variant": EncoderClasses(variant.VariantConfig, variant.VariantModel),
 }
+# The fields of a Transformer that may be causal; any of them names the encoder.
+_VARIANT = ("causal_attention", "layer_norm_eps", "embedding_layer_norm")
+
+
+def find_encoder(name: str) -> EncoderClasses:
+  """Returns the classes of an encoder of this folder, or of contrib.
+
+  The latter are `CONFIG_CLASS` and `MODEL_CLASS` of a module with its name.
+
+  Raises:
+    ValueError: there is none.
+  """
+  if isinstance(name, str) and name in ENCODERS:
+    return ENCODERS[name]
+  try:
+    module = importlib.import_module(f"contrib.{name}")
+    return EncoderClasses(module.CONFIG_CLASS, module.MODEL_CLASS)
+  except (ImportError, AttributeError):
+    raise ValueError(
+      f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
+    ) from None
 
 
 def read_config(path: str) -> modeling.EncoderConfig:
-  """Reads a bert_config.json of any encoder, or Hugging Face's config.json.
+  """Reads a bert_config.json of any encoder.
 
   Raises:
     ValueError: with the path and the fault, if it is not a valid config.
@@ -44,15 +63,9 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   Raises:
     ValueError: for an unknown encoder or key, or a value out of range.
   """
-  if "model_type" in fields:
-    return huggingface_config.to_bert_config(fields)
-  is_variant = not variant.KEYS.isdisjoint(fields)
+  is_variant = any(name in fields for name in _VARIANT)
   name = fields.get("encoder_type", "variant" if is_variant else "transformer")
-  if not isinstance(name, str) or name not in ENCODERS:
-    raise ValueError(
-      f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
-    )
-  config_class = ENCODERS[name].config_class
+  config_class = find_encoder(name).config_class
   return config_class.from_dict(
     fields | {"encoder_type": config_class.encoder_type}
   )
@@ -62,5 +75,5 @@ def make_encoder(
   config: modeling.EncoderConfig, dtype: str = "float32"
 ) -> modeling.BertModel:
   """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
-  encoder = ENCODERS[config.encoder_type or "transformer"]
+  encoder = find_encoder(config.encoder_type or "transformer")
   return encoder.model_class(config, dtype)

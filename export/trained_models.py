@@ -152,7 +152,7 @@ def _make_model(kind, config, labels, settings):
 
 
 def load_pretrained(
-  path: str,
+  weights: checkpoints.Weights,
   config: modeling.BertConfig,
   do_lower_case: bool,
   kind: str | None = None,
@@ -160,14 +160,13 @@ def load_pretrained(
   """Loads weights without a task of their own.
 
   Args:
-    path: see `checkpoints.find_checkpoint`.
+    weights: of an opened model.
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
 
   Raises:
     ValueError: they do not fit, have no masked-LM head, or it is a causal one.
   """
-  prefix = checkpoints.find_checkpoint(path)
-  has_head = _MASKED_LM in checkpoints.read_shapes(prefix)
+  has_head = _MASKED_LM in weights.shapes
   best = answers.FILL_MASK if has_head else answers.FEATURES
   kind = kind or best
   if kind == answers.FILL_MASK and config.causal_attention:
@@ -177,16 +176,18 @@ def load_pretrained(
     )
   if kind == answers.FILL_MASK and not has_head:
     raise ValueError(
-      f"--init_checkpoint={path} has no masked-LM head: give one that was "
-      "pre-trained and not fine-tuned since"
+      f"--init_checkpoint={weights.source} has no masked-LM head: give one "
+      "that was pre-trained and not fine-tuned since"
     )
   make, needed = encoder_table.make_encoder, "bert/"
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
   model = make(config)
-  checkpoints.load(
-    prefix,
+  checkpoints.assign(
+    weights,
     loop.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
-  return TrainedModel(kind, config, model, do_lower_case, weights=prefix)
+  return TrainedModel(
+    kind, config, model, do_lower_case, weights=weights.source
+  )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from convert import huggingface
 from encoders import encoder_table
 import heads
 import modeling
@@ -17,7 +18,6 @@ import program_flags
 import tokenization
 from training import loop
 from weights import checkpoints
-from weights import huggingface
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 CONFIG = modeling.BertConfig(

@@ -20,14 +20,14 @@ def task_of(path):
 
 def may_import(path, target):
   here, there = house.place_of(path), house.place_of(target)
-  if (path.stem, target.stem) == ("modeling", "conversion"):
+  if (path.stem, target.stem) == ("modeling", "bert"):
     return True  # BertModel.from_checkpoint, when it is called.
   if here == "serving":  # It answers without the code that trains.
     light = there in ("serving", "data", "tasks", "vocabularies")
     return light or target.stem == "tokenization"
   if there == "serving":
     return here in ("programs", "export")
-  if there == "convert" and here != there:
+  if there == "convert" and here not in ("convert", "contrib"):
     return str(path) in ("cli/model_folder.py", "convert_checkpoint.py")
   if here != there:
     return house.ORDER.index(here) < house.ORDER.index(there)

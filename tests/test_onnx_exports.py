@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bert
+from contrib import gpt_vocabulary
 from data import files
 from export import exporting
 import export_saved_model
@@ -23,7 +24,6 @@ import tiny_masked_lm
 import tiny_multiple_choice
 import tiny_squad
 import tiny_tagging
-from vocabularies import gpt_bpe
 
 pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
 onnxruntime = pytest.importorskip(
@@ -80,9 +80,9 @@ def test_answers_are_those_of_the_model(case, tmp_path):
 def write_byte_pairs(folder):
   """Gives a trained model GPT-1's vocabulary in small; returns its path."""
   pieces = ["<unk>", *"goadb", "d</w>", "g</w>", "go", "od</w>"]
-  path = folder / gpt_bpe.ENCODER
+  path = folder / gpt_vocabulary.ENCODER
   path.write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
-  (folder / gpt_bpe.MERGES).write_text("#version: 0.2\ng o\no d</w>\n")
+  (folder / gpt_vocabulary.MERGES).write_text("#version: 0.2\ng o\no d</w>\n")
   (folder / "vocab.txt").unlink()
   settings = json.loads((folder / "settings.json").read_text())
   settings["vocab_file_sha256"] = files.hash_file(str(path))
@@ -114,9 +114,9 @@ def test_a_vocabulary_that_no_graph_has(tmp_path):
   ):
     export("saved_model")
   assert not (tmp_path / "saved_model").exists()
-  merges = tmp_path / "onnx" / gpt_bpe.MERGES
+  merges = tmp_path / "onnx" / gpt_vocabulary.MERGES
   merges.write_text(merges.read_text() + "b a\n")
-  with pytest.raises(ValueError, match=gpt_bpe.MERGES):
+  with pytest.raises(ValueError, match=gpt_vocabulary.MERGES):
     bert.load(tmp_path / "onnx")
 
 

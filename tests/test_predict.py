@@ -227,7 +227,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  for name in ("program", "flag_values", "model_folder", "run_summary"):
+  for name in ("program", "flag_values", "run_summary"):
     shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
   result = subprocess.run(
     [

@@ -7,18 +7,20 @@ os.environ.setdefault("USE_TF", "0")
 import numpy as np
 import pytest
 
+import any_model
+from cli import model_folder
+
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf  # noqa: E402
 
-from encoders import encoder_table  # noqa: E402
+from convert import conversion  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import tokenization  # noqa: E402
 from training import loop  # noqa: E402
 from weights import checkpoints  # noqa: E402
-from weights import conversion  # noqa: E402
 
 SIZES = {
   "vocab_size": 30,
@@ -117,7 +119,7 @@ def test_transformers_computes_what_we_do(head, activation, tmp_path):
   ours, folder = make_model(config), tmp_path / "ours"
   folder.mkdir()
   write_ours(folder, ours, config)
-  model = conversion.read(str(folder), conversion.Given(head=head))
+  model = any_model.read(str(folder), head=head)
   conversion.write("hugging_face", str(tmp_path / "theirs"), model)
   theirs, report = model_class.from_pretrained(
     tmp_path / "theirs", output_loading_info=True
@@ -143,11 +145,11 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   for parameter in theirs.parameters():
     parameter.data += 0.2 * torch.randn(parameter.shape)
   theirs.save_pretrained(tmp_path)
-  config = encoder_table.read_config(str(tmp_path / "config.json"))
+  config = model_folder.open(str(tmp_path)).config
   ours = make_model(config)
-  loaded = checkpoints.load(
-    checkpoints.find_checkpoint(str(tmp_path)),
-    loop.model_variables(ours),
+  loaded = any_model.load(
+    tmp_path,
+    ours,
     lambda name: "/pooler/" in name or "seq_relationship" in name,
   )
   assert not loaded.unused
@@ -159,10 +161,10 @@ def test_encoders_saved_alone_go_both_ways(tmp_path):
   theirs = transformers.BertModel(settings)
   theirs.save_pretrained(tmp_path / "one")
   (tmp_path / "one/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-  model = conversion.read(str(tmp_path / "one"), conversion.Given())
+  model = any_model.read(str(tmp_path / "one"))
   assert model.head == "encoder"
   conversion.write("google", str(tmp_path / "two"), model)
-  model = conversion.read(str(tmp_path / "two"), conversion.Given())
+  model = any_model.read(str(tmp_path / "two"))
   conversion.write("hugging_face", str(tmp_path / "three"), model)
   again, report = transformers.BertModel.from_pretrained(
     tmp_path / "three", output_loading_info=True
@@ -176,7 +178,7 @@ def test_shards_are_read_as_one(tmp_path):
   theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
   theirs.save_pretrained(tmp_path, max_shard_size="8KB")
   assert not (tmp_path / "model.safetensors").exists()
-  values = dict(checkpoints.read(str(tmp_path)))
+  values = any_model.values(tmp_path)
   assert len(values) == 5 + 16 * 2 + 2 + 5 + 2
   kernel = theirs.bert.encoder.layer[1].output.dense.weight.detach().numpy()
   assert np.array_equal(
@@ -188,7 +190,7 @@ def test_shards_are_read_as_one(tmp_path):
 def test_half_precision_is_read(dtype, tmp_path):
   theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
   theirs.to(getattr(torch, dtype)).save_pretrained(tmp_path)
-  values = dict(checkpoints.read(str(tmp_path)))
+  values = any_model.values(tmp_path)
   table = theirs.bert.embeddings.word_embeddings.weight.detach()
   assert np.array_equal(
     np.float32(values["bert/embeddings/word_embeddings"]),
@@ -232,7 +234,7 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
   # transformers 5 writes tokenizer.json alone, without a vocab.txt.
   theirs.save_pretrained(tmp_path / "one")
   (tmp_path / "one/vocab.txt").unlink()
-  again = conversion.read(str(tmp_path / "one"), conversion.Given())
+  again = any_model.read(str(tmp_path / "one"))
   assert again.vocabulary == vocabulary
   assert again.do_lower_case == do_lower_case
 
@@ -242,7 +244,7 @@ def test_a_pickle_is_refused_with_a_command_that_works(tmp_path):
   theirs.config.save_pretrained(tmp_path)
   torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
   with pytest.raises(ValueError) as caught:
-    checkpoints.find_checkpoint(str(tmp_path))
+    model_folder.open(str(tmp_path))
   message = str(caught.value)
   assert "pytorch_model.bin is a pickle: reading one runs the code" in message
   code = message.split('python -c "')[1].removesuffix('"')
@@ -252,7 +254,7 @@ def test_a_pickle_is_refused_with_a_command_that_works(tmp_path):
     exec(code, {})
   finally:
     os.chdir(before)
-  assert checkpoints.find_checkpoint(str(tmp_path)) == str(tmp_path)
-  values = dict(checkpoints.read(str(tmp_path)))
+  assert model_folder.open(str(tmp_path)).source == str(tmp_path)
+  values = any_model.values(tmp_path)
   assert "cls/predictions/output_bias" in values
   assert tf.reduce_any(values["bert/embeddings/word_embeddings"] != 0)

@@ -206,3 +206,6 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
       model = self._unmarked if goes_on else self._model
       yield None if number % 2 else model, start, part
       start += len(part)
+
+
+Tokenizer = SentencePieceTokenizer

@@ -1,60 +1,46 @@
-"""The table of vocabularies: the name of a file tells its kind."""
+"""The table of vocabularies: the ending of a file's name says its kind."""
 
-from collections.abc import Callable
 from collections.abc import Iterable
+import importlib
 import os
-import sys
 from typing import NamedTuple
 
 from data import files
 import tokenization
-from vocabularies import gpt_bpe
 from vocabularies import sentence_pieces
-from vocabularies import words
 
 
-class Kind(NamedTuple):
+class VocabularyKind(NamedTuple):
   """A kind of vocabulary."""
 
-  name: str  # That it has in the folder of a model.
-  tokenizer: Callable[[str, bool, Iterable[str]], tokenization.FullTokenizer]
-  load: Callable[[str], dict[str, int]]  # Of a path; tokens and their ids.
+  name: str  # Of its file in the folder of a model.
+  module: str  # Has `Tokenizer` and `load_vocab`; imported when it is needed.
   beside: tuple[str, ...] = ()  # Names of other files that belong to it.
 
 
-_WORD_PIECES = Kind(
-  "vocab.txt", tokenization.FullTokenizer, tokenization.load_vocab
-)
+_WORD_PIECES = VocabularyKind("vocab.txt", "")
 # By the endings of names; all others are of WordPieces.
 _KINDS = {
-  ".model": Kind(
-    "vocab.model",
-    sentence_pieces.SentencePieceTokenizer,
-    sentence_pieces.load_vocab,
+  ".model": VocabularyKind("vocab.model", "vocabularies.sentence_pieces"),
+  ".json": VocabularyKind(
+    "encoder_bpe_40000.json", "contrib.gpt_vocabulary", ("vocab_40000.bpe",)
   ),
-  ".json": Kind(
-    gpt_bpe.ENCODER,
-    gpt_bpe.BpeTokenizer,
-    gpt_bpe.load_vocab,
-    (gpt_bpe.MERGES,),
-  ),
-  ".words": Kind("vocab.words", words.WordTokenizer, tokenization.load_vocab),
-}
-# Settings of tokenizer_config.json by their names in tokenizer.json.
-_NORMALIZER = {
-  "do_lower_case": "lowercase",
-  "strip_accents": "strip_accents",
-  "tokenize_chinese_chars": "handle_chinese_chars",
+  ".words": VocabularyKind("vocab.words", "contrib.word_vocabulary"),
 }
 NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
 HELP = (
   "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
-  f"SentencePiece (*.model), words (*.words), or GPT-1's {gpt_bpe.ENCODER}."
+  "SentencePiece (*.model), words (*.words), or GPT-1's encoder_bpe_40000.json."
 )
 
 
-def _kind_of(vocab_file: str) -> Kind:
+def _kind_of(vocab_file: str) -> VocabularyKind:
   return _KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
+
+
+def is_word_pieces(vocab_file: str) -> bool:
+  """Returns whether a vocabulary is of WordPieces, by its name."""
+  return _kind_of(vocab_file) is _WORD_PIECES
 
 
 def make_tokenizer(
@@ -69,13 +55,19 @@ def make_tokenizer(
       `encoder_bpe_40000.json`, or WordPieces, one a line.
     do_lower_case, never_split: see `tokenization.FullTokenizer`.
   """
-  kind = _kind_of(vocab_file)
-  return kind.tokenizer(vocab_file, do_lower_case, never_split)
+  module = _module_of(vocab_file)
+  make = module.Tokenizer if module else tokenization.FullTokenizer
+  return make(vocab_file, do_lower_case, never_split)
+
+
+def _module_of(vocab_file: str):
+  name = _kind_of(vocab_file).module
+  return importlib.import_module(name) if name else None
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads the tokens of a vocabulary of any kind, and their ids."""
-  return _kind_of(vocab_file).load(vocab_file)
+  return (_module_of(vocab_file) or tokenization).load_vocab(vocab_file)
 
 
 def size_of(vocab_file: str) -> int:
@@ -84,7 +76,7 @@ def size_of(vocab_file: str) -> int:
 
 
 def fits(size: int, rows: int) -> bool:
-  """Tells whether so many tokens and rows of embeddings may be of one model.
+  """Returns whether so many tokens and rows of embeddings may be of one model.
 
   Models may round the rows up, at most to a multiple of 128.
   """
@@ -97,78 +89,24 @@ def find(folders: Iterable[str]) -> str | None:
   return next(filter(files.exists, paths), None)
 
 
-def added_tokens(folder: str, size: int) -> list[str]:
-  """Returns the tokens that Hugging Face's files add to those of vocab.txt.
+def is_cased(vocab: Iterable[str]) -> bool | None:
+  """Guesses whether a vocabulary's text kept its capital letters and accents.
 
-  Says which of all its added tokens the text of a user cannot have here.
+  Returns:
+    None if no token shows it.
 
-  Args:
-    size: of vocab.txt, whose ids theirs follow.
-
-  Raises:
-    ValueError: they do not follow them.
+  >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
+  (True, False)
   """
-  names = ("added_tokens.json", "tokenizer.json")
-  alone, within = (
-    files.read_json_if_any(os.path.join(folder, name)) for name in names
-  )
-  try:
-    added = {t["content"]: t["id"] for t in within.get("added_tokens") or []}
-    note_added({**added, **alone})
-    behind = {i: t for t, i in {**added, **alone}.items() if i >= size}
-    return [behind[size + number] for number in range(len(behind))]
-  except (KeyError, TypeError):
-    raise ValueError(
-      f"{folder}: the tokens of {' and '.join(names)} do not follow the {size} "
-      "of vocab.txt"
-    ) from None
-
-
-def note_added(tokens: Iterable[str]) -> None:
-  """Says which tokens are kept whole by Hugging Face's tokenizer, not here."""
-  names = [t for t in tokens if t not in sentence_pieces.SPECIAL]
-  if names:
-    print(
-      f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
-      "split here if a text has them, as the original's tokenizer does",
-      file=sys.stderr,
-    )
-
-
-def read_casing(folder: str) -> tuple[bool, str] | None:
-  """Returns the do_lower_case of Hugging Face's files, and which it was.
-
-  Raises:
-    ValueError: they ask for words that BERT's original tokenizer cannot make.
-  """
-  paths = [
-    os.path.join(folder, name)
-    for name in ("tokenizer_config.json", "tokenizer.json")
-  ]
-  config, whole = map(files.read_json_if_any, paths)
-  normalizer = whole.get("normalizer")
-  normalizer = normalizer if isinstance(normalizer, dict) else {}
-  if normalizer.get("type") == "BertNormalizer":
-    for ours, theirs in _NORMALIZER.items():
-      if config.get(ours) is None:
-        config[ours] = normalizer.get(theirs)
-  value = config.get("do_lower_case")
-  path = next(filter(files.exists, paths), "")
-  for name, usual in (
-    ("strip_accents", True if value is None else value),
-    ("tokenize_chinese_chars", True),
-    ("do_basic_tokenize", True),
-    ("word_tokenizer_type", "basic"),
-    ("subword_tokenizer_type", "wordpiece"),
-  ):
-    if config.get(name) not in (None, usual):
-      raise ValueError(
-        f"{path}: {name} is {config[name]}: this tokenizer makes WordPieces of "
-        "the original's words, splits Chinese characters, and strips accents if"
-        f" it lower-cases; remove {name} to accept other tokens than the model "
-        "was trained on"
-      )
-  return (value, path) if isinstance(value, bool) else None
+  tokens = [token for token in vocab if not token.startswith("[")]
+  lower = tokenization.BasicTokenizer(do_lower_case=True).tokenize
+  mark = sentence_pieces.MARK
+  if any(len(token) > 1 and token[0] == mark for token in tokens):
+    lower = str.lower  # Pieces of SentencePiece keep their accents.
+  # A model of lower-cased text has no use for tokens that it changes.
+  changed = sum("".join(lower(token)) != token for token in tokens)
+  small = sum(token != token.upper() for token in tokens)
+  return changed > small / 100 if changed or small else None
 
 
 def saved_names(vocab_file: str) -> dict[str, str]:

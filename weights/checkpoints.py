@@ -1,19 +1,18 @@
 """Reads and writes checkpoints in Google's TF1 format, under Google's names.
 
 A checkpoint is a prefix (`out/model.ckpt-1000`) with an index file and data
-files behind it; what other libraries wrote is read as if it were one.
-`variables` is, here and in the training loop, a dict from a name in the
-checkpoint to the variable that holds its value.
+files behind it. `variables` is, here and in the training loop, a dict from a
+name in the checkpoint to the variable that holds its value.
 """
 
 from collections.abc import Callable
 from collections.abc import Container
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import functools
-import os
 import re
 import sys
 from typing import NamedTuple
@@ -23,9 +22,6 @@ import tensorflow as tf
 
 from data import atomic
 from data import files
-from weights import formats
-from weights import huggingface
-from weights import readers
 from weights import tensor_bundles
 
 # What a checkpoint may hold beyond a model: the state of its training. Slots of
@@ -34,10 +30,19 @@ _TRAINING_STATE = re.compile(
   r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
   r"|good_steps)$"
 )
-_LISTED_FAULTS = 3  # Of each kind.
+_LISTED_FAULTS = 3  # For each kind.
+# The variables whose shapes show the fields of a config, and which axis does.
+SHOWN_BY_SHAPE = (
+  ("vocab_size", "bert/embeddings/word_embeddings", 0),
+  ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
+  ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
+  ("hidden_size", "bert/encoder/layer_0/output/dense/kernel", 1),
+  ("intermediate_size", "bert/encoder/layer_0/output/dense/kernel", 0),
+  ("embedding_size", "bert/embeddings/word_embeddings", 1),
+)
 _TEMPORARY = ".writing"
 # What TensorFlow's reader raises on a file that is damaged or cut short.
-_READ_ERRORS = (
+READ_ERRORS = (
   tf.errors.OpError,
   OSError,
   RuntimeError,
@@ -55,26 +60,17 @@ _reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
 def find_checkpoint(path: str) -> str:
-  """Finds the prefix, or the folder of another library, that a path stands for.
+  """Finds the prefix of the checkpoint that a path stands for.
 
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
-      (its newest checkpoint that is not damaged), an unpacked release (its only
-      one), a SavedModel, or a folder of Hugging Face's or KerasHub's, which its
-      file of weights may stand for.
+      (its newest checkpoint that is not damaged) or an unpacked release (its
+      only one).
 
   Raises:
     ValueError: if there is no checkpoint, or a choice of several.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
-  folder, name = os.path.split(path)
-  if name in formats.WEIGHTS and files.exists(path):
-    return folder or "."
-  if name == "saved_model.pb":
-    return find_checkpoint(folder or ".")
-  huggingface.refuse_pickles(path, [name])
-  if name.endswith((".safetensors", ".h5", ".json")) and files.exists(path):
-    raise ValueError(f"{path}: one file of several; give their folder")
   if _exists(prefix):
     return prefix
   if path.endswith(".zip"):
@@ -83,14 +79,7 @@ def find_checkpoint(path: str) -> str:
     raise ValueError(
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
-  newest = latest_checkpoint(path)
-  if other := formats.weights_of(path):
-    if newest:
-      raise ValueError(
-        f"{path}: several checkpoints, name one: {newest} or its {other}"
-      )
-    return path.rstrip("/")
-  if newest:
+  if newest := latest_checkpoint(path):
     return _newest_readable(path) or newest
   found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
   found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
@@ -99,7 +88,6 @@ def find_checkpoint(path: str) -> str:
   if found:
     raise ValueError(f"{path}: several checkpoints, name one: {sorted(found)}")
   entries = sorted(tf.io.gfile.listdir(path))
-  huggingface.refuse_pickles(path, entries)
   raise ValueError(
     f"{path}: no checkpoint there; the folder holds {entries[:10]}"
   )
@@ -238,26 +226,31 @@ def open_weights(prefix: str) -> Weights:
   Raises:
     DamagedCheckpointError: it cannot be read.
   """
-  reader, shapes = _open(prefix)
+  try:
+    reader = (
+      tensor_bundles.TensorBundle(prefix)
+      if files.exists(prefix + _INDEX)
+      # The V1 format; unlike `load_checkpoint`, this takes no folder.
+      else tf.compat.v1.train.NewCheckpointReader(prefix)
+    )
+  except READ_ERRORS as error:
+    raise DamagedCheckpointError(
+      f"{prefix}: not a readable checkpoint: {plain_message(error)}"
+    ) from error
+  shapes = reader.get_variable_to_shape_map()
   return Weights(
     prefix,
     {name: tuple(shape) for name, shape in shapes.items()},
     functools.partial(_value, reader, prefix),
-    getattr(reader, "unread", ()),
   )
-
-
-def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
-  """Reads the names and shapes of a checkpoint's variables."""
-  return {k: tuple(v) for k, v in _open(prefix)[1].items()}
 
 
 def read_step(prefix: str) -> int:
   """Returns the `global_step` of a checkpoint, 0 if it has none."""
-  reader, shapes = _open(prefix)
-  if "global_step" not in shapes:
+  weights = open_weights(prefix)
+  if "global_step" not in weights.shapes:
     return 0
-  value = np.asarray(_value(reader, prefix, "global_step"))
+  value = np.asarray(weights.read("global_step"))
   if value.shape or value.dtype.kind not in "iu":
     raise ValueError(
       f"{prefix}: global_step has shape {value.shape} and dtype {value.dtype};"
@@ -277,9 +270,9 @@ def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
   Raises:
     ValueError: if it cannot be read; a damaged variable is named.
   """
-  reader, shapes = _open(prefix)
-  for name in sorted(shapes):
-    yield name, _value(reader, prefix, name)
+  weights = open_weights(prefix)
+  for name in sorted(weights.shapes):
+    yield name, weights.read(name)
 
 
 class DamagedCheckpointError(ValueError):
@@ -338,10 +331,10 @@ def assign(
     ],
   ]
   if any(faults):
-    listings = (readers.listing(found, _LISTED_FAULTS) for found in faults)
-    listing = "; ".join(filter(None, listings))
+    listings = (listing(found, _LISTED_FAULTS) for found in faults)
+    faults_listed = "; ".join(filter(None, listings))
     cause = _likely_cause(ours, shapes)
-    raise ValueError(f"{source} does not fit the model{cause}: {listing}")
+    raise ValueError(f"{source} does not fit the model{cause}: {faults_listed}")
   # Everything is read, and its checksum proved, before anything is assigned.
   values = {name: weights.read(name) for name in shared}
   for name, value in values.items():
@@ -352,8 +345,7 @@ def assign(
       )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
-  unused += [n for n in weights.unread if not readers.STATE.search(n)]
-  return Loaded(missing, unused)
+  return Loaded(missing, [*unused, *weights.unread])
 
 
 def is_above_layers(name: str) -> bool:
@@ -375,7 +367,7 @@ def _likely_cause(
   ours: Mapping[str, tuple], theirs: Mapping[str, tuple]
 ) -> str:
   """Says in which fields of the config a checkpoint and a model differ."""
-  expected, found = readers.fields_of(ours), readers.fields_of(theirs)
+  expected, found = fields_of(ours), fields_of(theirs)
   differing = [
     f"{field} is {found[field]}, the model's {expected[field]}"
     for field in found
@@ -387,6 +379,27 @@ def _likely_cause(
   if not is_bert and any(name.startswith("bert/") for name in ours):
     return " (it is not a BERT with Google's names)"
   return ""
+
+
+def fields_of(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+  """Returns the fields of a config that shapes show, by Google's names."""
+  layers = map(re.compile(r"bert/encoder/layer_\d+/").match, shapes)
+  fields = {}
+  for field, name, axis in SHOWN_BY_SHAPE:
+    if len(shape := shapes.get(name, ())) > axis:
+      fields[field] = int(shape[axis])
+  if fields.get("embedding_size") == fields.get("hidden_size"):
+    fields.pop("embedding_size", None)
+  fields["num_hidden_layers"] = len({match[0] for match in layers if match})
+  return fields
+
+
+def listing(faults: Iterable[str], most: int = 10) -> str:
+  """Returns the first faults as a line of text."""
+  shown = [fault if fault.isprintable() else repr(fault) for fault in faults]
+  shown = [f"{fault:.300}" for fault in sorted(shown)]
+  more = [f"and {len(shown) - most} more"] * (len(shown) > most)
+  return "; ".join(shown[:most] + more)
 
 
 def restore(
@@ -536,37 +549,10 @@ def plain_message(error: Exception) -> str:
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
 
 
-def open_reader(prefix: str) -> readers.Reader | None:
-  """Opens a checkpoint of another library; None if it is Google's own."""
-  reader, _ = _open(prefix)
-  return reader if isinstance(reader, readers.Reader) else None
-
-
-def _open(prefix: str):
-  if (folder := formats.open_folder(prefix)) is not None:
-    return folder, folder.get_variable_to_shape_map()
-  try:
-    reader = (
-      tensor_bundles.TensorBundle(prefix)
-      if files.exists(prefix + _INDEX)
-      # Of the V1 format; unlike `load_checkpoint`, this takes no folder.
-      else tf.compat.v1.train.NewCheckpointReader(prefix)
-    )
-  except _READ_ERRORS as error:
-    raise DamagedCheckpointError(
-      f"{prefix}: not a readable checkpoint: {plain_message(error)}"
-    ) from error
-  read = functools.partial(_value, reader, prefix)
-  reader = formats.wrap(prefix, reader, read)
-  return reader, reader.get_variable_to_shape_map()
-
-
 def _value(reader, prefix: str, name: str) -> np.ndarray:
   try:
     return _read_value(reader, prefix, name)
-  except DamagedCheckpointError:  # It names a variable of another library's.
-    raise
-  except _READ_ERRORS as error:
+  except READ_ERRORS as error:
     raise DamagedCheckpointError(
       f"{prefix}: {name} is damaged: {plain_message(error)}"
     ) from error

@@ -22,7 +22,7 @@ from weights import checkpoints
 
 def restore(out: str, whole: str) -> None:
   """Prints which checkpoint it got, if that is the whole run's of its step."""
-  shapes = checkpoints.read_shapes(f"{whole}/model.ckpt-40")
+  shapes = checkpoints.open_weights(f"{whole}/model.ckpt-40").shapes
   variables = {
     name: tf.Variable(
       tf.zeros(shape, tf.int64 if name == "global_step" else tf.float32)

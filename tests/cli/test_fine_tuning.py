@@ -4,6 +4,7 @@ import json
 import types
 
 from absl import flags
+import numpy as np
 import pytest
 
 from cli import fine_tuning
@@ -12,46 +13,6 @@ from cli import run_summary
 from encoders import encoder_table
 from training import phases
 from weights import checkpoints
-from weights import huggingface
-
-
-def initial_labels(path):
-  settings = types.SimpleNamespace(init_checkpoint=path and str(path))
-  return fine_tuning.initial_labels(settings)
-
-
-@pytest.mark.parametrize(
-  ("names", "labels"),
-  [
-    ({"0": "neg", "1": "pos"}, ("neg", "pos")),
-    ({"1": "neg", "0": "pos"}, ("pos", "neg")),
-    ({"0": "LABEL_0", "1": "LABEL_1"}, ()),  # Nobody named them.
-    (None, ()),
-  ],
-)
-def test_labels_of_a_hugging_face_folder(tmp_path, names, labels, monkeypatch):
-  shapes = {"output_weights": (2, 4)}
-  monkeypatch.setattr(checkpoints, "read_shapes", lambda prefix: shapes)
-  (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
-  config = {"model_type": "bert"}
-  if names:
-    config["id2label"] = names
-  (tmp_path / huggingface.CONFIG).write_text(json.dumps(config))
-  assert initial_labels(tmp_path) == labels
-  shapes.clear()  # Of a head that is not read.
-  assert initial_labels(tmp_path) == ()
-
-
-def test_labels_of_a_training(tmp_path, monkeypatch):
-  shapes = {"output_weights": (2, 4)}
-  monkeypatch.setattr(checkpoints, "read_shapes", lambda prefix: shapes)
-  (tmp_path / "labels.txt").write_text("pos\nneg\n")
-  (tmp_path / "best").mkdir()
-  for prefix in (tmp_path / "model.ckpt-3", tmp_path / "best" / "model.ckpt-3"):
-    for ending in (".index", ".data-00000-of-00001"):
-      prefix.with_name(prefix.name + ending).touch()
-    assert initial_labels(prefix) == ("pos", "neg")
-  assert initial_labels(None) == ()
 
 
 def test_what_a_task_does_not_predict_is_not_looked_for():
@@ -102,8 +63,7 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path):
 
 
 def test_settings_of_others_are_no_training(tmp_path):
-  (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-  (tmp_path / huggingface.WEIGHTS).write_bytes(b"not read")
+  checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)})
   (tmp_path / "settings.json").write_text('{"a": 1} // An editor\'s.')
   find = run_records.trained_folder
   assert find("new", str(tmp_path)) == "new"

@@ -9,6 +9,7 @@ import pytest
 from cli import flag_values
 from cli import model_folder
 from cli import models
+from convert import tokenizer_files
 import create_pretraining_data
 import create_vocab
 import fill_mask
@@ -16,7 +17,6 @@ import modeling
 import program_flags
 import run_pretraining
 import tiny_pretraining
-from weights import huggingface
 
 FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 
@@ -27,7 +27,12 @@ def define_flags():
 
 def read(**values):
   """Returns the settings of flags with these values."""
-  reader = types.SimpleNamespace(main=flag_values.read)
+
+  def main():
+    model_folder.find_files()
+    return flag_values.read()
+
+  reader = types.SimpleNamespace(main=main)
   return program_flags.run_main(reader, define_flags, **values)
 
 
@@ -82,7 +87,7 @@ def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
   path.write_text(json.dumps({"added_tokens": later}))
   with pytest.raises(ValueError, match=r"lacks the token 'covid19x' .*\(1 in"):
     read_files(model=folder)
-  assert huggingface.read_vocabulary(str(folder)) == [
+  assert tokenizer_files.read_vocabulary(str(folder)) == [
     "[UNK]",
     "the",
     "covid19x",

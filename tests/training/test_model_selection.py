@@ -187,7 +187,10 @@ def test_keeps_the_best_weights_alone(tmp_path):
   ]
   assert model_selection.best_step(str(tmp_path)) == 200
   prefix = str(tmp_path / "best" / "model.ckpt-200")
-  assert sorted(checkpoints.read_shapes(prefix)) == ["bert/kernel", "bias"]
+  assert sorted(checkpoints.open_weights(prefix).shapes) == [
+    "bert/kernel",
+    "bias",
+  ]
   variables = weights(0)
   assert model_selection.restore_best(str(tmp_path), variables) == 200
   assert variables["bert/kernel"].numpy() == 200.0

@@ -13,14 +13,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+import any_model
+from cli import model_folder
+from convert import object_checkpoints
 import heads
 import modeling
 from paths import SHARED
 import program_flags
-from training import loop
 from weights import checkpoints
-from weights import conversion
-from weights import object_checkpoints
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 GARDEN = ["functional", "subclassed", "older", "projected"]
@@ -56,8 +56,7 @@ def outputs_of(model, inputs):
 
 
 def test_computes_what_model_garden_does(source):
-  prefix = checkpoints.find_checkpoint(str(source))
-  reader = checkpoints.open_reader(prefix)
+  reader = model_folder.open(str(source))
   expected = np.load(source / "expected.npz")
   assert reader.config == modeling.BertConfig(
     vocab_size=30,
@@ -70,10 +69,8 @@ def test_computes_what_model_garden_does(source):
     embedding_size=4 if source.name == "projected" else None,
   )
   model = heads.PretrainingModel(reader.config)
-  loaded = checkpoints.load(
-    prefix,
-    loop.model_variables(model),
-    lambda name: not name.startswith("bert/"),
+  loaded = any_model.load(
+    source, model, lambda name: not name.startswith("bert/")
   )
   found = outputs_of(model, expected)
   names = set(found) & set(expected)
@@ -92,9 +89,7 @@ def test_computes_what_model_garden_does(source):
 
 def test_lists_what_it_does_not_read():
   unread = {
-    name: checkpoints.open_reader(
-      checkpoints.find_checkpoint(str(FIXTURES / name))
-    ).unread
+    name: [*model_folder.open(str(FIXTURES / name)).unread]
     for name in ("functional", "older", "fine_tuned")
   }
   pooler = "encoder/layer_with_weights-6"
@@ -139,10 +134,8 @@ def save(folder, values):
 @pytest.mark.parametrize("name", [*GARDEN, "fine_tuned"])
 def test_keys_do_where_full_names_are_missing(name, tmp_path):
   folder = without_full_names(FIXTURES / name, tmp_path / "keys")
-  found = dict(checkpoints.read(str(folder / "bert_model.ckpt")))
-  expected = dict(
-    checkpoints.read(checkpoints.find_checkpoint(str(FIXTURES / name)))
-  )
+  found = any_model.values(folder)
+  expected = dict(any_model.values(str(FIXTURES / name)))
   # A head in a list has no name but its full one.
   expected.pop("cls/seq_relationship/output_weights", None)
   expected.pop("cls/seq_relationship/output_bias", None)
@@ -163,11 +156,11 @@ def test_reads_the_names_of_published_models(path, tmp_path):
   graph = trackable_object_graph_pb2.TrackableObjectGraph()
   values[object_checkpoints.GRAPH] = graph.SerializeToString()
   save(tmp_path, values)
-  reader = checkpoints.open_reader(str(tmp_path / "bert_model.ckpt"))
+  reader = model_folder.open(str(tmp_path / "bert_model.ckpt"))
   layers, size = reader.config.num_hidden_layers, reader.config.hidden_size
   assert f"L-{layers}_H-{size}" in path.parent.name
-  assert len(reader.places) == 5 + 16 * layers + 2 + 5
-  assert reader.places["cls/predictions/output_bias"].shape == (30522,)
+  assert len(reader.weights.shapes) == 5 + 16 * layers + 2 + 5
+  assert reader.weights.shapes["cls/predictions/output_bias"] == (30522,)
   assert reader.do_lower_case is False
   rest = [name for name in reader.unread if "keras_api" not in name]
   assert rest == [
@@ -199,8 +192,8 @@ def test_converts_a_saved_model(tmp_path):
     f"  next: python fill_mask.py --model={tmp_path}/google --text=...",
   ]
   card = (tmp_path / "google" / "README.md").read_text()
-  assert f"from a SavedModel: `{folder}/variables/variables`" in card
-  assert "- hidden_act was not in it; taken: gelu" in card
+  assert f"from a SavedModel, `{folder}/variables/variables`" in card
+  assert "- not in it, taken: hidden_act='gelu'" in card
 
 
 def broken(name, tmp_path, change):
@@ -213,9 +206,9 @@ def broken(name, tmp_path, change):
   change(values)
   save(tmp_path / "broken", values)
   with pytest.raises(ValueError) as error:
-    conversion.read(
+    any_model.read(
       str(tmp_path / "broken"),
-      conversion.Given(vocab_file=str(FIXTURES / "hub/assets/vocab.txt")),
+      vocab_file=str(FIXTURES / "hub/assets/vocab.txt"),
     )
   assert "\n" not in str(error.value)
   return str(error.value)
@@ -277,7 +270,7 @@ def test_says_what_is_wrong(tmp_path):
 def test_refuses_an_object_graph_without_a_bert(tmp_path):
   tf.train.Checkpoint(a=tf.Variable([1.0])).write(str(tmp_path / "x.ckpt"))
   with pytest.raises(ValueError, match="no BERT in it by Model Garden's names"):
-    checkpoints.read_shapes(str(tmp_path / "x.ckpt"))
+    model_folder.open(str(tmp_path / "x.ckpt"))
 
 
 @pytest.mark.parametrize(
@@ -297,9 +290,9 @@ def test_refuses_modules_known_to_be_wrong(
   path = str(tmp_path / folder / "variables" / "bert_model.ckpt")
   if is_refused:
     with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
-      checkpoints.read_shapes(path)
+      model_folder.open(path)
   else:
-    assert len(checkpoints.read_shapes(path)) == layers + 1
+    assert len(model_folder.open(path).weights.shapes) == layers + 1
 
 
 def test_refuses_another_number_of_heads(tmp_path):
@@ -309,4 +302,4 @@ def test_refuses_another_number_of_heads(tmp_path):
   path = tmp_path / "config.json"
   path.write_text(config.to_json_string())
   with pytest.raises(ValueError, match="num_attention_heads is 4, that of"):
-    conversion.read(str(FIXTURES / "hub"), conversion.Given(str(path)))
+    any_model.read(str(FIXTURES / "hub"), str(path))

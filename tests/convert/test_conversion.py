@@ -8,23 +8,24 @@ import types
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
+import any_model
 from cli import fine_tuning
+from cli import model_folder
+from convert import architecture
+from convert import conversion
+from convert import huggingface
 import convert_checkpoint
-from encoders import encoder_table
 import extract_features
 import heads
 import modeling
 import paths
 import program_flags
 from training import loop
-from weights import architecture
+from vocabularies import vocabulary_table
 from weights import checkpoints
-from weights import conversion
-from weights import huggingface
-from weights import model_cards
-from weights import safetensors_files
 
 needs_data = pytest.mark.skipif(
   not paths.SHARED.is_dir(), reason=f"no checkpoints in {paths.SHARED}"
@@ -80,7 +81,7 @@ def write_theirs(folder, **values):
 
 
 def read(path):
-  return dict(checkpoints.read(checkpoints.find_checkpoint(str(path))))
+  return any_model.values(path)
 
 
 def assert_equal(found, expected):
@@ -148,15 +149,13 @@ def test_released_layouts_map_completely():
 def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
   before = write_google(tmp_path / "here")
   convert(input=tmp_path / "here", output=tmp_path / "there")
-  file = safetensors_files.SafetensorsFile(
-    str(tmp_path / "there/model.safetensors")
-  )
+  file = safetensors.numpy.load_file(tmp_path / "there/model.safetensors")
   path = "bert/encoder/layer_1/intermediate/dense/kernel"
-  stored = file.read("bert.encoder.layer.1.intermediate.dense.weight")
+  stored = file["bert.encoder.layer.1.intermediate.dense.weight"]
   assert stored.shape == (16, 8)
   assert np.array_equal(stored, before[path].T)
   assert np.array_equal(
-    file.read("cls.seq_relationship.weight"),
+    file["cls.seq_relationship.weight"],
     before["cls/seq_relationship/output_weights"],
   )
 
@@ -218,8 +217,8 @@ def test_float16_rounds_weights_and_no_slots(tmp_path):
   )
   settings = json.loads((tmp_path / "hf/config.json").read_text())
   assert settings["dtype"] == "float16"
-  variables = loop.model_variables(heads.PretrainingModel(CONFIG))
-  checkpoints.load(str(tmp_path / "hf"), variables)  # Widened.
+  model = heads.PretrainingModel(CONFIG)
+  any_model.load(tmp_path / "hf", model)  # Widened.
 
 
 def test_dtypes_that_numpy_or_safetensors_lack(tmp_path):
@@ -227,37 +226,14 @@ def test_dtypes_that_numpy_or_safetensors_lack(tmp_path):
   name = "bert/pooler/dense/bias"
   half = tf.cast(before[name], tf.bfloat16)
   prefix = checkpoints.write(str(tmp_path / "here"), {**before, name: half}, 7)
-  values = conversion.read(prefix, conversion.Given()).values
+  values = any_model.read(prefix).values
   assert values[name].dtype == np.float32
   assert np.array_equal(values[name], tf.cast(half, tf.float32))
-  mask = tf.constant([1, 2], tf.uint32)
-  checkpoints.write(str(tmp_path / "here"), {**before, "mask": mask}, 7)
-  with pytest.raises(
-    ValueError, match="'mask' is of uint32, which safetensors"
-  ):
+  text = tf.constant(["a"])
+  checkpoints.write(str(tmp_path / "here"), {**before, "text": text}, 7)
+  with pytest.raises(ValueError, match="pass the --head to keep"):
     convert(input=tmp_path / "here", output=tmp_path / "there")
   convert(input=tmp_path / "here", output=tmp_path / "ok", head="pretraining")
-
-
-def test_a_model_card_promises_what_works():
-  values = {"bert/x": np.zeros(2, np.float32)}
-
-  def card(values=values, others=(), **fields):
-    model = read_model(values, assumed=("hidden_act", "vocab_size"))
-    config = encoder_table.make_config({**SIZES, **fields})
-    model = model._replace(config=config, **dict(others))
-    return model_cards.make(model, "google", [], "bert_model.ckpt", "")
-
-  original, hugging_face = "and with google-research/bert:", "hugging_face`"
-  assert original in card() and hugging_face in card()
-  assert "- vocab_size was not in it; taken: 12" in card()
-  half = {"bert/x": np.zeros(2, np.float16)}
-  for text in (card(hidden_act="gelu_erf"), card(half)):
-    assert original not in text and hugging_face in text
-  words = {"vocab_file": "my.words"}
-  for text in (card(layer_norm_eps=1e-5), card(others=words)):
-    assert original not in text and hugging_face not in text
-  assert "--vocab_file=FOLDER/vocab.words" in text
 
 
 def test_float16_refuses_what_overflows():
@@ -354,6 +330,36 @@ def test_labels_and_problems_travel(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("names", "labels"),
+  [
+    ({"0": "neg", "1": "pos"}, ("neg", "pos")),
+    ({"1": "neg", "0": "pos"}, ("pos", "neg")),
+    ({"0": "LABEL_0", "1": "LABEL_1"}, ()),  # Nobody named them.
+    ("drop", ()),
+  ],
+)
+def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
+  folder = tmp_path / "there"
+  shutil.copytree(theirs, folder)
+  edit_config(folder, id2label=names)
+  assert model_folder.open(str(folder)).labels == labels
+  # The labels are of a head that is not read.
+  settings = types.SimpleNamespace(init_checkpoint=str(folder))
+  assert fine_tuning.initial_labels(settings) == ()
+
+
+def test_labels_of_a_training(tmp_path):
+  model = heads.ClassifierModel(CONFIG, 2)
+  write_google(tmp_path, model, labels_txt="pos\nneg\n")
+  (tmp_path / "best").mkdir()
+  for path in tmp_path.glob("model.ckpt-7.*"):
+    shutil.copy(path, tmp_path / "best")
+  for folder in (tmp_path, tmp_path / "best"):
+    settings = types.SimpleNamespace(init_checkpoint=f"{folder}/model.ckpt-7")
+    assert fine_tuning.initial_labels(settings) == ("pos", "neg")
+
+
+@pytest.mark.parametrize(
   ("problem", "architecture"),
   [
     ("tagging", "BertForTokenClassification"),
@@ -375,7 +381,7 @@ def test_the_program_that_trained_it_tells_the_head(
   convert(input=run / "best", output=tmp_path / "there")
   found = json.loads((tmp_path / "there/config.json").read_text())
   assert found["architectures"] == [architecture]
-  assert conversion.read(str(tmp_path / "there"), conversion.Given()).head == {
+  assert any_model.read(str(tmp_path / "there")).head == {
     "single_label": "classifier"
   }.get(problem, problem)
 
@@ -398,21 +404,21 @@ def test_old_names_and_tied_copies_are_understood(tmp_path):
   folder = write_theirs(tmp_path / "there")
   before = read(folder)
   path = str(folder / "model.safetensors")
-  file = safetensors_files.SafetensorsFile(path)
+  file = safetensors.numpy.load_file(path)
   values = {}
-  for name in file.entries:
+  for name in file:
     old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
     old = old.replace("LayerNorm.bias", "LayerNorm.beta")
-    values[old.removeprefix("bert.")] = file.read(name)
+    values[old.removeprefix("bert.")] = file[name]
   values["embeddings.position_ids"] = np.arange(6)[None]
   values["cls.predictions.decoder.bias"] = values["cls.predictions.bias"]
   del values["cls.predictions.bias"]
   table = values["embeddings.word_embeddings.weight"]
   values["cls.predictions.decoder.weight"] = table
-  safetensors_files.write(path, values, {})
+  safetensors.numpy.save_file(values, path)
   assert_equal(read(folder), before)
   values["cls.predictions.decoder.weight"] = table + 1
-  safetensors_files.write(path, values, {})
+  safetensors.numpy.save_file(values, path)
   with pytest.raises(ValueError, match="is not the table of the word embeddi"):
     read(folder)
 
@@ -420,9 +426,9 @@ def test_old_names_and_tied_copies_are_understood(tmp_path):
 def test_what_google_only_holds_must_belong_to_the_weights(tmp_path):
   folder = write_theirs(tmp_path / "there", slots=ADAM)
   path = str(folder / "model.safetensors")
-  file = safetensors_files.SafetensorsFile(path)
-  values = {name: file.read(name) + 1 for name in file.entries}
-  safetensors_files.write(path, values, {})
+  file = safetensors.numpy.load_file(path)
+  values = {name: file[name] + 1 for name in file}
+  safetensors.numpy.save_file(values, path)
   with pytest.raises(ValueError, match="does not belong to the model.safete"):
     read(folder)
 
@@ -498,10 +504,10 @@ def make_index(weight_map):
       "there: no checkpoint there; the folder holds ['README.md', 'config.js",
     ),
     (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),
-    (truncate, "model.safetensors: not a whole safetensors file: the header: "),
+    (truncate, "model.safetensors: not a whole safetensors file: Error whil"),
     (
       write("model.safetensors", b"\xff" * 100),
-      "model.safetensors: not a whole safetensors file: cut short: 100 byt",
+      "header too large",
     ),
     (write("config.json", b"{"), "config.json: not a JSON file: "),
     (write("config.json", b"[1]"), "config.json: expected a JSON object"),
@@ -651,9 +657,8 @@ def test_labels_must_be_as_many_as_the_head_has(tmp_path):
 )
 def test_casing_is_told_from_the_vocabulary(name, expected):
   path = str(paths.SHARED / f"data/vocab/{name}_vocab.txt")
-  given = conversion.Given(vocab_file=path)
-  tokens = conversion._read_vocabulary([], given)
-  assert conversion._find_do_lower_case(None, [], given, tokens) == expected
+  vocabulary = vocabulary_table.load_vocab(path)
+  assert vocabulary_table.is_cased(vocabulary) != expected
 
 
 def extract(folder, name, checkpoint, config):
@@ -687,10 +692,9 @@ def test_programs_refuse_another_activation(tmp_path, theirs):
   path = tmp_path / "erf.json"
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
   path.write_text(config.to_json_string())
-  given = conversion.Given(bert_config_file=str(path))
   for use in (
     lambda: extract(tmp_path, "out", theirs, path),
-    lambda: conversion.read(str(theirs), given),
+    lambda: any_model.read(theirs, str(path)),
   ):
     with pytest.raises(ValueError) as caught:
       use()
@@ -731,9 +735,16 @@ def test_a_folder_of_both_kinds_is_refused(tmp_path, theirs):
   shutil.copytree(theirs, folder)
   write_google(folder)
   with pytest.raises(ValueError, match="both: several checkpoints, name one"):
-    checkpoints.find_checkpoint(str(folder))
+    any_model.values(folder)
   path = str(folder / "model.safetensors")
-  assert checkpoints.find_checkpoint(path) == str(folder)
+  assert model_folder.open(path).source == str(folder)
+
+
+def test_one_file_of_several_is_no_model(tmp_path):
+  path = tmp_path / "model-00001-of-00002.safetensors"
+  path.write_bytes(b"x")
+  with pytest.raises(ValueError, match="one file of a model folder: pass the"):
+    model_folder.open(str(path))
 
 
 def test_a_training_goes_on_from_what_came_back(tmp_path):

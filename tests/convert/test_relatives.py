@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import encoder_table
+import any_model
+from cli import model_folder
+from convert import architecture
+from convert import conversion
+from convert import huggingface
+from convert import relatives
 import heads
 import modeling
 from paths import SHARED
 import program_flags
 from training import loop
-from weights import architecture
 from weights import checkpoints
-from weights import conversion
-from weights import huggingface
-from weights import relatives
 
 SIZES = {
   "vocab_size": 30,
@@ -64,14 +65,13 @@ def outputs_of(model, inputs):
 
 def load(folder, model):
   """Loads a folder, of which a pooler may be missing; returns its reader."""
-  prefix = checkpoints.find_checkpoint(str(folder))
-  loaded = checkpoints.load(
-    prefix,
-    loop.model_variables(model),
+  loaded = any_model.load(
+    folder,
+    model,
     lambda name: "/pooler/" in name or "seq_relationship" in name,
   )
   assert all("pooler" in n or "seq_rel" in n for n in loaded.missing)
-  return checkpoints.open_reader(prefix)
+  return model_folder.open(str(folder))
 
 
 def assert_near(ours, theirs, mask):
@@ -87,13 +87,13 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   theirs = save_theirs(
     "ElectraForPreTraining", tmp_path, **SIZES, embedding_size=width
   )
-  config = huggingface.read_config(str(tmp_path))
+  config = model_folder.open(str(tmp_path)).config
   assert config.embedding_size == (4 if width == 4 else None)
   model = modeling.BertModel(config)
   reader = load(tmp_path, model)
   expected = outputs_of(theirs.electra, inputs).last_hidden_state
   assert_near(model(*inputs).sequence_output, expected, inputs[1])
-  assert reader.unread == [
+  assert [*reader.unread] == [
     f"discriminator_predictions.{name}"
     for name in (
       *("dense.bias", "dense.weight"),
@@ -116,12 +116,12 @@ def distilbert_sizes():
 def test_distilbert_is_computed_as_transformers_does(tmp_path):
   ids, mask, segments = make_inputs()
   theirs = save_theirs("DistilBertForMaskedLM", tmp_path, **distilbert_sizes())
-  config = huggingface.read_config(str(tmp_path))
+  config = model_folder.open(str(tmp_path)).config
   assert config == modeling.BertConfig(
     **SIZES, type_vocab_size=2, hidden_act="gelu_erf"
   )
   model = heads.PretrainingModel(config)
-  assert load(tmp_path, model).unread == []
+  assert load(tmp_path, model).unread == ()
   positions = np.tile(np.arange(12, dtype=np.int32), [3, 1])
   # Segments do not matter, as there are none.
   logits, _ = model(ids, mask, segments, positions)
@@ -132,15 +132,15 @@ def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
   save_theirs(
     "DistilBertForTokenClassification", tmp_path / "a", **distilbert_sizes()
   )
-  reader = checkpoints.open_reader(str(tmp_path / "a"))
-  assert reader.places["output_weights"].shape == (2, 8)
+  reader = model_folder.open(str(tmp_path / "a"))
+  assert reader.weights.shapes["output_weights"] == (2, 8)
   # Its classifier stands on a dense layer with a ReLU, not on BERT's pooler.
   save_theirs(
     "DistilBertForSequenceClassification", tmp_path / "b", **distilbert_sizes()
   )
-  reader = checkpoints.open_reader(str(tmp_path / "b"))
-  assert "output_weights" not in reader.places
-  assert reader.unread == [
+  reader = model_folder.open(str(tmp_path / "b"))
+  assert "output_weights" not in reader.weights.shapes
+  assert [*reader.unread] == [
     *("classifier.bias", "classifier.weight"),
     *("pre_classifier.bias", "pre_classifier.weight"),
   ]
@@ -226,7 +226,7 @@ def test_refuses_other_relatives_with_the_reason(model_type, reason, tmp_path):
   (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
   (tmp_path / "model.safetensors").touch()
   with pytest.raises(ValueError, match=reason) as error:
-    checkpoints.read_shapes(str(tmp_path))
+    model_folder.open(str(tmp_path))
   assert f"config.json: model_type is '{model_type}'" in str(error.value)
 
 
@@ -252,7 +252,7 @@ CHINESE = {
 def test_chinese_berts_are_berts(tmp_path):
   """BERT-wwm, RoBERTa-wwm-ext and MacBERT: the config and the names."""
   assert relatives.to_bert_settings("config.json", CHINESE) == CHINESE
-  config = encoder_table.make_config(CHINESE)
+  config = huggingface.to_bert_config("config.json", CHINESE)
   assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
   if not path.exists():
@@ -286,6 +286,6 @@ def test_what_needs_a_pooler_says_so(tmp_path):
   write_electra(tmp_path, config)
   (tmp_path / "bert_config.json").write_text(config.to_json_string())
   (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
-  model = conversion.read(str(tmp_path), conversion.Given())
+  model = any_model.read(str(tmp_path))
   with pytest.raises(ValueError, match="- bert/pooler/dense/bias"):
     conversion.write("keras_hub", str(tmp_path / "out"), model)

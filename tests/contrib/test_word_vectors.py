@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weights import word_vectors
+from contrib import word_vectors
 
 VOCABULARY = {"[PAD]": 0, "cat": 1, "dog": 2, "##s": 3}
 

@@ -10,8 +10,8 @@ os.environ.setdefault("USE_TF", "0")
 import pytest
 
 from cli import pretraining
+from contrib import gpt_vocabulary
 import paths
-from vocabularies import gpt_bpe
 from vocabularies import vocabulary_table
 
 FILES = paths.SHARED / "data" / "gpt1"
@@ -27,7 +27,7 @@ TEXTS = [
 def make_tokenizer():
   if not FILES.exists():
     pytest.skip(f"needs {FILES}")
-  path = str(FILES / gpt_bpe.ENCODER)
+  path = str(FILES / gpt_vocabulary.ENCODER)
   return vocabulary_table.make_tokenizer(path)
 
 
@@ -35,9 +35,9 @@ def test_ids_are_those_of_transformers(tokenizer):
   transformers = pytest.importorskip(
     "transformers", reason="needs requirements/bench.txt"
   )
-  merges = (FILES / gpt_bpe.MERGES).read_text().splitlines()[1:]
+  merges = (FILES / gpt_vocabulary.MERGES).read_text().splitlines()[1:]
   theirs = transformers.OpenAIGPTTokenizer(
-    vocab=json.loads((FILES / gpt_bpe.ENCODER).read_text()),
+    vocab=json.loads((FILES / gpt_vocabulary.ENCODER).read_text()),
     merges=[tuple(line.split()) for line in merges if line],
   )
   corpus = sorted((paths.SHARED / "data" / "corpus").glob("*.txt"))
@@ -75,7 +75,7 @@ def test_pieces_of_random_words(tmp_path):
       known.append("".join(pair))
     source.shuffle(pairs)  # A pair may come before what makes its pieces.
     (tmp_path / "merges").write_text("".join(f"{a} {b}\n" for a, b in pairs))
-    splitter = gpt_bpe.BpeSplitter({}, str(tmp_path / "merges"))
+    splitter = gpt_vocabulary.BpeSplitter({}, str(tmp_path / "merges"))
     for _ in range(10):
       word = "".join(source.choices("ab", k=source.randrange(1, 30)))
       expected = merge_one_by_one(word, splitter._ranks)
@@ -84,7 +84,7 @@ def test_pieces_of_random_words(tmp_path):
 
 def test_a_long_word_takes_no_quadratic_time(tmp_path):
   (tmp_path / "merges").write_text("a b\nab ab\nabab ab\n")
-  splitter = gpt_bpe.BpeSplitter({}, str(tmp_path / "merges"))
+  splitter = gpt_vocabulary.BpeSplitter({}, str(tmp_path / "merges"))
   # A square of this would take hours.
   assert splitter.pieces("ab" * 200_000)[:2] == ["abab", "abab"]
 
@@ -120,10 +120,10 @@ def test_special_tokens_follow_the_vocabulary(tokenizer):
   ],
 )
 def test_damaged_files_are_told(encoder, merges, message, tmp_path):
-  path = tmp_path / gpt_bpe.ENCODER
+  path = tmp_path / gpt_vocabulary.ENCODER
   path.write_text(json.dumps(encoder))
   if merges is not None:
-    (tmp_path / gpt_bpe.MERGES).write_text(f"#version: 0.2\n{merges}\n")
+    (tmp_path / gpt_vocabulary.MERGES).write_text(f"#version: 0.2\n{merges}\n")
   with pytest.raises(ValueError, match=message):
     vocabulary_table.make_tokenizer(str(path))
 
@@ -132,7 +132,7 @@ def test_whole_words_cannot_be_masked():
   if not FILES.exists():
     pytest.skip(f"needs {FILES}")
   settings = types.SimpleNamespace(
-    vocab_file=str(FILES / gpt_bpe.ENCODER),
+    vocab_file=str(FILES / gpt_vocabulary.ENCODER),
     do_lower_case=True,
     do_whole_word_mask=True,
   )

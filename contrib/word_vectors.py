@@ -3,8 +3,33 @@
 from collections.abc import Mapping
 
 import numpy as np
+import tensorflow as tf
 
 from data import files
+from vocabularies import vocabulary_table
+
+
+def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
+  """Puts the vectors of a file into word embeddings, and prints how many.
+
+  Raises:
+    ValueError: the vocabulary is missing, or not one of words; or see
+      `replace_rows`.
+  """
+  if not vocab_file:
+    raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
+  if vocab_file.endswith((".model", ".json")):
+    raise ValueError(
+      f"--word_vectors: {vocab_file} marks where words begin or end; "
+      "expected a vocab.txt or *.words"
+    )
+  table, vocabulary = variable.numpy(), vocabulary_table.load_vocab(vocab_file)
+  found = replace_rows(path, vocabulary, table)
+  variable.assign(table)
+  print(
+    f"{path}: vectors of {found} tokens; {len(vocabulary) - found} tokens have "
+    "none and stay as they were"
+  )
 
 
 def replace_rows(

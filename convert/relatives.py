@@ -5,15 +5,12 @@ fields of config.json and of the variables. BERT-wwm, RoBERTa-wwm-ext and
 MacBERT need no table: they are BERTs, in files and in name.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import functools
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from weights import readers
+from convert import readers
+from weights import checkpoints
 
 
 class Relative(NamedTuple):
@@ -98,19 +95,26 @@ def to_bert_settings(path: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_electra(
-  shapes: Mapping[str, Sequence[int]], read: Callable[[str], np.ndarray]
-) -> readers.Reader:
-  """Wraps a checkpoint of google-research/electra.
+  weights: checkpoints.Weights, folder: str
+) -> readers.ModelFolder:
+  """Gives a checkpoint of google-research/electra Google's names.
 
   The discriminator becomes the encoder. The checkpoint does not say how many
   heads it has: a bert_config.json has to.
   """
-  places, unread = {}, []
-  for name, shape in shapes.items():
+  variables, unread = {}, []
+  for name, shape in weights.shapes.items():
     if name.startswith("electra/") and not readers.STATE.search(name):
       ours = name.replace("electra/", "bert/", 1)
       ours = ours.replace("/embeddings_project/", "/embeddings/project/")
-      places[ours] = readers.Place(functools.partial(read, name), tuple(shape))
+      load = functools.partial(weights.read, name)
+      variables[ours] = readers.StoredVariable(load, shape)
     else:
       unread.append(name)
-  return readers.Reader("google-research/electra", places, unread=unread)
+  return readers.ModelFolder(
+    weights.source,
+    (folder,),
+    readers.make_weights(weights.source, variables, unread),
+    library="google-research/electra",
+    unread=tuple(map(readers.show, unread)),
+  )

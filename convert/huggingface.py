@@ -11,28 +11,34 @@ under Google's names.
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 import functools
 import json
 import os
 import re
+import shutil
+import tempfile
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
+from convert import architecture
+from convert import readers
+from convert import relatives
 from data import files
-from encoders import huggingface_config
+from data import remote
 import modeling
-from vocabularies import vocabulary_table
-from weights import architecture
-from weights import readers
-from weights import relatives
-from weights import safetensors_files
 
 WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 GOOGLE_ONLY = "google_only.safetensors"
 CONFIG = "config.json"
-_INDEX = "model.safetensors.index.json"
 _BELONGS_TO = "sha256 of model.safetensors"
+# The types of the format that numpy can hold, with bfloat16 of ml_dtypes.
+_DTYPES = {"F64", "F32", "F16", "BF16", "BOOL"}
+_DTYPES |= {f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)}
 # Weights that only running code could read.
 _PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
@@ -45,6 +51,41 @@ ACTIVATIONS = {
   "gelu": "gelu_pytorch_tanh",
   "gelu_erf": "gelu",
   "gelu_exact": "gelu",
+}
+# The other way. Their "gelu" is not Google's, which is the tanh form.
+_ACTIVATIONS = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
+  "gelu_pytorch_tanh": "gelu",
+  "gelu_new": "gelu",
+  "gelu_fast": "gelu",
+  "linear": "linear",
+  "relu": "relu",
+  "tanh": "tanh",
+}
+# Settings that change what a model computes: the values of a BERT, which are
+# also the defaults.
+_SETTINGS = {
+  "model_type": "bert",
+  "add_cross_attention": False,
+  "is_decoder": False,
+  "is_encoder_decoder": False,
+  "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
+  "position_embedding_type": "absolute",
+  "pruned_heads": {},
+  "quantization_config": None,
+  "tie_word_embeddings": True,
+}
+# Hugging Face's words for the problems of run_classifier.py.
+PROBLEM_TYPES = {
+  "single_label": "single_label_classification",
+  "multi_label": "multi_label_classification",
+  "regression": "regression",
+}
+# Classes whose heads have the variables of a classifier.
+PROBLEMS = {
+  architecture.HEADS[head].architecture: head
+  for head in ("multiple_choice", "tagging")
 }
 # From Google's names to those of today.
 _NAMES = (
@@ -72,11 +113,6 @@ def to_theirs(name: str) -> str:
   return readers.rename(name, _NAMES)
 
 
-def is_folder(path: str) -> bool:
-  """Tells whether a path is a folder with weights that `open_folder` reads."""
-  return any(files.exists(os.path.join(path, n)) for n in (WEIGHTS, _INDEX))
-
-
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
   """Refuses a folder, or a file, whose weights are Python objects.
 
@@ -99,8 +135,8 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
     )
 
 
-def open_folder(path: str) -> readers.Reader:
-  """Opens a folder's weights.
+def open_folder(path: str) -> readers.ModelFolder:
+  """Opens a folder.
 
   A variable that BERT's classes in transformers do not have keeps its name;
   with a relative of BERT it stays unread.
@@ -109,58 +145,113 @@ def open_folder(path: str) -> readers.Reader:
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
   """
-  model_type, config = read_settings(path)["model_type"], read_config(path)
+  settings = _read_settings(path)
+  model_type, config = settings["model_type"], _read_config(path, settings)
   stored = _open_shards(path)
   readers.check_layers(path, config, len(stored))
   theirs = relatives.names(model_type)
   renaming = (*theirs, *_OLD_NAMES)
   current = {name: readers.rename(name, renaming) for name in sorted(stored)}
   found, unread = _match(path, config, current, is_relative=bool(theirs))
-  table = stored[found[_TABLE]].read(found[_TABLE]) if _TABLE in found else None
+  table = stored[found[_TABLE]].load() if _TABLE in found else None
   for name, now in current.items():
     if now == _TIED_WEIGHT and table is not None:
-      if not np.array_equal(stored[name].read(name), table):
+      if not np.array_equal(stored[name].load(), table):
         raise ValueError(
           f"{path}: {name} is not the table of the word embeddings, as it is "
           "in BERT (section A.2 of the paper)"
         )
-  places = _open_google_only(path)
+  variables = _open_google_only(path)
   for google, name in found.items():
-    read = functools.partial(stored[name].read, name)
-    shape = stored[name].entries[name].shape
     is_kernel = google.endswith("/kernel") and google != name
-    places[google] = readers.make_place(google, shape, read, is_kernel)
+    variables[google] = readers.make_variable(
+      google, stored[name].shape, stored[name].load, is_kernel
+    )
   if model_type == "distilbert":
     # It has no segments: every one is the same, which zeros are.
     shape = (config.type_vocab_size, config.hidden_size)
-    zeros = readers.Place(lambda: np.zeros(shape, np.float32), shape)
-    places.setdefault("bert/embeddings/token_type_embeddings", zeros)
-  do_lower_case, _ = vocabulary_table.read_casing(path) or (None, "")
-  return readers.Reader(
-    "a Hugging Face folder",
-    places,
+    zeros = readers.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
+    variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
+  return readers.ModelFolder(
+    path,
+    (path,),
+    readers.make_weights(path, variables, unread),
     config,
-    do_lower_case=do_lower_case,
-    unread=unread,
+    problem=_read_problem(settings),
+    labels=_read_labels(settings),
+    library="a Hugging Face folder",
+    unread=tuple(map(readers.show, unread)),
     config_file=os.path.join(path, CONFIG) if model_type == "bert" else None,
   )
 
 
-def _open_shards(folder: str) -> dict[str, safetensors_files.SafetensorsFile]:
-  """Returns the file of each tensor, by its name there."""
+def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
+  """Opens a safetensors file; returns its tensors, by name, and its metadata.
+
+  Raises:
+    ValueError: it is damaged, or holds numbers that numpy does not know.
+    OSError: it cannot be read.
+  """
+  try:
+    file = safetensors.safe_open(_local_copy(path), "numpy")
+    tensors = {}
+    for name in file.keys():
+      part = file.get_slice(name)
+      if part.get_dtype() not in _DTYPES:
+        raise ValueError(
+          f"{path}: {name!r:.80} is of {part.get_dtype()}; known dtypes: "
+          f"{', '.join(sorted(_DTYPES))}"
+        )
+      load = functools.partial(_load, path, file, name)
+      tensors[name] = readers.StoredVariable(load, tuple(part.get_shape()))
+    return tensors, file.metadata() or {}
+  except safetensors.SafetensorError as error:
+    raise _damaged(path, error) from None
+
+
+def _damaged(path: str, error: Exception) -> ValueError:
+  reason = " ".join(str(error).split())
+  return ValueError(f"{path}: not a whole safetensors file: {reason:.200}")
+
+
+def _local_copy(path: str) -> str:
+  """Returns the path of a file; a remote one is copied, for this process."""
+  if not remote.is_remote(path):
+    return path
+  copy = os.path.join(_copies().name, os.path.basename(path))
+  with files.open_bytes(path) as source, open(copy, "wb") as target:
+    shutil.copyfileobj(source, target)
+  return copy
+
+
+@functools.cache
+def _copies() -> tempfile.TemporaryDirectory:
+  return tempfile.TemporaryDirectory()  # Deleted when the process ends.
+
+
+def _load(path: str, file: Any, name: str) -> np.ndarray:
+  """Reads a tensor; bfloat16 becomes float32, which changes no value."""
+  try:
+    value = file.get_tensor(name)
+  except safetensors.SafetensorError as error:
+    raise _damaged(path, error) from None
+  return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
+  """Returns the tensors of a folder by their names there."""
   path = os.path.join(folder, WEIGHTS)
   if files.exists(path):
-    file = safetensors_files.SafetensorsFile(path)
-    return dict.fromkeys(file.entries, file)
+    return _open_file(path)[0]
   stored = {}
-  shards = readers.find_shards(folder, _INDEX, ".safetensors")
+  shards = readers.find_shards(folder, INDEX, ".safetensors")
   for path, names in shards.items():
-    file = safetensors_files.SafetensorsFile(path)
-    if missing := sorted(names - set(file.entries)):
+    tensors, _ = _open_file(path)
+    if missing := sorted(names - set(tensors)):
       raise ValueError(
-        f"{path}: does not hold {missing[0]!r:.80}, as in {_INDEX}"
+        f"{path}: does not hold {missing[0]!r:.80}, as in {INDEX}"
       )
-    stored |= dict.fromkeys(names, file)
+    stored |= {name: tensors[name] for name in names}
   return stored
 
 
@@ -193,31 +284,24 @@ def _match(path, config, current, is_relative):
   return found, unread
 
 
-def _open_google_only(folder: str) -> dict[str, readers.Place]:
-  """Returns the places of what only Google's checkpoints have."""
+def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
+  """Returns the variables that only Google's checkpoints have."""
   path = os.path.join(folder, GOOGLE_ONLY)
   if not files.exists(path):
     return {}
-  file = safetensors_files.SafetensorsFile(path)
+  variables, metadata = _open_file(path)
   weights = os.path.join(folder, WEIGHTS)
   found = files.exists(weights) and files.hash_file(weights)
-  if file.metadata.get(_BELONGS_TO) != found:
+  if metadata.get(_BELONGS_TO) != found:
     raise ValueError(
       f"{path}: does not belong to the {WEIGHTS} beside it, which was changed "
       "later; delete it, or move it away"
     )
-  return {
-    name: readers.Place(functools.partial(file.read, name), entry.shape)
-    for name, entry in file.entries.items()
-  }
+  return variables
 
 
-def read_settings(folder: str) -> dict[str, Any]:
-  """Reads config.json.
-
-  Raises:
-    ValueError: it is missing, or does not name its model.
-  """
+def _read_settings(folder: str) -> dict[str, Any]:
+  """Reads config.json; a ValueError if it is missing, or names no model."""
   path = os.path.join(folder, CONFIG)
   if not files.exists(path):
     raise ValueError(f"{folder}: holds weights, but no {CONFIG}")
@@ -230,22 +314,52 @@ def read_settings(folder: str) -> dict[str, Any]:
   return settings
 
 
-def read_config(folder: str) -> modeling.BertConfig:
-  """Returns the architecture in a config.json.
+def _read_config(folder: str, settings: Mapping[str, Any]):
+  path = os.path.join(folder, CONFIG)
+  return to_bert_config(path, relatives.to_bert_settings(path, settings))
+
+
+def to_bert_config(path: str, fields: dict[str, Any]) -> modeling.BertConfig:
+  """Makes a config from the contents of a config.json.
 
   Raises:
-    ValueError: it is not that of a BERT, or of a relative of it.
+    ValueError: it is not of a BERT, or a value is out of range.
   """
-  path = os.path.join(folder, CONFIG)
-  settings = relatives.to_bert_settings(path, read_settings(folder))
+  for name, expected in _SETTINGS.items():
+    if fields.get(name, expected) != expected:
+      raise ValueError(
+        f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r} "
+        "only"
+      )
+  name = fields.get("hidden_act", "gelu")
+  if not isinstance(name, str) or name not in _ACTIVATIONS:
+    raise ValueError(
+      f"{path}: hidden_act is {name!r:.80}; known of Hugging Face's: "
+      f"{', '.join(_ACTIVATIONS)}"
+    )
+  # The other fields are about training, generating text or naming labels.
+  known = {field.name for field in dataclasses.fields(modeling.BertConfig)}
+  kept = {name: value for name, value in fields.items() if name in known}
+  kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
+  kept["hidden_act"] = _ACTIVATIONS[name]
   try:
-    return huggingface_config.to_bert_config(settings)
+    return modeling.BertConfig.from_dict(kept)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"{path}: {error}") from None
 
 
-def read_labels(settings: Mapping[str, Any]) -> list[str]:
-  """Returns the names of labels in a config.json; none if they are numbers.
+def _read_problem(settings: Mapping[str, Any]) -> str | None:
+  names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+  problem = names.get(str(settings.get("problem_type")))
+  classes = settings.get("architectures")
+  for name in classes if isinstance(classes, list) else ():
+    name = re.sub("^(DistilBert|Electra)", "Bert", str(name))
+    problem = PROBLEMS.get(name, problem)
+  return problem
+
+
+def _read_labels(settings: Mapping[str, Any]) -> tuple[str, ...]:
+  """Returns the names of labels in a config.json; () if they are numbers.
 
   Raises:
     ValueError: they are not numbered from 0.
@@ -258,55 +372,26 @@ def read_labels(settings: Mapping[str, Any]) -> list[str]:
       f'{CONFIG}: id2label is {names!r:.80}; expected {{"0": "name", ...}}'
     ) from None
   is_default = labels == [f"LABEL_{number}" for number in range(len(labels))]
-  return [] if is_default else labels
+  return () if is_default else tuple(labels)
 
 
-def read_tokens(path: str) -> list[str]:
-  """Reads a vocab.txt, one token a line; a ValueError if it is empty."""
-  tokens = list(files.read_lines(path))
-  if not any(tokens):
-    raise ValueError(f"{path}: empty; expected one token a line")
-  tokens[0] = tokens[0].removeprefix("\ufeff")
-  return tokens
-
-
-def read_vocabulary(folder: str) -> list[str] | None:
-  """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
-
-  Returns:
-    The tokens by id, with those added later; None if there is neither file.
+def _write_file(
+  path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+) -> None:
+  """Writes a safetensors file.
 
   Raises:
-    ValueError: tokenizer.json is not that of a WordPiece vocabulary.
+    ValueError: a tensor is of a dtype that the format lacks.
   """
-  for name in ("vocab.txt", "vocabulary.txt"):  # The latter is KerasHub's.
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      tokens = read_tokens(path)
-      return tokens + vocabulary_table.added_tokens(folder, len(tokens))
-  path = os.path.join(folder, "tokenizer.json")
-  if not files.exists(path):
-    return None
-  contents = files.read_json(path)
-  model = contents.get("model")
+  # The package writes the memory of an array, whatever its strides.
+  plain = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
+  for name, value in tensors.items():
+    plain[name] = plain[name].reshape(value.shape)  # A scalar, if it is one.
   try:
-    prefix = model.get("continuing_subword_prefix", "##")
-    if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
-      raise ValueError
-    ids = dict(model["vocab"])
-    added = {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
-    vocabulary_table.note_added(added)
-    ids |= added
-    tokens = {id_: token for token, id_ in ids.items()}
-    size = max(tokens) + 1
-    if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
-      raise ValueError
-    # An id without a token gets a name that no text has: it holds spaces.
-    return [tokens.get(id_, f"[no token {id_}]") for id_ in range(size)]
-  except (KeyError, TypeError, ValueError, AttributeError):
+    files.write_bytes(path, safetensors.numpy.save(plain, dict(metadata)))
+  except safetensors.SafetensorError as error:
     raise ValueError(
-      f"{path}: does not hold the vocabulary of a BERT (model: of type "
-      "WordPiece with the prefix ##; its vocab: tokens and their ids)"
+      f"{path}: {error}: pass the --head to keep; others are left out"
     ) from None
 
 
@@ -340,12 +425,12 @@ def write(
   }
   path = os.path.join(folder, WEIGHTS)
   # transformers asks for the format before it reads.
-  safetensors_files.write(path, tensors, {"format": "pt"})
+  _write_file(path, tensors, {"format": "pt"})
   rest = {name: values[name] for name in sorted(set(values) - set(known))}
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     path = os.path.join(folder, GOOGLE_ONLY)
-    safetensors_files.write(path, rest, belongs_to)
+    _write_file(path, rest, belongs_to)
   contents = {
     "architectures": [architecture.HEADS[head].architecture],
     "model_type": "bert",

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from convert import architecture
 import heads
 import modeling
-from weights import architecture
 
 SIZES = {
   "vocab_size": 100,

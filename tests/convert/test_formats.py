@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
+import any_model
+from convert import conversion
 import program_flags
-from weights import conversion
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 VOCABULARY = FIXTURES / "hub" / "assets" / "vocab.txt"
@@ -37,18 +38,16 @@ def extract(folder, name, **flags):
 @pytest.mark.parametrize("name", ["hub", "projected", "keras_hub"])
 def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   source = tmp_path / "source"
-  given = conversion.Given(vocab_file=str(VOCABULARY))
+  given = {"vocab_file": str(VOCABULARY)}
   if name == "keras_hub":
-    model = conversion.read(str(FIXTURES / "hub"), given)
+    model = any_model.read(FIXTURES / "hub", **given)
     conversion.write("keras_hub", str(source), model)
   else:
     shutil.copytree(FIXTURES / name, source)
   if name == "hub":
     (source / "saved_model.pb").touch()  # What marks such a folder.
   converted = tmp_path / "google"
-  conversion.write(
-    "google", str(converted), conversion.read(str(source), given)
-  )
+  conversion.write("google", str(converted), any_model.read(source, **given))
   files = {
     "vocab_file": VOCABULARY,
     "bert_config_file": converted / "bert_config.json",
@@ -91,8 +90,8 @@ def test_records_are_made_with_the_vocabulary_and_casing_of_a_model(tmp_path):
 
 def test_an_export_takes_the_folder_of_any_model(tmp_path):
   """`tests/test_same_answers.py` exports fine-tuned folders."""
-  given = conversion.Given(vocab_file=str(VOCABULARY))
-  model = conversion.read(str(FIXTURES / "hub"), given)
+  given = {"vocab_file": str(VOCABULARY)}
+  model = any_model.read(FIXTURES / "hub", **given)
   source = tmp_path / "source"
   conversion.write("keras_hub", str(source), model)
   said = run(

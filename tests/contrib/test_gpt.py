@@ -8,19 +8,20 @@ os.environ.setdefault("USE_TF", "0")
 import numpy as np
 import pytest
 
+import any_model  # noqa: E402
+from cli import model_folder  # noqa: E402
+
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf  # noqa: E402
 
+from contrib import gpt_vocabulary  # noqa: E402
 import convert_checkpoint  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import program_flags  # noqa: E402
-from training import loop  # noqa: E402
-from vocabularies import gpt_bpe  # noqa: E402
 from vocabularies import vocabulary_table  # noqa: E402
-from weights import checkpoints  # noqa: E402
 
 LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
 
@@ -63,13 +64,12 @@ def write(model, folder, pieces=10):
 
 def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
   write(theirs, tmp_path)
-  reader = checkpoints.open_reader(str(tmp_path))
+  reader = model_folder.open(str(tmp_path))
   assert reader.config.causal_attention
   assert reader.config.num_hidden_layers == LAYERS
   model = heads.PretrainingModel(reader.config)
-  variables = loop.model_variables(model)
-  loaded = checkpoints.load(
-    str(tmp_path), variables, lambda n: "/pooler/" in n or "cls/seq" in n
+  loaded = any_model.load(
+    tmp_path, model, lambda n: "/pooler/" in n or "cls/seq" in n
   )
   missing = {name.split("/")[-2] for name in loaded.missing}
   assert missing == {"dense", "seq_relationship"}
@@ -88,11 +88,9 @@ def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
 
 def test_what_comes_later_changes_nothing(theirs, tmp_path):
   write(theirs, tmp_path)
-  config = checkpoints.open_reader(str(tmp_path)).config
+  config = model_folder.open(str(tmp_path)).config
   model = heads.PretrainingModel(config)
-  checkpoints.load(
-    str(tmp_path), loop.model_variables(model), lambda name: True
-  )
+  any_model.load(tmp_path, model, lambda name: True)
   whole = model.bert(tf.constant([[3, 4, 5, 6]]))
   other = model.bert(tf.constant([[3, 4, 7, 0]]), tf.constant([[1, 1, 1, 0]]))
   np.testing.assert_allclose(
@@ -123,7 +121,7 @@ def test_what_comes_later_changes_nothing(theirs, tmp_path):
     ),
     (
       lambda f: np.save(f / "params_9.npy", np.zeros(10**6, np.float32)),
-      "numbers in 10 files; params_shapes.json tells of",
+      "numbers in 10 files; params_shapes.json",
     ),
   ],
 )
@@ -131,7 +129,7 @@ def test_what_is_damaged_is_told(theirs, damage, message, tmp_path):
   write(theirs, tmp_path)
   damage(tmp_path)
   with pytest.raises((ValueError, OSError), match=message):
-    dict(checkpoints.read(str(tmp_path)))
+    any_model.values(tmp_path)
 
 
 def test_a_converted_folder_is_whole(theirs, tmp_path):
@@ -140,8 +138,8 @@ def test_a_converted_folder_is_whole(theirs, tmp_path):
   write(theirs, source)
   tokens = ["<unk>", "a", "b</w>", "ab</w>", *map(str, range(TOKENS - 4))]
   vocab = {token: index for index, token in enumerate(tokens)}
-  (source / gpt_bpe.ENCODER).write_text(json.dumps(vocab))
-  (source / gpt_bpe.MERGES).write_text("#version: 0.2\na b</w>\n")
+  (source / gpt_vocabulary.ENCODER).write_text(json.dumps(vocab))
+  (source / gpt_vocabulary.MERGES).write_text("#version: 0.2\na b</w>\n")
 
   def convert(**flags):
     program_flags.run_main(

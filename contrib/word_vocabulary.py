@@ -27,7 +27,7 @@ def import_library():
       f"vocabularies of words need it ({error}): pip install "
       "--use-pep517 -r requirements/jieba.txt"
     ) from error
-  jieba.setLogLevel("WARNING")  # Else it tells of loading its dictionary.
+  jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
   return jieba
 
 
@@ -61,3 +61,6 @@ class WordTokenizer(tokenization.FullTokenizer):
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""
     words = self.basic_tokenizer.tokenize(text)
     return list(itertools.chain.from_iterable(map(self._get_word_ids, words)))
+
+
+Tokenizer, load_vocab = WordTokenizer, tokenization.load_vocab

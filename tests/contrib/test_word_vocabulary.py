@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
+from contrib import word_vocabulary as words
 import create_vocab
 import program_flags
 from tasks import squad_features
 from vocabularies import vocabulary_table
-from vocabularies import words
 
 pytest.importorskip("jieba", reason="needs requirements/jieba.txt")
 

@@ -13,9 +13,6 @@ import tensorflow as tf
 
 import modeling
 
-# What a config needs no encoder_type to say: any of these is enough.
-KEYS = {"causal_attention", "layer_norm_eps", "embedding_layer_norm"}
-
 
 @dataclasses.dataclass(frozen=True)
 class VariantConfig(modeling.BertConfig):
@@ -93,3 +90,6 @@ class VariantModel(modeling.BertModel):
       if isinstance(layer, modeling.LayerNorm):
         layer.epsilon = self.config.layer_norm_eps
     super().build(input_shape)
+
+
+CONFIG_CLASS, MODEL_CLASS = VariantConfig, VariantModel

@@ -19,10 +19,11 @@ from google.protobuf import message
 import numpy as np
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from convert import architecture
+from convert import readers
 from data import files
 import modeling
-from weights import architecture
-from weights import readers
+from weights import checkpoints
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -109,22 +110,19 @@ class _Variable(NamedTuple):
   shape: tuple[int, ...]
 
 
-def open_checkpoint(
-  prefix: str, reader, read: Callable[[str], np.ndarray]
-) -> readers.Reader:
-  """Wraps TensorFlow's reader of an object-based checkpoint.
+def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
+  """Gives an object-based checkpoint Google's names.
 
   Args:
-    reader: TensorFlow's.
-    read: reads a variable, or raises a ValueError.
+    weights: by the keys in the checkpoint.
 
   Raises:
     ValueError: it does not hold the encoder of one BERT.
   """
-  shapes = reader.get_variable_to_shape_map()
+  prefix, read = weights.source, weights.read
   found: dict[str, _Variable] = {}
   unread, unknown = [], []
-  for variable in _list_variables(prefix, read(GRAPH), shapes):
+  for variable in _list_variables(prefix, read(GRAPH), weights.shapes):
     google = _match(variable.names)
     if readers.STATE.search(variable.key):
       unread.append(variable.key)
@@ -145,11 +143,11 @@ def open_checkpoint(
   if query is None or len(query.shape) != 3:
     raise ValueError(
       f"{prefix}: TensorFlow's object-based format, but no BERT in it by Model "
-      f"Garden's names; it holds {sorted(shapes)[:5]!r:.300}"
+      f"Garden's names; it holds {sorted(weights.shapes)[:5]!r:.300}"
     )
   lower = [key for key in unread if _says_casing(key, read)]
-  places = {
-    name: readers.make_place(
+  variables = {
+    name: readers.make_variable(
       name,
       variable.shape,
       functools.partial(read, variable.key),
@@ -157,18 +155,43 @@ def open_checkpoint(
     )
     for name, variable in found.items()
   }
-  google_shapes = {name: place.shape for name, place in places.items()}
-  return readers.Reader(
-    "a SavedModel" if asset_folders(prefix) else "Model Garden",
-    places,
-    readers.infer_config(prefix, google_shapes, query.shape[1]),
-    ("hidden_act",),
-    bool(np.all(read(lower[0]))) if len(lower) == 1 else None,
-    [key.removesuffix(_SUFFIX) for key in unread if key not in lower],
+  unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
+  named = readers.make_weights(prefix, variables, unread)
+  assets = _asset_folders(prefix)
+  return readers.ModelFolder(
+    prefix,
+    tuple(assets or [os.path.dirname(prefix) or "."]),
+    named,
+    _infer_config(prefix, named.shapes, query.shape[1]),
+    do_lower_case=bool(np.all(read(lower[0]))) if len(lower) == 1 else None,
+    library="a SavedModel" if assets else "Model Garden",
+    assumed=("hidden_act",),
+    unread=tuple(map(readers.show, unread)),
   )
 
 
-def asset_folders(prefix: str) -> list[str]:
+def _infer_config(
+  source: str, shapes: Mapping[str, tuple[int, ...]], heads: int
+) -> modeling.BertConfig:
+  """Infers a config from shapes; other fields have defaults.
+
+  Raises:
+    ValueError: a variable is missing, or shapes do not fit a BERT.
+  """
+  fields = checkpoints.fields_of(shapes)
+  for field, name, _ in checkpoints.SHOWN_BY_SHAPE[:-1]:
+    if field not in fields:
+      raise ValueError(
+        f"{source}: not the weights of a BERT: {name} is missing or has "
+        "another shape"
+      )
+  try:
+    return modeling.BertConfig(**fields, num_attention_heads=heads)
+  except ValueError as error:
+    raise ValueError(f"{source}: not the weights of a BERT: {error}") from None
+
+
+def _asset_folders(prefix: str) -> list[str]:
   """Returns where a SavedModel's vocab.txt is; nothing for other prefixes."""
   folder = os.path.dirname(os.path.dirname(prefix)) or "."
   if not files.exists(os.path.join(folder, "saved_model.pb")):
@@ -301,7 +324,7 @@ def _name_head(found: dict[str, _Variable]) -> list[str]:
 
 
 def _says_casing(key: str, read: Callable[[str], np.ndarray]) -> bool:
-  """Tells whether a variable is the `do_lower_case` of an encoder."""
+  """Returns whether a variable is the `do_lower_case` of an encoder."""
   name = key.removesuffix(_SUFFIX)
   if not name.endswith(("/do_lower_case", "/Variable:0")):
     return name == "do_lower_case"

@@ -90,6 +90,8 @@ class BpeSplitter:
 class BpeTokenizer(tokenization.FullTokenizer):
   """Turns text into the tokens and ids of GPT-1; see `FullTokenizer`."""
 
+  shows_continuations = False
+
   def _read(self, vocab_file):
     merges = os.path.join(os.path.dirname(vocab_file), MERGES)
     if not files.exists(merges):
@@ -98,7 +100,7 @@ class BpeTokenizer(tokenization.FullTokenizer):
     return vocab, BpeSplitter(vocab, merges)
 
   def continues_word(self, token):
-    """Returns False: a piece tells whether a word ends, not where it begins."""
+    """Returns False: a piece shows where a word ends, not where it begins."""
     return False
 
   def tokenize_with_offsets(self, text):
@@ -116,3 +118,6 @@ class BpeTokenizer(tokenization.FullTokenizer):
         )
         first = end
     return tokens
+
+
+Tokenizer = BpeTokenizer

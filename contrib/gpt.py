@@ -11,13 +11,13 @@ import os
 
 import numpy as np
 
+from contrib import gpt_vocabulary
+from contrib import variant
+from convert import readers
 from data import files
-from encoders import variant
-from vocabularies import gpt_bpe
-from weights import readers
 
 SHAPES = "params_shapes.json"
-_HEAD_SIZE = 64  # The shapes do not tell it.
+_HEAD_SIZE = 64  # The shapes do not show it.
 _EPSILON = 1e-5
 # The parts of a layer, by Google's names; c_attn is query, key and value.
 _LAYER = (
@@ -37,12 +37,7 @@ _LAYER = (
 _SEED = 1
 
 
-def is_folder(path: str) -> bool:
-  """Tells whether a path is a folder with GPT-1's parameters."""
-  return files.exists(os.path.join(path, SHAPES))
-
-
-def open_folder(folder: str) -> readers.Reader:
+def open_folder(folder: str) -> readers.ModelFolder:
   """Opens a folder's weights.
 
   GPT-1 has no rows for BERT's special tokens, no segments and no pooler: the
@@ -53,26 +48,26 @@ def open_folder(folder: str) -> readers.Reader:
   """
   shapes, config = _read_shapes(folder)
   values = functools.cache(lambda: _read_values(folder, shapes))
-  places, hidden = {}, config.hidden_size
+  variables, hidden = {}, config.hidden_size
 
   def read_words():
     extra = np.random.default_rng(_SEED).normal(
-      0.0, config.initializer_range, [len(gpt_bpe.ADDED), hidden]
+      0.0, config.initializer_range, [len(gpt_vocabulary.ADDED), hidden]
     )
     return np.concatenate([values()[1], extra.astype(np.float32)])
 
   vocab = config.vocab_size
-  places["bert/embeddings/position_embeddings"] = readers.Place(
+  variables["bert/embeddings/position_embeddings"] = readers.StoredVariable(
     lambda: values()[0], tuple(shapes[0])
   )
-  words = readers.Place(read_words, (vocab, hidden))
-  places["bert/embeddings/word_embeddings"] = words
+  words = readers.StoredVariable(read_words, (vocab, hidden))
+  variables["bert/embeddings/word_embeddings"] = words
   for name, shape in (
     ("bert/embeddings/token_type_embeddings", (2, hidden)),
     ("cls/predictions/output_bias", (vocab,)),
   ):
     zeros = functools.partial(np.zeros, shape, np.float32)
-    places[name] = readers.Place(zeros, shape)
+    variables[name] = readers.StoredVariable(zeros, shape)
   for index in range(2, len(shapes)):
     layer, part = divmod(index - 2, len(_LAYER))
     name = f"bert/encoder/layer_{layer}/{_LAYER[part]}"
@@ -84,12 +79,20 @@ def open_folder(folder: str) -> readers.Reader:
       def read(index=index, number=number, size=shape[-1]):
         return values()[index][..., number * size : (number + 1) * size]
 
-      places[name.replace("*", third)] = readers.Place(read, shape)
-  return readers.Reader("GPT-1", places, config, ("num_attention_heads",), True)
+      variables[name.replace("*", third)] = readers.StoredVariable(read, shape)
+  return readers.ModelFolder(
+    folder,
+    (folder,),
+    readers.make_weights(folder, variables),
+    config,
+    do_lower_case=True,
+    library="GPT-1",
+    assumed=("num_attention_heads",),
+  )
 
 
 def _read_shapes(folder):
-  """Reads and checks the shapes; returns them and the config they tell."""
+  """Reads and checks the shapes; returns them and the config they show."""
   path = os.path.join(folder, SHAPES)
   shapes = files.read_json(path, list)
   try:
@@ -103,7 +106,7 @@ def _read_shapes(folder):
     if shapes != [[positions, hidden], [vocab, hidden]] + layers * layer:
       raise ValueError
     config = variant.VariantConfig(
-      vocab_size=vocab + len(gpt_bpe.ADDED),
+      vocab_size=vocab + len(gpt_vocabulary.ADDED),
       hidden_size=hidden,
       num_hidden_layers=layers,
       num_attention_heads=max(1, hidden // _HEAD_SIZE),

@@ -1,122 +1,107 @@
-"""Converts checkpoints and the files that belong to them.
+"""Changes checkpoints, and writes them with the files that belong to them.
 
-A checkpoint that is read, Google's or Hugging Face's, becomes a
-`Model`; functions that change it return a new one.
+A model that was opened, Google's or another library's, becomes a `Model`;
+functions that change it return a new one.
 """
 
 from collections.abc import Sequence
 import dataclasses
 import os
-import re
 from typing import Any, NamedTuple
-import warnings
 
 import numpy as np
 
+from convert import architecture
+from convert import huggingface
+from convert import keras_hub
+from convert import model_cards
+from convert import readers
+from convert import tokenizer_files
 from data import atomic
 from data import files
 from data import label_files
 from encoders import encoder_table
 import modeling
-import tokenization
 from vocabularies import vocabulary_table
-from weights import architecture
 from weights import checkpoints
-from weights import formats
-from weights import huggingface
-from weights import keras_hub
-from weights import model_cards
-from weights import readers
 
 _POSITIONS = "bert/embeddings/position_embeddings"
-# What has a row, or an element, for each token.
+# Variables that have a row, or an element, for each token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-# Hugging Face's words for the problems of run_classifier.py.
-_PROBLEM_TYPES = {
-  "single_label": "single_label_classification",
-  "multi_label": "multi_label_classification",
-  "regression": "regression",
-}
-# Classes whose heads have the variables of a classifier.
-_PROBLEMS = {
-  architecture.HEADS[head].architecture: head
-  for head in ("multiple_choice", "tagging")
-}
-GOOGLE = "a TF1 checkpoint"
 
 
 class Model(NamedTuple):
   """A checkpoint, and what its users need besides."""
 
-  source: str  # The prefix, or Hugging Face's folder.
+  source: str  # The prefix, or another library's folder.
   config: modeling.BertConfig
   values: dict[str, np.ndarray]  # By Google's names.
   head: str  # A key of `architecture.HEADS`.
-  problem: str | None  # What the head is trained for, if that is known.
+  problem: str | None  # The task of the head, if that is known.
   labels: list[str]  # Empty if unknown.
   vocabulary: list[str]
   do_lower_case: bool
-  library: str = GOOGLE  # Whose format it had, in words.
-  unread: tuple[str, ...] = ()  # What had no place, by names of the library.
+  library: str = readers.GOOGLE  # Whose format it had, in words.
+  unread: tuple[str, ...] = ()  # The library's names of what BERT lacks.
   assumed: tuple[str, ...] = ()  # Fields of the config that it did not state.
   vocab_file: str | None = None  # Of the vocabulary, unless of WordPieces.
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
-  """What a user says about a checkpoint instead of leaving it to be found."""
+class Overrides:
+  """The facts about a model that its user states, instead of its files."""
 
-  bert_config_file: str | None = None
   vocab_file: str | None = None
   labels_file: str | None = None
   do_lower_case: bool | None = None
   head: str = "auto"
 
 
-def read(path: str, given: Given) -> Model:
-  """Reads a checkpoint and the files beside it.
-
-  Args:
-    path: see `checkpoints.find_checkpoint`.
+def read(folder: readers.ModelFolder, overrides: Overrides) -> Model:
+  """Reads all weights of an opened model, and the files beside them.
 
   Raises:
-    ValueError: something is not found, or does not fit the rest.
+    ValueError: a file is not found, or does not fit the others.
   """
-  source = checkpoints.find_checkpoint(path)
-  reader = checkpoints.open_reader(source)
-  folders = formats.folders_of(source)
-  config = _read_config(reader, folders, given)
-  values = {name: np.asarray(v) for name, v in checkpoints.read(source)}
+  source, config = folder.source, folder.config
+  _check_is_transformer(folder)
+  weights = folder.weights
+  values = {n: np.asarray(weights.read(n)) for n in sorted(weights.shapes)}
   for name, value in values.items():
     if value.dtype.name == "bfloat16":  # Which numpy lacks.
       values[name] = value.astype(np.float32)
   _check_encoder(source, config, values)
-  problem, labels = _read_labels(source, folders, given)
-  vocab_file = given.vocab_file or vocabulary_table.find(folders)
-  if vocab_file and "vocab.txt" in vocabulary_table.saved_names(vocab_file):
+  labels = folder.labels
+  if overrides.labels_file:
+    labels = label_files.read(overrides.labels_file)
+  vocab_file = overrides.vocab_file or folder.vocab_file
+  # WordPieces are read with the tokens that were added to them later.
+  if vocab_file and vocabulary_table.is_word_pieces(vocab_file):
     vocab_file = None
-  vocabulary = _read_vocabulary(folders, given, vocab_file)
-  is_given = given.head != "auto"
+  vocabulary = _read_vocabulary(folder.folders, overrides, vocab_file)
+  casing = (overrides.do_lower_case, folder.do_lower_case)
+  casing = next((value for value in casing if value is not None), None)
+  if casing is None:
+    casing = not vocabulary_table.is_cased(vocabulary)
+  is_given = overrides.head != "auto"
   model = Model(
     source,
     config,
     values,
-    given.head if is_given else _find_head(values, problem),
-    problem,
-    labels,
+    overrides.head if is_given else _find_head(values, folder.problem),
+    folder.problem,
+    list(labels),
     vocabulary,
-    _find_do_lower_case(reader, folders, given, vocabulary),
-    vocab_file=vocab_file,
+    casing,
+    folder.library,
+    folder.unread,
+    folder.assumed,
+    vocab_file,
   )
-  if reader:
-    assumed = reader.assumed if config is reader.config else ()
-    model = model._replace(
-      library=reader.library, unread=tuple(reader.unread), assumed=assumed
-    )
   if is_given:
     model = _keep_head(model)
   # Labels without their head would only stop whoever trains another.
-  has_labels = "output_weights" in model.values or given.labels_file
+  has_labels = "output_weights" in model.values or overrides.labels_file
   _check_labels(model)
   return model if has_labels else model._replace(labels=[])
 
@@ -131,58 +116,18 @@ def _check_labels(model: Model) -> None:
     )
 
 
-def load_encoder(path: str, dtype: str = "float32") -> modeling.BertModel:
-  """Makes an encoder with the weights of a checkpoint, without the heads.
-
-  Warns if it has no pooler, which then starts at random.
-
-  Args:
-    path: see `checkpoints.find_checkpoint`: Google's folder, Hugging Face's and
-      others.
-    dtype: see `modeling.BertModel`.
-
-  Raises:
-    ValueError: there is no checkpoint, or it does not fit its config.
-  """
-  source = checkpoints.find_checkpoint(path)
-  reader = checkpoints.open_reader(source)
-  config = _read_config(reader, formats.folders_of(source), Given())
-  bert = encoder_table.make_encoder(config, dtype)
-  variables = {variable.path: variable.value for variable in bert.variables}
-  found = checkpoints.load(source, variables, checkpoints.is_above_layers)
-  if found.missing:
-    warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=3)
-  if reader and config is reader.config and reader.assumed:
-    taken = ", ".join(f"{n}={getattr(config, n)!r}" for n in reader.assumed)
-    warnings.warn(f"{source} does not state, taken: {taken}", stacklevel=3)
-  return bert
-
-
-def _read_config(reader, folders, given: Given) -> modeling.BertConfig:
-  """Reads the config given or found, or infers it from the weights."""
-  path = given.bert_config_file or _find(folders, "bert_config.json")
-  own = reader.config if reader else None
-  if own and not given.bert_config_file and (not path or not reader.assumed):
-    return own
-  if not path:
+def _check_is_transformer(folder: readers.ModelFolder) -> None:
+  if not folder.config:
     raise ValueError(
-      f"{folders[0]}: holds no bert_config.json: add it, or pass "
+      f"{folder.folders[0]}: holds no bert_config.json: add it, or pass "
       "--bert_config_file"
     )
-  config = encoder_table.read_config(path)
-  if config.encoder_type not in (None, "variant"):
+  name = folder.config.encoder_type
+  if name not in (None, "variant"):
     raise ValueError(
-      f"{path}: encoder_type is {config.encoder_type!r}: other libraries have "
-      "models of Transformers, but no class for this encoder's layers"
+      f"{folder.source}: encoder_type is {name!r}: other libraries have models "
+      "of Transformers, but no class for this encoder's layers"
     )
-  if own:
-    reader.check_config(path, config)
-  return config
-
-
-def _find(folders: Sequence[str], name: str) -> str | None:
-  paths = [os.path.join(folder, name) for folder in folders]
-  return next(filter(files.exists, paths), None)
 
 
 def _check_encoder(source, config, values) -> None:
@@ -223,91 +168,38 @@ def _check_shapes(source, expected, values, faults=()) -> None:
       faults.append(f"{name}: {dtype}, expected floating point")
   if faults:
     raise ValueError(
-      f"{source} does not fit its config: {readers.listing(faults)}"
+      f"{source} does not fit its config: {checkpoints.listing(faults)}"
     )
 
 
-def _read_settings(folders: Sequence[str]) -> dict[str, Any]:
-  """Returns the settings of the run that left the checkpoint, if any."""
-  path = _find(folders, "settings.json")
-  return files.read_json(path) if path else {}
-
-
-def _read_labels(source, folders, given: Given):
-  """Returns what the head is trained for, None if unknown, and its labels."""
-  if huggingface.is_folder(source):
-    settings = huggingface.read_settings(source)
-    names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
-    problem = names.get(str(settings.get("problem_type")))
-    classes = settings.get("architectures")
-    for architecture in classes if isinstance(classes, list) else ():
-      architecture = re.sub("^(DistilBert|Electra)", "Bert", str(architecture))
-      problem = _PROBLEMS.get(architecture, problem)
-  else:
-    problem = _read_settings(folders).get("problem")
-  if given.labels_file:
-    return problem, label_files.read(given.labels_file)
-  return problem, read_labels(source)
-
-
-def read_problem(source: str) -> tuple[str | None, list[str]]:
-  """Returns the problem of a checkpoint's head, if known, and its labels."""
-  return _read_labels(source, formats.folders_of(source), Given())
-
-
-def read_labels(source: str) -> list[str]:
-  """Returns the labels of a checkpoint's head, [] if they are not known.
-
-  They come from the labels.txt that training wrote, or from the id2label in
-  Hugging Face's config.json.
-  """
-  if huggingface.is_folder(source):
-    return huggingface.read_labels(huggingface.read_settings(source))
-  path = _find(formats.folders_of(source), "labels.txt")
-  return label_files.read(path) if path else []
-
-
-def _read_vocabulary(folders, given: Given, vocab_file=None) -> list[str]:
+def _read_vocabulary(folders, overrides: Overrides, vocab_file) -> list[str]:
   if vocab_file:
     vocab = vocabulary_table.load_vocab(vocab_file)
     tokens = {index: token for token, index in vocab.items()}
     return [tokens[index] for index in sorted(tokens)]
   known = None
   for folder in folders:
-    known = known or huggingface.read_vocabulary(folder)
-  if not given.vocab_file:
+    known = known or tokenizer_files.read_vocabulary(folder)
+  if not overrides.vocab_file:
     if not known:
       raise ValueError(f"{folders[0]}: holds no vocab.txt: pass --vocab_file")
     return known
-  tokens = huggingface.read_tokens(given.vocab_file)
+  tokens = tokenizer_files.read_tokens(overrides.vocab_file)
   for number, token in enumerate(known or [], 1):
     if tokens[number - 1 : number] != [token]:
       raise ValueError(
-        f"--vocab_file={given.vocab_file}:{number}: expected {token!r:.80}, as "
-        f"in the vocabulary in {folders[0]}; add tokens at the end"
+        f"--vocab_file={overrides.vocab_file}:{number}: expected "
+        f"{token!r:.80}, as in the vocabulary in {folders[0]}; add tokens at "
+        "the end"
       )
   return tokens
-
-
-def _find_do_lower_case(reader, folders, given: Given, vocabulary) -> bool:
-  found = given.do_lower_case
-  if found is None and reader:
-    found = reader.do_lower_case
-  for folder in folders:
-    if found is None:
-      found = _read_settings([folder]).get("do_lower_case")
-    if found is None:
-      found, _ = vocabulary_table.read_casing(folder) or (None, "")
-  if found is not None:
-    return bool(found)
-  return not tokenization.is_cased(vocabulary)
 
 
 def _find_head(values, problem: str | None) -> str:
   if "cls/squad/output_weights" in values:
     return "question_answering"
   if "output_weights" in values:
-    known = set(_PROBLEMS.values())
+    known = set(huggingface.PROBLEMS.values())
     return problem if problem in known else "classifier"
   has_words = "cls/predictions/output_bias" in values
   has_next = "cls/seq_relationship/output_weights" in values
@@ -446,13 +338,13 @@ def check_vocabulary(model: Model) -> None:
 
 
 class _Written(NamedTuple):
-  """What a folder of some format holds besides the vocabulary."""
+  """The contents of a folder of some format."""
 
   weights: str  # The name of the file.
   users: str = ""  # The class that loads it.
   rest: Sequence[str] = ()  # Variables in no file of that class.
   lines: Sequence[str] = ()  # About other files.
-  vocabulary: str = "vocab.txt"  # Where it goes.
+  vocabulary: str = "vocab.txt"  # Its file, unless that is written, too.
 
 
 def write(output_format: str, folder: str, model: Model) -> list[str]:
@@ -480,7 +372,7 @@ def write(output_format: str, folder: str, model: Model) -> list[str]:
     written = writers[output_format](temporary, model)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
-    else:
+    elif written.vocabulary:
       path = os.path.join(temporary, written.vocabulary)
       files.write_lines(path, model.vocabulary)
     left_out = [n for n in model.unread if not readers.STATE.search(n)]
@@ -511,7 +403,7 @@ def _write_google(folder: str, model: Model) -> _Written:
   files.write_text(path, model.config.to_json_string())
   if model.labels:
     label_files.write(os.path.join(folder, "labels.txt"), model.labels)
-  if model.do_lower_case != (not tokenization.is_cased(model.vocabulary)):
+  if model.do_lower_case != (not vocabulary_table.is_cased(model.vocabulary)):
     # Readers would guess the other casing.
     path = os.path.join(folder, "tokenizer_config.json")
     files.write_json(path, {"do_lower_case": model.do_lower_case})
@@ -566,13 +458,14 @@ def _write_keras_hub(folder: str, model: Model) -> _Written:
   _check_shapes(
     model.source, architecture.variables(model.config, "encoder"), values
   )
-  rest = keras_hub.write(folder, model.config, values, model.do_lower_case)
+  rest = keras_hub.write(
+    folder, model.config, values, model.vocabulary, model.do_lower_case
+  )
   rest = sorted({*rest, *(set(model.values) - set(values))})
   lines = []
   if rest:
     lines = [f"left out, KerasHub has no place: {_describe_rest(rest, model)}"]
-  vocabulary = os.path.join(keras_hub.ASSETS, "vocabulary.txt")
-  return _Written(keras_hub.WEIGHTS, users, rest, lines, vocabulary)
+  return _Written(keras_hub.WEIGHTS, users, rest, lines, vocabulary="")
 
 
 def _describe_rest(names: Sequence[str], model: Model) -> str:
@@ -603,6 +496,6 @@ def _head_settings(model: Model) -> dict[str, Any]:
   if model.head != "multiple_choice":
     settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
     settings["label2id"] = {label: i for i, label in enumerate(labels)}
-  if model.problem in _PROBLEM_TYPES:
-    settings["problem_type"] = _PROBLEM_TYPES[model.problem]
+  if model.problem in huggingface.PROBLEM_TYPES:
+    settings["problem_type"] = huggingface.PROBLEM_TYPES[model.problem]
   return settings

@@ -1,0 +1,1 @@
+"""Models and vocabularies beside BERT's, which no other folder imports."""

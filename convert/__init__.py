@@ -1,0 +1,1 @@
+"""Formats of other libraries: read by one function, and written."""

@@ -1,0 +1,305 @@
+"""Folders of KerasHub: BertBackbone, and BertTextClassifier on top of it.
+
+KerasHub itself reads and writes the weights. Its masked-LM head stays unread:
+its GELU and the epsilon of its LayerNorm differ from BERT's.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import functools
+import os
+from typing import Any
+import warnings
+
+import numpy as np
+
+from convert import architecture
+from convert import readers
+from data import files
+import modeling
+from weights import checkpoints
+
+CONFIG = "config.json"
+WEIGHTS = "model.weights.h5"
+INDEX = "model.weights.json"
+_TASK_WEIGHTS = "task.weights.h5"
+ASSETS = os.path.join("assets", "tokenizer")  # With vocabulary.txt in it.
+_FIELDS = {
+  "vocabulary_size": "vocab_size",
+  "num_layers": "num_hidden_layers",
+  "num_heads": "num_attention_heads",
+  "hidden_dim": "hidden_size",
+  "intermediate_dim": "intermediate_size",
+  "max_sequence_length": "max_position_embeddings",
+  "num_segments": "type_vocab_size",
+}
+# From Google's names of variables to their paths in KerasHub's models.
+_NAMES = (
+  ("^bert/(embeddings|encoder|pooler)/", ""),
+  (r"layer_(\d+)/", r"transformer_layer_\1/"),
+  ("/attention/self/", "/self_attention_layer/"),
+  ("/attention/output/dense", "/self_attention_layer/attention_output"),
+  ("/attention/output/LayerNorm", "/self_attention_layer_norm"),
+  ("/intermediate/dense", "/feedforward_intermediate_dense"),
+  ("/output/dense", "/feedforward_output_dense"),
+  ("/output/LayerNorm", "/feedforward_layer_norm"),
+  ("^LayerNorm", "embeddings_layer_norm"),
+  ("^dense", "pooled_dense"),
+  ("^word_embeddings$", "token_embedding/embeddings"),
+  ("^position_embeddings$", "position_embedding/embeddings"),
+  ("^token_type_embeddings$", "segment_embedding/embeddings"),
+  ("^output_weights$", "logits/kernel"),
+  ("^output_bias$", "logits/bias"),
+)
+_HEAD = ("output_weights", "output_bias")
+
+
+def import_library() -> Any:
+  """Imports keras_hub; an ImportError says how to install it."""
+  try:
+    import keras_hub
+  except ImportError as error:
+    raise ImportError(
+      f"models of KerasHub need it ({error}): pip install -r "
+      "requirements/keras_hub.txt"
+    ) from error
+  return keras_hub
+
+
+def open_folder(folder: str) -> readers.ModelFolder:
+  """Opens a folder; its weights are loaded when the first is read.
+
+  Raises:
+    ValueError: a file is missing or damaged, or the model is not a BERT.
+    ImportError: keras_hub is not installed.
+  """
+  import_library()
+  path = os.path.join(folder, CONFIG)
+  contents = files.read_json(path)
+  config = _read_config(path, contents)
+  paths = [os.path.join(folder, WEIGHTS)]
+  if not files.exists(paths[0]):
+    paths = sorted(readers.find_shards(folder, INDEX, ".weights.h5"))
+  _check_sizes(folder, config, paths)
+  labels, unread = _read_task(folder)
+  load = functools.cache(
+    lambda: _load(folder, config, _dtype_of(contents), labels)
+  )
+  variables = {}
+  for name, shape in _shapes(config, labels).items():
+
+    def read(name=name):
+      value = load()[name]
+      return value.T if name == "output_weights" else value
+
+    variables[name] = readers.StoredVariable(read, shape)
+  assets = os.path.join(folder, ASSETS)
+  vocab_file = os.path.join(assets, "vocabulary.txt")
+  return readers.ModelFolder(
+    folder,
+    (assets, folder),
+    readers.make_weights(folder, variables, unread),
+    config,
+    vocab_file if files.exists(vocab_file) else None,
+    library="KerasHub",
+    unread=tuple(unread),
+  )
+
+
+@contextlib.contextmanager
+def _naming_damage(path: str) -> Iterator[None]:
+  """Blames a file for all that goes wrong in the body, in one line."""
+  try:
+    yield
+  # Keras and h5py say in many ways that a file is damaged.
+  except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
+    reason = " ".join(str(error).split())
+    raise checkpoints.DamagedCheckpointError(
+      f"{path}: not the weights of {CONFIG}: {reason:.200}"
+    ) from None
+
+
+def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
+  name, fields = contents.get("class_name"), contents.get("config")
+  if name != "BertBackbone" or not isinstance(fields, dict):
+    raise ValueError(
+      f"{path}: class_name is {name!r:.80}; of KerasHub's models only "
+      "BertBackbone is a BERT"
+    )
+  missing = sorted(set(_FIELDS) - set(fields))
+  if missing:
+    raise ValueError(f"{path}: config has no {missing[0]}")
+  dropout = fields.get("dropout", 0.1)
+  try:
+    return modeling.BertConfig(
+      **{ours: fields[theirs] for theirs, ours in _FIELDS.items()},
+      hidden_dropout_prob=dropout,
+      attention_probs_dropout_prob=dropout,
+    )
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from None
+
+
+def _check_sizes(folder, config, paths: Sequence[str]) -> None:
+  """Refuses a config of other layers, or more numbers, than the files hold.
+
+  Keras would ignore layers that the model lacks, and might take all memory.
+  """
+  import h5py
+
+  layers = set()
+  for path in paths:
+    with _naming_damage(path), h5py.File(path) as file:
+      layers |= {name for name in file["layers"] if "encoder" in name}
+  if len(layers) != config.num_hidden_layers:
+    raise ValueError(
+      f"{folder}: num_layers is {config.num_hidden_layers} in {CONFIG}, the "
+      f"weights are of {len(layers)} layers"
+    )
+  size = files.known_size(paths)
+  width = config.hidden_size
+  least = 4 * config.num_hidden_layers * width + config.vocab_size
+  least += config.max_position_embeddings + config.type_vocab_size
+  least += 2 * config.num_hidden_layers * config.intermediate_size
+  if size is not None and 2 * width * least > size:  # 2 bytes a float16.
+    raise ValueError(
+      f"{folder}: {CONFIG} is of a larger model than its weights of {size:,} "
+      "bytes"
+    )
+
+
+def _dtype_of(contents: dict[str, Any]) -> str:
+  """Returns the dtype of the stored variables."""
+  policy = contents["config"].get("dtype")
+  fields = policy.get("config") if isinstance(policy, dict) else None
+  name = fields.get("name") if isinstance(fields, dict) else policy
+  return name if name in ("float16", "bfloat16", "float64") else "float32"
+
+
+def _read_task(folder: str) -> tuple[int, list[str]]:
+  """Returns the labels of a BertTextClassifier, or 0, and files left out."""
+  if not files.exists(os.path.join(folder, _TASK_WEIGHTS)):
+    return 0, []
+  task = files.read_json_if_any(os.path.join(folder, "task.json"))
+  fields = task.get("config")
+  labels = fields.get("num_classes") if isinstance(fields, dict) else None
+  is_known = task.get("class_name") == "BertTextClassifier"
+  if not is_known or type(labels) is not int or not 0 < labels < 1 << 20:
+    return 0, [_TASK_WEIGHTS]
+  return labels, []
+
+
+def _shapes(config: modeling.BertConfig, labels: int) -> dict[str, tuple]:
+  """Returns the shapes of all variables, by Google's names."""
+  names = architecture.variables(config, "classifier" if labels else "encoder")
+  return {
+    name: tuple(labels if axis is None else axis for axis in shape)
+    for name, shape in names.items()
+  }
+
+
+def _make(config: modeling.BertConfig, dtype: str, labels: int) -> Any:
+  """Makes KerasHub's model, and returns it and its variables by path."""
+  models = import_library().models
+  fields = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+  model = models.BertBackbone(
+    **fields,
+    dropout=config.hidden_dropout_prob,
+    dtype=dtype,
+    name="bert_backbone",
+  )
+  if labels:
+    model = models.BertTextClassifier(
+      model,
+      labels,
+      preprocessor=None,
+      activation="linear",
+      dropout=config.hidden_dropout_prob,
+      dtype=dtype,
+      name="bert_text_classifier",
+    )
+  return model
+
+
+def _variables_of(model: Any, shapes: Mapping[str, tuple]) -> dict[str, Any]:
+  """Returns a model's variables by Google's names."""
+  paths = {variable.path: variable for variable in model.variables}
+  return {name: paths[readers.rename(name, _NAMES)] for name in shapes}
+
+
+def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
+  """Loads the weights; whatever goes wrong is a fault of the file."""
+  model = _make(config, dtype, labels)
+  name = WEIGHTS
+  if not files.exists(os.path.join(folder, WEIGHTS)):
+    name = INDEX
+  path = os.path.join(folder, name)
+  with _naming_damage(path), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    (model.backbone if labels else model).load_weights(path)
+  if labels:
+    path = os.path.join(folder, _TASK_WEIGHTS)
+    with _naming_damage(path):
+      model.load_task_weights(path)
+  named = _variables_of(model, _shapes(config, labels))
+  return {name: np.asarray(variable) for name, variable in named.items()}
+
+
+def write(
+  folder: str,
+  config: modeling.BertConfig,
+  values: Mapping[str, np.ndarray],
+  vocabulary: Sequence[str],
+  do_lower_case: bool,
+) -> list[str]:
+  """Writes a folder for KerasHub.
+
+  Args:
+    folder: there already.
+    config: the architecture; its activation is GELU in its tanh form.
+    values: by Google's names; a classifier's too, if it has `output_weights`.
+
+  Returns:
+    The names that KerasHub has no place for.
+
+  Raises:
+    ValueError: KerasHub cannot say what the config says.
+    ImportError: keras_hub is not installed.
+  """
+  _check_representable(config)
+  models = import_library().models
+  labels = len(values["output_bias"]) if "output_bias" in values else 0
+  shapes = _shapes(config, labels)
+  dtype = values["bert/embeddings/word_embeddings"].dtype.name
+  model = _make(config, dtype, labels)
+  for name, variable in _variables_of(model, shapes).items():
+    value = values[name].T if name == "output_weights" else values[name]
+    variable.assign(value.reshape(variable.shape))
+  tokenizer = models.BertTokenizer(
+    list(vocabulary), lowercase=do_lower_case, strip_accents=do_lower_case
+  )
+  preprocessor = models.BertTextClassifierPreprocessor(
+    tokenizer, sequence_length=config.max_position_embeddings
+  )
+  if labels:
+    model.preprocessor = preprocessor
+  else:
+    preprocessor.save_to_preset(folder)
+  model.save_to_preset(folder)
+  return sorted(set(values) - set(shapes))
+
+
+def _check_representable(config: modeling.BertConfig) -> None:
+  differing = []
+  if config.hidden_act != "gelu":
+    differing.append(f"hidden_act={config.hidden_act!r}, KerasHub has 'gelu'")
+  if config.embedding_width != config.hidden_size:
+    differing.append("embedding_size, KerasHub has hidden_size")
+  if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
+    differing.append("two rates of dropout, KerasHub has one")
+  if differing:
+    raise ValueError(
+      f"--output_format=keras_hub: this config has {'; '.join(differing)}"
+    )
