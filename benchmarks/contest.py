@@ -52,17 +52,17 @@ class Timing(NamedTuple):
 
   speed: float  # Examples per second.
   disturbance: float  # The share of the machine that other processes took.
-  peak_memory: float  # Of the process since it began, in gigabytes.
+  peak_memory: float  # Gigabytes, of the process since it began.
 
 
 class Contestant(NamedTuple):
   """A way to do the work."""
 
-  # Of the workload, and the precision if there is one; a function that other
+  # Takes the workload, and the precision if it has one; a function that other
   # processes can import.
   make: Callable[..., Turn]
   library: str  # Without it, the contestant is skipped.
-  # How many times as fast ours must be, by precision; "" if there is none.
+  # How many times as fast ours must be, by precision; "" without one.
   targets: dict[str, float]
 
 
@@ -95,7 +95,7 @@ def split(text: str) -> list[str]:
 
 
 def lacks_data(options: dict[str, Any], *names: str) -> bool:
-  """Tells whether a file or folder that options name is absent; says so."""
+  """Returns whether a file or folder that options name is absent; says so."""
   absent = [name for name in names if not os.path.exists(options[name])]
   for name in absent:
     print(f"skipped: no {options[name]}; pass --{name}")
@@ -155,7 +155,7 @@ def start_process() -> futures.Executor:
 
 
 def is_installed(library: str) -> bool:
-  """Tells whether a peer can run; says so if it cannot."""
+  """Returns whether a peer can run; says so if it cannot."""
   found = importlib.util.find_spec(library) is not None
   if not found:
     print(f"skipped: no {library}; pip install -r requirements/bench.txt")
@@ -227,7 +227,7 @@ def processor() -> str:
   return ", ".join([name, *sorted(units), f"{os.cpu_count()} cores"])
 
 
-_turns: dict[str, Turn] = {}  # Of the contestant whose process this is.
+_turns: dict[str, Turn] = {}  # Filled in the process of the contestant.
 
 
 def time_turn(name: str, make: Callable[[], Turn]) -> Timing:
@@ -315,7 +315,7 @@ def print_table(
 
 
 def _compare(ours, theirs, target) -> tuple[str, bool]:
-  """Puts our speed by theirs in words, and tells whether it is too low."""
+  """Returns our speed by theirs in words, and whether it is too low."""
   pairs = list(zip(ours, theirs, strict=True))
   calm = [pair for pair in pairs if not any(map(is_disturbed, pair))]
   ratio = statistics.median(a.speed / b.speed for a, b in calm or pairs)

@@ -15,7 +15,7 @@ import versions
 TYPES = ("bert", "text_cnn", "bilstm")
 KINDS = {"training": 16, "prediction": 32}  # Batch sizes.
 LENGTH = 128
-REPEATS = 5  # Of a turn.
+REPEATS = 5  # In a turn.
 
 
 def make_updates(config_file: str, kind: str, precision: str) -> contest.Turn:

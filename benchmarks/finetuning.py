@@ -44,7 +44,7 @@ class Workload:
 class Sample(NamedTuple):
   """What is timed; tokens are int64 [rows, max_seq_length]."""
 
-  first_batch: np.ndarray  # Of the epoch, to train on.
+  first_batch: np.ndarray  # The epoch's, to train on.
   train_ids: np.ndarray  # The rows of those batches.
   train_mask: np.ndarray
   train_labels: np.ndarray  # int64 [rows].
@@ -401,7 +401,7 @@ CONTESTANTS = {
 def takes_more_memory(
   kind: str, precision: str, timings: contest.Timings
 ) -> bool:
-  """Tells whether full-length float32 training takes more than the peer's."""
+  """Returns whether full-length float32 training takes more than the peer's."""
   peaks = [
     max(timing.peak_memory for timing in timings[name])
     for name in (f"{contest.OURS}, padded", f"{contest.PEER}, padded")

@@ -47,7 +47,7 @@ PARTS = ["step", "batches"]
 class Workload(NamedTuple):
   """An update."""
 
-  model: str  # Of configs/bert_<model>.json.
+  model: str  # As in configs/bert_<model>.json.
   batch_size: int
   length: int
   precision: str
@@ -177,7 +177,7 @@ def measure(
 
 
 def wait_below(future: futures.Future, pid: int, limit: float) -> bool:
-  """Waits for a process, or kills it; tells whether it stayed below a limit."""
+  """Returns whether a process stays below a limit, else kills it."""
   while not future.done():
     if read_memory(pid) > limit:
       os.kill(pid, signal.SIGKILL)

@@ -54,7 +54,7 @@ class Workload:
   vocab_file: str
   bert_config_file: str
   max_seq_length: int
-  batch_size: int  # Of the tokenizers.
+  batch_size: int  # For the tokenizers.
   sentences: int
   single_sentences: int
   folder: str  # For the models and the answers.

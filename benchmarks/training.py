@@ -56,7 +56,7 @@ class Timing(NamedTuple):
 
   seconds: float
   disturbance: float  # The share of the machine that other processes took.
-  peak_memory: float  # Of the process since it began, in gigabytes.
+  peak_memory: float  # Gigabytes, of the process since it began.
 
 
 class Sample(NamedTuple):

@@ -192,7 +192,7 @@ class Arm(NamedTuple):
   """One row: a task, and where its training starts."""
 
   task: Task
-  name: str  # Of the row's folders too.
+  name: str  # Names the row's folders too.
   start: Flags
   options: argparse.Namespace
 

@@ -23,7 +23,7 @@ SHAPES = {
   "mini": ("mini", 64, 64),
   "prediction": ("base", 64, 16),
 }
-BATCHES = 10  # Of a turn.
+BATCHES = 10  # In a turn.
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def share_records(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
     rows.Row("two runs into the same records"),
     random.Random(seed),
   )
-  records, variant = kills.Records(folder), 1  # Of three files.
+  records, variant = kills.Records(folder), 1  # Three files.
   start = time.monotonic()
   made = [records.make(1, variant), records.make(2, variant)]
   seconds = (time.monotonic() - start) / 2

@@ -8,7 +8,7 @@ import struct
 import google_crc32c
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-DATA = struct.pack("<2f", 1, 2)  # Of each tensor of `make_entry`.
+DATA = struct.pack("<2f", 1, 2)  # The data of each tensor of `make_entry`.
 HEADER = (b"", b"\x08\x01")  # One shard.
 
 
