@@ -9,15 +9,14 @@
 # labelled examples and turns the same model into a classifier.
 #
 # This tutorial does both on the manual that comes with every Python, in a few
-# minutes on two cores. The model is tiny, but the programs, the files and the
-# mathematics are those of the big ones. `python examples/tutorial.py` runs it
+# minutes on two cores. The model is tiny; programs, files and mathematics are
+# those of the big ones. `python examples/tutorial.py` runs it
 # without a notebook.
 
 # %%
 import csv
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -35,22 +34,16 @@ FOLDER.mkdir(exist_ok=True)
 
 
 def run(program, **flags):
-  """Runs a program as on a command line, shows and returns what it prints."""
+  """Runs a program as on a command line and shows its output."""
   arguments = [f"--{name}={value}" for name, value in flags.items()]
   print("$ python", program, *arguments)
-  with subprocess.Popen(
-    [sys.executable, ROOT / program, *arguments],
-    stdout=subprocess.PIPE,
-    stderr=subprocess.STDOUT,
-    text=True,
-  ) as process:
-    lines = []
+  command = [sys.executable, ROOT / program, *arguments]
+  pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+  with subprocess.Popen(command, text=True, **pipes) as process:
     for line in process.stdout:
-      lines.append(line)
       print(line, end="", flush=True)
   if process.returncode:
     raise RuntimeError(f"{program} failed")
-  return "".join(lines)
 
 
 # %% [markdown]
@@ -161,13 +154,13 @@ print(f"random {(~is_mask & (shown != labels)).mean():.1%}")
 # The **loss** is minus the logarithm of the probability that the model gave to
 # the right word. Two numbers help to read it. Knowing nothing costs the
 # logarithm of the vocabulary's size. Knowing only how frequent each word is
-# costs the *unigram entropy*, which the program prints first. Only below that
-# has the model learned something from the words around the hole.
+# costs the *unigram entropy*. Only below that has the model learned something
+# from the words around the hole.
 
 # %%
 pretrain_pydoc.write_config(FOLDER, ROOT / "configs" / "bert_tiny.json")
 PRETRAINED = FOLDER / "pretrained"
-printed = run(
+run(
   "run_pretraining.py",
   input_file=FOLDER / "train.tfrecord",
   eval_input_file=FOLDER / "eval.tfrecord",
@@ -193,11 +186,12 @@ except ImportError:
   plt = None
   print("No drawings: pip install matplotlib")
 
-number = r"([\d.e+-]+)"
-found = rf"evaluation at step (\d+):.* masked_lm_accuracy {number}"
-found = re.findall(rf"{found}  masked_lm_loss {number}", printed)
-steps, accuracies, losses = np.array(found, float).T
-entropy = float(re.search(rf"unigram entropy {number}", printed)[1])
+lines = (PRETRAINED / "curves.jsonl").read_text().splitlines()
+points = [p for p in map(json.loads, lines) if "eval/masked_lm_loss" in p]
+steps = [point["step"] for point in points]
+losses = [point["eval/masked_lm_loss"] for point in points]
+shares = np.unique(labels, return_counts=True)[1] / len(labels)
+entropy = -np.sum(shares * np.log(shares))
 
 
 def show(name):
@@ -255,7 +249,7 @@ if plt:
 # The layer that answers during pre-training is part of the checkpoint, so the
 # model can be asked directly. So can `models/mini`, which comes with this
 # repository: twice as deep and wide, and trained for three hours on film
-# reviews, novels and encyclopedia articles. Of functions it knows nothing.
+# reviews, novels and encyclopedia articles. It knows nothing about functions.
 
 # %%
 MINI = ROOT / "models" / "mini"
@@ -272,18 +266,16 @@ for model in (PRETRAINED, MINI):
 # (Pre-training has seen many of these sentences, too, but no label.)
 #
 # Fine-tuning puts one new layer, the *head*, on the vector of `[CLS]`. The head
-# begins with random weights, because nothing in pre-training knew these labels:
+# begins with random weights, because pre-training knew nothing of these labels:
 # a model that was only pre-trained cannot classify anything. All weights then
-# learn together. The second run does the same from random weights throughout,
-# the third from `models/mini`: it has never seen a manual, but more English.
+# learn together. The second run starts from random weights throughout, the
+# third from `models/mini`, which has never seen a manual, but more English.
 #
-# Do not read much into one run of the first two: with so few examples they
-# change places. One whole run gave 41.1 % of the test sentences pre-trained and
-# 36.0 % from scratch; a run whose pre-training was stopped halfway gave 34.8 %
-# and 42.4 %; always naming the largest part gets 32.0 %. The third run does not
-# change places: it gave 68.3 %. Three hours of reading is what helps, not the
-# idea of it. Serious comparisons take several seeds, and tune the learning rate
-# in all arms.
+# With so few examples the first two change places from run to run: one run gave
+# 41.1 % of the test sentences pre-trained and 36.0 % from scratch, one whose
+# pre-training was stopped halfway 34.8 % and 42.4 %; always naming the largest
+# part gets 32.0 %. The third gave 68.3 %: three hours of reading help. Serious
+# comparisons take several seeds, and tune the learning rate of each start.
 
 # %%
 PARTS = pretrain_pydoc.PARTS
@@ -333,22 +325,20 @@ run(
 
 
 # %%
-def read_predictions(name):
-  with open(FOLDER / name / "predictions.tsv", encoding="utf-8") as file:
-    return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+def accuracy(name):
+  scores = json.loads((FOLDER / name / "eval_metrics.json").read_text())
+  return scores["metrics"]["accuracy"]
 
 
-def accuracy(found):
-  return sum(r["label"] == r["predicted"] for r in found) / len(found)
-
-
-finetuned, scratch = read_predictions("finetuned"), read_predictions("scratch")
-mini = read_predictions("mini")
-sizes = {part: sum(r["label"] == part for r in finetuned) for part in PARTS}
-print(f"always the largest part: {max(sizes.values()) / len(finetuned):.1%}")
-print(f"from scratch:            {accuracy(scratch):.1%}")
-print(f"pre-trained:             {accuracy(finetuned):.1%}")
-print(f"from models/mini:        {accuracy(mini):.1%}")
+with open(FOLDER / "finetuned" / "predictions.tsv", encoding="utf-8") as file:
+  table = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+  predictions = list(table)
+true = [row["label"] for row in predictions]
+largest = max(true.count(part) for part in PARTS)
+print(f"always the largest part: {largest / len(true):.1%}")
+print(f"from scratch:            {accuracy('scratch'):.1%}")
+print(f"pre-trained:             {accuracy('finetuned'):.1%}")
+print(f"from models/mini:        {accuracy('mini'):.1%}")
 
 # %% [markdown]
 # ## 7. What it gets wrong
@@ -359,7 +349,7 @@ print(f"from models/mini:        {accuracy(mini):.1%}")
 
 # %%
 matrix = np.zeros((len(PARTS), len(PARTS)), int)
-for row in finetuned:
+for row in predictions:
   matrix[[*PARTS].index(row["label"]), [*PARTS].index(row["predicted"])] += 1
 print(f"{'':12}", *(f"{part:>11}" for part in PARTS))
 for part, counts in zip(PARTS, matrix, strict=True):
@@ -376,7 +366,7 @@ def confidence(row):
   return float(row["probability_" + row["predicted"]])
 
 
-wrong = [row for row in finetuned if row["label"] != row["predicted"]]
+wrong = [row for row in predictions if row["label"] != row["predicted"]]
 for row in sorted(wrong, key=confidence, reverse=True)[:8]:
   probability = confidence(row)
   print(f"{probability:.0%} {row['predicted']}, but it is {row['label']}:")
@@ -385,8 +375,8 @@ for row in sorted(wrong, key=confidence, reverse=True)[:8]:
 # %% [markdown]
 # ## 8. Export and use
 #
-# The export is one folder with the weights, the labels and the tokenizer inside
-# the graph: it takes plain text. `bert.load` answers with it from Python, and
+# The export is one folder with the weights, the labels and the vocabulary: it
+# takes plain text. `bert.load` answers with it from Python, and
 # `python predict.py --export_dir=... --serve` is a web server with a page.
 
 # %%
@@ -405,12 +395,12 @@ for text in (
 
 # %%
 numbers = {
-  "masked_word_accuracy": accuracies[-1],
+  "masked_word_accuracy": points[-1]["eval/masked_lm_accuracy"],
   "masked_lm_loss": losses[-1],
   "unigram_entropy": entropy,
-  "accuracy_pretrained": accuracy(finetuned),
-  "accuracy_scratch": accuracy(scratch),
-  "accuracy_mini": accuracy(mini),
+  "accuracy_pretrained": accuracy("finetuned"),
+  "accuracy_scratch": accuracy("scratch"),
+  "accuracy_mini": accuracy("mini"),
   "answer": model("Set a breakpoint at the given line.")["label"],
 }
 (FOLDER / "numbers.json").write_text(json.dumps(numbers, indent=2))
