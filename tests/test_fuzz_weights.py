@@ -1,4 +1,4 @@
-"""Configs, safetensors and checkpoints on damaged and on malicious files.
+"""Damaged and malicious weights: values or one line, and little memory.
 
 TensorFlow's reader, which ends the process at malicious checkpoints, reads only
 those of the V1 format: if a test ends the process, that is the fault found.
@@ -6,31 +6,56 @@ those of the V1 format: if a test ends the process, that is the fault found.
 
 import json
 import pathlib
+import shutil
 
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 import any_model
+from cli import model_folder
+from convert import architecture
 from convert import formats
+from convert import keras_hub
+from convert import object_checkpoints
 import fuzzing
+import modeling
 import tiny_index
 from weights import checkpoints
 
 pytestmark = pytest.mark.fuzz
 
-CONFIG = {"vocab_size": 30, "hidden_size": 8, "num_attention_heads": 2}
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+CONFIG = {
+  "vocab_size": 3,
+  "hidden_size": 2,
+  "num_hidden_layers": 1,
+  "num_attention_heads": 1,
+  "intermediate_size": 2,
+  "max_position_embeddings": 2,
+  "type_vocab_size": 2,
+}
 HUGGING_FACE_CONFIG = {
   "model_type": "bert",
   "architectures": ["BertModel"],
-  "num_hidden_layers": 1,
   "pruned_heads": {},
   "layer_norm_eps": 1e-12,
   **CONFIG,
 }
+DISTILBERT = {
+  "model_type": "distilbert",
+  "vocab_size": 3,
+  "dim": 2,
+  "hidden_dim": 2,
+  "n_layers": 1,
+  "n_heads": 1,
+  "max_position_embeddings": 2,
+}
+ELECTRA = {**CONFIG, "model_type": "electra", "embedding_size": 1}
 VALUES = {
   "a": np.array([[1, 2, 3]], np.float32),
   "global_step": np.array(7, np.int64),
@@ -39,6 +64,9 @@ VALUES = {
 ODD_SIZES = [-1, 0, 1, 2, 1 << 20, 1 << 31, 1 << 40, 1 << 60, (1 << 63) - 1]
 sizes = st.sampled_from(ODD_SIZES) | st.integers(-9, 99)
 shapes = st.lists(sizes, max_size=4) | st.just([1] * 300)
+names = st.text(
+  st.sampled_from("/._S0159") | st.characters(codec="utf-8"), max_size=12
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +74,27 @@ def folder(tmp_path_factory):
   return tmp_path_factory.mktemp("fuzz")
 
 
-# Configs.
+def as_json(value):
+  return json.dumps(value).encode()
+
+
+def change(content):
+  """Returns a strategy for a file that went wrong."""
+  changed = fuzzing.mutated(content)
+  try:
+    value = json.loads(content)
+  except ValueError:
+    return changed
+  return changed | fuzzing.mutated_json(value).map(as_json)
+
+
+# Folders of other libraries.
 
 
 @given(
   fuzzing.any_bytes()
-  | fuzzing.mutated(json.dumps(CONFIG).encode())
-  | fuzzing.mutated(json.dumps(HUGGING_FACE_CONFIG).encode())
-  | (
-    fuzzing.mutated_json(CONFIG) | fuzzing.mutated_json(HUGGING_FACE_CONFIG)
-  ).map(lambda value: json.dumps(value).encode())
+  | change(as_json(CONFIG))
+  | change(as_json(HUGGING_FACE_CONFIG))
 )
 def test_configs(folder, content):
   path = folder / "bert_config.json"
@@ -66,46 +105,133 @@ def test_configs(folder, content):
     assert formats.read_config(str(path)) == config
 
 
-# Safetensors.
-
-
 def make_safetensors(header, data):
-  text = json.dumps(header).encode()
+  text = as_json(header)
   return len(text).to_bytes(8, "little") + text + data
 
 
-HEADER = {
-  "a": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
-  "b": {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]},
-  "__metadata__": {"format": "pt"},
-}
-SAFETENSORS = make_safetensors(HEADER, bytes(range(16)))
-
-
-FOLDER_FILES = {
-  "config.json": json.dumps(HUGGING_FACE_CONFIG).encode(),
-  "model.safetensors.index.json": json.dumps(
+SAFETENSORS = make_safetensors(
+  {
+    "a": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
+    "b": {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]},
+    "__metadata__": {"format": "pt"},
+  },
+  bytes(range(16)),
+)
+HUGGING_FACE = {
+  "config.json": as_json(HUGGING_FACE_CONFIG),
+  "model.safetensors.index.json": as_json(
     {"weight_map": {"a": "m-1.safetensors", "b": "m-1.safetensors"}}
-  ).encode(),
+  ),
   "m-1.safetensors": SAFETENSORS,
 }
 
 
-@pytest.mark.parametrize("name", FOLDER_FILES)
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory):
+  """Returns a folder with a valid folder of each library."""
+  folder = tmp_path_factory.mktemp("valid")
+  for library in ("hugging_face", "keras_hub", "shards"):
+    (folder / library).mkdir()
+  for name, content in HUGGING_FACE.items():
+    (folder / "hugging_face" / name).write_bytes(content)
+  config = modeling.BertConfig.from_dict(CONFIG)
+  shapes = architecture.variables(config, "encoder")
+  shapes |= {"output_weights": (3, 2), "output_bias": (3,)}
+  values = {n: np.ones(shape, np.float32) for n, shape in shapes.items()}
+  tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+  preset, shards = folder / "keras_hub", folder / "shards"
+  keras_hub.write(str(preset), config, values, tokens, True)
+  assert len(any_model.values(preset)) == len(values)
+  shutil.copy(preset / "config.json", shards)
+  shutil.copy(preset / "model.weights.h5", shards / "m_0.weights.h5")
+  index = {"weight_map": {"/layers/dense/vars": ["m_0.weights.h5"]}}
+  (shards / "model.weights.json").write_bytes(as_json(index))
+  return folder
+
+
+@pytest.mark.parametrize(
+  ("library", "name"),
+  [
+    *(("hugging_face", name) for name in HUGGING_FACE),
+    ("keras_hub", "config.json"),
+    ("keras_hub", "tokenizer.json"),
+    ("keras_hub", "task.json"),
+    ("shards", "model.weights.json"),
+  ],
+)
 @given(data=st.data())
-def test_hugging_face_folders(tmp_path_factory, name, data):
-  folder = tmp_path_factory.getbasetemp() / "hugging_face"
+def test_folders(tmp_path_factory, valid, library, name, data):
+  folder = tmp_path_factory.getbasetemp() / library
+  shutil.copytree(valid / library, folder, dirs_exist_ok=True)
+  content = (valid / library / name).read_bytes()
+  (folder / name).write_bytes(data.draw(change(content)))
+  # KerasHub reads its weights itself, and is slow to make a model.
+  is_ours = library == "hugging_face"
+  read = any_model.values if is_ours else model_folder.open
+  fuzzing.value_or_error_in_memory(read, folder)
+
+
+@pytest.mark.parametrize("settings", [DISTILBERT, ELECTRA])
+@given(data=st.data())
+def test_relatives(tmp_path_factory, settings, data):
+  folder = tmp_path_factory.getbasetemp() / "relatives"
   folder.mkdir(exist_ok=True)
-  for other, content in FOLDER_FILES.items():
-    (folder / other).write_bytes(content)
-  valid = FOLDER_FILES[name]
-  changed = fuzzing.mutated(valid)
-  if name.endswith(".json"):
-    changed |= fuzzing.mutated_json(json.loads(valid)).map(
-      lambda value: json.dumps(value).encode()
+  tensors = {
+    name: np.ones([2, 2], np.float32)
+    for name in data.draw(
+      st.lists(
+        st.sampled_from(
+          [
+            "distilbert.transformer.layer.0.attention.q_lin.weight",
+            "transformer.layer.0.attention.q_lin.weight",
+            "vocab_projector.weight",
+            "electra.embeddings_project.weight",
+            "embeddings.word_embeddings.weight",
+            "pre_classifier.weight",
+            "classifier.weight",
+          ]
+        )
+        | names
+      )
     )
-  (folder / name).write_bytes(data.draw(changed))
+  }
+  safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+  content = data.draw(change(as_json(settings)))
+  (folder / "config.json").write_bytes(content)
   fuzzing.value_or_error_in_memory(any_model.values, folder)
+
+
+@pytest.mark.parametrize("name", ["older", "subclassed", "fine_tuned"])
+@given(data=st.data())
+def test_object_graphs(tmp_path_factory, name, data):
+  folder = tmp_path_factory.getbasetemp() / "objects"
+  folder.mkdir(exist_ok=True)
+  path = checkpoints.find_checkpoint(str(FIXTURES / name))
+  reader = tf.train.load_checkpoint(path)
+  keys = sorted(reader.get_variable_to_shape_map())
+  values = {key: reader.get_tensor(key) for key in keys}
+  graph = values.pop(object_checkpoints.GRAPH)
+  keys.remove(object_checkpoints.GRAPH)
+  for _ in range(data.draw(st.integers(0, 3))):
+    key = data.draw(st.sampled_from(keys))
+    value = values.pop(key, None)
+    if value is None or data.draw(st.booleans()):
+      continue
+    place = data.draw(st.integers(0, len(key)))
+    shape = data.draw(st.sampled_from([value.shape, (), (0,), (2, 1, 3)]))
+    new = key[:place] + data.draw(names) + key[place:]
+    values[new or "x"] = np.zeros(shape, value.dtype)
+  graph = data.draw(st.just(b"") | st.just(graph) | fuzzing.mutated(graph))
+  values[object_checkpoints.GRAPH] = graph
+  listed = sorted(values)
+  tf.raw_ops.SaveV2(
+    prefix=str(folder / "x.ckpt"),
+    tensor_names=listed,
+    shape_and_slices=[""] * len(listed),
+    tensors=[tf.constant(values[name]) for name in listed],
+  )
+  fuzzing.value_or_error_in_memory(any_model.values, folder / "x.ckpt")
 
 
 # Checkpoints.
@@ -282,6 +408,6 @@ def test_valid_files_are_read(
   path = tmp_path / "first.ckpt"
   path.write_bytes(first_format)
   assert read_checkpoint(str(path))["a"].tolist() == [1, 2]
-  for name, content in FOLDER_FILES.items():
+  for name, content in HUGGING_FACE.items():
     (tmp_path / name).write_bytes(content)
   assert set(any_model.values(tmp_path)) == {"a", "b"}
