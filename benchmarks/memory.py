@@ -207,7 +207,7 @@ def estimate_peak(workload: Workload) -> float:
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
-  load = memory.Load(
+  step = memory.StepSize(
     workload.batch_size,
     predictions=0,
     length=workload.length,
@@ -217,7 +217,7 @@ def estimate_peak(workload: Workload) -> float:
   shapes = architecture.variables(config, "encoder").values()
   count = sum(map(math.prod, shapes))
   parameters = memory.Parameters(count, count, config.num_hidden_layers)
-  return memory.estimate(config, parameters, load).total() / memory.GIGABYTE
+  return memory.estimate(config, parameters, step) / memory.GIGABYTE
 
 
 def free_memory() -> float:

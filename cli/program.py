@@ -25,7 +25,6 @@ import textwrap
 from absl import app
 from absl import flags
 
-from data import memory_faults
 from data import progress
 
 FLAGS = flags.FLAGS
@@ -258,8 +257,14 @@ def _describe_failure(error: Exception) -> str | None:
       "another worker of TF_CONFIG has ended or cannot be reached: start all "
       "of them again, and they resume from the last checkpoint"
     )
-  fault = memory_faults.describe(error)
-  return None if fault is None else f"out of memory: {fault}".rstrip(": ")
+  if isinstance(error, MemoryError):
+    return f"out of memory: {error}".rstrip(": ")
+  if type(error).__name__ != "ResourceExhaustedError":
+    return None
+  from training import memory  # Slow: TensorFlow, which raised the error.
+
+  fault = memory.describe_shortage(error)
+  return fault and f"out of memory: {fault}"
 
 
 def _is_of_lost_worker(error: Exception) -> bool:

@@ -258,7 +258,7 @@ def _make_runner(strategy, name, task, global_step):
   def run_steps(count):
     with (
       training_input.naming_bad_record(task.source),
-      memory.explained_shortage("training", memory.TRAINING_CURES),
+      memory.naming_memory_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
     _check_finite(means, int(global_step.read_value()), task.source, task.plan)
@@ -273,7 +273,7 @@ def _print_memory(strategy, model, optimizer, plan, signature):
   if not parameters.trained_layers:
     return  # The estimate does not cover heads without a trained BERT.
   predicts_words = "masked_lm_positions" in model.input_names
-  load = memory.Load(
+  step = memory.StepSize(
     *memory.shape_of_batch(
       signature,
       plan.gradient_accumulation_steps,
@@ -284,10 +284,7 @@ def _print_memory(strategy, model, optimizer, plan, signature):
     recompute=plan.recompute,
     accumulates=plan.gradient_accumulation_steps > 1,
   )
-  needed = memory.estimate(model.bert.config, parameters, load)
-  replicas = memory.replicas_in_one(strategy)
-  found = memory.available(strategy)
-  print(memory.report(needed.total(replicas), found, load, replicas))
+  print(memory.report(model.bert.config, parameters, step, strategy))
 
 
 def _make_train_steps(strategy, task, global_step, signature):

@@ -1,9 +1,9 @@
 """How much memory an update needs, how much is available, how to need less.
 
 The estimate is the memory in use at its peak, when the backward pass begins.
-With B sequences at a time (a micro-batch of one replica)
-of S tokens, P masked words each, hidden size H, intermediate size I, N heads,
-L layers, V words, and c bytes per number of the compute dtype:
+With B sequences at a time (a micro-batch of one replica) of S tokens, P masked
+words each, hidden size H, intermediate size I, N heads, L layers, V words, and
+c bytes per number of the compute dtype:
 
   runtime     Python, TensorFlow and its threads, and the graph, by layer
   weights     4 bytes a parameter; in bfloat16 6, for those that are cast
@@ -33,15 +33,14 @@ in both dtypes (7).
 from collections.abc import Iterator
 import contextlib
 import math
-import os
 import pathlib
 import re
 from typing import NamedTuple
 
 import keras
+import psutil
 import tensorflow as tf
 
-from data import memory_faults
 import modeling
 import optimization
 
@@ -52,8 +51,9 @@ GIGABYTE = 2**30
 _RUNTIME = 780 * 2**20
 _GRAPH_OF_LAYER = 8 * 2**20
 _GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
+_LIMIT_OF_CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
 
-# What helps when training needs too much memory.
+# Flags that help when training or prediction needs too much memory.
 TRAINING_CURES = (
   "lower --train_batch_size or --max_seq_length, raise "
   "--gradient_accumulation_steps, or pass --recompute=true or "
@@ -63,10 +63,14 @@ PREDICTION_CURES = (
   "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
   "was, or --max_seq_length, or pass --precision=bfloat16"
 )
+_SHORTAGE = re.compile(
+  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
+  re.MULTILINE,
+)
 
 
-class Load(NamedTuple):
-  """What a replica computes at once."""
+class StepSize(NamedTuple):
+  """The work that a replica does at once."""
 
   sequences: int  # B: sequences per example times rows per micro-batch.
   predictions: int  # P; 0 without a head for masked words.
@@ -82,21 +86,6 @@ class Parameters(NamedTuple):
   total: int
   trained: int
   trained_layers: int  # L: the encoder layers whose gradient is needed.
-
-
-class Estimate(NamedTuple):
-  """The terms of an update's peak, in bytes; all but one per replica."""
-
-  runtime: float
-  weights: float
-  moments: float
-  gradients: float
-  kept: float
-  working: float
-
-  def total(self, replicas: int = 1) -> float:
-    """Returns the bytes of a process with its replicas."""
-    return self.runtime + replicas * sum(self[1:])
 
 
 def parameters_of(
@@ -125,7 +114,7 @@ def shape_of_batch(
   Args:
     signature: of the features of a replica.
     parts: micro-batches, one after the other.
-    predictions: P, if the features do not tell.
+    predictions: P, if no feature has its size.
   """
   rows, *inputs, _ = signature["input_ids"].shape  # Rows may hold choices.
   if "masked_lm_positions" in signature:
@@ -134,45 +123,51 @@ def shape_of_batch(
 
 
 def estimate(
-  config: modeling.BertConfig, parameters: Parameters, load: Load
-) -> Estimate:
-  """Estimates the most memory that an update takes; see the top of the file."""
-  in_bfloat16 = load.dtype != "float32"
+  config: modeling.BertConfig,
+  parameters: Parameters,
+  step: StepSize,
+  replicas: int = 1,
+) -> float:
+  """Returns the most bytes that an update takes; see the top of the file."""
+  in_bfloat16 = step.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
-  tokens = load.sequences * load.length
+  tokens = step.sequences * step.length
   hidden = tokens * config.hidden_size
   wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
   heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
-  pairs = tokens * load.length * heads
+  pairs = tokens * step.length * heads
   layer = hidden * (6 * item + 18) + wide * 2 * item
   layer += pairs * (7 if in_bfloat16 else 5)
-  head = 12 * load.sequences * load.predictions * config.vocab_size
-  of_layer = 16 * max(wide, pairs) + (layer if load.recompute else 0)
-  graph = _GRAPH_OF_RECOMPUTED_LAYER if load.recompute else _GRAPH_OF_LAYER
-  return Estimate(
-    runtime=_RUNTIME + config.num_hidden_layers * graph,
-    weights=parameters.total * (6 if in_bfloat16 else 4),
-    moments=parameters.trained * 8,
-    gradients=parameters.trained * (8 if load.accumulates else 4),
-    kept=hidden * (9 + item)
-    + parameters.trained_layers * (hidden * item if load.recompute else layer),
-    working=max(head, of_layer),
+  kept_layer, graph, working = layer, _GRAPH_OF_LAYER, 16 * max(wide, pairs)
+  if step.recompute:
+    kept_layer, graph = hidden * item, _GRAPH_OF_RECOMPUTED_LAYER
+    working += layer
+  head = 12 * step.sequences * step.predictions * config.vocab_size
+  runtime = _RUNTIME + config.num_hidden_layers * graph
+  weights = parameters.total * (6 if in_bfloat16 else 4)
+  moments = parameters.trained * 8
+  gradients = parameters.trained * (8 if step.accumulates else 4)
+  kept = hidden * (9 + item) + parameters.trained_layers * kept_layer
+  return runtime + replicas * (
+    weights + moments + gradients + kept + max(head, working)
   )
 
 
 def report(
-  needed: float, found: tuple[float, str] | None, load: Load, replicas: int = 1
+  config: modeling.BertConfig,
+  parameters: Parameters,
+  step: StepSize,
+  strategy: tf.distribute.Strategy,
 ) -> str:
-  """Describes the memory needed and available; warns if it is too little.
-
-  Args:
-    needed: bytes.
-    found: from `available`.
-    replicas: that share the memory.
-  """
-  shape = f"{load.sequences} x {load.length} tokens at a time"
-  shape += f" on each of {replicas} devices" * (replicas > 1)
-  line = f"memory: about {needed / GIGABYTE:,.1f} GB, for {shape}"
+  """Describes the memory needed and available; warns if it is too little."""
+  replicas = replicas_in_one(strategy)
+  needed = estimate(config, parameters, step, replicas)
+  line = (
+    f"memory: about {needed / GIGABYTE:,.1f} GB, for {step.sequences} x "
+    f"{step.length} tokens at a time"
+  )
+  line += f" on each of {replicas} devices" * (replicas > 1)
+  found = available(strategy)
   if not found:
     return line
   size, owner = found
@@ -194,9 +189,9 @@ def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
 def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
   """Returns the bytes available to an update, and of which memory.
 
-  RAM is what is available now plus what the process already has, at most the
-  limit of its control group (container). Of several GPUs, the smallest counts.
-  None if unknown.
+  Of a machine, that is the RAM available now and what the process already has,
+  at most the limit of its container. With several GPUs: the memory of the
+  smallest. None if unknown.
   """
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return None
@@ -207,48 +202,32 @@ def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
     devices = device_lib.list_local_devices()
     limits = [d.memory_limit for d in devices if d.device_type == "GPU"]
     return min(limits), "GPU"
-  ram = _available_ram()
-  return ram and (ram, "machine")
+  ram = psutil.virtual_memory().available + psutil.Process().memory_info().rss
+  with contextlib.suppress(OSError, ValueError):  # No container, or "max".
+    ram = min(ram, int(_LIMIT_OF_CONTAINER.read_text()))
+  return ram, "machine"
 
 
-def _available_ram() -> int | None:
-  """Returns the bytes of available RAM; None if unknown."""
-  try:
-    text = pathlib.Path("/proc/meminfo").read_text()
-    own_pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    free = int(re.search(r"MemAvailable:\s+(\d+) kB", text)[1]) * 1024
-    ram = free + own_pages * os.sysconf("SC_PAGE_SIZE")
-  except (OSError, TypeError):  # Not Linux, or one that does not tell.
-    try:
-      ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-      return None
-  return min([ram, *_limits_of_group()])
+def describe_shortage(error: Exception) -> str | None:
+  """Describes a lack of memory; returns None for any other error.
 
-
-def _limits_of_group(root: str = "/sys/fs/cgroup") -> Iterator[int]:
-  """Yields the limits on RAM of the control groups of this process."""
-  try:
-    groups = pathlib.Path("/proc/self/cgroup").read_text()
-  except OSError:
-    return
-  second = re.search(r"^0::/(.*)$", groups, re.MULTILINE)
-  folder = pathlib.Path(root, second[1] if second else "")
-  paths = [path / "memory.max" for path in (folder, *folder.parents)]
-  for path in [*paths, pathlib.Path(root, "memory/memory.limit_in_bytes")]:
-    try:
-      yield int(path.read_text())
-    except (OSError, ValueError):  # No group, or "max".
-      continue
+  TensorFlow's ResourceExhaustedError also stands for a full disk.
+  """
+  if isinstance(error, MemoryError):
+    return str(error)
+  if not isinstance(error, tf.errors.ResourceExhaustedError):
+    return None
+  match = _SHORTAGE.search(error.message)
+  return match and match[0]
 
 
 @contextlib.contextmanager
-def explained_shortage(doing: str, cures: str) -> Iterator[None]:
+def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
   """Turns a lack of memory into one line that names the flags to change.
 
   Args:
-    doing: what the body does, after "while".
-    cures: what to do about it.
+    doing: the body's work, after "while".
+    cures: flags to change.
 
   Raises:
     MemoryError: with that line.
@@ -256,7 +235,7 @@ def explained_shortage(doing: str, cures: str) -> Iterator[None]:
   try:
     yield
   except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = memory_faults.describe(error)
+    fault = describe_shortage(error)
     if fault is None:
       raise
     raise MemoryError(f"while {doing}: {fault}: {cures}") from error

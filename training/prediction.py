@@ -105,7 +105,7 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if not is_single:
         features = _split(self._strategy, features, rows)
-      with memory.explained_shortage("predicting", memory.PREDICTION_CURES):
+      with memory.naming_memory_flags("predicting", memory.PREDICTION_CURES):
         results = run(features)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 

@@ -224,7 +224,7 @@ def test_more_tokens_take_more_memory(name):
   parameters = memory.parameters_of(model, optimizer)
   assert parameters.trained_layers == 2
   needed = [
-    memory.estimate(config, parameters, memory.Load(size, 0, 8)).total()
+    memory.estimate(config, parameters, memory.StepSize(size, 0, 8))
     for size in (8, 16)
   ]
   assert 0 < needed[0] < needed[1]

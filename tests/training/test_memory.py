@@ -2,13 +2,11 @@
 
 import math
 import os
-import pathlib
 import re
 
 import pytest
 import tensorflow as tf
 
-from data import memory_faults
 import heads
 import modeling
 import optimization
@@ -25,7 +23,7 @@ CONFIG = modeling.BertConfig(
   type_vocab_size=2,
 )
 PARAMETERS = memory.Parameters(total=1000, trained=900, trained_layers=2)
-LOAD = memory.Load(sequences=2, predictions=4, length=16)
+STEP = memory.StepSize(sequences=2, predictions=4, length=16)
 # As an operation of TensorFlow says it.
 NO_ROOM = (
   "Graph execution error:\n\nDetected at node mul\nOOM when allocating tensor "
@@ -33,66 +31,73 @@ NO_ROOM = (
 )
 
 
-def test_the_estimate_is_the_sum_that_is_documented():
-  # 256 numbers of hidden size, 1024 of intermediate size, 1024 of attention.
-  layer = 256 * 42 + 1024 * 8 + 1024 * 5
-  assert layer == 24064
-  assert memory.estimate(CONFIG, PARAMETERS, LOAD) == memory.Estimate(
-    runtime=(780 + 2 * 8) * 2**20,
-    weights=4000,
-    moments=7200,
-    gradients=3600,
-    kept=256 * 13 + 2 * 24064,
-    working=16 * 1024,
+# 256 numbers of hidden size, 1024 of intermediate size, 1024 of attention.
+LAYER = 256 * 42 + 1024 * 8 + 1024 * 5
+RUNTIME = (780 + 2 * 8) * 2**20
+
+
+@pytest.mark.parametrize(
+  ("step", "trained_layers", "expected"),
+  [
+    # Weights, moments and gradients; embeddings and layers; working values.
+    ({}, 2, 4000 + 7200 + 3600 + 256 * 13 + 2 * LAYER + 16 * 1024),
+    (
+      {"dtype": "mixed_bfloat16"},
+      2,
+      6000 + 7200 + 3600 + 256 * 11 + 2 * (256 * 30 + 1024 * 11) + 16 * 1024,
+    ),
+    (
+      {"recompute": True},
+      2,
+      # Its graph is larger. Layers keep their inputs, and one layer the rest.
+      2 * 16 * 2**20
+      + (4000 + 7200 + 3600 + 256 * 13 + 2 * 256 * 4 + 16 * 1024 + LAYER),
+    ),
+    (
+      {"accumulates": True},
+      1,
+      4000 + 7200 + 7200 + 256 * 13 + LAYER + 16 * 1024,
+    ),
+    (
+      {"predictions": 40},  # The scores of all words are the largest.
+      2,
+      4000 + 7200 + 3600 + 256 * 13 + 2 * LAYER + 12 * 2 * 40 * 100,
+    ),
+  ],
+)
+def test_the_estimate_is_the_sum_that_is_documented(
+  step, trained_layers, expected
+):
+  parameters = PARAMETERS._replace(trained_layers=trained_layers)
+  step = STEP._replace(**step)
+  one, two = (memory.estimate(CONFIG, parameters, step, n) for n in (1, 2))
+  assert one == RUNTIME + expected
+  if not step.recompute:
+    assert two == RUNTIME + 2 * expected  # Replicas share one process.
+
+
+@pytest.mark.parametrize(
+  ("available", "end"),
+  [
+    (
+      (2**29, "machine"),
+      "; this machine has 0.5 GB for it\nwarning: that is less than it takes: "
+      "lower --train_batch_size or --max_seq_length, raise "
+      "--gradient_accumulation_steps, or pass --recompute=true or "
+      "--precision=bfloat16",
+    ),
+    ((2**31, "GPU"), "; this GPU has 2.0 GB for it"),
+    (None, ""),
+  ],
+)
+def test_a_warning_names_the_flags_only_if_there_is_too_little(
+  monkeypatch, available, end
+):
+  monkeypatch.setattr(memory, "available", lambda strategy: available)
+  strategy = tf.distribute.get_strategy()
+  assert memory.report(CONFIG, PARAMETERS, STEP, strategy) == (
+    "memory: about 0.8 GB, for 2 x 16 tokens at a time" + end
   )
-
-
-def test_recomputed_layers_keep_their_inputs_only():
-  found = memory.estimate(CONFIG, PARAMETERS, LOAD._replace(recompute=True))
-  assert found.kept == 256 * 13 + 2 * 256 * 4
-  assert found.working == 16 * 1024 + 24064
-
-
-def test_bfloat16_halves_what_it_is_used_for():
-  load = LOAD._replace(dtype="mixed_bfloat16")
-  found = memory.estimate(CONFIG, PARAMETERS, load)
-  assert found.weights == 6000
-  assert found.kept == 256 * 11 + 2 * (256 * 30 + 1024 * 4 + 1024 * 7)
-
-
-def test_accumulated_gradients_count_twice_and_frozen_layers_keep_nothing():
-  load = LOAD._replace(accumulates=True)
-  parameters = PARAMETERS._replace(trained_layers=1)
-  found = memory.estimate(CONFIG, parameters, load)
-  assert found.gradients == 7200
-  assert found.kept == 256 * 13 + 24064
-
-
-def test_the_scores_of_all_words_may_be_the_largest():
-  load = LOAD._replace(predictions=40)
-  assert memory.estimate(CONFIG, PARAMETERS, load).working == 12 * 2 * 40 * 100
-
-
-def test_replicas_share_one_process():
-  found = memory.Estimate(1000, 1, 2, 3, 4, 5)
-  assert found.total() == 1015
-  assert found.total(replicas=2) == 1030
-
-
-def test_a_warning_names_the_flags_only_if_there_is_too_little():
-  text = memory.report(3.5 * 2**30, (2 * 2**30, "machine"), LOAD)
-  assert text == (
-    "memory: about 3.5 GB, for 2 x 16 tokens at a time; this machine has 2.0 "
-    "GB for it\nwarning: that is less than it takes: lower --train_batch_size "
-    "or --max_seq_length, raise --gradient_accumulation_steps, or pass "
-    "--recompute=true or --precision=bfloat16"
-  )
-  text = memory.report(2**30, (2 * 2**30, "GPU"), LOAD, replicas=2)
-  assert text == (
-    "memory: about 1.0 GB, for 2 x 16 tokens at a time on each of 2 devices; "
-    "this GPU has 2.0 GB for it"
-  )
-  assert memory.report(2**30, None, LOAD).endswith("tokens at a time")
 
 
 def test_available_memory_is_a_part_of_the_machines():
@@ -102,40 +107,20 @@ def test_available_memory_is_a_part_of_the_machines():
   assert owner == "machine"
 
 
-def test_a_kernel_that_does_not_tell_what_is_available(monkeypatch):
-  read = pathlib.Path.read_text
-
-  def read_text(path):
-    return "MemTotal: 8 kB\n" if path.name == "meminfo" else read(path)
-
-  monkeypatch.setattr(pathlib.Path, "read_text", read_text)
-  total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-  assert 0 < memory.available(tf.distribute.get_strategy())[0] <= total
-
-
-def test_the_limit_of_a_container_counts(tmp_path):
-  (tmp_path / "memory").mkdir()
-  (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000\n")
-  (tmp_path / "memory.max").write_text("max\n")
-  assert list(memory._limits_of_group(str(tmp_path))) == [1000]
-  (tmp_path / "memory.max").write_text("2000\n")
-  assert list(memory._limits_of_group(str(tmp_path))) == [2000, 1000]
-
-
 def test_a_full_disk_is_no_lack_of_memory():
   message = "Failed to flush 8 events to out/events.out.tfevents.1: No space"
   error = tf.errors.ResourceExhaustedError(None, None, message)
-  assert memory_faults.describe(error) is None
+  assert memory.describe_shortage(error) is None
   full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
-    with memory.explained_shortage("training", "buy a disk"):
+    with memory.naming_memory_flags("training", "buy a disk"):
       raise full
   with pytest.raises(
     MemoryError,
     match="^while training: OOM when allocating "
     r"tensor with shape\[16,12\] and type float: sell it$",
   ):
-    with memory.explained_shortage("training", "sell it"):
+    with memory.naming_memory_flags("training", "sell it"):
       raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
@@ -145,7 +130,7 @@ def test_what_cannot_be_allocated_is_one_line():
     match="^while thinking: OOM when allocating "
     "tensor with shape.* and type float: think less$",
   ):
-    with memory.explained_shortage("thinking", "think less"):
+    with memory.naming_memory_flags("thinking", "think less"):
       tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
 
 
