@@ -100,7 +100,7 @@ from cli import flag_values
 from cli import run_summary
 from convert import conversion
 from convert import readers
-from weights import checkpoints
+from weights import fitting
 
 
 def make_model(
@@ -165,7 +165,7 @@ def _print_left_out(
   state = {
     name
     for name in names
-    if readers.STATE.search(name) or checkpoints.is_training_state(name, there)
+    if readers.STATE.search(name) or fitting.is_training_state(name, there)
   }
   if state:
     print(f"left out: {len(state)} variables of the state of the training")

@@ -28,92 +28,13 @@ CJK_RANGES = (
   (0x2F800, 0x2FA1F),
 )
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
-# str.split() separates words at these controls; the original deletes them.
-_DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
-# Characters that are always a word with one id: Chinese ones and their usual
-# punctuation. The list need not have all punctuation.
-_LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
-  "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
-  "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
-)
-_LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
-# A cache is emptied at this many entries, some tens of megabytes: a huge corpus
-# has endless words, and frequent ones are soon back. Long strings (a Chinese
-# clause has no spaces) rarely return and are not kept.
-_CACHE_ENTRIES = 1 << 17
-_CACHE_KEY_LENGTH = 20
-
-_chain = itertools.chain.from_iterable
-
-# The released models, by folder name, which tells their casing.
+# The folder of a released model, whose name says its casing.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
   r"_L-\d+_H-\d+_A-\d+)(?:/bert_model\.ckpt|/?$)"
 )
 
-
-class SourceToken(NamedTuple):
-  """A token and the characters of the source text it was made from."""
-
-  token: str
-  start: int
-  end: int  # text[start:end] is the source.
-
-
-class PackedIds(NamedTuple):
-  """One input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""
-
-  input_ids: list[int]
-  input_mask: list[int]  # 1 for a token, 0 for padding.
-  segment_ids: list[int]  # 0 up to the first [SEP], then 1; 0 for padding.
-
-
-class _Table(dict):
-  """Maps characters; computes each entry on first use."""
-
-  def __init__(self, compute: Callable[[Any], Any]):
-    super().__init__()
-    self._compute = compute
-
-  def __missing__(self, key: Any) -> Any:
-    value = self[key] = self._compute(key)
-    return value
-
-
-class _Cache(_Table):
-  """Maps strings; bounded, as strings never end."""
-
-  def __missing__(self, key: str) -> Any:
-    value = self._compute(key)
-    if len(key) <= _CACHE_KEY_LENGTH:
-      if len(self) >= _CACHE_ENTRIES:
-        self.clear()
-      self[key] = value
-    return value
-
-
-def validate_case_matches_checkpoint(
-  do_lower_case: bool, init_checkpoint: str | None
-) -> None:
-  """Checks the casing flag against the name of a released checkpoint.
-
-  Only the name shows the casing; no file of a checkpoint holds it. Other folder
-  names pass.
-
-  Raises:
-    ValueError: it is a checkpoint of Google's with the other casing.
-  """
-  match = _RELEASED_MODEL.match(init_checkpoint or "")
-  if not match:
-    return
-  wants_lower_case = match[2] not in ("cased", "multi_cased")
-  if bool(do_lower_case) != wants_lower_case:
-    raise ValueError(
-      f"--do_lower_case={bool(do_lower_case)} does not fit"
-      f" --init_checkpoint={init_checkpoint}: {match[1]} was trained on"
-      f" {'lower-cased' if wants_lower_case else 'cased'} text; pass"
-      f" --do_lower_case={wants_lower_case}"
-    )
+_chain = itertools.chain.from_iterable
 
 
 def convert_to_unicode(text: str | bytes) -> str:
@@ -140,8 +61,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads a vocabulary: one token per line; the line number is its id.
 
   Only `\\n` ends a line: U+2028 and the like are tokens of the Chinese
-  vocabulary. Each line is stripped, as in the original, which makes these
-  tokens empty strings; of equal tokens the last one gets the id.
+  vocabulary, which stripping, as in the original, makes empty strings.
 
   Raises:
     ValueError: the file is empty or not UTF-8.
@@ -178,13 +98,10 @@ def _read_bytes(path: str) -> bytes:
 def convert_by_vocab(
   vocab: Mapping[Hashable, Any], items: Iterable[Hashable]
 ) -> list[Any]:
-  """Looks up tokens or ids.
+  """Looks up tokens or ids; a ValueError names one that is missing.
 
   >>> convert_by_vocab({"a": 0, "##b": 1}, ["##b", "a"])
   [1, 0]
-
-  Raises:
-    ValueError: an item is missing.
   """
   try:
     return [vocab[item] for item in items]
@@ -217,218 +134,6 @@ def whitespace_tokenize(text: str) -> list[str]:
   return text.split()
 
 
-def truncate_pair(
-  tokens_a: list[Any], tokens_b: list[Any], max_num_tokens: int
-) -> None:
-  """Truncates the longer list at its end, in place, until both fit.
-
-  One token at a time: tokens of a short sequence carry more information. If the
-  lists are equally long, truncates the second.
-
-  >>> a, b = [1, 2, 3, 4, 5], [6, 7]
-  >>> truncate_pair(a, b, 3)
-  >>> a, b
-  ([1, 2], [6])
-  """
-  total = max(max_num_tokens, 0)
-  # The longer list is truncated to the other's length, then both in turn.
-  keep_b = min(len(tokens_b), max(total // 2, total - len(tokens_a)))
-  del tokens_b[keep_b:]
-  del tokens_a[total - keep_b :]
-
-
-def pack(
-  ids_a: Sequence[int],
-  ids_b: Sequence[int] | None = None,
-  *,
-  cls_id: int,
-  sep_id: int,
-  max_seq_length: int | None = None,
-) -> PackedIds:
-  """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
-
-  Args:
-    ids_a: the first sequence.
-    ids_b: the second sequence. If it is empty, there is no second [SEP], as in
-      the original.
-    cls_id: the id of [CLS].
-    sep_id: the id of [SEP].
-    max_seq_length: pads to this length, with zeros whatever the id of [PAD] is,
-      as in the original. None: no padding.
-
-  Returns:
-    Three lists of the same length.
-
-  Raises:
-    ValueError: the sequences do not fit; see `truncate_pair`.
-
-  >>> pack([7, 8], [9], cls_id=1, sep_id=2, max_seq_length=7)
-  ... # doctest: +NORMALIZE_WHITESPACE
-  PackedIds(input_ids=[1, 7, 8, 2, 9, 2, 0], input_mask=[1, 1, 1, 1, 1, 1, 0],
-            segment_ids=[0, 0, 0, 0, 1, 1, 0])
-  """
-  input_ids = [cls_id, *ids_a, sep_id]
-  segment_ids = [0] * len(input_ids)
-  if ids_b:
-    input_ids += [*ids_b, sep_id]
-    segment_ids += [1] * (len(ids_b) + 1)
-  length = len(input_ids)
-  padding = (length if max_seq_length is None else max_seq_length) - length
-  if padding < 0:
-    raise ValueError(
-      f"{length} tokens with [CLS] and [SEP] do not fit into"
-      f" max_seq_length {max_seq_length}; truncate them first"
-    )
-  zeros = [0] * padding
-  return PackedIds(input_ids + zeros, [1] * length + zeros, segment_ids + zeros)
-
-
-class FullTokenizer:
-  """Turns text into the tokens and ids of a vocabulary file.
-
-  `tokenize` is the reference; `encode` returns the ids of the same tokens much
-  faster, and `tokenize_with_offsets` their places in the text.
-
-  Attributes:
-    vocab: token -> id.
-    inv_vocab: id -> token.
-    basic_tokenizer: splits text into words.
-    wordpiece_tokenizer: splits words into tokens.
-    shows_continuations: whether `continues_word` knows the answer.
-  """
-
-  shows_continuations = True
-
-  def __init__(
-    self,
-    vocab_file: str,
-    do_lower_case: bool = True,
-    never_split: Iterable[str] = (),
-  ):
-    """Reads the vocabulary.
-
-    Args:
-      vocab_file: one token per line.
-      do_lower_case: lower-cases and strips accents; a property of the model.
-      never_split: tokens of the vocabulary, such as "[MASK]", which are kept
-        whole wherever the text holds them.
-
-    Raises:
-      ValueError: the file is invalid, or lacks a token of `never_split`.
-    """
-    self.vocab, self.wordpiece_tokenizer = self._read(vocab_file)
-    for token in ("[UNK]", *never_split):
-      if token not in self.vocab:
-        raise ValueError(
-          f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
-        )
-    self.inv_vocab = {index: token for token, index in self.vocab.items()}
-    self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
-    self._never_split = frozenset(never_split)
-    self._chunks = _Cache(self._encode_chunk)
-    self._get_chunk_ids = self._chunks.__getitem__
-    self._get_word_ids = _Cache(self._encode_word).__getitem__
-    self._get_lone_id = _Table(self._encode_lone).__getitem__
-
-  def _read(self, vocab_file: str):
-    """Returns the vocabulary and what splits words; others have their own."""
-    vocab = load_vocab(vocab_file)
-    return vocab, WordpieceTokenizer(vocab)
-
-  def continues_word(self, token: str) -> bool:
-    """Returns whether a token is inside a word, for whole-word masks."""
-    return token.startswith("##")
-
-  def tokenize(self, text: str | bytes) -> list[str]:
-    """Splits text into tokens of the vocabulary."""
-    return list(
-      _chain(map(self._split_word, self.basic_tokenizer.tokenize(text)))
-    )
-
-  def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
-    """Splits text into tokens and returns their places in it.
-
-    `text[start:end]` is the token's text before lower-casing and stripping
-    accents. Tokens made from one character (the letters of a Hangul syllable,
-    say) share it; an unknown word is one token.
-    """
-    tokens, sources = [], self.basic_tokenizer.sources(text)
-    first = 0
-    for word in self.basic_tokenizer.tokenize(text):
-      end = 0
-      for token in self._split_word(word):
-        start = end
-        end += len(token) - (2 if start else 0)  # "##" has no source.
-        if token == self.wordpiece_tokenizer.unk_token:
-          end = len(word)
-        of_token = sources[first + start : first + end]
-        tokens.append(SourceToken(token, of_token[0][0], of_token[-1][1]))
-      first += len(word)
-    return tokens
-
-  def encode(self, text: str | bytes) -> list[int]:
-    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
-    text = convert_to_unicode(text)
-    if text in self._chunks:  # Many callers pass single words.
-      return list(self._chunks[text])
-    if self._never_split:
-      # These tokens may hold whitespace, so search the whole text.
-      words = self.basic_tokenizer.tokenize(text)
-      return list(_chain(map(self._get_word_ids, words)))
-    if not text.isprintable():
-      text = _DELETED_SEPARATORS.sub("", text)
-    # Tokens never span whitespace, so the strings between can be cached before
-    # lower-casing and the rest: most of them recur often.
-    return list(_chain(map(self._get_chunk_ids, text.split())))
-
-  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-    """Looks up the ids of tokens; a ValueError names one that has none."""
-    return convert_by_vocab(self.vocab, tokens)
-
-  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-    """Looks up the tokens of ids; a ValueError names an id that has none."""
-    return convert_by_vocab(self.inv_vocab, ids)
-
-  def _split_word(self, word: str) -> list[str]:
-    if word in self._never_split:
-      return [word]
-    return self.wordpiece_tokenizer.split_word(word)
-
-  def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
-    if chunk.isascii():
-      return self._encode_ascii_chunk(chunk)
-    # How to lower-case a sigma depends on its context.
-    if "\u03a3" in chunk:
-      words = self.basic_tokenizer.tokenize(chunk)
-      return tuple(_chain(map(self._get_word_ids, words)))
-    ids = []
-    for lone, other in _LONE_RUNS.findall(chunk):
-      if lone:
-        ids += map(self._get_lone_id, lone)
-      else:
-        words = self.basic_tokenizer.tokenize(other)
-        ids += _chain(map(self._get_word_ids, words))
-    return tuple(ids)
-
-  def _encode_ascii_chunk(self, chunk: str) -> tuple[int, ...]:
-    # Fast path: most are a word, or a word followed by one mark.
-    word = chunk.lower() if self.basic_tokenizer.do_lower_case else chunk
-    if word.isalnum():
-      return self._get_word_ids(word)
-    if word[:-1].isalnum() and word.isprintable():
-      return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
-    words = self.basic_tokenizer.tokenize(chunk)
-    return tuple(_chain(map(self._get_word_ids, words)))
-
-  def _encode_lone(self, char: str) -> int:
-    (word,) = self.basic_tokenizer.tokenize(char)
-    (index,) = self._get_word_ids(word)
-    return index
-
-  def _encode_word(self, word: str) -> tuple[int, ...]:
-    return tuple(map(self.vocab.__getitem__, self._split_word(word)))
-
-
 class BasicTokenizer:
   """Splits text into words at whitespace, punctuation and Chinese characters.
 
@@ -443,7 +148,6 @@ class BasicTokenizer:
   def __init__(
     self, do_lower_case: bool = True, never_split: Iterable[str] = ()
   ):
-    """Stores the casing and the strings that must never be split."""
     self.do_lower_case = do_lower_case
     longest_first = sorted(set(never_split) - {""}, key=lambda s: (-len(s), s))
     self._kept = None
@@ -463,9 +167,9 @@ class BasicTokenizer:
   def sources(self, text: str) -> list[tuple[int, int]]:
     """Returns the start and end in a text of each character of its words.
 
-    A character's share of the words is as long as what it becomes alone: its
-    neighbours change the form of a sigma and the order of marks only. Accents
-    that are stripped belong to the character before them.
+    A character becomes as many alone as in its word: neighbours change the form
+    of a sigma and the order of marks only. Accents that are stripped belong to
+    the character before them.
     """
     parts = [text] if self._kept is None else self._kept.split(text)
     sources: list[tuple[int, int]] = []
@@ -509,7 +213,6 @@ class WordpieceTokenizer:
     unk_token: str = "[UNK]",
     max_input_chars_per_word: int = 200,
   ):
-    """Stores the tokens; words of more characters are unknown."""
     self.vocab = vocab
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
@@ -541,6 +244,189 @@ class WordpieceTokenizer:
       if start < end:
         pieces.append(self._continuations[word[start:end]])
     return pieces if start < end else [self.unk_token]
+
+
+class SourceToken(NamedTuple):
+  """A token and the characters of the source text it was made from."""
+
+  token: str
+  start: int
+  end: int  # text[start:end] is the source.
+
+
+class FullTokenizer:
+  """Turns text into the tokens and ids of a vocabulary file.
+
+  `tokenize` is the reference; `encode` returns the ids of the same tokens much
+  faster, and `tokenize_with_offsets` their places in the text.
+
+  Args:
+    vocab_file: one token per line.
+    do_lower_case: lower-cases and strips accents; a property of the model.
+    never_split: tokens of the vocabulary, such as "[MASK]", which are kept
+      whole wherever the text holds them.
+
+  Raises:
+    ValueError: the file is invalid, or lacks a token of `never_split`.
+  """
+
+  shows_continuations = True  # Whether `continues_word` knows the answer.
+
+  def __init__(
+    self,
+    vocab_file: str,
+    do_lower_case: bool = True,
+    never_split: Iterable[str] = (),
+  ):
+    self.vocab, self.wordpiece_tokenizer = self._read(vocab_file)
+    for token in ("[UNK]", *never_split):
+      if token not in self.vocab:
+        raise ValueError(
+          f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
+        )
+    self.inv_vocab = {index: token for token, index in self.vocab.items()}
+    self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
+    self.never_split = frozenset(never_split)
+    self._encoder = _Encoder(self)
+
+  def _read(self, vocab_file: str):
+    """Returns the vocabulary and the splitter of words."""
+    vocab = load_vocab(vocab_file)
+    return vocab, WordpieceTokenizer(vocab)
+
+  def continues_word(self, token: str) -> bool:
+    """Returns whether a token is inside a word, for whole-word masks."""
+    return token.startswith("##")
+
+  def tokenize(self, text: str | bytes) -> list[str]:
+    """Splits text into tokens of the vocabulary."""
+    return list(
+      _chain(map(self.split_word, self.basic_tokenizer.tokenize(text)))
+    )
+
+  def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
+    """Splits text into tokens and returns their places in it.
+
+    Tokens made from one character (the letters of a Hangul syllable, say) share
+    it; an unknown word is one token.
+    """
+    tokens, sources = [], self.basic_tokenizer.sources(text)
+    first = 0
+    for word in self.basic_tokenizer.tokenize(text):
+      end = 0
+      for token in self.split_word(word):
+        start = end
+        end += len(token) - (2 if start else 0)  # "##" has no source.
+        if token == self.wordpiece_tokenizer.unk_token:
+          end = len(word)
+        of_token = sources[first + start : first + end]
+        tokens.append(SourceToken(token, of_token[0][0], of_token[-1][1]))
+      first += len(word)
+    return tokens
+
+  def encode(self, text: str | bytes) -> list[int]:
+    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
+    return self._encoder.encode(convert_to_unicode(text))
+
+  def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+    """Looks up the ids of tokens; a ValueError names one that has none."""
+    return convert_by_vocab(self.vocab, tokens)
+
+  def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+    """Looks up the tokens of ids; a ValueError names an id that has none."""
+    return convert_by_vocab(self.inv_vocab, ids)
+
+  def split_word(self, word: str) -> list[str]:
+    """Splits a word into tokens."""
+    if word in self.never_split:
+      return [word]
+    return self.wordpiece_tokenizer.split_word(word)
+
+
+def validate_case_matches_checkpoint(
+  do_lower_case: bool, init_checkpoint: str | None
+) -> None:
+  """Checks the casing against the folder's name of a released checkpoint.
+
+  Raises:
+    ValueError: it is a checkpoint of Google's with the other casing.
+  """
+  match = _RELEASED_MODEL.match(init_checkpoint or "")
+  if not match:
+    return
+  is_lower = match[2] not in ("cased", "multi_cased")
+  if bool(do_lower_case) != is_lower:
+    raise ValueError(
+      f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint="
+      f"{init_checkpoint}: {match[1]} was trained on "
+      f"{'lower-cased' if is_lower else 'cased'} text; pass "
+      f"--do_lower_case={is_lower}"
+    )
+
+
+class PackedIds(NamedTuple):
+  """One input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""
+
+  input_ids: list[int]
+  input_mask: list[int]  # 1 for a token, 0 for padding.
+  segment_ids: list[int]  # 0 up to the first [SEP], then 1; 0 for padding.
+
+
+def pack(
+  ids_a: Sequence[int],
+  ids_b: Sequence[int] | None = None,
+  *,
+  cls_id: int,
+  sep_id: int,
+  max_seq_length: int | None = None,
+) -> PackedIds:
+  """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
+
+  Args:
+    max_seq_length: pads to this length, with zeros whatever the id of [PAD] is,
+      as in the original. None: no padding.
+
+  Raises:
+    ValueError: the sequences do not fit; see `truncate_pair`.
+
+  >>> pack([7, 8], [9], cls_id=1, sep_id=2, max_seq_length=7)
+  ... # doctest: +NORMALIZE_WHITESPACE
+  PackedIds(input_ids=[1, 7, 8, 2, 9, 2, 0], input_mask=[1, 1, 1, 1, 1, 1, 0],
+            segment_ids=[0, 0, 0, 0, 1, 1, 0])
+  """
+  input_ids = [cls_id, *ids_a, sep_id]
+  segment_ids = [0] * len(input_ids)
+  if ids_b:
+    input_ids += [*ids_b, sep_id]
+    segment_ids += [1] * (len(ids_b) + 1)
+  length = len(input_ids)
+  padding = (length if max_seq_length is None else max_seq_length) - length
+  if padding < 0:
+    raise ValueError(
+      f"{length} tokens with [CLS] and [SEP] do not fit into"
+      f" max_seq_length {max_seq_length}; truncate them first"
+    )
+  zeros = [0] * padding
+  return PackedIds(input_ids + zeros, [1] * length + zeros, segment_ids + zeros)
+
+
+def truncate_pair(
+  tokens_a: list[Any], tokens_b: list[Any], max_num_tokens: int
+) -> None:
+  """Truncates the longer list at its end, in place, token by token.
+
+  If the lists are equally long, truncates the second.
+
+  >>> a, b = [1, 2, 3, 4, 5], [6, 7]
+  >>> truncate_pair(a, b, 3)
+  >>> a, b
+  ([1, 2], [6])
+  """
+  total = max(max_num_tokens, 0)
+  # The longer list is truncated to the other's length, then both in turn.
+  keep_b = min(len(tokens_b), max(total // 2, total - len(tokens_a)))
+  del tokens_b[keep_b:]
+  del tokens_a[total - keep_b :]
 
 
 def _is_cjk(code_point: int) -> bool:
@@ -576,7 +462,105 @@ def _strip_accent_or_space(code_point: int) -> str:
   return _space_punctuation(code_point)
 
 
+# The fast path. A cache is emptied at this many entries, tens of megabytes:
+# a huge corpus has endless words, and frequent ones are soon back. Long strings
+# (a Chinese clause has no spaces) rarely return and are not kept.
+_CACHE_ENTRIES = 1 << 17
+_CACHE_KEY_LENGTH = 20
+# str.split() separates words at these controls; the original deletes them.
+_DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
+# Characters that are always a word with one id: Chinese ones and their usual
+# punctuation. The list need not have all punctuation.
+_LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
+  "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
+  "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
+)
+_LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
+
+
+class _Table(dict):
+  """Maps characters; computes each entry on first use."""
+
+  def __init__(self, compute: Callable[[Any], Any]):
+    super().__init__()
+    self._compute = compute
+
+  def __missing__(self, key: Any) -> Any:
+    value = self[key] = self._compute(key)
+    return value
+
+
+class _Cache(_Table):
+  """Maps strings; bounded, as strings never end."""
+
+  def __missing__(self, key: str) -> Any:
+    value = self._compute(key)
+    if len(key) <= _CACHE_KEY_LENGTH:
+      if len(self) >= _CACHE_ENTRIES:
+        self.clear()
+      self[key] = value
+    return value
+
+
 # For str.translate, filled on first use.
 _CLEAN = _Table(_clean)
 _SPACED_PUNCTUATION = _Table(_space_punctuation)
 _STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
+
+
+class _Encoder:
+  """The fast path of `FullTokenizer.encode`: ids by caches of strings."""
+
+  def __init__(self, tokenizer: FullTokenizer):
+    self._tokenizer, basic = tokenizer, tokenizer.basic_tokenizer
+    self._split, self._is_lower = basic.tokenize, basic.do_lower_case
+    self._chunks = _Cache(self._encode_chunk)
+    self._get_chunk_ids = self._chunks.__getitem__
+    self._get_word_ids = _Cache(self._encode_word).__getitem__
+    self._get_lone_id = _Table(self._encode_lone).__getitem__
+
+  def encode(self, text: str) -> list[int]:
+    if text in self._chunks:  # Many callers pass single words.
+      return list(self._chunks[text])
+    if self._tokenizer.never_split:
+      # These tokens may hold whitespace, so search the whole text.
+      return self.encode_words(self._split(text))
+    if not text.isprintable():
+      text = _DELETED_SEPARATORS.sub("", text)
+    # Tokens never span whitespace, so the strings between can be cached before
+    # lower-casing and the rest: most of them recur often.
+    return list(_chain(map(self._get_chunk_ids, text.split())))
+
+  def encode_words(self, words: Iterable[str]) -> list[int]:
+    return list(_chain(map(self._get_word_ids, words)))
+
+  def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+    if chunk.isascii():
+      return self._encode_ascii_chunk(chunk)
+    # Lower-casing a sigma depends on its context.
+    if "\u03a3" in chunk:
+      return tuple(self.encode_words(self._split(chunk)))
+    ids = []
+    for lone, other in _LONE_RUNS.findall(chunk):
+      if lone:
+        ids += map(self._get_lone_id, lone)
+      else:
+        ids += self.encode_words(self._split(other))
+    return tuple(ids)
+
+  def _encode_ascii_chunk(self, chunk: str) -> tuple[int, ...]:
+    # Most are a word, or a word followed by one mark.
+    word = chunk.lower() if self._is_lower else chunk
+    if word.isalnum():
+      return self._get_word_ids(word)
+    if word[:-1].isalnum() and word.isprintable():
+      return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
+    return tuple(self.encode_words(self._split(chunk)))
+
+  def _encode_lone(self, char: str) -> int:
+    (index,) = self.encode_words(self._split(char))
+    return index
+
+  def _encode_word(self, word: str) -> tuple[int, ...]:
+    tokens = self._tokenizer.split_word(word)
+    return tuple(map(self._tokenizer.vocab.__getitem__, tokens))

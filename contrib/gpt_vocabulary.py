@@ -108,9 +108,9 @@ class BpeTokenizer(tokenization.FullTokenizer):
     tokens, sources = [], self.basic_tokenizer.sources(text)
     first = 0
     for word in self.basic_tokenizer.tokenize(text):
-      is_whole = word in self._never_split
+      is_whole = word in self.never_split
       pieces = [word] if is_whole else self.wordpiece_tokenizer.pieces(word)
-      for token, piece in zip(self._split_word(word), pieces, strict=True):
+      for token, piece in zip(self.split_word(word), pieces, strict=True):
         end = first + len(piece.removesuffix(_END))
         source = sources[first:end]
         tokens.append(

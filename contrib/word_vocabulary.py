@@ -8,7 +8,6 @@ vocabulary is one [UNK].
 
 from collections.abc import Iterable
 import functools
-import itertools
 import re
 
 import tokenization
@@ -59,8 +58,7 @@ class WordTokenizer(tokenization.FullTokenizer):
 
   def encode(self, text):
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""
-    words = self.basic_tokenizer.tokenize(text)
-    return list(itertools.chain.from_iterable(map(self._get_word_ids, words)))
+    return self._encoder.encode_words(self.basic_tokenizer.tokenize(text))
 
 
 Tokenizer, load_vocab = WordTokenizer, tokenization.load_vocab

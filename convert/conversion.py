@@ -24,6 +24,7 @@ from encoders import encoder_table
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints
+from weights import fitting
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # Variables that have a row, or an element, for each token.
@@ -143,7 +144,7 @@ def _check_encoder(source, config, values) -> None:
     for name in values
     if name.startswith("bert/")
     and name not in expected
-    and not checkpoints.is_training_state(name, values)
+    and not fitting.is_training_state(name, values)
   ]
   # Hugging Face stores no pooler with a head that does not use it.
   wanted = {
@@ -168,7 +169,7 @@ def _check_shapes(source, expected, values, faults=()) -> None:
       faults.append(f"{name}: {dtype}, expected floating point")
   if faults:
     raise ValueError(
-      f"{source} does not fit its config: {checkpoints.listing(faults)}"
+      f"{source} does not fit its config: {fitting.listing(faults)}"
     )
 
 
@@ -224,7 +225,7 @@ def strip(model: Model) -> Model:
   values = {
     name: value
     for name, value in model.values.items()
-    if not checkpoints.is_training_state(name, model.values)
+    if not fitting.is_training_state(name, model.values)
   }
   return model._replace(values=values)
 

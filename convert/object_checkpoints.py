@@ -24,6 +24,7 @@ from convert import readers
 from data import files
 import modeling
 from weights import checkpoints
+from weights import fitting
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -178,8 +179,8 @@ def _infer_config(
   Raises:
     ValueError: a variable is missing, or shapes do not fit a BERT.
   """
-  fields = checkpoints.fields_of(shapes)
-  for field, name, _ in checkpoints.SHOWN_BY_SHAPE[:-1]:
+  fields = fitting.fields_of(shapes)
+  for field, name, _ in fitting.SHOWN_BY_SHAPE[:-1]:
     if field not in fields:
       raise ValueError(
         f"{source}: not the weights of a BERT: {name} is missing or has "

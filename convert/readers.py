@@ -17,6 +17,7 @@ import numpy as np
 from data import files
 import modeling
 from weights import checkpoints
+from weights import fitting
 
 GOOGLE = "a TF1 checkpoint"
 # Names of variables of a training, which are no part of a model.
@@ -192,5 +193,5 @@ def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
 def refuse_unknown(source: str, names: Sequence[str]) -> None:
   """Raises a ValueError that names the variables that BERT lacks, if any."""
   if names:
-    found = checkpoints.listing(f"+ {name}" for name in names)
+    found = fitting.listing(f"+ {name}" for name in names)
     raise ValueError(f"{source}: its encoder is not a BERT's: {found}")

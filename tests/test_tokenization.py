@@ -155,9 +155,9 @@ def test_the_caches_are_bounded(tokenizer, monkeypatch):
   monkeypatch.setattr(tokenization, "_CACHE_ENTRIES", 3)
   for number in range(10):
     assert tokenizer.encode(f"the {number} \u4e2d{'e' * 100}")[0] == 5
-  for get in (tokenizer._get_chunk_ids, tokenizer._get_word_ids):
-    assert 0 < len(get.__self__) <= 3
-    assert max(map(len, get.__self__)) <= tokenization._CACHE_KEY_LENGTH
+  kept = tokenizer._encoder._chunks
+  assert 0 < len(kept) <= 3
+  assert max(map(len, kept)) <= tokenization._CACHE_KEY_LENGTH
 
 
 def test_a_tokenizer_can_be_sent_to_another_process(tokenizer):

@@ -6,8 +6,6 @@ name in the checkpoint to the variable that holds its value.
 """
 
 from collections.abc import Callable
-from collections.abc import Container
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -22,26 +20,11 @@ import tensorflow as tf
 
 from data import atomic
 from data import files
+from weights import fitting
 from weights import tensor_bundles
 
-# What a checkpoint may hold beyond a model: the state of its training. Slots of
-# any optimizer are named after their variable: <name>/adam_m, <name>/LAMB_1.
-_TRAINING_STATE = re.compile(
-  r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
-  r"|good_steps)$"
-)
-_LISTED_FAULTS = 3  # For each kind.
-# The variables whose shapes show the fields of a config, and which axis does.
-SHOWN_BY_SHAPE = (
-  ("vocab_size", "bert/embeddings/word_embeddings", 0),
-  ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
-  ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
-  ("hidden_size", "bert/encoder/layer_0/output/dense/kernel", 1),
-  ("intermediate_size", "bert/encoder/layer_0/output/dense/kernel", 0),
-  ("embedding_size", "bert/embeddings/word_embeddings", 1),
-)
 _TEMPORARY = ".writing"
-# What TensorFlow's reader raises on a file that is damaged or cut short.
+# The errors of TensorFlow's reader on files that are damaged or truncated.
 READ_ERRORS = (
   tf.errors.OpError,
   OSError,
@@ -52,7 +35,7 @@ READ_ERRORS = (
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
-# What an interrupted `save` leaves; for the first, see data/files.py.
+# The files that an interrupted `save` leaves.
 _LEFT = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
@@ -153,7 +136,7 @@ def _use_newest(
 ) -> int | None:
   """Uses the newest checkpoint; if it is damaged, the one before it.
 
-  `reads_all` tells whether damage counts that `use` does not meet.
+  `reads_all`: also verify variables that `use` does not read.
 
   Returns:
     Its step, or None if there is none.
@@ -279,18 +262,11 @@ class DamagedCheckpointError(ValueError):
   """A checkpoint that cannot be read, wholly or in part."""
 
 
-class Loaded(NamedTuple):
-  """The names that `load` passed over."""
-
-  missing: list[str]  # In the model only; they kept their values.
-  unused: list[str]  # In the checkpoint only.
-
-
 def load(
   prefix: str,
   variables: Mapping[str, tf.Variable],
   optional: Callable[[str], bool] = lambda name: False,
-) -> Loaded:
+) -> fitting.Loaded:
   """Assigns a checkpoint's values to variables; see `assign`."""
   return assign(open_weights(prefix), variables, optional)
 
@@ -299,7 +275,7 @@ def assign(
   weights: Weights,
   variables: Mapping[str, tf.Variable],
   optional: Callable[[str], bool] = lambda name: False,
-) -> Loaded:
+) -> fitting.Loaded:
   """Assigns values to variables, all of them or none.
 
   The state of training that a checkpoint carries (Adam's slots, global_step) is
@@ -315,27 +291,10 @@ def assign(
       not used (+), or shapes differ; or if it cannot be read. No variable has
       been changed then.
   """
-  source, shapes = weights.source, weights.shapes
-  missing = sorted(set(variables) - set(shapes))
-  unused = sorted(set(shapes) - set(variables))
-  unused = [name for name in unused if not is_training_state(name, shapes)]
-  shared = sorted(set(variables) & set(shapes))
-  ours = {name: tuple(variable.shape) for name, variable in variables.items()}
-  faults = [
-    [f"- {name}" for name in missing if not optional(name)],
-    [f"+ {name}" for name in unused if not optional(name)],
-    [
-      f"{name}: shape {shapes[name]}, the model's is {ours[name]}"
-      for name in shared
-      if shapes[name] != ours[name]
-    ],
-  ]
-  if any(faults):
-    listings = (listing(found, _LISTED_FAULTS) for found in faults)
-    faults_listed = "; ".join(filter(None, listings))
-    cause = _likely_cause(ours, shapes)
-    raise ValueError(f"{source} does not fit the model{cause}: {faults_listed}")
+  source = weights.source
+  found = fitting.compare(source, weights.shapes, variables, optional)
   # Everything is read, and its checksum proved, before anything is assigned.
+  shared = sorted(set(variables) & set(weights.shapes))
   values = {name: weights.read(name) for name in shared}
   for name, value in values.items():
     kinds = "fV" if variables[name].dtype.is_floating else "biufV"
@@ -345,61 +304,15 @@ def assign(
       )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
-  return Loaded(missing, [*unused, *weights.unread])
+  return fitting.Loaded(found.missing, [*found.unused, *weights.unread])
 
 
 def is_above_layers(name: str) -> bool:
-  """Tells whether a variable is a head's or the pooler's, by its name.
+  """Returns whether a variable is a head's or the pooler's, by its name.
 
   Hugging Face stores no pooler with a head that does not use it.
   """
   return not name.startswith("bert/") or "/pooler/" in name
-
-
-def is_training_state(name: str, names: Container[str]) -> bool:
-  """Tells whether a variable is the optimizer's, or a step."""
-  # Only slots have a name that continues that of another variable.
-  is_slot = name.rpartition("/")[0] in names
-  return is_slot or bool(_TRAINING_STATE.search(name))
-
-
-def _likely_cause(
-  ours: Mapping[str, tuple], theirs: Mapping[str, tuple]
-) -> str:
-  """Says in which fields of the config a checkpoint and a model differ."""
-  expected, found = fields_of(ours), fields_of(theirs)
-  differing = [
-    f"{field} is {found[field]}, the model's {expected[field]}"
-    for field in found
-    if expected.get(field, found[field]) != found[field]
-  ]
-  if differing and found["num_hidden_layers"]:
-    return f" (its {', its '.join(differing)})"
-  is_bert = any(name.startswith("bert/") for name in theirs)
-  if not is_bert and any(name.startswith("bert/") for name in ours):
-    return " (it is not a BERT with Google's names)"
-  return ""
-
-
-def fields_of(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-  """Returns the fields of a config that shapes show, by Google's names."""
-  layers = map(re.compile(r"bert/encoder/layer_\d+/").match, shapes)
-  fields = {}
-  for field, name, axis in SHOWN_BY_SHAPE:
-    if len(shape := shapes.get(name, ())) > axis:
-      fields[field] = int(shape[axis])
-  if fields.get("embedding_size") == fields.get("hidden_size"):
-    fields.pop("embedding_size", None)
-  fields["num_hidden_layers"] = len({match[0] for match in layers if match})
-  return fields
-
-
-def listing(faults: Iterable[str], most: int = 10) -> str:
-  """Returns the first faults as a line of text."""
-  shown = [fault if fault.isprintable() else repr(fault) for fault in faults]
-  shown = [f"{fault:.300}" for fault in sorted(shown)]
-  more = [f"and {len(shown) - most} more"] * (len(shown) > most)
-  return "; ".join(shown[:most] + more)
 
 
 def restore(
@@ -410,7 +323,7 @@ def restore(
   A damaged one, or one that lost its index, is reported in a line on standard
   error, and the one before it is tried.
   One without a step in its name (`model.ckpt`) counts if it is the only one.
-  `reads_all` tells whether damage to what `variables` lacks counts, too.
+  `reads_all`: also verify variables that the model does not use.
 
   Returns:
     Its step, or None if the folder has no checkpoint.
@@ -522,7 +435,8 @@ def _write_state(folder: str, step: int, kept: list[int]) -> None:
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
   names = _list(folder)
-  # Data before a temporary index, which tells that it never had another.
+  # Remove the data file first: the temporary index marks the checkpoint as
+  # never completed.
   for name in sorted(names):
     path = tf.io.gfile.join(folder, name)
     # Data without an index: killed between two renames, or two deletions.
