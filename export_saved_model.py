@@ -1,21 +1,16 @@
-"""Exports a trained BERT with its tokenizer: strings in, answers out.
+"""Exports a trained BERT for predict.py, TensorFlow Serving and others.
 
   python export_saved_model.py --model=/tmp/mrpc \\
     --export_dir=/tmp/mrpc_export
 
-predict.py and TensorFlow Serving take what it writes. Lengths, strides and
-thresholds are those of the training; flags override them.
+Lengths, strides and thresholds are those of the training; flags override them.
 """
 
 from absl import flags
 
 from cli import model_folder
 from cli import program
-from serving import answers
 from serving import export_card
-
-# Of models that were not fine-tuned.
-_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 
 def define_flags() -> None:
@@ -51,14 +46,14 @@ def define_flags() -> None:
     "format",
     "saved_model",
     export_card.FORMATS,
-    "saved_model: for TensorFlow Serving and predict.py, with tokenizer and "
-    "answers. onnx: for predict.py without TensorFlow, the fastest on CPUs. "
-    "litert: from ids to numbers, one input of --max_seq_length at a time.",
+    "saved_model: for TensorFlow Serving and predict.py. onnx: for predict.py "
+    "without TensorFlow, the fastest on CPUs; Transformers only. litert: takes "
+    "one input of --max_seq_length at a time.",
   )
   flags.DEFINE_enum(
     "task",
     None,
-    [answers.FEATURES, answers.FILL_MASK],
+    ["features", "fill_mask"],
     "With --init_checkpoint; default fill_mask if it has the head for it.",
   )
   _define_overrides()
@@ -152,22 +147,24 @@ if __name__ == "__main__":
 import dataclasses
 import os
 import time
-from typing import Any
 
 from absl import logging
 
 from cli import flag_values
 from cli import run_summary
 from cli import squad_settings
-from data import atomic
 from data import files
 from export import exporting
 from export import quantization
-from export import signatures
 from export import trained_models
-from tasks import classification
-import tokenization
 from vocabularies import vocabulary_table
+
+_PREDICTION_FLAGS = (
+  *("max_seq_length", "doc_stride", "window_pooling", "by_character"),
+  *("layer", "pooling", "top_k", "max_query_length", "max_answer_length"),
+  *("n_best_size", "version_2_with_negative", "null_score_diff_threshold"),
+  "whole_word_answers",
+)
 
 
 def read_settings() -> flag_values.Settings:
@@ -211,9 +208,6 @@ def load_model(
         f"--{name} is for weights without a task; {settings.model_dir} has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
-  tokenization.validate_case_matches_checkpoint(
-    settings.do_lower_case, settings.init_checkpoint
-  )
   config = model_folder.read_config(settings)
   start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   return trained_models.load_pretrained(
@@ -222,54 +216,6 @@ def load_model(
     settings.do_lower_case,
     settings.task,
   )
-
-
-def choose_prediction(
-  trained: trained_models.TrainedModel, settings: flag_values.Settings
-) -> tuple[int, dict[str, Any]]:
-  """Returns max_seq_length and the settings of the model's kind."""
-  known = {"max_seq_length"}.union(
-    *(m.settings for m in answers.MAKERS.values())
-  )
-  flags_given = {name: getattr(settings, name, None) for name in sorted(known)}
-  overrides = {n: v for n, v in flags_given.items() if v is not None}
-  names = answers.MAKERS[trained.kind].settings
-  for name in overrides:
-    if name not in names and name != "max_seq_length":
-      raise ValueError(
-        f"--{name}: a model of the kind {trained.kind} has no such setting; "
-        f"it has {', '.join(['max_seq_length', *names])}"
-      )
-  values = {**_DEFAULTS, **trained.prediction, **overrides}
-  length, config = values["max_seq_length"], trained.config
-  if "max_seq_length" not in {**trained.prediction, **overrides}:
-    length = min(length, config.max_position_embeddings)
-  if length > config.max_position_embeddings:
-    raise ValueError(
-      f"--max_seq_length={length} is above the model's "
-      f"max_position_embeddings of {config.max_position_embeddings}"
-    )
-  layers = config.num_hidden_layers
-  if not -layers <= values["layer"] < layers:
-    raise ValueError(
-      f"--layer={values['layer']}: the model has {layers} layers; expected a "
-      f"number from {-layers} to {layers - 1}"
-    )
-  if values.get("pooling") == "cls" and config.causal_attention:
-    raise ValueError(
-      "--pooling=cls: the first token of a causal model sees no other: use mean"
-    )
-  if length < values.get("max_query_length", 0) + 4:
-    raise ValueError(
-      f"--max_seq_length={length}: expected more than --max_query_length="
-      f"{values['max_query_length']} and 3"
-    )
-  threshold = "null_score_diff_threshold"
-  if threshold in overrides and not values["version_2_with_negative"]:
-    raise ValueError(f"--{threshold}: this model answers every question")
-  if trained.kind in classification.PROBLEMS:
-    classification.check_doc_stride(values["doc_stride"], length)
-  return length, {name: values[name] for name in names}
 
 
 def make_score_check(
@@ -288,7 +234,17 @@ def make_score_check(
       f"--quantize={settings.quantize} needs --eval_file: examples on which "
       "the export is compared with the model"
     )
-  return flag_values.fill(quantization.ScoreCheck, settings)
+  return quantization.ScoreCheck(
+    settings.eval_file,
+    settings.max_eval_examples,
+    settings.max_score_drop,
+    settings.text_column,
+    settings.text_pair_column,
+    settings.label_column,
+    settings.label_separator,
+    settings.token_column,
+    settings.tag_column,
+  )
 
 
 def main() -> None:
@@ -302,16 +258,17 @@ def main() -> None:
     squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
   model_folder.check_vocabulary(vocab_file, trained.config)
-  length, chosen = choose_prediction(trained, settings)
-  shown = {"max_seq_length": length, **chosen}
+  given = {name: getattr(settings, name) for name in _PREDICTION_FLAGS}
+  given = {name: value for name, value in given.items() if value is not None}
+  trained = trained_models.override(trained, given)
   print(f"weights from {trained.weights}")
   if trained.prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
+  shown = {n: trained.prediction[n] for n in trained.prediction_names}
   print("  ".join(f"{name} {value}" for name, value in shown.items()))
-  graph = signatures.Graph(trained, vocab_file, length, chosen)
-  card = exporting.describe(graph, settings.format, settings.quantize)
-  with atomic.new_folder(settings.export_dir) as folder:
-    result = exporting.write(folder, graph, card, check)
+  result = exporting.write(
+    settings.export_dir, trained, vocab_file, settings.format, check
+  )
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
   run_summary.print_end(
     start,

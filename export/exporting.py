@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+from data import atomic
 from data import files
 from export import quantization
 from export import signatures
@@ -23,53 +24,57 @@ _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 _ONNX_PACKAGES = ("onnx", "onnxruntime")
 
 
-def describe(
-  graph: signatures.Graph, format: str, quantize: str = "none"
-) -> export_card.Card:
-  """Returns what export.json says.
+def write(
+  folder: str,
+  trained: trained_models.TrainedModel,
+  vocab_file: str,
+  format: str,
+  check: quantization.ScoreCheck | None = None,
+) -> str:
+  """Writes a model, loads it again and compares.
 
   Args:
+    folder: is made.
     format: one of FORMATS.
-    quantize: "none" or "int8".
+    check: if the products are of int8: what their answers have to pass.
+
+  Returns:
+    How close the loaded export is to the model, in words.
+
+  Raises:
+    ValueError: it is not near enough, or the format cannot be written.
   """
+  graph = signatures.Graph(trained, vocab_file)
+  card = _describe(graph, format)
+  if check:
+    card = dataclasses.replace(card, quantization={"dtype": "int8"})
+  with atomic.new_folder(folder) as temporary:
+    return _write(temporary, graph, card, check)
+
+
+def _describe(graph, format) -> export_card.Card:
   trained = graph.trained
-  inputs = answers.MAKERS[trained.kind].texts
-  if not trained.has_text_pair:
-    inputs = inputs[:1]
+  maker = answers.MAKERS[trained.kind]
   packages = _PACKAGES + (_ONNX_PACKAGES if format == "onnx" else ())
   return export_card.Card(
     version=export_card.VERSION,
     kind=trained.kind,
     format=format,
-    inputs=inputs,
+    inputs=maker.texts if trained.has_text_pair else maker.texts[:1],
     labels=trained.labels,
     thresholds=trained.thresholds,
     max_seq_length=graph.max_seq_length,
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),
-    settings=dict(graph.settings),
+    settings={name: trained.prediction[name] for name in maker.settings},
     weights=trained.weights,
     training=dict(trained.settings),
     versions={name: importlib.metadata.version(name) for name in packages},
-    quantization={} if quantize == "none" else {"dtype": quantize},
   )
 
 
-def write(
-  folder: str,
-  graph: signatures.Graph,
-  card: export_card.Card,
-  check: quantization.ScoreCheck | None = None,
-) -> str:
-  """Writes a model and its card; says how close to it the loaded export is.
-
-  Args:
-    card: from `describe`.
-
-  Raises:
-    ValueError: it is not near enough, or the format cannot be written.
-  """
+def _write(folder, graph, card, check) -> str:
   trained, vocab_file = graph.trained, graph.vocab_file
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
@@ -112,11 +117,8 @@ def load_output_dir(folder: str) -> exported_model.ExportedModel:
   """Loads as `trained_models.load_output_dir`; answers as an export would."""
   vocab_file = vocabulary_table.find([folder])
   trained = trained_models.load_output_dir(folder, vocab_file)
-  prediction = trained.prediction
-  settings = {n: prediction[n] for n in answers.MAKERS[trained.kind].settings}
-  length = prediction["max_seq_length"]
-  graph = signatures.Graph(trained, vocab_file, length, settings)
-  card = describe(graph, "saved_model")
+  graph = signatures.Graph(trained, vocab_file)
+  card = _describe(graph, "saved_model")
   return exported_model.ExportedModel(
     folder, engine=GraphEngine(graph), card=card
   )
@@ -243,7 +245,7 @@ def _write_card(folder, card):
     "",
     f"A BERT, exported as {card.format} by `export_saved_model.py`.",
     "export.json holds the settings of its training, versions and SHA-256.",
-    "See docs/serving.md, such as `python predict.py --export_dir=. --serve`.",
+    "See docs/serving.md, which says how to serve it and how to call it.",
     "",
     "| | |",
     "|---|---|",

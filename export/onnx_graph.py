@@ -231,7 +231,10 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   graph = Graph(weights, quantizes, config.layer_norm_eps)
   states = _add_encoder(graph, config)
   if not isinstance(model, heads.HeadModel):
-    _add_vectors(graph, config, states, **source.settings)
+    pooling = trained.prediction["pooling"]
+    state = states[1:][trained.prediction["layer"]]
+    vectors, shape = _pool(graph, state, pooling), ["batch", config.hidden_size]
+    graph.output("vectors", vectors, np.float32, shape)
   elif isinstance(model, heads.PretrainingModel):
     _add_guesses(graph, source, states[-1])
   elif isinstance(model, heads.SpanModel):
@@ -382,12 +385,6 @@ def _add_spans(graph, state):
     graph.output(name, part, np.float32, ["batch", "sequence"])
 
 
-def _add_vectors(graph, config, states, layer, pooling):
-  vectors = _pool(graph, states[1:][layer], pooling)
-  shape = ["batch", config.hidden_size]
-  graph.output("vectors", vectors, np.float32, shape)
-
-
 def _pool(graph, state, pooling):
   if pooling == "cls":
     return graph.add("Gather", state, 0, axis=1)  # [B, H]
@@ -411,7 +408,7 @@ def _pool(graph, state, pooling):
 def _add_guesses(graph, source, state):
   """Adds the guesses for each [MASK]; see `signatures.Graph`."""
   config = source.trained.config
-  top_k = min(source.settings["top_k"], source.num_tokens)
+  top_k = min(source.trained.prediction["top_k"], source.num_tokens)
   ranks, places = _find_masks(graph, source.mask_id)
   positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]

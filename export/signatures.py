@@ -7,8 +7,6 @@ Shapes: B texts, S tokens, L labels, H hidden, M masks, K guesses.
 """
 
 from collections.abc import Callable
-from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -31,24 +29,17 @@ class Graph:
 
   Args:
     vocab_file: of the model.
-    max_seq_length: tokens at which inputs are truncated.
-    settings: of its kind, see its `answers.AnswerMaker`.
 
   Attributes:
+    max_seq_length: tokens at which inputs are truncated.
     num_tokens: of the vocabulary.
     mask_id: the number of [MASK]; None if the vocabulary lacks it.
     scores_tokens: whether the outputs are of tokens, also of padding.
   """
 
-  def __init__(
-    self,
-    trained: trained_models.TrainedModel,
-    vocab_file: str,
-    max_seq_length: int,
-    settings: Mapping[str, Any],
-  ):
+  def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
     self.trained, self.vocab_file = trained, vocab_file
-    self.max_seq_length, self.settings = max_seq_length, settings
+    self.max_seq_length = trained.prediction["max_seq_length"]
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = max(vocab.values()) + 1
     self.mask_id = vocab.get(answers.MASK)
@@ -82,8 +73,10 @@ class Graph:
     states = self.trained.model(
       input_ids, input_mask, segment_ids, return_hidden_states=True
     ).hidden_states[1:]  # The first is the embedding.
-    state = states[self.settings["layer"]]
-    return heads.pool(state, input_mask, self.settings["pooling"])
+    settings = self.trained.prediction
+    return heads.pool(
+      states[settings["layer"]], input_mask, settings["pooling"]
+    )
 
   def _guess(self, input_ids, input_mask, segment_ids):
     """Guesses masked words.
@@ -98,7 +91,7 @@ class Graph:
     logits = self.trained.model(
       input_ids, input_mask, segment_ids, tf.maximum(positions, 0)
     ).masked_lm_logits[:, :, : self.num_tokens]
-    count = min(self.settings["top_k"], self.num_tokens)
+    count = min(self.trained.prediction["top_k"], self.num_tokens)
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}
 

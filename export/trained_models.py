@@ -14,8 +14,10 @@ import heads
 import modeling
 from serving import answers
 from serving import export_card
+from tasks import classification
 from tasks import classification_results
 from tasks import squad_results
+import tokenization
 from training import loop
 from training import model_selection
 from weights import checkpoints
@@ -23,6 +25,8 @@ from weights import checkpoints
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _PREDICTION_FILE = "prediction.json"
 _ROUNDING = 1e-5  # Of scores, at most.
+# The settings of a model's predictions before `override`.
+_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +40,15 @@ class TrainedModel:
   labels: tuple[str, ...] = ()
   thresholds: tuple[float, ...] = ()  # Of a multi_label problem.
   has_text_pair: bool = True  # Of a classifier: that it learned from pairs.
-  # What its predictions depend on: max_seq_length, and the settings of the kind
-  # in its `AnswerMaker`. What is missing has a default.
+  # The settings of its predictions: `prediction_names`, and perhaps others.
   prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: str = ""  # The folder and step they are from.
+
+  @property
+  def prediction_names(self) -> list[str]:
+    """The settings on which its answers depend besides labels."""
+    return ["max_seq_length", *answers.MAKERS[self.kind].settings]
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
@@ -166,6 +174,7 @@ def load_pretrained(
   Raises:
     ValueError: they do not fit, have no masked-LM head, or it is a causal one.
   """
+  tokenization.validate_case_matches_checkpoint(do_lower_case, weights.source)
   has_head = _MASKED_LM in weights.shapes
   best = answers.FILL_MASK if has_head else answers.FEATURES
   kind = kind or best
@@ -188,6 +197,57 @@ def load_pretrained(
     loop.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
+  longest = config.max_position_embeddings
+  length = min(_DEFAULTS["max_seq_length"], longest)
   return TrainedModel(
-    kind, config, model, do_lower_case, weights=weights.source
+    kind,
+    config,
+    model,
+    do_lower_case,
+    prediction={**_DEFAULTS, "max_seq_length": length},
+    weights=weights.source,
   )
+
+
+def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
+  """Returns a model with other settings of its predictions.
+
+  Args:
+    values: by name, which is that of a flag.
+
+  Raises:
+    ValueError: the kind of model has no such setting, or it is out of range.
+  """
+  for name in values:
+    if name not in trained.prediction_names:
+      raise ValueError(
+        f"--{name}: a model of the kind {trained.kind} has no such setting; "
+        f"it has {', '.join(trained.prediction_names)}"
+      )
+  found, config = {**trained.prediction, **values}, trained.config
+  length, layers = found["max_seq_length"], config.num_hidden_layers
+  if length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={length} is above the model's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  if not -layers <= found.get("layer", 0) < layers:
+    raise ValueError(
+      f"--layer={found['layer']}: the model has {layers} layers; expected a "
+      f"number from {-layers} to {layers - 1}"
+    )
+  if found.get("pooling") == "cls" and config.causal_attention:
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
+  if length < found.get("max_query_length", 0) + 4:
+    raise ValueError(
+      f"--max_seq_length={length}: expected more than --max_query_length="
+      f"{found['max_query_length']} and 3"
+    )
+  threshold = "null_score_diff_threshold"
+  if threshold in values and not found["version_2_with_negative"]:
+    raise ValueError(f"--{threshold}: this model answers every question")
+  if trained.kind in classification.PROBLEMS:
+    classification.check_doc_stride(found["doc_stride"], length)
+  return dataclasses.replace(trained, prediction=found)

@@ -1,5 +1,6 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what the models here do."""
 
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -69,7 +70,9 @@ def make_graph(trained, settings=()):
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder, "vocab.txt")
     path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
-    return signatures.Graph(trained, str(path), 24, dict(settings))
+    prediction = {"max_seq_length": 24, **dict(settings)}
+    trained = dataclasses.replace(trained, prediction=prediction)
+    return signatures.Graph(trained, str(path))
 
 
 def open_session(trained, settings=(), **options):

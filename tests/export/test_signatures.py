@@ -30,9 +30,11 @@ def vocab_file(tmp_path_factory):
 def save(vocab_file, tmp_path):
   def save(kind, model, settings=None, **fields):
     """Saves a model; returns the signatures, which take lists."""
-    trained = trained_models.TrainedModel(kind, CONFIG, model, True, **fields)
-    graph = signatures.Graph(trained, vocab_file, SEQUENCE, settings or {})
-    signatures.save(graph, str(tmp_path))
+    prediction = {"max_seq_length": SEQUENCE, **(settings or {})}
+    trained = trained_models.TrainedModel(
+      kind, CONFIG, model, True, prediction=prediction, **fields
+    )
+    signatures.save(signatures.Graph(trained, vocab_file), str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
 
     def call(name, **inputs):
