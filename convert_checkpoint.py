@@ -100,6 +100,7 @@ from cli import flag_values
 from cli import run_summary
 from convert import conversion
 from convert import readers
+from convert import writing
 from weights import fitting
 
 
@@ -143,7 +144,7 @@ def main() -> None:
   if name == "auto":
     is_google = model.library == readers.GOOGLE
     name = "hugging_face" if is_google else "google"
-  lines = conversion.write(name, settings.output, model)
+  lines = writing.write(name, settings.output, model)
   command = f"python fill_mask.py --model={settings.output} --text=..."
   has_words = model.head in ("pretraining", "masked_lm")
   run_summary.print_end(

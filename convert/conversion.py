@@ -1,34 +1,29 @@
-"""Changes checkpoints, and writes them with the files that belong to them.
+"""Reads whole models to convert or to change them.
 
 A model that was opened, Google's or another library's, becomes a `Model`;
 functions that change it return a new one.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from convert import architecture
 from convert import huggingface
-from convert import keras_hub
-from convert import model_cards
 from convert import readers
 from convert import tokenizer_files
-from data import atomic
-from data import files
 from data import label_files
 from encoders import encoder_table
 import modeling
 from vocabularies import vocabulary_table
-from weights import checkpoints
 from weights import fitting
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # Variables that have a row, or an element, for each token.
-_BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 class Model(NamedTuple):
@@ -150,11 +145,20 @@ def _check_encoder(source, config, values) -> None:
   wanted = {
     n: s for n, s in expected.items() if n in values or "/pool" not in n
   }
-  _check_shapes(source, wanted, values, unknown)
+  check_shapes(source, wanted, values, unknown)
 
 
-def _check_shapes(source, expected, values, faults=()) -> None:
-  """Refuses values with other faults, or that are not as expected."""
+def check_shapes(
+  source: str,
+  expected: Mapping[str, tuple[int | None, ...]],
+  values: Mapping[str, np.ndarray],
+  faults: Sequence[str] = (),
+) -> None:
+  """Refuses values that are not of the expected shapes, or have other faults.
+
+  Args:
+    expected: by name; None is the number of labels.
+  """
   faults = list(faults)
   for name, shape in expected.items():
     if name not in values:
@@ -297,13 +301,13 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
     raise ValueError(
       f"--resize_vocab={size}: expected more than the {old} tokens there are"
     )
-  table, bias = (model.values.get(name) for name in _BY_TOKEN)
+  table, bias = (model.values.get(name) for name in BY_TOKEN)
   shape = (size - old, table.shape[1])
   rows = _draw(np.random.default_rng(seed), shape)
   rows = (rows * model.config.initializer_range).astype(table.dtype)
-  values = _append(model.values, _BY_TOKEN[0], rows)
+  values = _append(model.values, BY_TOKEN[0], rows)
   if bias is not None:
-    values = _append(values, _BY_TOKEN[1], np.zeros(size - old, bias.dtype))
+    values = _append(values, BY_TOKEN[1], np.zeros(size - old, bias.dtype))
   config = dataclasses.replace(model.config, vocab_size=size)
   return model._replace(config=config, values=values)
 
@@ -336,167 +340,3 @@ def check_vocabulary(model: Model) -> None:
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "
       f"vocabulary: pass the --vocab_file of the model{cure}"
     )
-
-
-class _Written(NamedTuple):
-  """The contents of a folder of some format."""
-
-  weights: str  # The name of the file.
-  users: str = ""  # The class that loads it.
-  rest: Sequence[str] = ()  # Variables in no file of that class.
-  lines: Sequence[str] = ()  # About other files.
-  vocabulary: str = "vocab.txt"  # Its file, unless that is written, too.
-
-
-def write(output_format: str, folder: str, model: Model) -> list[str]:
-  """Writes a model in a format; returns lines about what was written.
-
-  Args:
-    output_format: "google": a checkpoint as in Google's releases or, with an
-      optimizer's slots, to resume from. "hugging_face": a folder for a class of
-      transformers. "keras_hub": for BertBackbone or BertTextClassifier; its
-      masked-LM head computes something else than BERT's (an exact GELU, an
-      epsilon of 1e-5), so that this head and that of the next sentence are left
-      out.
-    folder: must not exist, or be empty.
-
-  Raises:
-    ValueError, OSError: it cannot be written.
-  """
-  writers = {
-    "google": _write_google,
-    "hugging_face": _write_hugging_face,
-    "keras_hub": _write_keras_hub,
-  }
-  weights = set(strip(model).values)
-  with atomic.new_folder(folder) as temporary:
-    written = writers[output_format](temporary, model)
-    if model.vocab_file:
-      vocabulary_table.copy(model.vocab_file, temporary)
-    elif written.vocabulary:
-      path = os.path.join(temporary, written.vocabulary)
-      files.write_lines(path, model.vocabulary)
-    left_out = [n for n in model.unread if not readers.STATE.search(n)]
-    if output_format == "keras_hub":
-      left_out += [name for name in written.rest if name in weights]
-    text = model_cards.make(
-      model, output_format, left_out, written.weights, written.users
-    )
-    files.write_text(os.path.join(temporary, "README.md"), text)
-  count = len(model.values) - len(written.rest)
-  whose = f", for {written.users}" if written.users else " of the model"
-  lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
-  casing = f"do_lower_case={model.do_lower_case}"
-  name, *_ = vocabulary_table.saved_names(model.vocab_file or "vocab.txt")
-  lines.append(f"{name}: {len(model.vocabulary)} tokens, {casing}")
-  if model.labels:
-    lines.append(f"labels: {', '.join(model.labels)}")
-  return lines
-
-
-def _write_google(folder: str, model: Model) -> _Written:
-  state = set(model.values) - set(strip(model).values)
-  step = None
-  if state - {"global_step"}:
-    step = int(model.values.get("global_step", 0))
-  prefix = checkpoints.write(folder, model.values, step)
-  path = os.path.join(folder, "bert_config.json")
-  files.write_text(path, model.config.to_json_string())
-  if model.labels:
-    label_files.write(os.path.join(folder, "labels.txt"), model.labels)
-  if model.do_lower_case != (not vocabulary_table.is_cased(model.vocabulary)):
-    # Readers would guess the other casing.
-    path = os.path.join(folder, "tokenizer_config.json")
-    files.write_json(path, {"do_lower_case": model.do_lower_case})
-  name, lines = os.path.basename(prefix), []
-  if state:
-    lines = [f"{name}: {len(state)} variables of the state of its training"]
-  lines.append("bert_config.json")
-  return _Written(name, rest=sorted(state), lines=lines)
-
-
-def _write_hugging_face(folder: str, model: Model) -> _Written:
-  _refuse_others(model)
-  users = architecture.HEADS[model.head].architecture
-  expected = architecture.variables(model.config, model.head)
-  if missing := sorted(set(expected) - set(model.values)):
-    raise ValueError(
-      f"{model.source}: {users} (--head={model.head}) needs "
-      f"{', '.join(missing)}, which it lacks"
-    )
-  _check_shapes(model.source, expected, model.values)
-  if model.config.embedding_width != model.config.hidden_size:
-    raise ValueError(
-      "--output_format=hugging_face: the BERT of transformers has no "
-      "embedding_size, as this config has"
-    )
-  rest = huggingface.write(
-    folder,
-    model.config,
-    model.head,
-    model.values,
-    model.do_lower_case,
-    **_head_settings(model),
-  )
-  activation = model.config.hidden_act
-  activation = huggingface.ACTIVATIONS.get(activation, activation)
-  lines = [f"{huggingface.CONFIG}: hidden_act is {activation}"]
-  if rest:
-    lines = [
-      f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest, model)}; {users} has "
-      "no place for that, a conversion back reads it",
-      *lines,
-    ]
-  return _Written(huggingface.WEIGHTS, users, rest, lines)
-
-
-def _write_keras_hub(folder: str, model: Model) -> _Written:
-  _refuse_others(model)
-  users = "BertBackbone"
-  values = {k: v for k, v in model.values.items() if k.startswith("bert/")}
-  if model.head == "classifier":
-    users, values = "BertTextClassifier", model.values
-  _check_shapes(
-    model.source, architecture.variables(model.config, "encoder"), values
-  )
-  rest = keras_hub.write(
-    folder, model.config, values, model.vocabulary, model.do_lower_case
-  )
-  rest = sorted({*rest, *(set(model.values) - set(values))})
-  lines = []
-  if rest:
-    lines = [f"left out, KerasHub has no place: {_describe_rest(rest, model)}"]
-  return _Written(keras_hub.WEIGHTS, users, rest, lines, vocabulary="")
-
-
-def _describe_rest(names: Sequence[str], model: Model) -> str:
-  others = [n for n in names if n.rpartition("/")[0] not in model.values]
-  slots = len(names) - len(others)
-  return ", ".join([*([f"{slots} slots"] if slots else []), *others])
-
-
-def _refuse_others(model: Model) -> None:
-  if model.config.encoder_type or model.vocab_file:
-    raise ValueError(
-      f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
-      "class of another library has here: pass --output_format=google"
-    )
-
-
-def _head_settings(model: Model) -> dict[str, Any]:
-  """Returns what a config.json says about the head and its precision."""
-  dtype = model.values[_BY_TOKEN[0]].dtype.name
-  settings: dict[str, Any] = {"dtype": dtype}
-  if "[PAD]" in model.vocabulary:
-    settings["pad_token_id"] = model.vocabulary.index("[PAD]")
-  if "output_" not in architecture.HEADS[model.head].prefixes:
-    return settings
-  count = len(model.values["output_bias"])
-  labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  settings["classifier_dropout"] = 0.1  # As in heads.py.
-  if model.head != "multiple_choice":
-    settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
-    settings["label2id"] = {label: i for i, label in enumerate(labels)}
-  if model.problem in huggingface.PROBLEM_TYPES:
-    settings["problem_type"] = huggingface.PROBLEM_TYPES[model.problem]
-  return settings

@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 import tensorflow as tf  # noqa: E402
 
 from convert import conversion  # noqa: E402
+from convert import writing  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import tokenization  # noqa: E402
@@ -120,7 +121,7 @@ def test_transformers_computes_what_we_do(head, activation, tmp_path):
   folder.mkdir()
   write_ours(folder, ours, config)
   model = any_model.read(str(folder), head=head)
-  conversion.write("hugging_face", str(tmp_path / "theirs"), model)
+  writing.write("hugging_face", str(tmp_path / "theirs"), model)
   theirs, report = model_class.from_pretrained(
     tmp_path / "theirs", output_loading_info=True
   )
@@ -163,9 +164,9 @@ def test_encoders_saved_alone_go_both_ways(tmp_path):
   (tmp_path / "one/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
   model = any_model.read(str(tmp_path / "one"))
   assert model.head == "encoder"
-  conversion.write("google", str(tmp_path / "two"), model)
+  writing.write("google", str(tmp_path / "two"), model)
   model = any_model.read(str(tmp_path / "two"))
-  conversion.write("hugging_face", str(tmp_path / "three"), model)
+  writing.write("hugging_face", str(tmp_path / "three"), model)
   again, report = transformers.BertModel.from_pretrained(
     tmp_path / "three", output_loading_info=True
   )
@@ -217,7 +218,7 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
     vocabulary,
     do_lower_case,
   )
-  conversion.write("hugging_face", str(tmp_path / "one"), model)
+  writing.write("hugging_face", str(tmp_path / "one"), model)
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")
   ours = tokenization.FullTokenizer(
     str(tmp_path / "one/vocab.txt"), do_lower_case

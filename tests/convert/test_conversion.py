@@ -17,6 +17,7 @@ from cli import model_folder
 from convert import architecture
 from convert import conversion
 from convert import huggingface
+from convert import writing
 import convert_checkpoint
 import extract_features
 import heads
@@ -439,7 +440,7 @@ def test_a_run_that_fails_leaves_nothing(tmp_path, monkeypatch):
   def fail(path, lines):
     raise OSError(28, "No space left on device", path)
 
-  monkeypatch.setattr(conversion.files, "write_lines", fail)
+  monkeypatch.setattr(writing.files, "write_lines", fail)
   with pytest.raises(OSError, match="No space left"):
     convert(input=tmp_path / "here", output=tmp_path / "there")
   assert names(tmp_path) == ["here"]

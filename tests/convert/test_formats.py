@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import any_model
-from convert import conversion
+from convert import writing
 import program_flags
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
@@ -41,13 +41,13 @@ def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   given = {"vocab_file": str(VOCABULARY)}
   if name == "keras_hub":
     model = any_model.read(FIXTURES / "hub", **given)
-    conversion.write("keras_hub", str(source), model)
+    writing.write("keras_hub", str(source), model)
   else:
     shutil.copytree(FIXTURES / name, source)
   if name == "hub":
     (source / "saved_model.pb").touch()  # What marks such a folder.
   converted = tmp_path / "google"
-  conversion.write("google", str(converted), any_model.read(source, **given))
+  writing.write("google", str(converted), any_model.read(source, **given))
   files = {
     "vocab_file": VOCABULARY,
     "bert_config_file": converted / "bert_config.json",
@@ -93,7 +93,7 @@ def test_an_export_takes_the_folder_of_any_model(tmp_path):
   given = {"vocab_file": str(VOCABULARY)}
   model = any_model.read(FIXTURES / "hub", **given)
   source = tmp_path / "source"
-  conversion.write("keras_hub", str(source), model)
+  writing.write("keras_hub", str(source), model)
   said = run(
     "export_saved_model",
     model=source,

@@ -15,6 +15,7 @@ keras_hub = pytest.importorskip(
 import h5py  # noqa: E402
 
 from convert import conversion  # noqa: E402
+from convert import writing  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
 import program_flags  # noqa: E402
@@ -107,7 +108,7 @@ def test_keras_hub_computes_what_we_do(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
   model = any_model.read(str(tmp_path))
   folder = str(tmp_path / "there")
-  assert conversion.write("keras_hub", folder, model) == [
+  assert writing.write("keras_hub", folder, model) == [
     "model.weights.h5: 41 variables, for BertTextClassifier",
     "vocab.txt: 30 tokens, do_lower_case=True",
   ]
@@ -258,7 +259,7 @@ def test_another_model_is_refused(tmp_path, preset):
 def test_float16_stays_float16(tmp_path, preset):
   model = any_model.read(str(preset[0]))
   half, folder = conversion.to_float16(model), str(tmp_path / "half")
-  conversion.write("keras_hub", folder, half)
+  writing.write("keras_hub", folder, half)
   found = any_model.read(folder).values
   for name, value in half.values.items():
     assert found[name].dtype == np.float16
@@ -275,7 +276,7 @@ def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
   ):
     config = modeling.BertConfig(**{**vars(model.config), field: value})
     with pytest.raises(ValueError, match=message):
-      conversion.write(
+      writing.write(
         "keras_hub", str(tmp_path / "out"), model._replace(config=config)
       )
 

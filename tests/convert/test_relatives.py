@@ -12,9 +12,9 @@ import tensorflow as tf
 import any_model
 from cli import model_folder
 from convert import architecture
-from convert import conversion
 from convert import huggingface
 from convert import relatives
+from convert import writing
 import heads
 import modeling
 from paths import SHARED
@@ -288,4 +288,4 @@ def test_what_needs_a_pooler_says_so(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
   model = any_model.read(str(tmp_path))
   with pytest.raises(ValueError, match="- bert/pooler/dense/bias"):
-    conversion.write("keras_hub", str(tmp_path / "out"), model)
+    writing.write("keras_hub", str(tmp_path / "out"), model)
