@@ -6,7 +6,8 @@
   model("win a prize")
 
 The folder is an export or the output of a training. An export of --format=onnx
-needs only onnxruntime and numpy; the others need TensorFlow.
+needs only onnxruntime and numpy; the others need TensorFlow. `load_encoder`
+loads the encoder alone, a Keras layer.
 """
 
 import os

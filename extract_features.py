@@ -161,7 +161,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   strategy = texts.make_strategy(settings)
   config = texts.read_config(settings)
   layers = read_layers(settings, config)
-  if settings.pooling == "cls" and config.causal_attention:
+  if settings.pooling == "cls" and encoder_table.is_causal(config):
     raise ValueError(
       "--pooling=cls: the first token of a causal model sees no other: use mean"
     )

@@ -55,6 +55,7 @@ import tensorflow as tf
 
 from cli import run_summary
 from cli import texts
+from encoders import encoder_table
 import heads
 from inputs import text_inputs
 from tasks import masked_words
@@ -118,7 +119,7 @@ def make_masked_words(
     settings.max_seq_length,
     predictor,
     texts.batching(settings),
-    config.causal_attention,
+    encoder_table.is_causal(config),
   )
 
 

@@ -3,7 +3,7 @@
 Heads are named like the variables of Google's checkpoints, as the layers of
 modeling.py are. Shapes:
   B batch, S sequence, H hidden, P masked positions per sequence, V vocabulary,
-  L labels.
+  L labels, E width of the word embeddings (in BERT, H).
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from encoders import bilstm
+from encoders import compiled
 from encoders import encoder_table
 import modeling
 
@@ -33,29 +34,21 @@ class HeadModel(keras.Model):
     return tf.function(lambda *tensors: self(*tensors), input_signature=specs)
 
 
-class MaskedLmTransform(keras.layers.Layer):
-  """Dense, activation and layer normalisation before the output: [B*P, H]."""
+class MaskedLmTransform(compiled.Layer):
+  """Dense, activation and layer normalisation: [B*P, H] to [B*P, E]."""
 
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-    self.size = config.embedding_width
-    self.dense = modeling.make_dense(self, self.size, "dense")
-    self.layer_norm = modeling.LayerNorm(
-      name="LayerNorm", dtype=self.dtype_policy
-    )
-    self.layer_norm.epsilon = config.layer_norm_eps
-
-  def build(self, input_shape=None):
-    self.dense.build([None, self.config.hidden_size])
-    self.layer_norm.build([None, self.size])
+    super().__init__(config, **kwargs)
+    self.dense = self.make_dense("dense", size=config.embedding_width)
+    self.layer_norm = self.make_norm(config.embedding_width)
+    self.layer_norm.epsilon = encoder_table.layer_norm_epsilon(config)
 
   def call(self, rows):
     activation = modeling.ACTIVATIONS[self.config.hidden_act]
     return self.layer_norm(activation(self.dense(rows)))
 
 
-class MaskedLmHead(keras.layers.Layer):
+class MaskedLmHead(compiled.Layer):
   """Scores every word of the vocabulary at the masked positions only.
 
   The output matrix is the word embedding table (section A.2 of the paper); in a
@@ -65,17 +58,13 @@ class MaskedLmHead(keras.layers.Layer):
   """
 
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.transform = None
-    if not config.causal_attention:
-      self.transform = MaskedLmTransform(
-        config, name="transform", dtype=self.dtype_policy
-      )
+    if not encoder_table.is_causal(config):
+      self.transform = self.make(MaskedLmTransform, "transform")
 
   def build(self, input_shape=None):
-    if self.transform:
-      self.transform.build()
+    super().build()
     self.output_bias = self.add_weight(
       name="output_bias",
       shape=[self.config.vocab_size],
@@ -95,15 +84,11 @@ class MaskedLmHead(keras.layers.Layer):
     return tf.reshape(logits, shape)  # [B, P, V]
 
 
-class NextSentenceHead(keras.layers.Layer):
+class NextSentenceHead(compiled.Layer):
   """Scores whether b follows a (0) or is a random sentence (1).
 
   Call with pooled_output [B, H]; returns logits, float32 [B, 2].
   """
-
-  def __init__(self, config: modeling.EncoderConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
 
   def build(self, input_shape=None):
     self.output_weights = self.add_weight(
@@ -121,25 +106,18 @@ class NextSentenceHead(keras.layers.Layer):
     return tf.cast(logits, tf.float32) + self.output_bias
 
 
-class PretrainingHeads(keras.layers.Layer):
+class PretrainingHeads(compiled.Layer):
   """The masked-LM and next-sentence heads, under one name (`cls`)."""
 
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
-    super().__init__(**kwargs)
-    policy = self.dtype_policy
-    self.predictions = MaskedLmHead(config, name="predictions", dtype=policy)
-    self.seq_relationship = NextSentenceHead(
-      config, name="seq_relationship", dtype=policy
-    )
+    super().__init__(config, **kwargs)
+    self.predictions = self.make(MaskedLmHead, "predictions")
+    self.seq_relationship = self.make(NextSentenceHead, "seq_relationship")
     self.build()
-
-  def build(self, input_shape=None):
-    self.predictions.build()
-    self.seq_relationship.build()
 
 
 class PretrainingOutput(NamedTuple):
-  """What `PretrainingModel` returns, float32."""
+  """The results of `PretrainingModel`, float32."""
 
   masked_lm_logits: tf.Tensor  # [B, P, V]
   next_sentence_logits: tf.Tensor  # [B, 2]
@@ -388,7 +366,7 @@ class ScalarMix(keras.layers.Layer):
 
 
 class SpanOutput(NamedTuple):
-  """What `SpanModel` returns, float32 [B, S]."""
+  """The results of `SpanModel`, float32 [B, S]."""
 
   start_logits: tf.Tensor
   end_logits: tf.Tensor

@@ -92,6 +92,7 @@ import tensorflow as tf
 
 from cli import run_report
 from data import files
+from encoders import encoder_table
 import heads
 from inputs import records
 from inputs import training_input
@@ -319,7 +320,7 @@ def run(
         settings.num_warmup_steps,
       )
     plan = flag_values.fill(loop.TrainingPlan, settings, phase=phase)
-    is_causal = config.causal_attention
+    is_causal = encoder_table.is_causal(config)
     if strategy.extended.should_checkpoint and not is_causal:
       rate, warmup = settings.learning_rate, settings.num_warmup_steps
       watch = masked_labels.watch(data.train_files, data.source, rate, warmup)

@@ -18,6 +18,7 @@ def make_recipe(settings):
   from cli import fine_tuning
   from cli import flag_values
   from cli import model_folder
+  from encoders import encoder_table
   import heads
   from inputs import feature_files
   from tasks import causal_inputs
@@ -27,7 +28,7 @@ def make_recipe(settings):
   )
   paths = fine_tuning.find_data_files(settings, (".txt",), predicts=False)
   config = model_folder.read_config(settings)
-  if not config.causal_attention:
+  if not encoder_table.is_causal(config):
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_inputs(settings, folder):

@@ -35,6 +35,7 @@ from cli import run_summary
 from cli import task_training
 from data import files
 from data import label_files
+from encoders import encoder_table
 from inputs import feature_files
 from inputs import training_input
 import modeling
@@ -133,7 +134,7 @@ def check_fine_tuning_flags(
     settings.do_lower_case, settings.init_checkpoint
   )
   asks_cls = getattr(settings, "version_2_with_negative", False)
-  if asks_cls and config.causal_attention:
+  if asks_cls and encoder_table.is_causal(config):
     raise ValueError(
       "--version_2_with_negative: [CLS], which stands for no answer, sees no "
       "other token of a causal model"

@@ -11,6 +11,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from encoders import compiled
 import modeling
 
 
@@ -41,17 +42,16 @@ class VariantConfig(modeling.BertConfig):
       )
 
 
-class Unchanged(modeling.LayerNorm):
-  """Stands where a normalisation would be; has no variables."""
+class VariantEmbeddings(compiled.Embeddings):
+  """Embeddings that may not be normalised."""
 
-  def build(self, input_shape):
-    pass
+  def make_norm(self, size=None):
+    if self.config.embedding_layer_norm:
+      return super().make_norm(size)
+    return keras.layers.Identity(name="LayerNorm", dtype=self.dtype_policy)
 
-  def call(self, x):
-    return tf.cast(x, self.compute_dtype)
 
-
-class VariantLayer(modeling.EncoderLayer):
+class VariantLayer(compiled.EncoderLayer):
   """A Transformer block that may be causal."""
 
   def call(self, hidden, input_mask, seed=None):
@@ -63,7 +63,7 @@ class VariantLayer(modeling.EncoderLayer):
     return super().call(hidden, input_mask, seed)
 
 
-class VariantPooler(modeling.Pooler):
+class VariantPooler(compiled.Pooler):
   """Dense and tanh on the first token; of a causal model, on the last one."""
 
   def call(self, hidden, input_mask=None):
@@ -74,20 +74,17 @@ class VariantPooler(modeling.Pooler):
 
 
 @keras.saving.register_keras_serializable("bert")
-class VariantModel(modeling.BertModel):
+class VariantModel(compiled.BertModel):
   """The encoder of a `VariantConfig`."""
 
   config_class = VariantConfig
+  embeddings_class = VariantEmbeddings
   block_class = VariantLayer
   pooler_class = VariantPooler
 
   def build(self, input_shape=None):
-    if not self.config.embedding_layer_norm:
-      self.embeddings.layer_norm = Unchanged(
-        name="LayerNorm", dtype=self.dtype_policy
-      )
     for layer in self._flatten_layers():
-      if isinstance(layer, modeling.LayerNorm):
+      if isinstance(layer, keras.layers.LayerNormalization):
         layer.epsilon = self.config.layer_norm_eps
     super().build(input_shape)
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from encoders import compiled
 import modeling
 
 
@@ -33,19 +34,15 @@ class BiLstmConfig(modeling.EncoderConfig):
       raise ValueError(f"hidden_size is {self.hidden_size}; expected it even")
 
 
-class BiLstmLayer(keras.layers.Layer):
+class BiLstmLayer(compiled.Layer):
   """A BiLSTM, dropout, the residual and LayerNorm; called like a BERT layer."""
 
   def __init__(self, config: BiLstmConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
-    size, policy = config.hidden_size, self.dtype_policy
-    self.lstm = BiLstm(size, size // 2, name="lstm", dtype=policy)
-    self.layer_norm = modeling.LayerNorm(name="LayerNorm", dtype=policy)
-
-  def build(self, input_shape=None):
-    self.lstm.build()
-    self.layer_norm.build([None, self.config.hidden_size])
+    super().__init__(config, **kwargs)
+    size = config.hidden_size
+    self.lstm = BiLstm(size, size // 2, name="lstm", dtype=self.dtype_policy)
+    self.parts.append((self.lstm, None))
+    self.layer_norm = self.make_norm()
 
   def call(self, hidden, input_mask, seed=None):
     read = self.lstm(hidden, input_mask)
@@ -54,7 +51,7 @@ class BiLstmLayer(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("bert")
-class BiLstmModel(modeling.BertModel):
+class BiLstmModel(compiled.BertModel):
   """BERT's embeddings and pooler around layers of BiLSTMs."""
 
   config_class = BiLstmConfig

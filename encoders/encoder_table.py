@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from data import files
 from encoders import bilstm
+from encoders import compiled
 from encoders import text_cnn
 import modeling
 
@@ -17,7 +18,7 @@ class EncoderClasses(NamedTuple):
 
 
 ENCODERS = {
-  "transformer": EncoderClasses(modeling.BertConfig, modeling.BertModel),
+  "transformer": EncoderClasses(modeling.BertConfig, compiled.BertModel),
   "text_cnn": EncoderClasses(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
   "bilstm": EncoderClasses(bilstm.BiLstmConfig, bilstm.BiLstmModel),
 }
@@ -77,3 +78,18 @@ def make_encoder(
   """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
   encoder = find_encoder(config.encoder_type or "transformer")
   return encoder.model_class(config, dtype)
+
+
+def is_causal(config: modeling.EncoderConfig) -> bool:
+  """Returns whether tokens see only the tokens before them, as in GPT."""
+  return getattr(config, "causal_attention", False)
+
+
+def layer_norm_epsilon(config: modeling.EncoderConfig) -> float:
+  """Returns the number that layer normalisation adds to variances."""
+  return getattr(config, "layer_norm_eps", modeling.LAYER_NORM_EPSILON)
+
+
+def normalizes_embeddings(config: modeling.EncoderConfig) -> bool:
+  """Returns whether layer normalisation follows the embeddings."""
+  return getattr(config, "embedding_layer_norm", True)

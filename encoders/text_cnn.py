@@ -12,6 +12,7 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from encoders import compiled
 import modeling
 
 
@@ -43,15 +44,15 @@ class TextCnnConfig(modeling.EncoderConfig):
     object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
 
 
-class Convolution(keras.layers.Layer):
+class Convolution(modeling.Layer):
   """A convolution of some width whose output is as long as its input.
 
   Call with hidden [B, S, H]; returns [B, S, F].
   """
 
   def __init__(self, config: TextCnnConfig, width: int, **kwargs):
-    super().__init__(**kwargs)
-    self.config, self.width = config, width
+    super().__init__(config, **kwargs)
+    self.width = width
 
   def build(self, input_shape=None):
     config = self.config
@@ -69,26 +70,21 @@ class Convolution(keras.layers.Layer):
     return tf.nn.conv1d(hidden, kernel, 1, "SAME") + self.bias
 
 
-class TextCnnLayer(keras.layers.Layer):
+class TextCnnLayer(compiled.Layer):
   """Convolutions side by side, then BERT's "Add & Norm"; called like a layer.
 
   Padding is 0 for the convolutions, as is what lies outside of the sequence.
   """
 
   def __init__(self, config: TextCnnConfig, **kwargs):
-    super().__init__(**kwargs)
-    self.config = config
+    super().__init__(config, **kwargs)
     self.convolutions = [
-      Convolution(config, width, name=f"width_{width}", dtype=self.dtype_policy)
+      self.make(Convolution, f"width_{width}", width)
       for width in config.filter_sizes
     ]
-    self.output_block = modeling.ResidualOutput(
-      config, config.intermediate_size, name="output", dtype=self.dtype_policy
+    self.output_block = self.make(
+      modeling.ResidualOutput, "output", config.intermediate_size
     )
-
-  def build(self, input_shape=None):
-    for layer in (*self.convolutions, self.output_block):
-      layer.build()
 
   def call(self, hidden, input_mask, seed=None):
     masked = hidden * tf.cast(input_mask, hidden.dtype)[:, :, None]
@@ -97,7 +93,7 @@ class TextCnnLayer(keras.layers.Layer):
     return self.output_block(found, hidden, seed), None
 
 
-class MaxPooler(modeling.Pooler):
+class MaxPooler(compiled.Pooler):
   """Dense and tanh on the largest values of all tokens: [B, S, H] to [B, H]."""
 
   def call(self, hidden, input_mask):
@@ -107,7 +103,7 @@ class MaxPooler(modeling.Pooler):
 
 
 @keras.saving.register_keras_serializable("bert")
-class TextCnnModel(modeling.BertModel):
+class TextCnnModel(compiled.BertModel):
   """BERT's embeddings and layers of convolutions; pools by their maximum."""
 
   config_class = TextCnnConfig

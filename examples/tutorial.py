@@ -225,9 +225,9 @@ if plt:
 # %%
 import tensorflow as tf
 
-import modeling
+import bert
 
-encoder = modeling.BertModel.from_checkpoint(str(PRETRAINED))
+encoder = bert.load_encoder(str(PRETRAINED))
 sentence = "If the list is empty, the method raises an exception."
 tokens = ["[CLS]", *tokenizer.tokenize(sentence), "[SEP]"]
 ids = tf.constant([tokenizer.convert_tokens_to_ids(tokens)])
@@ -384,8 +384,6 @@ EXPORT = FOLDER / "export"
 run("export_saved_model.py", model=FOLDER / "finetuned", export_dir=EXPORT)
 
 # %%
-import bert
-
 model = bert.load(EXPORT)
 for text in (
   "Set a breakpoint at the given line.",

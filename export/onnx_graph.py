@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from encoders import encoder_table
 from export import signatures
 import heads
 import modeling
@@ -228,7 +229,7 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
     )
   variables = loop.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
-  graph = Graph(weights, quantizes, config.layer_norm_eps)
+  graph = Graph(weights, quantizes, encoder_table.layer_norm_epsilon(config))
   states = _add_encoder(graph, config)
   if not isinstance(model, heads.HeadModel):
     pooling = trained.prediction["pooling"]
@@ -265,13 +266,13 @@ def _add_encoder(graph, config):
   embedded = graph.add(
     "Add", embedded, graph.add("Slice", positions, [0], length)
   )
-  if config.embedding_layer_norm:
+  if encoder_table.normalizes_embeddings(config):
     embedded = _normalize(graph, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = _weights(graph, f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
-  if config.causal_attention:
+  if encoder_table.is_causal(config):
     square = graph.add("Concat", length, length, axis=0)
     before = graph.add("Expand", np.float32([[1.0]]), square)
     seen = graph.add("Mul", seen, graph.add("Trilu", before, upper=0))
@@ -345,7 +346,7 @@ def _activate(graph, x, name):
 
 def _add_classifier(graph, trained, state):
   pooler = _weights(graph, "bert/pooler/dense")
-  pooling = "last" if trained.config.causal_attention else "cls"
+  pooling = "last" if encoder_table.is_causal(trained.config) else "cls"
   pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
   pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")

@@ -178,7 +178,7 @@ def load_pretrained(
   has_head = _MASKED_LM in weights.shapes
   best = answers.FILL_MASK if has_head else answers.FEATURES
   kind = kind or best
-  if kind == answers.FILL_MASK and config.causal_attention:
+  if kind == answers.FILL_MASK and encoder_table.is_causal(config):
     raise ValueError(
       "--task=fill_mask: the guesses of a causal model cannot be exported; "
       "fill_mask.py makes them"
@@ -236,7 +236,7 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
       f"--layer={found['layer']}: the model has {layers} layers; expected a "
       f"number from {-layers} to {layers - 1}"
     )
-  if found.get("pooling") == "cls" and config.causal_attention:
+  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
     raise ValueError(
       "--pooling=cls: the first token of a causal model sees no other: use mean"
     )

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from encoders import compiled
+from encoders import encoder_table
 import heads
 from inputs import training_input
 import modeling
@@ -20,6 +22,13 @@ CASES = ["gelu", "relu"]
 pytestmark = pytest.mark.skipif(
   not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}"
 )
+
+
+@pytest.fixture(params=[modeling.BertModel, compiled.BertModel], autouse=True)
+def model_class(request, monkeypatch):
+  """Runs every test with the plain model and with the one of programs."""
+  classes = encoder_table.EncoderClasses(modeling.BertConfig, request.param)
+  monkeypatch.setitem(encoder_table.ENCODERS, "transformer", classes)
 
 
 def load_case(name):

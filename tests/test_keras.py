@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert
 from convert import huggingface
 from encoders import encoder_table
 import heads
@@ -37,43 +38,45 @@ MASK = (IDS > 0).astype(np.int32)
 INPUTS = dict(zip(NAMES, (IDS, MASK, 0 * IDS), strict=True))
 
 
-def make_classifier(bert):
+def make_classifier(encoder):
   """Puts a classifier of two labels on an encoder, as users of Keras do."""
   inputs = {
     name: keras.Input([None], dtype="int32", name=name) for name in NAMES
   }
-  pooled = bert(*inputs.values()).pooled_output
+  pooled = encoder(*inputs.values()).pooled_output
   pooled = keras.layers.Dropout(0.1)(pooled)
-  initializer = modeling.make_initializer(bert.config)
+  initializer = modeling.make_initializer(encoder.config)
   scores = keras.layers.Dense(2, kernel_initializer=initializer)(pooled)
   return keras.Model(inputs, scores)
 
 
 def test_dropout_draws_its_own_seeds_in_training():
-  bert = modeling.BertModel(CONFIG)
-  plain = bert(IDS).pooled_output
+  encoder = modeling.BertModel(CONFIG)
+  plain = encoder(IDS).pooled_output
   keras.utils.set_random_seed(1)
-  first, second = (bert(IDS, training=True).pooled_output for _ in range(2))
+  first, second = (encoder(IDS, training=True).pooled_output for _ in range(2))
   assert np.abs(first - second).max() > 1e-4 < np.abs(first - plain).max()
   keras.utils.set_random_seed(1)
-  again = bert(IDS, training=True).pooled_output
+  again = encoder(IDS, training=True).pooled_output
   np.testing.assert_array_equal(first, again)
-  np.testing.assert_array_equal(plain, bert(IDS, training=False).pooled_output)
+  np.testing.assert_array_equal(
+    plain, encoder(IDS, training=False).pooled_output
+  )
   # A seed decides alone.
   seed = tf.constant([1, 2])
   np.testing.assert_array_equal(
-    bert(IDS, seed=seed).pooled_output,
-    bert(IDS, seed=seed, training=True).pooled_output,
+    encoder(IDS, seed=seed).pooled_output,
+    encoder(IDS, seed=seed, training=True).pooled_output,
   )
 
 
 @pytest.mark.parametrize("has_dropout", [True, False])
 def test_dropout_acts_in_fit(has_dropout):
-  bert = modeling.BertModel(CONFIG if has_dropout else WITHOUT_DROPOUT)
+  encoder = modeling.BertModel(CONFIG if has_dropout else WITHOUT_DROPOUT)
   inputs = {
     name: keras.Input([None], dtype="int32", name=name) for name in NAMES
   }
-  model = keras.Model(inputs, bert(*inputs.values()).pooled_output)
+  model = keras.Model(inputs, encoder(*inputs.values()).pooled_output)
   model.compile(keras.optimizers.SGD(0.0), "mse")
   targets = np.zeros([2, 16], np.float32)
   losses = model.fit(INPUTS, targets, epochs=2, verbose=0).history["loss"]
@@ -111,9 +114,9 @@ def test_a_frozen_encoder_has_no_dropout():
 
 
 def test_config_of_the_layer():
-  bert = modeling.BertModel(CONFIG, "mixed_bfloat16", name="encoder")
-  bert.trainable = False
-  content = json.loads(json.dumps(bert.get_config()))
+  encoder = modeling.BertModel(CONFIG, "mixed_bfloat16", name="encoder")
+  encoder.trainable = False
+  content = json.loads(json.dumps(encoder.get_config()))
   again = modeling.BertModel.from_config(content)
   assert again.config == CONFIG and again.name == "encoder"
   assert again.compute_dtype == "bfloat16" and not again.trainable
@@ -157,39 +160,39 @@ def test_saved_models(tmp_path):
       np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def save_google(folder, bert, leaves_out="none"):
+def save_google(folder, encoder, leaves_out="none"):
   folder.mkdir()
-  (folder / "bert_config.json").write_text(bert.config.to_json_string())
-  variables = loop.model_variables(bert)
+  (folder / "bert_config.json").write_text(encoder.config.to_json_string())
+  variables = loop.model_variables(encoder)
   kept = {n: v for n, v in variables.items() if leaves_out not in n}
   checkpoints.save(str(folder), 0, kept, keep=1)
 
 
 def test_a_folder_of_google(tmp_path):
-  bert = modeling.BertModel(CONFIG)
-  save_google(tmp_path / "bert", bert)
-  again = modeling.BertModel.from_checkpoint(str(tmp_path / "bert"))
+  encoder = modeling.BertModel(CONFIG)
+  save_google(tmp_path / "bert", encoder)
+  again = bert.load_encoder(str(tmp_path / "bert"))
   np.testing.assert_array_equal(
-    bert(IDS).pooled_output, again(IDS).pooled_output
+    encoder(IDS).pooled_output, again(IDS).pooled_output
   )
   (tmp_path / "bert" / "bert_config.json").unlink()
   with pytest.raises(ValueError, match="bert: holds no bert_config.json"):
-    modeling.BertModel.from_checkpoint(str(tmp_path / "bert"))
+    bert.load_encoder(str(tmp_path / "bert"))
 
 
 def test_a_missing_pooler_is_a_warning(tmp_path):
   save_google(tmp_path / "bert", modeling.BertModel(CONFIG), "/pooler/")
   with pytest.warns(UserWarning, match="lacks bert/pooler/dense/bias, bert/po"):
-    modeling.BertModel.from_checkpoint(str(tmp_path / "bert"))
+    bert.load_encoder(str(tmp_path / "bert"))
 
 
 def test_a_folder_of_hugging_face(tmp_path):
-  bert = modeling.BertModel(CONFIG)
-  values = {v.path: v.numpy() for v in bert.variables}
+  encoder = modeling.BertModel(CONFIG)
+  values = {v.path: v.numpy() for v in encoder.variables}
   huggingface.write(str(tmp_path), CONFIG, "encoder", values, True)
-  again = modeling.BertModel.from_checkpoint(str(tmp_path))
+  again = bert.load_encoder(str(tmp_path))
   np.testing.assert_allclose(
-    bert(IDS).pooled_output, again(IDS).pooled_output, atol=1e-6
+    encoder(IDS).pooled_output, again(IDS).pooled_output, atol=1e-6
   )
 
 
@@ -252,9 +255,7 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
     Rate(), weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
   )
   optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-  model = make_classifier(
-    modeling.BertModel.from_checkpoint(str(tmp_path / "start"))
-  )
+  model = make_classifier(bert.load_encoder(str(tmp_path / "start")))
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
   model.compile(optimizer, loss, metrics=["accuracy"])
   keras.utils.set_random_seed(1)

@@ -20,8 +20,6 @@ def task_of(path):
 
 def may_import(path, target):
   here, there = house.place_of(path), house.place_of(target)
-  if (path.stem, target.stem) == ("modeling", "bert"):
-    return True  # BertModel.from_checkpoint, when it is called.
   if here == "serving":  # It answers without the code that trains.
     light = there in ("serving", "data", "tasks", "vocabularies")
     return light or target.stem == "tokenization"

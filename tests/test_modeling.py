@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.eager import context
 
+from encoders import compiled
 from encoders import encoder_table
 import heads
 import modeling
@@ -190,21 +190,22 @@ class TestDropout:
     seeds = [modeling.fold_in(self.SEED, i).numpy().tolist() for i in range(9)]
     assert len(set(map(tuple, seeds))) == 9
 
-  def test_every_place_drops_at_its_own_rate_and_seed(self, monkeypatch):
-    drawn, draw = [], modeling._draw_kept
+  @pytest.mark.parametrize("module", [modeling, compiled])
+  def test_every_place_has_its_rate_and_seed(self, module, monkeypatch):
+    drawn, draw = [], modeling.draw_kept
 
     def spy(x, rate, seed):
       drawn.append((rate, *seed.numpy().tolist()))
       return draw(x, rate, seed)
 
-    monkeypatch.setattr(modeling, "_draw_kept", spy)
+    monkeypatch.setattr(modeling, "draw_kept", spy)
     config = dataclasses.replace(
       CONFIG,
       num_hidden_layers=2,
       hidden_dropout_prob=0.2,
       attention_probs_dropout_prob=0.3,
     )
-    modeling.BertModel(config)(IDS, seed=self.SEED)
+    module.BertModel(config)(IDS, seed=self.SEED)
     assert [rate for rate, *_ in drawn] == [0.2] + [0.3, 0.2, 0.2] * 2
     assert len(set(drawn)) == 7
 
@@ -296,104 +297,6 @@ class TestConfig:
     )
 
 
-def test_activation_is_merged_into_the_product():
-  """Another name scope would undo it, with no other sign."""
-  config = dataclasses.replace(CONFIG, hidden_act="gelu")
-  layer = modeling.Intermediate(config)
-  layer.build()
-  predict = tf.function(lambda rows: layer(rows))
-  rows = tf.ones([4, config.hidden_size])
-  context.enable_graph_collection()
-  merged = predict(rows)
-  graphs = context.export_run_metadata().function_graphs
-  context.disable_graph_collection()
-  kinds = {n.op for g in graphs for n in g.post_optimization_graph.node}
-  assert "_FusedMatMul" in kinds
-  assert "Tanh" not in kinds
-  seed = tf.constant([1, 2])
-  np.testing.assert_allclose(merged, layer(rows, seed), atol=1e-6)
-
-
-def test_bfloat16_products_are_not_merged():
-  """Merged, they do not use AMX: predicting takes a third longer."""
-  model = heads.PretrainingModel(CONFIG, "mixed_bfloat16")
-  ids = tf.ones([2, 3], tf.int32)
-  context.enable_graph_collection()
-  tf.function(model.bert)(ids)
-  graphs = context.export_run_metadata().function_graphs
-  context.disable_graph_collection()
-  kinds = [n.op for g in graphs for n in g.post_optimization_graph.node]
-  assert "_FusedMatMul" not in kinds
-  assert kinds.count("MatMul") == 6 * CONFIG.num_hidden_layers + 1
-
-
-def sums_and_gradients(function, arrays):
-  """Returns what a function of arrays gives, and gradients of its square."""
-  arrays = [tf.constant(x) for x in arrays]
-  floats = [x for x in arrays if x.dtype.is_floating]
-  with tf.GradientTape() as tape:
-    tape.watch(floats)
-    result = function(*arrays)
-    loss = tf.reduce_sum(tf.cast(result, tf.float32) ** 2)
-  return [result, *tape.gradient(loss, floats)]
-
-
-@pytest.mark.parametrize("size", [3, 128, 130])
-@pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu"])
-def test_compiled_activation_is_that_of_the_operations(name, size):
-  random = np.random.default_rng(1)
-  arrays = [random.normal(size=s).astype("f") for s in ([size, 5], [5])]
-  ours = modeling._compile(modeling._add_and_activate, name)
-  plain = lambda rows, bias: modeling.ACTIVATIONS[name](rows + bias)  # noqa: E731
-  results = (sums_and_gradients(f, arrays) for f in (ours, plain))
-  for found, expected in zip(*results, strict=True):
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [3, 128, 130])
-@pytest.mark.parametrize("rate", [0.0, 0.5])
-def test_compiled_add_and_norm_is_that_of_the_operations(rate, size):
-  random = np.random.default_rng(1)
-  shapes = [size, 5], [5], [size, 5], [5], [5]
-  arrays = [random.normal(size=shape).astype("f") for shape in shapes]
-  arrays += [random.normal(size=[size, 5]) > 0] if rate else []
-
-  def plain(product, bias, residual, gamma, beta, kept=True):
-    x = tf.where(kept, (product + bias) / (1 - rate), 0) + residual
-    mean, variance = tf.nn.moments(x, [1], keepdims=True)
-    return (x - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
-
-  ours = modeling._compile(modeling._add_and_norm, rate, 1e-3)
-  results = (sums_and_gradients(f, arrays) for f in (ours, plain))
-  for found, expected in zip(*results, strict=True):
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_compiled_bfloat16_is_rounded_once():
-  rows = tf.constant([[-1.0, 0.5, 3.0]], tf.bfloat16)
-  bias = tf.constant([1e-3, -0.3, 7.7], tf.bfloat16)
-  exact = modeling.gelu(tf.cast(rows, tf.float32) + tf.cast(bias, tf.float32))
-  wide = modeling._compile(modeling._add_and_activate, "gelu")(rows, bias)
-  np.testing.assert_array_equal(wide, tf.cast(exact, tf.bfloat16))
-
-
-@pytest.mark.parametrize("seed", [None, [1, 2]])
-def test_dropout_and_product_are_those_of_the_two_operations(seed):
-  random = np.random.default_rng(1)
-  x, y = (tf.Variable(random.normal(size=[2, 3, 3])) for _ in range(2))
-  results = []
-  for multiply in (
-    lambda: modeling.dropout_matmul(x, y, 0.5, seed),
-    lambda: tf.matmul(modeling.dropout(x, 0.5, seed), y),
-  ):
-    with tf.GradientTape() as tape:
-      product = multiply()
-      loss = tf.reduce_sum(product**2)
-    results.append([product, *tape.gradient(loss, [x, y])])
-  for ours, expected in zip(*results, strict=True):
-    np.testing.assert_allclose(ours, expected, rtol=1e-12)
-
-
 def test_weights_start_at_the_deviation_of_the_config():
   config = dataclasses.replace(CONFIG, vocab_size=2000, initializer_range=0.1)
   table = modeling.BertModel(config).embedding_table.numpy()
@@ -407,8 +310,7 @@ def test_softmax_and_statistics_are_float32():
   assert probs.dtype == tf.float32
   sums = tf.reduce_sum(probs, -1).numpy()
   np.testing.assert_allclose(sums, np.ones_like(sums), atol=1e-6)
-  norm = modeling.LayerNorm(dtype="mixed_bfloat16")
-  norm.build([None, 4])
-  x = tf.constant([[1000.0, 1004.0, 1008.0, 1012.0]], tf.bfloat16)
-  expected = [[-1.3416, -0.4472, 0.4472, 1.3416]]
+  norm = bert.embeddings.layer_norm
+  x = tf.constant([[1000.0, 1004.0, 1008.0, 1012.0] * 2], tf.bfloat16)
+  expected = [[-1.3416, -0.4472, 0.4472, 1.3416] * 2]
   np.testing.assert_allclose(tf.cast(norm(x), tf.float32), expected, atol=0.01)

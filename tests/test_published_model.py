@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import bert
 import fill_mask
-import modeling
 import paths
 import program_flags
 from weights import checkpoints
@@ -38,7 +38,7 @@ def test_it_is_small_and_says_what_it_is():
   card = (FOLDER / "README.md").read_text(encoding="utf-8")
   for source in ("IMDB", "Gutenberg", "WikiText-2", "SQuAD"):
     assert source in card
-  encoder = modeling.BertModel.from_checkpoint(str(FOLDER))
+  encoder = bert.load_encoder(str(FOLDER))
   assert encoder.count_params() == 5_404_928
   values = checkpoints.read(str(FOLDER / "bert_model.ckpt"))
   assert all(v.dtype == np.float16 and np.isfinite(v).all() for _, v in values)

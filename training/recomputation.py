@@ -18,7 +18,18 @@ def recompute_layers(bert: modeling.BertModel) -> None:
   without a seed, which do not train, do not change at all; calls with a seed
   cannot return the attention.
   """
-  bert.encoder.call_block = _call_block
+  encoder = bert.encoder
+
+  def call(hidden, input_mask, seed=None):
+    states, attention = [], []
+    for i, block in enumerate(encoder.blocks):
+      inputs = (hidden, input_mask, modeling.fold_in(seed, i))
+      hidden, probs = _call_block(block, *inputs)
+      states.append(hidden)
+      attention.append(probs)
+    return states, attention
+
+  encoder.call = call
 
 
 def _call_block(

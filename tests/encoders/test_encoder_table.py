@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from encoders import compiled
 from encoders import encoder_table
 import modeling
 
@@ -19,7 +20,7 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
   assert "encoder_type" not in config.to_json_string()
   named = FIELDS | {"encoder_type": "transformer"}
   assert encoder_table.make_config(named) == config
-  assert type(encoder_table.make_encoder(config)) is modeling.BertModel
+  assert type(encoder_table.make_encoder(config)) is compiled.BertModel
 
 
 @pytest.mark.parametrize(

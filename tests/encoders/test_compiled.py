@@ -1,0 +1,154 @@
+"""The BERT of programs computes what that of modeling.py does."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from encoders import compiled
+import modeling
+import optimization
+
+CONFIG = modeling.BertConfig(
+  vocab_size=30,
+  hidden_size=8,
+  num_hidden_layers=2,
+  num_attention_heads=2,
+  intermediate_size=12,
+  initializer_range=0.2,
+  max_position_embeddings=10,
+  embedding_size=6,
+)
+IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
+MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
+SEED = tf.constant([1, 2])
+MODELS = (modeling.BertModel, compiled.BertModel)
+STEPS = 12
+
+
+def make(model_class, dtype):
+  keras.utils.set_random_seed(1)
+  return model_class(CONFIG, dtype)
+
+
+def differentiate(bert, seed):
+  with tf.GradientTape() as tape:
+    output = bert(IDS, MASK, seed=seed, return_hidden_states=True)
+    states = [tf.cast(x, tf.float32) for x in tf.nest.flatten(output)]
+    loss = tf.add_n([tf.reduce_sum(tf.sin(x)) for x in states])
+  gradients = tape.gradient(loss, [v.value for v in bert.variables])
+  return states, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def assert_close(ours, expected, tolerance, name=""):
+  scale = max(np.abs(expected).max(), 0.1)  # Some are zero but for rounding.
+  np.testing.assert_allclose(
+    ours / scale, expected / scale, atol=tolerance, err_msg=name
+  )
+
+
+@pytest.mark.parametrize("seed", [None, SEED])
+@pytest.mark.parametrize(
+  ("dtype", "tolerance"), [("float32", 1e-5), ("mixed_bfloat16", 0.1)]
+)
+def test_names_outputs_and_gradients_are_equal(dtype, tolerance, seed):
+  plain, fast = (make(model_class, dtype) for model_class in MODELS)
+  assert [v.path for v in plain.variables] == [v.path for v in fast.variables]
+  for a, b in zip(plain.variables, fast.variables, strict=True):
+    np.testing.assert_array_equal(a, b, err_msg=a.path)
+  outputs, gradients = zip(
+    *(differentiate(bert, seed) for bert in (plain, fast)), strict=True
+  )
+  for expected, ours in zip(*outputs, strict=True):
+    assert_close(ours, expected, tolerance)
+  pairs = zip(plain.variables, *gradients, strict=True)
+  for variable, expected, ours in pairs:
+    assert_close(ours, expected, tolerance, variable.path)
+
+
+def test_updates_are_equal():
+  """Twelve of them, with dropout: the masks are equal, too."""
+  trained = []
+  for model_class in MODELS:
+    bert = make(model_class, "float32")
+    optimizer = optimization.create_optimizer(
+      bert.trainable_variables, 1e-2, STEPS, num_warmup_steps=2
+    )
+    for step in range(STEPS):
+      _, gradients = differentiate(bert, modeling.fold_in(SEED, step))
+      optimizer.clip_and_apply(gradients, step)
+    trained.append({v.path: v.numpy() for v in bert.variables})
+  plain, fast = trained
+  for name, value in plain.items():
+    # A key's bias moves every score of a query alike: its gradient is zero but
+    # for rounding.
+    if "key/bias" not in name:
+      assert_close(fast[name], value, 1e-4, name)
+
+
+def graph_operations(function, *inputs):
+  """Calls a function; returns the kinds of its operations as they ran."""
+  context.enable_graph_collection()
+  tf.function(function)(*inputs)
+  graphs = context.export_run_metadata().function_graphs
+  context.disable_graph_collection()
+  return [n.op for g in graphs for n in g.post_optimization_graph.node]
+
+
+def test_activation_is_merged_into_the_product():
+  """Another name scope would undo it, with no other sign."""
+  layer = compiled.Intermediate(CONFIG)
+  layer.build()
+  kinds = graph_operations(lambda rows: layer(rows), tf.ones([4, 8]))
+  assert "_FusedMatMul" in kinds and "Tanh" not in kinds
+
+
+def test_bfloat16_products_are_not_merged():
+  """Merged, they do not use AMX: predicting takes a third longer."""
+  bert = make(compiled.BertModel, "mixed_bfloat16")
+  kinds = graph_operations(bert, tf.ones([2, 3], tf.int32))
+  assert "_FusedMatMul" not in kinds
+  # The projection of the embeddings and the pooler are the other two.
+  assert kinds.count("MatMul") == 6 * CONFIG.num_hidden_layers + 2
+
+
+def sums_and_gradients(function, arrays):
+  """Returns the result of a function of arrays, and gradients of its square."""
+  arrays = [tf.constant(x) for x in arrays]
+  floats = [x for x in arrays if x.dtype.is_floating]
+  with tf.GradientTape() as tape:
+    tape.watch(floats)
+    result = function(*arrays)
+    loss = tf.reduce_sum(tf.cast(result, tf.float32) ** 2)
+  return [result, *tape.gradient(loss, floats)]
+
+
+@pytest.mark.parametrize("size", [3, 128, 130])  # Rows are padded to 128, 192.
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_an_island_is_equal_to_its_operations(rate, size):
+  random = np.random.default_rng(1)
+  shapes = [size, 5], [5], [size, 5], [5], [5]
+  arrays = [random.normal(size=shape).astype("f") for shape in shapes]
+  arrays += [random.normal(size=[size, 5]) > 0] if rate else []
+
+  def plain(product, bias, residual, gamma, beta, kept=True):
+    x = tf.where(kept, (product + bias) / (1 - rate), 0) + residual
+    mean, variance = tf.nn.moments(x, [1], keepdims=True)
+    return (x - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
+
+  ours = compiled.compile_island(compiled.add_and_norm, rate, 1e-3)
+  results = (sums_and_gradients(f, arrays) for f in (ours, plain))
+  for found, expected in zip(*results, strict=True):
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu"])
+def test_an_activation_in_bfloat16_is_rounded_once(name):
+  rows = tf.constant([[-1.0, 0.5, 3.0]], tf.bfloat16)
+  bias = tf.constant([1e-3, -0.3, 7.7], tf.bfloat16)
+  exact = modeling.ACTIVATIONS[name](
+    tf.cast(rows, tf.float32) + tf.cast(bias, tf.float32)
+  )
+  wide = compiled.compile_island(compiled.add_and_activate, name)(rows, bias)
+  np.testing.assert_array_equal(wide, tf.cast(exact, tf.bfloat16))
