@@ -169,7 +169,7 @@ def save_google(folder, encoder, leaves_out="none"):
 
 
 def test_a_folder_of_google(tmp_path):
-  encoder = modeling.BertModel(CONFIG)
+  encoder = encoder_table.make_encoder(CONFIG)
   save_google(tmp_path / "bert", encoder)
   again = bert.load_encoder(str(tmp_path / "bert"))
   np.testing.assert_array_equal(
