@@ -182,7 +182,7 @@ class BasicTokenizer:
         sources += [(place, place + 1)] * made
         if cleaned.strip() and not made and is_in_word:
           sources[-1] = (sources[-1][0], place + 1)
-        if cleaned:  # What is deleted does not end a word.
+        if cleaned:  # A deleted character ends no word.
           is_in_word = (is_in_word or made > 0) and not cleaned[-1].isspace()
       position += len(part)
     return sources

@@ -27,7 +27,7 @@ _FILES = {
   "bert_config_file": ("bert_config.json", "config.json"),
   "vocab_file": (
     *vocabulary_table.NAMES,
-    os.path.join("assets", "vocab.txt"),  # Of a SavedModel.
+    os.path.join("assets", "vocab.txt"),  # A SavedModel's.
     os.path.join("assets", "tokenizer", "vocabulary.txt"),  # KerasHub's.
   ),
   "init_checkpoint": (),
@@ -60,7 +60,7 @@ def define_folder_flag(*replaced: str) -> None:
   flags.DEFINE_string(
     "model",
     None,
-    "The model's folder, which stands for its config, vocabulary, casing and "
+    "The model's folder, with its config, vocabulary, casing and "
     "weights: an unpacked release, the --output_dir of a training (its best "
     "weights, if they were kept), or a folder of Hugging Face's, KerasHub's or "
     "TF-Hub's.",
@@ -69,7 +69,7 @@ def define_folder_flag(*replaced: str) -> None:
 
 
 def find_files() -> None:
-  """Sets the flags that --model stands for, and --do_lower_case.
+  """Sets the flags that --model replaces, and --do_lower_case.
 
   Call it before the flags are read.
 
@@ -80,7 +80,7 @@ def find_files() -> None:
   # The --model of create_vocab.py is no folder.
   if "model" not in FLAGS or not {"vocab_file", "input"} & set(FLAGS):
     return
-  if "input" in FLAGS:  # Of convert_checkpoint.py, which finds what is beside.
+  if "input" in FLAGS:  # convert_checkpoint.py finds the other files.
     if FLAGS.input and FLAGS.model:
       raise ValueError("--input and --model are the same: give one")
     FLAGS.input = FLAGS.input or find_weights(FLAGS.model)
@@ -199,7 +199,7 @@ def check_free(flag: str, path: str) -> None:
     raise ValueError(
       f"--{flag}={path}: is there already; name a folder that is new or empty"
     )
-  if os.path.ismount(path):  # What is written takes its place at the end.
+  if os.path.ismount(path):  # The new folder takes its place at the end.
     raise ValueError(f"--{flag}={path}: a mount point; name a folder in it")
 
 

@@ -139,7 +139,7 @@ def _read_values(folder, shapes) -> list[np.ndarray]:
     count += part.size
   if count != total:
     raise ValueError(
-      f"{folder}: {count:,} numbers in {len(parts)} files; {SHAPES} tells of "
+      f"{folder}: {count:,} numbers in {len(parts)} files; {SHAPES} lists "
       f"{total:,}"
     )
   ends = np.cumsum([math.prod(shape) for shape in shapes])

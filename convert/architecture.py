@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 # Shapes by letters: vocabulary, positions, token types, width of embeddings,
-# hidden and intermediate size, labels. A dense layer stands for its kernel and
+# hidden and intermediate size, labels. A dense layer has kernel and
 # bias, LayerNorm for gamma and beta, and # for the number of a layer.
 _VARIABLES = (
   ("bert/embeddings/word_embeddings", "VE"),
@@ -35,10 +35,10 @@ _VARIABLES = (
 
 
 class Head(NamedTuple):
-  """What is on top of BERT in a class of transformers."""
+  """The layers on top of BERT in a class of transformers."""
 
   architecture: str  # The name of the class.
-  prefixes: tuple[str, ...]  # Of its variables in Google's checkpoints.
+  prefixes: tuple[str, ...]  # Begin its variables' names at Google.
   has_pooler: bool
 
 

@@ -40,7 +40,7 @@ class Model(NamedTuple):
   library: str = readers.GOOGLE  # Whose format it had, in words.
   unread: tuple[str, ...] = ()  # The library's names of what BERT lacks.
   assumed: tuple[str, ...] = ()  # Fields of the config that it did not state.
-  vocab_file: str | None = None  # Of the vocabulary, unless of WordPieces.
+  vocab_file: str | None = None  # None for WordPieces.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
-# The files of weights that stand for the folder they are in.
+# The file of weights that marks a library's folder, and its reader.
 _LIBRARIES = {
   huggingface.WEIGHTS: huggingface,
   keras_hub.WEIGHTS: keras_hub,
@@ -36,7 +36,7 @@ def open_model(
   Args:
     path: a prefix of a checkpoint, one of its files, or a folder: an unpacked
       release, the output of a training, a SavedModel, or a folder of Hugging
-      Face's, KerasHub's or OpenAI's, which its file of weights may stand for.
+      Face's, KerasHub's or OpenAI's, or the file of weights in it.
     bert_config_file: the config, if that is not beside the weights.
 
   Raises:
@@ -83,7 +83,7 @@ def _library_of(name: str):
 
 
 def _find_weights(path: str) -> str | None:
-  """Returns the name that stands for the weights in another library's folder.
+  """Returns the name of the weights in another library's folder, if it is one.
 
   Weights in several files have an index instead of it.
   """

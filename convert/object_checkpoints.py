@@ -204,7 +204,7 @@ def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
   """Refuses the modules of TF1's hub that are known to hold other weights.
 
   Version 1 of google/small_bert with H = 768 was exported wrongly
-  (https://github.com/tensorflow/hub/issues/661), and nothing in a module tells
+  (https://github.com/tensorflow/hub/issues/661), and a module does not say
   its version.
 
   Raises:

@@ -53,11 +53,11 @@ class ModelFolder:
   vocab_file: str | None = None
   do_lower_case: bool | None = None  # None if no file says it.
   problem: str | None = None  # The task of its head, if a file says it.
-  labels: tuple[str, ...] = ()  # Of its head; empty if unknown.
+  labels: tuple[str, ...] = ()  # The head's; empty if unknown.
   library: str = GOOGLE  # Whose format it has, in words.
   assumed: tuple[str, ...] = ()  # Fields of the config that no file states.
   unread: tuple[str, ...] = ()  # The library's names of what BERT lacks.
-  config_file: str | None = None  # What --bert_config_file may be, if anything.
+  config_file: str | None = None  # The --bert_config_file that fits, if any.
 
 
 class StoredVariable(NamedTuple):

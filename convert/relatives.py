@@ -16,8 +16,8 @@ from weights import checkpoints
 class Relative(NamedTuple):
   """A model as transformers has it."""
 
-  fields: Mapping[str, str]  # Of config.json, to those of BERT's.
-  names: readers.Renaming  # Of variables, to those of transformers' BERT.
+  fields: Mapping[str, str]  # From config.json to BERT's.
+  names: readers.Renaming  # From variables to those of BERT's.
 
 
 _RELATIVES = {

@@ -37,7 +37,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"]
 VOCABULARY += [f"word{number}" for number in range(22)]
 BATCH, LENGTH = 4, 12
 
-# Of each head: the class, our model, and the names of the class's outputs.
+# For each head: the class, our model, and the names of the class's outputs.
 CASES = {
   "pretraining": (
     transformers.BertForPreTraining,

@@ -136,8 +136,8 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   """Turns text into the pieces and ids of a model; see `FullTokenizer`.
 
   The text is lower-cased before the model normalises it, if asked for; accents
-  stay. What stands behind a kept token without a space goes on with its word
-  and gets no mark, as in training, where the token replaces a piece.
+  stay. Text right after a kept token, without a space, continues its word and
+  gets no mark, as in training, where the token replaces a piece.
   """
 
   def __init__(
@@ -156,7 +156,7 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
     return load_vocab(vocab_file), None  # It has no words to split.
 
   def continues_word(self, token: str) -> bool:
-    """Tells whether a piece stands inside a word, for whole-word masks."""
+    """Returns whether a piece is inside a word, for whole-word masks."""
     return not token.startswith(MARK) and token not in SPECIAL
 
   def tokenize(self, text: str | bytes) -> list[str]:
@@ -202,8 +202,8 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
     start = 0
     parts = self._kept.split(text) if self._kept else [text]
     for number, part in enumerate(parts):
-      goes_on = number and not part[:1].isspace()
-      model = self._unmarked if goes_on else self._model
+      continues = number and not part[:1].isspace()
+      model = self._unmarked if continues else self._model
       yield None if number % 2 else model, start, part
       start += len(part)
 

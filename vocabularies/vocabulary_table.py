@@ -13,7 +13,7 @@ from vocabularies import sentence_pieces
 class VocabularyKind(NamedTuple):
   """A kind of vocabulary."""
 
-  name: str  # Of its file in the folder of a model.
+  name: str  # The file's in the folder of a model.
   module: str  # Has `Tokenizer` and `load_vocab`; imported when it is needed.
   beside: tuple[str, ...] = ()  # Names of other files that belong to it.
 

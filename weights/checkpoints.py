@@ -43,7 +43,7 @@ _reported: set[str] = set()  # Prefixes that are known to be damaged.
 
 
 def find_checkpoint(path: str) -> str:
-  """Finds the prefix of the checkpoint that a path stands for.
+  """Finds the prefix of the checkpoint that a path means.
 
   Args:
     path: a prefix, one of its files, or a folder: the output of a training run
@@ -199,7 +199,7 @@ class Weights(NamedTuple):
 
   source: str  # Where they are: a prefix, or another library's folder.
   shapes: Mapping[str, tuple[int, ...]]
-  read: Callable[[str], np.ndarray]  # Of a name; raises a ValueError.
+  read: Callable[[str], np.ndarray]  # By name; raises a ValueError.
   unread: Sequence[str] = ()  # Another library's variables that BERT lacks.
 
 

@@ -125,7 +125,7 @@ def test_what_comes_later_changes_nothing(theirs, tmp_path):
     ),
   ],
 )
-def test_what_is_damaged_is_told(theirs, damage, message, tmp_path):
+def test_damage_is_named(theirs, damage, message, tmp_path):
   write(theirs, tmp_path)
   damage(tmp_path)
   with pytest.raises((ValueError, OSError), match=message):

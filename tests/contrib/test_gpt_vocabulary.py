@@ -119,7 +119,7 @@ def test_special_tokens_follow_the_vocabulary(tokenizer):
     ({"<unk>": 0}, "a b c", "expected two pieces a line"),
   ],
 )
-def test_damaged_files_are_told(encoder, merges, message, tmp_path):
+def test_damaged_files_are_named(encoder, merges, message, tmp_path):
   path = tmp_path / gpt_vocabulary.ENCODER
   path.write_text(json.dumps(encoder))
   if merges is not None:

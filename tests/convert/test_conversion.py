@@ -113,7 +113,7 @@ def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
   assert convert(input=here, output=there) is None
   convert(input=there, output=back)
   assert_equal(read(back), before)
-  # A training goes on from it: the step is in the name.
+  # A training resumes from it: the step is in the name.
   assert checkpoints.latest_checkpoint(str(back)) == f"{back}/model.ckpt-7"
   for name in ("bert_config.json", "vocab.txt"):
     assert (back / name).read_bytes() == (here / name).read_bytes()
@@ -368,7 +368,7 @@ def test_labels_of_a_training(tmp_path):
     ("single_label", "BertForSequenceClassification"),
   ],
 )
-def test_the_program_that_trained_it_tells_the_head(
+def test_the_head_is_that_of_the_program_that_trained_it(
   problem, architecture, tmp_path
 ):
   run = tmp_path / "run"
@@ -656,7 +656,7 @@ def test_labels_must_be_as_many_as_the_head_has(tmp_path):
   ("name", "expected"),
   [("uncased", True), ("cased", False), ("multi_cased", False)],
 )
-def test_casing_is_told_from_the_vocabulary(name, expected):
+def test_the_vocabulary_shows_the_casing(name, expected):
   path = str(paths.SHARED / f"data/vocab/{name}_vocab.txt")
   vocabulary = vocabulary_table.load_vocab(path)
   assert vocabulary_table.is_cased(vocabulary) != expected
@@ -748,7 +748,7 @@ def test_one_file_of_several_is_no_model(tmp_path):
     model_folder.open(str(path))
 
 
-def test_a_training_goes_on_from_what_came_back(tmp_path):
+def test_a_training_resumes_after_a_round_trip(tmp_path):
   before = write_google(tmp_path / "here", slots=ADAM)
   convert(input=tmp_path / "here", output=tmp_path / "there")
   convert(input=tmp_path / "there", output=tmp_path / "back")

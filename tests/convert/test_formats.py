@@ -45,7 +45,7 @@ def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   else:
     shutil.copytree(FIXTURES / name, source)
   if name == "hub":
-    (source / "saved_model.pb").touch()  # What marks such a folder.
+    (source / "saved_model.pb").touch()  # It marks such a folder.
   converted = tmp_path / "google"
   writing.write("google", str(converted), any_model.read(source, **given))
   files = {

@@ -281,6 +281,6 @@ def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
       )
 
 
-def test_accents_that_keras_hub_keeps_are_told_of(preset, capsys):
+def test_a_note_names_accents_that_keras_hub_keeps(preset, capsys):
   any_model.read(str(preset[0]))
   assert "strip_accents is False; here accents are" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_lists_what_it_does_not_read():
 
 
 def without_full_names(source, folder):
-  """Writes a checkpoint again, leaving its variables to be told by keys."""
+  """Writes a checkpoint again, so that only keys name its variables."""
   prefix = checkpoints.find_checkpoint(str(source))
   reader = tf.train.load_checkpoint(prefix)
   names = sorted(reader.get_variable_to_shape_map())

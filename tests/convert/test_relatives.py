@@ -230,7 +230,7 @@ def test_refuses_other_relatives_with_the_reason(model_type, reason, tmp_path):
   assert f"config.json: model_type is '{model_type}'" in str(error.value)
 
 
-# What the Chinese BERTs ship as config.json beside the usual fields.
+# The config.json of the Chinese BERTs, without the usual fields.
 CHINESE = {
   "architectures": ["BertForMaskedLM"],
   "model_type": "bert",

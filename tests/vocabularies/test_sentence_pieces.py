@@ -38,7 +38,7 @@ def test_places_are_those_of_the_text(path):
   assert "[MASK]" in sources
 
 
-def test_what_follows_a_kept_token_goes_on_with_its_word(path):
+def test_text_right_after_a_kept_token_continues_its_word(path):
   tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
   plain = vocabulary_table.make_tokenizer(path)
   whole = plain.encode("fox.")  # As in training: a piece is replaced.
@@ -117,7 +117,7 @@ def test_flags_that_do_not_fit_are_refused(flags, message, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
-def test_no_line_is_left_out_and_none_at_all_is_told(tmp_path, model):
+def test_no_line_is_left_out_and_an_empty_text_is_refused(tmp_path, model):
   path = tmp_path / "blocks.txt"
   path.write_text("a quiz \u2585\nthe fox\n" * 500)
   learned = tiny.learn_sentence_pieces(
