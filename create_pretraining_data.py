@@ -34,11 +34,11 @@ def define_flags() -> None:
 
 
 def main() -> None:
-  """Makes the records and sums up what they were made of."""
+  """Makes the records and prints their counts."""
   start = time.monotonic()
   model_folder.find_files()
   settings = flag_values.read()
-  shape = flag_values.fill(pretraining_data.Settings, settings)
+  shape = flag_values.fill(pretraining_data.RecordSettings, settings)
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)

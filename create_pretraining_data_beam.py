@@ -19,11 +19,11 @@ from data import pretraining_data
 
 
 def main(beam_arguments: list[str]) -> None:
-  """Makes the records and sums up what they were made of."""
+  """Makes the records and prints their counts."""
   start = time.monotonic()
   model_folder.find_files()
   settings = flag_values.read()
-  shape = flag_values.fill(pretraining_data.Settings, settings)
+  shape = flag_values.fill(pretraining_data.RecordSettings, settings)
   if not shape.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "

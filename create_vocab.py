@@ -262,7 +262,7 @@ class _Learner:
 
   Its learner (tensorflow_text.tools.wordpiece_vocab) counts every substring of
   every word, then takes from each count those of the longer substrings that
-  begin with it. What remains is how often the substring *ends* a word, so here
+  begin with it. The rest is how often the substring *ends* a word, so here
   only the ends are counted: the same pieces, 30 times as fast.
   """
 

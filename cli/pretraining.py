@@ -126,7 +126,7 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
 def print_end(
   settings: flag_values.Settings, outputs: list[str], start: float
 ) -> None:
-  """Prints what was written, how long it took, and what comes next."""
+  """Prints the files written, the time, and the next command."""
   arguments = [
     f"--input_file={','.join(outputs)}",
     f"--vocab_file={settings.vocab_file}",

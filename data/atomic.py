@@ -25,8 +25,8 @@ def replace_on_success(path: str) -> Iterator[str]:
   Whatever stops the body, a power cut included, `path` is either complete or as
   it was before: the file is on the disk before it is renamed. Two processes
   that write one path at once do not disturb each other; the last one wins. The
-  temporary file is hidden, so no glob takes it for an output. What a killed
-  process left behind is removed by the next one that writes `path`.
+  temporary file is hidden, so no glob takes it for an output. The next
+  process that writes `path` removes the remains of a killed one.
 
   Args:
     path: the file to write; missing folders are made.
@@ -198,8 +198,8 @@ def claim_folder(path: str) -> Iterator[None]:
 def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
   """Makes a hidden file or folder beside a path; removes it if it is left.
 
-  It is locked while the body runs: what is there without a lock was left by a
-  process that was killed, and is removed.
+  It is locked while the body runs. One without a lock was left by a process
+  that was killed, and is removed.
   """
   for path in _find_temporaries(target):
     # Another process may remove it first.

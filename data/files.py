@@ -24,7 +24,7 @@ import zlib
 from data import atomic
 from data import remote
 
-STANDARD_INPUT = "-"  # What `read_lines` calls it.
+STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -50,7 +50,7 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
 
 
 def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
-  """Raises a ValueError if a program would write over what it reads."""
+  """Raises a ValueError if a program would write over its input."""
   if output_file and os.path.realpath(output_file) in {
     os.path.realpath(path) for path in inputs
   }:
@@ -194,7 +194,7 @@ def hash_file(path: str) -> str:
 
 
 def known_size(paths: Sequence[str]) -> int | None:
-  """Returns how many bytes of text files hold; None if their end will tell."""
+  """Returns the bytes of text files; None if one is compressed or a pipe."""
   known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
   return sum(map(os.path.getsize, paths)) if all(known) else None
 

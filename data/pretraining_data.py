@@ -5,8 +5,7 @@ whole corpus (the default) gives the records of the original program; blocks of
 N documents bound the memory and can be made in several processes at once.
 
 For speed, a token is represented by the bytes of its id in a record, so that a
-record is made by joining them, and random numbers are drawn without the checks
-of `random.Random`.
+record is made by joining them.
 """
 
 from collections.abc import Callable
@@ -19,10 +18,10 @@ import itertools
 import random
 from typing import NamedTuple
 
+from data import fast_random
 from data import record_writer
 from data import worker_processes
 
-_LONGEST_CACHED_SHUFFLE = 1024
 _MIN_SEQ_LENGTH = 5  # [CLS] a [SEP] b [SEP]
 
 _concatenate = itertools.chain.from_iterable
@@ -33,8 +32,8 @@ Progress = Callable[[float], None]  # Takes the part done, 0 to 1.
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-  """What decides the records, apart from text and vocabulary."""
+class RecordSettings:
+  """The settings that decide the records of a text and a vocabulary."""
 
   max_seq_length: int = 128  # Tokens with [CLS] and twice [SEP].
   max_predictions_per_seq: int = 20
@@ -98,7 +97,7 @@ class MaskedTokens(NamedTuple):
 
 
 class Statistics(NamedTuple):
-  """Counts that tell whether text, vocabulary and settings fit together."""
+  """Counts that show whether text, vocabulary and settings fit together."""
 
   documents: int
   sentences: int
@@ -195,7 +194,7 @@ def cut_blocks(
 def make_blocks(
   documents: Iterable[list[str]],
   vocabulary: Vocabulary,
-  settings: Settings,
+  settings: RecordSettings,
   num_processes: int = 1,
   progress: Progress | None = None,
 ) -> Iterator[Block]:
@@ -205,7 +204,7 @@ def make_blocks(
     documents: the sentences of each document, read no faster than needed.
     num_processes: blocks made at once. It changes nothing in the records; more
       than 1 needs `settings.documents_per_block`.
-    progress: told of the advance within a block; for a single block only.
+    progress: called with the part done of a block; for a single block only.
 
   Yields:
     The blocks in the order of their documents.
@@ -227,7 +226,7 @@ class BlockMaker(NamedTuple):
   """Makes the numbered blocks that it is called with; see `make_block`."""
 
   vocabulary: Vocabulary
-  settings: Settings
+  settings: RecordSettings
 
   def __call__(self, task: tuple[int, list[list[str]]]) -> Block:
     number, documents = task
@@ -238,7 +237,7 @@ def make_block(
   documents: Iterable[list[str]],
   number: int,
   vocabulary: Vocabulary,
-  settings: Settings,
+  settings: RecordSettings,
   progress: Progress | None = None,
 ) -> Block:
   """Makes the records of one block, from nothing but these arguments.
@@ -251,7 +250,7 @@ def make_block(
   """
   tokenized = _tokenize(documents, vocabulary.tokenize)
   seed = settings.random_seed  # The first block's is the original's.
-  rng = Generator(f"{seed}, block {number}" if number else seed)
+  rng = fast_random.Generator(f"{seed}, block {number}" if number else seed)
   rng.shuffle(tokenized)
   records, truncated = [], 0
   for done in range(settings.dupe_factor * len(tokenized)):
@@ -304,45 +303,11 @@ def _count(
   )
 
 
-class Generator(random.Random):
-  """Draws the same numbers as `random.Random`, at least twice as fast.
-
-  Its integers are `getrandbits` until one is small enough, since Python 3.2.
-  """
-
-  def below(self, limit: int) -> int:
-    """Returns randint(0, limit - 1)."""
-    bits = limit.bit_length()
-    drawn = self.getrandbits(bits)
-    while drawn >= limit:
-      drawn = self.getrandbits(bits)
-    return drawn
-
-  def shuffle(self, items: list) -> None:
-    """Shuffles a list in place."""
-    getrandbits = self.getrandbits
-    for last, bits in _shuffle_steps(len(items)):
-      drawn = getrandbits(bits)
-      while drawn > last:
-        drawn = getrandbits(bits)
-      items[last], items[drawn] = items[drawn], items[last]
-
-
-def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
-  """Returns the index to be filled and the bits to draw for it, last first."""
-  if length <= _LONGEST_CACHED_SHUFFLE:
-    return _CACHED_SHUFFLE[_LONGEST_CACHED_SHUFFLE - length :]
-  return ((last, (last + 1).bit_length()) for last in range(length - 1, 0, -1))
-
-
-_CACHED_SHUFFLE = [
-  (last, (last + 1).bit_length())
-  for last in range(_LONGEST_CACHED_SHUFFLE - 1, 0, -1)
-]
-
-
 def make_pairs(
-  documents: list[Document], index: int, settings: Settings, rng: Generator
+  documents: list[Document],
+  index: int,
+  settings: RecordSettings,
+  rng: fast_random.Generator,
 ) -> Iterator[Pair]:
   """Makes sentence pairs from one document, in half of them a random second.
 
@@ -374,7 +339,7 @@ def make_pairs(
     if is_random_next:
       target_b = target - len(tokens_a)
       tokens_b = _draw_other_text(documents, index, target_b, rng)
-      end = split  # What the first span left over starts the next pair.
+      end = split  # The next pair starts with the unused sentences.
     else:
       tokens_b = list(_concatenate(document[split:end]))
     short_a, short_b = truncate_pair(tokens_a, tokens_b, max_tokens, rng)
@@ -384,7 +349,7 @@ def make_pairs(
 
 
 def _draw_other_text(
-  documents: list[Document], index: int, target: int, rng: Generator
+  documents: list[Document], index: int, target: int, rng: fast_random.Generator
 ) -> list[Token]:
   """Returns whole sentences from a random place in another document."""
   # Ten tries, as in the original: it may end in the same document after all.
@@ -427,8 +392,8 @@ def mask_tokens(
   tokens: list[Token],
   length_a: int,
   vocabulary: Vocabulary,
-  settings: Settings,
-  rng: Generator,
+  settings: RecordSettings,
+  rng: fast_random.Generator,
 ) -> MaskedTokens:
   """Replaces random tokens: 80 % by [MASK], 10 % by others, 10 % by themselves.
 
@@ -486,7 +451,10 @@ def _take_words(words: list[list[int]], wanted: int) -> list[int]:
 
 
 def _make_record(
-  pair: Pair, vocabulary: Vocabulary, settings: Settings, rng: Generator
+  pair: Pair,
+  vocabulary: Vocabulary,
+  settings: RecordSettings,
+  rng: fast_random.Generator,
 ) -> bytes:
   """Masks a pair and serializes it."""
   cls, sep = vocabulary.cls, vocabulary.sep

@@ -44,17 +44,17 @@ _STEP_NAME = re.compile(r" \[while running '[^']*'\]")
 
 
 class Work(NamedTuple):
-  """Which records to make, and of what."""
+  """The records to make, and their text."""
 
   inputs: list[str]  # Text files, read as if they were one.
   outputs: list[str]  # Each receives a share of the records.
   vocabulary: pretraining_data.Vocabulary
-  settings: pretraining_data.Settings
+  settings: pretraining_data.RecordSettings
   compress: bool
 
 
 class Outcome(NamedTuple):
-  """The counts of what was made."""
+  """The counts of the text and its records."""
 
   statistics: pretraining_data.Statistics
   records: int
@@ -127,7 +127,7 @@ class _MakeRecords(beam.DoFn):
   def __init__(
     self,
     vocabulary: pretraining_data.Vocabulary,
-    settings: pretraining_data.Settings,
+    settings: pretraining_data.RecordSettings,
   ):
     self._make = pretraining_data.BlockMaker(vocabulary, settings)
 
@@ -234,7 +234,7 @@ def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
 
 
 def _shorten(error: Exception) -> BaseException:
-  """Returns an error that says in a line what went wrong in a step."""
+  """Returns the error of a step in one line."""
   message = _STEP_NAME.sub("", str(error)).strip()
   if isinstance(error, ValueError | OSError):
     return type(error)(message)

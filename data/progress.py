@@ -35,7 +35,7 @@ def leave_closed_pipes() -> None:
   Ctrl-C ends `| tee`, too, before the program has saved its work.
   """
   for stream in (sys.stdout, sys.stderr):
-    with contextlib.suppress(OSError, ValueError):  # Of streams without a file.
+    with contextlib.suppress(OSError, ValueError):  # A stream without a file.
       poll = select.poll()
       poll.register(stream.fileno(), select.POLLOUT)
       if any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -66,7 +66,7 @@ class Progress:
     self._begin, self._begin_done = time.monotonic(), done
 
   def is_due(self) -> bool:
-    """Tells whether it is time for the next line."""
+    """Returns whether it is time for the next line."""
     return time.monotonic() - self._printed >= self._seconds_per_line
 
   def units_per_second(self, done: float) -> float:

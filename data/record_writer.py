@@ -86,7 +86,7 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
 
 
 def frame_record(record: bytes) -> bytes:
-  """Adds what a TFRecord file holds around a record: length and checksums."""
+  """Adds the length and the checksums of a record in a TFRecord file."""
   checksum = _CHECKSUM.pack(masked_crc(record))
   return b"".join((frame_header(len(record)), record, checksum))
 
@@ -118,7 +118,7 @@ def _open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
 def open_shards(
   paths: Sequence[str], compress: bool = False
 ) -> Iterator[Callable[[bytes], None]]:
-  """Opens TFRecord files, as GZIP if `compress`; yields what writes a record.
+  """Opens TFRecord files, as GZIP if `compress`; yields their write function.
 
   Record i goes to file i modulo their number. `atomic.replace_all_on_success`
   gives names under which nobody sees an unfinished file.
@@ -148,14 +148,14 @@ def _length_header(tag: bytes, length: int) -> bytes:
 
 @functools.lru_cache(1 << 12)
 def _feature_header(kind: int, length: int) -> bytes:
-  """Returns what precedes the packed numbers: Feature, then list, then them."""
+  """Returns the bytes before packed numbers: of Feature, list and numbers."""
   values = _length_header(b"\x0a", length) if length else b""
   return _length_header(bytes([kind << 3 | 2]), len(values) + length) + values
 
 
 @functools.lru_cache(1 << 12)
 def _entry_header(name: str, length: int) -> bytes:
-  """Returns what precedes a feature: the map's entry with its name."""
+  """Returns the bytes before a feature: the map's entry with its name."""
   key = name.encode("utf-8")
   key = _length_header(b"\x0a", len(key)) + key
   key += _length_header(b"\x12", length)

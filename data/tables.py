@@ -46,7 +46,7 @@ class Number(str):
   """A number of a JSON file, with the spelling of the file."""
 
 
-# What writes NaN into JSON, as pandas does, means that there is no value.
+# Programs that write NaN into JSON, as pandas, mean that there is no value.
 _DECODER = json.JSONDecoder(
   parse_float=Number, parse_int=Number, parse_constant=lambda name: None
 )
@@ -197,7 +197,7 @@ def read_columns(
   """Yields some columns of the rows of a file.
 
   Args:
-    columns: what to read; None yields None.
+    columns: those to read; None yields None.
     optional: names among them which the file may lack; they yield None then.
     header: whether the first row holds names; None: if a column is a name. The
       keys of JSON Lines are the names of columns.
@@ -318,7 +318,7 @@ def write_rows(
 
   Args:
     path: ends in .jsonl or .tsv.
-    rows: what is absent of the columns is an empty cell.
+    rows: an absent column is an empty cell.
     columns: of a TSV file; tabs and newlines in its cells become spaces.
   """
   if path.endswith(".jsonl"):

@@ -27,7 +27,7 @@ FORMATS = ("jsonl", "npz")
 class VectorRow(NamedTuple):
   """The vectors of a line of text."""
 
-  index: int  # Of the line, from 0.
+  index: int  # The line's number, from 0.
   input_ids: Sequence[int]
   tokens: Sequence[str]  # The same in words.
   vectors: np.ndarray  # float32 [T, L, H]; [L, H] if the tokens are pooled.

@@ -21,7 +21,7 @@ import loky
 # next one, for which it then need not wait.
 _AHEAD = 2
 
-_get_function: Callable[[], Callable[[Any], Any]]  # Of a worker process.
+_get_function: Callable[[], Callable[[Any], Any]]  # In a worker process.
 
 
 def map_in_order(
@@ -47,7 +47,7 @@ def map_in_order(
     yield from map(make_function(), tasks)
     return
   pool = loky.ProcessPoolExecutor(
-    num_processes, initializer=_start, initargs=(make_function,)
+    num_processes, initializer=_start, initargs=(make_function, os.getpid())
   )
   pending: collections.deque[loky.Future] = collections.deque()
   try:
@@ -65,19 +65,20 @@ def map_in_order(
     pool.shutdown(kill_workers=True)
 
 
-def _start(make_function: Callable[[], Callable[[Any], Any]]) -> None:
+def _start(
+  make_function: Callable[[], Callable[[Any], Any]], parent: int
+) -> None:
   global _get_function
   _get_function = functools.cache(make_function)
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent.
-  threading.Thread(target=_end_with_parent, daemon=True).start()
+  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _work(task: Any) -> Any:
   return _get_function()(task)
 
 
-def _end_with_parent() -> None:
-  parent = os.getppid()
+def _end_with(parent: int) -> None:
   while os.getppid() == parent:
     time.sleep(1)
   os._exit(1)

@@ -20,7 +20,7 @@ beam = pytest.importorskip(
 )
 from data import pretraining_pipeline  # noqa: E402
 
-SETTINGS = pretraining_data.Settings(
+SETTINGS = pretraining_data.RecordSettings(
   max_seq_length=32, max_predictions_per_seq=5, documents_per_block=4
 )
 PROGRAM = "create_pretraining_data_beam.py"

@@ -189,7 +189,7 @@ def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
 def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
   """Returns the bytes available to an update, and of which memory.
 
-  Of a machine, that is the RAM available now and what the process already has,
+  On a CPU, that is the RAM available now and what the process already has,
   at most the limit of its container. With several GPUs: the memory of the
   smallest. None if unknown.
   """

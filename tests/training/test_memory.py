@@ -1,4 +1,4 @@
-"""What training takes of memory: the estimate, and what if it is too little."""
+"""The memory of training: the estimate, and errors if it is too little."""
 
 import math
 import os
