@@ -11,13 +11,13 @@ import bert
 import heads
 import paths
 import tiny
-import tiny_export
+import tiny_models
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
-  tiny_export.write_trained(folder)
+  tiny_models.write_trained(folder)
   return bert.load(folder)
 
 
@@ -35,7 +35,7 @@ def test_texts_pairs_and_lists(trained):
 
 
 def test_the_thresholds_that_an_evaluation_tuned(tmp_path):
-  tiny_export.write_trained(
+  tiny_models.write_trained(
     tmp_path, "multi_label", doc_stride=None, window_pooling="mean"
   )
   for thresholds, labels in (
@@ -74,15 +74,15 @@ def test_other_folders(tmp_path):
   message = "holds config.json, vocab.txt: a model without a task; train it"
   with pytest.raises(ValueError, match=message):
     bert.load(folder)
-  tiny_export.write_trained(folder, "pretraining", heads.PretrainingModel)
+  tiny_models.write_trained(folder, "pretraining", heads.PretrainingModel)
   with pytest.raises(ValueError, match="its problem is pretraining; expected"):
     bert.load(folder)
 
 
 @pytest.mark.slow  # Installs packages.
 def test_an_environment_with_onnxruntime_and_numpy_only(tmp_path):
-  tiny_export.write_trained(tmp_path)
-  result = tiny_export.export(tmp_path, format="onnx")
+  tiny_models.write_trained(tmp_path)
+  result = tiny_models.export(tmp_path, format="onnx")
   assert result.returncode == 0, result.stderr
   for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)

@@ -12,7 +12,7 @@ import pytest
 
 from data import pretraining_data
 import paths
-import tiny_corpus
+import tiny
 import tokenization
 
 beam = pytest.importorskip(
@@ -29,11 +29,11 @@ PROGRAM = "create_pretraining_data_beam.py"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  (tmp_path / "vocab.txt").write_text("\n".join(tiny_corpus.WORDS))
+  (tmp_path / "vocab.txt").write_text("\n".join(tiny.CORPUS_WORDS))
   # The third document ends in the second file; block 5 has five.
-  (tmp_path / "1.txt").write_text(tiny_corpus.corpus(3))
+  (tmp_path / "1.txt").write_text(tiny.make_corpus(3))
   (tmp_path / "2.txt.gz").write_bytes(
-    gzip.compress(tiny_corpus.corpus(19, 1).encode())
+    gzip.compress(tiny.make_corpus(19, 1).encode())
   )
   return tmp_path
 

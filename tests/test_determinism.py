@@ -10,8 +10,7 @@ import pytest
 
 import program_flags
 import tiny
-import tiny_export
-import tiny_masked_lm
+import tiny_models
 
 WORDS = ["fine", "finer", "finest", "walk", "walked", "talk", "talking", "the"]
 
@@ -101,7 +100,7 @@ def test_programs_that_train(program, tmp_path):
 @pytest.fixture(name="model_folder", scope="module")
 def write_model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  tiny_masked_lm.write_model(folder)
+  tiny_models.write_masked_lm(folder)
   lines = ["the [MASK] was [MASK]", "a very [MASK] plot"]
   (folder / "in.txt").write_text("\n".join(lines) + "\n")
   return folder
@@ -112,7 +111,7 @@ def write_model(tmp_path_factory):
   [("extract_features", {"layers": "-1,0"}), ("fill_mask", {"top_k": 3})],
 )
 def test_programs_that_apply_a_model(program, flags, model_folder, tmp_path):
-  flags = tiny_masked_lm.flags(
+  flags = tiny_models.masked_lm_flags(
     model_folder,
     input_file=model_folder / "in.txt",
     output_format="jsonl",
@@ -145,14 +144,14 @@ def test_export_saved_model_and_predict(tmp_path):
   fingerprint.pb holds a random number beside the digests of the rest.
   """
   trained = tmp_path / "trained"
-  tiny_export.write_trained(trained)
+  tiny_models.write_trained(trained)
   written, answers = [], []
   for name in ("first", "second"):
-    result = tiny_export.export(trained, export_dir=tmp_path / name)
+    result = tiny_models.export(trained, export_dir=tmp_path / name)
     assert result.returncode == 0, result.stderr
     written.append(read_all(tmp_path / name))
     assert written[-1].pop("fingerprint.pb")
-    result = tiny_export.run(
+    result = tiny_models.run(
       "predict.py", b"a good film\nthe plot\n", export_dir=tmp_path / name
     )
     assert result.returncode == 0, result.stderr

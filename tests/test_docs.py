@@ -16,7 +16,7 @@ from encoders import encoder_table
 import heads
 import paths
 import program_flags
-import tiny_export
+import tiny_models
 
 README = paths.ROOT / "README.md"
 DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
@@ -195,7 +195,7 @@ def run_python(page: pathlib.Path) -> str:
 
 def test_python_of_the_encoder(tmp_path, monkeypatch):
   folder = tmp_path / "bert"
-  tiny_export.write_trained(folder, make=heads.PretrainingModel)
+  tiny_models.write_trained(folder, make=heads.PretrainingModel)
   monkeypatch.chdir(tmp_path)
   printed = run_python(paths.ROOT / "docs" / "features.md")
   assert printed == "(1, 7, 16)\n(1, 16)\n"
@@ -210,8 +210,8 @@ def test_python_of_a_fourth_encoder(monkeypatch):
 @pytest.mark.slow  # Exports a model: ten seconds.
 @pytest.mark.parametrize("page", [README, paths.ROOT / "docs" / "serving.md"])
 def test_python_of_an_export(page, tmp_path, monkeypatch):
-  tiny_export.write_trained(tmp_path)
-  assert tiny_export.export(tmp_path).returncode == 0
+  tiny_models.write_trained(tmp_path)
+  assert tiny_models.export(tmp_path).returncode == 0
   shutil.move(tmp_path / "export", tmp_path / "mrpc_export")
   monkeypatch.chdir(tmp_path)
   assert "'label': " in run_python(page)

@@ -16,7 +16,7 @@ import extract_features
 import paths
 import program_flags
 import tiny
-import tiny_masked_lm
+import tiny_models
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
 
@@ -35,7 +35,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  tiny_masked_lm.write_model(folder)
+  tiny_models.write_masked_lm(folder)
   return folder
 
 
@@ -44,7 +44,7 @@ def extract(model_folder, path, texts=TEXTS, **flags):
   (path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
   output = path / "out"
   flags = {
-    **tiny_masked_lm.flags(model_folder),
+    **tiny_models.masked_lm_flags(model_folder),
     "input_file": path / "in.txt",
     "output_file": output,
     "layers": "-1,0",
@@ -149,9 +149,9 @@ def test_max_of_negative_values():
 
 
 def test_layers_are_those_of_the_model(tmp_path):
-  model = tiny_masked_lm.write_model(tmp_path)
+  model = tiny_models.write_masked_lm(tmp_path)
   (vectors,) = read_vectors(extract(tmp_path, tmp_path, ["the film"]))
-  ids = [tiny_masked_lm.VOCABULARY.index(t) for t in ("[CLS]", "the", "film")]
+  ids = [tiny.VOCABULARY.index(t) for t in ("[CLS]", "the", "film")]
   states = model.bert(tf.constant([[*ids, 3]]), return_hidden_states=True)
   expected = np.stack([states.hidden_states[i][0] for i in (2, 1)], axis=1)
   np.testing.assert_allclose(vectors, expected, atol=2e-6)
@@ -269,7 +269,7 @@ def test_bytes_that_are_no_text(model_folder, tmp_path):
 
 
 def test_a_checkpoint_of_another_model(tmp_path):
-  tiny_masked_lm.write_model(tmp_path, lambda n: "layer_1/output" not in n)
+  tiny_models.write_masked_lm(tmp_path, lambda n: "layer_1/output" not in n)
   with pytest.raises(ValueError, match="- bert/encoder/layer_1/output/Layer"):
     extract(tmp_path, tmp_path)
 

@@ -13,23 +13,23 @@ import tensorflow as tf
 import fill_mask
 import program_flags
 import tiny
-import tiny_masked_lm
+import tiny_models
 from training import loop
 from weights import checkpoints
 
-VOCABULARY = tiny_masked_lm.VOCABULARY
+VOCABULARY = tiny.VOCABULARY
 CLS, SEP, MASK = map(VOCABULARY.index, ("[CLS]", "[SEP]", "[MASK]"))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  return folder, tiny_masked_lm.write_model(folder)
+  return folder, tiny_models.write_masked_lm(folder)
 
 
 def run(folder, **flags):
   """Runs the program in this process."""
-  flags = {**tiny_masked_lm.flags(folder), **flags}
+  flags = {**tiny_models.masked_lm_flags(folder), **flags}
   program_flags.run_main(fill_mask, fill_mask.define_flags, **flags)
 
 
@@ -100,7 +100,7 @@ def test_scores_are_those_of_one_mask_at_a_time(trained, tmp_path):
 def test_a_causal_model_is_read_from_left_to_right(tmp_path, capsys):
   config = {"causal_attention": True, "num_hidden_layers": 2}
   tiny.write_model(tmp_path, config)
-  model = tiny_masked_lm.make_model(tmp_path)
+  model = tiny_models.make_masked_lm(tmp_path)
   checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
   texts = ["the film was very good", "a " * 30]
   short, long = run_on(tmp_path, tmp_path, texts, score=True)
@@ -196,7 +196,7 @@ def test_a_bad_line_of_a_file_leaves_no_output(trained, tmp_path):
 
 
 def test_a_model_without_a_masked_lm_head(tmp_path):
-  tiny_masked_lm.write_model(tmp_path, lambda name: name.startswith("bert/"))
+  tiny_models.write_masked_lm(tmp_path, lambda name: name.startswith("bert/"))
   with pytest.raises(ValueError) as error:
     run(tmp_path, text="[MASK]")
   assert str(error.value) == (
@@ -212,7 +212,7 @@ def test_a_model_without_a_masked_lm_head(tmp_path):
 
 def test_the_next_sentence_is_not_needed(tmp_path, capsys):
   unneeded = ("cls/seq_relationship", "bert/pooler")
-  tiny_masked_lm.write_model(tmp_path, lambda n: not n.startswith(unneeded))
+  tiny_models.write_masked_lm(tmp_path, lambda n: not n.startswith(unneeded))
   run(tmp_path, text="[MASK]")
   assert capsys.readouterr().out.startswith("[MASK]\n")
 

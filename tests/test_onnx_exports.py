@@ -17,13 +17,8 @@ import export_saved_model
 import paths
 import program_flags
 from serving import exported_model
-import tiny_cases
-import tiny_classification
-import tiny_export
-import tiny_masked_lm
-import tiny_multiple_choice
-import tiny_squad
-import tiny_tagging
+import tiny
+import tiny_models
 
 pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
 onnxruntime = pytest.importorskip(
@@ -58,12 +53,12 @@ def assert_same(found, expected):
       assert found[place] == value, place
 
 
-@pytest.mark.parametrize("case", tiny_cases.CASES)
+@pytest.mark.parametrize("case", tiny_models.CASES)
 def test_answers_are_those_of_the_model(case, tmp_path):
-  requests = tiny_cases.write_case(tmp_path, case, layers=1)
-  path = tiny_cases.run_export(tmp_path)
+  requests = tiny_models.write_case(tmp_path, case, layers=1)
+  path = tiny_models.run_export(tmp_path)
   exported, trained = bert.load(path), bert.load(tmp_path)
-  assert exported.task == trained.task == tiny_cases.CASES[case][0]
+  assert exported.task == trained.task == tiny_models.CASES[case][0]
   assert exported.labels == trained.labels
   answers = exported(requests)
   assert_same(answers, trained(requests))
@@ -91,7 +86,7 @@ def write_byte_pairs(folder):
 
 
 def test_a_vocabulary_that_no_graph_has(tmp_path):
-  tiny_cases.write_case(tmp_path, "single_label")
+  tiny_models.write_case(tmp_path, "single_label")
   path = write_byte_pairs(tmp_path)
 
   def export(name, **flags):
@@ -121,38 +116,38 @@ def test_a_vocabulary_that_no_graph_has(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", tiny_cases.CASES)
+@pytest.mark.parametrize("case", tiny_models.CASES)
 def test_answers_are_those_of_the_saved_model(case, tmp_path):
-  requests = tiny_cases.write_case(tmp_path, case)
+  requests = tiny_models.write_case(tmp_path, case)
   found = answer(
-    exported_model.ExportedModel(tiny_cases.run_export(tmp_path)), requests
+    exported_model.ExportedModel(tiny_models.run_export(tmp_path)), requests
   )
-  path = tiny_cases.run_export(tmp_path, "tensorflow", format="saved_model")
+  path = tiny_models.run_export(tmp_path, "tensorflow", format="saved_model")
   expected = exported_model.ExportedModel(path)
   assert_same(found, answer(expected, requests))
 
 
 def test_pretrained_models(tmp_path):
-  tiny_masked_lm.write_model(tmp_path)
+  tiny_models.write_masked_lm(tmp_path)
   flags = {
     "model_dir": "",
     "init_checkpoint": tmp_path,
     "bert_config_file": tmp_path / "config.json",
   }
-  path = tiny_cases.run_export(tmp_path, "fill", top_k=2, **flags)
+  path = tiny_models.run_export(tmp_path, "fill", top_k=2, **flags)
   texts = [{"text": "the [MASK] was [MASK]"}, {"text": "the film"}]
   found = answer(exported_model.ExportedModel(path), texts)
   assert [len(a["masks"]) for a in found] == [2, 0]
-  path = tiny_cases.run_export(tmp_path, "features", task="features", **flags)
-  found = answer(exported_model.ExportedModel(path), tiny_cases.TEXTS)
+  path = tiny_models.run_export(tmp_path, "features", task="features", **flags)
+  found = answer(exported_model.ExportedModel(path), tiny_models.TEXTS)
   assert np.array([a["vector"] for a in found]).shape == (3, 16)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
-  model = tiny_export.write_trained(folder, **tiny_cases.CLASSES)
-  tiny_cases.run_export(folder)
+  model = tiny_models.write_trained(folder, **tiny_models.CLASSES)
+  tiny_models.run_export(folder)
   return folder, model
 
 
@@ -278,7 +273,7 @@ def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
   monkeypatch.setitem(sys.modules, "onnx", None)
   shutil.rmtree(export)
   with pytest.raises(ImportError, match="needs onnx.*requirements/onnx.txt"):
-    tiny_cases.run_export(trained[0], tmp_path / "export")
+    tiny_models.run_export(trained[0], tmp_path / "export")
   assert not list(tmp_path.iterdir())
 
 
@@ -286,19 +281,19 @@ def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
 
 
 EVALUATION = {
-  "single_label": ("dev.tsv", tiny_classification.write_pairs, "accuracy"),
-  "tagging": ("dev.txt", tiny_tagging.write, "f1"),
-  "question_answering": ("dev.json", tiny_squad.write_squad, "exact_match"),
-  "multiple_choice": ("dev.csv", tiny_multiple_choice.write_swag, "accuracy"),
+  "single_label": ("dev.tsv", tiny.write_pairs, "accuracy"),
+  "tagging": ("dev.txt", tiny.write_tags, "f1"),
+  "question_answering": ("dev.json", tiny.write_squad, "exact_match"),
+  "multiple_choice": ("dev.csv", tiny.write_swag, "accuracy"),
 }
 
 
 @pytest.mark.parametrize("case", EVALUATION)
 def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
-  requests = tiny_cases.write_case(tmp_path, case)
+  requests = tiny_models.write_case(tmp_path, case)
   name, write, score = EVALUATION[case]
   write(tmp_path / name, range(20))
-  path = tiny_cases.run_export(
+  path = tiny_models.run_export(
     tmp_path,
     quantize="int8",
     eval_file=tmp_path / name,
@@ -316,7 +311,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
   assert "In float32 stay embeddings" in card
   # The numbers are those of int8, and not those of another model.
   exact = exported_model.ExportedModel(
-    tiny_cases.run_export(tmp_path, "float32")
+    tiny_models.run_export(tmp_path, "float32")
   )
   values, wanted = (
     np.array([v for _, v in flatten(answer(m, requests)) if type(v) is float])
@@ -328,7 +323,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
 
 def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   folder, _ = trained
-  tiny_classification.write_pairs(folder / "dev.tsv", range(40))
+  tiny.write_pairs(folder / "dev.tsv", range(40))
   # Of a model whose weights are all rounded away, nothing is left.
   from export import onnx_graph
 
@@ -339,7 +334,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   before = sorted(folder.iterdir())
   with pytest.raises(ValueError, match=message):
     # The tiny model knows nothing: any loss is one too many, a gain is not.
-    tiny_cases.run_export(folder, "lost", max_score_drop=-1, **flags)
+    tiny_models.run_export(folder, "lost", max_score_drop=-1, **flags)
   assert sorted(folder.iterdir()) == before
 
 
@@ -353,7 +348,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
 )
 def test_quantization_needs_a_file(trained, flags, message):
   with pytest.raises((ValueError, OSError), match=message):
-    tiny_cases.run_export(trained[0], "none", quantize="int8", **flags)
+    tiny_models.run_export(trained[0], "none", quantize="int8", **flags)
   assert not (trained[0] / "none").exists()
 
 

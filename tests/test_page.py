@@ -10,7 +10,7 @@ import browser
 import paths
 from serving import exported_model
 from serving import http_server
-import tiny_cases
+import tiny_models
 
 pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")
 pytest.importorskip("waitress", reason="needs requirements/serving.txt")
@@ -27,8 +27,8 @@ def serve(tmp_path_factory):
   def start(case):
     if case not in addresses:
       folder = tmp_path_factory.mktemp(case)
-      tiny_cases.write_case(folder, case)
-      path = tiny_cases.run_export(folder, case)
+      tiny_models.write_case(folder, case)
+      path = tiny_models.run_export(folder, case)
       model = exported_model.ExportedModel(path)
       listener = socket.create_server(("127.0.0.1", 0))
       application = http_server.Application(model, LIMITS, ["localhost"])
@@ -259,7 +259,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_tasks(serve, case):
-  request = tiny_cases.CASES[case][4][0]
+  request = tiny_models.CASES[case][4][0]
   with open_page(serve(case), width=390, dark=True) as page:
     for name in CASES[case]:
       value = request.get(name, "")

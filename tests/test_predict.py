@@ -26,9 +26,8 @@ import program_flags
 from serving import exported_model
 from serving import request_lines
 from serving import tensorflow_engine
-import tiny_classification
-import tiny_export
-import tiny_masked_lm
+import tiny
+import tiny_models
 import tokenization
 from training import loop
 from weights import checkpoints
@@ -39,12 +38,12 @@ LONG = "the film was very good and a plot the cast was very very bad"
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
-  model = tiny_export.write_trained(folder)
+  model = tiny_models.write_trained(folder)
   # Chances of all sizes, not only near 50 %.
   model.output_weights.assign(20.0 * model.output_weights.value)
   variables = loop.model_variables(model)
   checkpoints.save(str(folder), 7, variables, keep=1)
-  result = tiny_export.export(folder)
+  result = tiny_models.export(folder)
   assert result.returncode == 0, result.stderr
   assert b"loaded again, it gives the same" in result.stdout
   return folder, model
@@ -294,7 +293,7 @@ def export_and_answer(folder, request, **flags):
 def test_flags_that_an_export_would_not_read_are_refused(
   tmp_path, flags, message
 ):
-  tiny_export.write_trained(tmp_path, "question_answering", heads.SpanModel)
+  tiny_models.write_trained(tmp_path, "question_answering", heads.SpanModel)
   with pytest.raises(ValueError, match=message):
     run_export(
       model_dir=tmp_path,
@@ -304,7 +303,7 @@ def test_flags_that_an_export_would_not_read_are_refused(
 
 
 def test_answers_of_question_answering(tmp_path):
-  tiny_export.write_trained(tmp_path, "question_answering", heads.SpanModel)
+  tiny_models.write_trained(tmp_path, "question_answering", heads.SpanModel)
   context = "\U0001f600 the film"
   request = {"question": "good", "context": context}
   answer = export_and_answer(tmp_path, request, max_query_length=4)
@@ -321,7 +320,7 @@ def test_answers_of_tagging(tmp_path):
 
   labels = ["O", "B-POS"]
   settings = {"label_scheme": "IOB2", "by_character": True}
-  tiny_export.write_trained(tmp_path, "tagging", make, labels, **settings)
+  tiny_models.write_trained(tmp_path, "tagging", make, labels, **settings)
   answer = export_and_answer(
     tmp_path, {"text": "(good film"}, by_character=False
   )
@@ -345,7 +344,7 @@ def test_answers_of_tagging(tmp_path):
 
 @pytest.mark.slow
 def test_answers_of_multiple_choice(tmp_path):
-  weights = tiny_export.write_trained(
+  weights = tiny_models.write_trained(
     tmp_path, "multiple_choice", lambda config: heads.ClassifierModel(config, 1)
   )
   run_export(
@@ -383,7 +382,7 @@ def test_answers_of_multiple_choice(tmp_path):
 
 @pytest.mark.slow
 def test_answers_of_pretrained_models(tmp_path):
-  model = tiny_masked_lm.write_model(tmp_path)
+  model = tiny_models.write_masked_lm(tmp_path)
   flags = {
     "model_dir": "",
     "init_checkpoint": tmp_path,
@@ -395,7 +394,7 @@ def test_answers_of_pretrained_models(tmp_path):
   logits = model(ids, tf.ones_like(ids), 0 * ids, tf.constant([[2]]))
   best = np.argsort(-logits.masked_lm_logits.numpy()[0, 0])[:2]
   tokens = [guess["token"] for guess in answer["masks"][0]]
-  assert tokens == [tiny_masked_lm.VOCABULARY[index] for index in best]
+  assert tokens == [tiny.VOCABULARY[index] for index in best]
 
   shutil.rmtree(tmp_path / "export")
   request = {"text": "the", "text_pair": "was"}
@@ -573,7 +572,7 @@ def test_bad_requests(server, path, body, status, message):
 
 def load(server, expected, seconds, clients=200):
   """Asks with many clients at once; returns how many answers were right."""
-  texts = [tiny_classification.make_text(n, ["good"]) for n in range(50)]
+  texts = [tiny.make_text(n, ["good"]) for n in range(50)]
   shares = [expected(text) for text in texts]
   end = time.monotonic() + seconds
 
@@ -606,7 +605,7 @@ def test_200_clients_for_a_minute(format, trained, expected):
   if format == "onnx":
     pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
     folder = trained[0] / format
-    result = tiny_export.export(trained[0], export_dir=folder, format=format)
+    result = tiny_models.export(trained[0], export_dir=folder, format=format)
     assert result.returncode == 0, result.stderr
   server = Server(trained[0], export_dir=folder)
   try:

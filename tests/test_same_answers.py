@@ -12,7 +12,7 @@ import export_saved_model
 import paths
 import program_flags
 from serving import exported_model
-import tiny_programs
+import tiny
 
 sys.path.append(str(paths.ROOT / "examples"))
 import serving_client  # noqa: E402
@@ -122,7 +122,7 @@ def trained(tmp_path_factory):
   def train(program):
     if program not in folders:
       folder = folders[program] = tmp_path_factory.mktemp(program)
-      command = tiny_programs.write(program, folder)
+      command = tiny.prepare(program, folder)
       command += program_flags.arguments(FLAGS[program])
       result = program_flags.run_here(command)
       assert result.returncode == 0, result.stderr

@@ -11,7 +11,7 @@ import modeling
 import paths
 import program_flags
 import tiny
-import tiny_masked_lm
+import tiny_models
 from weights import checkpoints
 import workers
 
@@ -165,14 +165,14 @@ def test_devices_and_parts_make_the_same_updates(
 @pytest.fixture(name="model_folder", scope="module")
 def write_model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  tiny_masked_lm.write_model(folder)
+  tiny_models.write_masked_lm(folder)
   texts = ["the [MASK] was [MASK]", "", "a very [MASK] plot"]
   (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
   return folder
 
 
 def infer(program, model_folder, **flags):
-  flags = tiny_masked_lm.flags(
+  flags = tiny_models.masked_lm_flags(
     model_folder, input_file=model_folder / "in.txt", **flags
   )
   program_flags.run_main(program, program.define_flags, **flags)

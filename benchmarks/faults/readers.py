@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from inputs import records
 from inputs import training_input
-import tiny_masked_lm
-import tiny_pretraining
+import tiny
+import tiny_models
 from training import loop
 from weights import checkpoints
 
@@ -47,9 +47,7 @@ def restore(out: str, whole: str) -> None:
 
 def read_records(paths: list[str]) -> None:
   """Prints the line in which a training would end, or how many there are."""
-  spec = records.pretraining_spec(
-    tiny_pretraining.SEQUENCE, tiny_pretraining.PREDICTIONS
-  )
+  spec = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
   source = training_input.TrainingInput(
     rows=None,
     parse=None,
@@ -64,8 +62,8 @@ def read_records(paths: list[str]) -> None:
   except ValueError as error:
     print(f"error: {error}")
     return
-  good = [tiny_pretraining.make_values(number) for number in range(300)]
-  assert contents == sorted(map(tiny_pretraining.encode, good))
+  good = [tiny.make_values(number) for number in range(300)]
+  assert contents == sorted(map(tiny.encode, good))
   print("unharmed")
 
 
@@ -73,7 +71,7 @@ def write(name: str) -> None:
   """Writes what fill_mask.py and others read."""
   folder = pathlib.Path(name)
   folder.mkdir()
-  model = tiny_masked_lm.write_model(folder)
+  model = tiny_models.write_masked_lm(folder)
   for path in folder.glob("*ckpt-0*"):
     path.unlink()
   for step in (30, 40):

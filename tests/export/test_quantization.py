@@ -8,9 +8,8 @@ import pytest
 from export import exporting
 from export import quantization
 from serving import exported_model
-import tiny_cases
-import tiny_classification
-import tiny_export
+import tiny
+import tiny_models
 
 CHINESE = "\u5317\u4eac"
 
@@ -35,8 +34,8 @@ def compare(tmp_path):
     check = quantization.ScoreCheck(str(path), 9, 0.0, **columns)
     inputs = ["question", "context"] if "answer" in kind else ["text"]
     inputs += ["text_pair"] * ("label" in kind)
-    settings = settings or tiny_export.PREDICTION["single_label"]
-    maker = tiny_export.make_maker(tmp_path, inputs, kind, **settings)
+    settings = settings or tiny_models.PREDICTION["single_label"]
+    maker = tiny_models.make_maker(tmp_path, inputs, kind, **settings)
     exact, quantized = (Answers(maker, found) for found in answers)
     return quantization.compare(exact, quantized, check), exact.requests
 
@@ -98,7 +97,7 @@ def squad(answers):
 
 def test_questions_without_answers(compare):
   settings = {
-    **tiny_export.PREDICTION["question_answering"],
+    **tiny_models.PREDICTION["question_answering"],
     "version_2_with_negative": True,
   }
   kind = "question_answering"
@@ -133,12 +132,12 @@ def test_a_score_may_fall_by_so_much():
 
 
 def test_a_model_of_one_text_is_compared(tmp_path):
-  tiny_export.write_trained(tmp_path)
+  tiny_models.write_trained(tmp_path)
   path = tmp_path / "prediction.json"
   content = json.loads(path.read_text()) | {"has_text_pair": False}
   path.write_text(json.dumps(content))
-  tiny_classification.write_tsv(tmp_path / "dev.tsv", range(20))
-  out = tiny_cases.run_export(
+  tiny.write_tsv(tmp_path / "dev.tsv", range(20))
+  out = tiny_models.run_export(
     tmp_path, quantize="int8", eval_file=tmp_path / "dev.tsv", max_score_drop=1
   )
   card = exported_model.ExportedModel(out).card

@@ -7,8 +7,7 @@ import pytest
 from encoders import encoder_table
 from export import trained_models
 import tiny
-import tiny_export
-import tiny_masked_lm
+import tiny_models
 from training import loop
 from weights import checkpoints
 
@@ -20,14 +19,14 @@ def load_pretrained(folder):
 
 
 def test_half_a_masked_lm_head(tmp_path):
-  tiny_masked_lm.write_model(tmp_path, lambda name: "output_bias" not in name)
+  tiny_models.write_masked_lm(tmp_path, lambda name: "output_bias" not in name)
   with pytest.raises(ValueError, match="- cls/predictions/output_bias"):
     load_pretrained(tmp_path)
 
 
 def test_guesses_of_a_causal_model(tmp_path):
   tiny.write_model(tmp_path, {"causal_attention": True})
-  model = tiny_masked_lm.make_model(tmp_path)
+  model = tiny_models.make_masked_lm(tmp_path)
   checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
   with pytest.raises(ValueError, match="guesses of a causal model cannot be"):
     load_pretrained(tmp_path)
@@ -42,7 +41,7 @@ def test_guesses_of_a_causal_model(tmp_path):
   ],
 )
 def test_settings_that_lack_a_name(tmp_path, more, name):
-  tiny_export.write_trained(tmp_path, "tagging", **more)
+  tiny_models.write_trained(tmp_path, "tagging", **more)
   path = tmp_path / "settings.json"
   content = json.loads(path.read_text())
   content.pop(name, None)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-import tiny_export
+import tiny_models
 
 QUESTION = ["question", "context"]
 
@@ -15,7 +15,7 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
   (tmp_path / "two.txt").write_text(
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\na\nb\n"
   )
-  maker = tiny_export.make_maker(
+  maker = tiny_models.make_maker(
     tmp_path, ["text"], "fill_mask", "two.txt", top_k=2
   )
   output = {
@@ -32,7 +32,7 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
 def test_a_context_without_words_is_an_error_of_its_request(tmp_path):
   path = tmp_path / "some.words"
   path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n\u5317\u4eac\n\u5728\n")
-  maker = tiny_export.make_maker(
+  maker = tiny_models.make_maker(
     tmp_path, QUESTION, "question_answering", path.name
   )
   request = {"question": "?", "context": "\u5317\u4eac\u5728\u5317\u4eac"}
@@ -41,7 +41,7 @@ def test_a_context_without_words_is_an_error_of_its_request(tmp_path):
 
 
 def test_an_empty_context_is_named(tmp_path):
-  maker = tiny_export.make_maker(tmp_path, QUESTION, "question_answering")
+  maker = tiny_models.make_maker(tmp_path, QUESTION, "question_answering")
   with pytest.raises(ValueError, match="^context: the context is empty"):
     maker.encode({"question": "a", "context": " "})
 
@@ -56,28 +56,28 @@ def test_an_empty_context_is_named(tmp_path):
   ],
 )
 def test_texts_that_would_not_be_read_are_refused(tmp_path, inputs, request_):
-  maker = tiny_export.make_maker(tmp_path, inputs)
+  maker = tiny_models.make_maker(tmp_path, inputs)
   name = list(request_)[-1]
   with pytest.raises(ValueError, match=f"{name} is not read; the model takes"):
     maker.encode(request_)
 
 
 def test_a_name_that_cannot_be_written_is_told(tmp_path):
-  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
+  maker = tiny_models.make_maker(tmp_path, ["text", "text_pair"])
   with pytest.raises(ValueError, match="ud800 is not read") as caught:
     maker.encode({"text": "a", "text_pair\ud800": "b"})
   assert str(caught.value).encode()
 
 
 def test_other_names_may_stand_beside_the_texts(tmp_path):
-  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
+  maker = tiny_models.make_maker(tmp_path, ["text", "text_pair"])
   more = {"id": 7, "label": "pos", "text_id": 3, "layer": 0}
   assert maker.encode({"text": "a", **more}) == maker.encode({"text": "a"})
 
 
 def test_an_entity_is_as_certain_as_its_words_on_average(tmp_path):
   settings = {"by_character": False, "label_scheme": "iob"}
-  maker = tiny_export.make_maker(tmp_path, ["text"], "tagging", **settings)
+  maker = tiny_models.make_maker(tmp_path, ["text"], "tagging", **settings)
   maker = type(maker)(
     dataclasses.replace(maker.card, labels=("O", "B-PER", "I-PER")),
     str(tmp_path / "vocab.txt"),
@@ -97,7 +97,7 @@ def test_an_entity_is_as_certain_as_its_words_on_average(tmp_path):
 
 @pytest.mark.parametrize(("words", "is_cut"), [(14, False), (15, True)])
 def test_a_text_that_is_cut_is_called_truncated(words, is_cut, tmp_path):
-  maker = tiny_export.make_maker(tmp_path, ["text"], "fill_mask", top_k=1)
+  maker = tiny_models.make_maker(tmp_path, ["text"], "fill_mask", top_k=1)
   encoded = maker.encode({"text": " ".join(["a"] * words)})
   assert len(encoded.rows[0].input_ids) == maker.card.max_seq_length
   output = {"positions": np.array([-1]), "ids": [[0]], "probabilities": [[1]]}
@@ -110,10 +110,10 @@ def test_a_text_that_is_cut_is_called_truncated(words, is_cut, tmp_path):
 def test_padding_hides_answers_only_where_it_did_in_training(
   competes, expected, tmp_path
 ):
-  settings = tiny_export.PREDICTION["question_answering"]
+  settings = tiny_models.PREDICTION["question_answering"]
   settings = settings | {"padding_competes": competes, "n_best_size": 1}
   inputs = ["question", "context"]
-  maker = tiny_export.make_maker(
+  maker = tiny_models.make_maker(
     tmp_path, inputs, "question_answering", **settings
   )
   assert maker.pads_fully == competes

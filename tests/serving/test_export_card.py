@@ -9,14 +9,14 @@ import pytest
 from serving import answers
 from serving import export_card
 from serving import exported_model
-import tiny_export
+import tiny_models
 
 DELETED = object()
 
 
 @pytest.fixture
 def good(tmp_path):
-  maker = tiny_export.make_maker(tmp_path, ["text"])
+  maker = tiny_models.make_maker(tmp_path, ["text"])
   return json.loads(json.dumps(dataclasses.asdict(maker.card)))
 
 

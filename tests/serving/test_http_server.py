@@ -9,7 +9,7 @@ import time
 import pytest
 
 from serving import http_server
-import tiny_export
+import tiny_models
 
 pytest.importorskip("waitress")
 LIMITS = http_server.Limits(
@@ -45,7 +45,7 @@ class Echo:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")
-  return Echo(tiny_export.make_maker(folder, ["text"]))
+  return Echo(tiny_models.make_maker(folder, ["text"]))
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +293,7 @@ class WaitingModel:
   """Answers nothing before it may go; counts the requests of each call."""
 
   def __init__(self, folder):
-    self.maker = tiny_export.make_maker(folder, ["text"])
+    self.maker = tiny_models.make_maker(folder, ["text"])
     self.card, self.calls = self.maker.card, []
     self.begun, self.go = threading.Event(), threading.Event()
 

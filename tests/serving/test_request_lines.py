@@ -6,12 +6,12 @@ import json
 import pytest
 
 from serving import request_lines
-import tiny_export
+import tiny_models
 
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory):
-  return tiny_export.make_maker(tmp_path_factory.mktemp("maker"), ["text"])
+  return tiny_models.make_maker(tmp_path_factory.mktemp("maker"), ["text"])
 
 
 def read(path, maker, format="auto"):
@@ -49,7 +49,7 @@ def test_a_damaged_compressed_file_is_named(tmp_path, name, content, maker):
 
 
 def test_pairs_are_columns_wherever_they_come_from(tmp_path):
-  maker = tiny_export.make_maker(tmp_path, ["text", "text_pair"])
+  maker = tiny_models.make_maker(tmp_path, ["text", "text_pair"])
   path = tmp_path / "pairs.txt"
   path.write_text("the film\tbad\nthe film bad\n")
   for texts, source in ((None, path), (["the film\tbad", "the film bad"], "")):
@@ -61,7 +61,7 @@ def test_pairs_are_columns_wherever_they_come_from(tmp_path):
 @pytest.mark.parametrize("format", ["lines", "tsv", "jsonl"])
 def test_a_byte_order_mark_is_no_text(tmp_path, format):
   settings = {"label_scheme": "iob2", "by_character": False}
-  maker = tiny_export.make_maker(tmp_path, ["text"], "tagging", **settings)
+  maker = tiny_models.make_maker(tmp_path, ["text"], "tagging", **settings)
   path = tmp_path / "texts"
   text = '{"text": "a"}\n' if format == "jsonl" else "a\n"
   path.write_text(f"\ufeff{text}")

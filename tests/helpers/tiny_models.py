@@ -1,0 +1,227 @@
+"""Tiny random BERTs: what trainings leave, exports, and what to ask these."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+
+from data import files
+from encoders import encoder_table
+import export_saved_model
+import heads
+import paths
+import program_flags
+from serving import answers
+from serving import export_card
+import tiny
+from training import loop
+from weights import checkpoints
+
+LABELS = ["neg", "pos"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+CLASSES = {"doc_stride": None, "window_pooling": "mean"}
+TAGGING = {"label_scheme": "iob2", "by_character": False}
+# What a run of a kind writes into prediction.json, with every other default.
+PREDICTION = {
+  "question_answering": {
+    "doc_stride": 4,
+    "max_query_length": 4,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "version_2_with_negative": False,
+    "null_score_diff_threshold": 0.0,
+    "padding_competes": True,
+    "whole_word_answers": False,
+  },
+  "single_label": CLASSES,
+}
+TEXTS = [
+  {"text": "the film was very good"},
+  {"text": "bad plot", "text_pair": "the cast was poor and a film"},
+  {"text": "a"},
+]
+CHOICES = {"context": "the film", "question": "was", "choices": ["good", "bad"]}
+QUESTION = {"question": "good", "context": "the film was a very good film and"}
+
+
+def write_trained(
+  folder,
+  problem="single_label",
+  make=None,
+  labels=LABELS,
+  layers=2,
+  **settings,
+):
+  """Writes what a training leaves; returns the model.
+
+  Args:
+    folder: of the training; vocab.txt and config.json go there, too.
+    problem: what settings.json says.
+    make: from the config to the model; default a classifier of two labels.
+    labels: of labels.txt.
+    layers: of the encoder.
+    **settings: more of settings.json.
+  """
+  # Weights so large that texts get answers of their own; always the same.
+  changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
+  tiny.write_model(folder, changes)
+  keras.utils.set_random_seed(1)
+  config = encoder_table.read_config(str(folder / "config.json"))
+  model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  content = {
+    "problem": problem,
+    "do_lower_case": True,
+    "vocab_file_sha256": files.hash_file(str(folder / "vocab.txt")),
+    **settings,
+  }
+  prediction = {
+    "max_seq_length": tiny.SEQUENCE,
+    **PREDICTION.get(problem, {}),
+  }
+  (folder / "prediction.json").write_text(json.dumps(prediction))
+  (folder / "settings.json").write_text(json.dumps(content))
+  (folder / "labels.txt").write_text("\n".join(labels) + "\n")
+  checkpoints.save(str(folder), 7, loop.model_variables(model), keep=1)
+  return model
+
+
+def make_maker(
+  folder, inputs, kind="single_label", vocabulary=None, **settings
+):
+  """Makes what encodes and answers, without a model.
+
+  Args:
+    folder: gets config.json and vocab.txt.
+    inputs: the names of the texts.
+    kind: what it answers.
+    vocabulary: the name of a file in `folder`, instead of vocab.txt.
+    **settings: of the kind, instead of those of PREDICTION.
+  """
+  tiny.write_model(folder)
+  card = export_card.Card(
+    version=export_card.VERSION,
+    kind=kind,
+    format="saved_model",
+    inputs=tuple(inputs),
+    labels=tuple(LABELS),
+    thresholds=(0.5, 0.5) if kind == "multi_label" else (),
+    max_seq_length=tiny.SEQUENCE,
+    do_lower_case=True,
+    num_layers=2,
+    num_heads=2,
+    settings=settings or PREDICTION[kind],
+    weights="",
+    training={},
+    versions={},
+  )
+  return answers.MAKERS[kind](card, str(folder / (vocabulary or "vocab.txt")))
+
+
+def run(program, stdin=b"", **flags):
+  """Runs a program; returns its exit status, output and errors as bytes."""
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
+  return subprocess.run(
+    [sys.executable, str(paths.ROOT / program), *arguments],
+    input=stdin,
+    capture_output=True,
+    env=dict(os.environ),
+    timeout=300,
+  )
+
+
+def export(folder, **flags):
+  """Runs export_saved_model.py on a trained folder, to `folder`/export."""
+  flags = {
+    "model_dir": folder,
+    "vocab_file": folder / "vocab.txt",
+    "export_dir": folder / "export",
+    **flags,
+  }
+  return run("export_saved_model.py", **flags)
+
+
+def one_label(config):
+  return heads.ClassifierModel(config, 1)
+
+
+def tagger(config):
+  return heads.TaggerModel(config, len(TAGS))
+
+
+# By name: the kind, what makes the model, its labels and settings, requests.
+CASES = {
+  "single_label": ("single_label", None, LABELS, CLASSES, TEXTS),
+  "multi_label": ("multi_label", None, LABELS, CLASSES, TEXTS),
+  "regression": ("regression", one_label, ["x"], CLASSES, TEXTS),
+  "windows": (
+    "single_label",
+    None,
+    LABELS,
+    {"doc_stride": 4, "window_pooling": "max"},
+    [{"text": "the film was very good and a plot " * 4}],
+  ),
+  "multiple_choice": ("multiple_choice", one_label, ["x"], {}, [CHOICES]),
+  "tagging": (
+    "tagging",
+    tagger,
+    TAGS,
+    TAGGING,
+    [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
+  ),
+  "question_answering": (
+    "question_answering",
+    heads.SpanModel,
+    ["x"],
+    {},
+    [QUESTION, {"question": "bad", "context": "the bad plot"}],
+  ),
+}
+
+
+def run_export(folder, name="export", **flags):
+  flags = {"model_dir": folder, "format": "onnx", **flags}
+  program_flags.run_main(
+    export_saved_model,
+    export_saved_model.define_flags,
+    vocab_file=folder / "vocab.txt",
+    export_dir=folder / name,
+    **flags,
+  )
+  return str(folder / name)
+
+
+def write_case(folder, case, layers=2):
+  kind, make, labels, settings, requests = CASES[case]
+  write_trained(folder, kind, make, labels, layers, **settings)
+  return requests
+
+
+def make_masked_lm(folder):
+  """Returns the model whose config.json is in a folder, with new weights."""
+  config = encoder_table.read_config(str(folder / "config.json"))
+  return heads.PretrainingModel(config)
+
+
+def write_masked_lm(folder, keep=lambda name: True):
+  """Writes config.json, vocab.txt and a checkpoint; returns the model.
+
+  Args:
+    folder: to write to.
+    keep: returns whether the checkpoint gets the variable of a name.
+  """
+  tiny.write_model(folder, {"num_hidden_layers": 2})
+  model = make_masked_lm(folder)
+  variables = loop.model_variables(model)
+  kept = {name: value for name, value in variables.items() if keep(name)}
+  checkpoints.save(str(folder), 0, kept, keep=0)
+  return model
+
+
+def masked_lm_flags(folder, **others):
+  """Returns the flags of a program for the model in a folder."""
+  flags = tiny.flags_for(folder, init_checkpoint=folder, **others)
+  del flags["output_dir"]
+  return flags
