@@ -26,6 +26,7 @@ from absl import app
 from absl import flags
 
 from data import progress
+from data import shortage
 
 FLAGS = flags.FLAGS
 
@@ -257,14 +258,8 @@ def _describe_failure(error: Exception) -> str | None:
       "another worker of TF_CONFIG has ended or cannot be reached: start all "
       "of them again, and they resume from the last checkpoint"
     )
-  if isinstance(error, MemoryError):
-    return f"out of memory: {error}".rstrip(": ")
-  if type(error).__name__ != "ResourceExhaustedError":
-    return None
-  from training import memory  # Slow: TensorFlow, which raised the error.
-
-  fault = memory.describe_shortage(error)
-  return fault and f"out of memory: {fault}"
+  fault = shortage.describe(error)
+  return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 
 def _is_of_lost_worker(error: Exception) -> bool:

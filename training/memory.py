@@ -34,13 +34,13 @@ from collections.abc import Iterator
 import contextlib
 import math
 import pathlib
-import re
 from typing import NamedTuple
 
 import keras
 import psutil
 import tensorflow as tf
 
+from data import shortage
 import modeling
 import optimization
 
@@ -62,10 +62,6 @@ TRAINING_CURES = (
 PREDICTION_CURES = (
   "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
   "was, or --max_seq_length, or pass --precision=bfloat16"
-)
-_SHORTAGE = re.compile(
-  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
-  re.MULTILINE,
 )
 
 
@@ -208,19 +204,6 @@ def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
   return ram, "machine"
 
 
-def describe_shortage(error: Exception) -> str | None:
-  """Describes a lack of memory; returns None for any other error.
-
-  TensorFlow's ResourceExhaustedError also stands for a full disk.
-  """
-  if isinstance(error, MemoryError):
-    return str(error)
-  if not isinstance(error, tf.errors.ResourceExhaustedError):
-    return None
-  match = _SHORTAGE.search(error.message)
-  return match and match[0]
-
-
 @contextlib.contextmanager
 def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
   """Turns a lack of memory into one line that names the flags to change.
@@ -235,7 +218,7 @@ def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
   try:
     yield
   except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = describe_shortage(error)
+    fault = shortage.describe(error)
     if fault is None:
       raise
     raise MemoryError(f"while {doing}: {fault}: {cures}") from error

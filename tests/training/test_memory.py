@@ -7,6 +7,7 @@ import re
 import pytest
 import tensorflow as tf
 
+from data import shortage
 import heads
 import modeling
 import optimization
@@ -110,7 +111,7 @@ def test_available_memory_is_a_part_of_the_machines():
 def test_a_full_disk_is_no_lack_of_memory():
   message = "Failed to flush 8 events to out/events.out.tfevents.1: No space"
   error = tf.errors.ResourceExhaustedError(None, None, message)
-  assert memory.describe_shortage(error) is None
+  assert shortage.describe(error) is None
   full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
     with memory.naming_memory_flags("training", "buy a disk"):
