@@ -6,19 +6,14 @@ modeling.py are. Shapes:
   L labels, E width of the word embeddings (in BERT, H).
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from encoders import bilstm
 from encoders import compiled
 from encoders import encoder_table
 import modeling
-
-_LSTM_LAYERS = 2
-_MIX = "mix"
 
 
 class HeadModel(keras.Model):
@@ -183,7 +178,7 @@ class ClassifierModel(HeadModel):
     self.bert = encoder_table.make_encoder(config, dtype)
     # An unused one must not decay.
     self.bert.pooler.trainable = self.uses_pooler
-    self.output_weights, self.output_bias = _make_output(
+    self.output_weights, self.output_bias = make_output(
       num_labels, config.hidden_size
     )
 
@@ -210,112 +205,12 @@ class TaggerModel(ClassifierModel):
   uses_pooler = False
 
   def _score(self, hidden):
-    return _score_tokens(hidden, self.output_weights, self.output_bias)
+    return score_tokens(hidden, self.output_weights, self.output_bias)
 
 
-class FeatureTaggerModel(HeadModel):
-  """A BiLSTM on the outputs of a frozen BERT's layers (section 5.3).
-
-  BERT is not trained. Call arguments and results are those of `TaggerModel`.
-
-  Args:
-    num_labels: L.
-    dtype: of BERT; see `modeling.BertModel`. The rest is float32.
-    layers: their outputs are the input of the LSTMs, concatenated; 0 means the
-      embeddings and -1 the last layer.
-    mixed: whether they are summed by learned weights instead, see `ScalarMix`.
-    lstm_size: units of the LSTMs in each direction.
-    dropout_rate: on the input of every LSTM and of the output.
-  """
-
-  uses_pooler = False
-
-  def __init__(
-    self,
-    config: modeling.EncoderConfig,
-    num_labels: int,
-    dtype: str = "float32",
-    layers: Sequence[int] = (-4, -3, -2, -1),
-    mixed: bool = False,
-    lstm_size: int = 768,
-    dropout_rate: float = 0.1,
-  ):
-    super().__init__(dtype="float32", name="feature_tagger")
-    self.layers_used, self.dropout_rate = layers, dropout_rate
-    self.bert = encoder_table.make_encoder(config, dtype)
-    self.bert.trainable = False
-    self.mix = ScalarMix(len(layers)) if mixed else None
-    size = config.hidden_size * (1 if mixed else len(layers))
-    self.lstms = []
-    for index in range(_LSTM_LAYERS):
-      self.lstms.append(
-        bilstm.BiLstm(size, lstm_size, name=f"lstm_{index}", dtype="float32")
-      )
-      self.lstms[-1].build()
-      size = 2 * lstm_size
-    self.output_weights, self.output_bias = _make_output(num_labels, size)
-
-  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
-    seed = modeling.choose_seed(seed, training)
-    hidden = self._features(input_ids, input_mask, segment_ids)
-    for index, lstm in enumerate(self.lstms):
-      hidden = self._drop(hidden, seed, index)
-      hidden = lstm(hidden, input_mask)  # [B, S, 2 * lstm_size]
-    dropped = self._drop(hidden, seed, len(self.lstms))
-    return _score_tokens(dropped, self.output_weights, self.output_bias)
-
-  def _features(self, input_ids, input_mask, segment_ids):
-    states = self.bert(
-      input_ids,
-      input_mask,
-      segment_ids,
-      return_hidden_states=True,
-      training=False,
-    ).hidden_states
-    used = [tf.stop_gradient(states[layer]) for layer in self.layers_used]
-    used = [tf.cast(state, tf.float32) for state in used]
-    if self.mix is not None:
-      return self.mix(used)  # [B, S, H]
-    return tf.concat(used, -1)
-
-  def _drop(self, x, seed, index):
-    return modeling.dropout(x, self.dropout_rate, modeling.fold_in(seed, index))
-
-
-def read_feature_layers(
-  names: Sequence[str], num_layers: int
-) -> tuple[list[int], bool]:
-  """Reads the layers of a `FeatureTaggerModel` as --feature_layers names them.
-
-  Args:
-    names: numbers of layers; "mix" before them says that they are summed, and
-      alone stands for all of them and the embeddings.
-    num_layers: of the encoder.
-
-  Returns:
-    The layers, and whether they are mixed.
-
-  Raises:
-    ValueError: there is no such layer.
-  """
-  mixed = list(names[:1]) == [_MIX]
-  numbers = list(names[mixed:])
-  if mixed and not numbers:
-    return list(range(num_layers + 1)), True
-  try:
-    layers = [int(number) for number in numbers]
-  except ValueError:
-    layers = []
-  known = range(-num_layers - 1, num_layers + 1)
-  if not layers or not all(layer in known for layer in layers):
-    raise ValueError(
-      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
-      f"{known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
-    )
-  return layers, mixed
-
-
-def _make_output(num_labels: int, size: int):
+def make_output(
+  num_labels: int, size: int
+) -> tuple[keras.Variable, keras.Variable]:
   """Makes the weights [L, size] and the bias [L] of a dense layer.
 
   Not in a layer: in Google's checkpoints the two have no prefix, or that of a
@@ -332,37 +227,15 @@ def _make_output(num_labels: int, size: int):
   return weights, bias
 
 
-def _score_tokens(hidden, weights, bias):
+def score_tokens(
+  hidden: tf.Tensor, weights: keras.Variable, bias: keras.Variable
+) -> tf.Tensor:
   """Applies a dense layer in float32: [B, S, size] to [B, S, L]."""
   shape = tf.shape(hidden)
   rows = tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])
   weights = tf.cast(weights.value, tf.float32)
   logits = tf.matmul(rows, weights, transpose_b=True) + bias.value  # [B*S, L]
   return tf.reshape(logits, [shape[0], shape[1], bias.shape[0]])
-
-
-class ScalarMix(keras.layers.Layer):
-  """Sums tensors of one shape by learned weights, like ELMo's layers.
-
-  Peters et al., https://arxiv.org/abs/1802.05365, equation 1. Call with a list
-  of float32 tensors.
-  """
-
-  def __init__(self, count: int):
-    super().__init__(dtype="float32", name="scalar_mix")
-    self.count = count
-    self.build()
-
-  def build(self, input_shape=None):
-    self.mix_weights = self.add_weight(
-      name="mix_weights", shape=[self.count], initializer="zeros"
-    )
-    self.scale = self.add_weight(name="scale", shape=[], initializer="ones")
-
-  def call(self, tensors):
-    shares = tf.unstack(tf.nn.softmax(self.mix_weights.value))
-    terms = [w * x for w, x in zip(shares, tensors, strict=True)]
-    return self.scale.value * tf.add_n(terms)
 
 
 class SpanOutput(NamedTuple):
@@ -387,9 +260,7 @@ class SpanModel(HeadModel):
     self.bert.pooler.trainable = False  # Unused, so it must not decay.
     # Their names in Google's checkpoints.
     with keras.name_scope("cls"), keras.name_scope("squad"):
-      self.output_weights, self.output_bias = _make_output(
-        2, config.hidden_size
-      )
+      self.output_weights, self.output_bias = make_output(2, config.hidden_size)
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
@@ -401,7 +272,7 @@ class SpanModel(HeadModel):
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-  """Makes a vector of those of a text's tokens, as extract_features.py does.
+  """Makes one vector of those of a text's tokens, as extract_features.py does.
 
   Args:
     states: float [B, S, H].
@@ -409,7 +280,7 @@ def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
     pooling: cls, mean or max.
 
   Returns:
-    Of the type of `states`, [B, H].
+    [B, H], of the type of `states`.
   """
   if pooling == "cls":
     return states[:, 0]

@@ -82,6 +82,7 @@ from cli import fine_tuning
 from cli import flag_values
 import heads
 import modeling
+from tasks import feature_tagger
 from tasks import tagging_inputs
 from tasks import tagging_results
 
@@ -103,10 +104,10 @@ def create_model(
   """
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
-  layers, mixed = heads.read_feature_layers(
+  layers, mixed = feature_tagger.read_feature_layers(
     settings.feature_layers, config.num_hidden_layers
   )
-  return heads.FeatureTaggerModel(
+  return feature_tagger.FeatureTaggerModel(
     config, num_labels, dtype, layers, mixed, settings.lstm_size
   )
 

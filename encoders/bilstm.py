@@ -112,104 +112,23 @@ class Lstm(keras.layers.Layer):
     )
 
   def call(self, x, mask):
-    length = x.shape[0] or tf.shape(x)[0]  # XLA needs a constant.
-    rows = tf.reshape(x, [-1, x.shape[-1]])
     # All steps at once: only the recurrent product is sequential.
-    gates = tf.matmul(rows, tf.convert_to_tensor(self.input_weights))
-    gates += tf.convert_to_tensor(self.bias)
-    gates = tf.reshape(gates, [length, -1, 4 * self.units])
+    gates = tf.tensordot(x, tf.convert_to_tensor(self.input_weights), 1)
+    gates += tf.convert_to_tensor(self.bias)  # [S, B, 4 * units]
     weights = tf.convert_to_tensor(self.recurrent_weights)
-    return _run(gates, weights, tf.cast(mask, tf.float32))
 
+    def step(state, inputs):
+      (hidden, memory), (gates, mask) = state, inputs
+      gates += tf.matmul(tf.cast(hidden, gates.dtype), weights)
+      parts = tf.split(tf.cast(gates, tf.float32), 4, -1)
+      write, forget, candidate, output = parts
+      # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
+      memory *= tf.sigmoid(forget + 1.0)
+      memory += tf.sigmoid(write) * tf.tanh(candidate)
+      memory *= mask
+      return tf.sigmoid(output) * tf.tanh(memory), memory
 
-@tf.custom_gradient
-def _run(inputs, weights, mask):
-  """Runs an LSTM, with one product a step.
-
-  The gradient is written out because TensorFlow's own would compute that of the
-  weights in every step; here, a step computes only what depends on another.
-
-  Args:
-    inputs: what the gates get from the input, [S, B, 4 * units].
-    weights: recurrent ones, [units, 4 * units].
-    mask: see `Lstm`; float32.
-
-  Returns:
-    [S, B, units], in the dtype of the inputs.
-  """
-  length = inputs.shape[0] or tf.shape(inputs)[0]
-  units, dtype = weights.shape[0], inputs.dtype
-  zeros = tf.zeros([tf.shape(inputs)[1], units])
-
-  def step(t, hidden, memory):
-    gates = inputs[t] + tf.matmul(tf.cast(hidden, dtype), weights)
-    write, forget, candidate, output = _activate(gates)
-    memory = (forget * memory + write * candidate) * mask[t]
-    return output * tf.tanh(memory), memory
-
-  hidden, memory = _loop(step, (zeros, zeros), length)
-
-  def gradient(upstream):
-    upstream = tf.cast(upstream, tf.float32)
-    before, memory_before = (
-      tf.concat([zeros[None], x[:-1]], 0) for x in (hidden, memory)
-    )
-    before = tf.reshape(tf.cast(before, dtype), [-1, units])
-    gates = tf.reshape(tf.matmul(before, weights), tf.shape(inputs)) + inputs
-    write, forget, candidate, output = _activate(gates)
-    seen = tf.tanh(memory)
-    by_memory = output * (1.0 - seen * seen)
-    slopes = [
-      candidate * write * (1.0 - write),
-      memory_before * forget * (1.0 - forget),
-      write * (1.0 - candidate * candidate),
-      seen * output * (1.0 - output),
-    ]
-
-    def step_back(t, by_gates, by_later):
-      t = length - 1 - t
-      by_hidden = tf.matmul(by_gates, weights, transpose_b=True)
-      by_hidden = tf.cast(by_hidden, tf.float32) + upstream[t]
-      by_now = (by_hidden * by_memory[t] + by_later) * mask[t]
-      parts = [by_now, by_now, by_now, by_hidden]
-      parts = [x * y[t] for x, y in zip(parts, slopes, strict=True)]
-      return tf.cast(tf.concat(parts, -1), dtype), by_now * forget[t]
-
-    none = tf.zeros_like(inputs[0])
-    by_gates = tf.reverse(_loop(step_back, (none, zeros), length)[0], [0])
-    flat = tf.reshape(by_gates, [-1, 4 * units])
-    return by_gates, tf.matmul(before, flat, transpose_a=True), None
-
-  return tf.cast(hidden, dtype), gradient
-
-
-def _activate(gates):
-  """Splits [..., 4 * units] into the four gates, float32 [..., units]."""
-  write, forget, candidate, output = tf.split(tf.cast(gates, tf.float32), 4, -1)
-  # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
-  forget = tf.sigmoid(forget + 1.0)
-  return tf.sigmoid(write), forget, tf.tanh(candidate), tf.sigmoid(output)
-
-
-def _loop(step, state, length):
-  """Calls `state = step(t, *state)` for t from 0 to length - 1.
-
-  Returns:
-    The states of all steps: of each part [B, ...] of it, [S, B, ...].
-  """
-  arrays = [
-    tf.TensorArray(x.dtype, length, element_shape=x.shape) for x in state
-  ]
-
-  def body(t, state, arrays):
-    state = step(t, *state)
-    arrays = [a.write(t, x) for a, x in zip(arrays, state, strict=True)]
-    return t + 1, state, arrays
-
-  *_, arrays = tf.while_loop(
-    lambda t, *_: t < length,
-    body,
-    (tf.constant(0), state, arrays),
-    maximum_iterations=length,
-  )
-  return [array.stack() for array in arrays]
+    zeros = tf.zeros([tf.shape(x)[1], self.units])
+    steps = (gates, tf.cast(mask, tf.float32))
+    hidden, _ = tf.scan(step, steps, (zeros, zeros))
+    return tf.cast(hidden, x.dtype)

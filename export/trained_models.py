@@ -16,6 +16,7 @@ from serving import answers
 from serving import export_card
 from tasks import classification
 from tasks import classification_results
+from tasks import feature_tagger
 from tasks import squad_results
 import tokenization
 from training import loop
@@ -147,10 +148,10 @@ def _make_model(kind, config, labels, settings):
     return heads.SpanModel(config)
   if not settings.get("feature_based"):
     return getattr(heads, name)(config, max(1, len(labels)))
-  layers, mixed = heads.read_feature_layers(
+  layers, mixed = feature_tagger.read_feature_layers(
     settings["feature_layers"], config.num_hidden_layers
   )
-  return heads.FeatureTaggerModel(
+  return feature_tagger.FeatureTaggerModel(
     config,
     len(labels),
     layers=layers,

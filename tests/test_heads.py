@@ -1,4 +1,4 @@
-"""The heads of taggers: shapes, names, padding, and an LSTM by hand."""
+"""The heads: shapes, names, padding, gradients, dropout."""
 
 import dataclasses
 import functools
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import bilstm
 import heads
 import modeling
+from tasks import feature_tagger
 
 CONFIG = modeling.BertConfig(
   vocab_size=20,
@@ -26,59 +26,9 @@ SEED = tf.constant([1, 2])
 
 
 def make_feature_tagger(layers, mixed=False):
-  return heads.FeatureTaggerModel(CONFIG, 4, "float32", layers, mixed, 6)
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-def test_names_of_a_feature_tagger(mixed):
-  model = make_feature_tagger((-1, -2), mixed)
-  names = {v.path: tuple(v.shape) for v in model.trainable_variables}
-  size = 8 if mixed else 2 * 8
-  expected = {"output_weights": (4, 12), "output_bias": (4,)}
-  for side in ("forward", "backward"):
-    for index, inputs in enumerate((size, 12)):
-      expected |= {
-        f"lstm_{index}/{side}/input_weights": (inputs, 24),
-        f"lstm_{index}/{side}/recurrent_weights": (6, 24),
-        f"lstm_{index}/{side}/bias": (24,),
-      }
-  if mixed:
-    expected |= {"scalar_mix/mix_weights": (2,), "scalar_mix/scale": ()}
-  assert names == expected
-  assert "bert/embeddings/word_embeddings" in [v.path for v in model.variables]
-
-
-def test_features_of_single_layers():
-  states = make_encoder_states(model := make_feature_tagger((0, -1), True))
-  features = model._features(IDS, MASK, 0 * IDS)
-  np.testing.assert_allclose(features, (states[0] + states[-1]) / 2, rtol=1e-6)
-  model = make_feature_tagger((0,))
-  assert model._features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
-
-
-def make_encoder_states(model):
-  output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
-  return output.hidden_states
-
-
-@pytest.mark.parametrize(
-  "names, expected",
-  [
-    (["-2", "3"], ([-2, 3], False)),
-    (["mix", "-4", "0"], ([-4, 0], True)),
-    (["mix"], ([0, 1, 2, 3], True)),
-  ],
-)
-def test_read_feature_layers(names, expected):
-  assert heads.read_feature_layers(names, 3) == expected
-
-
-@pytest.mark.parametrize(
-  "names", [[], ["-5"], ["4"], ["last"], ["1", "mix"], ["mix", "mix"], [""]]
-)
-def test_read_feature_layers_that_there_are_not(names):
-  with pytest.raises(ValueError, match="expected mix, or numbers from -4 to 3"):
-    heads.read_feature_layers(names, 3)
+  return feature_tagger.FeatureTaggerModel(
+    CONFIG, 4, "float32", layers, mixed, 6
+  )
 
 
 def test_names_of_a_tagger():
@@ -110,79 +60,6 @@ def test_padding_does_not_change_what_is_tagged(make):
   # Keras has not left a prefix behind for the names of the next model.
   paths = [v.path for v in model.variables]
   assert [v.path for v in make().variables] == paths
-
-
-def test_only_what_is_on_top_of_frozen_features_gets_a_gradient():
-  model = make_feature_tagger((0, -1), True)
-  with tf.GradientTape() as tape:
-    loss = tf.reduce_sum(model(IDS, MASK, 0 * IDS, SEED) ** 2)
-  values = [v.value for v in model.variables]
-  gradients = tape.gradient(loss, values)
-  for variable, gradient in zip(model.variables, gradients, strict=True):
-    assert (gradient is None) == variable.path.startswith("bert/")
-
-
-def test_scalar_mix_is_the_mean_at_first():
-  mix = heads.ScalarMix(2)
-  mixed = mix([tf.constant([2.0, 4.0]), tf.constant([4.0, 0.0])])
-  assert mixed.numpy().tolist() == [3, 2]
-  mix.mix_weights.assign([np.log(3.0), 0.0])
-  mix.scale.assign(2.0)
-  mixed = mix([tf.constant([2.0, 4.0]), tf.constant([4.0, 0.0])])
-  np.testing.assert_allclose(mixed, [5, 6], rtol=1e-6)
-
-
-def test_lstm_by_hand():
-  lstm = bilstm.Lstm(1, name="lstm")
-  lstm.build([None, None, 1])
-  lstm.input_weights.assign([[0.5, 0.1, 2.0, 1.0]])
-  lstm.recurrent_weights.assign([[1.0, -1.0, 0.5, 0.3]])
-  lstm.bias.assign([0.1, 0.2, 0.3, 0.4])
-
-  def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-  hidden = memory = 0.0
-  expected = []
-  for x in (1.0, -2.0):
-    memory *= sigmoid(0.1 * x - hidden + 0.2 + 1)
-    memory += sigmoid(0.5 * x + hidden + 0.1) * np.tanh(
-      2 * x + 0.5 * hidden + 0.3
-    )
-    hidden = sigmoid(x + 0.3 * hidden + 0.4) * np.tanh(memory)
-    expected.append(hidden)
-  found = lstm(tf.constant([[[1.0]], [[-2.0]]]), tf.ones([2, 1, 1]))
-  np.testing.assert_allclose(found[:, 0, 0], expected, rtol=1e-5)
-
-
-def test_the_gradient_of_an_lstm_is_that_of_differences():
-  lstm = bilstm.Lstm(3, name="lstm")
-  lstm.build([None, None, 2])
-  x = np.random.default_rng(0).normal(size=[4, 2, 2]).astype(np.float32)
-  mask = np.ones([4, 2, 1], np.float32)
-  mask[3, 1] = 0
-  values = [tf.constant(x), *(v.value for v in lstm.variables)]
-
-  def loss(*values):
-    inputs = tf.tensordot(values[0], values[1], 1) + values[3]
-    return tf.reduce_sum(bilstm._run(inputs, values[2], mask) ** 2)
-
-  found, expected = tf.test.compute_gradient(loss, values, delta=2**-7)
-  for one, other in zip(found, expected, strict=True):
-    np.testing.assert_allclose(one, other, atol=2e-3)
-
-
-def test_the_second_lstm_reads_from_the_right():
-  layer = bilstm.BiLstm(3, 2, name="lstm")
-  layer.build()
-  layer.backward_lstm.input_weights.assign(layer.forward_lstm.input_weights)
-  layer.backward_lstm.recurrent_weights.assign(
-    layer.forward_lstm.recurrent_weights
-  )
-  x = np.random.default_rng(0).normal(size=[1, 4, 3]).astype(np.float32)
-  found = layer(x, tf.constant([[1, 1, 1, 0]])).numpy()
-  turned = layer(x[:, [2, 1, 0]], tf.ones([1, 3], tf.int32)).numpy()
-  np.testing.assert_allclose(found[0, :3, 2:], turned[0, ::-1, :2], atol=1e-6)
 
 
 def call_with_predictions(model, *inputs):

@@ -16,6 +16,7 @@ import modeling
 import optimization
 import paths
 import program_flags
+from tasks import feature_tagger
 import tokenization
 from training import loop
 from weights import checkpoints
@@ -88,7 +89,7 @@ MODELS = {
   "classifier": lambda: heads.ClassifierModel(CONFIG, 2, dropout_rate=0.0),
   "tagger": lambda: heads.TaggerModel(CONFIG, 2, dropout_rate=0.0),
   "span": lambda: heads.SpanModel(CONFIG),
-  "features": lambda: heads.FeatureTaggerModel(
+  "features": lambda: feature_tagger.FeatureTaggerModel(
     WITHOUT_DROPOUT, 2, layers=[-1], lstm_size=4
   ),
 }
@@ -106,7 +107,7 @@ def test_dropout_of_heads_acts_in_training(name):
 
 
 def test_a_frozen_encoder_has_no_dropout():
-  model = heads.FeatureTaggerModel(
+  model = feature_tagger.FeatureTaggerModel(
     CONFIG, 2, layers=[-1], lstm_size=4, dropout_rate=0.0
   )
   first, second = (model(IDS, MASK, 0 * IDS, training=True) for _ in range(2))

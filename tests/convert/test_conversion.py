@@ -24,6 +24,7 @@ import heads
 import modeling
 import paths
 import program_flags
+from tasks import feature_tagger
 from training import loop
 from vocabularies import vocabulary_table
 from weights import checkpoints
@@ -102,7 +103,7 @@ def names(folder):
     heads.PretrainingModel,
     heads.SpanModel,
     lambda config: heads.ClassifierModel(config, 3),
-    lambda config: heads.FeatureTaggerModel(
+    lambda config: feature_tagger.FeatureTaggerModel(
       config, 3, layers=[-1], lstm_size=4
     ),
   ],

@@ -16,6 +16,7 @@ from export import signatures
 from export import trained_models
 import heads
 import modeling
+from tasks import feature_tagger
 
 onnxruntime = pytest.importorskip(
   "onnxruntime", reason="needs requirements/onnx.txt"
@@ -135,7 +136,7 @@ def test_no_graph_of_other_encoders(encoder_type):
 
 
 def test_no_graph_of_lstms_on_features():
-  model = heads.FeatureTaggerModel(
+  model = feature_tagger.FeatureTaggerModel(
     make_config(), LABELS, layers=(-2, -1), lstm_size=8
   )
   with pytest.raises(ValueError, match="--format=onnx takes Transformers"):

@@ -1,0 +1,99 @@
+"""The feature-based tagger: names, layers, what is trained."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import modeling
+from tasks import feature_tagger
+
+CONFIG = modeling.BertConfig(
+  vocab_size=20,
+  hidden_size=8,
+  num_hidden_layers=3,
+  num_attention_heads=2,
+  intermediate_size=16,
+  max_position_embeddings=12,
+  type_vocab_size=2,
+)
+IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
+MASK = (IDS > 0).astype(np.int32)
+SEED = tf.constant([1, 2])
+
+
+def make_feature_tagger(layers, mixed=False):
+  return feature_tagger.FeatureTaggerModel(
+    CONFIG, 4, "float32", layers, mixed, 6
+  )
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_names_of_a_feature_tagger(mixed):
+  model = make_feature_tagger((-1, -2), mixed)
+  names = {v.path: tuple(v.shape) for v in model.trainable_variables}
+  size = 8 if mixed else 2 * 8
+  expected = {"output_weights": (4, 12), "output_bias": (4,)}
+  for side in ("forward", "backward"):
+    for index, inputs in enumerate((size, 12)):
+      expected |= {
+        f"lstm_{index}/{side}/input_weights": (inputs, 24),
+        f"lstm_{index}/{side}/recurrent_weights": (6, 24),
+        f"lstm_{index}/{side}/bias": (24,),
+      }
+  if mixed:
+    expected |= {"scalar_mix/mix_weights": (2,), "scalar_mix/scale": ()}
+  assert names == expected
+  assert "bert/embeddings/word_embeddings" in [v.path for v in model.variables]
+
+
+def test_features_of_single_layers():
+  states = make_encoder_states(model := make_feature_tagger((0, -1), True))
+  features = model._features(IDS, MASK, 0 * IDS)
+  np.testing.assert_allclose(features, (states[0] + states[-1]) / 2, rtol=1e-6)
+  model = make_feature_tagger((0,))
+  assert model._features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
+
+
+def make_encoder_states(model):
+  output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
+  return output.hidden_states
+
+
+@pytest.mark.parametrize(
+  "names, expected",
+  [
+    (["-2", "3"], ([-2, 3], False)),
+    (["mix", "-4", "0"], ([-4, 0], True)),
+    (["mix"], ([0, 1, 2, 3], True)),
+  ],
+)
+def test_read_feature_layers(names, expected):
+  assert feature_tagger.read_feature_layers(names, 3) == expected
+
+
+@pytest.mark.parametrize(
+  "names", [[], ["-5"], ["4"], ["last"], ["1", "mix"], ["mix", "mix"], [""]]
+)
+def test_read_feature_layers_that_there_are_not(names):
+  with pytest.raises(ValueError, match="expected mix, or numbers from -4 to 3"):
+    feature_tagger.read_feature_layers(names, 3)
+
+
+def test_only_what_is_on_top_of_frozen_features_gets_a_gradient():
+  model = make_feature_tagger((0, -1), True)
+  with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(model(IDS, MASK, 0 * IDS, SEED) ** 2)
+  values = [v.value for v in model.variables]
+  gradients = tape.gradient(loss, values)
+  for variable, gradient in zip(model.variables, gradients, strict=True):
+    assert (gradient is None) == variable.path.startswith("bert/")
+
+
+def test_scalar_mix_is_the_mean_at_first():
+  mix = feature_tagger.ScalarMix(2)
+  mixed = mix([tf.constant([2.0, 4.0]), tf.constant([4.0, 0.0])])
+  assert mixed.numpy().tolist() == [3, 2]
+  mix.mix_weights.assign([np.log(3.0), 0.0])
+  mix.scale.assign(2.0)
+  mixed = mix([tf.constant([2.0, 4.0]), tf.constant([4.0, 0.0])])
+  np.testing.assert_allclose(mixed, [5, 6], rtol=1e-6)
