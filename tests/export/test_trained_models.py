@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from encoders import encoder_table
+from cli import model_folder
 from export import trained_models
 import tiny
 import tiny_models
@@ -13,9 +13,9 @@ from weights import checkpoints
 
 
 def load_pretrained(folder):
-  config = encoder_table.read_config(str(folder / "config.json"))
+  start = model_folder.open(str(folder), str(folder / "config.json"))
   kind = "fill_mask"
-  return trained_models.load_pretrained(str(folder), config, True, kind)
+  return trained_models.load_pretrained(start.weights, start.config, True, kind)
 
 
 def test_half_a_masked_lm_head(tmp_path):
