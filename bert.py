@@ -28,8 +28,8 @@ class Model:
   """A trained model; `load` makes it.
 
   Attributes:
-    task: what it does; see `serving.answers.MAKERS`.
-    labels: their names; none if the task has none.
+    task: a key of `serving.answers.MAKERS`.
+    labels: their names; () for a task without labels.
     inputs: the names of the texts that it takes, in the order of a pair.
   """
 
@@ -48,7 +48,7 @@ class Model:
         list.
 
     Returns:
-      What predict.py writes, but for the index; of a list, a list.
+      The answer as predict.py writes it, without the index; for a list, a list.
 
     Raises:
       ValueError: an input is not one that the model takes.
@@ -120,7 +120,7 @@ def load_encoder(
 
 
 def _describe(folder, found):
-  """Says what a folder is that cannot be loaded, and what to do."""
+  """Describes a folder that cannot be loaded, and the way out."""
   shown = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
   message = f"{folder}: holds {shown or 'nothing'}"
   if not os.path.isdir(folder):

@@ -221,7 +221,7 @@ def load_model(
 def make_score_check(
   settings: flag_values.Settings,
 ) -> quantization.ScoreCheck | None:
-  """Returns what a quantized export has to pass; None for others."""
+  """Returns the check of a quantized export; None for others."""
   if settings.quantize == "none":
     for field in dataclasses.fields(quantization.ScoreCheck):
       if flags.FLAGS[field.name].present:

@@ -28,14 +28,17 @@ from serving import request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_OF_SERVING = ("host", "allowed_hosts", "port", "max_request_bytes")
-_OF_SERVING += ("batch_wait_ms",)
+_SERVER_FLAGS = ("host", "allowed_hosts", "port", "max_request_bytes")
+_SERVER_FLAGS += ("batch_wait_ms",)
 
 
 def define_flags() -> None:
   """Declares the flags of this program."""
   flags.DEFINE_string(
-    "export_dir", None, "What export_saved_model.py wrote.", required=True
+    "export_dir",
+    None,
+    "The folder that export_saved_model.py wrote.",
+    required=True,
   )
   flags.DEFINE_multi_string(
     "text", None, "A line of input, instead of a file; may be given again."
@@ -43,19 +46,19 @@ def define_flags() -> None:
   flags.DEFINE_string(
     "input_file",
     files.STANDARD_INPUT,
-    "What to answer, one a line: a file, .gz and .xz too, or - for the "
+    "The texts, one per line: a file, .gz and .xz too, or - for the "
     "standard input.",
   )
   flags.DEFINE_enum(
     "input_format",
     "auto",
     ["auto", *request_lines.FORMATS],
-    "lines: a text a line. tsv: a column for each input of the model. jsonl: "
-    "objects with the inputs by name, and id. auto: by the file's name, else "
-    "tsv if the model takes several texts.",
+    "lines: one text per line. tsv: a column for each input of the model. "
+    "jsonl: objects with the inputs by name, and id. auto: by the file's name, "
+    "else tsv if the model takes several texts.",
   )
   flags.DEFINE_string(
-    "output_file", None, "What to write; default the standard output."
+    "output_file", None, "The file to write; default the standard output."
   )
   flags.DEFINE_integer(
     "batch_size",
@@ -189,7 +192,7 @@ def main() -> int:
   }
   if len(used := [name for name, is_given in given.items() if is_given]) > 1:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
-  unread = ["input_format"] if settings.serve else _OF_SERVING
+  unread = ["input_format"] if settings.serve else _SERVER_FLAGS
   for name in unread:
     if flags.FLAGS[name].present:
       without = "cannot be given with" if settings.serve else "needs"

@@ -18,7 +18,7 @@ from serving import export_card
 from serving import exported_model
 from vocabularies import vocabulary_table
 
-_TOLERANCE = 1e-4  # Between the model and what is loaded again.
+_TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
 _LITERT = "model.tflite"
 _PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
 _ONNX_PACKAGES = ("onnx", "onnxruntime")
@@ -36,7 +36,7 @@ def write(
   Args:
     folder: is made.
     format: one of FORMATS.
-    check: if the products are of int8: what their answers have to pass.
+    check: makes the products int8, if their answers pass it.
 
   Returns:
     How close the loaded export is to the model, in words.
@@ -125,7 +125,7 @@ def load_output_dir(folder: str) -> exported_model.ExportedModel:
 
 
 def _compare(graph, run) -> float:
-  """Compares the outputs of ids between a graph and what was loaded again."""
+  """Compares the outputs of a graph with those of the loaded export."""
   source = np.random.default_rng(1)
   length = graph.max_seq_length
   ids = source.integers(0, graph.num_tokens, [1, length])
@@ -157,15 +157,15 @@ def _compare(graph, run) -> float:
 
 
 def _has_certain_place(probabilities) -> np.ndarray:
-  """Tells which of the best, float32 [..., K], no rounding can move."""
+  """Returns which of the best, float32 [..., K], no rounding can move."""
   apart = -np.diff(probabilities) > _TOLERANCE
-  edges = [(0, 0)] * (apart.ndim - 1)  # What comes after the last is unknown.
+  edges = [(0, 0)] * (apart.ndim - 1)  # The one after the last is unknown.
   before = np.pad(apart, [*edges, (1, 0)], constant_values=True)
   return before & np.pad(apart, [*edges, (0, 1)])
 
 
 def _load(folder, card):
-  """Returns what computes the outputs of ids with a new export."""
+  """Returns the function of a new export from ids to outputs."""
   if card.format == "litert":
     with warnings.catch_warnings():
       # TensorFlow's interpreter is to become a package of its own.

@@ -26,12 +26,12 @@ import modeling
 from training import loop
 
 _OPSET = 20  # The first with Gelu.
-_IR_VERSION = 10  # What onnxruntime 1.18 and later read.
+_IR_VERSION = 10  # onnxruntime 1.18 and later read it.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 _GELU_FORMS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
 _OPERATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
 _LARGEST_INT8 = 127
-# Of constants that stand in the graph; and where others begin: at a page.
+# Smaller constants are part of the graph; others begin at a page of the file.
 _INLINE_BYTES = 1024
 _ALIGNMENT = 4096
 # Parts not computed with int8, and why. They stand in the card.

@@ -29,12 +29,12 @@ from tasks import tagging_results
 
 @dataclasses.dataclass(frozen=True)
 class ScoreCheck:
-  """What a quantized export has to pass."""
+  """The comparison that a quantized export has to pass."""
 
   eval_file: str  # See `compare`.
   max_eval_examples: int
   max_score_drop: float
-  # Of the file, as in the training.
+  # Columns of the file, as in the training.
   text_column: str | None = None
   text_pair_column: str | None = None
   label_column: str | None = None
@@ -127,9 +127,9 @@ class _Evaluation(NamedTuple):
   """How the answers of a kind of model are compared with a labelled file."""
 
   # From card and ScoreCheck to pairs of a request (texts by name, or a
-  # `tagging.Sentence`) and what is right, None where the file does not say it.
+  # `tagging.Sentence`) and the right answer, None if the file has none.
   read: Callable[..., Iterator[tuple[Any, Any]]]
-  # From card, answers and what is right to scores between 0 and 1.
+  # From card, answers and right answers to scores between 0 and 1.
   score: Callable[..., dict[str, float]]
   # The part of an answer that is compared; numbers are rounded.
   comparable_part: Callable[[answers.Answer], Any]

@@ -204,5 +204,5 @@ def _take(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _drop_invalid(texts: tf.Tensor) -> tf.Tensor:
-  """Drops what is not UTF-8 from strings."""
+  """Drops bytes that are not UTF-8 from strings."""
   return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")

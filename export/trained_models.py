@@ -25,22 +25,22 @@ from weights import checkpoints
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 _PREDICTION_FILE = "prediction.json"
-_ROUNDING = 1e-5  # Of scores, at most.
+_ROUNDING = 1e-5  # Scores differ by less.
 # The settings of a model's predictions before `override`.
 _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-  """A model with its weights and what they were trained for."""
+  """A model with its weights and its task."""
 
   kind: str  # A key of `answers.MAKERS`.
   config: modeling.EncoderConfig
   model: keras.layers.Layer
   do_lower_case: bool
   labels: tuple[str, ...] = ()
-  thresholds: tuple[float, ...] = ()  # Of a multi_label problem.
-  has_text_pair: bool = True  # Of a classifier: that it learned from pairs.
+  thresholds: tuple[float, ...] = ()  # For each label of a multi_label one.
+  has_text_pair: bool = True  # Whether a classifier learned from pairs.
   # The settings of its predictions: `prediction_names`, and perhaps others.
   prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -53,7 +53,7 @@ class TrainedModel:
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
-  """Loads what a run_*.py program left: the best weights, else the newest.
+  """Loads the output of a run_*.py program: its best weights, or the newest.
 
   Args:
     folder: its --output_dir.
@@ -108,7 +108,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 
 
 def _read_prediction(folder, kind, settings):
-  """Returns what the predictions of the run depended on, in all its files."""
+  """Reads the settings of the predictions from all files of a run."""
   path = os.path.join(folder, _PREDICTION_FILE)
   prediction = files.read_json_if_any(path)
   prediction.setdefault("by_character", False)  # Older runs lack it.

@@ -29,14 +29,15 @@ from vocabularies import vocabulary_table
 MASK = "[MASK]"
 # The name of an input of lines, which may also be given as a list.
 CHOICES = "choices"
-_NAMES = {"text", "text_pair", "question", "context", CHOICES}  # Of all kinds.
+# The texts of all kinds of models.
+_NAMES = {"text", "text_pair", "question", "context", CHOICES}
 _NEVER = -1e9  # Far below any logit.
 # difflib's cutoff: `textpair` is close to `text_pair`, `question_id` is not
 # close to `question`.
 _NEAR = 0.85
 
 Answer = dict[str, Any]
-Outputs = dict[str, np.ndarray]  # Of one input of the model.
+Outputs = dict[str, np.ndarray]  # Those of one input of the model.
 
 
 class Input(NamedTuple):
@@ -51,7 +52,7 @@ class Encoded(NamedTuple):
 
   rows: list[tokenization.PackedIds]  # Not padded; may be empty.
   was_cut: bool  # Tokens of a text are in none of them.
-  source: Any  # What else its answer is made from.
+  source: Any  # For making the answer: the texts, and their windows.
 
 
 class AnswerMaker(abc.ABC):
@@ -151,8 +152,8 @@ class AnswerMaker(abc.ABC):
 
     Args:
       encoded: from `encode`.
-      outputs: of the model for each of its rows; what there is of each token
-        goes on over padding.
+      outputs: of the model for each of its rows; outputs of tokens have some
+        for padding, too.
     """
     answer = self._answer(encoded, outputs)
     return answer | {"truncated": encoded.was_cut}

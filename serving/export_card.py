@@ -40,11 +40,11 @@ class Card:
   settings: Mapping[str, Any]  # Those of its `answers.AnswerMaker`.
   weights: str  # Where they are from.
   training: Mapping[str, Any]  # The settings of the training.
-  versions: Mapping[str, str]  # Of the packages that it was written with.
+  versions: Mapping[str, str]  # The packages that it was written with.
   # The SHA-256 in hexadecimal digits of the vocabulary's files, and of those of
   # an ONNX model. Earlier exports of other formats have none.
   hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  # If it is quantized: how, and what that costs; see `quantization.Comparison`.
+  # If it is quantized: its type, and the fields of `quantization.Comparison`.
   quantization: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
@@ -87,7 +87,7 @@ def read(
   """Reads the card of an export.
 
   Args:
-    check: raises a ValueError if there is more amiss.
+    check: raises a ValueError for other faults.
 
   Raises:
     ValueError: the folder is not an export, or one of another version.

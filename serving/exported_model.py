@@ -20,8 +20,8 @@ from vocabularies import vocabulary_table
 Request = answers.Encoded
 Answer = answers.Answer
 
-# Of inputs of the full length, by default. On two cores, more at once is
-# slower: it is padded more.
+# Inputs of the full length in a batch, by default. On two cores, larger ones
+# are slower: they are padded more.
 BATCH_SIZE = 4
 
 
@@ -35,7 +35,7 @@ class Engine(Protocol):
       *ids: input_ids, input_mask and segment_ids, int32 [B, S].
 
     Returns:
-      What `serving.answers` reads, by name, a row for each of the batch.
+      The outputs that `serving.answers` reads, by name, a row for each input.
     """
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:

@@ -48,18 +48,18 @@ _THREADS = 64  # Requests that are answered at once; more wait for a thread.
 _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
 _IDLE_SECONDS = 60  # After which a silent connection is closed.
-_ANSWER_SECONDS = 120  # Nobody waits longer.
 _MOST_WAITING = 4096  # Requests, over all connections.
 # Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
 
 
 class Limits(NamedTuple):
-  """What a server takes at once."""
+  """The most that a server takes at once."""
 
-  body_bytes: int  # Of one HTTP request.
-  batch_tokens: int  # Of one batch.
+  body_bytes: int  # One HTTP request may have so many.
+  batch_tokens: int
   wait_seconds: float  # How long a batch waits for more requests.
+  answer_seconds: float = 120  # How long a client waits, at most.
 
 
 class Address(NamedTuple):
@@ -93,12 +93,12 @@ class Batcher:
         result: futures.Future = futures.Future()
         self._waiting.put_nowait((request, result, has_left))
         results.append(result)
-      deadline = time.monotonic() + _ANSWER_SECONDS
+      deadline = time.monotonic() + self._limits.answer_seconds
       return [r.result(deadline - time.monotonic()) for r in results]
     finally:
       has_left.set()
       for result in results:
-        result.cancel()  # Of use only if nobody waits for it any more.
+        result.cancel()  # Has an effect only if it was not waited for.
 
   def _run(self):
     while True:
@@ -107,7 +107,7 @@ class Batcher:
       self._answer(batch)
 
   def _answer(self, batch):
-    """Answers those who wait; an error is told only to whose request it is."""
+    """Answers a batch; only the sender of a bad request gets its error."""
     try:
       answers = self._model.answer(
         [request for request, *_ in batch],
@@ -144,7 +144,7 @@ def _count_tokens(request) -> int:
 
 
 class _RefusedError(Exception):
-  """What a client is told, with a status."""
+  """An error that is answered with this status and message."""
 
   def __init__(self, status: http.HTTPStatus, message: str):
     super().__init__(message)
@@ -152,7 +152,7 @@ class _RefusedError(Exception):
 
 
 class Application:
-  """The page, and what is behind it, as WSGI: requests in, answers out.
+  """The page and the actions behind it as WSGI: requests in, answers out.
 
   Args:
     names: of the host; requests for another one are refused.
@@ -257,7 +257,7 @@ class Application:
     return action(environ)
 
   def _describe(self) -> dict[str, Any]:
-    """Returns what the page has to know of the model."""
+    """Describes the model for the page."""
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     card = {name: getattr(self._model.card, name) for name in names}
     inputs = [input._asdict() for input in self._model.maker.inputs]
@@ -281,7 +281,7 @@ class Application:
     content = _read_json(environ)
     request = self._model.maker.encode(content)
     # One at a time: it takes much memory.
-    if not self._attending.acquire(timeout=_ANSWER_SECONDS):
+    if not self._attending.acquire(timeout=self._limits.answer_seconds):
       raise queue.Full
     try:
       return self._model.attend(
@@ -310,7 +310,7 @@ class _Parser(parser.HTTPRequestParser):
 
   def parse_header(self, header_plus):
     super().parse_header(header_plus)
-    # A proxy and this server may each believe a different one.
+    # A proxy and this server may each follow a different one.
     if self.chunked and "CONTENT_LENGTH" in self.headers:
       raise parser.ParsingError("both Transfer-Encoding and Content-Length")
 
@@ -363,7 +363,7 @@ def serve(
   except (OSError, OverflowError) as error:
     raise ValueError(f"--host={host} --port={port}: {error}") from None
   names = [host, "localhost", socket.gethostname(), *names]
-  server = _make_server(Application(model, limits, names), listener, limits)
+  server = make_server(Application(model, limits, names), listener, limits)
 
   def stop(*_):
     raise SystemExit
@@ -377,7 +377,8 @@ def serve(
   return 0
 
 
-def _make_server(application: Application, listener, limits: Limits):
+def make_server(application: Application, listener, limits: Limits):
+  """Makes the waitress server of a socket; its `run` serves."""
   # Warnings of many requests at once.
   logging.getLogger("waitress").setLevel(logging.ERROR)
   server = waitress.create_server(

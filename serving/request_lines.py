@@ -1,6 +1,6 @@
 """Lines of input for an exported model: plain text, TSV or JSON Lines.
 
-A line that cannot be answered does not end the stream: it says what is wrong.
+A line that cannot be answered does not end the stream: it holds an error.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class RequestLine(NamedTuple):
   """A line of the input."""
 
   request: answers.Encoded | None  # None if there is an error.
-  shown: dict[str, Any]  # What its answer begins with.
+  shown: dict[str, Any]  # The first fields of its answer.
   error: str = ""
 
 

@@ -38,7 +38,7 @@ class Engine:
       self.run(one, one, one)  # The first call optimizes the graph.
     except (
       *(tf.errors.OpError, OSError, KeyError, ValueError),
-      *(IndexError, RuntimeError),  # Of weights cut short.
+      *(IndexError, RuntimeError),  # Raised for truncated weights.
     ) as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None

@@ -324,7 +324,7 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
 def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   folder, _ = trained
   tiny.write_pairs(folder / "dev.tsv", range(40))
-  # Of a model whose weights are all rounded away, nothing is left.
+  # All weights are rounded away.
   from export import onnx_graph
 
   monkeypatch.setattr(onnx_graph, "_LARGEST_INT8", 0.4)

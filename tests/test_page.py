@@ -1,6 +1,5 @@
 """The page of predict.py --serve in Chromium: clicked, typed into and read."""
 
-import json
 import socket
 import threading
 
@@ -32,7 +31,7 @@ def serve(tmp_path_factory):
       model = exported_model.ExportedModel(path)
       listener = socket.create_server(("127.0.0.1", 0))
       application = http_server.Application(model, LIMITS, ["localhost"])
-      server = http_server._make_server(application, listener, LIMITS)
+      server = http_server.make_server(application, listener, LIMITS)
       threading.Thread(target=server.run, daemon=True).start()
       addresses[case] = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     return addresses[case]
@@ -172,7 +171,7 @@ def test_a_file_of_json_lines(classifier, tmp_path):
   code = "return [...document.querySelectorAll('#table td')].map(c =>"
   cells = classifier.script(code + "c.textContent)")
   assert cells[:2] == ["the film", "bad plot"]
-  # What cannot be read leaves no answers to another file.
+  # After an unreadable file, no answers to another are shown.
   path = tmp_path / "texts.csv"
   path.write_text("text,label\nthe film,pos\n")
   classifier.type("#file", str(path))
@@ -293,7 +292,7 @@ def test_no_answer_is_none_on_the_page(serve):
       spans,
     )
     assert shown == ["no answer", "Rome"]
-    # With another answer, of no answer only the odds are told.
+    # Beside another answer, no answer has odds only.
     found = page.script(
       "return certainty({answer: 'Rome', probability: 0.5, runners_up: [],"
       " no_answer_odds: Math.log(0.25)}, {answer: ''})"
@@ -335,4 +334,3 @@ def test_policy_allows_nothing_from_elsewhere():
     assert "http" not in text.replace("http://127", "")
   page = (folder / "page.html").read_text()
   assert "<style" not in page and " style=" not in page
-  assert json.dumps(http_server._POLICY).startswith("\"default-src 'self';")

@@ -1,4 +1,4 @@
-"""What the file of a comparison holds; whole exports: test_onnx_exports.py."""
+"""Files of a comparison and its scores; whole exports: test_onnx_exports.py."""
 
 import json
 
@@ -28,7 +28,7 @@ class Answers:
 @pytest.fixture
 def compare(tmp_path):
   def compare(kind, content, answers, settings=None, **columns):
-    """Compares two models; returns the comparison and what they were asked."""
+    """Compares two models; returns the comparison and the requests."""
     path = tmp_path / ("dev.json" if content[0] == "{" else "dev.tsv")
     path.write_text(content)
     check = quantization.ScoreCheck(str(path), 9, 0.0, **columns)

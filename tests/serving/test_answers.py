@@ -1,4 +1,4 @@
-"""What kinds of models make of texts and numbers, without a model."""
+"""Requests and answers of all kinds of models, without a model."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ QUESTION = ["question", "context"]
 
 
 def test_a_guessed_id_without_a_token_is_empty(tmp_path):
-  # Of equal lines the last one counts, so id 5 has no token.
+  # The last of equal lines counts, so id 5 has no token.
   (tmp_path / "two.txt").write_text(
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\na\nb\n"
   )
