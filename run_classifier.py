@@ -4,99 +4,45 @@
     --model=$BERT --do_train=true --do_eval=true --output_dir=/tmp/mrpc
 """
 
-from absl import flags
-
-from cli import fine_tuning_flags
+from cli import classifier_settings
 from cli import program
-from tasks import classification
-from tasks import glue
 
-
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  fine_tuning_flags.define_flags(max_seq_length=128)
-  fine_tuning_flags.define_data_flags()
-  program.group("Data")
-  flags.DEFINE_string(
-    "task_name",
-    None,
-    f"One of {', '.join(glue.TASKS)}; or file, for your own data.",
-    required=True,
-  )
-  for name, default, text in (
-    ("text_column", None, "The column of the text: its name or number."),
-    ("text_pair_column", None, "The column of a second text, if there is one."),
-    ("label_column", None, "The column of the label."),
-    ("id_column", None, "The column of the id given with predictions."),
-    ("label_separator", ",", "Between the labels of one example."),
-  ):
-    flags.DEFINE_string(name, default, text)
-  program.group("Task")
-  for name, default, text in (
-    ("labels", [], "The labels; by default those of the training file."),
-    ("seeds", [], "Trains once with each; results are in output_dir/seed-N."),
-    ("xnli_language", ["zh"], "The languages of XNLI to train and test."),
-    (
-      "class_weights",
-      [],
-      "What an example counts by its label: numbers in the order of the "
-      "labels, or 'balanced'.",
-    ),
-  ):
-    flags.DEFINE_list(name, default, text)
-  for name, choices, text in (
-    ("header", ["auto", "yes", "no"], "Whether files have a header."),
-    ("problem", classification.PROBLEMS, "What your own data asks for."),
-    ("predictions_format", ["tsv", "jsonl"], "Of the file of predictions."),
-    (
-      "window_pooling",
-      ["mean", "max"],
-      "How the logits of a text are made of those of its windows.",
-    ),
-  ):
-    flags.DEFINE_enum(name, choices[0], choices, text)
-  flags.DEFINE_integer(
-    "doc_stride",
-    None,
-    "Splits a text longer than --max_seq_length into windows that begin this "
-    "many tokens apart; by default it is truncated.",
-    lower_bound=1,
-  )
-
+ClassifierSettings = classifier_settings.ClassifierSettings
 
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(ClassifierSettings.define_flags)
 
 import functools
 
 import keras
 import tensorflow as tf
 
-from cli import classifier_settings
 from cli import devices
 from cli import fine_tuning
-from cli import flag_values
-from cli import task_training
+from cli import fine_tuning_flags
+from cli import output_folder
+from cli import task_settings
 import heads
 import modeling
-from tasks import classification_inputs
+from tasks import classification
+from tasks import classification_data
 from tasks import classification_report
 from tasks import classification_results
-from training import loop
+from tasks import glue
 from training import model_selection
 
 
 def create_model(
-  config: modeling.EncoderConfig, inputs: fine_tuning.Inputs, dtype: str
+  config: modeling.EncoderConfig, data: fine_tuning.Data, dtype: str
 ) -> keras.Model:
   """Makes the model; see `heads.ClassifierModel`."""
-  model = heads.ClassifierModel(config, inputs.settings.num_outputs, dtype)
-  problem = inputs.settings.problem
-  if problem != "single_label" and inputs.train:
+  model = heads.ClassifierModel(config, data.features.num_outputs, dtype)
+  problem = data.features.problem
+  if problem != "single_label" and data.train:
     # Otherwise the first updates, which make every label rare or every number
     # larger, saturate the pooler's tanh, and a small model learns nothing else.
-    features = inputs.train.features
-    sums = features.facts["label_sums"]
+    features = data.train.features
+    sums = features.counts["label_sums"]
     bias = classification.average_logits(problem, sums, len(features))
     model.output_bias.assign(bias)
   return model
@@ -128,95 +74,105 @@ def loss_fn(model, features, seed, problem, class_weights):
   return {"classification_loss": (total, weight)}
 
 
-def best_metric(
-  settings: flag_values.Settings, task: classification.Task
+def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
+  """Returns the loss of the task, with the weights of its classes."""
+  counts = data.train.features.counts["label_sums"]
+  weights = classification.weigh_classes(settings.class_weights, counts)
+  return functools.partial(
+    loss_fn,
+    problem=data.features.problem,
+    class_weights=tf.constant(weights),
+  )
+
+
+def choose_metric(
+  settings: ClassifierSettings, task: classification.Task
 ) -> str:
   """Returns the name of the score that decides which weights are best."""
   known = classification_results.metric_names(task.problem, task.metrics)
-  return fine_tuning.best_metric(settings, task.metrics[0], known)
+  return fine_tuning_flags.choose_metric(
+    settings.best_metric, task.metrics[0], known
+  )
 
 
-def open_inputs(
-  settings: flag_values.Settings, folder: str, task: classification.Task
-) -> fine_tuning.Inputs:
-  """Finds the data of a run; see `fine_tuning.open_run`."""
-  labels = classification_inputs.choose_labels(
+def open_data(
+  settings: ClassifierSettings, task: classification.Task
+) -> fine_tuning.Data:
+  """Finds the examples and labels; nothing is written."""
+  labels = classification_data.choose_labels(
     task,
-    fine_tuning.labels_file(settings.output_dir),
+    output_folder.labels_file(settings.output_dir),
     settings.labels,
     settings.label_separator,
-    fine_tuning.initial_labels(settings),
+    task_settings.initial_labels(settings.init_checkpoint),
   )
-  named = {"labels": labels, "problem": task.problem}
-  shape = flag_values.fill(classification_inputs.Settings, settings, **named)
+  features = classification_data.FeatureSettings(
+    vocab_file=settings.vocab_file,
+    do_lower_case=settings.do_lower_case,
+    max_seq_length=settings.max_seq_length,
+    doc_stride=settings.doc_stride,
+    label_separator=settings.label_separator,
+    labels=labels,
+    problem=task.problem,
+  )
 
   def find(kind, is_asked):
-    if not is_asked:
-      return ()
     limit = settings.max_train_examples
-    return classification_inputs.find_splits(task, kind, shape, folder, limit)
+    sets = classification_data.find_sets
+    return sets(task, kind, features, limit) if is_asked else []
 
   [train] = find("train", settings.do_train) or [None]
-  return fine_tuning.Inputs(
-    shape,
-    best_metric(settings, task),
-    {"problem": task.problem},
-    train,
-    find("eval", settings.do_eval or task_training.evaluates(settings)),
-    find("predict", settings.do_predict),
-    labels,
-    {"class_weights": settings.class_weights},
-    {
-      "doc_stride": shape.doc_stride,
+  return fine_tuning.Data(
+    features=features,
+    metric=choose_metric(settings, task),
+    model_settings={"problem": task.problem},
+    train=train,
+    dev=find("eval", settings.do_eval or settings.evaluates_in_training),
+    test=find("predict", settings.do_predict),
+    labels=labels,
+    training_settings={"class_weights": settings.class_weights},
+    answer_settings={
+      "doc_stride": settings.doc_stride,
       "window_pooling": settings.window_pooling,
       "has_text_pair": task.has_text_pair,
     },
   )
 
 
-def make_loss(run: fine_tuning.Run) -> loop.LossFn:
-  """Returns the loss of the task, with the weights of its classes."""
-  counts = run.inputs.train.features.facts["label_sums"]
-  weights = classification.weigh_classes(run.settings.class_weights, counts)
-  return functools.partial(
-    loss_fn,
-    problem=run.inputs.settings.problem,
-    class_weights=tf.constant(weights),
-  )
-
-
 def compute_logits(
-  run: fine_tuning.Run, split: classification_inputs.Split, batch_size: int
-) -> classification_inputs.Outputs:
-  """Computes the logits of a split, a row per example."""
-  return classification_inputs.pool_outputs(
-    split, run.predict(split, batch_size), run.settings.window_pooling
+  run: fine_tuning.Run,
+  examples: classification_data.ClassificationSet,
+  batch_size: int,
+) -> classification_data.Outputs:
+  """Computes the logits of a set, a row per example."""
+  return classification_data.pool_outputs(
+    examples, run.predict(examples, batch_size), run.settings.window_pooling
   )
 
 
 def score(
-  run, split, task, outputs, thresholds=None
+  run, examples, task, outputs, thresholds=None
 ) -> classification_results.Scores:
-  """Scores the logits of a split; see `classification_results.score`."""
+  """Scores the logits of a set; see `classification_results.score`."""
   return classification_results.score(
     *outputs,
     task.problem,
     task.metrics,
     run.settings.eval_batch_size,
     thresholds,
-    split.groups(),
-    run.inputs.labels,
+    examples.groups(),
+    run.data.labels,
   )
 
 
 def evaluate(
   run: fine_tuning.Run,
-  split: classification_inputs.Split,
+  examples: classification_data.ClassificationSet,
   task: classification.Task,
-) -> tuple[classification_inputs.Outputs, classification_results.Scores]:
-  """Computes the logits of a split, and scores them."""
-  outputs = compute_logits(run, split, run.settings.eval_batch_size)
-  scores = score(run, split, task, outputs)
+) -> tuple[classification_data.Outputs, classification_results.Scores]:
+  """Computes the logits of a set, and scores them."""
+  outputs = compute_logits(run, examples, run.settings.eval_batch_size)
+  scores = score(run, examples, task, outputs)
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
   return outputs, scores
@@ -226,86 +182,82 @@ def write_evaluation(
   run: fine_tuning.Run, task: classification.Task
 ) -> classification_results.Scores:
   """Scores every set, prints and writes it; returns the first one's scores."""
-  first = None
-  for split in run.inputs.eval:
-    outputs, scores = evaluate(run, split, task)
-    first = first or scores
+  all_scores = []
+  for examples in run.data.dev:
+    outputs, scores = evaluate(run, examples, task)
+    all_scores.append(scores)
     if run.is_chief:
       written = glue.scores_of_original(task, scores.metrics)
       run.write_eval_results(
-        scores.metrics, split.suffix, written, scores.original_loss
+        scores.metrics, examples.suffix, written, scores.original_loss
       )
       classification_results.write_evaluation(
-        run.folder, split.suffix, scores, run.inputs.labels
+        run.folder, examples.suffix, scores, run.data.labels
       )
-      facts = (outputs, scores, task.problem, run.inputs.labels)
-      run.report_on(split, classification_report.describe, *facts)
-  return first
+      report(run, examples, outputs, scores)
+  return all_scores[0]
+
+
+def report(run, examples, outputs, scores) -> None:
+  """Adds the scores and mistakes of a set to report.html."""
+  problem, labels = run.data.features.problem, run.data.labels
+  describe = classification_report.describe
+  run.report_on(examples, describe, outputs, scores, problem, labels)
 
 
 def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
   """Predicts every set; writes the original's format and a readable one."""
-  for split in run.inputs.predict:
-    outputs = compute_logits(run, split, run.settings.predict_batch_size)
+  for examples in run.data.test:
+    outputs = compute_logits(run, examples, run.settings.predict_batch_size)
     if not run.is_chief:
       continue
-    labels = run.inputs.labels
-    folder = run.tuned_folder
+    labels = run.data.labels
+    folder = output_folder.find_thresholds(run.settings) or run.folder
     thresholds = classification_results.read_thresholds(folder, labels)
     answers = classification_results.answer(
       outputs.logits, task.problem, labels, thresholds
     )
-    classification_inputs.write_answers(
-      run.folder, split, answers, run.settings.predictions_format
-    )
-    ids = (example.example_id for example in split.examples())
+    classification_data.write_answers(run.folder, examples, answers)
+    ids = (example.example_id for example in examples.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
-    glue.write_submission(run.folder, task, split.name, rows)
-    if split.is_labelled:
-      scores = score(run, split, task, outputs, answers.thresholds)
+    glue.write_submission(run.folder, task, examples.name, rows)
+    if examples.is_labelled:
+      scores = score(run, examples, task, outputs, answers.thresholds)
       classification_results.write_scores(
-        run.folder, f"predict{split.suffix}", scores, labels
+        run.folder, f"predict{examples.suffix}", scores, labels
       )
-      facts = (outputs, scores, task.problem, run.inputs.labels)
-      run.report_on(split, classification_report.describe, *facts)
+      report(run, examples, outputs, scores)
 
 
-def finish(
-  run: fine_tuning.Run, task: classification.Task
+def fine_tune(
+  settings: ClassifierSettings, task: classification.Task, strategy
 ) -> classification_results.Scores | None:
-  """Evaluates and predicts; returns the scores of the first set."""
-  scores = write_evaluation(run, task) if run.settings.do_eval else None
-  if run.settings.do_predict:
-    write_predictions(run, task)
-  return scores
-
-
-def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
-  """Makes the recipe of the flags; see `fine_tuning.follow`."""
-  task = classifier_settings.read_task(settings)
-  return fine_tuning.Recipe(
-    settings,
-    functools.partial(open_inputs, task=task),
-    create_model,
-    predict,
-    make_loss,
-    lambda run: evaluate(run, run.inputs.eval[0], task)[1].metrics,
-    functools.partial(finish, task=task),
-  )
+  """Trains, evaluates and predicts; returns the scores of the first set."""
+  data = open_data(settings, task)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      classification_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, predict)
+    if settings.do_train:
+      loss = make_loss(settings, data)
+      run.train(loss, lambda: evaluate(run, data.dev[0], task)[1].metrics)
+    scores = write_evaluation(run, task) if settings.do_eval else None
+    if settings.do_predict:
+      write_predictions(run, task)
+    return scores
 
 
 def main() -> None:
-  recipe = make_recipe(fine_tuning.read_settings())
-  by_seed = task_training.settings_by_seed(recipe.settings)
-  strategy = devices.make_strategy(recipe.settings)
+  settings = task_settings.read(ClassifierSettings)
+  task = classifier_settings.read_task(settings)
+  by_seed = classifier_settings.by_seed(settings)
+  strategy = devices.make_strategy(settings)
   scores = {
-    seed: fine_tuning.follow(recipe._replace(settings=settings), strategy)
-    for seed, settings in by_seed.items()
+    seed: fine_tune(of_seed, task, strategy)
+    for seed, of_seed in by_seed.items()
   }
-  if recipe.settings.seeds and recipe.settings.do_eval:
-    metric = best_metric(
-      recipe.settings, classifier_settings.read_task(recipe.settings)
-    )
+  if settings.seeds and settings.do_eval:
+    metric = choose_metric(settings, task)
     is_lower = model_selection.is_better_if_lower(metric)
     print(classification_results.format_seeds(scores, metric, is_lower))
 

@@ -5,25 +5,20 @@
     --output_dir=/tmp/swag
 """
 
-from absl import flags
+import dataclasses
 
 from cli import fine_tuning_flags
 from cli import program
 
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  fine_tuning_flags.define_flags(max_seq_length=128)
-  fine_tuning_flags.define_data_flags()
-  flags.DEFINE_enum(
-    "predictions_format", "tsv", ["tsv", "jsonl"], "Of the file of predictions."
-  )
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceSettings(fine_tuning_flags.DataSettings):
+  """The settings of this program: those of all with three data files."""
 
 
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(ChoiceSettings.define_flags)
 
-import functools
 import os
 
 import keras
@@ -32,21 +27,22 @@ import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
-from cli import flag_values
-from data import files
+from cli import task_settings
 import heads
 from inputs import feature_files
 import modeling
 from tasks import metrics
 from tasks import multiple_choice
-from tasks import multiple_choice_inputs
+from tasks import multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
 _ENDINGS = (".csv", ".tsv", ".jsonl")
 _METRICS = ("accuracy", "loss")
 
 
-def create_model(config: modeling.EncoderConfig, dtype: str) -> keras.Model:
+def create_model(
+  config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
+) -> keras.Model:
   """Makes the model; this is the place for another head.
 
   Returns:
@@ -83,104 +79,104 @@ def loss_fn(model, features, seed):
   return {"choice_loss": (tf.reduce_sum(losses), tf.cast(weight, tf.float32))}
 
 
-def open_inputs(
-  settings: flag_values.Settings, folder: str, paths: dict[str, str]
-) -> fine_tuning.Inputs:
-  """Finds the data of a run; see `fine_tuning.open_run`."""
-  shape = flag_values.fill(feature_files.Settings, settings)
+def find_files(settings: ChoiceSettings) -> dict[str, str]:
+  """Returns the paths of the files that the flags ask for, by kind."""
+  return task_settings.find_data_files(settings, _ENDINGS)
+
+
+def open_data(
+  settings: ChoiceSettings, paths: dict[str, str]
+) -> fine_tuning.Data:
+  """Finds the questions; nothing is written."""
+  features = feature_files.FeatureSettings(
+    vocab_file=settings.vocab_file,
+    do_lower_case=settings.do_lower_case,
+    max_seq_length=settings.max_seq_length,
+  )
   limit = settings.max_train_examples
-  splits = {
-    kind: multiple_choice_inputs.Split(kind, path, shape, folder, limit)
+  sets = {
+    kind: multiple_choice_data.find_set(kind, path, features, limit)
     for kind, path in paths.items()
   }
-  return fine_tuning.Inputs(
-    shape,
-    fine_tuning.best_metric(settings, _METRICS[0], _METRICS),
-    {"problem": "multiple_choice"},
-    splits.get("train"),
-    [splits["eval"]] if "eval" in splits else (),
-    [splits["predict"]] if "predict" in splits else (),
+  return fine_tuning.Data(
+    features=features,
+    metric=choose_metric(settings),
+    model_settings={"problem": "multiple_choice"},
+    train=sets.get("train"),
+    dev=[sets["eval"]] if "eval" in sets else (),
+    test=[sets["predict"]] if "predict" in sets else (),
+  )
+
+
+def choose_metric(settings: ChoiceSettings) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  return fine_tuning_flags.choose_metric(
+    settings.best_metric, _METRICS[0], _METRICS
   )
 
 
 def choose(
-  run: fine_tuning.Run, split: multiple_choice_inputs.Split, batch_size: int
+  run: fine_tuning.Run, examples: feature_files.FeatureSet, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the probabilities of all choices, and the numbers of the right.
 
   They are float32 [N, C] and int [N]; of unknown ones, the number is 0.
   """
-  results = run.predict(split, batch_size)
+  results = run.predict(examples, batch_size)
   shares = multiple_choice.probabilities(
     results["logits"], results["choice_mask"]
   )
   return shares, results["label_ids"][:, 0]
 
 
-def evaluate(run: fine_tuning.Run) -> dict[str, float]:
-  """Scores the model on the evaluation data."""
-  [split] = run.inputs.eval
-  chosen = choose(run, split, run.settings.eval_batch_size)
+def evaluate(
+  run: fine_tuning.Run, examples: feature_files.FeatureSet
+) -> dict[str, float]:
+  """Scores the model on questions with a label."""
+  chosen = choose(run, examples, run.settings.eval_batch_size)
   return multiple_choice.score(*chosen)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  [split] = run.inputs.eval
-  chosen = choose(run, split, run.settings.eval_batch_size)
+  [examples] = run.data.dev
+  chosen = choose(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
     run.write_eval_results(multiple_choice.score(*chosen))
-    run.report_on(split, multiple_choice.describe, *chosen)
+    run.report_on(examples, multiple_choice.describe, *chosen)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
-  [split] = run.inputs.predict
-  shares, labels = choose(run, split, run.settings.predict_batch_size)
+  [examples] = run.data.test
+  shares, labels = choose(run, examples, run.settings.predict_batch_size)
   if not run.is_chief:
     return
-  name = f"predictions.{run.settings.predictions_format}"
-  path = os.path.join(run.folder, name)
-  multiple_choice.write_predictions(path, split.examples(), shares)
+  path = os.path.join(run.folder, "predictions.tsv")
+  multiple_choice.write_predictions(path, examples.examples(), shares)
   print(f"wrote {path}")
-  other = {"tsv": "jsonl", "jsonl": "tsv"}[run.settings.predictions_format]
-  files.remove(os.path.join(run.folder, f"predictions.{other}"))
-  if split.is_labelled:
+  if examples.is_labelled:
     scores = multiple_choice.score(shares, labels)
     metrics.write_metrics(run.folder, "predict", scores)
-    run.report_on(split, multiple_choice.describe, shares, labels)
-
-
-def finish(run: fine_tuning.Run) -> None:
-  """Evaluates and predicts as flags say."""
-  if run.settings.do_eval:
-    write_evaluation(run)
-  if run.settings.do_predict:
-    write_predictions(run)
-
-
-def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
-  """Makes the recipe of the flags; see `fine_tuning.follow`.
-
-  Raises:
-    ValueError: there is nothing to do, or a file is missing.
-  """
-  fine_tuning.best_metric(settings, _METRICS[0], _METRICS)
-  paths = fine_tuning.find_data_files(settings, _ENDINGS)
-  return fine_tuning.Recipe(
-    settings,
-    functools.partial(open_inputs, paths=paths),
-    lambda config, inputs, dtype: create_model(config, dtype),
-    predict,
-    lambda run: loss_fn,
-    evaluate,
-    finish,
-  )
+    run.report_on(examples, multiple_choice.describe, shares, labels)
 
 
 def main() -> None:
-  recipe = make_recipe(fine_tuning.read_settings())
-  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
+  settings = task_settings.read(ChoiceSettings)
+  choose_metric(settings)
+  paths = find_files(settings)
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings, paths)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      multiple_choice_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, predict)
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run, data.dev[0]))
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

@@ -5,85 +5,13 @@
     --learning_rate=3e-5 --output_dir=/tmp/squad
 """
 
-import os
-
-from absl import flags
-
-from cli import fine_tuning_flags
 from cli import program
+from cli import squad_settings
 
-
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  fine_tuning_flags.define_flags(max_seq_length=384)
-  program.group("Data")
-  for name, text in (
-    ("train_file", "Questions to train on: SQuAD's JSON, or JSON Lines."),
-    (
-      "predict_file",
-      "Questions to answer: the same, or TSV of id, question and context. If "
-      "it has answers, the predictions are scored.",
-    ),
-    (
-      "eval_file",
-      "Questions to evaluate on while training, and to tune the threshold on; "
-      "by default --predict_file.",
-    ),
-  ):
-    flags.DEFINE_string(name, None, text)
-  for name, default, text in (
-    ("doc_stride", 128, "Tokens from one window of a text to the next."),
-    ("max_query_length", 64, "Tokens to which a longer question is truncated."),
-    ("num_processes", os.cpu_count() or 1, "Processes that make features."),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=1)
-  flags.DEFINE_bool(
-    "version_2_with_negative",
-    False,
-    "Whether there are questions without an answer, as in SQuAD v2.0.",
-  )
-  flags.DEFINE_bool(
-    "padding_competes",
-    True,
-    "Whether padding can start or end an answer, in the loss too, as in the "
-    "original. False pads batches only to their longest window: faster.",
-  )
-  _define_answer_flags()
-
-
-def _define_answer_flags():
-  program.group("Evaluation and prediction")
-  flags.DEFINE_bool("do_predict", False, "Whether to answer, after training.")
-  for name, default, text in (
-    ("n_best_size", 20, "Starts and ends to combine; answers to list."),
-    ("max_answer_length", 30, "The most tokens of an answer."),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=1)
-  flags.DEFINE_bool(
-    "whole_word_answers",
-    False,
-    "Whether an answer is widened to whole words. By default it ends where its "
-    "tokens do, as in the original, which may be inside a word.",
-  )
-  flags.DEFINE_string(
-    "null_score_diff_threshold",
-    "0.0",
-    "A question gets no answer if the score of no answer exceeds that of the "
-    "best answer by more than this; or 'auto': what gave the best F1 on "
-    "--eval_file, or in an evaluation before.",
-  )
-  flags.DEFINE_enum(
-    "predictions_format", "jsonl", ["jsonl", "tsv"], "Of the readable file."
-  )
-  flags.DEFINE_bool(
-    "verbose_logging",
-    False,
-    "Prints a note if the words of an answer lack the text of its tokens.",
-  )
-
+SquadSettings = squad_settings.SquadSettings
 
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(SquadSettings.define_flags)
 
 from collections.abc import Iterator
 import functools
@@ -94,21 +22,21 @@ import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
-from cli import flag_values
-from cli import squad_settings
-from cli import task_training
+from cli import output_folder
+from cli import task_settings
+from encoders import encoder_table
 import heads
 import modeling
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import squad_inputs
+from tasks import squad_data
 from tasks import squad_report
 from tasks import squad_results
 
 _NEVER = -1e9  # Far below any logit.
 
 
-def create_model(config: modeling.EncoderConfig, dtype: str) -> keras.Model:
+def create_model(
+  config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
+) -> keras.Model:
   """Makes the model; this is the place for another head.
 
   Returns:
@@ -156,87 +84,105 @@ def loss_fn(model, features, seed, settings):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
-  """Makes the recipe of the flags; see `fine_tuning.follow`."""
-  settings = squad_settings.check(settings)
-  return fine_tuning.Recipe(
-    settings,
-    open_inputs,
-    lambda config, inputs, dtype: create_model(config, dtype),
-    functools.partial(predict, settings=settings),
-    lambda run: functools.partial(loss_fn, settings=settings),
-    evaluate,
-    finish,
-    perfect=100.0,
-  )
+def find_tuned(settings: SquadSettings) -> float | None:
+  """Returns the threshold that an earlier run tuned for the same weights."""
+  if settings.do_train or not settings.version_2_with_negative:
+    return None
+  folder = output_folder.find_thresholds(settings)
+  return squad_results.read_threshold(folder) if folder else None
 
 
-def open_inputs(
-  settings: flag_values.Settings, folder: str
-) -> fine_tuning.Inputs:
-  """Finds the data of a run; see `fine_tuning.open_run`."""
-  shape = flag_values.fill(squad_features.Settings, settings)
-  shape.check()
-  evaluated = squad_settings.tuning_file(settings)
-  if task_training.evaluates(settings):
+def tuning_file(settings: SquadSettings) -> str | None:
+  """Returns the file to tune the threshold on; None to tune nothing.
+
+  It is --eval_file, else --predict_file, unless an earlier run has tuned the
+  threshold of these weights: in this folder, if a flag asks for it.
+  """
+  if settings.threshold is not None or not settings.do_predict:
+    return None
+  is_asked = "null_score_diff_threshold" in settings.given
+  is_own = output_folder.find_thresholds(settings) == settings.output_dir
+  is_kept = not settings.eval_file and (is_own or not is_asked)
+  if is_kept and find_tuned(settings) is not None:
+    return None
+  return settings.eval_file or settings.predict_file
+
+
+def open_data(settings: SquadSettings) -> fine_tuning.Data:
+  """Finds the questions; nothing is written."""
+  features = settings.for_features()
+  features.check()
+  evaluated = tuning_file(settings)
+  if settings.evaluates_in_training:
     evaluated = settings.eval_file or settings.predict_file
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
-  paths = {"train": settings.train_file} if settings.do_train else {}
+
+  def find(kind, path):
+    return squad_data.find_set(
+      kind,
+      path,
+      features,
+      settings.max_train_examples,
+      settings.num_processes,
+      needs_answers=path == evaluated,
+    )
+
+  train = find("train", settings.train_file) if settings.do_train else None
+  dev, test = [], []
   if settings.do_predict:
-    paths["eval"] = settings.predict_file  # The original's name for it.
-  if evaluated and evaluated != paths.get("eval"):
-    paths["dev"] = evaluated
-  common = (shape, folder, settings.max_train_examples, settings.num_processes)
-  splits = {
-    kind: squad_inputs.Split(kind, path, *common, path == evaluated)
-    for kind, path in paths.items()
-  }
-  predicted = [splits["eval"]] if settings.do_predict else []
-  names = ["doc_stride", "max_query_length", "n_best_size", "max_answer_length"]
-  names += ["version_2_with_negative", "whole_word_answers"]
-  return fine_tuning.Inputs(
-    shape,
-    squad_settings.best_metric(settings),
-    {
+    test = [find("eval", settings.predict_file)]  # The original's name for it.
+  if evaluated:
+    is_predicted = settings.do_predict and evaluated == settings.predict_file
+    dev = test if is_predicted else [find("dev", evaluated)]
+  return fine_tuning.Data(
+    features=features,
+    metric=settings.metric,
+    model_settings={
       "problem": "question_answering",
       # A model that has not learned to avoid padding would choose it.
       "padding_competes": settings.padding_competes,
     },
-    splits.get("train"),
-    [splits["dev"]] if "dev" in splits else predicted if evaluated else [],
-    predicted,
-    prediction_settings={
-      **{name: getattr(settings, name) for name in names},
+    train=train,
+    dev=dev,
+    test=test,
+    answer_settings={
+      "doc_stride": settings.doc_stride,
+      "max_query_length": settings.max_query_length,
+      "n_best_size": settings.n_best_size,
+      "max_answer_length": settings.max_answer_length,
+      "version_2_with_negative": settings.version_2_with_negative,
+      "whole_word_answers": settings.whole_word_answers,
       # A tuned threshold has its own file.
-      "null_score_diff_threshold": settings.null_score_diff_threshold or 0.0,
+      "null_score_diff_threshold": settings.threshold or 0.0,
     },
   )
 
 
 def answer(
-  run: fine_tuning.Run, split: squad_inputs.Split
+  run: fine_tuning.Run, examples: squad_data.SquadSet
 ) -> Iterator[squad_results.Answered]:
-  """Computes the logits of a split; returns the answers from them."""
+  """Computes the logits of a set; returns the answers from them."""
   settings = run.settings
-  logits = squad_inputs.compute_logits(
+  logits = squad_data.compute_logits(
     run.predictor,
-    split,
-    run.parser(split),
-    run.batch_order(split, settings.predict_batch_size),
-    run.private,
+    examples,
+    run.parser(examples),
+    run.batch_order(examples, settings.predict_batch_size),
+    run.local_folder,
   )
   report = None
   if settings.verbose_logging:
     report = functools.partial(print, "note:", file=sys.stderr)
-  answer_settings = flag_values.fill(squad_answers.Settings, settings)
-  return squad_inputs.answer(split, logits, answer_settings, report)
+  return squad_data.answer(examples, logits, settings.for_answers(), report)
 
 
-def evaluate(run: fine_tuning.Run) -> dict[str, float]:
+def evaluate(
+  run: fine_tuning.Run, examples: squad_data.SquadSet
+) -> dict[str, float]:
   """Scores the model on questions with answers."""
-  judgements = [found.judgement for found in answer(run, run.inputs.eval[0])]
-  threshold = run.settings.null_score_diff_threshold or 0.0
+  judgements = [found.judgement for found in answer(run, examples)]
+  threshold = run.settings.threshold or 0.0
   if run.is_chief:
     squad_results.warn_if_collapsed(judgements, threshold)
   return squad_results.score(judgements, threshold)
@@ -244,48 +190,63 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
-  settings, [split] = run.settings, run.inputs.predict
-  tuned_on = (
-    run.inputs.eval[0] if squad_settings.tuning_file(settings) else None
-  )
-  answered = answer(run, split)
-  tuning = answer(run, tuned_on) if tuned_on not in (None, split) else None
+  settings, [examples] = run.settings, run.data.test
+  tuned_on = run.data.dev[0] if tuning_file(settings) else None
+  answered = answer(run, examples)
+  tuning = answer(run, tuned_on) if tuned_on not in (None, examples) else None
   if not run.is_chief:
     return
   if tuned_on:
-    print(f"tuning --null_score_diff_threshold on {tuned_on.source}")
-  if tuned_on is split:
-    answered = tuning = squad_results.Spool(answered, run.private)
+    print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
+  if tuned_on is examples:
+    answered = tuning = squad_results.Spool(answered, run.local_folder)
   kinds = squad_report.Breakdown()
+  folder = run.folder
+  if not tuning:
+    folder = output_folder.find_thresholds(settings) or folder
   scores = squad_results.write_predictions(
     run.folder,
     answered,
-    squad_results.choose_threshold(
-      run.folder if tuning else run.tuned_folder,
-      settings.null_score_diff_threshold,
-      tuning,
-    ),
-    settings.predictions_format,
+    squad_results.choose_threshold(folder, settings.threshold, tuning),
+    "jsonl",
     settings.version_2_with_negative,
     kinds.add,
   )
+  counts = examples.features.counts
   if scores:
-    run.note_score(scores)
-    run.report_on(split, lambda _: kinds.describe(scores))
-  elif labelled := split.features.facts["labelled"]:
-    count = split.features.facts["questions"]
+    run.set_summary_score(scores)
+    run.report_on(examples, lambda _: kinds.describe(scores))
+  elif labelled := counts["labelled"]:
+    count = counts["questions"]
     print(f"not scored: only {labelled:,} of {count:,} questions have answers")
 
 
-def finish(run: fine_tuning.Run) -> None:
-  """Answers as flags say."""
-  if run.settings.do_predict:
-    write_predictions(run)
+def check_no_answer(
+  settings: SquadSettings, config: modeling.EncoderConfig
+) -> None:
+  """Raises a ValueError if the model cannot say that there is no answer."""
+  if settings.version_2_with_negative and encoder_table.is_causal(config):
+    raise ValueError(
+      "--version_2_with_negative: [CLS], which stands for no answer, sees no "
+      "other token of a causal model"
+    )
 
 
 def main() -> None:
-  recipe = make_recipe(fine_tuning.read_settings())
-  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
+  settings = task_settings.read(SquadSettings)
+  settings = squad_settings.check(settings, find_tuned(settings))
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    check_no_answer(settings, run.config)
+    for examples in data.sets:
+      squad_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, functools.partial(predict, settings=settings))
+    if settings.do_train:
+      loss = functools.partial(loss_fn, settings=settings)
+      run.train(loss, lambda: evaluate(run, data.dev[0]))
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

@@ -5,71 +5,64 @@
     --output_dir=/tmp/ner
 """
 
-from absl import flags
+import dataclasses
 
 from cli import fine_tuning_flags
+from cli import flag_values
 from cli import program
 from tasks import tagging
 
 # The layers and the LSTMs of the paper's table 7.
 LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
 
+_data, _task = flag_values.group("Data"), flag_values.group("Task")
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  fine_tuning_flags.define_flags(max_seq_length=128)
-  fine_tuning_flags.define_data_flags()
-  for name, default, text in (
-    ("token_column", 0, "The column of the word, from 0."),
-    ("tag_column", -1, "The column of the tag; -1 is the last."),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=default)
-  for name, choices, text in (
-    (
-      "tag_scheme",
-      ["auto", *tagging.SCHEMES, tagging.NO_SCHEME],
-      "How tags mark entities. auto: detected in each file. none: they mark "
-      "none, as parts of speech; scores are then those of words.",
-    ),
-    (
-      "predict_format",
-      tagging.FORMATS,
-      "Of the file to predict. conll: as the others; it is scored too, if it "
-      "has more than the words. untagged: the same without tags. text: a "
-      "sentence a line, split into words. characters: the same, split into "
-      "characters; given in training, exports split texts so, too.",
-    ),
-  ):
-    flags.DEFINE_enum(name, choices[0], choices, text)
-  for name, text in (
-    (
-      "document_context",
-      "Whether to fill inputs up with the neighbouring sentences of the "
-      "document.",
-    ),
-    (
-      "feature_based",
-      "Whether to freeze BERT and to train a BiLSTM on its layers.",
-    ),
-  ):
-    flags.DEFINE_bool(name, False, text)
-  flags.DEFINE_list(
-    "feature_layers",
-    list(LAST_LAYERS),
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingSettings(fine_tuning_flags.DataSettings):
+  """The settings of this program."""
+
+  token_column: int = _data(0, "The column of the word, from 0.", least=0)
+  tag_column: int = _data(
+    -1, "The column of the tag; -1 is the last.", least=-1
+  )
+  tag_scheme: str = _data(
+    "auto",
+    "How tags mark entities. auto: detected in each file. none: they mark "
+    "none, as parts of speech; scores are then those of words.",
+    choices=("auto", *tagging.SCHEMES, tagging.NO_SCHEME),
+  )
+  predict_format: str = _data(
+    tagging.FORMATS[0],
+    "Of the file to predict. conll: as the others; it is scored too, if it has "
+    "more than the words. untagged: the same without tags. text: a sentence a "
+    "line, split into words. characters: the same, split into characters; "
+    "given in training, exports split texts so, too.",
+    choices=tagging.FORMATS,
+  )
+  document_context: bool = _task(
+    False,
+    "Whether to fill inputs up with the neighbouring sentences of the "
+    "document.",
+  )
+  feature_based: bool = _task(
+    False, "Whether to freeze BERT and to train a BiLSTM on its layers."
+  )
+  feature_layers: tuple[str, ...] = _task(
+    LAST_LAYERS,
     "With --feature_based: the layers whose outputs are concatenated; -1 is "
     "the last one, 0 the embeddings. mix before them sums them, with learned "
     "weights, and mix alone is that of all.",
   )
-  flags.DEFINE_integer(
-    "lstm_size",
+  lstm_size: int = _task(
     LSTM_SIZE,
     "With --feature_based: units of the two LSTMs in each direction.",
-    lower_bound=1,
+    least=1,
   )
 
 
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(TaggingSettings.define_flags)
 
 import functools
 from typing import NamedTuple
@@ -79,11 +72,12 @@ import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
-from cli import flag_values
+from cli import output_folder
+from cli import task_settings
 import heads
 import modeling
 from tasks import feature_tagger
-from tasks import tagging_inputs
+from tasks import tagging_data
 from tasks import tagging_results
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
@@ -91,9 +85,9 @@ _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
 def create_model(
   config: modeling.EncoderConfig,
-  num_labels: int,
+  data: fine_tuning.Data,
   dtype: str,
-  settings: flag_values.Settings,
+  settings: TaggingSettings,
 ) -> keras.Model:
   """Makes the model; this is the place for another head.
 
@@ -102,6 +96,7 @@ def create_model(
     a seed for its dropout, int32 [2] or None; returns logits, float32
     [B, S, L].
   """
+  num_labels = len(data.labels)
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
   layers, mixed = feature_tagger.read_feature_layers(
@@ -135,7 +130,7 @@ def compute_losses(model, features, seed=None) -> WordLosses:
 
 
 def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
-  """Computes what `tagging_inputs.read_outputs` reads of a batch.
+  """Computes what `tagging_data.read_outputs` reads of a batch.
 
   Returns:
     predicted, int [B, max_seq_length], -1 where no word begins; the sums of
@@ -158,9 +153,9 @@ def loss_fn(model, features, seed):
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def find_sources(settings: flag_values.Settings) -> dict[str, tagging.Source]:
+def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   """Returns the files that the flags ask for, by kind."""
-  paths = fine_tuning.find_data_files(settings, _ENDINGS)
+  paths = task_settings.find_data_files(settings, _ENDINGS)
   return {
     kind: tagging.open_source(
       path,
@@ -174,102 +169,100 @@ def find_sources(settings: flag_values.Settings) -> dict[str, tagging.Source]:
   }
 
 
-def open_inputs(
-  settings: flag_values.Settings,
-  folder: str,
-  sources: dict[str, tagging.Source],
-) -> fine_tuning.Inputs:
-  """Finds the data of a run; see `fine_tuning.open_run`."""
-  labels, scheme = tagging_inputs.choose_labels(
+def open_data(
+  settings: TaggingSettings, sources: dict[str, tagging.Source]
+) -> fine_tuning.Data:
+  """Finds the sentences and labels; nothing is written."""
+  labels, scheme = tagging_data.choose_labels(
     sources.get("train"),
-    fine_tuning.labels_file(settings.output_dir),
+    output_folder.labels_file(settings.output_dir),
     settings.tag_scheme,
-    fine_tuning.initial_labels(settings),
+    task_settings.initial_labels(settings.init_checkpoint),
   )
   for source in sources.values():
-    tagging_inputs.check_scheme(source, scheme)
-  shape = flag_values.fill(
-    tagging_inputs.Settings, settings, labels=labels, scheme=scheme
+    tagging_data.check_scheme(source, scheme)
+  features = tagging_data.FeatureSettings(
+    vocab_file=settings.vocab_file,
+    do_lower_case=settings.do_lower_case,
+    max_seq_length=settings.max_seq_length,
+    document_context=settings.document_context,
+    labels=labels,
+    scheme=scheme,
   )
   limit = settings.max_train_examples
-  splits = {
-    kind: tagging_inputs.Split(kind, source, shape, folder, limit)
+  sets = {
+    kind: tagging_data.find_set(kind, source, features, limit)
     for kind, source in sources.items()
   }
   known = tagging_results.metric_names(scheme)
-  names = ["feature_based"]
+  model = {"problem": "tagging", "label_scheme": scheme}
+  model["feature_based"] = settings.feature_based
   if settings.feature_based:
-    names += ["feature_layers", "lstm_size"]
-  of_model = {name: getattr(settings, name) for name in names}
-  of_prediction = {"document_context": settings.document_context}
+    model["feature_layers"] = settings.feature_layers
+    model["lstm_size"] = settings.lstm_size
+  answers = {"document_context": settings.document_context}
   if settings.do_train or settings.predict_format in ("text", "characters"):
-    by_character = settings.predict_format == "characters"
-    of_prediction["by_character"] = by_character
-  return fine_tuning.Inputs(
-    shape,
-    fine_tuning.best_metric(settings, known[0], known),
-    {"problem": "tagging", "label_scheme": scheme, **of_model},
-    splits.get("train"),
-    [splits["eval"]] if "eval" in splits else (),
-    [splits["predict"]] if "predict" in splits else (),
-    labels,
-    prediction_settings=of_prediction,
+    answers["by_character"] = settings.predict_format == "characters"
+  return fine_tuning.Data(
+    features=features,
+    metric=fine_tuning_flags.choose_metric(
+      settings.best_metric, known[0], known
+    ),
+    model_settings=model,
+    train=sets.get("train"),
+    dev=[sets["eval"]] if "eval" in sets else (),
+    test=[sets["predict"]] if "predict" in sets else (),
+    labels=labels,
+    answer_settings=answers,
   )
 
 
 def label_words(
-  run: fine_tuning.Run, split: tagging_inputs.Split, batch_size: int
-) -> tagging_inputs.Outputs:
-  """Predicts the labels of all words of a split."""
-  return tagging_inputs.read_outputs(run.predict(split, batch_size))
+  run: fine_tuning.Run, examples: tagging_data.TaggingSet, batch_size: int
+) -> tagging_data.Outputs:
+  """Predicts the labels of all words of a set."""
+  return tagging_data.read_outputs(run.predict(examples, batch_size))
 
 
-def evaluate(run: fine_tuning.Run) -> tagging_results.Scores:
-  """Scores the model on the evaluation data."""
-  [split] = run.inputs.eval
-  outputs = label_words(run, split, run.settings.eval_batch_size)
-  return tagging_inputs.score(split, outputs)
+def evaluate(
+  run: fine_tuning.Run, examples: tagging_data.TaggingSet
+) -> tagging_results.Scores:
+  """Scores the model on labelled words."""
+  outputs = label_words(run, examples, run.settings.eval_batch_size)
+  return tagging_data.score(examples, outputs)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  [split] = run.inputs.eval
-  outputs = label_words(run, split, run.settings.eval_batch_size)
+  [examples] = run.data.dev
+  outputs = label_words(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
-    scores = tagging_inputs.score(split, outputs)
+    scores = tagging_data.score(examples, outputs)
     run.write_eval_results(scores.metrics)
-    write_scores(run, split, outputs, scores)
+    write_scores(run, examples, outputs, scores)
 
 
-def write_scores(run, split, outputs, scores) -> None:
-  """Writes and describes the scores of a split."""
-  tagging_results.write_scores(run.folder, split.kind, scores)
-  labels = tagging_inputs.labels_by_sentence(split, outputs)
-  run.report_on(split, tagging_results.describe, labels, scores)
+def write_scores(run, examples, outputs, scores) -> None:
+  """Writes and describes the scores of a set."""
+  tagging_results.write_scores(run.folder, examples.kind, scores)
+  labels = tagging_data.labels_by_sentence(examples, outputs)
+  run.report_on(examples, tagging_results.describe, labels, scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
-  [split] = run.inputs.predict
-  outputs = label_words(run, split, run.settings.predict_batch_size)
+  [examples] = run.data.test
+  outputs = label_words(run, examples, run.settings.predict_batch_size)
   if not run.is_chief:
     return
-  tagging_inputs.write_outputs(run.folder, split, outputs)
-  if split.source.is_tagged:
-    scores = tagging_inputs.score(split, outputs)
-    write_scores(run, split, outputs, scores)
+  tagging_data.write_outputs(run.folder, examples, outputs)
+  if examples.file.is_tagged:
+    scores = tagging_data.score(examples, outputs)
+    write_scores(run, examples, outputs, scores)
 
 
-def finish(run: fine_tuning.Run) -> None:
-  """Evaluates and predicts as flags say."""
-  if run.settings.do_eval:
-    write_evaluation(run)
-  if run.settings.do_predict:
-    write_predictions(run)
-
-
-def check_features(settings: flag_values.Settings) -> None:
-  """Refuses flags that a model with a frozen BERT, or another, passes over."""
+def check_features(settings: TaggingSettings) -> None:
+  """Refuses flags that a model with a frozen BERT, or another, ignores."""
   given = tuple(settings.feature_layers), settings.lstm_size
   if not settings.feature_based and given != (LAST_LAYERS, LSTM_SIZE):
     raise ValueError("--feature_layers and --lstm_size need --feature_based")
@@ -281,29 +274,30 @@ def check_features(settings: flag_values.Settings) -> None:
     )
 
 
-def make_recipe(settings: flag_values.Settings) -> fine_tuning.Recipe:
-  """Makes the recipe of the flags; see `fine_tuning.follow`.
-
-  Raises:
-    ValueError: there is nothing to do, or a file is missing or wrong.
-  """
-  check_features(settings)
-  return fine_tuning.Recipe(
-    settings,
-    functools.partial(open_inputs, sources=find_sources(settings)),
-    lambda config, inputs, dtype: create_model(
-      config, len(inputs.labels), dtype, settings
-    ),
+def model_functions(settings: TaggingSettings):
+  """Returns the functions that make the model and predict with it."""
+  return (
+    functools.partial(create_model, settings=settings),
     functools.partial(predict, max_seq_length=settings.max_seq_length),
-    lambda run: loss_fn,
-    lambda run: evaluate(run).metrics,
-    finish,
   )
 
 
 def main() -> None:
-  recipe = make_recipe(fine_tuning.read_settings())
-  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
+  settings = task_settings.read(TaggingSettings)
+  check_features(settings)
+  sources = find_files(settings)
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings, sources)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      tagging_data.make_features(examples, run.local_folder)
+    run.make_model(*model_functions(settings))
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run, data.dev[0]).metrics)
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

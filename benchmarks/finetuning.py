@@ -122,12 +122,12 @@ def make_sample(workload: Workload) -> str:
 
 def open_train(workload: Workload):
   """Opens the training data as run_classifier.py does."""
-  from tasks import classification_inputs
+  from tasks import classification_data
   from tasks import glue
 
   task = glue.find_task("sst-2")
   task = glue.task_in_folder(task, workload.data_dir)
-  settings = classification_inputs.Settings(
+  settings = classification_data.FeatureSettings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,
@@ -137,11 +137,9 @@ def open_train(workload: Workload):
     problem=task.problem,
   )
   with contextlib.redirect_stdout(None):  # It says what it has read.
-    [split] = classification_inputs.find_splits(
-      task, "train", settings, workload.folder
-    )
-    assert split.features  # Which are made now.
-  return split
+    [train] = classification_data.find_sets(task, "train", settings)
+    classification_data.make_features(train, workload.folder)
+  return train
 
 
 def find_typical(lengths: np.ndarray, count: int) -> int:
@@ -210,9 +208,7 @@ def make_our_training(
     split.layout, config.vocab_size, config.type_vocab_size, is_padded
   )
   size = workload.batch_size
-  source = feature_files.training_source(
-    split.features, parse, size, contest.SEED, split.describe
-  )
+  source = feature_files.training_source(split, parse, size, contest.SEED)
   plan = loop.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)

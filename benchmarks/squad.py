@@ -159,7 +159,7 @@ def read_questions(path: str) -> list[tuple[str, str, str]]:
 
 def make_our_features(workload: Workload) -> contest.Turn:
   """Makes them as run_squad.py does, in several processes."""
-  from tasks import squad_inputs  # noqa: F401, for TensorFlow is no part of the turn.
+  from tasks import squad_data  # noqa: F401, for TensorFlow is no part of the turn.
 
   def run():
     shutil.rmtree(workload.our_folder, ignore_errors=True)
@@ -171,8 +171,8 @@ def make_our_features(workload: Workload) -> contest.Turn:
 
 def open_features(workload: Workload):
   """Opens our features, made now if they are not there."""
+  from tasks import squad_data
   from tasks import squad_features
-  from tasks import squad_inputs
 
   settings = squad_features.Settings(
     vocab_file=workload.vocab_file,
@@ -182,13 +182,14 @@ def open_features(workload: Workload):
     max_query_length=workload.max_query_length,
     version_2_with_negative=False,
   )
-  return squad_inputs.Split(
+  examples = squad_data.find_set(
     "eval",
     workload.data_file,
     settings,
-    workload.our_folder,
     num_processes=workload.num_processes,
-  ).features
+  )
+  squad_data.make_features(examples, workload.our_folder)
+  return examples.features
 
 
 # Features: the plain way.
@@ -389,13 +390,16 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
   from cli import devices
   from cli import fine_tuning
+  from cli import squad_settings
+  from cli import task_settings
   import run_squad
+  from tasks import squad_data
 
   # A model answers in one of the two ways, and keeps to it.
   folder = workload.our_folder + "-padded" * padding_competes
   write_random_weights(workload, folder)
   contest.set_flags(
-    run_squad.define_flags,
+    squad_settings.SquadSettings.define_flags,
     predict_file=workload.data_file,
     vocab_file=workload.vocab_file,
     bert_config_file=workload.bert_config_file,
@@ -410,9 +414,18 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    recipe = run_squad.make_recipe(fine_tuning.read_settings())
-    strategy = devices.make_strategy(recipe.settings)
-    return fine_tuning.open_run(recipe, strategy).__enter__()
+    settings = task_settings.read(squad_settings.SquadSettings)
+    settings = squad_settings.check(settings, run_squad.find_tuned(settings))
+    strategy = devices.make_strategy(settings)
+    data = run_squad.open_data(settings)
+    run = fine_tuning.open_run(settings, data, strategy).__enter__()
+    for examples in data.sets:
+      squad_data.make_features(examples, run.local_folder)
+    run.make_model(
+      run_squad.create_model,
+      functools.partial(run_squad.predict, settings=settings),
+    )
+    return run
 
 
 def write_random_weights(workload: Workload, folder: str) -> None:
@@ -425,14 +438,14 @@ def write_random_weights(workload: Workload, folder: str) -> None:
   os.makedirs(folder, exist_ok=True)
   if not checkpoints.latest_checkpoint(folder):
     config = modeling.BertConfig.from_json_file(workload.bert_config_file)
-    model = run_squad.create_model(config, "float32")
+    model = run_squad.create_model(config, None, "float32")
     checkpoints.save(folder, 1, loop.model_variables(model), keep=1)
 
 
 def make_sample(workload: Workload) -> str:
   """Makes our features if need be, and the `Sample`; says what is in it."""
   program = open_run(workload, "float32", padding_competes=False)
-  [split] = program.inputs.predict
+  [split] = program.data.test
   order = program.batch_order(split, workload.batch_size)
   lengths = split.features.lengths
   count = max(1, round(workload.windows / len(lengths) * len(order)))
@@ -461,10 +474,10 @@ def make_our_prediction(
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
   from inputs import feature_files
-  from tasks import squad_inputs
+  from tasks import squad_data
 
   program = open_run(workload, precision, padding_competes)
-  [split], sample = program.inputs.predict, load_sample(workload)
+  [split], sample = program.data.test, load_sample(workload)
   rows = sample.rows
   if padding_competes:
     # The batches of the whole file would hold other windows, equally long.
@@ -476,8 +489,8 @@ def make_our_prediction(
   parse_rows = program.parser(split)
 
   def run():
-    logits = squad_inputs.compute_logits(
-      program.predictor, split, parse_rows, order, program.private
+    logits = squad_data.compute_logits(
+      program.predictor, split, parse_rows, order, program.local_folder
     )
     return logits[rows].sum()
 

@@ -1,30 +1,80 @@
-"""What the flags of run_classifier.py mean together."""
+"""The settings of run_classifier.py, and what they mean together."""
 
-from cli import fine_tuning
+from collections.abc import Mapping
+import dataclasses
+import os
+
+from cli import fine_tuning_flags
 from cli import flag_values
 from tasks import classification
 from tasks import glue
 
-_OF_OWN_DATA = (
-  "train_file",
-  "eval_file",
-  "predict_file",
-  "text_column",
-  "text_pair_column",
-  "label_column",
-  "id_column",
-  "header",
-  "problem",
-)
+_data = flag_values.group("Data")
+_task = flag_values.group("Task")
 
 
-def read_task(settings: flag_values.Settings) -> classification.Task:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierSettings(fine_tuning_flags.DataSettings):
+  """The settings of this program."""
+
+  task_name: str = _data(
+    None,
+    f"One of {', '.join(glue.TASKS)}; or file, for your own data.",
+    required=True,
+  )
+  text_column: str | None = _data(
+    None, "The column of the text: its name or number."
+  )
+  text_pair_column: str | None = _data(
+    None, "The column of a second text, if there is one."
+  )
+  label_column: str | None = _data(None, "The column of the label.")
+  id_column: str | None = _data(
+    None, "The column of the id given with predictions."
+  )
+  label_separator: str = _data(",", "Between the labels of one example.")
+  labels: tuple[str, ...] = _task(
+    (), "The labels; by default those of the training file."
+  )
+  seeds: tuple[str, ...] = _task(
+    (), "Trains once with each; results are in output_dir/seed-N."
+  )
+  xnli_language: tuple[str, ...] = _task(
+    ("zh",), "The languages of XNLI to train and test."
+  )
+  class_weights: tuple[str, ...] = _task(
+    (),
+    "What an example counts by its label: numbers in the order of the labels, "
+    "or 'balanced'.",
+  )
+  header: str = _task(
+    "auto", "Whether files have a header.", choices=("auto", "yes", "no")
+  )
+  problem: str = _task(
+    classification.PROBLEMS[0],
+    "What your own data asks for.",
+    choices=classification.PROBLEMS,
+  )
+  window_pooling: str = _task(
+    "mean",
+    "How the logits of a text are made of those of its windows.",
+    choices=("mean", "max"),
+  )
+  doc_stride: int | None = _task(
+    None,
+    "Splits a text longer than --max_seq_length into windows that begin this "
+    "many tokens apart; by default it is truncated.",
+    least=1,
+  )
+
+
+def read_task(settings: ClassifierSettings) -> classification.Task:
   """Makes the task of the flags, with the paths of its files.
 
   Raises:
     ValueError: flags contradict each other, or a file is not there.
   """
-  fine_tuning.check_work(settings)
+  fine_tuning_flags.check_work(settings)
   task = _find_task(settings)
   if task.problem == "regression" and settings.class_weights:
     raise ValueError("--class_weights: a regression has no classes")
@@ -32,27 +82,57 @@ def read_task(settings: flag_values.Settings) -> classification.Task:
     raise ValueError("--xnli_language needs --task_name=xnli")
   if task.problem != "multi_label" and settings.label_separator != ",":
     raise ValueError("--label_separator needs --problem=multi_label")
-  name = "window_pooling"  # An older training may have recorded it.
-  is_asked = settings.do_train or flag_values.is_given(name)
+  # An older training may have recorded it.
+  is_asked = settings.do_train or "window_pooling" in settings.given
   if settings.window_pooling != "mean" and is_asked and not settings.doc_stride:
     raise ValueError("--window_pooling=max needs --doc_stride")
   return task
 
 
 def _find_task(settings) -> classification.Task:
-  own = {name: getattr(settings, name) for name in _OF_OWN_DATA}
+  own = {
+    "train_file": settings.train_file,
+    "eval_file": settings.eval_file,
+    "predict_file": settings.predict_file,
+    "text_column": settings.text_column,
+    "text_pair_column": settings.text_pair_column,
+    "label_column": settings.label_column,
+    "id_column": settings.id_column,
+    "header": {"auto": None, "yes": True, "no": False}[settings.header],
+    "problem": settings.problem,
+  }
   if settings.task_name.lower() == "file":
-    own["header"] = {"auto": None, "yes": True, "no": False}[settings.header]
     return glue.file_task(settings.data_dir, **own)
   task = glue.find_task(settings.task_name)
   if task.name == "xnli":
     task = glue.xnli_task(settings.xnli_language)
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  unset = (None, "auto", classification.PROBLEMS[0])
-  if wrong := [name for name in own if own[name] not in unset]:
+  unset = (None, classification.PROBLEMS[0])
+  if given := [name for name, value in own.items() if value not in unset]:
     raise ValueError(
-      f"--{wrong[0]}: --task_name=file takes it; the files of {task.name} are "
+      f"--{given[0]}: --task_name=file takes it; the files of {task.name} are "
       "those of --data_dir, in columns of their own"
     )
   return glue.task_in_folder(task, settings.data_dir)
+
+
+def by_seed(
+  settings: ClassifierSettings,
+) -> Mapping[int, ClassifierSettings]:
+  """Returns the settings of each run: one run, or one for each seed."""
+  if not settings.seeds:
+    return {settings.seed: settings}
+  are_numbers = all(seed.isdecimal() for seed in settings.seeds)
+  if not are_numbers or len({*map(int, settings.seeds)}) < len(settings.seeds):
+    raise ValueError(
+      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
+      "as 1,2,3"
+    )
+  folder = settings.output_dir
+  return {
+    seed: dataclasses.replace(
+      settings, seed=seed, output_dir=os.path.join(folder, f"seed-{seed}")
+    )
+    for seed in map(int, settings.seeds)
+  }

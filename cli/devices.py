@@ -1,88 +1,90 @@
 """Devices, precision and the distribution strategy that the flags choose."""
 
-from collections.abc import Mapping
+import dataclasses
 import glob
 import os
 import shutil
 import sys
-
-from absl import flags
+from typing import Any
 
 from cli import flag_values
-from cli import program
 from data import remote
 
 # Flags that may differ between workers, besides files and folders.
-_OF_HOST = {"num_processes", "model", "init_checkpoint", "word_vectors"}
+_HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
+_devices = flag_values.group("Devices")
 
 
-def define_device_flags() -> None:
-  """Declares the flags of devices and precision."""
-  program.group("Devices")
-  flags.DEFINE_enum(
-    "distribution",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(flag_values.Settings):
+  """The settings of devices and precision."""
+
+  distribution: str = _devices(
     "default",
-    ["default", "mirrored", "multi_worker", "tpu"],
     "default: one device. mirrored: all devices of this host. multi_worker: "
     "all hosts of TF_CONFIG. tpu: the TPU that --tpu_name names.",
+    choices=("default", "mirrored", "multi_worker", "tpu"),
   )
-  flags.DEFINE_enum(
-    "precision",
+  precision: str = _devices(
     "float32",
-    ["float32", "bfloat16"],
     "What matrix products compute in; weights, softmax, normalisation and "
     "losses are float32 in both.",
+    choices=("float32", "bfloat16"),
   )
-  flags.DEFINE_bool(
-    "deterministic",
+  deterministic: bool = _devices(
     True,
     "On GPUs: whether to use only operations that give the same bits in every "
     "run, which are slower. CPUs always do.",
   )
-  flags.DEFINE_bool(
-    "tf32",
+  tf32: bool = _devices(
     False,
     "On GPUs: whether float32 products may round their inputs to "
     "TensorFloat-32: faster, with errors of 1e-3 instead of 1e-6.",
   )
-  flags.DEFINE_bool("use_tpu", False, "Same as --distribution=tpu.")
-  flags.DEFINE_string(
-    "tpu_name",
+  use_tpu: bool = _devices(False, "Same as --distribution=tpu.")
+  tpu_name: str | None = _devices(
     None,
     "The name or grpc:// address of the TPU; local for that of this machine.",
   )
-  flags.DEFINE_string("tpu_zone", None, "The zone of the TPU.")
-  flags.DEFINE_string("gcp_project", None, "The project of the TPU.")
-  flags.DEFINE_string(
-    "master",
-    None,
-    "The grpc:// address of the TPU, if --tpu_name is not given.",
+  tpu_zone: str | None = _devices(None, "The zone of the TPU.")
+  gcp_project: str | None = _devices(None, "The project of the TPU.")
+  master: str | None = _devices(
+    None, "The grpc:// address of the TPU, if --tpu_name is not given."
   )
-  flags.DEFINE_integer(
-    "num_tpu_cores", 8, "Accepted but ignored: the TPU says how many it has."
+  num_tpu_cores: int = _devices(
+    8, "Accepted but ignored: the TPU says how many it has."
   )
-  flags.DEFINE_integer(
-    "iterations_per_loop",
+  iterations_per_loop: int = _devices(
     1000,
     "The most steps per call of the compiled loop; calls also end every few "
     "seconds, and where a checkpoint is due.",
-    lower_bound=1,
+    least=1,
   )
 
+  @property
+  def compute_dtype(self) -> str:
+    """The Keras dtype policy of --precision."""
+    return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
-def uses_tpu(settings: flag_values.Settings) -> bool:
-  """Tells whether the flags ask for a TPU."""
+
+def define_device_flags() -> None:
+  """Declares the flags of devices and precision."""
+  DeviceSettings.define_flags()
+
+
+def uses_tpu(settings: DeviceSettings) -> bool:
+  """Returns whether the flags ask for a TPU."""
   return settings.use_tpu or settings.distribution == "tpu"
 
 
-def uses_tpu_elsewhere(settings: flag_values.Settings) -> bool:
-  """Tells whether the flags ask for another machine's TPU."""
+def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
+  """Returns whether the flags ask for another machine's TPU."""
   return (
     uses_tpu(settings) and (settings.tpu_name or settings.master) != "local"
   )
 
 
-def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
+def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
   """Refuses local paths if the TPU of another machine must open them.
 
   Args:
@@ -101,25 +103,19 @@ def check_tpu_paths(settings: flag_values.Settings, *names: str) -> None:
         )
 
 
-def check_workers(
-  strategy, settings: flag_values.Settings, facts: Mapping[str, object]
-) -> None:
-  """Refuses to start if the workers of TF_CONFIG have different settings.
+def flags_of_workers(settings: flag_values.Settings) -> dict[str, Any]:
+  """Returns the flags that must be the same on all workers of TF_CONFIG.
 
-  They must be the same on all of them, but for paths: hosts may keep equal
-  files in different places.
+  They are all but paths: hosts may keep equal files in different places.
   """
-  from training import workers
-
-  values = {
+  return {
     f"--{name}": value
-    for name, value in vars(settings).items()
-    if name not in _OF_HOST and not name.endswith(("_dir", "_file"))
+    for name, value in settings.flag_values().items()
+    if name not in _HOST_FLAGS and not name.endswith(("_dir", "_file"))
   }
-  workers.check_same(strategy, {**values, **facts})
 
 
-def make_strategy(settings: flag_values.Settings, says_so: bool = True):
+def make_strategy(settings: DeviceSettings, says_so: bool = True):
   """Makes the distribution strategy of a program, before any tensor is made."""
   import tensorflow as tf
 
@@ -172,7 +168,7 @@ def _warn_of_unused_gpu() -> None:
     )
 
 
-def describe(settings: flag_values.Settings) -> str:
+def describe(settings: DeviceSettings) -> str:
   """Returns one line that names the devices and the precision."""
   import tensorflow as tf
 
@@ -189,6 +185,6 @@ def describe(settings: flag_values.Settings) -> str:
   return f"computing on {name}: {', '.join(details)}"
 
 
-def compute_dtype(settings: flag_values.Settings) -> str:
+def compute_dtype(settings) -> str:
   """Returns the Keras dtype policy of --precision."""
   return "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"

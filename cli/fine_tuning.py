@@ -1,253 +1,127 @@
-"""What the fine-tuning programs share: checks, and `Recipe`, what they are.
+"""A fine-tuning run, which the programs open, train and predict with.
 
-A program makes a recipe of its flags, and follows it:
-
-  recipe = make_recipe(fine_tuning.read_settings())
-  fine_tuning.follow(recipe, devices.make_strategy(recipe.settings))
-
-`open_run` opens the folder and the data and makes the model.
+data = open_data(settings)  # Makes a `Data`.
+with fine_tuning.open_run(settings, data, strategy) as run:
+  for examples in data.sets:
+    make_features(examples, run.local_folder)
+  run.make_model(create_model, predict)
+  run.train(loss_fn, lambda: evaluate(run, data))
+  write_predictions(run, data)
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
-import os
+import sys
 import types
 from typing import Any, NamedTuple
 
-from absl import flags
 import keras
 import numpy as np
 import tensorflow as tf
 
 from cli import devices
-from cli import flag_values
-from cli import model_folder
-from cli import models
-from cli import run_records
+from cli import fine_tuning_flags
+from cli import output_folder
 from cli import run_report
-from cli import run_summary
-from cli import task_training
-from data import files
-from data import label_files
-from encoders import encoder_table
+from cli import task_settings
 from inputs import feature_files
 from inputs import training_input
 import modeling
 import optimization
-import tokenization
 from training import loop
 from training import model_selection
 from training import prediction
+from training import same_run
 from training import workers
-from weights import checkpoints
+
+# Besides the data, these must not change when training is resumed.
+_TRAINING_FLAGS = (
+  "train_batch_size",
+  "learning_rate",
+  "warmup_proportion",
+  "layerwise_lr_decay",
+  "freeze_layers",
+  "precision",
+  "seed",
+)
+# Settings of answers that only exports need, evaluations do not.
+_EXPORT_SETTINGS = ("has_text_pair", "by_character")
 
 
-def read_settings() -> flag_values.Settings:
-  """Reads the flags, after checking that a remote TPU can work with them.
-
-  A run that does not train predicts as the training of its weights: flags that
-  are not given have the values that are recorded there.
-
-  Raises:
-    ValueError: a remote TPU cannot open a path or be trained from here; or as
-      `flag_values.read`.
-  """
-  values = flags.FLAGS  # Before any file is looked for.
-  devices.check_tpu_paths(values)
-  if values.do_train and devices.uses_tpu_elsewhere(values):
-    raise ValueError(
-      "--distribution=tpu: this program hands the training data to the TPU, "
-      "which only one of the same machine can take: run on the TPU's own "
-      "machine with --tpu_name=local"
-    )
-  if not values.do_train:
-    run_records.follow_training(values)
-  model_folder.find_files()
-  return flag_values.read()
-
-
-def check_work(settings: flag_values.Settings) -> None:
-  """Raises a ValueError if there is nothing to do."""
-  if not (settings.do_train or settings.do_eval or settings.do_predict):
-    raise ValueError(
-      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
-    )
-
-
-def find_data_files(
-  settings: flag_values.Settings, endings: Sequence[str], predicts: bool = True
-) -> dict[str, str]:
-  """Finds the files that `models.define_data_flags` asks for.
-
-  Args:
-    predicts: whether the task does anything at --do_predict.
-
-  Returns:
-    Their paths, by purpose: train, eval or predict.
-  """
-  check_work(settings)
-  evaluates = settings.do_eval or task_training.evaluates(settings)
-  found = {}
-  for kind, is_asked, names in (
-    ("train", settings.do_train, ("train",)),
-    ("eval", evaluates, ("dev", "valid", "val")),
-    ("predict", settings.do_predict and predicts, ("test",)),
-  ):
-    if is_asked:
-      path = getattr(settings, f"{kind}_file")
-      found[kind] = path or _find_data_file(
-        settings.data_dir, kind, names, endings
-      )
-  return found
-
-
-def _find_data_file(folder, kind, names, endings) -> str:
-  if not folder:
-    raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
-  found = files.find_one(folder, names, endings)
-  if not found:
-    raise ValueError(
-      f"--data_dir={folder}: no file for --do_{kind}; expected "
-      f"{' or '.join(names)}, ending in {', '.join(endings)}, with or without "
-      ".gz or .xz after it"
-    )
-  return found
-
-
-def check_fine_tuning_flags(
-  settings: flag_values.Settings, config: modeling.EncoderConfig
-) -> None:
-  """Compares vocabulary, casing and lengths with the model."""
-  model_folder.check_vocabulary(settings.vocab_file, config)
-  if settings.max_seq_length > config.max_position_embeddings:
-    raise ValueError(
-      f"--max_seq_length={settings.max_seq_length} is above the config's "
-      f"max_position_embeddings of {config.max_position_embeddings}"
-    )
-  tokenization.validate_case_matches_checkpoint(
-    settings.do_lower_case, settings.init_checkpoint
-  )
-  asks_cls = getattr(settings, "version_2_with_negative", False)
-  if asks_cls and encoder_table.is_causal(config):
-    raise ValueError(
-      "--version_2_with_negative: [CLS], which stands for no answer, sees no "
-      "other token of a causal model"
-    )
-
-
-def batch_order(
-  settings: flag_values.Settings, lengths: np.ndarray, batch_size: int
-) -> list[np.ndarray]:
-  """Returns the batches for prediction, as row indices.
-
-  Args:
-    lengths: int [N], tokens of each row.
-    batch_size: rows of --max_seq_length per batch; more if they are shorter.
-  """
-  if is_static(settings):
-    return feature_files.equal_batches(len(lengths), batch_size)
-  return feature_files.batches_by_tokens(
-    lengths, batch_size * settings.max_seq_length
-  )
-
-
-def is_static(settings: flag_values.Settings) -> bool:
-  """Tells whether all batches must have one shape."""
-  return settings.pad_to_max_length or devices.uses_tpu(settings)
-
-
-def best_metric(
-  settings: flag_values.Settings, default: str, known: Iterable[str]
-) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  name = (settings.best_metric or default).removeprefix("eval_")
-  known = list(known)
-  if name not in known:
-    raise ValueError(
-      f"--best_metric={name}: expected one of {', '.join(known)}"
-    )
-  return name
-
-
-def labels_file(folder: str) -> str:
-  """Returns the path of a run's labels file."""
-  return os.path.join(folder, "labels.txt")
-
-
-def initial_labels(settings: flag_values.Settings) -> tuple[str, ...]:
-  """Returns the labels of the head in --init_checkpoint, () if not known."""
-  if not settings.init_checkpoint:
-    return ()
-  start = model_folder.open(settings.init_checkpoint)
-  # They may be of a head that is not read, such as DistilBERT's.
-  return start.labels if "output_weights" in start.weights.shapes else ()
-
-
-class Inputs(NamedTuple):
+class Data(NamedTuple):
   """The data of a run, and what ties its model to it."""
 
-  settings: Any  # Determines the features: a task's frozen dataclass.
-  metric: str  # Decides which weights are best; from `best_metric`.
+  features: Any  # A task's frozen settings, which shape the features.
+  metric: str  # Decides which weights are best.
   # Later runs in the output folder must agree with this, as JSON values ...
   model_settings: Mapping[str, Any]
-  train: feature_files.Split | None = None  # None or (): not requested.
-  eval: Sequence[feature_files.Split] = ()  # Training scores the first.
-  predict: Sequence[feature_files.Split] = ()
+  train: Any = None  # A `feature_files.FeatureSet`; None if not requested.
+  dev: Sequence[Any] = ()  # Training scores the first.
+  test: Sequence[Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
   # ... and runs that resume training also with this.
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
-  # What predictions depend on besides the weights and --max_seq_length.
-  prediction_settings: Mapping[str, Any] = types.MappingProxyType({})
+  # Predictions depend on this besides the weights and --max_seq_length.
+  answer_settings: Mapping[str, Any] = types.MappingProxyType({})
+
+  @property
+  def sets(self) -> list[feature_files.FeatureSet]:
+    """All sets of examples, each once."""
+    sets = filter(None, [self.train, *self.dev, *self.test])
+    return list({id(examples): examples for examples in sets}.values())
 
 
-class Recipe(NamedTuple):
-  """A task as a fine-tuning program knows it."""
-
-  settings: flag_values.Settings  # output_dir and seed identify the run.
-  # Finds the data; takes the settings and a local folder for feature files.
-  open_inputs: Callable[[flag_values.Settings, str], Inputs]
-  # Makes the model, in a Keras dtype policy, with random weights.
-  create_model: Callable[[modeling.EncoderConfig, Inputs, str], keras.Model]
-  # What the model predicts; see `prediction.Predictor`.
-  predict: Callable[
-    [keras.Model, training_input.Features], dict[str, tf.Tensor]
-  ]
-  make_loss: Callable[["Run"], loop.LossFn]
-  evaluate: Callable[["Run"], Mapping[str, float]]  # Scores, by name.
-  finish: Callable[["Run"], Any]  # Evaluates and predicts as flags say.
-  # What to train on, if it is no feature file: of a batch size.
-  make_source: Callable[["Run", int], training_input.TrainingInput] | None = (
-    None
+def describe_run(
+  settings: fine_tuning_flags.FineTuningSettings, data: Data
+) -> same_run.RunRecord:
+  """Returns what later runs in the output folder are compared with."""
+  answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
+  model = same_run.describe_model(
+    data.model_settings, settings.do_lower_case, settings.vocab_file
   )
-  perfect: float = 1.0  # The best score; those of SQuAD are percentages.
+  if not data.train:
+    return same_run.RunRecord(model, answers)
+  training = {
+    "training_features": data.train.key,
+    **{name: getattr(settings, name) for name in _TRAINING_FLAGS},
+    **data.training_settings,
+  }
+  if settings.evaluates_in_training:
+    # Scores of other data, or of other answers, cannot be compared with the
+    # best score.
+    training |= {
+      **{
+        name: value
+        for name, value in data.answer_settings.items()
+        if name not in _EXPORT_SETTINGS
+      },
+      "best_metric": f"eval_{data.metric}",
+      "evaluation_features": data.dev[0].key,
+    }
+  return same_run.RunRecord(model, answers, training)
 
 
 @dataclasses.dataclass
 class Run:
-  """A model and its data, ready to train and predict; `open_run` makes it."""
+  """A model and its data; `open_run` makes it."""
 
-  recipe: Recipe
+  settings: fine_tuning_flags.FineTuningSettings
+  data: Data
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
-  inputs: Inputs
-  model: keras.Model
-  predictor: prediction.Predictor
-  private: str  # A local folder of this worker alone.
-  step: int  # The number of updates behind the weights.
+  record: same_run.RunRecord
+  local_folder: str  # Of this worker alone; for feature files.
+  step: int = 0  # The number of updates behind the weights.
   score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
-  # Of report.html: HTML by the title of the section.
+  # Sections of report.html: HTML by the title.
   report: dict[str, str] = dataclasses.field(default_factory=dict)
-
-  @property
-  def settings(self) -> flag_values.Settings:
-    """Those of the recipe."""
-    return self.recipe.settings
+  model: keras.Model = dataclasses.field(init=False)
+  predictor: prediction.Predictor = dataclasses.field(init=False)
 
   @property
   def folder(self) -> str:
@@ -255,45 +129,133 @@ class Run:
     return self.settings.output_dir
 
   @property
-  def tuned_folder(self) -> str:
-    """The folder whose thresholds are of the weights, or else its own."""
-    return run_records.tuned_folder(self.settings) or self.folder
-
-  @property
   def is_chief(self) -> bool:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
 
+  def make_model(
+    self,
+    create_model: Callable[[modeling.EncoderConfig, Data, str], keras.Model],
+    predict: Callable[
+      [keras.Model, training_input.Features], dict[str, tf.Tensor]
+    ],
+  ) -> None:
+    """Makes the model and loads its weights, all of them or none.
+
+    Records the run in its folder. Call it when the features are made, so that
+    no model is made before all data has been read and checked.
+
+    Args:
+      create_model: takes config, data and a Keras dtype policy.
+      predict: see `prediction.Predictor`.
+    """
+    settings, data = self.settings, self.data
+    keras.utils.set_random_seed(settings.seed % 2**32)
+    with self.strategy.scope():
+      self.model = create_model(self.config, data, settings.compute_dtype)
+    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
+    self.step = output_folder.load_trained_weights(settings, self.model)
+    if self.is_chief:
+      output_folder.write_model_files(
+        self.folder, self.config, settings.vocab_file, data.labels
+      )
+      output_folder.record(settings, self.record)
+      for examples in data.test:  # The scores are of earlier predictions.
+        output_folder.remove(
+          self.folder, f"predict{examples.suffix}_metrics.json"
+        )
+
   def parser(
-    self, split: feature_files.Split
+    self, data: feature_files.FeatureSet
   ) -> Callable[[tf.Tensor], training_input.Features]:
     """Returns the function from serialized rows, string [B], to features."""
     return feature_files.make_parser(
-      split.layout,
+      data.layout,
       self.config.vocab_size,
       self.config.type_vocab_size,
-      is_static(self.settings),
+      task_settings.uses_fixed_shapes(self.settings),
     )
 
   def batch_order(
-    self, split: feature_files.Split, batch_size: int
+    self, data: feature_files.FeatureSet, batch_size: int
   ) -> list[np.ndarray]:
-    """Returns the batches for predicting a split; see `batch_order`."""
-    return batch_order(self.settings, split.features.lengths, batch_size)
+    """Returns the batches to predict; see `task_settings.batch_order`."""
+    lengths = data.features.lengths
+    return task_settings.batch_order(self.settings, lengths, batch_size)
 
   def predict(
-    self, split: feature_files.Split, batch_size: int
+    self, data: feature_files.FeatureSet, batch_size: int
   ) -> dict[str, np.ndarray]:
-    """Returns what the model predicts for the rows of a split, in order.
+    """Returns the predictions for the rows of a set, in order.
 
     Args:
       batch_size: rows of --max_seq_length per batch; more if they are shorter.
     """
     return feature_files.predict(
       self.predictor,
-      split.features,
-      self.batch_order(split, batch_size),
-      self.parser(split),
+      data.features,
+      self.batch_order(data, batch_size),
+      self.parser(data),
+    )
+
+  def train(
+    self, loss_fn: loop.LossFn, evaluate: Callable[[], Mapping[str, float]]
+  ) -> None:
+    """Trains or resumes; restores the best weights if any were kept.
+
+    SIGINT and SIGTERM save, then exit with status 128 + signal number.
+
+    Args:
+      evaluate: scores the weights, by name, where flags ask for it.
+    """
+    rows = self.data.train.rows_per_epoch
+    steps_per_epoch = rows / self.settings.train_batch_size
+    plan = make_plan(self.settings, steps_per_epoch)
+    self.step, self.score = train_tasks(
+      self.settings,
+      self.strategy,
+      {"": self.make_task(loss_fn, plan, steps_per_epoch)},
+      np.zeros(plan.num_train_steps, np.int8),
+      plan,
+      evaluate,
+      self.data.metric,
+    )
+
+  def make_task(
+    self,
+    loss_fn: loop.LossFn,
+    plan: loop.TrainingPlan,
+    steps_per_epoch: float,
+    source: training_input.TrainingInput | None = None,
+  ) -> loop.TrainingTask:
+    """Makes the optimizer and the input of training.
+
+    Args:
+      source: the input if it is no feature file.
+    """
+    settings, num_steps = self.settings, plan.num_train_steps
+    with self.strategy.scope():
+      optimizer = optimization.create_optimizer(
+        self.model.trainable_variables,
+        settings.learning_rate,
+        num_steps,
+        int(num_steps * settings.warmup_proportion),
+        settings.layerwise_lr_decay,
+        _freeze_layers(settings.freeze_layers),
+        steps_per_epoch,
+      )
+    if source is None:
+      source = feature_files.training_source(
+        self.data.train,
+        self.parser(self.data.train),
+        plan.train_batch_size,
+        settings.seed,
+      )
+    task = loop.TrainingTask(self.model, optimizer, loss_fn, source, plan)
+    if not self.is_chief:
+      return task
+    return task._replace(
+      begin=functools.partial(output_folder.remove_thresholds, self.folder)
     )
 
   def write_eval_results(
@@ -310,225 +272,139 @@ class Run:
       written: the scores to write; None for all.
       original_loss: the mean of the batches' losses; None to leave it out.
     """
-    results = task_training.named_for_evaluation(
-      scores if written is None else written
-    )
+    results = _named_for_evaluation(scores if written is None else written)
     if original_loss is not None:
       results["loss"] = original_loss
     name = f"eval_results{suffix}.txt"
-    models.write_eval_results(self.folder, self.step, results, name)
-    self.note_score(scores)
+    output_folder.write_eval_results(self.folder, self.step, results, name)
+    self.set_summary_score(scores)
+
+  def set_summary_score(self, scores: Mapping[str, float]) -> None:
+    """Keeps the score for the summary, unless it has one."""
+    name = self.data.metric
+    self.score = self.score or (
+      f"eval_{name} {scores[name]:.4g} at step {self.step}"
+    )
 
   def report_on(
     self,
-    split: feature_files.Split,
+    data: feature_files.FeatureSet,
     describe: Callable[..., str],
     *values: Any,
   ) -> None:
-    """Adds a section on a split to report.html, if there will be one.
+    """Adds a section on a set to report.html, if there will be one.
 
     Args:
       describe: makes the section's HTML from the examples and the values.
     """
     if self.is_chief and self.settings.report:
-      title = {"predict": "Prediction"}.get(split.kind, "Evaluation")
-      title = " of ".join(filter(None, [title, getattr(split, "name", "")]))
-      with run_report.failures_told():
-        self.report[title] = describe(split.examples(), *values)
-
-  def note_score(self, scores: Mapping[str, float]) -> None:
-    """Keeps the score for the summary, unless it has one."""
-    name = self.inputs.metric
-    self.score = self.score or (
-      f"eval_{name} {scores[name]:.4g} at step {self.step}"
-    )
-
-  def make_task(
-    self, plan: loop.TrainingPlan, steps_per_epoch: float
-  ) -> loop.TrainingTask:
-    """Makes the optimizer, the loss and the input of training."""
-    settings, num_steps = self.settings, plan.num_train_steps
-    with self.strategy.scope():
-      optimizer = optimization.create_optimizer(
-        self.model.trainable_variables,
-        settings.learning_rate,
-        num_steps,
-        int(num_steps * settings.warmup_proportion),
-        settings.layerwise_lr_decay,
-        _freeze_layers(settings.freeze_layers),
-        steps_per_epoch,
-      )
-    make_source = self.recipe.make_source or Run._read_features
-    source = make_source(self, plan.train_batch_size)
-    loss_fn = self.recipe.make_loss(self)
-    task = loop.TrainingTask(self.model, optimizer, loss_fn, source, plan)
-    if not self.is_chief:
-      return task
-    return task._replace(
-      begin=functools.partial(run_records.remove_tuned, self.folder)
-    )
-
-  def _read_features(self, batch_size):
-    split = self.inputs.train
-    return feature_files.training_source(
-      split.features,
-      self.parser(split),
-      batch_size,
-      self.settings.seed,
-      split.describe,
-    )
-
-  def train(self) -> None:
-    """Trains or resumes; restores the best weights if any were kept.
-
-    SIGINT and SIGTERM save, then exit with status 128 + signal number.
-    """
-    rows = self.inputs.train.rows_per_epoch
-    steps_per_epoch = rows / self.settings.train_batch_size
-    plan = make_plan(self.settings, steps_per_epoch)
-    self.step, self.score = task_training.train(
-      self.settings,
-      self.strategy,
-      {"": self.make_task(plan, steps_per_epoch)},
-      np.zeros(plan.num_train_steps, np.int8),
-      plan,
-      lambda: self.recipe.evaluate(self),
-      self.inputs.metric,
-    )
+      title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
+      title = " of ".join(filter(None, [title, data.name]))
+      with run_report.report_errors_as_notes():
+        self.report[title] = describe(data.examples(), *values)
 
 
 @contextlib.contextmanager
-def open_run(recipe: Recipe, strategy: tf.distribute.Strategy) -> Iterator[Run]:
-  """Claims the output folder, reads all data and makes a model of it.
+def open_run(
+  settings: fine_tuning_flags.FineTuningSettings,
+  data: Data,
+  strategy: tf.distribute.Strategy,
+) -> Iterator[Run]:
+  """Claims the output folder and compares the run with those before it.
 
-  Nothing is written to the folder of another model or run, and no model is made
-  before all data has been read and checked. At the end it waits for the other
-  workers, which need this one until then, and prints a summary.
+  Nothing is written to the folder of another model or run. At the end it waits
+  for the other workers, which need this one until then, and prints a summary.
 
   Args:
     strategy: from `devices.make_strategy`; several runs may share it.
   """
-  settings = recipe.settings
-  config = model_folder.read_config(settings)
-  check_fine_tuning_flags(settings, config)
-  start = run_summary.begin(settings.output_dir)
+  config = task_settings.read_config(settings)
+  folder = settings.output_dir
+  start = run_report.begin(folder)
   with (
-    models.claim_output_dir(settings, config, strategy),
-    models.private_folder(settings.output_dir, strategy) as private,
+    output_folder.claim(folder, config, strategy, settings.do_train),
+    output_folder.local_folder(folder, strategy) as local_folder,
   ):
-    task_training.check_evaluations(settings)
-    inputs = recipe.open_inputs(settings, private)
-    _check_workers(settings, strategy, config, inputs)
-    run_records.check(settings, inputs)
-    for split in filter(None, [inputs.train, *inputs.eval, *inputs.predict]):
-      len(split.features)  # Makes them, if need be, which checks every row.
-    keras.utils.set_random_seed(settings.seed % 2**32)
-    with strategy.scope():
-      dtype = devices.compute_dtype(settings)
-      model = recipe.create_model(config, inputs, dtype)
-    run = Run(
-      recipe,
+    task_settings.check_evaluations(settings)
+    record = describe_run(settings, data)
+    same_run.check_workers(
       strategy,
-      config,
-      inputs,
-      model,
-      prediction.Predictor(strategy, model, recipe.predict),
-      private,
-      load_trained_weights(settings, model),
+      {
+        **devices.flags_of_workers(settings),
+        "--bert_config_file": config,
+        "metric": data.metric,
+        "labels": list(data.labels),
+        "training data": data.train and data.train.key,
+        "evaluation data": [examples.key for examples in data.dev],
+        "prediction data": [examples.key for examples in data.test],
+        **record.model,
+      },
     )
-    models.write_config(run.folder, config, strategy, settings.vocab_file)
-    if run.is_chief:
-      run_records.write(settings, inputs)
-      if inputs.labels:
-        label_files.write(labels_file(run.folder), inputs.labels)
-      for split in inputs.predict:  # These scores are of other predictions.
-        name = f"predict{split.suffix}_metrics.json"
-        files.remove(os.path.join(run.folder, name))
+    same_run.check(folder, output_folder.source_folder(settings), record)
+    run = Run(settings, data, strategy, config, record, local_folder)
     yield run
     workers.wait_for_all(strategy)
     if run.is_chief:
-      problem = inputs.model_settings["problem"]
-      if settings.report:
-        title = problem.replace("_", " ")
-        run_report.write(settings, start.time, title, run.report, run.score)
-      can_export = not problem.endswith("_lm")  # Of run_multitask.py.
-      run_summary.print_summary(run.folder, start, run.score, can_export)
+      problem = data.model_settings["problem"]
+      run_report.finish(settings, start, problem, run.report, run.score)
 
 
-def follow(recipe: Recipe, strategy: tf.distribute.Strategy) -> Any:
-  """Trains, evaluates and predicts; returns what `recipe.finish` does."""
-  with open_run(recipe, strategy) as run:
-    if recipe.settings.do_train:
-      run.train()
-    return recipe.finish(run)
+def train_tasks(
+  settings: fine_tuning_flags.FineTuningSettings,
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, loop.TrainingTask],
+  draws: np.ndarray,
+  plan: loop.TrainingPlan,
+  evaluate: Callable[[], Mapping[str, float]],
+  metric: str,
+) -> tuple[int, str]:
+  """Trains or resumes; restores the best weights if any were kept.
 
+  SIGINT and SIGTERM save, then exit with status 128 + signal number.
 
-def finish_with_scores(run: Run) -> None:
-  """Evaluates if the flags say so; the scores are all that is written."""
-  if run.settings.do_eval:
-    scores = run.recipe.evaluate(run)  # On all workers; the chief writes.
-    if run.is_chief:
-      run.write_eval_results(scores)
-
-
-def load_trained_weights(
-  settings: flag_values.Settings, model: keras.Model
-) -> int:
-  """Loads the weights to start fine-tuning from, or the fine-tuned ones.
-
-  With --do_train, takes the newest checkpoint in the output folder, or else
-  --init_checkpoint. Without, prefers the run's best weights to the newest, and
-  none may be missing.
+  Args:
+    strategy, tasks, draws, plan: see `loop.train_tasks`.
+    evaluate: scores the weights, by name.
+    metric: the score that decides which weights are best.
 
   Returns:
-    The number of updates behind the weights.
+    The step of the weights, and the best score in words; "" if there was no
+    evaluation.
   """
-  folder, variables = settings.output_dir, loop.model_variables(model)
-  if settings.do_train:
-    return models.load_weights(settings, variables)
-  step = model_selection.restore_best(folder, variables)
-  if step is not None:
-    print(f"weights from the best evaluation, at step {step}")
-    return step
-  if not checkpoints.latest_checkpoint(folder):
-    if not settings.init_checkpoint:
-      raise ValueError(
-        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
-        "or --init_checkpoint with one"
-      )
-    start = model_folder.open(settings.init_checkpoint)
-    missing = set(variables) - set(start.weights.shapes)
-    if not model.uses_pooler:
-      missing = {name for name in missing if "/pooler/" not in name}
-    if missing:
-      raise ValueError(
-        f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
-        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
-      )
-  return models.load_weights(settings, variables)
+  history = None
+  if settings.evaluates_in_training:
+    history = model_selection.History(
+      settings.output_dir,
+      f"eval_{metric}",
+      settings.early_stopping_patience,
+      writes=strategy.extended.should_checkpoint,
+    )
 
+  def evaluate_at(step):
+    return _named_for_evaluation(evaluate())
 
-def _check_workers(settings, strategy, config, inputs):
-  """Refuses to start if the workers have different flags or data."""
-  devices.check_workers(
-    strategy,
-    settings,
-    {
-      "--bert_config_file": config,
-      "--precision": settings.precision,
-      "--freeze_layers": settings.freeze_layers,
-      "metric": inputs.metric,
-      "labels": list(inputs.labels),
-      "training data": inputs.train and inputs.train.key,
-      "evaluation data": [split.key for split in inputs.eval],
-      "prediction data": [split.key for split in inputs.predict],
-      **run_records.of_model(settings, inputs),
-    },
+  step, interrupted_by = loop.train_tasks(
+    strategy, tasks, draws, plan, evaluate_at, history
   )
+  if interrupted_by:
+    sys.exit(128 + interrupted_by)
+  if history:
+    workers.wait_for_all(strategy)
+    variables, _ = loop.name_variables(tasks)
+    best = model_selection.restore_best(settings.output_dir, variables)
+    if best is not None:
+      print(f"weights from the best evaluation: {history.summary()}")
+      return best, history.summary()
+  return step, ""
+
+
+def _named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
+  """Renames scores as the original names those of evaluations."""
+  return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def make_plan(
-  settings: flag_values.Settings, steps_per_epoch: float
+  settings: fine_tuning_flags.FineTuningSettings, steps_per_epoch: float
 ) -> loop.TrainingPlan:
   """Makes the plan of --num_train_epochs, which must be a batch at least."""
   # As in the original: truncated, operations in this order.
@@ -540,13 +416,22 @@ def make_plan(
       f"--num_train_epochs={settings.num_train_epochs}: lower "
       f"--train_batch_size={settings.train_batch_size}"
     )
-  plan = flag_values.fill(
-    loop.TrainingPlan, settings, num_train_steps=num_train_steps
+  eval_every_steps: float = settings.eval_every_steps
+  if settings.eval_every_epochs:
+    eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
+  return loop.TrainingPlan(
+    output_dir=settings.output_dir,
+    num_train_steps=num_train_steps,
+    train_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+    save_checkpoints_steps=settings.save_checkpoints_steps,
+    keep_checkpoint_max=settings.keep_checkpoint_max,
+    eval_every_steps=eval_every_steps,
+    iterations_per_loop=settings.iterations_per_loop,
+    seed=settings.seed,
+    recompute=settings.recompute,
+    max_seq_length=settings.max_seq_length,
   )
-  if not settings.eval_every_epochs:
-    return plan
-  every = max(1.0, steps_per_epoch * settings.eval_every_epochs)
-  return dataclasses.replace(plan, eval_every_steps=every)
 
 
 def _freeze_layers(value: str) -> int | str:

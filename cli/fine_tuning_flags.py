@@ -1,109 +1,123 @@
-"""Flags of all programs that fine-tune; they do not need TensorFlow."""
+"""Settings of all programs that fine-tune; they do not need TensorFlow."""
 
-from absl import flags
+from collections.abc import Iterable
+import dataclasses
 
 from cli import devices
-from cli import models
-from cli import program
-from vocabularies import vocabulary_table
+from cli import flag_values
+from cli import model_flags
+
+_data = flag_values.group("Data")
+_training = flag_values.group("Training")
+_evaluation = flag_values.group("Evaluation and prediction")
 
 
-def define_flags(max_seq_length: int) -> None:
-  """Declares the flags of every fine-tuning program."""
-  models.define_model_flags()
-  flags.DEFINE_string("vocab_file", None, vocabulary_table.HELP)
-  program.require_unless("model", "vocab_file")
-  models.define_text_flags(max_seq_length)
-  models.define_training_flags()
-  _define_training_flags()
-  _define_selection_flags()
-  devices.define_device_flags()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(
+  devices.DeviceSettings,
+  model_flags.TrainingSettings,
+  model_flags.TextSettings,
+  model_flags.ModelSettings,
+):
+  """The settings of every fine-tuning program."""
 
-
-def _define_training_flags():
-  flags.DEFINE_bool("do_train", False, "Whether to train.")
-  for name, default, text in (
-    ("num_train_epochs", 3.0, "Times to go through the training data."),
-    (
-      "layerwise_lr_decay",
-      1.0,
-      "Factor between the learning rates of a layer and the one above it; the "
-      "head has the full rate.",
-    ),
-  ):
-    flags.DEFINE_float(name, default, text, lower_bound=0.0)
-  flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the steps in which the rate rises.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+  num_train_epochs: float = _training(
+    3.0, "Times to go through the training data.", least=0.0
   )
-  flags.DEFINE_integer(
-    "max_train_examples",
+  layerwise_lr_decay: float = _training(
+    1.0,
+    "Factor between the learning rates of a layer and the one above it; the "
+    "head has the full rate.",
+    least=0.0,
+  )
+  warmup_proportion: float = _training(
+    0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0
+  )
+  max_train_examples: int | None = _training(
     None,
     "Trains on the first examples only, this many, to try something out; by "
     "default on all.",
-    lower_bound=1,
+    least=1,
   )
-  flags.DEFINE_string(
-    "freeze_layers",
+  freeze_layers: str = _training(
     "0",
     "How many of the lowest layers to freeze, with the embeddings; or "
     "'gradual': trains only the head at first, and one more layer from the top "
     "after every epoch.",
   )
-
-
-def _define_selection_flags():
-  program.group("Evaluation and prediction")
-  flags.DEFINE_float(
-    "eval_every_epochs",
+  eval_every_epochs: float = _evaluation(
     0.0,
     "Epochs from one evaluation during training to the next, instead of "
     "--eval_every_steps; 0 for none. With either, the weights of the best "
     "evaluation are kept in output_dir/best and used from then on.",
-    lower_bound=0.0,
+    least=0.0,
   )
-  flags.DEFINE_string(
-    "best_metric", None, "The score that decides which weights are best."
+  best_metric: str | None = _evaluation(
+    None, "The score that decides which weights are best."
   )
-  flags.DEFINE_integer(
-    "early_stopping_patience",
+  early_stopping_patience: int = _evaluation(
     0,
     "Evaluations in a row without a better score after which training ends; 0 "
-    "to go on to the end.",
-    lower_bound=0,
+    "to train to the end.",
+    least=0,
   )
-  flags.DEFINE_integer(
-    "predict_batch_size",
-    8,
-    "Inputs of --max_seq_length per batch of a prediction.",
-    lower_bound=1,
+  do_predict: bool = _evaluation(False, "Whether to predict, after training.")
+  predict_batch_size: int = _evaluation(
+    8, "Inputs of --max_seq_length per batch of a prediction.", least=1
   )
 
-
-def define_data_flags() -> None:
-  """Declares the flags of the three data files and of what to do."""
-  program.group("Data")
-  for name, text in (
-    ("data_dir", "A folder with files called train, dev and test."),
-    ("train_file", "What to train on, instead of the file in --data_dir."),
-    ("eval_file", "What to evaluate on, instead of that in --data_dir."),
-    ("predict_file", "What to predict, instead of that in --data_dir."),
-  ):
-    flags.DEFINE_string(name, None, text)
-  define_evaluation_flags()
+  @property
+  def evaluates_in_training(self) -> bool:
+    """Whether training is interrupted by evaluations."""
+    return self.do_train and bool(
+      self.eval_every_steps or self.eval_every_epochs
+    )
 
 
-def define_evaluation_flags() -> None:
-  """Declares the flags of what to do after training."""
-  program.group("Evaluation and prediction")
-  flags.DEFINE_bool("do_eval", False, "Whether to evaluate, after training.")
-  flags.DEFINE_integer(
-    "eval_batch_size",
-    8,
-    "Inputs of --max_seq_length per batch of an evaluation.",
-    lower_bound=1,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(FineTuningSettings):
+  """The settings of programs that evaluate apart from predicting."""
+
+  do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
+  eval_batch_size: int = _evaluation(
+    8, "Inputs of --max_seq_length per batch of an evaluation.", least=1
   )
-  flags.DEFINE_bool("do_predict", False, "Whether to predict, after that.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(EvaluationSettings):
+  """The settings of programs with three data files."""
+
+  data_dir: str | None = _data(
+    None, "A folder with files called train, dev and test."
+  )
+  train_file: str | None = _data(
+    None, "What to train on, instead of the file in --data_dir."
+  )
+  eval_file: str | None = _data(
+    None, "What to evaluate on, instead of that in --data_dir."
+  )
+  predict_file: str | None = _data(
+    None, "What to predict, instead of that in --data_dir."
+  )
+
+
+def check_work(settings: EvaluationSettings) -> None:
+  """Raises a ValueError if there is nothing to do."""
+  if not (settings.do_train or settings.do_eval or settings.do_predict):
+    raise ValueError(
+      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
+    )
+
+
+def choose_metric(
+  best_metric: str | None, default: str, known: Iterable[str]
+) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  name = (best_metric or default).removeprefix("eval_")
+  known = list(known)
+  if name not in known:
+    raise ValueError(
+      f"--best_metric={name}: expected one of {', '.join(known)}"
+    )
+  return name

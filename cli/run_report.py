@@ -7,13 +7,14 @@ import datetime
 import os
 import platform
 import sys
+from typing import Any
 import urllib.parse
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import flag_values
+from cli import model_flags
 from cli import run_summary
 from data import files
 from tasks import plots
@@ -23,23 +24,61 @@ _NAME = "report.html"
 
 
 @contextlib.contextmanager
-def failures_told() -> Iterator[None]:
-  """Says in a line why a part of a report failed, and lets the run go on."""
+def report_errors_as_notes() -> Iterator[None]:
+  """Says in a line why a part of a report failed, and continues the run."""
   try:
     yield
   except Exception as error:  # What a run has found is worth more than this.
     print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
 
 
-@failures_told()
+def begin(folder: str) -> run_summary.Start:
+  """Notes when a run begins, and the files in its folder; see `finish`."""
+  return run_summary.begin(folder)
+
+
+def finish(
+  settings: model_flags.ModelSettings,
+  start: run_summary.Start,
+  problem: str,
+  sections: Mapping[str, str],
+  score: str,
+) -> None:
+  """Writes the report, if flags ask for it, and prints the summary."""
+  if settings.report:
+    write(settings, start.time, problem.replace("_", " "), sections, score)
+  can_export = not problem.endswith("_lm")  # Only run_multitask.py has those.
+  run_summary.print_summary(settings.output_dir, start, score, can_export)
+
+
+def finish_pretraining(
+  settings: Any,
+  start: float,
+  step: int,
+  scores: Mapping[int, Mapping[str, float]],
+  phase: Any | None,
+  sections: Mapping[str, str],
+) -> None:
+  """Does what `finish` does for a pre-training.
+
+  Args:
+    settings, start, sections: see `write`.
+    step, scores, phase: see `run_summary.print_pretraining`.
+  """
+  if settings.report:
+    write(settings, start, "pre-training", sections)
+  run_summary.print_pretraining(settings, step, scores, phase, start)
+
+
+@report_errors_as_notes()
 def write(
-  settings: flag_values.Settings,
+  settings: model_flags.ModelSettings,
   start: float,
   problem: str,
   sections: Mapping[str, str],
   score: str = "",
 ) -> None:
-  """Writes the report to --output_dir; a failure is only told.
+  """Writes the report to --output_dir; a failure only prints a note.
 
   Args:
     start: when the run began, by `time.monotonic`.
@@ -69,7 +108,7 @@ def write(
 
 
 def write_tasks(
-  settings: flag_values.Settings, start: float, scores: Mapping[str, str]
+  settings: model_flags.ModelSettings, start: float, scores: Mapping[str, str]
 ) -> None:
   """Writes the report of a run of several tasks, which have their own.
 
@@ -135,7 +174,7 @@ def _choose_chart(name) -> str:
 def _list_settings(settings) -> str:
   rows = sorted(
     (name, str(value))
-    for name, value in vars(settings).items()
+    for name, value in settings.flag_values().items()
     if value not in (None, "", ())
   )
   listed = plots.table(("flag", "value"), rows)

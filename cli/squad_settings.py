@@ -1,102 +1,159 @@
-"""What the flags of run_squad.py mean together."""
+"""The settings of run_squad.py, and what they mean together."""
 
 import dataclasses
+import os
 
-from absl import flags
-
-from cli import fine_tuning
+from cli import fine_tuning_flags
 from cli import flag_values
-from cli import run_records
-from cli import task_training
 from data import files
+from tasks import squad_answers
+from tasks import squad_features
 from tasks import squad_results
 
+_data = flag_values.group("Data")
+_answers = flag_values.group("Evaluation and prediction")
 
-def check(settings: flag_values.Settings) -> flag_values.Settings:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(fine_tuning_flags.FineTuningSettings):
+  """The settings of run_squad.py."""
+
+  max_seq_length: int = _data(384, "Most tokens per input.", least=3)
+  train_file: str | None = _data(
+    None, "Questions to train on: SQuAD's JSON, or JSON Lines."
+  )
+  predict_file: str | None = _data(
+    None,
+    "Questions to answer: the same, or TSV of id, question and context. If it "
+    "has answers, the predictions are scored.",
+  )
+  eval_file: str | None = _data(
+    None,
+    "Questions to evaluate on while training, and to tune the threshold on; by "
+    "default --predict_file.",
+  )
+  doc_stride: int = _data(
+    128, "Tokens from one window of a text to the next.", least=1
+  )
+  max_query_length: int = _data(
+    64, "Tokens to which a longer question is truncated.", least=1
+  )
+  num_processes: int = _data(
+    os.cpu_count() or 1, "Processes that make features.", least=1
+  )
+  version_2_with_negative: bool = _data(
+    False,
+    "Whether there are questions without an answer, as in SQuAD v2.0.",
+  )
+  padding_competes: bool = _data(
+    True,
+    "Whether padding can start or end an answer, in the loss too, as in the "
+    "original. False pads batches only to their longest window: faster.",
+  )
+  do_predict: bool = _answers(False, "Whether to answer, after training.")
+  n_best_size: int = _answers(
+    20, "Starts and ends to combine; answers to list.", least=1
+  )
+  max_answer_length: int = _answers(
+    30, "The most tokens of an answer.", least=1
+  )
+  whole_word_answers: bool = _answers(
+    False,
+    "Whether an answer is widened to whole words. By default it ends where its "
+    "tokens do, as in the original, which may be inside a word.",
+  )
+  null_score_diff_threshold: str = _answers(
+    "0.0",
+    "A question gets no answer if the score of no answer exceeds that of the "
+    "best answer by more than this; or 'auto': what gave the best F1 on "
+    "--eval_file, or in an evaluation before.",
+  )
+  verbose_logging: bool = _answers(
+    False,
+    "Prints a note if the words of an answer lack the text of its tokens.",
+  )
+  # The number that null_score_diff_threshold is; None to tune it.
+  threshold: float | None = 0.0
+
+  @property
+  def metric(self) -> str:
+    """The name of the score that decides which weights are best."""
+    known = ["exact_match", "f1"]
+    if self.version_2_with_negative:
+      known += ["best_exact_match", "best_f1"]
+    default = "best_f1" if self.threshold is None else "f1"
+    return fine_tuning_flags.choose_metric(self.best_metric, default, known)
+
+  def for_features(self) -> squad_features.Settings:
+    """Returns what shapes the features."""
+    return squad_features.Settings(
+      vocab_file=self.vocab_file,
+      do_lower_case=self.do_lower_case,
+      max_seq_length=self.max_seq_length,
+      doc_stride=self.doc_stride,
+      max_query_length=self.max_query_length,
+      version_2_with_negative=self.version_2_with_negative,
+    )
+
+  def for_answers(self) -> squad_answers.Settings:
+    """Returns how to choose answers."""
+    return squad_answers.Settings(
+      n_best_size=self.n_best_size,
+      max_answer_length=self.max_answer_length,
+      version_2_with_negative=self.version_2_with_negative,
+      do_lower_case=self.do_lower_case,
+      whole_word_answers=self.whole_word_answers,
+    )
+
+
+def check(settings: SquadSettings, tuned: float | None) -> SquadSettings:
   """Checks flags; returns them with what one of them means for another.
 
-  The null_score_diff_threshold is a number then, or None to tune it.
+  Args:
+    tuned: the threshold that an earlier run tuned for the same weights.
 
   Raises:
     ValueError: they contradict each other, or a file is not there.
   """
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
-  for name, is_asked in (
-    ("train_file", settings.do_train),
-    ("predict_file", settings.do_predict),
-    ("eval_file", False),
+  for name, path, is_asked in (
+    ("train_file", settings.train_file, settings.do_train),
+    ("predict_file", settings.predict_file, settings.do_predict),
+    ("eval_file", settings.eval_file, False),
   ):
-    path = getattr(settings, name)
     if is_asked and not path:
       raise ValueError(f"--do_{name.split('_')[0]} needs --{name}")
     if path and not files.exists(path):
       raise ValueError(f"--{name}={path}: no such file")
-  evaluates = task_training.evaluates(settings)
-  if evaluates and not (settings.eval_file or settings.predict_file):
+  has_file = settings.eval_file or settings.predict_file
+  if settings.evaluates_in_training and not has_file:
     raise ValueError(
       "an evaluation while training needs --eval_file, or --predict_file"
     )
   threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
-  is_given = settings.null_score_diff_threshold != "0.0"
-  if (name := "null_score_diff_threshold") in flags.FLAGS:
-    is_given = flags.FLAGS[name].present
-  if not is_given and _find_tuned(settings) is not None:
+  is_given = "null_score_diff_threshold" in settings.given
+  if not is_given and tuned is not None:
     threshold = None
   if threshold is None and not settings.version_2_with_negative:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
     )
-  name = "whole_word_answers"
-  is_asked = settings.do_train or flag_values.is_given(name)
+  is_asked = settings.do_train or "whole_word_answers" in settings.given
   if settings.whole_word_answers and is_asked:
     check_whole_words(settings.vocab_file)
   pads = settings.padding_competes or settings.pad_to_max_length
   settings = dataclasses.replace(
-    settings, null_score_diff_threshold=threshold, pad_to_max_length=pads
+    settings, threshold=threshold, pad_to_max_length=pads
   )
-  best_metric(settings)
+  assert settings.metric  # Which checks --best_metric.
   return settings
 
 
 def check_whole_words(vocab_file: str) -> None:
-  """Raises a ValueError if pieces do not say which ones go on with a word."""
+  """Raises a ValueError if pieces do not say which ones continue a word."""
   if vocab_file.endswith((".model", ".json")):
     raise ValueError(
       f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
-      "pieces say that a word goes on"
+      "pieces say that they continue a word"
     )
-
-
-def best_metric(settings: flag_values.Settings) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = ["exact_match", "f1"]
-  if settings.version_2_with_negative:
-    known += ["best_exact_match", "best_f1"]
-  default = "best_f1" if settings.null_score_diff_threshold is None else "f1"
-  return fine_tuning.best_metric(settings, default, known)
-
-
-def _find_tuned(settings) -> float | None:
-  """Returns the threshold that an earlier run tuned for the same weights."""
-  if settings.do_train or not settings.version_2_with_negative:
-    return None
-  folder = run_records.tuned_folder(settings)
-  return squad_results.read_threshold(folder) if folder else None
-
-
-def tuning_file(settings: flag_values.Settings) -> str | None:
-  """Returns the file to tune the threshold on; None to tune nothing.
-
-  It is --eval_file, else --predict_file, unless an earlier run has tuned the
-  threshold of these weights: in this folder, if a flag asks for it.
-  """
-  is_tuned = settings.null_score_diff_threshold is None
-  if not (settings.do_predict and is_tuned):
-    return None
-  is_asked = flag_values.is_given("null_score_diff_threshold")
-  is_own = run_records.tuned_folder(settings) == settings.output_dir
-  is_kept = not settings.eval_file and (is_own or not is_asked)
-  if is_kept and _find_tuned(settings) is not None:
-    return None
-  return settings.eval_file or settings.predict_file

@@ -8,9 +8,9 @@ import sys
 import tensorflow as tf
 
 from cli import devices
-from cli import fine_tuning
 from cli import flag_values
 from cli import model_folder
+from cli import task_settings
 from data import files
 from data import progress
 from inputs import text_inputs
@@ -32,9 +32,7 @@ def make_strategy(settings: flag_values.Settings) -> tf.distribute.Strategy:
 
 def read_config(settings: flag_values.Settings) -> modeling.EncoderConfig:
   """Reads the config and compares vocabulary, casing and lengths with it."""
-  config = model_folder.read_config(settings)
-  fine_tuning.check_fine_tuning_flags(settings, config)
-  return config
+  return task_settings.read_config(settings)
 
 
 def load_weights(
@@ -70,10 +68,12 @@ def load_weights(
 def batching(settings: flag_values.Settings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
-    lambda lengths: fine_tuning.batch_order(
+    lambda lengths: task_settings.batch_order(
       settings, lengths, settings.batch_size
     ),
-    settings.max_seq_length if fine_tuning.is_static(settings) else None,
+    settings.max_seq_length
+    if task_settings.uses_fixed_shapes(settings)
+    else None,
   )
 
 

@@ -1,1 +1,4 @@
-"""Models and vocabularies beside BERT's, which no other folder imports."""
+"""Several tasks at once, models and vocabularies beside BERT's.
+
+The rest of the repository imports nothing of it, but for programs in the root.
+"""

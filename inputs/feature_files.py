@@ -1,14 +1,13 @@
 """Feature files: TFRecords with an index, read in batches of similar length.
 
 A feature file is what the original wrote before training (`train.tf_record`): a
-tf.train.Example a row, padded to max_seq_length. The index beside it tells
+tf.train.Example per row, padded to max_seq_length. The index beside it says
 where each row starts, how many tokens it has and which example it is of, so
 that rows can be read in any order while the file stays on the disk. It also
 holds a key, the digest of everything that affects the rows: if the key has
 changed, the file is made again.
 """
 
-import abc
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import itertools
 import json
 import os
 import types
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 import zipfile
 
 import numpy as np
@@ -70,7 +69,7 @@ def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class FeatureSettings:
   """What shapes the features of all tasks besides the data."""
 
   vocab_file: str
@@ -78,59 +77,24 @@ class Settings:
   max_seq_length: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Split(abc.ABC):
-  """What the splits of all tasks share: a feature file made on first use."""
+@dataclasses.dataclass(eq=False, kw_only=True)
+class FeatureSet:
+  """A set of examples, and its features once they are made.
 
-  kind: str  # "train", "eval" or "predict".
-  source: Any  # A path, unless a task has another type for it.
-  settings: Settings  # Or a task's, with the same fields.
-  folder: str  # A local one, for the feature file.
-  max_train_examples: int | None = None  # The first ones; None: all.
+  A task's `make_features` makes them, in a folder that the run may write to.
+  """
 
-  # Raised when other features are made of the same input.
-  version: ClassVar[int] = 1
-  layout: ClassVar["Layout"]  # Of the rows.
-  suffix: ClassVar[str] = ""  # What the names of files about it end in.
-
-  def sources(self) -> tuple[dict[str, Any], list[str]]:
-    """Returns what says which data is read, as JSON values, and its files."""
-    return {"path": self.source}, [self.source]
-
-  @abc.abstractmethod
-  def read(self) -> Iterator[Any]:
-    """Yields all examples; each has a `place` for error messages."""
-
-  @abc.abstractmethod
-  def make_rows(self, facts: dict[str, Any]) -> Iterator[Row]:
-    """Yields the rows; notes in `facts` what `open_or_make` is to keep."""
-
-  @abc.abstractmethod
-  def describe_features(self, features: "FeatureFile") -> list[str]:
-    """Returns a line about the features, and perhaps more lines."""
-
-  def check_features(self, features: "FeatureFile") -> None:  # noqa: B027
-    """Raises a ValueError if they cannot be used; by default they can."""
-
-  @property
-  def file_name(self) -> str:
-    """The name of the feature file: the original's."""
-    return f"{self.kind}.tf_record"
-
-  @property
-  def limit(self) -> int | None:
-    """The most examples to read; None for all."""
-    return self.max_train_examples if self.kind == "train" else None
-
-  @property
-  def is_labelled(self) -> bool:
-    """Whether the labels of its examples are known."""
-    return self.features.facts["labelled"] > 0
-
-  @property
-  def rows_per_epoch(self) -> int:
-    """How many rows --num_train_epochs counts as one epoch."""
-    return len(self.features)
+  kind: str  # "train", "eval" or "predict"; names the feature file.
+  settings: FeatureSettings
+  paths: tuple[str, ...]  # The files of the data.
+  source: dict[str, Any]  # Which data of the files, as JSON values.
+  read: Callable[[], Iterator[Any]]  # Yields all examples; each has a `place`.
+  limit: int | None = None  # The most examples to use; None for all.
+  version: int = 1  # Raised when other features are made of the same input.
+  name: str = ""  # Such as "matched", if there are several of the kind.
+  suffix: str = ""  # Such as "_mismatched": what names of its files end in.
+  features: "FeatureFile" = dataclasses.field(init=False)
+  layout: "Layout" = dataclasses.field(init=False)  # Of the rows.
 
   @functools.cached_property
   def key(self) -> str:
@@ -138,31 +102,19 @@ class Split(abc.ABC):
     return self._make_key()
 
   def _make_key(self):
-    source, paths = self.sources()
-    settings = {**dataclasses.asdict(self.settings), **source}
+    settings = {**dataclasses.asdict(self.settings), **self.source}
     settings["version"] = self.version
     if self.limit is not None:
       settings["max_examples"] = self.limit
-    return make_key(settings, [self.settings.vocab_file, *paths])
+    return make_key(settings, [self.settings.vocab_file, *self.paths])
 
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
     if self._make_key() != self.key:
-      paths = [self.settings.vocab_file, *self.sources()[1]]
+      paths = [self.settings.vocab_file, *self.paths]
       raise ValueError(
         f"{', '.join(paths)}: changed while the program ran; run it again"
       )
-
-  @functools.cached_property
-  def features(self) -> "FeatureFile":
-    """The feature file; a ValueError says what is wrong with the data."""
-    path = os.path.join(self.folder, self.file_name)
-    features, is_new = open_or_make(path, self.key, self.make_rows)
-    line, *others = self.describe_features(features)
-    print(f"{line}; {'wrote' if is_new else 'unchanged:'} {path}")
-    print(*(f"  {other}\n" for other in others), sep="", end="")
-    self.check_features(features)
-    return features
 
   def examples(self) -> Iterator[Any]:
     """Reads the examples; a ValueError if their files have changed."""
@@ -172,6 +124,16 @@ class Split(abc.ABC):
   def describe(self, index: int) -> str:
     """Says where an example, by its number from 0, is from."""
     return next(itertools.islice(self.examples(), index, None)).place
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the labels of its examples are known."""
+    return self.features.counts["labelled"] > 0
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """How many rows --num_train_epochs counts as one epoch."""
+    return len(self.features)
 
   def make_tokenizer(self) -> tokenization.FullTokenizer:
     """Makes the tokenizer of the settings."""
@@ -185,17 +147,18 @@ class FeatureFile:
 
   Attributes:
     path: of the TFRecord file.
+    is_new: whether this process made it.
     lengths: int32 [N], tokens of each row.
     examples: int32 [N], the example each row is of.
-    facts: what was noted while the file was made.
+    counts: numbers and texts that were counted while the file was made.
     key: of all that shaped it.
   """
 
-  def __init__(self, path: str, index: dict[str, Any]):
-    self.path, self.key = path, str(index["key"])
+  def __init__(self, path: str, index: dict[str, Any], is_new: bool):
+    self.path, self.key, self.is_new = path, str(index["key"]), is_new
     self.lengths: np.ndarray = index["lengths"]
     self.examples: np.ndarray = index["examples"]
-    self.facts: dict[str, Any] = json.loads(str(index["facts"]))
+    self.counts: dict[str, Any] = json.loads(str(index["facts"]))
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
     self._file = open(path, "rb", buffering=0)
 
@@ -286,34 +249,40 @@ def _as_array(rows: list[bytes]) -> np.ndarray:
 
 
 def open_or_make(
-  path: str,
-  key: str,
-  make_rows: Callable[[dict[str, Any]], Iterator[Row]],
-) -> tuple[FeatureFile, bool]:
-  """Opens a feature file, made now if there is none with this key.
+  data: FeatureSet, folder: str, rows: Iterable[Row], counts: dict[str, Any]
+) -> FeatureFile:
+  """Opens the feature file of a set, made now if there is none with its key.
 
   Args:
-    path: of the TFRecord file, local.
-    key: of all that shapes the rows; see `make_key`.
-    make_rows: yields the rows; notes in its argument what it wants to be found
-      in `facts`, as JSON values.
+    folder: a local one, of the file; it has the original's name.
+    rows: not read if there is a file.
+    counts: JSON values that `rows` counts while it is read.
   """
+  path = os.path.join(folder, f"{data.kind}{data.suffix}.tf_record")
   index = _read_index(path)
-  if index and str(index["key"]) == key:
-    return FeatureFile(path, index), False
-  facts: dict[str, Any] = {}
+  if index and str(index["key"]) == data.key:
+    return FeatureFile(path, index, is_new=False)
   # The last is renamed first: an index never stands beside rows of another.
   paths = [_index_path(path), path]
   with atomic.replace_all_on_success(paths) as (index_file, rows_file):
-    index = _write_rows(rows_file, make_rows(facts))
+    index = _write_rows(rows_file, rows)
+    data.check_unchanged()
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
-    index.update(key=key, facts=json.dumps(facts))
+    index.update(key=data.key, facts=json.dumps(counts))
     with open(index_file, "wb") as output:
       np.savez(output, **index)
     with contextlib.suppress(FileNotFoundError):
       os.remove(_index_path(path))
-  return FeatureFile(path, index), True
+  return FeatureFile(path, index, is_new=True)
+
+
+def print_summary(features: FeatureFile, line: str, *others: str) -> None:
+  """Prints lines about features, and where they are."""
+  print(
+    f"{line}; {'wrote' if features.is_new else 'unchanged:'} {features.path}"
+  )
+  print(*(f"  {other}\n" for other in others), sep="", end="")
 
 
 def _write_rows(path, rows):
@@ -355,17 +324,17 @@ def _index_path(path: str) -> str:
 
 
 def training_source(
-  features: FeatureFile,
+  data: FeatureSet,
   parse: Callable[[tf.Tensor], training_input.Features],
   batch_size: int,
   seed: int,
-  describe_example: Callable[[int], str],
 ) -> training_input.TrainingInput:
   """Makes the endless rows that a model is trained on."""
+  features = data.features
   return training_input.TrainingInput(
     rows=functools.partial(features.training_rows, batch_size, seed),
     parse=parse,
-    describe_row=lambda row: describe_example(int(features.examples[row])),
+    describe_row=lambda row: data.describe(int(features.examples[row])),
     find_fault=features.find_fault,
     identity=features.key,
   )
@@ -462,7 +431,7 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
 
 
 class Layout(NamedTuple):
-  """What a row of a feature file holds besides its three inputs."""
+  """The features of a row besides its three inputs."""
 
   shape: tuple[int, ...]  # Of input_ids, input_mask, segment_ids: (..., S).
   per_token: tuple[str, ...] = ()  # Names of other integers of that shape.

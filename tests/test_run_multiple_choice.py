@@ -1,5 +1,6 @@
 """run_multiple_choice.py: from files of questions to scores and predictions."""
 
+import csv
 import json
 import shutil
 
@@ -35,7 +36,7 @@ def write_jsonl(path, numbers):
 def run(folder, **flags):
   return program_flags.run_main(
     run_multiple_choice,
-    run_multiple_choice.define_flags,
+    run_multiple_choice.ChoiceSettings.define_flags,
     **tiny.flags_for(folder, **flags),
   )
 
@@ -113,15 +114,17 @@ def test_questions_of_any_number_of_choices(trained, tmp_path):
     output_dir=out,
     do_predict=True,
     predict_file=tmp_path / "new.jsonl",
-    predictions_format="jsonl",
   )
-  lines = (out / "predictions.jsonl").read_text().splitlines()
-  rows = list(map(json.loads, lines))
-  assert [row["predicted"] for row in rows] == [
+  with open(out / "predictions.tsv", newline="") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  predicted = [int(row["predicted"]) for row in rows]
+  assert predicted == [
     tiny_multiple_choice.make_row(number)[2] for number in range(300, 320)
   ]
-  counts = [len(row["probabilities"]) for row in rows]
-  assert counts == [max(2, row["predicted"] + 1) for row in rows]
+  counts = [
+    sum(bool(row[f"probability_{i}"]) for i in range(4)) for row in rows
+  ]
+  assert counts == [max(2, number + 1) for number in predicted]
   assert set(counts) == {2, 3, 4}
   assert not (out / "predict_metrics.json").exists()
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import bert
+from contrib import multitask_training
+from contrib import shared_tasks
 import program_flags
-import run_multitask
 import tiny
 from weights import checkpoints
 
@@ -188,13 +189,16 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
 
 
 def test_percentages_count_as_fractions_in_the_mean():
-  def scored(perfect, **scores):
-    recipe = types.SimpleNamespace(evaluate=lambda run: scores, perfect=perfect)
-    inputs = types.SimpleNamespace(metric="f1")
-    return types.SimpleNamespace(recipe=recipe, inputs=inputs)
+  def make_task(max_score, **scores):
+    data = types.SimpleNamespace(metric="f1")
+    run = types.SimpleNamespace(data=data)
+    return shared_tasks.SharedTask(run, None, lambda: scores, None, max_score)
 
-  runs = {"answers": scored(100.0, f1=80.0), "names": scored(1.0, f1=0.5)}
-  assert run_multitask.evaluate(runs) == {
+  tasks = {
+    "answers": make_task(100.0, f1=80.0),
+    "names": make_task(1.0, f1=0.5),
+  }
+  assert multitask_training.evaluate(tasks) == {
     "answers/f1": 80.0,
     "names/f1": 0.5,
     "mean": 0.65,
@@ -321,11 +325,11 @@ def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
 
 
 def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
-  inputs = types.SimpleNamespace(metric="perplexity")
-  runs = {"lm": types.SimpleNamespace(inputs=inputs)}
-  settings = types.SimpleNamespace(best_metric=None)
+  data = types.SimpleNamespace(metric="perplexity")
+  run = types.SimpleNamespace(data=data)
+  tasks = {"lm": shared_tasks.SharedTask(run, None, None, None)}
   with pytest.raises(ValueError, match="task 'lm': best_metric is perplexity"):
-    run_multitask.best_metric(settings, runs)
+    multitask_training.choose_metric(None, tasks)
 
 
 def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):

@@ -318,7 +318,9 @@ def run_main(command, main=run_pretraining.main):
   """Calls `main` with the flags of a command line of run_pretraining.py."""
   values = dict(flag[2:].split("=", 1) for flag in command[2:])
   return program_flags.run_main(
-    types.SimpleNamespace(main=main), run_pretraining.define_flags, **values
+    types.SimpleNamespace(main=main),
+    run_pretraining.PretrainingSettings.define_flags,
+    **values,
   )
 
 

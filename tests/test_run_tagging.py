@@ -23,7 +23,9 @@ TRAINING = {
 
 def run(folder, **flags):
   return program_flags.run_main(
-    run_tagging, run_tagging.define_flags, **tiny.flags_for(folder, **flags)
+    run_tagging,
+    run_tagging.TaggingSettings.define_flags,
+    **tiny.flags_for(folder, **flags),
   )
 
 

@@ -1,5 +1,6 @@
 """A trained folder, its export and predict.py answer as the program did."""
 
+import csv
 import http.server
 import json
 import sys
@@ -23,11 +24,10 @@ FLAGS = {
     "max_seq_length": 9,
     "doc_stride": 3,
     "window_pooling": "max",
-    "predictions_format": "jsonl",
   },
   "run_squad": {"n_best_size": 7, "max_answer_length": 3, "doc_stride": 3},
   "run_tagging": {"max_seq_length": 6},
-  "run_multiple_choice": {"max_seq_length": 7, "predictions_format": "jsonl"},
+  "run_multiple_choice": {"max_seq_length": 7},
 }
 PROGRAMS = [
   name if name == "run_squad" else pytest.param(name, marks=pytest.mark.slow)
@@ -72,6 +72,25 @@ def read_squad(path):
 
 def read_json_lines(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_predictions(program, folder):
+  """Returns the rows of a program's readable file of predictions."""
+  if program in ("run_squad", "run_tagging"):
+    return read_json_lines(folder / "predictions.jsonl")
+  with open(folder / "predictions.tsv", newline="") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  for row in rows:
+    shares = {
+      name.removeprefix("probability_"): float(value)
+      for name, value in row.items()
+      if name.startswith("probability_") and value
+    }
+    row["probabilities"] = shares
+    if program == "run_multiple_choice":
+      row["probabilities"] = list(shares.values())
+      row["predicted"] = int(row["predicted"])
+  return rows
 
 
 def requests_of(program, folder, rows):
@@ -148,7 +167,7 @@ def test_training_leaves_what_predictions_depend_on(trained, program):
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_export_answers_as_the_program(trained, program):
   folder = trained(program)
-  rows = read_json_lines(folder / "out" / "predictions.jsonl")
+  rows = read_predictions(program, folder / "out")
   requests = requests_of(program, folder, rows)
   model = exported_model.ExportedModel(str(folder / "export"))
   answers = model.answer([model.maker.encode(r) for r in requests], 100)
@@ -197,7 +216,7 @@ class TensorFlowServing(http.server.BaseHTTPRequestHandler):
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
   folder = trained(program)
-  rows = read_json_lines(folder / "out" / "predictions.jsonl")
+  rows = read_predictions(program, folder / "out")
   requests = requests_of(program, folder, rows)[:3]
   server = http.server.HTTPServer(("127.0.0.1", 0), TensorFlowServing)
   server.model = tf.saved_model.load(str(folder / "export"))

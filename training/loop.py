@@ -38,6 +38,7 @@ from training import model_selection
 from training import phases
 from training import recomputation
 from training import reporting
+from training import same_run
 from training import workers
 from weights import checkpoints
 
@@ -447,7 +448,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
       f"number of rows {name}": own.row_at(plan.num_train_steps),
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
-  workers.check_same(
+  same_run.check_workers(
     strategy,
     {
       "step in --output_dir": step,

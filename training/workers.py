@@ -1,7 +1,6 @@
 """What the workers of TF_CONFIG exchange besides gradients."""
 
 from collections.abc import Mapping
-import hashlib
 import zlib
 
 import numpy as np
@@ -9,7 +8,7 @@ import tensorflow as tf
 
 
 def are_several(strategy: tf.distribute.Strategy) -> bool:
-  """Tells whether this process is one of several workers."""
+  """Returns whether this process is one of several workers."""
   return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
@@ -40,41 +39,6 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
   it: a worker that exits early looks lost to those that are still running.
   """
   agree(strategy, 0, False)
-
-
-def check_same(
-  strategy: tf.distribute.Strategy, facts: Mapping[str, object]
-) -> None:
-  """Compares what must be the same on all workers.
-
-  Args:
-    strategy: with one worker, nothing is compared.
-    facts: by the name shown to users; every worker has the same names.
-
-  Raises:
-    ValueError: on every worker, naming what differs, and its own value.
-  """
-  if not are_several(strategy):
-    return
-  digests = [_digest(str(value)) for value in facts.values()]
-  own = strategy.run(lambda: tf.constant([digests], tf.int32))
-  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, facts]
-  differing = (gathered != gathered[0]).any(0)
-  if differing.any():
-    values = [
-      f"{name} (here {value})"
-      for (name, value), differs in zip(facts.items(), differing, strict=True)
-      if differs
-    ]
-    raise ValueError(
-      f"the workers of TF_CONFIG do not have the same {', '.join(values)}: "
-      "start all of them with the same command and the same files"
-    )
-
-
-def _digest(text: str) -> int:
-  digest = hashlib.sha256(text.encode()).digest()
-  return int.from_bytes(digest[:4], "little", signed=True)
 
 
 def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:

@@ -1,71 +1,68 @@
-"""What the programs that fine-tune share, without a run."""
+"""The settings and the summary of fine-tuning programs, without a run."""
 
 import json
 import types
 
-from absl import flags
 import numpy as np
 import pytest
 
-from cli import fine_tuning
-from cli import run_records
+from cli import classifier_settings
+from cli import fine_tuning_flags
+from cli import output_folder
 from cli import run_summary
+from cli import task_settings
 from encoders import encoder_table
+import program_flags
+import run_squad
 from training import phases
 from weights import checkpoints
 
 
-def test_what_a_task_does_not_predict_is_not_looked_for():
-  settings = types.SimpleNamespace(
-    do_train=False, do_eval=False, do_predict=True, data_dir=None
-  )
-  settings.predict_file = None
+def test_a_task_that_predicts_nothing_needs_no_file_for_it():
+  settings = fine_tuning_flags.DataSettings(output_dir="out", do_predict=True)
   with pytest.raises(ValueError, match="--do_predict needs --predict_file"):
-    fine_tuning.find_data_files(settings, (".txt",))
-  assert fine_tuning.find_data_files(settings, (".txt",), predicts=False) == {}
+    task_settings.find_data_files(settings, (".txt",))
+  assert not task_settings.find_data_files(settings, (".txt",), predicts=False)
 
 
-def test_no_answer_cannot_be_asked_of_a_causal_model(tmp_path):
-  path = tmp_path / "vocab.txt"
-  path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n")
-  sizes = {"vocab_size": 4, "hidden_size": 4, "num_attention_heads": 2}
-  settings = types.SimpleNamespace(
-    vocab_file=str(path),
-    max_seq_length=8,
-    do_lower_case=True,
-    init_checkpoint=None,
-    version_2_with_negative=True,
+def test_no_answer_cannot_be_asked_of_a_causal_model():
+  settings = run_squad.SquadSettings(
+    output_dir="out", version_2_with_negative=True
   )
+  sizes = {"vocab_size": 4, "hidden_size": 4, "num_attention_heads": 2}
   for causal in (False, True):
     config = encoder_table.make_config(
       sizes | {"encoder_type": "variant", "causal_attention": causal}
     )
     if causal:
       with pytest.raises(ValueError, match="--version_2_with_negative: .CLS."):
-        fine_tuning.check_fine_tuning_flags(settings, config)
+        run_squad.check_no_answer(settings, config)
     else:
-      fine_tuning.check_fine_tuning_flags(settings, config)
+      run_squad.check_no_answer(settings, config)
 
 
-def test_predicting_follows_the_training_of_the_first_seed(tmp_path):
+def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   (tmp_path / "seed-7").mkdir()
   path = tmp_path / "seed-7" / "prediction.json"
-  path.write_text('{"max_seq_length": 64}')
-  values = flags.FlagValues()
-  flags.DEFINE_string("output_dir", str(tmp_path), "", flag_values=values)
-  flags.DEFINE_string("init_checkpoint", None, "", flag_values=values)
-  flags.DEFINE_string("model", None, "", flag_values=values)
-  flags.DEFINE_list("seeds", ["7", "8"], "", flag_values=values)
-  flags.DEFINE_integer("max_seq_length", 128, "", flag_values=values)
-  values(["program"])
-  run_records.follow_training(values)
-  assert values.max_seq_length == 64
+  path.write_text('{"max_seq_length": 64, "doc_stride": 9, "problem": "x"}')
+  flags = {"output_dir": tmp_path, "seeds": "7,8", "task_name": "file"}
+  settings = program_flags.read(
+    classifier_settings.ClassifierSettings,
+    task_settings.read,
+    **flags,
+    vocab_file="v",
+    bert_config_file="c",
+    doc_stride=3,
+  )
+  assert (settings.max_seq_length, settings.doc_stride) == (64, 3)
+  said = f"--max_seq_length=64, as {path} says\n"
+  assert capsys.readouterr().err == said
 
 
 def test_settings_of_others_are_no_training(tmp_path):
   checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)})
   (tmp_path / "settings.json").write_text('{"a": 1} // An editor\'s.')
-  find = run_records.trained_folder
+  find = output_folder.trained_folder
   assert find("new", str(tmp_path)) == "new"
   (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')
   assert find("new", str(tmp_path)) == "new"

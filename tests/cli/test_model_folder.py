@@ -249,7 +249,7 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
   )
   run(
     run_pretraining,
-    run_pretraining.define_flags,
+    run_pretraining.PretrainingSettings.define_flags,
     input_file=records,
     vocab_file=vocab,
     bert_config_file=config,

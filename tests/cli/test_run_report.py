@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import browser
-from cli import flag_values
+from cli import model_flags
 from cli import run_report
 from tasks import metrics
 from tasks import plots
@@ -47,13 +47,13 @@ def test_curves_up_to_a_step(tmp_path, capsys):
 
 
 def write(folder, sections):
-  settings = flag_values.make({"output_dir": str(folder), "seed": 1})
+  settings = model_flags.ModelSettings(output_dir=str(folder))
   run_report.write(settings, 0.0, "tagging", sections, "eval_f1 0.9")
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_the_best_score_of_all_tasks_is_told_once(tmp_path, is_shared):
-  settings = flag_values.make({"output_dir": str(tmp_path)})
+  settings = model_flags.ModelSettings(output_dir=str(tmp_path))
   scores = {"a": "f1 0.9", "b": "f1 0.9" if is_shared else "f1 0.8"}
   run_report.write_tasks(settings, 0.0, scores)
   text = (tmp_path / "report.html").read_text()
@@ -66,7 +66,7 @@ def test_a_failure_is_told_and_nothing_more(tmp_path, capsys):
   def fail():
     raise MemoryError("no\nroom")
 
-  with run_report.failures_told():
+  with run_report.report_errors_as_notes():
     fail()
   (tmp_path / "file").write_text("")
   write(tmp_path / "file" / "folder", {})

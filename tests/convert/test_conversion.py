@@ -12,8 +12,9 @@ import safetensors.numpy
 import tensorflow as tf
 
 import any_model
-from cli import fine_tuning
 from cli import model_folder
+from cli import output_folder
+from cli import task_settings
 from convert import architecture
 from convert import conversion
 from convert import huggingface
@@ -346,8 +347,7 @@ def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
   edit_config(folder, id2label=names)
   assert model_folder.open(str(folder)).labels == labels
   # The labels are of a head that is not read.
-  settings = types.SimpleNamespace(init_checkpoint=str(folder))
-  assert fine_tuning.initial_labels(settings) == ()
+  assert task_settings.initial_labels(str(folder)) == ()
 
 
 def test_labels_of_a_training(tmp_path):
@@ -357,8 +357,8 @@ def test_labels_of_a_training(tmp_path):
   for path in tmp_path.glob("model.ckpt-7.*"):
     shutil.copy(path, tmp_path / "best")
   for folder in (tmp_path, tmp_path / "best"):
-    settings = types.SimpleNamespace(init_checkpoint=f"{folder}/model.ckpt-7")
-    assert fine_tuning.initial_labels(settings) == ("pos", "neg")
+    labels = task_settings.initial_labels(f"{folder}/model.ckpt-7")
+    assert labels == ("pos", "neg")
 
 
 @pytest.mark.parametrize(
@@ -721,7 +721,7 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
       do_train=do_train,
       word_vectors=None,
     )
-    fine_tuning.load_trained_weights(settings, model)
+    output_folder.load_trained_weights(settings, model)
   variables = loop.model_variables(model)
   assert (
     "not in it, start at random: bert/pooler/dense/bias, "

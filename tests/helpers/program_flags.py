@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import types
 from unittest import mock
 
 from absl import app
@@ -30,6 +31,12 @@ def run_main(program, define_flags, **values):
     return program.main()
   finally:
     _forget_flags(before)
+
+
+def read(kind, read_settings, **values):
+  """Returns the settings that a program reads from flags of these values."""
+  program = types.SimpleNamespace(main=lambda: read_settings(kind))
+  return run_main(program, kind.define_flags, **values)
 
 
 def command(program, **values):

@@ -22,18 +22,18 @@ from inputs import feature_files  # noqa: E402
 import modeling  # noqa: E402
 import optimization  # noqa: E402
 import run_classifier  # noqa: E402
-from tasks import classification_inputs  # noqa: E402
+from tasks import classification_data  # noqa: E402
 from tasks import glue  # noqa: E402
 import tiny  # noqa: E402
 from training import loop  # noqa: E402
 from training import prediction  # noqa: E402
 
 
-def find_splits(folder):
+def find_sets(folder):
   tiny.write_model(folder)
   tiny.write_tsv(folder / "train.tsv", range(50))
   tiny.write_tsv(folder / "dev.tsv", range(50, 61))
-  settings = classification_inputs.Settings(
+  settings = classification_data.FeatureSettings(
     vocab_file=str(folder / "vocab.txt"),
     do_lower_case=True,
     max_seq_length=tiny.SEQUENCE,
@@ -43,13 +43,16 @@ def find_splits(folder):
     problem="single_label",
   )
   task = glue.file_task(str(folder))
-  return [
-    *classification_inputs.find_splits(task, "train", settings, str(folder)),
-    *classification_inputs.find_splits(task, "eval", settings, str(folder)),
+  sets = [
+    *classification_data.find_sets(task, "train", settings),
+    *classification_data.find_sets(task, "eval", settings),
   ]
+  for examples in sets:
+    classification_data.make_features(examples, str(folder))
+  return sets
 
 
-def train(splits, strategy, parts, output_dir):
+def train(sets, strategy, parts, output_dir):
   """Returns the weights after seven steps, and the logits they give."""
   config = modeling.BertConfig.from_dict(tiny.CONFIG)
   keras.utils.set_random_seed(7)
@@ -58,9 +61,9 @@ def train(splits, strategy, parts, output_dir):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-3, 7, 1
     )
-  train_split, eval_split = splits
+  train_set, eval_set = sets
   parse = feature_files.make_parser(
-    train_split.layout, config.vocab_size, config.type_vocab_size, False
+    train_set.layout, config.vocab_size, config.type_vocab_size, False
   )
   plan = loop.TrainingPlan(output_dir, 7, 8, gradient_accumulation_steps=parts)
   loss_fn = functools.partial(
@@ -68,12 +71,10 @@ def train(splits, strategy, parts, output_dir):
     problem="single_label",
     class_weights=tf.constant([1.0, 3.0]),
   )
-  source = feature_files.training_source(
-    train_split.features, parse, 8, 1, train_split.describe
-  )
+  source = feature_files.training_source(train_set, parse, 8, 1)
   loop.train(strategy, model, optimizer, loss_fn, source, plan)
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
-  features = eval_split.features
+  features = eval_set.features
   order = feature_files.batches_by_tokens(features.lengths, 50)
   results = feature_files.predict(predictor, features, order, parse)
   weights = {v.path: v.numpy() for v in model.trainable_variables}
@@ -85,12 +86,12 @@ def main(folder):
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 2,
   )
-  splits = find_splits(folder)
+  sets = find_sets(folder)
   one = tf.distribute.get_strategy()
   two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-  expected = train(splits, one, 1, str(folder / "one"))
+  expected = train(sets, one, 1, str(folder / "one"))
   for name, strategy, parts in (("two", two, 1), ("parts", one, 4)):
-    found = train(splits, strategy, parts, str(folder / name))
+    found = train(sets, strategy, parts, str(folder / name))
     apart = max(
       np.abs(found[0][path] - value).max()
       for path, value in expected[0].items()

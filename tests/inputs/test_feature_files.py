@@ -13,8 +13,18 @@ from inputs import feature_files
 LENGTHS = [5, 3, 9, 4, 7]
 
 
-def make_rows(facts):
-  facts["made"] = True
+class Examples:
+  """In the place of a `feature_files.FeatureSet`."""
+
+  def __init__(self, key="key"):
+    self.kind, self.suffix, self.key = "train", "", key
+
+  def check_unchanged(self):
+    pass
+
+
+def make_rows(counts):
+  counts["made"] = True
   for number, length in enumerate(LENGTHS):
     mask = [1] * length + [0] * (10 - length)
     feature = record_writer.int64_feature
@@ -24,31 +34,29 @@ def make_rows(facts):
     yield feature_files.Row(serialized, length, number // 2)
 
 
-def open_file(tmp_path, key="key"):
-  path = str(tmp_path / "train.tf_record")
-  return feature_files.open_or_make(path, key, make_rows)[0]
+def open_file(folder, key="key", make_rows=make_rows):
+  counts = {}
+  rows = make_rows(counts)
+  return feature_files.open_or_make(Examples(key), str(folder), rows, counts)
 
 
 def take(rows, count):
   return [int(index) for index, _ in rows.take(count).as_numpy_iterator()]
 
 
-def test_a_file_holds_rows_lengths_examples_and_facts(tmp_path):
+def test_a_file_holds_rows_lengths_examples_and_counts(tmp_path):
   features = open_file(tmp_path)
   assert len(features) == 5
   assert features.lengths.tolist() == LENGTHS
   assert features.examples.tolist() == [0, 0, 1, 1, 2]
-  assert features.facts == {"made": True}
+  assert features.counts == {"made": True}
   rows = [row.serialized for row in make_rows({})]
   assert features.read([3, 0]) == [rows[3], rows[0]]
 
 
 def test_a_file_is_kept_for_the_same_key_only(tmp_path):
-  path = str(tmp_path / "train.tf_record")
-  assert feature_files.open_or_make(path, "a", make_rows)[1]
-  assert not feature_files.open_or_make(path, "a", make_rows)[1]
-  assert feature_files.open_or_make(path, "b", make_rows)[1]
-  assert not feature_files.open_or_make(path, "b", make_rows)[1]
+  made = [open_file(tmp_path, key).is_new for key in "aabb"]
+  assert made == [True, False, True, False]
 
 
 @pytest.mark.parametrize("suffix", ["", ".index.npz"])
@@ -56,8 +64,8 @@ def test_a_file_that_was_cut_short_is_made_again(tmp_path, suffix):
   features = open_file(tmp_path)
   path = pathlib.Path(features.path + suffix)
   path.write_bytes(path.read_bytes()[:-7])
-  again, is_new = feature_files.open_or_make(features.path, "key", make_rows)
-  assert is_new
+  again = open_file(tmp_path)
+  assert again.is_new
   assert again.find_fault() is None
 
 
@@ -72,20 +80,20 @@ def test_a_damaged_index_is_made_again(tmp_path):
       damaged[place] ^= bit
       path.write_bytes(damaged)
       index = feature_files._read_index(features.path)
-      assert index is None or json.loads(str(index["facts"])) == features.facts
+      assert index is None or json.loads(str(index["facts"])) == features.counts
 
 
 def test_an_interrupted_making_leaves_the_old_file(tmp_path):
-  def fail(facts):
-    yield next(make_rows(facts))
+  def fail(counts):
+    yield next(make_rows(counts))
     raise ValueError("data.tsv:2: bad row")
 
-  features = open_file(tmp_path)
+  open_file(tmp_path)
   with pytest.raises(ValueError, match="data.tsv:2"):
-    feature_files.open_or_make(features.path, "other", fail)
+    open_file(tmp_path, "other", fail)
   names = sorted(path.name for path in tmp_path.iterdir())
   assert names == ["train.tf_record", "train.tf_record.index.npz"]
-  assert not feature_files.open_or_make(features.path, "key", make_rows)[1]
+  assert not open_file(tmp_path).is_new
 
 
 @pytest.mark.parametrize("key", ["old", "new"])
@@ -95,7 +103,7 @@ def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
 ):
   def make(key):
     rows = [feature_files.Row(key.encode(), 3, 0)]
-    return feature_files.open_or_make(path, key, lambda facts: iter(rows))[0]
+    return open_file(tmp_path, key, lambda counts: iter(rows))
 
   def rename(source, target):
     if len(done) == renamed:
@@ -103,7 +111,7 @@ def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
     done.append(target)
     os.rename(source, target)
 
-  path, done = str(tmp_path / "train.tf_record"), []
+  done = []
   make("old")
   with monkeypatch.context() as context:
     context.setattr(os, "replace", rename)
@@ -114,9 +122,7 @@ def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
 
 def test_no_row_is_an_error(tmp_path):
   with pytest.raises(ValueError, match="no example to make features of"):
-    feature_files.open_or_make(
-      str(tmp_path / "x.tf_record"), "key", lambda facts: iter(())
-    )
+    open_file(tmp_path, make_rows=lambda counts: iter(()))
 
 
 def test_a_damaged_row_is_named(tmp_path):

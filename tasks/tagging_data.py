@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 import itertools
 import os
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from tasks import tagging_results
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(feature_files.Settings):
+class FeatureSettings(feature_files.FeatureSettings):
   """What shapes the features besides the data."""
 
   document_context: bool
@@ -28,74 +29,95 @@ class Settings(feature_files.Settings):
   scheme: str  # Of the labels, see `tagging.label_scheme`.
 
 
-class Split(feature_files.Split):
-  """The features of a file of sentences; its source is a `tagging.Source`."""
+@dataclasses.dataclass(eq=False, kw_only=True)
+class TaggingSet(feature_files.FeatureSet):
+  """The sentences of a file."""
 
-  def sources(self) -> tuple[dict[str, Any], list[str]]:
-    return {"source": self.source._asdict()}, [self.source.path]
+  settings: FeatureSettings
+  file: tagging.Source
 
-  def read(self) -> Iterator[tagging.Sentence]:
-    """Yields the sentences; their tags are in the labels' scheme."""
-    return read_sentences(self.source, self.settings.scheme)
 
-  def describe_features(self, features) -> list[str]:
-    facts = features.facts
-    lines = [
-      f"{self.kind}: {facts['sentences']:,} sentences ({facts['words']:,} "
-      f"words) of {facts['documents']:,} documents in {len(features):,} "
-      f"windows, {np.mean(features.lengths):.1f} tokens on average"
-    ]
-    if facts["irregular"]:
-      lines.append(
-        f"{facts['irregular']:,} sentences have tags in an order that "
-        f"{self.source.scheme} does not have; read as conlleval does"
-      )
-    if facts["unseen"]:
-      listing = tables.list_names(
-        f"{name or '_'} ({count:,})" for name, count in facts["unseen"].items()
-      )
-      lines.append(f"not in the training data, so never predicted: {listing}")
-    return lines
+def find_set(
+  kind: str,
+  file: tagging.Source,
+  settings: FeatureSettings,
+  max_train_examples: int | None = None,
+) -> TaggingSet:
+  """Returns the sentences of a file; their tags are in the labels' scheme."""
+  return TaggingSet(
+    kind=kind,
+    settings=settings,
+    paths=(file.path,),
+    source={"source": file._asdict()},
+    read=functools.partial(read_sentences, file, settings.scheme),
+    limit=max_train_examples if kind == "train" else None,
+    file=file,
+  )
 
-  @property
-  def layout(self) -> feature_files.Layout:
-    """What a row of the features holds, each a window."""
-    return feature_files.Layout(
-      (self.settings.max_seq_length,), per_token=("label_ids", "label_mask")
+
+def make_features(data: TaggingSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder."""
+  counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  data.features = features
+  data.layout = feature_files.Layout(
+    (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
+  )
+  counts, lines = features.counts, []
+  if counts["irregular"]:
+    lines.append(
+      f"{counts['irregular']:,} sentences have tags in an order that "
+      f"{data.file.scheme} does not have; read as conlleval does"
     )
+  if counts["unseen"]:
+    listing = tables.list_names(
+      f"{name or '_'} ({count:,})" for name, count in counts["unseen"].items()
+    )
+    lines.append(f"not in the training data, so never predicted: {listing}")
+  feature_files.print_summary(
+    features,
+    f"{data.kind}: {counts['sentences']:,} sentences ({counts['words']:,} "
+    f"words) of {counts['documents']:,} documents in {len(features):,} "
+    f"windows, {np.mean(features.lengths):.1f} tokens on average",
+    *lines,
+  )
 
-  def make_rows(self, facts: dict[str, Any]) -> Iterator[feature_files.Row]:
-    settings = self.settings
-    facts.update(sentences=0, words=0, documents=0, irregular=0)
-    unseen: collections.Counter[str] = collections.Counter()
 
-    def count(sentences):
-      for sentence in sentences:
-        facts["sentences"] += 1
-        facts["words"] += len(sentence.words)
-        facts["documents"] = sentence.document + 1
-        if sentence.tags is not None:
-          regular = tagging.convert_tags(sentence.tags, self.source.scheme)
-          facts["irregular"] += tuple(regular) != sentence.tags
-          tags = tagging.convert_tags(sentence.tags, settings.scheme)
-          unseen.update(_find_unseen(tags, settings))
-          sentence = sentence._replace(tags=tuple(tags))
-        yield sentence
+def _make_rows(
+  data: TaggingSet, counts: dict[str, Any]
+) -> Iterator[feature_files.Row]:
+  """Reads the sentences and yields the rows of their windows."""
+  settings = data.settings
+  unseen: collections.Counter[str] = collections.Counter()
+  for feature in tagging.make_features(
+    itertools.islice(_read_counted(data, counts, unseen), data.limit),
+    data.make_tokenizer(),
+    settings.labels,
+    settings.max_seq_length,
+    settings.document_context,
+  ):
+    yield feature_files.Row(
+      tagging.encode_feature(feature, settings.max_seq_length),
+      len(feature.input_ids),
+      feature.sentence,
+    )
+  counts["unseen"] = dict(unseen.most_common())
 
-    for feature in tagging.make_features(
-      count(itertools.islice(tagging.read_sentences(self.source), self.limit)),
-      self.make_tokenizer(),
-      settings.labels,
-      settings.max_seq_length,
-      settings.document_context,
-    ):
-      yield feature_files.Row(
-        tagging.encode_feature(feature, settings.max_seq_length),
-        len(feature.input_ids),
-        feature.sentence,
-      )
-    facts["unseen"] = dict(unseen.most_common())
-    self.check_unchanged()
+
+def _read_counted(data, counts, unseen):
+  """Yields the sentences as `read_sentences` does, and counts them."""
+  for sentence in tagging.read_sentences(data.file):
+    counts["sentences"] += 1
+    counts["words"] += len(sentence.words)
+    counts["documents"] = sentence.document + 1
+    if sentence.tags is not None:
+      regular = tagging.convert_tags(sentence.tags, data.file.scheme)
+      counts["irregular"] += tuple(regular) != sentence.tags
+      tags = tagging.convert_tags(sentence.tags, data.settings.scheme)
+      unseen.update(_find_unseen(tags, data.settings))
+      sentence = sentence._replace(tags=tuple(tags))
+    yield sentence
 
 
 def read_sentences(
@@ -160,58 +182,58 @@ def _find_unseen(tags, settings) -> Iterable[str]:
 
 
 class Outputs(NamedTuple):
-  """What a model says of a split."""
+  """The predictions for a set."""
 
   labels: np.ndarray  # Int [words], their numbers, in the order of the file.
   loss: float  # In nats, the mean over words whose label is known.
 
 
-def labels_by_sentence(split: Split, outputs: Outputs) -> list[list[str]]:
-  """Returns the predicted labels of each sentence of a split."""
-  labels = (split.settings.labels[number] for number in outputs.labels)
+def labels_by_sentence(data: TaggingSet, outputs: Outputs) -> list[list[str]]:
+  """Returns the predicted labels of each sentence of a set."""
+  labels = (data.settings.labels[number] for number in outputs.labels)
   return [
     list(itertools.islice(labels, len(sentence.words)))
-    for sentence in split.examples()
+    for sentence in data.examples()
   ]
 
 
-def score(split: Split, outputs: Outputs) -> tagging_results.Scores:
-  """Scores what is predicted of a split with tags."""
+def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
+  """Scores the predictions for a set with tags."""
   return tagging_results.score(
-    (sentence.tags for sentence in split.examples()),
-    labels_by_sentence(split, outputs),
-    split.settings.scheme,
+    (sentence.tags for sentence in data.examples()),
+    labels_by_sentence(data, outputs),
+    data.settings.scheme,
     outputs.loss,
   )
 
 
-def _scheme_of_file(split: Split) -> str:
+def _scheme_of_file(data: TaggingSet) -> str:
   """Returns the scheme of a file's tags; that of the labels if they don't tell.
 
   Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well.
   """
-  source, scheme = split.source, split.settings.scheme
+  source, scheme = data.file, data.settings.scheme
   if not source.is_tagged or scheme == tagging.NO_SCHEME:
     return scheme
-  prefixes = {tag[0] for s in split.examples() for tag in s.tags if tag != "O"}
+  prefixes = {tag[0] for s in data.examples() for tag in s.tags if tag != "O"}
   is_bmes = scheme == "bmes" and "I" not in prefixes
   return source.scheme if prefixes and not is_bmes else scheme
 
 
-def write_outputs(folder: str, split: Split, outputs: Outputs) -> None:
+def write_outputs(folder: str, data: TaggingSet, outputs: Outputs) -> None:
   """Writes predictions as columns, in the file's own scheme, and as spans."""
-  source, scheme = split.source, split.settings.scheme
-  labels = labels_by_sentence(split, outputs)
-  in_file = _scheme_of_file(split)
+  source, scheme = data.file, data.settings.scheme
+  labels = labels_by_sentence(data, outputs)
+  in_file = _scheme_of_file(data)
   path = os.path.join(folder, "predictions.txt")
   written = (tagging.convert_tags(tags, in_file) for tags in labels)
   tagging_results.write_columns(path, source, written)
   print(f"wrote {path}")
   path = os.path.join(folder, "predictions.jsonl")
   # In much Chinese data every word is one character.
-  words = (word for sentence in split.examples() for word in sentence.words)
+  words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
-  tagging_results.write_spans(path, split.examples(), labels, scheme, separator)
+  tagging_results.write_spans(path, data.examples(), labels, scheme, separator)
   print(f"wrote {path}")
 
 

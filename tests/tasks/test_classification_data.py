@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from inputs import feature_files
 from tasks import classification
-from tasks import classification_inputs
+from tasks import classification_data
 from tasks import classification_results
 from tasks import glue
 import tiny
@@ -24,17 +24,15 @@ def make_settings(folder, **fields):
     "labels": ("neg", "pos"),
     "problem": "single_label",
   }
-  return classification_inputs.Settings(**{**defaults, **fields})
+  return classification_data.FeatureSettings(**{**defaults, **fields})
 
 
 def open_train(folder, **fields):
   tiny.write_model(folder)
   task = glue.file_task(str(folder))
   settings = make_settings(folder, **fields)
-  (train,) = classification_inputs.find_splits(
-    task, "train", settings, str(folder)
-  )
-  assert train.features  # Which are made now.
+  [train] = classification_data.find_sets(task, "train", settings)
+  classification_data.make_features(train, str(folder))
   return train
 
 
@@ -49,7 +47,7 @@ def make_task(path=None, **fields):
 def test_labels_come_from_the_training_file(tmp_path):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
-  labels = classification_inputs.choose_labels(
+  labels = classification_data.choose_labels(
     make_task(path), str(tmp_path / "labels.txt"), (), ","
   )
   assert labels == ("a", "b")
@@ -59,14 +57,14 @@ def test_labels_of_an_earlier_run_come_first(tmp_path):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
   (tmp_path / "labels.txt").write_text("c\na\nb\n")
-  labels = classification_inputs.choose_labels(
+  labels = classification_data.choose_labels(
     make_task(path), str(tmp_path / "labels.txt"), (), ","
   )
   assert labels == ("c", "a", "b")
 
 
 def test_given_labels_keep_their_order(tmp_path):
-  labels = classification_inputs.choose_labels(
+  labels = classification_data.choose_labels(
     make_task(), str(tmp_path / "labels.txt"), ["pos", "neg"], ","
   )
   assert labels == ("pos", "neg")
@@ -75,14 +73,14 @@ def test_given_labels_keep_their_order(tmp_path):
 def test_labels_that_contradict_are_refused(tmp_path):
   (tmp_path / "labels.txt").write_text("a\nb\n")
   with pytest.raises(ValueError, match="use another --output_dir"):
-    classification_inputs.choose_labels(
+    classification_data.choose_labels(
       make_task(labels=("b", "c")), str(tmp_path / "labels.txt"), (), ","
     )
 
 
 def test_labels_that_nobody_knows_are_refused(tmp_path):
   with pytest.raises(ValueError, match="pass --labels, or the --output_dir of"):
-    classification_inputs.choose_labels(
+    classification_data.choose_labels(
       make_task(), str(tmp_path / "labels.txt"), (), ","
     )
 
@@ -91,7 +89,7 @@ def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
   missing = str(tmp_path / "labels.txt")
-  choose = classification_inputs.choose_labels
+  choose = classification_data.choose_labels
   assert choose(make_task(path), missing, (), ",", ["b", "a"]) == ("b", "a")
   assert "labels in the order of --init_checkpoint" in capsys.readouterr().out
   # Without any other source they are the head's.
@@ -102,7 +100,7 @@ def test_labels_of_another_head_are_refused(tmp_path):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
   with pytest.raises(ValueError, match="has a head for the labels a, c; those"):
-    classification_inputs.choose_labels(
+    classification_data.choose_labels(
       make_task(path), str(tmp_path / "labels.txt"), (), ",", ["a", "c"]
     )
 
@@ -115,7 +113,7 @@ def test_features_are_refused_if_the_file_changes_meanwhile(tmp_path):
     np.zeros([4, 2]), "single_label", ["neg", "pos"], None
   )
   with pytest.raises(ValueError, match="train.tsv: changed while the program"):
-    classification_inputs.write_answers(str(tmp_path), train, answers, "tsv")
+    classification_data.write_answers(str(tmp_path), train, answers)
   with pytest.raises(ValueError, match="train.tsv: changed while the program"):
     list(train.examples())
   assert not list(tmp_path.glob("*predictions*"))
@@ -128,20 +126,22 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   whole = open_train(tmp_path)
   assert len(whole.features) == 20
   task, folder = glue.file_task(str(tmp_path)), str(tmp_path)
-  (train,), (dev,) = (
-    classification_inputs.find_splits(task, kind, whole.settings, folder, 3)
+  [train], [dev] = (
+    classification_data.find_sets(task, kind, whole.settings, 3)
     for kind in ("train", "eval")
   )
-  assert (len(train.features), train.features.facts["examples"]) == (3, 3)
+  for examples in (train, dev):
+    classification_data.make_features(examples, folder)
+  assert (len(train.features), train.features.counts["examples"]) == (3, 3)
   assert train.key != whole.key
   assert len(dev.features) == 20
 
 
 def test_a_regression_has_no_labels(tmp_path):
   task = make_task(problem="regression")
-  assert classification_inputs.choose_labels(task, "labels.txt", (), ",") == ()
+  assert classification_data.choose_labels(task, "labels.txt", (), ",") == ()
   with pytest.raises(ValueError, match="--labels: a regression has none"):
-    classification_inputs.choose_labels(task, "labels.txt", ["0", "1"], ",")
+    classification_data.choose_labels(task, "labels.txt", ["0", "1"], ",")
 
 
 def test_records_are_those_of_the_original(tmp_path):
@@ -162,12 +162,12 @@ def test_records_are_those_of_the_original(tmp_path):
   }
 
 
-def test_facts_count_labels_and_cut_texts(tmp_path):
+def test_counts_count_labels_and_cut_texts(tmp_path):
   (tmp_path / "train.tsv").write_text(
     "label\ttext\npos\tgood\nneg\tbad\npos\t" + "the " * 9 + "\n"
   )
   features = open_train(tmp_path).features
-  assert features.facts == {
+  assert features.counts == {
     "examples": 3,
     "cut": 1,
     "labelled": 3,
@@ -176,10 +176,10 @@ def test_facts_count_labels_and_cut_texts(tmp_path):
   assert features.lengths.tolist() == [3, 3, 8]
 
 
-def test_facts_sum_the_numbers_of_a_regression(tmp_path):
+def test_counts_sum_the_numbers_of_a_regression(tmp_path):
   (tmp_path / "train.tsv").write_text("label\ttext\n2.5\tgood\n-4\tbad\n")
   features = open_train(tmp_path, labels=(), problem="regression").features
-  assert features.facts["label_sums"] == [-1.5]
+  assert features.counts["label_sums"] == [-1.5]
 
 
 def test_windows_belong_to_their_example(tmp_path):
@@ -188,9 +188,9 @@ def test_windows_belong_to_their_example(tmp_path):
   )
   features = open_train(tmp_path, doc_stride=3).features
   assert features.examples.tolist() == [0, 1, 1, 1, 2]
-  assert features.facts["cut"] == 0
+  assert features.counts["cut"] == 0
   # Of windows: it is these that class weights balance.
-  assert features.facts["label_sums"] == [3, 2]
+  assert features.counts["label_sums"] == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,7 @@ def test_features_are_made_again_for_other_data(tmp_path, capsys):
 def test_a_row_is_described_by_its_line(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(4))
   train = open_train(tmp_path)
-  source = feature_files.training_source(
-    train.features, None, 2, 1, train.describe
-  )
+  source = feature_files.training_source(train, None, 2, 1)
   assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
 
 
@@ -253,6 +251,6 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
     else feature_files.batches_by_tokens(features.lengths, 40)
   )
   results = feature_files.predict(count_tokens, features, order, parse)
-  outputs = classification_inputs.pool_outputs(train, results, "mean")
+  outputs = classification_data.pool_outputs(train, results, "mean")
   assert outputs.logits[:, 0].tolist() == features.lengths.tolist()
   assert outputs.targets.tolist() == [n % 2 for n in range(11)]

@@ -4,28 +4,28 @@ import numpy as np
 import pytest
 
 from tasks import tagging
-from tasks import tagging_inputs
+from tasks import tagging_data
 import tiny
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
-def open_split(folder, kind, numbers, **others):
-  """Returns a split whose features are made."""
+def open_set(folder, kind, numbers, **others):
+  """Returns a set whose features are made."""
   tiny.write_model(folder)
   path = str(tiny.write_tags(folder / f"{kind}.txt", numbers))
-  settings = tagging_inputs.Settings(
+  settings = tagging_data.FeatureSettings(
     str(folder / "vocab.txt"), True, 16, False, LABELS, "iob2"
   )
   source = tagging.open_source(path, "conll", 0, -1, "auto", True)
-  split = tagging_inputs.Split(kind, source, settings, str(folder), **others)
-  assert len(split.features)
-  return split
+  examples = tagging_data.find_set(kind, source, settings, **others)
+  tagging_data.make_features(examples, str(folder))
+  return examples
 
 
 def choose(folder, head, train=None):
   labels_file = str(folder / "labels.txt")
-  return tagging_inputs.choose_labels(train, labels_file, "auto", head)
+  return tagging_data.choose_labels(train, labels_file, "auto", head)
 
 
 def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
@@ -54,25 +54,25 @@ def test_a_head_for_other_labels_is_refused(tmp_path):
 
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
-  split = open_split(tmp_path, "predict", range(4))
-  words = split.features.facts["words"]
-  outputs = tagging_inputs.Outputs(np.zeros(words, np.int64), 0.0)
+  examples = open_set(tmp_path, "predict", range(4))
+  words = examples.features.counts["words"]
+  outputs = tagging_data.Outputs(np.zeros(words, np.int64), 0.0)
   tiny.write_tags(tmp_path / "predict.txt", range(1, 5))
   changed = "predict.txt: changed while the program ran"
   with pytest.raises(ValueError, match=changed):
-    tagging_inputs.write_outputs(str(tmp_path), split, outputs)
+    tagging_data.write_outputs(str(tmp_path), examples, outputs)
   with pytest.raises(ValueError, match=changed):
-    tagging_inputs.score(split, outputs)
+    tagging_data.score(examples, outputs)
   assert not list(tmp_path.glob("predictions*"))
 
 
 def test_training_can_be_limited_to_the_first_sentences(tmp_path):
-  split = open_split(tmp_path, "train", range(20), max_train_examples=3)
-  facts = split.features.facts
-  assert (len(split.features), facts["sentences"]) == (3, 3)
-  whole = open_split(tmp_path, "train", range(20))
-  assert len(whole.features) == 20 and whole.key != split.key
-  others = open_split(tmp_path, "eval", range(20), max_train_examples=3)
+  examples = open_set(tmp_path, "train", range(20), max_train_examples=3)
+  counts = examples.features.counts
+  assert (len(examples.features), counts["sentences"]) == (3, 3)
+  whole = open_set(tmp_path, "train", range(20))
+  assert len(whole.features) == 20 and whole.key != examples.key
+  others = open_set(tmp_path, "eval", range(20), max_train_examples=3)
   assert len(others.features) == 20
 
 
@@ -92,13 +92,14 @@ def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   tiny.write_model(tmp_path)
   path = tmp_path / "predict.txt"
   path.write_text(f"the {tags}\n\nfilm {tags}\n")
-  settings = tagging_inputs.Settings(
+  settings = tagging_data.FeatureSettings(
     str(tmp_path / "vocab.txt"), True, 16, False, labels, scheme
   )
   source = tagging.open_source(str(path), "conll", 0, -1, "auto", False)
-  split = tagging_inputs.Split("predict", source, settings, str(tmp_path))
-  assert len(split.features) == 2
-  outputs = tagging_inputs.Outputs(np.array([0, 0]), 0.0)
-  tagging_inputs.write_outputs(str(tmp_path), split, outputs)
+  examples = tagging_data.find_set("predict", source, settings)
+  tagging_data.make_features(examples, str(tmp_path))
+  assert len(examples.features) == 2
+  outputs = tagging_data.Outputs(np.array([0, 0]), 0.0)
+  tagging_data.write_outputs(str(tmp_path), examples, outputs)
   written = (tmp_path / "predictions.txt").read_text().split()
   assert written[2::3] == [expected, expected]

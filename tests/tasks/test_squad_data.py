@@ -11,8 +11,8 @@ from data import files
 from inputs import feature_files
 from tasks import squad
 from tasks import squad_answers
+from tasks import squad_data
 from tasks import squad_features
-from tasks import squad_inputs
 from tasks import squad_results
 import tiny
 
@@ -36,27 +36,31 @@ def write(path, numbers=range(10)):
   return str(tiny.write_squad(path, numbers, impossible=4))
 
 
-def open_split(kind, path, settings, num_processes=1, **others):
-  """Returns a split whose features are made beside the questions."""
-  folder = os.path.dirname(path)
-  return squad_inputs.Split(
-    kind, path, settings, folder, num_processes=num_processes, **others
-  )
+def open_set(kind, path, settings, **others):
+  """Returns a set whose features are made beside the questions."""
+  examples = squad_data.find_set(kind, path, settings, **others)
+  squad_data.make_features(examples, os.path.dirname(path))
+  return examples
 
 
 def make_rows(path, settings, is_training, num_processes):
-  facts = {}
+  """Returns the rows of features that are made anew, and their counts."""
   kind = "train" if is_training else "eval"
-  split = open_split(kind, path, settings, num_processes)
-  return list(split.make_rows(facts)), facts
+  folder = os.path.dirname(path)
+  files.remove(os.path.join(folder, f"{kind}.tf_record"))
+  features = open_set(
+    kind, path, settings, num_processes=num_processes
+  ).features
+  rows = features.read(range(len(features)))
+  return list(zip(rows, features.examples, strict=True)), features.counts
 
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_records_do_not_depend_on_the_number_of_processes(
   tmp_path, settings, monkeypatch, is_training
 ):
-  monkeypatch.setattr(squad_inputs, "_SMALL_FILE", 0)
-  monkeypatch.setattr(squad_inputs, "_CHARACTERS_PER_TASK", 100)
+  monkeypatch.setattr(squad_data, "_SMALL_FILE", 0)
+  monkeypatch.setattr(squad_data, "_CHARACTERS_PER_TASK", 100)
   path = write(tmp_path / "a.json", range(40))
   one = make_rows(path, settings, is_training, 1)
   assert make_rows(path, settings, is_training, 2) == one
@@ -74,37 +78,37 @@ def test_many_questions_of_a_text_are_several_tasks(
   files.write_lines(path, map(json.dumps, rows))
   whole = make_rows(path, settings, False, 1)
   for name, value in (("_QUESTIONS", 3), ("_CHARACTERS", 30)):
-    monkeypatch.setattr(squad_inputs, f"{name}_PER_TASK", value)
+    monkeypatch.setattr(squad_data, f"{name}_PER_TASK", value)
   sizes = [
     len(p.questions)
-    for p in squad_inputs._split_questions(squad.read_paragraphs(path))
+    for p in squad_data._split_questions(squad.read_paragraphs(path))
   ]
   assert sizes == [3] * 6 + [2]
   assert make_rows(path, settings, False, 1) == whole
 
 
-def test_facts_count_what_was_noticed(tmp_path, settings):
+def test_counts_of_questions_and_windows(tmp_path, settings):
   paragraphs = [tiny.make_question(n, n > 0) for n in range(6)]
   paragraphs[1]["qas"][0]["answers"][0]["answer_start"] = 10_000
   paragraphs[2]["qas"][0]["question"] = "what color was the house ?"
   content = {"data": [{"title": "T", "paragraphs": paragraphs}]}
   (tmp_path / "a.json").write_text(json.dumps(content))
-  rows, facts = make_rows(str(tmp_path / "a.json"), settings, True, 1)
-  shown = facts.pop("misplaced_shown")
-  windows_with = len({row.example for row in rows} - {0})
-  assert facts == {
+  rows, counts = make_rows(str(tmp_path / "a.json"), settings, True, 1)
+  shown = counts.pop("misplaced_shown")
+  windows_with = len({example for _, example in rows} - {0})
+  assert counts == {
     "questions": 6,
     "labelled": 6,
     "cut_questions": 1,
     "misplaced": 1,
-    "outside": facts["outside"],
+    "outside": counts["outside"],
   }
-  assert len(rows) - facts["outside"] >= windows_with
+  assert len(rows) - counts["outside"] >= windows_with
   assert shown[0].startswith(f"{tmp_path / 'a.json'}: question 'q1': at answer")
-  assert 1 not in {row.example for row in rows}
+  assert 1 not in {example for _, example in rows}
   # The original counted an epoch in questions that it could train on.
-  split = open_split("train", str(tmp_path / "a.json"), settings)
-  assert split.rows_per_epoch == 5 < len(split.features)
+  examples = open_set("train", str(tmp_path / "a.json"), settings)
+  assert examples.rows_per_epoch == 5 < len(examples.features)
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path, settings):
@@ -118,9 +122,9 @@ def test_nothing_to_train_on_is_an_error(tmp_path, settings):
 
 def test_features_are_made_once(tmp_path, settings, capsys):
   path = write(tmp_path / "a.json")
-  first = open_split("eval", path, settings).features
+  first = open_set("eval", path, settings).features
   assert "wrote " in capsys.readouterr().out
-  again = open_split("eval", path, settings)
+  again = open_set("eval", path, settings)
   assert first.read([0]) == again.features.read([0])
   assert "unchanged: " in capsys.readouterr().out
   assert again.is_labelled
@@ -146,9 +150,9 @@ class Oracle:
 
 def test_a_full_disk_is_one_line(tmp_path, settings):
   path = write(tmp_path / "a.json")
-  split = open_split("eval", path, settings)
+  examples = open_set("eval", path, settings)
   parse = feature_files.make_parser(
-    split.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
+    examples.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
   )
   old = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -159,11 +163,11 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, old[1]))
         yield results
 
-  order = [np.arange(len(split.features))]
+  order = [np.arange(len(examples.features))]
   try:
     with pytest.raises(OSError, match=f"^{tmp_path}: File too large$"):
-      squad_inputs.compute_logits(
-        FullDisk(), split, parse, order, str(tmp_path)
+      squad_data.compute_logits(
+        FullDisk(), examples, parse, order, str(tmp_path)
       )
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, old)
@@ -171,17 +175,17 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
 
 def test_logits_become_answers_and_scores(tmp_path, settings):
   path = write(tmp_path / "a.json")
-  split = open_split("eval", path, settings)
+  examples = open_set("eval", path, settings)
   parse = feature_files.make_parser(
-    split.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
+    examples.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
   )
   order = np.array_split(
-    np.random.default_rng(1).permutation(len(split.features)), 4
+    np.random.default_rng(1).permutation(len(examples.features)), 4
   )
-  logits = squad_inputs.compute_logits(
-    Oracle(), split, parse, order, str(tmp_path)
+  logits = squad_data.compute_logits(
+    Oracle(), examples, parse, order, str(tmp_path)
   )
-  answered = list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
+  answered = list(squad_data.answer(examples, logits, ANSWER_SETTINGS))
   contexts = [p.context for p in squad.read_paragraphs(path)]
   for number, (question, prediction, _) in enumerate(answered):
     assert question.question_id == f"q{number}"
@@ -207,30 +211,29 @@ def test_a_file_that_lacks_needed_answers_is_refused(tmp_path, settings):
   del content["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"]
   path = tmp_path / "a.json"
   path.write_text(json.dumps(content))
-  split = open_split("dev", str(path), settings, needs_answers=True)
   with pytest.raises(ValueError, match="only 0 of 1 questions have answers"):
-    split.features  # noqa: B018
+    open_set("dev", str(path), settings, needs_answers=True)
   assert not (tmp_path / "dev.tf_record").exists()
-  assert not open_split("dev", str(path), settings).is_labelled
+  assert not open_set("dev", str(path), settings).is_labelled
 
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):
   path = write(tmp_path / "a.json")
-  split = open_split("eval", path, settings)
-  logits = np.zeros([len(split.features), 2, tiny.SEQUENCE], np.float32)
+  examples = open_set("eval", path, settings)
+  logits = np.zeros([len(examples.features), 2, tiny.SEQUENCE], np.float32)
   for numbers in (range(9), range(20)):
     write(tmp_path / "a.json", numbers)
     with pytest.raises(ValueError, match="a.json: changed while the program"):
-      list(squad_inputs.answer(split, logits, ANSWER_SETTINGS))
+      list(squad_data.answer(examples, logits, ANSWER_SETTINGS))
 
 
 def test_training_can_be_limited_to_the_first_questions(tmp_path, settings):
   path = write(tmp_path / "a.json", range(20))
   limits = {"train": 3, "eval": 20}
   for kind, count in limits.items():
-    split = open_split(kind, path, settings, max_train_examples=3)
-    assert split.features.facts["questions"] == count
-  assert open_split("train", path, settings).features.facts["questions"] == 20
+    examples = open_set(kind, path, settings, max_train_examples=3)
+    assert examples.features.counts["questions"] == count
+  assert open_set("train", path, settings).features.counts["questions"] == 20
 
 
 def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
@@ -241,11 +244,11 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   row["answers"] = [{"text": "中国的", "answer_start": 3}]
   (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
   path = str(tmp_path / "a.jsonl")
-  split = open_split("eval", path, settings)
+  examples = open_set("eval", path, settings)
   logits = np.full([1, 2, tiny.SEQUENCE], -9, np.float32)
   logits[0, 0, 4 + 3] = logits[0, 1, 4 + 4] = 5  # "中国".
   answer_settings = squad_answers.Settings(20, 3, False, True)
-  (answered,) = squad_inputs.answer(split, logits, answer_settings)
+  (answered,) = squad_data.answer(examples, logits, answer_settings)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
   # Two of three characters: P 1, R 2/3.
   scores = squad_results.score([answered.judgement], 0.0)

@@ -1,18 +1,18 @@
-"""Files of tasks that are trained together: a JSON list, a task an entry."""
+"""Files of tasks that are trained together: a JSON list of tasks."""
 
-from collections.abc import Callable
 from collections.abc import Mapping
+import dataclasses
 import os
 import re
 from typing import Any, NamedTuple
 
-from cli import flag_values
+from cli import fine_tuning_flags
+from contrib import task_sampling
 from data import files
-from training import turns
 
 MEAN = "mean"  # Of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.
-_OF_TASK = {
+_TASK_FLAGS = {
   "best_metric",
   "eval_batch_size",
   "max_seq_length",
@@ -20,8 +20,8 @@ _OF_TASK = {
   "predict_batch_size",
   "train_batch_size",
 }
-# What a program reads only when it trains alone.
-_OF_WHOLE_RUNS = {"seeds", "num_warmup_steps", "new_phase"}
+# Flags that a program reads only when it trains alone.
+_WHOLE_RUN_FLAGS = {"seeds", "num_warmup_steps", "new_phase"}
 _NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_]")
 
 
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
   name: str
   kind: str
   rate: float | None  # None: by the number of its examples.
-  weight: turns.Weight
+  weight: task_sampling.Weight
   fields: dict[str, Any]  # Flags of its program.
 
 
@@ -100,15 +100,18 @@ def _check_weight(weight: Any, place: str) -> None:
 
 def make_settings(
   entry: Entry,
-  settings: flag_values.Settings,
-  define_flags: Callable[[], None],
-) -> flag_values.Settings:
-  """Returns the settings of a task's program: the entry's, else the run's.
+  settings: fine_tuning_flags.EvaluationSettings,
+  kind: type[fine_tuning_flags.FineTuningSettings],
+) -> Any:
+  """Returns the settings of a task: the entry's, else the run's.
+
+  Args:
+    kind: the class of the settings.
 
   Raises:
     ValueError: the entry has a flag that the program does not, or of all tasks.
   """
-  common, own = vars(settings), dict(entry.fields)
+  common, own = settings.flag_values(), dict(entry.fields)
   for name in ("do_lower_case", "vocab_file"):
     if name in own and not _is_same(name, own.pop(name), common[name]):
       raise ValueError(
@@ -116,12 +119,12 @@ def make_settings(
         f"{common[name]}: tasks that share an encoder have one casing and one "
         "vocabulary"
       )
-  shared = sorted(common.keys() - _OF_TASK & own.keys())
+  shared = sorted(common.keys() - _TASK_FLAGS & own.keys())
   if shared:
     raise ValueError(
       f"{entry.place}: {shared[0]} is the same for all tasks: give it as a flag"
     )
-  if unread := sorted(own.keys() & _OF_WHOLE_RUNS):
+  if unread := sorted(own.keys() & _WHOLE_RUN_FLAGS):
     raise ValueError(f"{entry.place}: {unread[0]} is not for one of many tasks")
   chosen = settings.best_metric
   if chosen and own.get("best_metric", chosen) != chosen:
@@ -135,13 +138,15 @@ def make_settings(
       "--max_train_examples, give the other tasks max_train_examples"
     )
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
-  given = {"output_dir": folder, "vocab_file": settings.vocab_file}
   try:
-    values = flag_values.read_program(define_flags, given | own)
+    parsed = kind.parse({"output_dir": folder, **own})
   except ValueError as error:
     raise ValueError(f"{entry.place}: {error}") from None
-  kept = {n: v for n, v in values.items() if n not in common or n in own}
-  return flag_values.make({**common, **kept, "output_dir": folder})
+  names = [n for n in kind.flag_names() if n in common and n not in own]
+  values = {name: common[name] for name in names} | {"output_dir": folder}
+  if entry.kind == "squad":  # It scores its predictions.
+    values["do_predict"] = settings.do_predict or settings.do_eval
+  return dataclasses.replace(parsed, **values, given=frozenset(own))
 
 
 def _is_same(name: str, value: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which of several tasks makes which update of a run, and what it counts.
+"""Decides which of several tasks makes which update, and its weight.
 
 One task makes an update. The share of the updates that a task makes is its
 rate, or becomes more even while training goes on (`anneal`). Which one makes an
@@ -15,7 +15,7 @@ import numpy as np
 Weight = float | Sequence[tuple[int, float]]
 
 
-class Turns(NamedTuple):
+class TaskSteps(NamedTuple):
   """The updates that one task makes; a `phases.Phase` for its rows."""
 
   is_mine: np.ndarray  # Bool [steps].
@@ -26,10 +26,10 @@ class Turns(NamedTuple):
     return int(self.is_mine[:step].sum()) * self.batch_size
 
 
-def weigh(weight: Weight, num_steps: int) -> np.ndarray:
+def weights_by_step(weight: Weight, num_steps: int) -> np.ndarray:
   """Returns the weights of all steps, float32 [num_steps].
 
-  >>> weigh([(1, 1.0), (3, 0.0)], 5)
+  >>> weights_by_step([(1, 1.0), (3, 0.0)], 5)
   array([1. , 1. , 0.5, 0. , 0. ], dtype=float32)
   """
   knots = [(0, weight)] if isinstance(weight, (int, float)) else weight
@@ -66,8 +66,8 @@ def anneal(shares: np.ndarray, num_steps: int) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-  """What decides the turns of tasks besides the tasks."""
+class SamplingSettings:
+  """The settings that decide how tasks are sampled."""
 
   num_steps: int
   seed: int
@@ -76,7 +76,7 @@ class Settings:
   schedule: str = "constant"  # Or "annealed".
 
 
-class Course(NamedTuple):
+class TaskSchedule(NamedTuple):
   """Which of N tasks makes which update, and what the update counts."""
 
   shares: np.ndarray  # Float64 [N], at the first step.
@@ -84,12 +84,12 @@ class Course(NamedTuple):
   draws: np.ndarray  # Int [steps].
 
 
-def plan_course(
+def sample_tasks(
   weights: Sequence[Weight],
   given: Sequence[float | None],
-  settings: Settings,
+  settings: SamplingSettings,
   counts: Sequence[int],
-) -> Course:
+) -> TaskSchedule:
   """Weighs and draws the tasks of all steps.
 
   Args:
@@ -102,7 +102,9 @@ def plan_course(
       too small for a number.
   """
   num_steps = settings.num_steps
-  by_step = np.stack([weigh(weight, num_steps) for weight in weights], 1)
+  by_step = np.stack(
+    [weights_by_step(weight, num_steps) for weight in weights], 1
+  )
   idle = np.flatnonzero(~(by_step > 0).any(1))
   if len(idle):
     raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
@@ -116,13 +118,15 @@ def plan_course(
       "--temperature, or set others in --tasks_file"
     )
   is_annealed = settings.schedule == "annealed"
-  drawn = draw(
+  drawn = draw_tasks(
     anneal(shares, num_steps) if is_annealed else shares, by_step, settings.seed
   )
-  return Course(shares, by_step, drawn)
+  return TaskSchedule(shares, by_step, drawn)
 
 
-def draw(shares: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:
+def draw_tasks(
+  shares: np.ndarray, weights: np.ndarray, seed: int
+) -> np.ndarray:
   """Draws the task of every update, int [steps].
 
   Args:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from training import turns
+from contrib import task_sampling
 
 
 def test_draws_are_within_three_sigma_of_the_rates():
   shares = np.array([0.1, 0.3, 0.6])
-  draws = turns.draw(shares, np.ones([20_000, 3]), seed=7)
+  draws = task_sampling.draw_tasks(shares, np.ones([20_000, 3]), seed=7)
   expected = shares * 20_000
   sigma = np.sqrt(expected * (1 - shares))
   assert (abs(np.bincount(draws) - expected) < 3 * sigma).all()
@@ -16,15 +16,17 @@ def test_draws_are_within_three_sigma_of_the_rates():
 
 def test_a_draw_depends_on_seed_and_step_only():
   shares, weights = np.array([0.5, 0.5]), np.ones([1000, 2])
-  whole = turns.draw(shares, weights, seed=7)
-  np.testing.assert_array_equal(turns.draw(shares, weights[:10], 7), whole[:10])
-  assert (turns.draw(shares, weights, seed=8) != whole).any()
+  whole = task_sampling.draw_tasks(shares, weights, seed=7)
+  np.testing.assert_array_equal(
+    task_sampling.draw_tasks(shares, weights[:10], 7), whole[:10]
+  )
+  assert (task_sampling.draw_tasks(shares, weights, seed=8) != whole).any()
 
 
 def test_a_task_without_weight_makes_no_update():
   weights = np.ones([100, 2])
   weights[:50, 0], weights[50:, 1] = 0.0, 0.0
-  draws = turns.draw(np.array([0.9, 0.1]), weights, seed=7)
+  draws = task_sampling.draw_tasks(np.array([0.9, 0.1]), weights, seed=7)
   assert draws.tolist() == [1] * 50 + [0] * 50
 
 
@@ -37,35 +39,41 @@ def test_a_task_without_weight_makes_no_update():
   ],
 )
 def test_weights_are_linear_between_the_knots(weight, expected):
-  assert turns.weigh(weight, 5).tolist() == expected
+  assert task_sampling.weights_by_step(weight, 5).tolist() == expected
 
 
 def test_annealed_shares_begin_in_proportion_and_end_nearly_even():
-  shares = turns.anneal(np.array([0.2, 0.8]), 3)
+  shares = task_sampling.anneal(np.array([0.2, 0.8]), 3)
   np.testing.assert_allclose(shares[0], [0.2, 0.8])
   np.testing.assert_allclose(shares[1], [0.2**0.6, 0.8**0.6])
   np.testing.assert_allclose(shares[2], [0.2**0.2, 0.8**0.2])
 
 
 def test_the_rows_of_a_task_are_those_of_its_own_updates():
-  mine = turns.Turns(np.array([True, False, False, True, True]), 8)
+  mine = task_sampling.TaskSteps(np.array([True, False, False, True, True]), 8)
   assert [mine.record_at(step) for step in range(6)] == [0, 8, 8, 8, 16, 24]
 
 
 def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
-  assert turns.rates([10, 20], 2**21, 0.01).tolist() == [
+  assert task_sampling.rates([10, 20], 2**21, 0.01).tolist() == [
     pytest.approx(2.0**-100),
     1.0,
   ]
-  settings = turns.Settings(num_steps=3, seed=1, temperature=1e-3)
+  settings = task_sampling.SamplingSettings(
+    num_steps=3, seed=1, temperature=1e-3
+  )
   with pytest.raises(ValueError, match="a task would make no update"):
-    turns.plan_course([1.0, 1.0], [None, None], settings, [10, 2_000_000])
+    task_sampling.sample_tasks(
+      [1.0, 1.0], [None, None], settings, [10, 2_000_000]
+    )
 
 
 def test_every_setting_of_a_course_counts():
   def plan(**fields):
-    settings = turns.Settings(num_steps=2000, seed=1, **fields)
-    return turns.plan_course([1.0, 1.0], [None, None], settings, [100, 900])
+    settings = task_sampling.SamplingSettings(num_steps=2000, seed=1, **fields)
+    return task_sampling.sample_tasks(
+      [1.0, 1.0], [None, None], settings, [100, 900]
+    )
 
   def assert_shares(course, *expected):
     np.testing.assert_allclose(course.shares, expected)

@@ -1,0 +1,285 @@
+"""The output folder of a training: claimed, filled, and read again."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import contextlib
+import importlib
+import os
+import re
+import tempfile
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cli import model_folder
+from data import atomic
+from data import files
+from data import label_files
+from data import remote
+import modeling
+from tasks import classification_results
+from tasks import squad_results
+from training import loop
+from training import model_selection
+from training import same_run
+from vocabularies import vocabulary_table
+from weights import checkpoints
+
+# Files of thresholds that an evaluation found for the weights of a moment.
+THRESHOLD_FILES = (
+  squad_results.TUNED_FILE,
+  classification_results.THRESHOLDS_FILE,
+)
+
+
+@contextlib.contextmanager
+def claim(
+  folder: str,
+  config: modeling.EncoderConfig,
+  strategy: tf.distribute.Strategy,
+  trains: bool,
+) -> Iterator[None]:
+  """Makes the output folder and keeps other runs out while the body runs.
+
+  Enter it before anything is written to the folder.
+
+  Raises:
+    ValueError: the folder's model has another config, or the folder cannot be
+      written.
+    OSError: another process is training in it.
+  """
+  if re.search(r"[*?\[\\]", folder):
+    raise ValueError(
+      f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
+      "path with *, ?, [ or \\ in it; choose another"
+    )
+  try:
+    if not remote.is_remote(folder):
+      os.makedirs(folder, exist_ok=True)
+      # Without a name, so that nothing is left behind.
+      tempfile.TemporaryFile(dir=folder).close()
+  except OSError as error:
+    raise ValueError(
+      f"--output_dir={folder}: not a folder that can be written: "
+      f"{error.strerror}"
+    ) from error
+  is_writer = trains and strategy.extended.should_checkpoint
+  with atomic.claim_folder(folder) if is_writer else contextlib.nullcontext():
+    same_run.check_config(folder, config)
+    yield
+
+
+@contextlib.contextmanager
+def local_folder(
+  folder: str, strategy: tf.distribute.Strategy
+) -> Iterator[str]:
+  """Yields a local folder that no other worker writes to.
+
+  It is the output folder unless that is remote or another worker's: workers
+  make their own feature files at the same time, without waiting.
+  """
+  if strategy.extended.should_checkpoint and not remote.is_remote(folder):
+    yield folder
+  else:
+    with tempfile.TemporaryDirectory() as temporary:
+      yield temporary
+
+
+def write_model_files(
+  folder: str,
+  config: modeling.EncoderConfig,
+  vocab_file: str | None,
+  labels: Sequence[str] = (),
+) -> None:
+  """Writes config, vocabulary and labels, so that --model can name the folder.
+
+  Call it when the checkpoint is known to fit.
+  """
+  path = os.path.join(folder, "bert_config.json")
+  if not files.exists(path):
+    files.write_text(path, config.to_json_string())
+  if vocab_file:
+    vocabulary_table.copy(vocab_file, folder)
+  if labels:
+    label_files.write(labels_file(folder), labels)
+
+
+def labels_file(folder: str) -> str:
+  """Returns the path of a run's labels file."""
+  return os.path.join(folder, "labels.txt")
+
+
+def remove(folder: str, name: str) -> None:
+  """Removes a file of an earlier run, if there is one."""
+  files.remove(os.path.join(folder, name))
+
+
+def write_eval_results(
+  folder: str,
+  step: int,
+  scores: Mapping[str, float],
+  name: str = "eval_results.txt",
+) -> None:
+  """Prints scores and writes them to a file, sorted by name."""
+  # The original printed float32 digits.
+  numbers = {name: np.float32(value) for name, value in scores.items()}
+  lines = [
+    f"{name} = {value!s}"
+    for name, value in sorted({**numbers, "global_step": step}.items())
+  ]
+  path = os.path.join(folder, name)
+  files.write_text(path, "\n".join(lines) + "\n")
+  print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
+
+
+def load_trained_weights(settings: Any, model: keras.Model) -> int:
+  """Loads the weights to start fine-tuning from, or the fine-tuned ones.
+
+  With --do_train, takes the newest checkpoint in the output folder, or else
+  --init_checkpoint. Without, prefers the run's best weights to the newest, and
+  none may be missing.
+
+  Returns:
+    The number of updates behind the weights.
+  """
+  folder, variables = settings.output_dir, loop.model_variables(model)
+  if settings.do_train:
+    return load_weights(settings, variables)
+  step = model_selection.restore_best(folder, variables)
+  if step is not None:
+    print(f"weights from the best evaluation, at step {step}")
+    return step
+  if not checkpoints.latest_checkpoint(folder):
+    if not settings.init_checkpoint:
+      raise ValueError(
+        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
+        "or --init_checkpoint with one"
+      )
+    start = model_folder.open(settings.init_checkpoint)
+    missing = set(variables) - set(start.weights.shapes)
+    if not model.uses_pooler:
+      missing = {name for name in missing if "/pooler/" not in name}
+    if missing:
+      raise ValueError(
+        f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
+        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
+      )
+  return load_weights(settings, variables)
+
+
+def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
+  """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
+
+  --init_checkpoint may lack the variables of this head, and those of another
+  head are ignored; both are printed.
+
+  Returns:
+    The number of updates behind the weights; 0 for --init_checkpoint.
+  """
+  if settings.word_vectors and not settings.do_train:
+    raise ValueError(
+      "--word_vectors: only a training starts with them; leave out the flag, "
+      "or pass --do_train=true"
+    )
+  folder = settings.output_dir
+  # The step at which training resumes depends on the slots, too.
+  step = checkpoints.restore(folder, variables, settings.do_train)
+  if step is not None:
+    print(f"weights from {checkpoints.saved_prefix(folder, step)}")
+    return step
+  if settings.init_checkpoint:
+    start = model_folder.open(
+      settings.init_checkpoint, settings.bert_config_file
+    )
+    loaded = checkpoints.assign(
+      start.weights, variables, checkpoints.is_above_layers
+    )
+    print(f"weights from {start.source}")
+    for title, names in (
+      ("not in it, start at random", loaded.missing),
+      ("in it, not used", loaded.unused),
+    ):
+      if names:
+        print(f"  {title}: {', '.join(names)}")
+  else:
+    print("no checkpoint given: the weights are random")
+  if settings.word_vectors:
+    word_vectors = importlib.import_module("contrib.word_vectors")
+    variable = variables["bert/embeddings/word_embeddings"]
+    word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
+  return 0
+
+
+def holds_weights(folder: str) -> bool:
+  """Returns whether a folder has weights of its own."""
+  is_best = model_selection.best_step(folder) is not None
+  return is_best or checkpoints.latest_checkpoint(folder) is not None
+
+
+def trained_folder(folder: str, init_checkpoint: str | None) -> str:
+  """Returns the folder of the training whose weights a run predicts with.
+
+  It is the run's own, unless only --init_checkpoint was trained for a task.
+  """
+  if init_checkpoint and not holds_weights(folder):
+    folders = model_folder.open(init_checkpoint).folders
+    return next(filter(same_run.is_of_training, folders), folder)
+  return folder
+
+
+def source_folder(settings: Any) -> str:
+  """Returns the folder of the training that a run is one with."""
+  if settings.do_train:
+    return settings.output_dir
+  return trained_folder(settings.output_dir, settings.init_checkpoint)
+
+
+def find_thresholds(settings: Any) -> str | None:
+  """Returns the folder whose thresholds are tuned for the very weights.
+
+  It is --output_dir if these weights were trained or evaluated there, else that
+  of their training, if it predicts with them itself; None if there is none.
+  """
+  folder, weights = settings.output_dir, initial_weights(settings)
+  is_tuned = any(files.exists(os.path.join(folder, n)) for n in THRESHOLD_FILES)
+  if same_run.was_run_with(folder, weights) and (is_tuned or weights is None):
+    return folder
+  source = trained_folder(folder, settings.init_checkpoint)
+  if source == folder:
+    return None
+  own = _identify(model_folder.find_weights(source))
+  return source if own == weights else None
+
+
+def initial_weights(settings: Any) -> str | None:
+  """Identifies the weights of a run in a folder that has none of its own."""
+  if settings.do_train or holds_weights(settings.output_dir):
+    return None
+  return settings.init_checkpoint and _identify(settings.init_checkpoint)
+
+
+def _identify(start: str) -> str:
+  """Returns a hash of the index, which has all checksums, or else a path."""
+  prefix = model_folder.open(start).source
+  index = f"{prefix}.index"
+  return files.hash_file(index) if files.exists(index) else prefix
+
+
+def remove_thresholds(folder: str) -> None:
+  """Deletes the thresholds that were tuned for weights trained so far."""
+  for name in THRESHOLD_FILES:
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      files.remove(path)
+      print(f"removed {path}, tuned for other weights")
+
+
+def record(settings: Any, run: same_run.RunRecord) -> None:
+  """Records a run in its folder; thresholds of other weights go."""
+  folder, weights = settings.output_dir, initial_weights(settings)
+  if not same_run.was_run_with(folder, weights):
+    remove_thresholds(folder)
+  same_run.write(folder, source_folder(settings), run, weights)

@@ -1,0 +1,67 @@
+"""The settings of run_pretraining.py."""
+
+import dataclasses
+
+from cli import devices
+from cli import flag_values
+from cli import model_flags
+
+_data = flag_values.group("Data")
+_model = flag_values.group("Model")
+_training = flag_values.group("Training")
+_evaluation = flag_values.group("Evaluation")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(
+  devices.DeviceSettings,
+  model_flags.TrainingSettings,
+  model_flags.ModelSettings,
+):
+  """The settings of run_pretraining.py."""
+
+  input_file: str = _data(
+    None,
+    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
+    required=True,
+  )
+  eval_input_file: str | None = _data(
+    None, "Those to evaluate on; default --input_file."
+  )
+  max_seq_length: int = _data(
+    128, "Tokens per record, as it was made.", least=1
+  )
+  max_predictions_per_seq: int = _data(
+    20, "Masked tokens per record, at most.", least=1
+  )
+  vocab_file: str | None = _model(
+    None,
+    "The vocab.txt of the records: vocab_size in the config becomes its size, "
+    "and it is copied to --output_dir.",
+  )
+  num_train_steps: int = _training(100000, "Updates in all.", least=1)
+  num_warmup_steps: int = _training(
+    10000, "Updates with a rising learning rate.", least=0
+  )
+  group_by_length: bool = _training(
+    False,
+    "Whether batches hold records of similar length, padded to the longest: "
+    "faster where many are short. The original's order is random.",
+  )
+  new_phase: bool = _training(
+    False,
+    "Whether settings may differ from those that --output_dir was trained with "
+    "so far: training then continues from its newest checkpoint with the new "
+    "ones. The records continue where they were, or begin anew if --input_file "
+    "or --seed is another.",
+  )
+  do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
+  eval_batch_size: int = _evaluation(
+    8, "Examples per evaluation batch.", least=1
+  )
+  max_eval_steps: int = _evaluation(
+    100,
+    "Batches to evaluate, starting over where the records end; 0 evaluates "
+    "every record once.",
+    least=0,
+  )

@@ -1,0 +1,155 @@
+"""Language models as tasks of run_multitask.py: masked and causal ones."""
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+from typing import NamedTuple
+
+from cli import fine_tuning
+from cli import fine_tuning_flags
+from cli import flag_values
+from cli import model_folder
+from cli import task_settings
+from contrib import causal_data
+from contrib import shared_tasks
+from encoders import encoder_table
+import heads
+from inputs import feature_files
+from inputs import records
+import run_pretraining
+
+_data = flag_values.group("Data")
+_METRICS = (
+  "masked_lm_accuracy",
+  "masked_lm_loss",
+  "next_sentence_accuracy",
+  "next_sentence_loss",
+  "loss",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedLmSettings(fine_tuning_flags.EvaluationSettings):
+  """The settings of run_pretraining.py that a task may have."""
+
+  input_file: str = _data(None, "TFRecord files.", required=True)
+  eval_input_file: str | None = _data(None, "TFRecord files to evaluate on.")
+  max_predictions_per_seq: int = _data(20, "Masked tokens per record.", least=1)
+  max_eval_steps: int = _data(100, "Batches to evaluate; 0: all.", least=0)
+  group_by_length: bool = _data(False, "Whether batches are of one length.")
+
+
+class Records(NamedTuple):
+  """Pre-training records, in the place of a `feature_files.FeatureSet`."""
+
+  key: str
+  rows_per_epoch: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CausalLmSettings(fine_tuning_flags.DataSettings):
+  """The settings of a causal language model."""
+
+
+def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.Opener:
+  """Checks the flags of a task; returns the function that opens it."""
+  metric = fine_tuning_flags.choose_metric(
+    settings.best_metric, _METRICS[0], _METRICS
+  )
+
+  @contextlib.contextmanager
+  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
+    config = model_folder.read_config(settings)
+    found = run_pretraining.read_data(settings, config)
+    count = records.count_records(found.train_files)
+    data = fine_tuning.Data(
+      features=None,
+      metric=metric,
+      model_settings={"problem": "masked_lm"},
+      train=Records(found.source.identity, count),
+      dev=[Records(found.eval_identity)],
+    )
+    with fine_tuning.open_run(settings, data, strategy) as run:
+      run.make_model(
+        lambda config, data, dtype: heads.PretrainingModel(config, dtype),
+        run_pretraining.compare,
+      )
+
+      def evaluate():
+        return run_pretraining.evaluate(run.predictor, found, settings).scores
+
+      yield shared_tasks.SharedTask(
+        run,
+        run_pretraining.loss_fn,
+        evaluate,
+        lambda: _write_scores(run, evaluate),
+        source=found.source,
+      )
+
+  return open_task
+
+
+def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
+  """Checks the flags of a task; returns the function that opens it.
+
+  Raises:
+    ValueError: a file is missing, or the encoder is not causal.
+  """
+  metric = fine_tuning_flags.choose_metric(
+    settings.best_metric, causal_data.METRICS[0], causal_data.METRICS
+  )
+  paths = task_settings.find_data_files(settings, (".txt",), predicts=False)
+  if not encoder_table.is_causal(model_folder.read_config(settings)):
+    raise ValueError("causal_lm needs a config with causal_attention: true")
+
+  @contextlib.contextmanager
+  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
+    features = feature_files.FeatureSettings(
+      vocab_file=settings.vocab_file,
+      do_lower_case=settings.do_lower_case,
+      max_seq_length=settings.max_seq_length,
+    )
+    limit = settings.max_train_examples
+    sets = {
+      kind: causal_data.find_set(kind, path, features, limit)
+      for kind, path in paths.items()
+    }
+    data = fine_tuning.Data(
+      features=features,
+      metric=metric,
+      model_settings={"problem": "causal_lm"},
+      train=sets.get("train"),
+      dev=[sets["eval"]] if "eval" in sets else (),
+    )
+    with fine_tuning.open_run(settings, data, strategy) as run:
+      for examples in data.sets:
+        causal_data.make_features(examples, run.local_folder)
+      run.make_model(_create_causal_model, causal_data.compare)
+
+      def evaluate():
+        results = run.predict(data.dev[0], settings.eval_batch_size)
+        return causal_data.score(results)
+
+      yield shared_tasks.SharedTask(
+        run,
+        causal_data.loss_fn,
+        evaluate,
+        lambda: _write_scores(run, evaluate),
+      )
+
+  return open_task
+
+
+def _create_causal_model(config, data, dtype):
+  model = heads.PretrainingModel(config, dtype)
+  for unused in (model.bert.pooler, model.heads.seq_relationship):
+    unused.trainable = False  # They must not decay.
+  return model
+
+
+def _write_scores(run, evaluate) -> None:
+  """Evaluates if the flags say so; the scores are all that is written."""
+  if run.settings.do_eval:
+    scores = evaluate()  # On all workers; the chief writes.
+    if run.is_chief:
+      run.write_eval_results(scores)

@@ -1,0 +1,236 @@
+"""A classification task as feature files, batches and rows of logits.
+
+The files are the original's: `train.tf_record`, `eval.tf_record` and
+`predict.tf_record` in the output folder. They are made again when anything that
+shapes them has changed: the data, the vocabulary or a flag.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+import functools
+import itertools
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from data import files
+from data import label_files
+from inputs import feature_files
+from tasks import classification
+from tasks import classification_results
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings(feature_files.FeatureSettings):
+  """What shapes the features besides the data."""
+
+  doc_stride: int | None  # None: long texts are truncated.
+  label_separator: str
+  labels: tuple[str, ...]
+  problem: str  # One of classification.PROBLEMS.
+
+  @property
+  def num_outputs(self) -> int:
+    """The number of logits: of labels, or 1 for regression."""
+    return max(1, len(self.labels))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ClassificationSet(feature_files.FeatureSet):
+  """One set of examples."""
+
+  settings: FeatureSettings
+  tables: tuple[classification.Table, ...]
+
+  def groups(self) -> list[str]:
+    """Returns the group of each example; nothing if there are no groups."""
+    if self.tables[0].group is None:
+      return []
+    return [example.group or "" for example in self.examples()]
+
+
+def find_sets(
+  task: classification.Task,
+  kind: str,
+  settings: FeatureSettings,
+  max_train_examples: int | None = None,
+) -> list[ClassificationSet]:
+  """Returns the sets of examples of a kind that a task has."""
+  sets = {
+    "train": [("train", tuple(task.train))] if task.train else [],
+    "eval": [(name, (table,)) for name, table in task.dev],
+    "predict": [(name, (table,)) for name, table in task.test],
+  }[kind]
+  if not sets:
+    raise ValueError(
+      f"--do_{kind}: the task has no such data; pass --{kind}_file or "
+      "--data_dir"
+    )
+  return [
+    ClassificationSet(
+      kind=kind,
+      settings=settings,
+      paths=tuple(table.path for table in tables),
+      source={"tables": [table._asdict() for table in tables]},
+      read=functools.partial(_read_tables, tables),
+      limit=max_train_examples if kind == "train" else None,
+      version=2,
+      name=name,
+      # The first one's files have the names of the original, which had one.
+      suffix=f"_{name}" if number else "",
+      tables=tables,
+    )
+    for number, (name, tables) in enumerate(sets)
+  ]
+
+
+def _read_tables(tables):
+  return itertools.chain.from_iterable(
+    map(classification.read_examples, tables)
+  )
+
+
+def make_features(data: ClassificationSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder."""
+  settings = data.settings
+  counts = {"examples": 0, "cut": 0, "labelled": 0}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  is_multi_label = settings.problem == "multi_label"
+  label_ids = tf.io.FixedLenFeature(
+    [settings.num_outputs if is_multi_label else 1],
+    tf.float32 if settings.problem == "regression" else tf.int64,
+  )
+  data.features = features
+  data.layout = feature_files.Layout(
+    (settings.max_seq_length,), others={"label_ids": label_ids}
+  )
+  counts = features.counts
+  windows = f" in {len(features):,} windows" if settings.doc_stride else ""
+  feature_files.print_summary(
+    features,
+    f"{data.kind} ({data.name}): {counts['examples']:,} examples{windows}, "
+    f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
+    f"truncated to --max_seq_length={settings.max_seq_length}",
+  )
+
+
+def _make_rows(
+  data: ClassificationSet, counts: dict[str, Any]
+) -> Iterator[feature_files.Row]:
+  """Reads the examples and yields their rows."""
+  settings = data.settings
+  dtype = np.float64 if settings.problem == "regression" else np.int64
+  label_sums = np.zeros(settings.num_outputs, dtype)
+  last = -1
+  for feature in classification.make_features(
+    _count(itertools.islice(data.read(), data.limit), counts),
+    data.make_tokenizer(),
+    classification.make_label_encoder(
+      settings.labels, settings.problem, settings.label_separator
+    ),
+    settings.max_seq_length,
+    settings.doc_stride,
+  ):
+    index = feature.example_index
+    counts["cut"] += feature.was_cut and index != last  # Once per example.
+    last = index
+    if settings.problem == "single_label":
+      label_sums[feature.label] += 1
+    else:
+      label_sums += feature.label
+    serialized = classification.encode_feature(feature, settings.max_seq_length)
+    yield feature_files.Row(serialized, len(feature.input_ids), index)
+  counts["label_sums"] = label_sums.tolist()
+  # A multi-label example may have no labels.
+  is_partial = 0 < counts["labelled"] < counts["examples"]
+  if is_partial and settings.problem != "multi_label":
+    raise ValueError(
+      f"{', '.join(data.paths)}: only {counts['labelled']} of "
+      f"{counts['examples']} examples have a label"
+    )
+
+
+def _count(examples, counts):
+  for example in examples:
+    counts["examples"] += 1
+    counts["labelled"] += example.label is not None
+    yield example
+
+
+def choose_labels(
+  task: classification.Task,
+  labels_file: str,
+  given: Sequence[str],
+  separator: str,
+  initial: Sequence[str] = (),
+) -> tuple[str, ...]:
+  """Returns the labels of a task, in the order of the head's outputs.
+
+  They are those of an earlier run, else those given by the user, else those of
+  the task, else those found in the training data; see `label_files.choose`.
+  """
+  if task.problem == "regression":
+    if given:
+      raise ValueError("--labels: a regression has none")
+    return ()
+  labels = tuple(given) or task.labels
+  if not labels and task.train and not files.exists(labels_file):
+    examples = _read_tables(task.train)
+    labels = classification.find_labels(examples, task.problem, separator)
+  return label_files.choose(
+    labels_file,
+    labels,
+    "the task's or those of --labels",
+    initial,
+    bool(given),
+    "--labels",
+  )
+
+
+class Outputs(NamedTuple):
+  """The logits of a set, one row per example, and the truth."""
+
+  logits: np.ndarray  # float32 [N, L]
+  targets: np.ndarray  # See classification_results; zeros where not known.
+
+
+def pool_outputs(
+  data: ClassificationSet, results: dict[str, np.ndarray], pooling: str
+) -> Outputs:
+  """Makes one row an example, in the order of the files.
+
+  Args:
+    results: logits and label_ids of its rows, from the model.
+    pooling: of the windows of a text, "mean" or "max".
+  """
+  windows_of, targets = data.features.examples, results["label_ids"]
+  targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]
+  if data.settings.problem != "multi_label":
+    targets = targets[:, 0]
+  logits = classification_results.pool_windows(
+    results["logits"], windows_of, pooling
+  )
+  return Outputs(logits, targets)
+
+
+def write_answers(
+  folder: str,
+  data: ClassificationSet,
+  answers: classification_results.Answers,
+) -> None:
+  """Writes the predictions of a set: a readable file, and the original's."""
+  data.check_unchanged()
+  path = os.path.join(folder, f"predictions{data.suffix}.tsv")
+  has_pairs = any(table.text_pair is not None for table in data.tables)
+  columns = ["text_pair"] * has_pairs + ["label"] * data.is_labelled
+  classification_results.write_predictions(
+    path, data.examples(), answers, columns, data.settings.label_separator
+  )
+  print(f"wrote {path}")
+  path = os.path.join(folder, f"test_results{data.suffix}.tsv")
+  classification_results.write_test_results(path, answers.scores)
+  print(f"wrote {path}")

@@ -1,0 +1,91 @@
+"""Questions with choices as feature files and batches."""
+
+from collections.abc import Iterator
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from inputs import feature_files
+from tasks import multiple_choice
+
+
+def find_set(
+  kind: str,
+  path: str,
+  settings: feature_files.FeatureSettings,
+  max_train_examples: int | None = None,
+) -> feature_files.FeatureSet:
+  """Returns the questions of a file."""
+  return feature_files.FeatureSet(
+    kind=kind,
+    settings=settings,
+    paths=(path,),
+    source={"path": path},
+    read=functools.partial(multiple_choice.read_examples, path),
+    limit=max_train_examples if kind == "train" else None,
+  )
+
+
+def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  Raises:
+    ValueError: only some questions have a label, or none has one that needs it.
+  """
+  counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  counts, length = features.counts, data.settings.max_seq_length
+  num_choices = counts["choices"]  # The most of any question.
+  data.features = features
+  data.layout = feature_files.Layout(
+    (num_choices, length),
+    others={
+      "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
+      "label_ids": tf.io.FixedLenFeature([1], tf.int64),
+    },
+  )
+  feature_files.print_summary(
+    features,
+    f"{data.kind}: {len(features):,} examples of up to {num_choices} choices, "
+    f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
+    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+  )
+  needs_labels = data.kind != "predict"
+  if counts["unlabelled"] and (needs_labels or counts["labelled"]):
+    raise ValueError(
+      f"{counts['unlabelled']}: no label; {counts['labelled']:,} of "
+      f"{len(features):,} examples have one"
+    )
+
+
+def _make_rows(
+  data: feature_files.FeatureSet, counts: dict[str, Any]
+) -> Iterator[feature_files.Row]:
+  """Reads the questions and yields their rows."""
+
+  def read():
+    return itertools.islice(data.read(), data.limit)
+
+  def count(examples):
+    for example in examples:
+      counts["labelled"] += example.label is not None
+      if example.label is None:
+        counts["unlabelled"] = counts["unlabelled"] or example.place
+      yield example
+
+  length = data.settings.max_seq_length
+  counts["choices"] = max(len(example.choices) for example in read())
+  features = multiple_choice.make_features(
+    count(read()), data.make_tokenizer(), length
+  )
+  for index, feature in enumerate(features):
+    counts["cut"] += feature.was_cut
+    serialized = multiple_choice.encode_feature(
+      feature, length, counts["choices"]
+    )
+    longest = max(map(len, feature.input_ids))
+    yield feature_files.Row(serialized, longest, index)

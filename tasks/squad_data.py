@@ -1,0 +1,258 @@
+"""Questions about texts as feature files, batches, logits and predictions."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import dataclasses
+import functools
+import os
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data import atomic
+from data import worker_processes
+from inputs import feature_files
+from inputs import records
+from inputs import text_inputs
+from inputs import training_input
+from tasks import squad
+from tasks import squad_answers
+from tasks import squad_features
+from tasks import squad_results
+from training import prediction
+
+_MISPLACED_SHOWN = 3
+# What a process takes at once; characters of contexts count for each question.
+_PARAGRAPHS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
+_QUESTIONS_PER_TASK = 50  # At least; their text is tokenized once.
+# Starting processes takes as long as a single one needs for such a file, bytes.
+_SMALL_FILE = 1 << 20
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SquadSet(feature_files.FeatureSet):
+  """The questions of a file; its kind is "train", "eval" or "dev"."""
+
+  settings: squad_features.Settings
+  path: str
+  num_processes: int  # To make features with; does not change them.
+  needs_answers: bool  # Whether all answers have to be known.
+
+  @property
+  def is_training(self) -> bool:
+    """Whether the features hold where the answers are."""
+    return self.kind == "train"
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """As in the original, as many as questions, though windows are more."""
+    counts = self.features.counts
+    return counts["questions"] - counts["misplaced"]
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the answers to all questions are known."""
+    counts = self.features.counts
+    return counts["labelled"] == counts["questions"]
+
+
+def find_set(
+  kind: str,
+  path: str,
+  settings: squad_features.Settings,
+  max_train_examples: int | None = None,
+  num_processes: int = 1,
+  needs_answers: bool = False,
+) -> SquadSet:
+  """Returns the questions of a file."""
+  return SquadSet(
+    kind=kind,
+    settings=settings,
+    paths=(path,),
+    source={"is_training": kind == "train"},
+    read=functools.partial(squad.read_questions, path),
+    limit=max_train_examples if kind == "train" else None,
+    path=path,
+    num_processes=num_processes,
+    needs_answers=needs_answers,
+  )
+
+
+def make_features(data: SquadSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  Raises:
+    ValueError: no question can be used, or answers are needed and not known.
+  """
+  counts: dict[str, Any] = {"questions": 0, "misplaced": 0, "labelled": 0}
+  counts |= {"cut_questions": 0, "outside": 0, "misplaced_shown": []}
+  rows = _make_rows(data, counts)
+  data.features = feature_files.open_or_make(data, folder, rows, counts)
+  data.layout = _make_layout(data)
+  counts, lines = data.features.counts, []
+  if counts["cut_questions"]:
+    lines.append(
+      f"{counts['cut_questions']:,} questions were truncated to "
+      f"--max_query_length={data.settings.max_query_length}"
+    )
+  if data.is_training:
+    lines.append(f"{counts['outside']:,} windows do not contain the answer")
+  feature_files.print_summary(
+    data.features,
+    f"{data.path}: {counts['questions']:,} questions in "
+    f"{len(data.features):,} windows of {np.mean(data.features.lengths):.1f} "
+    "tokens on average",
+    *lines,
+  )
+  if counts["misplaced"]:
+    print(
+      f"warning: {counts['misplaced']:,} questions are left out, their answers "
+      "are not where answer_start says: "
+      f"{'; '.join(counts['misplaced_shown'])}",
+      file=sys.stderr,
+    )
+  _check_answers(data, counts)
+
+
+def _make_layout(data: SquadSet) -> feature_files.Layout:
+  length = data.settings.max_seq_length
+  positions = ["start_positions", "end_positions"] if data.is_training else []
+  position = tf.io.FixedLenFeature([], tf.int64)
+  limit = records.Limit(length, "--max_seq_length")
+  return feature_files.Layout(
+    (length,),
+    others=dict.fromkeys(positions, position),
+    limits=dict.fromkeys(positions, limit),
+  )
+
+
+def _check_answers(data: SquadSet, counts: dict[str, Any]) -> None:
+  """Raises a ValueError if answers are needed that are not known."""
+  if data.needs_answers and counts["labelled"] < counts["questions"]:
+    raise ValueError(
+      f"{data.path}: only {counts['labelled']:,} of {counts['questions']:,} "
+      "questions have answers, an evaluation and "
+      "--null_score_diff_threshold=auto need all: pass another --eval_file"
+    )
+
+
+def _make_rows(
+  data: SquadSet, counts: dict[str, Any]
+) -> Iterator[feature_files.Row]:
+  """Reads the questions and yields the rows of their windows.
+
+  Several processes make those of a large file.
+  """
+  path, num_processes = data.path, data.num_processes
+  if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
+    num_processes = 1
+  paragraphs = squad.first_questions(squad.read_paragraphs(path), data.limit)
+  if not data.is_training:
+    paragraphs = squad.unique_questions(paragraphs)
+  # Every question repeats its context in the records.
+  blocks = text_inputs.split_into_blocks(
+    _split_questions(paragraphs),
+    _PARAGRAPHS_PER_TASK,
+    lambda paragraph: len(paragraph.context) * len(paragraph.questions),
+    _CHARACTERS_PER_TASK,
+  )
+  make = functools.partial(
+    squad_features.FeatureMaker, data.settings, data.is_training
+  )
+  number, shown = 0, counts["misplaced_shown"]
+  for rows in worker_processes.map_in_order(make, blocks, num_processes):
+    for windows in rows.by_question:
+      for record, length in windows:
+        record = squad_features.set_unique_id(record, number)
+        yield feature_files.Row(record, length, counts["questions"])
+        number += 1
+      counts["questions"] += 1
+    for name in ("labelled", "cut_questions", "outside"):
+      counts[name] += getattr(rows, name)
+    counts["misplaced"] += len(rows.misplaced)
+    shown += rows.misplaced[: _MISPLACED_SHOWN - len(shown)]
+  if counts["questions"] and not number:
+    raise ValueError(
+      f"{path}: no question to train on, all {counts['questions']} answers "
+      f"are not where answer_start says: {'; '.join(shown)}"
+    )
+  _check_answers(data, counts)
+
+
+def _split_questions(paragraphs):
+  """Yields paragraphs with no more questions than a process takes at once."""
+  for paragraph in paragraphs:
+    count = _CHARACTERS_PER_TASK // len(paragraph.context)
+    count = max(_QUESTIONS_PER_TASK, count)
+    for start in range(0, len(paragraph.questions), count):
+      questions = paragraph.questions[start : start + count]
+      yield paragraph._replace(questions=questions)
+
+
+def compute_logits(
+  predictor: prediction.Predictor,
+  data: SquadSet,
+  parse: Callable[[tf.Tensor], training_input.Features],
+  order: list[np.ndarray],
+  folder: str,
+) -> np.ndarray:
+  """Computes the logits of all windows and keeps them on the disk.
+
+  Args:
+    predictor: returns start_logits and end_logits, float32 [B, S], padded to
+      max_seq_length.
+    parse: from its serialized rows to features.
+    order: the batches, by the indices of their rows.
+
+  Returns:
+    float32 [windows, 2, S], starts and ends, in the order of the rows.
+  """
+  features = data.features
+  shape = (len(features), 2, data.settings.max_seq_length)
+  batches = features.batches(order, parse)
+  with (
+    atomic.naming_full_disk(folder),
+    tempfile.TemporaryFile(dir=folder) as file,
+  ):
+    with training_input.naming_bad_record(features):
+      results = predictor.iterate(batches, total=len(features))
+      for rows, result in zip(order, results, strict=True):
+        pairs = [result["start_logits"], result["end_logits"]]
+        pairs = np.stack(pairs, axis=1).astype(np.float32)
+        for row, logits in zip(rows, pairs, strict=True):
+          # A full disk is an error here; in a memory map it ends the process.
+          file.seek(int(row) * logits.nbytes)
+          file.write(logits.tobytes())
+    file.truncate(4 * np.prod(shape))  # If the last rows were not asked for.
+    return np.memmap(file, np.float32, "r", shape=shape)
+
+
+def answer(
+  data: SquadSet,
+  logits: np.ndarray,
+  settings: squad_answers.Settings,
+  on_failure: Callable[[str], None] | None = None,
+) -> Iterator[squad_results.Answered]:
+  """Answers all questions, in their order."""
+  maker = squad_features.FeatureMaker(data.settings, is_training=False)
+  answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)
+  is_labelled, row = data.is_labelled, 0
+  for paragraph in squad.read_paragraphs(data.path):
+    document = maker.document(paragraph)
+    for question in paragraph.questions:
+      query, windows = maker.windows(document, question)
+      rows = slice(row, row + len(windows))
+      row += len(windows)
+      if row > len(logits):
+        data.check_unchanged()
+      predicted = answerer(
+        document, len(query), windows, logits[rows, 0], logits[rows, 1]
+      )
+      judgement = None
+      if is_labelled:
+        judgement = squad_results.judge(question, paragraph.context, predicted)
+      yield squad_results.Answered(question, predicted, judgement)
+  data.check_unchanged()

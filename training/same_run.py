@@ -1,0 +1,266 @@
+"""What a run is: recorded in its folder, and compared by the runs after it.
+
+settings.json ties a folder to its model, training.json to how that is trained,
+and prediction.json to how it answers. The workers of one run are compared with
+each other.
+"""
+
+from collections.abc import Mapping
+import hashlib
+import json
+import os
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from data import files
+from encoders import encoder_table
+from training import workers
+from weights import checkpoints
+
+_SETTINGS = "settings.json"
+_TRAINING = "training.json"
+_PREDICTION = "prediction.json"
+_CONFIG = "bert_config.json"
+VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
+_WEIGHTS = "weights"  # Identifies them if the folder has none of its own.
+# Settings that are digests of files, and the error when they differ.
+_DIGESTS = {
+  VOCABULARY: "the vocabulary was another",
+  "training_features": (
+    "the training data, or a flag that shapes its features, was another"
+  ),
+  "evaluation_features": (
+    "the evaluation data, or a flag that shapes its features, was another"
+  ),
+}
+
+
+class RunRecord(NamedTuple):
+  """What a run is, as JSON values by name."""
+
+  model: Mapping[str, Any]  # Every run in the folder agrees with it.
+  answers: Mapping[str, Any]  # Predictions depend on it, besides the weights.
+  # A resumed training agrees with it; None if the run does not train.
+  training: Mapping[str, Any] | None = None
+
+
+def find_changes(
+  earlier: Mapping[str, Any], settings: Mapping[str, Any]
+) -> list[str]:
+  """Returns the names of the settings that differ from the recorded ones.
+
+  Settings that an older version of a program did not record are not compared.
+  """
+  settings = json.loads(json.dumps(settings))  # Tuples become lists.
+  known = filter(earlier.__contains__, settings)
+  return [name for name in known if earlier[name] != settings[name]]
+
+
+def describe_model(
+  settings: Mapping[str, Any], do_lower_case: bool, vocab_file: str
+) -> dict[str, Any]:
+  """Returns the `RunRecord.model` of a task's settings and its vocabulary."""
+  return {
+    **settings,
+    "do_lower_case": do_lower_case,
+    VOCABULARY: files.hash_file(vocab_file),
+  }
+
+
+def compare(path: str, settings: Mapping[str, Any]) -> None:
+  """Compares settings with those of earlier runs, read from a JSON file.
+
+  Raises:
+    ValueError: they differ.
+  """
+  earlier = files.read_json_if_any(path)
+  changes = []
+  for name in find_changes(earlier, settings):
+    # Several tasks record theirs as `<task>.<setting>`.
+    task, _, setting = name.rpartition(".")
+    change = f"{show(earlier[name])}, not {show(settings[name])}"
+    change = _DIGESTS.get(setting, change)
+    is_own_digest = setting in _DIGESTS and not task
+    changes.append(change if is_own_digest else f"{name}: {change}")
+  if changes:
+    listing = ", ".join(changes)
+    raise ValueError(
+      f"{path}: the runs in this folder had other settings ({listing}); use "
+      "them again or choose another folder"
+    )
+
+
+def show(value: Any) -> str:
+  """Returns a setting as a command line has it."""
+  if isinstance(value, (list, tuple)):
+    return ",".join(map(str, value)) or "none"
+  return "none" if value is None else str(value)
+
+
+def check_config(folder: str, config: Any) -> None:
+  """Compares a config with that of the model in a folder, if there is one.
+
+  Raises:
+    ValueError: they differ.
+  """
+  path = os.path.join(folder, _CONFIG)
+  if not files.exists(path):
+    return
+  ours, theirs = (
+    json.loads(either.to_json_string())
+    for either in (config, encoder_table.read_config(path))
+  )
+  listing = ", ".join(
+    f"{name}: {theirs.get(name)}, not {ours.get(name)}"
+    for name in theirs | ours
+    if theirs.get(name) != ours.get(name)
+  )
+  if listing:
+    raise ValueError(
+      f"--output_dir={folder} belongs to another model ({listing}): choose "
+      f"another folder, or pass --bert_config_file={path}"
+    )
+
+
+def check(folder: str, trained_folder: str, run: RunRecord) -> None:
+  """Compares a run with those before it, before any work.
+
+  Args:
+    folder: the output folder.
+    trained_folder: that of the training of its weights, if it does not train.
+
+  Raises:
+    ValueError: it does not agree with what they recorded.
+  """
+  is_trained = checkpoints.latest_checkpoint(folder) is not None
+  expected = {os.path.join(folder, _SETTINGS): run.model}
+  if run.training is None:
+    expected[os.path.join(trained_folder, _SETTINGS)] = run.model
+  elif is_trained:
+    expected[os.path.join(folder, _TRAINING)] = run.training
+  for path, values in expected.items():
+    compare(path, values)
+    if is_trained and not files.exists(path):
+      print(
+        f"note: no {path}: how the checkpoint beside it was trained is not "
+        f"known, so that none of {', '.join(values)} is compared",
+        file=sys.stderr,
+      )
+
+
+def resume_training(
+  folder: str, training: Mapping[str, Any], writes: bool
+) -> None:
+  """Compares a training with that in its folder, and records it there.
+
+  Args:
+    writes: whether to write; one of several workers does.
+
+  Raises:
+    ValueError: the folder was trained in another way.
+  """
+  path = os.path.join(folder, _TRAINING)
+  if checkpoints.latest_checkpoint(folder):
+    compare(path, training)
+  if writes:
+    # A run that does not evaluate keeps an earlier run's evaluation data.
+    files.write_json(path, {**files.read_json_if_any(path), **training})
+
+
+def write(
+  folder: str, trained_folder: str, run: RunRecord, weights: str | None
+) -> None:
+  """Records a run in its folder, for later runs to agree with.
+
+  A run that trains also records what its answers depend on, so that
+  export_saved_model.py can predict as the run does.
+
+  Args:
+    folder, trained_folder: see `check`.
+    weights: identifies those of a folder that has none of its own.
+  """
+  model = {**run.model, _WEIGHTS: weights} if weights else run.model
+  files.write_json(os.path.join(folder, _SETTINGS), model)
+  if run.training is None:
+    _note_other_answers(trained_folder, run)
+    return
+  path = os.path.join(folder, _TRAINING)
+  files.write_json(path, {**files.read_json_if_any(path), **run.training})
+  files.write_json(os.path.join(folder, _PREDICTION), run.answers)
+
+
+def _note_other_answers(trained, run):
+  """Warns if exports of the folder will answer differently from this run."""
+  path = os.path.join(trained, _PREDICTION)
+  earlier = files.read_json_if_any(path)
+  differing = [
+    f"{name} {run.answers[name]} instead of {earlier[name]}"
+    for name in find_changes(earlier, run.answers)
+  ]
+  if differing:
+    print(
+      f"note: this run predicts with {', '.join(differing)}; the training and "
+      f"exports of its folder have what is in {path}",
+      file=sys.stderr,
+    )
+
+
+def read_training(folder: str) -> dict[str, tuple[Any, str]]:
+  """Returns what a training recorded for predictions: values and files."""
+  recorded = {}
+  for name in (_SETTINGS, _PREDICTION):
+    path = os.path.join(folder, name)
+    for key, value in files.read_json_if_any(path).items():
+      recorded[key] = value, path
+  return recorded
+
+
+def is_of_training(folder: str) -> bool:
+  """Returns whether a training recorded itself in a folder."""
+  try:
+    return VOCABULARY in files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  except ValueError:
+    if files.exists(os.path.join(folder, _CONFIG)):
+      raise
+    return False  # It may be an editor's.
+
+
+def was_run_with(folder: str, weights: str | None) -> bool:
+  """Returns whether the last run in a folder had these weights, if known."""
+  earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  return earlier.get(_WEIGHTS, weights) == weights
+
+
+def check_workers(
+  strategy: tf.distribute.Strategy, settings: Mapping[str, object]
+) -> None:
+  """Compares what must be the same on all workers of a run.
+
+  Args:
+    strategy: with one worker, nothing is compared.
+    settings: by the name shown to users; every worker has the same names.
+
+  Raises:
+    ValueError: on every worker, naming what differs, and its own value.
+  """
+  if not workers.are_several(strategy):
+    return
+  digests = [_digest(str(value)) for value in settings.values()]
+  own = strategy.run(lambda: tf.constant([digests], tf.int32))
+  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
+  differing = np.flatnonzero((gathered != gathered[0]).any(0))
+  if len(differing):
+    names = list(settings)
+    listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
+    raise ValueError(
+      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
+      "start all of them with the same command and the same files"
+    )
+
+
+def _digest(text: str) -> int:
+  digest = hashlib.sha256(text.encode()).digest()
+  return int.from_bytes(digest[:4], "little", signed=True)
