@@ -99,12 +99,12 @@ GROUPS = {
   ),
   "modeling": Group(
     ["modeling.py", "encoders/compiled.py"],
-    ["tests/test_modeling.py", "tests/test_golden.py"],
+    ["tests/test_modeling.py", "tests/test_golden.py", "tests/encoders"],
     [
       ("MASKED_SCORE = -10000.0", "MASKED_SCORE = -10.0"),
       ("LAYER_NORM_EPSILON = 1e-12", "LAYER_NORM_EPSILON = 1e-3"),
       ("(tf.nn.gelu, approximate=True)", "(tf.nn.gelu, approximate=False)"),
-      ("/ math.sqrt(size // heads)", "/ math.sqrt(size)"),
+      ("tf.float32) / math.sqrt(", "tf.float32) * math.sqrt("),
       ("tf.cast(1.0 / (1.0 - rate), x.dtype)", "tf.cast(1.0, x.dtype)"),
       ("bits >= round(rate * 2**16)", "bits >= round(rate * 2**15)"),
       ("self.dense(hidden[:, 0])", "self.dense(hidden[:, -1])"),
