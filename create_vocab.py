@@ -25,7 +25,7 @@ from data import progress
 import tokenization
 from vocabularies import sentence_pieces
 
-# How the names of files end that hold other vocabularies than WordPieces.
+# The endings of files of other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
 # The table is cut back to this many of the most frequent words at twice
 # as many, about 200 MB. No vocabulary depends on the rarest words.
@@ -95,7 +95,7 @@ def main() -> None:
   choose = choose_words if is_of_words else learn_vocab
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
-  _print_coverage(words, vocab, total, characters)
+  print_coverage(words, vocab, total, characters)
   _print_end(settings, start, len(vocab))
 
 
@@ -139,11 +139,15 @@ def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
 
 
 def count_words(
-  paths: list[str], do_lower_case: bool, cuts_chinese: bool = False
+  paths: list[str],
+  do_lower_case: bool,
+  cuts_chinese: bool = False,
+  most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
   """Counts lines, words, their characters, and how often each word occurs.
 
-  A Chinese character is a word, unless jieba is to cut Chinese text into words.
+  A Chinese character is a word, unless jieba cuts Chinese text into words. The
+  table holds twice `most_words` at most.
   """
   splitter = tokenization.BasicTokenizer
   if cuts_chinese:
@@ -155,8 +159,8 @@ def count_words(
     found = split(line)
     words.update(found)
     total, characters = total + len(found), characters + len("".join(found))
-    if len(words) > 2 * _MAX_WORDS:
-      words = collections.Counter(dict(_by_frequency(words)[:_MAX_WORDS]))
+    if len(words) > 2 * most_words:
+      words = collections.Counter(dict(_by_frequency(words)[:most_words]))
     if report.is_due():
       part = text.part_read()
       left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
@@ -170,7 +174,10 @@ def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
   return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def choose_characters(
+  words: Mapping[str, int],
+  coverage: float = sentence_pieces.CHARACTER_COVERAGE,
+) -> tuple[list[str], list[str]]:
   """Returns the frequent letters, and the other frequent characters.
 
   The others (punctuation, Chinese characters) are words by themselves: they
@@ -182,7 +189,7 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
       counts[char] += count
   split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
   letters, others, covered = [], [], 0
-  enough = sentence_pieces.CHARACTER_COVERAGE * counts.total()
+  enough = coverage * counts.total()
   for char, count in _by_frequency(counts):
     if covered < enough:
       (letters if len(split(f"x{char}x")) == 1 else others).append(char)
@@ -229,7 +236,7 @@ def learn_pieces(
 ) -> dict[str, None]:
   """Returns at most `room` new pieces, the most frequent first."""
   report = progress.Progress(1)
-  learner = _Learner(words)
+  learner = PieceLearner(words)
 
   def learn(frequency: int) -> dict[str, None]:
     if report.is_due():
@@ -257,7 +264,7 @@ def learn_pieces(
   return dict(itertools.islice(found.items(), room))
 
 
-class _Learner:
+class PieceLearner:
   """Finds the pieces that occur often enough, as tensorflow_text does.
 
   Its learner (tensorflow_text.tools.wordpiece_vocab) counts every substring of
@@ -309,7 +316,7 @@ class _Learner:
     return dict(itertools.chain(*map(dict.items, levels)))
 
 
-def _print_coverage(words: Mapping, vocab: Mapping, total, characters) -> None:
+def print_coverage(words: Mapping, vocab: Mapping, total, characters) -> None:
   split = tokenization.WordpieceTokenizer(vocab).split_word
   # Words that no longer are in the table count as unknown.
   known = {w: n for w, n in words.items() if split(w) != ["[UNK]"]}

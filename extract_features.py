@@ -21,7 +21,7 @@ def define_flags() -> None:
   models.define_inference_flags(input_file=None)
   program.group("Output")
   flags.DEFINE_string(
-    "output_file", None, "What to write the vectors to.", required=True
+    "output_file", None, "The file of vectors.", required=True
   )
   flags.DEFINE_list(
     "layers",
@@ -62,7 +62,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cli import run_summary
-from cli import texts
+from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
@@ -71,10 +71,6 @@ import tokenization
 from training import loop
 from training import prediction
 from vocabularies import vocabulary_table
-
-# The most lines of a block, and the most bytes of their vectors.
-_BLOCK_LINES = 4096
-_BLOCK_BYTES = 1 << 28
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
@@ -121,20 +117,30 @@ def read_layers(
 
 
 class Extractor(NamedTuple):
-  """A model and what is to be computed with it."""
+  """A model, and the vectors to compute with it."""
 
   settings: flag_values.Settings
   predictor: prediction.Predictor
   tokenizer: tokenization.FullTokenizer
   encode: text_inputs.RowMaker
   layers: list[int]
-  bytes_per_vector: int  # Of all its layers.
+  bytes_per_vector: int  # For all layers.
 
-  def extract(self, lines) -> Iterator[vector_files.VectorRow]:
-    """Computes the vectors of lines, a block at a time."""
+  def extract(
+    self,
+    lines: text_programs.Lines,
+    block_lines: int = 4096,
+    block_bytes: int = 1 << 28,
+  ) -> Iterator[vector_files.VectorRow]:
+    """Computes the vectors of lines, a block at a time.
+
+    Args:
+      block_lines: most lines of a block.
+      block_bytes: most bytes of the vectors of a block.
+    """
     rows = ((line.index, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(
-      rows, _BLOCK_LINES, self._size, _BLOCK_BYTES
+      rows, block_lines, self._size, block_bytes
     )
     for block in blocks:
       indices, inputs = zip(*block, strict=True)
@@ -150,7 +156,7 @@ class Extractor(NamedTuple):
     return tokens * self.bytes_per_vector
 
   def _predict(self, rows):
-    batching = texts.batching(self.settings)
+    batching = text_programs.batching(self.settings)
     if self.settings.pooling == "none":
       return text_inputs.predict_tokens(self.predictor, rows, batching)
     return text_inputs.predict(self.predictor, rows, batching)["vectors"]
@@ -158,8 +164,8 @@ class Extractor(NamedTuple):
 
 def make_extractor(settings: flag_values.Settings) -> Extractor:
   """Makes the model of the flags and loads its weights."""
-  strategy = texts.make_strategy(settings)
-  config = texts.read_config(settings)
+  strategy = text_programs.make_strategy(settings)
+  config = text_programs.read_config(settings)
   layers = read_layers(settings, config)
   if settings.pooling == "cls" and encoder_table.is_causal(config):
     raise ValueError(
@@ -171,7 +177,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
   with strategy.scope():
     model = encoder_table.make_encoder(config, devices.compute_dtype(settings))
-  texts.load_weights(settings, loop.model_variables(model))
+  text_programs.load_weights(settings, loop.model_variables(model))
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=settings.pooling
   )
@@ -180,28 +186,32 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   return Extractor(settings, predictor, tokenizer, encode, layers, size)
 
 
-def main() -> None:
+def main(**blocks: int) -> None:
+  """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
   model_folder.find_files()
   settings = flag_values.read()
-  lines = texts.Lines(settings)
+  lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
   lines.start()
   with vector_files.open_writer(
     settings.output_file, settings.output_format, extractor.layers
   ) as write:
-    for line in extractor.extract(lines):
+    for line in extractor.extract(lines, **blocks):
       write(line)
     lines.check_not_empty()
   encode = extractor.encode
-  cut = f"{encode.cut:,} line(s) truncated to --max_seq_length="
-  run_summary.print_end(
-    start,
+  summary = [
     f"wrote {settings.output_file}: {lines.count:,} lines, "
-    f"{encode.tokens:,} tokens, {lines.speed()}",
-    *([f"{cut}{settings.max_seq_length} tokens"] if encode.cut else []),
-    command=texts.export_command(settings, "features"),
-  )
+    f"{encode.tokens:,} tokens, {lines.speed()}"
+  ]
+  if encode.truncated:
+    summary.append(
+      f"{encode.truncated:,} line(s) truncated to "
+      f"--max_seq_length={settings.max_seq_length} tokens"
+    )
+  command = text_programs.export_command(settings, "features")
+  run_summary.print_end(start, *summary, command=command)
 
 
 if __name__ == "__main__":

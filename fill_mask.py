@@ -38,7 +38,7 @@ def define_flags() -> None:
     "table: to read. jsonl: a JSON object for every line of the input.",
   )
   flags.DEFINE_string(
-    "output_file", None, "What to write; default the standard output."
+    "output_file", None, "The file to write; default the standard output."
   )
   devices.define_device_flags()
 
@@ -54,7 +54,7 @@ import time
 import tensorflow as tf
 
 from cli import run_summary
-from cli import texts
+from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
@@ -62,11 +62,6 @@ from tasks import masked_words
 from training import loop
 from training import prediction
 from vocabularies import vocabulary_table
-
-# The most lines of a block, and the most ids of its rows: scoring a text takes
-# a row as long as the text for each of its tokens.
-_BLOCK_LINES = 1024
-_BLOCK_IDS = 1 << 21
 
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
@@ -94,14 +89,14 @@ def make_masked_words(
   settings: flag_values.Settings,
 ) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  strategy = texts.make_strategy(settings)
-  config = texts.read_config(settings)
+  strategy = text_programs.make_strategy(settings)
+  config = text_programs.read_config(settings)
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
     model = heads.PretrainingModel(config, devices.compute_dtype(settings))
-  texts.load_weights(
+  text_programs.load_weights(
     settings,
     loop.model_variables(model),
     head="cls/predictions/",
@@ -118,13 +113,13 @@ def make_masked_words(
     tokenizer,
     settings.max_seq_length,
     predictor,
-    texts.batching(settings),
+    text_programs.batching(settings),
     encoder_table.is_causal(config),
   )
 
 
 def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
-  """Yields the masked line of each; at a terminal, bad lines are only told."""
+  """Yields the masked line of each; at a terminal, only warns of bad lines."""
   find = words.find_words if settings.score else words.find_masks
   for line in lines:
     try:
@@ -135,7 +130,7 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
       print_status(str(error))
 
 
-def fill(settings, words, clozes, write) -> None:
+def write_guesses(settings, words, clozes, write) -> None:
   """Writes the guesses for every line."""
   for cloze, masks in zip(clozes, words.fill(clozes), strict=True):
     line = cloze.line
@@ -145,7 +140,7 @@ def fill(settings, words, clozes, write) -> None:
       write(masked_words.guesses_table(line.text, masks))
 
 
-def score(settings, words, clozes, write) -> tuple[float, int]:
+def write_scores(settings, words, clozes, write) -> tuple[float, int]:
   """Writes the score of every line; returns their sum, and all tokens."""
   total, tokens = 0.0, 0
   for cloze, result in zip(clozes, words.score(clozes), strict=True):
@@ -164,20 +159,27 @@ def print_status(text: str) -> None:
   print(text, file=sys.stderr)
 
 
-def main() -> None:
+def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
+  """Answers block by block.
+
+  Args:
+    block_lines: most lines of a block.
+    block_ids: most ids of the rows of a block. The score of a text takes a row
+      as long as the text for each of its tokens.
+  """
   start = time.monotonic()
   model_folder.find_files()
   settings = flag_values.read()
-  lines = texts.Lines(settings, settings.text)
+  lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
   if lines.is_typed():
     print_status("type one sentence per line; Ctrl-D ends the input")
   lines.start()
   blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),
-    1 if lines.is_typed() else _BLOCK_LINES,
+    1 if lines.is_typed() else block_lines,
     lambda cloze: cloze.size,
-    _BLOCK_IDS,
+    block_ids,
   )
   total, tokens = 0.0, 0
   with files.open_lines(settings.output_file) as write:
@@ -185,26 +187,26 @@ def main() -> None:
       write(masked_words.SCORE_HEADER)
     for block in blocks:
       if settings.score:
-        sums = score(settings, words, block, write)
+        sums = write_scores(settings, words, block, write)
         total, tokens = total + sums[0], tokens + sums[1]
       else:
-        fill(settings, words, block, write)
+        write_guesses(settings, words, block, write)
       lines.report()
     lines.check_not_empty()
-  told = [f"{lines.count:,} line(s), {lines.speed()}"]
+  summary = [f"{lines.count:,} line(s), {lines.speed()}"]
   if settings.output_file:
-    told[0] = f"wrote {settings.output_file}: {told[0]}"
+    summary[0] = f"wrote {settings.output_file}: {summary[0]}"
   if tokens:
-    told.append(
+    summary.append(
       f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "
       f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
     )
   run_summary.print_end(
     start,
-    *told,
+    *summary,
     command=""
     if words.is_causal  # An export has no causal guesses.
-    else texts.export_command(settings, "fill_mask"),
+    else text_programs.export_command(settings, "fill_mask"),
     file=sys.stderr,  # Beside the results.
   )
 

@@ -112,7 +112,7 @@ def make_our_extraction(
   """Extracts as extract_features.py does, with random weights."""
   from cli import flag_values
   from cli import model_folder
-  from cli import texts
+  from cli import text_programs
   from data import vector_files
   import extract_features
 
@@ -137,11 +137,11 @@ def make_our_extraction(
   )
   model_folder.find_files()
   settings = flag_values.read()
-  with mock.patch.object(texts, "load_weights"):
+  with mock.patch.object(text_programs, "load_weights"):
     extractor = extract_features.make_extractor(settings)
 
   def run():
-    lines = texts.Lines(settings)
+    lines = text_programs.Lines(settings)
     with vector_files.open_writer(
       output_file, "npz", extractor.layers
     ) as write:

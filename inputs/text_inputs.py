@@ -2,7 +2,7 @@
 
 However long a text is, only a block of its lines is in memory. The lines of a
 block are sorted by length, so that batches hold little padding, and their
-results are put back in order.
+results return in the order of the lines.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 _PAIR = re.compile(r"(.*) \|\|\| (.*)")
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
   """A line of text."""
 
   index: int  # From 0, over all files.
@@ -51,9 +51,8 @@ class RowMaker:
   Long inputs are truncated: a pair's longer text, token by token.
 
   Attributes:
-    tokens: how many there were in all lines so far, without those that were
-      cut off, [CLS] and [SEP].
-    cut: how many lines were cut.
+    tokens: the tokens of all rows so far, without [CLS] and [SEP].
+    truncated: the truncated lines so far.
   """
 
   def __init__(
@@ -63,7 +62,7 @@ class RowMaker:
     self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
       ["[CLS]", "[SEP]"]
     )
-    self.tokens = self.cut = 0
+    self.tokens = self.truncated = 0
 
   def __call__(self, line: str) -> Row:
     """Encodes a line; one that holds no token becomes [CLS] [SEP]."""
@@ -75,7 +74,7 @@ class RowMaker:
     room = self.max_seq_length - (3 if ids_b else 2)
     tokenization.truncate_pair(ids_a, ids_b, room)
     self.tokens += len(ids_a) + len(ids_b)
-    self.cut += len(ids_a) + len(ids_b) < whole
+    self.truncated += len(ids_a) + len(ids_b) < whole
     return self.pack(ids_a, ids_b)
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
@@ -159,9 +158,9 @@ def _lengths(rows: list[Row]) -> np.ndarray:
 
 
 class _Batches:
-  """Batches of rows, with what a Predictor uses of a `tf.data.Dataset`.
+  """Batches of rows, with the parts of `tf.data.Dataset` that Predictors use.
 
-  To make one of those takes 0.1 s, as long as many a batch.
+  To make a dataset takes 0.1 s, as long as many a batch.
   """
 
   def __init__(
@@ -176,7 +175,7 @@ class _Batches:
     }
 
   def __iter__(self) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields them."""
+    """Yields the batches."""
     for indices in self._order:
       batch = pad([self._rows[index] for index in indices], self._width)
       yield {name: tf.constant(values) for name, values in batch.items()}

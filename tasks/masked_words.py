@@ -60,7 +60,7 @@ def perplexity(log_likelihood: float, tokens: int) -> float | None:
 class Cloze(NamedTuple):
   """A line and the tokens to be guessed in it."""
 
-  line: text_inputs.Line
+  line: text_inputs.InputLine
   ids: list[int]
   positions: list[int]
 
@@ -94,7 +94,7 @@ class MaskedWords:
     self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
 
-  def find_masks(self, line: text_inputs.Line) -> Cloze:
+  def find_masks(self, line: text_inputs.InputLine) -> Cloze:
     """Asks for every [MASK] of a line; for nothing if it holds no token."""
     ids = self._tokenizer.encode(line.text)
     masks = [i for i, token in enumerate(ids) if token == self._mask_id]
@@ -105,7 +105,7 @@ class MaskedWords:
       )
     return Cloze(line, ids, masks)
 
-  def find_words(self, line: text_inputs.Line) -> Cloze:
+  def find_words(self, line: text_inputs.InputLine) -> Cloze:
     """Asks for every token of a line."""
     ids = self._tokenizer.encode(line.text)
     if self._mask_id in ids:

@@ -13,7 +13,6 @@ from tensorflow_text.tools.wordpiece_vocab import (
 import create_vocab
 import paths
 import tokenization
-from vocabularies import sentence_pieces
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9
@@ -101,29 +100,31 @@ def test_words_are_the_tokenizers(corpus):
   assert words["The"] == words["the"] == words["W\xe9"] == 9
 
 
-def test_the_table_of_words_is_bounded(tmp_path, monkeypatch, capsys):
-  monkeypatch.setattr(create_vocab, "_MAX_WORDS", 2)
+def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  *numbers, words = create_vocab.count_words([str(path)], do_lower_case=True)
+  *numbers, words = create_vocab.count_words(
+    [str(path)], do_lower_case=True, most_words=2
+  )
   assert words == {"b": 3, "a": 2}
   assert numbers == [3, 9, 9]
-  # Of the words that were cut off, too.
-  create_vocab._print_coverage(words, dict.fromkeys("ab"), *numbers[1:])
+  # Dropped words count as unknown.
+  create_vocab.print_coverage(words, dict.fromkeys("ab"), *numbers[1:])
   expected = "[UNK] for 44.44% of the words, 44.44% of the characters\n"
   assert capsys.readouterr().out == expected
 
 
-def test_characters_cover_the_text(monkeypatch):
+def test_characters_cover_the_text():
   words = {"ab": 6, ",": 5, "\u4e2d": 2, "z": 1}
   assert create_vocab.choose_characters(words) == (
     ["a", "b", "z"],
     [",", "\u4e2d"],
   )
-  monkeypatch.setattr(sentence_pieces, "CHARACTER_COVERAGE", 0.9)
-  assert create_vocab.choose_characters(words) == (["a", "b"], [",", "\u4e2d"])
-  monkeypatch.setattr(sentence_pieces, "CHARACTER_COVERAGE", 0.8)
-  assert create_vocab.choose_characters(words) == (["a", "b"], [","])
+  assert create_vocab.choose_characters(words, 0.9) == (
+    ["a", "b"],
+    [",", "\u4e2d"],
+  )
+  assert create_vocab.choose_characters(words, 0.8) == (["a", "b"], [","])
 
 
 def library_pieces(words, frequency):
@@ -134,7 +135,7 @@ def library_pieces(words, frequency):
 
 
 def our_pieces(words, frequency):
-  found = create_vocab._Learner(words).learn(frequency)
+  found = create_vocab.PieceLearner(words).learn(frequency)
   return [piece for piece in found if len(piece.removeprefix("##")) > 1]
 
 

@@ -1,5 +1,6 @@
 """Vectors of texts: the original's file, pooling by hand, streaming, faults."""
 
+import functools
 import gzip
 import io
 import json
@@ -20,7 +21,7 @@ import tiny_models
 
 GOLDEN = paths.SHARED / "golden" / "e2e"
 
-# Of many lengths, with a pair and an empty one; not sorted.
+# Many lengths, with a pair and an empty one; not sorted.
 TEXTS = [
   "the film was good",
   "",
@@ -39,7 +40,7 @@ def model_folder(tmp_path_factory):
   return folder
 
 
-def extract(model_folder, path, texts=TEXTS, **flags):
+def extract(model_folder, path, texts=TEXTS, blocks=None, **flags):
   """Runs the program in this process; returns the file it wrote."""
   (path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
   output = path / "out"
@@ -50,8 +51,9 @@ def extract(model_folder, path, texts=TEXTS, **flags):
     "layers": "-1,0",
     **flags,
   }
+  main = functools.partial(extract_features.main, **(blocks or {}))
   program_flags.run_main(
-    extract_features, extract_features.define_flags, **flags
+    types.SimpleNamespace(main=main), extract_features.define_flags, **flags
   )
   return output
 
@@ -158,12 +160,13 @@ def test_layers_are_those_of_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["none", "mean"])
-def test_blocks_change_nothing(model_folder, tmp_path, monkeypatch, pooling):
+def test_blocks_change_nothing(model_folder, tmp_path, pooling):
   whole = read_vectors(extract(model_folder, tmp_path, pooling=pooling))
-  monkeypatch.setattr(extract_features, "_BLOCK_LINES", 3)
-  monkeypatch.setattr(extract_features, "_BLOCK_BYTES", 1500)
+  blocks = {"block_lines": 3, "block_bytes": 1500}
   cut = read_vectors(
-    extract(model_folder, tmp_path, pooling=pooling, batch_size=1)
+    extract(
+      model_folder, tmp_path, pooling=pooling, batch_size=1, blocks=blocks
+    )
   )
   assert len(whole) == len(cut) == len(TEXTS)
   for one, other in zip(whole, cut, strict=True):

@@ -1,10 +1,12 @@
 """Guesses and scores of a whole program, against the model asked directly."""
 
+import functools
 import io
 import json
 import math
 import re
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -27,10 +29,13 @@ def trained(tmp_path_factory):
   return folder, tiny_models.write_masked_lm(folder)
 
 
-def run(folder, **flags):
-  """Runs the program in this process."""
+def run(folder, blocks=None, **flags):
+  """Runs the program in this process, with blocks of other sizes if given."""
   flags = {**tiny_models.masked_lm_flags(folder), **flags}
-  program_flags.run_main(fill_mask, fill_mask.define_flags, **flags)
+  main = functools.partial(fill_mask.main, **(blocks or {}))
+  program_flags.run_main(
+    types.SimpleNamespace(main=main), fill_mask.define_flags, **flags
+  )
 
 
 def run_on(folder, tmp_path, texts, **flags):
@@ -114,12 +119,13 @@ def test_a_causal_model_is_read_from_left_to_right(tmp_path, capsys):
   assert len(long["log_probs"]) == 30
 
 
-def test_blocks_change_nothing(trained, tmp_path, monkeypatch):
+def test_blocks_change_nothing(trained, tmp_path):
   texts = ["the film", "a good plot was fine", "bad", "", "the cast was poor"]
   whole = run_on(trained[0], tmp_path, texts, score=True)
-  monkeypatch.setattr(fill_mask, "_BLOCK_LINES", 2)
-  monkeypatch.setattr(fill_mask, "_BLOCK_IDS", 5)
-  cut = run_on(trained[0], tmp_path, texts, score=True, batch_size=1)
+  blocks = {"block_lines": 2, "block_ids": 5}
+  cut = run_on(
+    trained[0], tmp_path, texts, score=True, batch_size=1, blocks=blocks
+  )
   for one, other in zip(whole, cut, strict=True):
     assert one["text"] == other["text"]
     np.testing.assert_allclose(one["log_probs"], other["log_probs"], atol=2e-6)

@@ -46,11 +46,11 @@ def test_a_line_becomes_a_row(tmp_path, line, ids, segments):
   }
 
 
-def test_tokens_and_cut_lines_are_counted(tmp_path):
+def test_tokens_and_truncated_lines_are_counted(tmp_path):
   encode = make_encoder(tmp_path, max_seq_length=5)
   for line in ("a b c", "a b c a", "a ||| b", "a ||| b c"):
     encode(line)
-  assert (encode.tokens, encode.cut) == (3 + 3 + 2 + 2, 2)
+  assert (encode.tokens, encode.truncated) == (3 + 3 + 2 + 2, 2)
 
 
 def test_a_vocabulary_without_cls_is_refused(tmp_path):
@@ -63,8 +63,8 @@ def test_a_vocabulary_without_cls_is_refused(tmp_path):
 
 def test_blocks_end_by_number_or_cost():
   costs = [1, 1, 1, 5, 4, 9, 1]
-  cut = text_inputs.split_into_blocks(costs, 3, lambda cost: cost, 8)
-  assert list(cut) == [[1, 1, 1], [5], [4], [9], [1]]
+  blocks = text_inputs.split_into_blocks(costs, 3, lambda cost: cost, 8)
+  assert list(blocks) == [[1, 1, 1], [5], [4], [9], [1]]
   assert list(text_inputs.split_into_blocks("abcde", 2)) == [
     ["a", "b"],
     ["c", "d"],

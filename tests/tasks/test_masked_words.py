@@ -64,7 +64,8 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
 
 def make_lines(*texts):
   return [
-    text_inputs.Line(i, text, f"in.txt:{i + 1}") for i, text in enumerate(texts)
+    text_inputs.InputLine(i, text, f"in.txt:{i + 1}")
+    for i, text in enumerate(texts)
   ]
 
 

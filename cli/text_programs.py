@@ -1,4 +1,4 @@
-"""What the programs that apply a trained model to text share."""
+"""Flags, weights and lines of the programs that apply a model to text."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def load_weights(
 
   Args:
     head: the name prefix of a head that the checkpoint must have, if any.
-    head_name: what users call it.
+    head_name: its name for users.
   """
   start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   if head:
@@ -119,21 +119,21 @@ class Lines:
     self._progress = progress.Progress(self._total)
     self._lines = progress.Progress(0)
 
-  def __iter__(self) -> Iterator[text_inputs.Line]:
-    """Yields them once."""
+  def __iter__(self) -> Iterator[text_inputs.InputLine]:
+    """Yields the lines once."""
     for text in self._texts:
-      yield text_inputs.Line(self.count, text, "--text")
+      yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1
     for path in self._paths:
       name = "standard input" if path == files.STANDARD_INPUT else path
       for number, text in enumerate(files.read_lines(path), 1):
         text = text.removeprefix("\ufeff") if number == 1 else text
-        yield text_inputs.Line(self.count, text, f"{name}:{number}")
+        yield text_inputs.InputLine(self.count, text, f"{name}:{number}")
         self.count += 1
         self._bytes += len(text.encode()) + 1
 
   def is_typed(self) -> bool:
-    """Returns whether somebody types them and waits for answers."""
+    """Returns whether a user types the lines and waits for answers."""
     return self._paths == [files.STANDARD_INPUT] and sys.stdin.isatty()
 
   def check_not_empty(self) -> None:
