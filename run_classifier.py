@@ -26,7 +26,6 @@ import heads
 import modeling
 from tasks import classification
 from tasks import classification_data
-from tasks import classification_report
 from tasks import classification_results
 from tasks import glue
 from training import model_selection
@@ -86,7 +85,7 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
 
 
 def choose_metric(
-  settings: ClassifierSettings, task: classification.Task
+  settings: ClassifierSettings, task: classification.ClassificationTask
 ) -> str:
   """Returns the name of the score that decides which weights are best."""
   known = classification_results.metric_names(task.problem, task.metrics)
@@ -96,7 +95,7 @@ def choose_metric(
 
 
 def open_data(
-  settings: ClassifierSettings, task: classification.Task
+  settings: ClassifierSettings, task: classification.ClassificationTask
 ) -> fine_tuning.Data:
   """Finds the examples and labels; nothing is written."""
   labels = classification_data.choose_labels(
@@ -168,7 +167,7 @@ def score(
 def evaluate(
   run: fine_tuning.Run,
   examples: classification_data.ClassificationSet,
-  task: classification.Task,
+  task: classification.ClassificationTask,
 ) -> tuple[classification_data.Outputs, classification_results.Scores]:
   """Computes the logits of a set, and scores them."""
   outputs = compute_logits(run, examples, run.settings.eval_batch_size)
@@ -179,7 +178,7 @@ def evaluate(
 
 
 def write_evaluation(
-  run: fine_tuning.Run, task: classification.Task
+  run: fine_tuning.Run, task: classification.ClassificationTask
 ) -> classification_results.Scores:
   """Scores every set, prints and writes it; returns the first one's scores."""
   all_scores = []
@@ -201,11 +200,13 @@ def write_evaluation(
 def report(run, examples, outputs, scores) -> None:
   """Adds the scores and mistakes of a set to report.html."""
   problem, labels = run.data.features.problem, run.data.labels
-  describe = classification_report.describe
+  describe = classification_results.describe
   run.report_on(examples, describe, outputs, scores, problem, labels)
 
 
-def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
+def write_predictions(
+  run: fine_tuning.Run, task: classification.ClassificationTask
+) -> None:
   """Predicts every set; writes the original's format and a readable one."""
   for examples in run.data.test:
     outputs = compute_logits(run, examples, run.settings.predict_batch_size)
@@ -230,7 +231,9 @@ def write_predictions(run: fine_tuning.Run, task: classification.Task) -> None:
 
 
 def fine_tune(
-  settings: ClassifierSettings, task: classification.Task, strategy
+  settings: ClassifierSettings,
+  task: classification.ClassificationTask,
+  strategy,
 ) -> classification_results.Scores | None:
   """Trains, evaluates and predicts; returns the scores of the first set."""
   data = open_data(settings, task)

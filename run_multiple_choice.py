@@ -31,9 +31,9 @@ from cli import task_settings
 import heads
 from inputs import feature_files
 import modeling
-from tasks import metrics
-from tasks import multiple_choice
 from tasks import multiple_choice_data
+from tasks import multiple_choice_results
+from tasks import score_tables
 
 _NEVER = -1e9  # Far below any logit.
 _ENDINGS = (".csv", ".tsv", ".jsonl")
@@ -123,7 +123,7 @@ def choose(
   They are float32 [N, C] and int [N]; of unknown ones, the number is 0.
   """
   results = run.predict(examples, batch_size)
-  shares = multiple_choice.probabilities(
+  shares = multiple_choice_results.probabilities(
     results["logits"], results["choice_mask"]
   )
   return shares, results["label_ids"][:, 0]
@@ -134,7 +134,7 @@ def evaluate(
 ) -> dict[str, float]:
   """Scores the model on questions with a label."""
   chosen = choose(run, examples, run.settings.eval_batch_size)
-  return multiple_choice.score(*chosen)
+  return multiple_choice_results.score(*chosen)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -142,8 +142,8 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   [examples] = run.data.dev
   chosen = choose(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
-    run.write_eval_results(multiple_choice.score(*chosen))
-    run.report_on(examples, multiple_choice.describe, *chosen)
+    run.write_eval_results(multiple_choice_results.score(*chosen))
+    run.report_on(examples, multiple_choice_results.describe, *chosen)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -153,12 +153,12 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice.write_predictions(path, examples.examples(), shares)
+  multiple_choice_results.write_predictions(path, examples.examples(), shares)
   print(f"wrote {path}")
   if examples.is_labelled:
-    scores = multiple_choice.score(shares, labels)
-    metrics.write_metrics(run.folder, "predict", scores)
-    run.report_on(examples, multiple_choice.describe, shares, labels)
+    scores = multiple_choice_results.score(shares, labels)
+    score_tables.write_metrics(run.folder, "predict", scores)
+    run.report_on(examples, multiple_choice_results.describe, shares, labels)
 
 
 def main() -> None:

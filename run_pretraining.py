@@ -21,9 +21,9 @@ from cli import pretraining_run
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import masked_labels
+from tasks import loss_watch
 from tasks import pretraining_data
-from tasks import pretraining_report
+from tasks import pretraining_results
 from training import prediction
 
 
@@ -126,14 +126,14 @@ def main() -> None:
       if step not in run.scores:  # The last one is requested twice.
         rows, scores = evaluate(run.predictor, data, settings)
         run.scores[step] = scores
-        describe = pretraining_report.describe
+        describe = pretraining_results.describe
         run.report_on(describe, rows, scores, settings.vocab_file)
       return run.scores[step]
 
     if settings.do_train:
       watch = None
       if run.is_chief and not encoder_table.is_causal(config):
-        watch = masked_labels.watch(
+        watch = loss_watch.watch(
           data.train_files,
           data.source,
           settings.learning_rate,

@@ -28,7 +28,6 @@ from encoders import encoder_table
 import heads
 import modeling
 from tasks import squad_data
-from tasks import squad_report
 from tasks import squad_results
 
 _NEVER = -1e9  # Far below any logit.
@@ -161,7 +160,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
 
 def answer(
   run: fine_tuning.Run, examples: squad_data.SquadSet
-) -> Iterator[squad_results.Answered]:
+) -> Iterator[squad_results.QuestionResult]:
   """Computes the logits of a set; returns the answers from them."""
   settings = run.settings
   logits = squad_data.compute_logits(
@@ -181,11 +180,11 @@ def evaluate(
   run: fine_tuning.Run, examples: squad_data.SquadSet
 ) -> dict[str, float]:
   """Scores the model on questions with answers."""
-  judgements = [found.judgement for found in answer(run, examples)]
+  scored = [result.scored for result in answer(run, examples)]
   threshold = run.settings.threshold or 0.0
   if run.is_chief:
-    squad_results.warn_if_collapsed(judgements, threshold)
-  return squad_results.score(judgements, threshold)
+    squad_results.warn_if_collapsed(scored, threshold)
+  return squad_results.score(scored, threshold)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -200,7 +199,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
-  kinds = squad_report.Breakdown()
+  kinds = squad_results.Breakdown()
   folder = run.folder
   if not tuning:
     folder = output_folder.find_thresholds(settings) or folder
@@ -208,7 +207,6 @@ def write_predictions(run: fine_tuning.Run) -> None:
     run.folder,
     answered,
     squad_results.choose_threshold(folder, settings.threshold, tuning),
-    "jsonl",
     settings.version_2_with_negative,
     kinds.add,
   )

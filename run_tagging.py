@@ -11,6 +11,7 @@ from cli import fine_tuning_flags
 from cli import flag_values
 from cli import program
 from tasks import tagging
+from tasks import tagging_schemes
 
 # The layers and the LSTMs of the paper's table 7.
 LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
@@ -24,21 +25,15 @@ class TaggingSettings(fine_tuning_flags.DataSettings):
 
   token_column: int = _data(0, "The column of the word, from 0.", least=0)
   tag_column: int = _data(
-    -1, "The column of the tag; -1 is the last.", least=-1
+    -1,
+    "The column of the tag; -1 is the last. A file to predict may lack it.",
+    least=-1,
   )
   tag_scheme: str = _data(
     "auto",
     "How tags mark entities. auto: detected in each file. none: they mark "
     "none, as parts of speech; scores are then those of words.",
-    choices=("auto", *tagging.SCHEMES, tagging.NO_SCHEME),
-  )
-  predict_format: str = _data(
-    tagging.FORMATS[0],
-    "Of the file to predict. conll: as the others; it is scored too, if it has "
-    "more than the words. untagged: the same without tags. text: a sentence a "
-    "line, split into words. characters: the same, split into characters; "
-    "given in training, exports split texts so, too.",
-    choices=tagging.FORMATS,
+    choices=("auto", *tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
   )
   document_context: bool = _task(
     False,
@@ -159,7 +154,6 @@ def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   return {
     kind: tagging.open_source(
       path,
-      settings.predict_format if kind == "predict" else "conll",
       settings.token_column,
       settings.tag_column,
       settings.tag_scheme,
@@ -201,8 +195,9 @@ def open_data(
     model["feature_layers"] = settings.feature_layers
     model["lstm_size"] = settings.lstm_size
   answers = {"document_context": settings.document_context}
-  if settings.do_train or settings.predict_format in ("text", "characters"):
-    answers["by_character"] = settings.predict_format == "characters"
+  if "train" in sources:
+    by_character = tagging_data.is_by_character(sources["train"])
+    answers["by_character"] = by_character
   return fine_tuning.Data(
     features=features,
     metric=fine_tuning_flags.choose_metric(

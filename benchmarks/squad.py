@@ -174,7 +174,7 @@ def open_features(workload: Workload):
   from tasks import squad_data
   from tasks import squad_features
 
-  settings = squad_features.Settings(
+  settings = squad_features.FeatureSettings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,

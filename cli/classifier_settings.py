@@ -7,6 +7,7 @@ import os
 from cli import fine_tuning_flags
 from cli import flag_values
 from tasks import classification
+from tasks import classification_files
 from tasks import glue
 
 _data = flag_values.group("Data")
@@ -68,7 +69,9 @@ class ClassifierSettings(fine_tuning_flags.DataSettings):
   )
 
 
-def read_task(settings: ClassifierSettings) -> classification.Task:
+def read_task(
+  settings: ClassifierSettings,
+) -> classification.ClassificationTask:
   """Makes the task of the flags, with the paths of its files.
 
   Raises:
@@ -89,7 +92,7 @@ def read_task(settings: ClassifierSettings) -> classification.Task:
   return task
 
 
-def _find_task(settings) -> classification.Task:
+def _find_task(settings) -> classification.ClassificationTask:
   own = {
     "train_file": settings.train_file,
     "eval_file": settings.eval_file,
@@ -102,7 +105,7 @@ def _find_task(settings) -> classification.Task:
     "problem": settings.problem,
   }
   if settings.task_name.lower() == "file":
-    return glue.file_task(settings.data_dir, **own)
+    return classification_files.file_task(settings.data_dir, **own)
   task = glue.find_task(settings.task_name)
   if task.name == "xnli":
     task = glue.xnli_task(settings.xnli_language)

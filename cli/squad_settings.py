@@ -84,9 +84,9 @@ class SquadSettings(fine_tuning_flags.FineTuningSettings):
     default = "best_f1" if self.threshold is None else "f1"
     return fine_tuning_flags.choose_metric(self.best_metric, default, known)
 
-  def for_features(self) -> squad_features.Settings:
+  def for_features(self) -> squad_features.FeatureSettings:
     """Returns what shapes the features."""
-    return squad_features.Settings(
+    return squad_features.FeatureSettings(
       vocab_file=self.vocab_file,
       do_lower_case=self.do_lower_case,
       max_seq_length=self.max_seq_length,
@@ -95,9 +95,9 @@ class SquadSettings(fine_tuning_flags.FineTuningSettings):
       version_2_with_negative=self.version_2_with_negative,
     )
 
-  def for_answers(self) -> squad_answers.Settings:
+  def for_answers(self) -> squad_answers.AnswerSettings:
     """Returns how to choose answers."""
-    return squad_answers.Settings(
+    return squad_answers.AnswerSettings(
       n_best_size=self.n_best_size,
       max_answer_length=self.max_answer_length,
       version_2_with_negative=self.version_2_with_negative,

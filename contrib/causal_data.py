@@ -22,7 +22,7 @@ class Text(NamedTuple):
   """A line of text."""
 
   text: str
-  place: str  # "path:number".
+  location: str  # "path:number".
 
 
 def find_set(

@@ -31,14 +31,14 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 class Row(NamedTuple):
   """A row of a file."""
 
-  place: str  # "path:line", the line on which it begins.
+  location: str  # "path:line", the line on which it begins.
   cells: list[str] | dict[str, Any]  # A dict if the file is JSON Lines.
 
 
 class Values(NamedTuple):
   """Some cells of a row."""
 
-  place: str  # As in `Row`.
+  location: str  # As in `Row`.
   values: list[Any]  # None for a column that is absent.
 
 
@@ -232,7 +232,7 @@ def read_columns(
   for row in rows:
     _check_width(row, needed, width, delimiter)
     values = [None if n is None else row.cells[n] for n in numbers]
-    yield Values(row.place, values)
+    yield Values(row.location, values)
 
 
 def _read_keys(
@@ -251,10 +251,10 @@ def _read_keys(
     for column in columns:
       if not (column is None or column in row.cells or column in optional):
         raise ValueError(
-          f"{row.place}: no key {column!r}; the keys are"
+          f"{row.location}: no key {column!r}; the keys are"
           f" {list_names(row.cells)}"
         )
-    yield Values(row.place, [row.cells.get(column) for column in columns])
+    yield Values(row.location, [row.cells.get(column) for column in columns])
 
 
 def _find_number(
@@ -300,13 +300,13 @@ def _check_width(
   found = len(row.cells)
   if found < needed:
     raise ValueError(
-      f"{row.place}: expected at least {needed} columns, found {found} (is a"
+      f"{row.location}: expected at least {needed} columns, found {found} (is a"
       f" {delimiter} missing?)"
     )
   if width is not None and found > width and _is_filled(row.cells[width:]):
     quotes = " without quotes" if delimiter == "comma" else ""
     raise ValueError(
-      f"{row.place}: expected {width} columns, found {found} (is there a"
+      f"{row.location}: expected {width} columns, found {found} (is there a"
       f" {delimiter}{quotes} within a text?)"
     )
 
@@ -376,23 +376,24 @@ def check_unicode(text: str, name: str) -> None:
     raise ValueError(f"{name} holds half of a surrogate pair") from None
 
 
-def to_text(value: Any, place: str, column: Column) -> str:
+def to_text(value: Any, location: str, column: Column) -> str:
   """Returns a JSON string; raises a ValueError for any other value."""
   if type(value) is str:  # Numbers are of a subclass.
     return value
   raise ValueError(
-    f"{place}: {column!r} must be a string, found {describe(value)}"
+    f"{location}: {column!r} must be a string, found {describe(value)}"
   )
 
 
-def to_scalar(value: Any, place: str, column: Column) -> str:
+def to_scalar(value: Any, location: str, column: Column) -> str:
   """Returns a JSON string, number or boolean as text."""
   if isinstance(value, bool):
     return "true" if value else "false"
   if isinstance(value, str):
     return str(value).strip()
   raise ValueError(
-    f"{place}: {column!r} must be a string or a number, found {describe(value)}"
+    f"{location}: {column!r} must be a string or a number, found "
+    f"{describe(value)}"
   )
 
 

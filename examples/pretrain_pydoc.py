@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from encoders import encoder_table  # noqa: E402
 from inputs import records  # noqa: E402
-from tasks import masked_labels  # noqa: E402
+from tasks import loss_watch  # noqa: E402
 import tokenization  # noqa: E402
 
 VOCAB_SIZE = 4000
@@ -163,7 +163,7 @@ def masked_words(path: pathlib.Path) -> collections.Counter:
   spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
   limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
-  return masked_labels.sample([str(path)], parse, most=2**62).counts
+  return loss_watch.sample([str(path)], parse, most=2**62).counts
 
 
 def frequency_baseline(folder) -> tuple[str, float, float]:

@@ -17,7 +17,7 @@ from data import files
 from serving import answers
 from serving import exported_model
 from tasks import classification
-from tasks import glue
+from tasks import classification_files
 from tasks import metrics
 from tasks import multiple_choice
 from tasks import squad
@@ -25,6 +25,7 @@ from tasks import squad_features
 from tasks import squad_metrics
 from tasks import tagging
 from tasks import tagging_results
+from tasks import tagging_schemes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +137,7 @@ class _Evaluation(NamedTuple):
 
 
 def _read_texts_and_labels(card, check):
-  task = glue.file_task(
+  task = classification_files.file_task(
     eval_file=check.eval_file,
     problem=card.kind,
     text_column=check.text_column,
@@ -189,7 +190,9 @@ def _read_sentences(card, check):
   source = source._replace(scheme=tagging.find_scheme(source))
   for sentence in tagging.read_sentences(source):
     text, places = tagging.text_of(sentence)
-    tags = tagging.convert_tags(sentence.tags, card.settings["label_scheme"])
+    tags = tagging_schemes.convert_tags(
+      sentence.tags, card.settings["label_scheme"]
+    )
     yield sentence._replace(text=text, offsets=tuple(places)), tags
 
 
@@ -208,7 +211,7 @@ def _read_questions(card, check):
   for paragraph in squad.read_paragraphs(check.eval_file):
     for question in paragraph.questions:
       if question.answers is None or not (question.answers or has_version_2):
-        raise ValueError(f"{question.place}: no answer to compare with")
+        raise ValueError(f"{question.location}: no answer to compare with")
       texts = {"question": question.text, "context": paragraph.context}
       is_unspaced = squad_features.is_unspaced(paragraph.context)
       truths = [answer.text for answer in question.answers]
@@ -227,7 +230,7 @@ def _score_questions(card, found, truths):
 def _read_choices(card, check):
   for example in multiple_choice.read_examples(check.eval_file):
     if example.label is None:
-      raise ValueError(f"{example.place}: no label")
+      raise ValueError(f"{example.location}: no label")
     texts = {"context": example.context, "question": example.question}
     texts[answers.CHOICES] = list(example.choices)
     yield texts, example.label

@@ -123,7 +123,7 @@ class FeatureSet:
 
   def describe(self, index: int) -> str:
     """Says where an example, by its number from 0, is from."""
-    return next(itertools.islice(self.examples(), index, None)).place
+    return next(itertools.islice(self.examples(), index, None)).location
 
   @property
   def is_labelled(self) -> bool:

@@ -17,12 +17,13 @@ from data import tables
 from serving import export_card
 from tasks import classification
 from tasks import classification_results
-from tasks import metrics
 from tasks import multiple_choice
+from tasks import multiple_choice_results
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import tagging
+from tasks import tagging_schemes
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -309,7 +310,9 @@ class MultipleChoice(AnswerMaker):
 
   def _answer(self, encoded, outputs):
     logits = np.array([[output["logits"] for output in outputs]])
-    shares = multiple_choice.probabilities(logits, np.ones_like(logits))[0]
+    shares = multiple_choice_results.probabilities(
+      logits, np.ones_like(logits)
+    )[0]
     predicted = int(shares.argmax())
     return {
       "predicted": predicted,
@@ -371,10 +374,10 @@ class Tagging(AnswerMaker):
         )
       ]
     }
-    if self.card.settings["label_scheme"] == tagging.NO_SCHEME:
+    if self.card.settings["label_scheme"] == tagging_schemes.NO_SCHEME:
       return answer
     entities = []
-    for entity in metrics.find_entities(labels):
+    for entity in tagging_schemes.find_entities(labels):
       start = sentence.offsets[entity.start][0]
       end = sentence.offsets[entity.end - 1][1]
       of_entity = certainty[entity.start : entity.end]
@@ -410,7 +413,7 @@ class QuestionAnswering(AnswerMaker):
     super().__init__(card, vocab_file)
     settings = card.settings
     self.pads_fully = settings["padding_competes"]
-    shape = squad_features.Settings(
+    shape = squad_features.FeatureSettings(
       vocab_file,
       card.do_lower_case,
       card.max_seq_length,
@@ -420,8 +423,8 @@ class QuestionAnswering(AnswerMaker):
     )
     shape.check()
     self._maker = squad_features.FeatureMaker(shape, is_training=False)
-    self._find = squad_answers.Answerer(
-      squad_answers.Settings(
+    self._find = squad_answers.SpanSearch(
+      squad_answers.AnswerSettings(
         settings["n_best_size"],
         settings["max_answer_length"],
         settings["version_2_with_negative"],

@@ -1,6 +1,6 @@
 """Classification of texts and pairs: examples, their labels, their features.
 
-A `Task` says which files there are, a `Table` which columns of one hold what.
+A `ClassificationTask` lists files, a `Table` the columns of one.
 `read_examples` reads them, `make_features` makes the inputs of the model, and
 `encode_feature` the records of the original program.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from data import record_writer
 from data import tables
+from tasks import windows
 import tokenization
 
 Label = int | list[int] | float
@@ -28,14 +29,14 @@ _TOO_MANY_LONE_LABELS = 20
 
 
 class Example(NamedTuple):
-  """A text, or a pair of texts, and what is known about it."""
+  """A text or a pair of texts, with its label where it is known."""
 
   example_id: str  # As in the file, else its number there, from 0.
   text_a: str
   text_b: str | None
   # None if it is not known; a tuple of several for a list in a JSON file.
   label: str | tuple[str, ...] | None
-  place: str  # "path:line".
+  location: str  # "path:line".
   group: str | None  # XNLI's language.
 
 
@@ -56,8 +57,8 @@ class Table(NamedTuple):
   allows_long_rows: bool = False  # See `tables.read_columns`.
 
 
-class Task(NamedTuple):
-  """What there is to learn, from which files, and how it is scored."""
+class ClassificationTask(NamedTuple):
+  """A task: its files, labels and scores."""
 
   name: str
   labels: tuple[str, ...]  # (): none (regression), or to be found in the data.
@@ -98,19 +99,19 @@ def read_examples(table: Table) -> Iterator[Example]:
   renamed = dict(table.renamed_labels)
   groups_seen = set()
   count = 0
-  for place, (text, text_pair, label, id, group) in _read_columns(table):
+  for location, (text, text_pair, label, id, group) in _read_columns(table):
     if table.groups and group not in table.groups:
       groups_seen.add(group)
       continue
-    found = _to_label(label, place, table)
+    value = _to_label(label, location, table)
     if text_pair is not None:
-      text_pair = tables.to_text(text_pair, place, table.text_pair)
+      text_pair = tables.to_text(text_pair, location, table.text_pair)
     yield Example(
-      str(count) if id is None else tables.to_scalar(id, place, table.id),
-      tables.to_text(text, place, table.text),
+      str(count) if id is None else tables.to_scalar(id, location, table.id),
+      tables.to_text(text, location, table.text),
       text_pair,
-      renamed.get(found, found),
-      place,
+      renamed.get(value, value),
+      location,
       group,
     )
     count += 1
@@ -136,17 +137,19 @@ def _read_columns(table: Table) -> Iterator[tables.Values]:
 
 
 def _to_label(
-  value: Any, place: str, table: Table
+  value: Any, location: str, table: Table
 ) -> str | tuple[str, ...] | None:
   if value is None:
     if table.label_required and table.label is not None:
-      raise ValueError(f"{place}: no label")
+      raise ValueError(f"{location}: no label")
     return None
   if isinstance(value, list):
     if not value and not table.label_required:
       return None
-    return tuple(tables.to_scalar(item, place, table.label) for item in value)
-  label = tables.to_scalar(value, place, table.label)
+    return tuple(
+      tables.to_scalar(item, location, table.label) for item in value
+    )
+  label = tables.to_scalar(value, location, table.label)
   return label if label or table.label_required else None
 
 
@@ -174,23 +177,23 @@ def find_labels(
   counts = collections.Counter()
   path = ""
   for example in examples:
-    path = path or example.place.rpartition(":")[0]
+    path = path or example.location.rpartition(":")[0]
     counts.update(set(_split_label(example, problem, separator)))
-  found = sorted(counts)
-  if len(found) < (2 if problem == "single_label" else 1):
+  labels = sorted(counts)
+  if len(labels) < (2 if problem == "single_label" else 1):
     raise ValueError(
       f"{path}: expected two labels or more, found only"
-      f" {tables.list_names(found) or 'rows without one'}; is it the right"
+      f" {tables.list_names(labels) or 'rows without one'}; is it the right"
       " column?"
     )
-  if len(found) > _TOO_MANY_LONE_LABELS and counts.total() == len(found):
+  if len(labels) > _TOO_MANY_LONE_LABELS and counts.total() == len(labels):
     raise ValueError(
-      f"{path}: each of its {len(found)} labels occurs only once"
-      f" ({tables.list_names(found[:3])}, ...); is it the right column?"
+      f"{path}: each of its {len(labels)} labels occurs only once"
+      f" ({tables.list_names(labels[:3])}, ...); is it the right column?"
     )
-  if all(map(INTEGER.fullmatch, found)):
-    found.sort(key=int)
-  return found
+  if all(map(INTEGER.fullmatch, labels)):
+    labels.sort(key=int)
+  return labels
 
 
 def make_label_encoder(
@@ -206,26 +209,26 @@ def make_label_encoder(
     the labels that the example has and 0 for the others (multi_label), or the
     number that the label is (regression). An example whose label is None, as in
     test data, gets zeros. The function raises a ValueError that begins with the
-    place if the label is empty, not one of `labels`, or not a number.
+    location if the label is empty, not one of `labels`, or not a number.
   """
   numbers = {label: number for number, label in enumerate(labels)}
 
   def encode(example):
     if problem == "regression":
       return _to_float(example)
-    found = [0] * len(labels)
+    is_set = [0] * len(labels)
     if example.label is None:
-      return found if problem == "multi_label" else 0
+      return is_set if problem == "multi_label" else 0
     for label in _split_label(example, problem, separator):
       if label not in numbers:
         raise ValueError(
-          f"{example.place}: unknown label {label[:99]!r}; known:"
+          f"{example.location}: unknown label {label[:99]!r}; known:"
           f" {tables.list_names(labels)}"
         )
       if problem == "single_label":
         return numbers[label]
-      found[numbers[label]] = 1
-    return found
+      is_set[numbers[label]] = 1
+    return is_set
 
   return encode
 
@@ -239,11 +242,11 @@ def _split_label(
   label, is_single = example.label, problem == "single_label"
   if is_single and isinstance(label, tuple) and label:
     raise ValueError(
-      f"{example.place}: a list of labels; expected one (several need"
+      f"{example.location}: a list of labels; expected one (several need"
       " --problem=multi_label)"
     )
   if label is None or (is_single and not label):
-    raise ValueError(f"{example.place}: no label")
+    raise ValueError(f"{example.location}: no label")
   if is_single:
     return (label,)
   if isinstance(label, str):
@@ -301,8 +304,8 @@ def _to_float(example: Example) -> float:
   except (TypeError, ValueError):
     value = math.nan
   if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.
-    shown = repr(example.label)[:99] if example.label else "nothing"
-    raise ValueError(f"{example.place}: expected a number, found {shown}")
+    text = repr(example.label)[:99] if example.label else "nothing"
+    raise ValueError(f"{example.location}: expected a number, found {text}")
   return value
 
 
@@ -335,8 +338,8 @@ def make_features(
     ids_a = tokenizer.encode(example.text_a)
     ids_b = tokenizer.encode(example.text_b) if example.text_b else []
     label = encode_label(example)
-    windows, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
-    for window_a, window_b in windows:
+    pairs, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
+    for window_a, window_b in pairs:
       packed = tokenization.pack(
         window_a, window_b, cls_id=cls_id, sep_id=sep_id
       )
@@ -371,25 +374,22 @@ def _fit(
     tokenization.truncate_pair(ids_a, ids_b, room)
     return [(ids_a, ids_b)], True
   if not ids_b:
-    return [(part, []) for part in _windows(ids_a, room, doc_stride)], False
+    parts = _split(ids_a, room, doc_stride)
+    return [(part, []) for part in parts], False
   if doc_stride >= room:
     raise ValueError(
       f"--doc_stride={doc_stride}: expected at most {room - 1} for pairs at"
       f" --max_seq_length={max_seq_length}"
     )
   kept_a = ids_a[: room - min(doc_stride, len(ids_b))]
-  parts = _windows(ids_b, room - len(kept_a), doc_stride)
+  parts = _split(ids_b, room - len(kept_a), doc_stride)
   return [(kept_a, part) for part in parts], len(kept_a) < len(ids_a)
 
 
-def _windows(ids: list[int], size: int, stride: int) -> list[list[int]]:
-  """Returns the parts of a size, up to the one that reaches the end.
-
-  >>> _windows([1, 2, 3, 4, 5, 6], 3, 2)
-  [[1, 2, 3], [3, 4, 5], [5, 6]]
-  """
-  starts = range(0, max(len(ids) - size, 0) + stride, stride)
-  return [ids[start : start + size] for start in starts]
+def _split(ids: list[int], size: int, stride: int) -> list[list[int]]:
+  """Returns the parts of a text that its windows hold."""
+  parts = windows.make_windows(len(ids), size, stride)
+  return [ids[part.start : part.start + part.length] for part in parts]
 
 
 _IS_REAL_EXAMPLE = record_writer.int64_feature([1])

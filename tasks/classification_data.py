@@ -53,7 +53,7 @@ class ClassificationSet(feature_files.FeatureSet):
 
 
 def find_sets(
-  task: classification.Task,
+  task: classification.ClassificationTask,
   kind: str,
   settings: FeatureSettings,
   max_train_examples: int | None = None,
@@ -162,7 +162,7 @@ def _count(examples, counts):
 
 
 def choose_labels(
-  task: classification.Task,
+  task: classification.ClassificationTask,
   labels_file: str,
   given: Sequence[str],
   separator: str,

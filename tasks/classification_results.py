@@ -1,4 +1,4 @@
-"""From a classifier's logits to scores and to files that people can read.
+"""Scores of a classifier's logits, the files and the report that show them.
 
 Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 "single_label", 0 or 1 [N, L] for "multi_label", float [N] for "regression".
@@ -17,6 +17,8 @@ from data import files
 from data import tables
 from tasks import classification
 from tasks import metrics
+from tasks import plots
+from tasks import score_tables
 
 _DEFAULT_THRESHOLD = 0.5
 THRESHOLDS_FILE = "thresholds.json"
@@ -32,8 +34,10 @@ _METRICS = {
   ),
   "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
 }
-_OTHER_METRICS = ("f1", "matthews_correlation")  # Of some tasks.
+_OTHER_METRICS = ("f1", "matthews_correlation")  # Some tasks have them.
 _POSITIVE = "1"  # The label that F1 is of.
+_CURVES = 6  # Labels with a curve in the report, the most frequent ones.
+_DOTS = 500  # The first examples, in a scatter plot.
 
 
 def pool_windows(
@@ -59,7 +63,7 @@ def pool_windows(
 
 
 def probabilities(logits: np.ndarray, problem: str) -> np.ndarray:
-  """Returns softmax or sigmoid of logits; those of a regression as they are."""
+  """Returns the softmax or sigmoid of logits; of a regression, the logits."""
   if problem == "regression":
     return logits
   if problem == "multi_label":
@@ -83,9 +87,9 @@ def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
   if problem == "multi_label":
     return (np.logaddexp(0, logits) - logits * targets).mean(-1)
   shifted = logits - logits.max(-1, keepdims=True)
-  of_targets = shifted[np.arange(len(targets)), targets]
+  target_logits = shifted[np.arange(len(targets)), targets]
   np.exp(shifted, out=shifted)
-  return np.log(shifted.sum(-1)) - of_targets
+  return np.log(shifted.sum(-1)) - target_logits
 
 
 def decide(
@@ -142,28 +146,28 @@ def score(
     thresholds = metrics.tune_thresholds(targets, scores)
   predictions = decide(scores, problem, thresholds)
   if problem == "regression":
-    report, own = None, metrics.regression_scores(targets, predictions)
+    report, values = None, metrics.regression_scores(targets, predictions)
   else:
     report = _report(predictions, targets, problem, logits.shape[1])
-    own = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
+    values = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
   if problem == "multi_label":
-    own["micro_f1"] = report.micro.f1
+    values["micro_f1"] = report.micro.f1
     untuned = _report(decide(scores, problem), targets, problem, None)
-    own["untuned_micro_f1"] = untuned.micro.f1
-    own["untuned_macro_f1"] = untuned.macro.f1
+    values["untuned_micro_f1"] = untuned.micro.f1
+    values["untuned_macro_f1"] = untuned.macro.f1
   if groups:
-    own |= group_accuracies(groups, targets, predictions)
+    values |= group_accuracies(groups, targets, predictions)
   if "f1" in names:
     positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
-    own["f1"] = metrics.f1(targets == positive, predictions == positive)
+    values["f1"] = metrics.f1(targets == positive, predictions == positive)
   if "matthews_correlation" in names:
     correlation = metrics.matthews_correlation(targets, predictions)
-    own["matthews_correlation"] = correlation
+    values["matthews_correlation"] = correlation
   each = losses(logits, targets, problem)
-  own["loss"] = float(each.mean())
+  values["loss"] = float(each.mean())
   original_loss = metrics.mean_of_batch_means(each, batch_size)
   collapsed = metrics.is_collapsed(targets, predictions)
-  return Scores(own, original_loss, report, collapsed, thresholds)
+  return Scores(values, original_loss, report, collapsed, thresholds)
 
 
 def _report(predictions, targets, problem, num_labels):
@@ -173,9 +177,9 @@ def _report(predictions, targets, problem, num_labels):
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
-  """Lists what `score` returns."""
-  own = [name for name in names if name in _OTHER_METRICS]
-  return [*_METRICS[problem], *own, "loss"]
+  """Lists the names of the scores that `score` returns."""
+  others = [name for name in names if name in _OTHER_METRICS]
+  return [*_METRICS[problem], *others, "loss"]
 
 
 def group_accuracies(
@@ -192,7 +196,7 @@ def group_accuracies(
 
 
 def warn_if_collapsed(scores: Scores) -> None:
-  """Says on standard error that a model ignores its input, and what helps."""
+  """Warns of a model that ignores its input, with possible remedies."""
   if scores.is_collapsed:
     print(
       "collapsed: every example gets the same prediction; it can help to lower "
@@ -213,11 +217,11 @@ def write_scores(
   """
   content: dict[str, Any] = {}
   if scores.report:
-    content["report"] = metrics.report_as_dict(scores.report, labels)
-    print(metrics.format_report(scores.report, labels))
-  metrics.write_metrics(folder, kind, scores.metrics, **content)
+    content["report"] = score_tables.report_as_dict(scores.report, labels)
+    print(score_tables.format_report(scores.report, labels))
+  score_tables.write_metrics(folder, kind, scores.metrics, **content)
   if scores.report and scores.report.confusion:
-    print(metrics.format_confusion(scores.report, labels))
+    print(score_tables.format_confusion(scores.report, labels))
 
 
 def write_evaluation(
@@ -255,7 +259,7 @@ def write_test_results(path: str, scores: np.ndarray) -> None:
 
 
 class Answers(NamedTuple):
-  """What is predicted, and what to write about it."""
+  """Predictions and the probabilities that they are made of."""
 
   scores: np.ndarray  # [N, L], from `probabilities`.
   predictions: np.ndarray  # From `decide`.
@@ -296,46 +300,34 @@ def write_predictions(
   columns: Iterable[str] = (),
   separator: str = ",",
 ) -> None:
-  """Writes what is predicted for each example, as TSV or JSON lines.
+  """Writes the prediction and the probabilities of each example as TSV.
 
   Args:
-    path: ends in .tsv or .jsonl.
-    columns: which of text_pair and label a TSV file has; they may be empty.
-    separator: of the labels of an example in a TSV file.
+    columns: text_pair and label, where they are wanted; they may be empty.
+    separator: between the labels of an example.
   """
-  labelled = zip(examples, answers.as_labels(), answers.scores, strict=True)
-  rows = (_describe(answers, *row) for row in labelled)
-  shown = () if answers.problem == "regression" else answers.labels
-  names = [f"probability_{label}" for label in shown]
-  if path.endswith(".tsv"):
-    rows = (_flatten(row, names, separator) for row in rows)
-  tables.write_rows(path, rows, ["id", "text", *columns, "predicted", *names])
+  is_regression = answers.problem == "regression"
+  names = [f"probability_{label}" for label in answers.labels]
+
+  def describe_rows():
+    for example, predicted, scores in zip(
+      examples, answers.as_labels(), answers.scores, strict=True
+    ):
+      row: dict[str, Any] = {"id": example.example_id, "text": example.text_a}
+      row["text_pair"] = example.text_b or ""
+      row["label"] = _join(example.label or "", separator)
+      row["predicted"] = (
+        _rounded(predicted) if is_regression else _join(predicted, separator)
+      )
+      shares = () if is_regression else map(_rounded, scores)
+      yield row | dict(zip(names, shares, strict=True))
+
+  header = ["id", "text", *columns, "predicted", *names]
+  tables.write_rows(path, describe_rows(), header)
 
 
-def _flatten(row, names, separator) -> dict[str, Any]:
-  """Returns a row whose values are strings and numbers."""
-  values = row.get("probabilities", {}).values()
-  cells = {**row, **dict(zip(names, values, strict=True))}
-  for name in ("label", "predicted"):
-    if isinstance(cells.get(name), (list, tuple)):
-      cells[name] = separator.join(cells[name])
-  return cells
-
-
-def _describe(answers, example, predicted, scores) -> dict[str, Any]:
-  row: dict[str, Any] = {"id": example.example_id, "text": example.text_a}
-  if example.text_b is not None:
-    row["text_pair"] = example.text_b
-  if example.label is not None:
-    row["label"] = example.label
-  if answers.problem == "regression":
-    return {**row, "predicted": _rounded(predicted)}
-  row["predicted"] = predicted
-  row["probabilities"] = {
-    label: _rounded(score)
-    for label, score in zip(answers.labels, scores, strict=True)
-  }
-  return row
+def _join(labels: str | Iterable[str], separator: str) -> str:
+  return labels if isinstance(labels, str) else separator.join(labels)
 
 
 def _rounded(number) -> float:
@@ -359,3 +351,103 @@ def format_seeds(
     f"{'best':>8}  {values[best]:.4f}  seed {list(results)[best]}",
   ]
   return "\n".join(lines)
+
+
+# The section of report.html.
+
+
+def describe(
+  examples: Iterable[classification.Example],
+  outputs: tuple[np.ndarray, np.ndarray],
+  scores: Scores,
+  problem: str,
+  labels: Sequence[str],
+) -> str:
+  """Describes predictions in HTML, for report.html.
+
+  Args:
+    examples: N, in order; read one by one.
+    outputs: logits and targets, see the head of this file.
+    labels: [L], their names.
+  """
+  logits, targets = outputs
+  shares = probabilities(logits, problem)
+  guesses = decide(shares, problem, scores.thresholds)
+  parts = [plots.number_table(scores.metrics)]
+  if problem == "regression":
+    goodness = surprise = np.abs(guesses - targets)
+    parts.append(_draw_numbers(targets, guesses))
+    names = ("mean error", "error")
+  else:
+    wrong = guesses != targets
+    if problem == "multi_label":
+      goodness = 1.0 - wrong.any(1)
+      surprise = np.max(np.abs(shares - targets) * wrong, 1)
+    else:
+      goodness, surprise = 1.0 - wrong, shares.max(1) * wrong
+      parts.append(plots.confusions(scores.report.confusion, labels))
+    parts.append(plots.label_table(scores.report, labels))
+    parts.append(_draw_curves(shares, targets, guesses, problem, labels))
+    names = ("accuracy", "probability")
+  worst = metrics.find_worst(surprise)
+  lengths, texts = _read_texts(examples, len(logits), set(worst.tolist()))
+  make = plots.table if problem == "regression" else plots.score_table
+  rows = metrics.scores_by_size(lengths, goodness)
+  parts.append("<h3>By length of the text</h3>")
+  parts.append(make(("characters", "examples", names[0]), rows))
+  true, predicted = (
+    _name(values[worst], problem, labels) for values in (targets, guesses)
+  )
+  worst_texts = (texts[row] for row in worst.tolist())
+  errors = surprise[worst].tolist()
+  rows = zip(worst_texts, true, predicted, errors, strict=True)
+  parts.append(plots.mistake_table(("true", "predicted", names[1]), rows))
+  return "\n".join(parts)
+
+
+def _read_texts(examples, count, wanted):
+  """Returns the lengths of all texts, and the wanted texts by their numbers."""
+  lengths, texts = np.zeros(count, np.int64), {}
+  for i, example in enumerate(examples):
+    pair = (example.text_a, example.text_b)
+    lengths[i] = sum(len(text) for text in pair if text)
+    if i in wanted:
+      texts[i] = " | ".join(text for text in pair if text)
+  return lengths, texts
+
+
+def _name(values, problem, labels) -> list[str]:
+  answers = Answers(values, values, labels, problem, None)
+  if problem == "single_label":
+    return answers.as_labels()
+  if problem == "regression":
+    return [f"{value:.4g}" for value in answers.as_labels()]
+  return [", ".join(names) or "none" for names in answers.as_labels()]
+
+
+def _draw_numbers(targets, guesses) -> str:
+  dots = np.stack([targets, guesses], 1)[:_DOTS].tolist()
+  return plots.line_chart(
+    "Predicted and true numbers",
+    ("true", "predicted"),
+    {"example": dots},
+    joined=False,
+  )
+
+
+def _draw_curves(shares, targets, guesses, problem, labels) -> str:
+  """Draws precision over recall of frequent labels, and the calibration."""
+  if problem == "multi_label":
+    sure, right = shares.ravel(), targets.ravel()
+    counts = targets.sum(0)
+  else:
+    sure, right = shares.max(1), guesses == targets
+    counts = np.bincount(targets, minlength=len(labels))
+  curves = {}
+  for i in np.argsort(-counts, kind="stable")[:_CURVES].tolist():
+    is_true = targets[:, i] if problem == "multi_label" else targets == i
+    curves[labels[i]] = metrics.precision_recall(is_true, shares[:, i])
+  axes = ("recall", "precision")
+  drawn = plots.line_chart("Precision and recall", axes, curves, limits=(0, 1))
+  drawn += plots.calibration_chart(sure, right)
+  return f'<div class="charts">{drawn}</div>'

@@ -133,17 +133,17 @@ class MaskedWords:
       )
 
   def _answer(self, clozes):
-    """Yields every cloze with what was predicted for its positions."""
+    """Yields every cloze with the predictions for its positions."""
     rows = (
       ask(self._encode, cloze.ids, position, self._mask_id, self.is_causal)
       for cloze in clozes
       for position in cloze.positions
     )
-    found = [
+    blocks = [
       text_inputs.predict(self._predictor, block, self._batching)
       for block in text_inputs.split_into_blocks(rows, _MOST_ROWS)
     ] or [{name: np.empty([0]) for name in _RESULTS}]
-    results = {n: np.concatenate([f[n] for f in found]) for n in _RESULTS}
+    results = {n: np.concatenate([f[n] for f in blocks]) for n in _RESULTS}
     end = 0
     for cloze in clozes:
       start, end = end, end + len(cloze.positions)

@@ -1,67 +1,14 @@
-"""Scores of predictions, in numpy; what the field publishes, by its names.
+"""Standard metrics in numpy, under their usual names.
 
 Shapes: N examples, at least one; L labels. `labels` are the true ones: int [N],
 as `predictions` are, or 0 or 1 [N, L] for several labels an example. An
 undefined ratio, such as the precision of a label never predicted, is 0.
 """
 
-import collections
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
 import math
-import os
-from typing import Any, NamedTuple
-import unicodedata
+from typing import NamedTuple
 
 import numpy as np
-
-from data import files
-
-# Labels up to which a confusion matrix is written to files; that of 3,000 has 9
-# million cells, almost all of them 0.
-LARGEST_MATRIX = 200
-# Likewise on the terminal; of more only the frequent confusions are shown.
-LARGEST_SHOWN = 20
-_LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
-
-
-def pretraining_metrics(
-  rows: Mapping[str, np.ndarray], batch_size: int
-) -> dict[str, float]:
-  """Scores masked-LM and next-sentence predictions.
-
-  Args:
-    rows: N examples, by name:
-      masked_lm_loss, float32 [N, P]: negative log-likelihood of each masked
-        token; masked_lm_correct, [N, P]: 1 where the best guess is right;
-        masked_lm_weights, float32 [N, P]: 0 for unused positions;
-      next_sentence_loss, float32 [N]; next_sentence_correct, [N].
-    batch_size: of the batches whose mean losses `loss` averages.
-
-  Returns:
-    loss, masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
-    next_sentence_loss. Masked positions of all batches count alike in the
-    second and third; in `loss`, as the original defines it, batches do.
-  """
-  weights = rows["masked_lm_weights"].astype(np.float64)
-  token_losses = rows["masked_lm_loss"] * weights
-  batch_losses = []
-  for start in range(0, len(weights), batch_size):
-    batch = slice(start, start + batch_size)
-    # The 1e-5 is the original's guard against a batch without a masked token.
-    masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
-    batch_losses.append(masked + rows["next_sentence_loss"][batch].mean())
-  masked_total = max(weights.sum(), 1e-5)
-  return {
-    "loss": float(np.mean(batch_losses)),
-    "masked_lm_accuracy": float(
-      (rows["masked_lm_correct"] * weights).sum() / masked_total
-    ),
-    "masked_lm_loss": float(token_losses.sum() / masked_total),
-    "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
-    "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
-  }
 
 
 def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
@@ -219,7 +166,7 @@ class ClassificationReport(NamedTuple):
   the accuracy three times. `weighted` is the mean weighted by `support`.
   """
 
-  accuracy: float  # Of multi-label: the share of exactly right sets.
+  accuracy: float  # The share of exactly right sets, for multi-label.
   precision: np.ndarray  # Float [L].
   recall: np.ndarray  # Float [L].
   f1: np.ndarray  # Float [L].
@@ -236,7 +183,7 @@ def classification_report(
   """Scores predictions of one label an example."""
   pairs = labels.astype(np.int64) * num_labels + predictions
   pairs, counts = np.unique(pairs, return_counts=True)
-  return _report(
+  return make_report(
     right=np.bincount(labels[labels == predictions], minlength=num_labels),
     support=np.bincount(labels, minlength=num_labels),
     predicted=np.bincount(predictions, minlength=num_labels),
@@ -250,16 +197,21 @@ def multi_label_report(
 ) -> ClassificationReport:
   """Scores predictions of any number of labels an example."""
   true, predicted = labels.astype(bool), predictions.astype(bool)
-  return _report(
+  return make_report(
     right=(true & predicted).sum(0),
     support=true.sum(0),
     predicted=predicted.sum(0),
     accuracy=float((true == predicted).all(1).mean()),
-    confusion=None,
   )
 
 
-def _report(right, support, predicted, accuracy, confusion):
+def make_report(
+  right: np.ndarray,
+  support: np.ndarray,
+  predicted: np.ndarray,
+  accuracy: float,
+  confusion: Confusion | None = None,
+) -> ClassificationReport:
   """Makes a report from counts of each label, int [L]."""
   scores = _scores(right, support, predicted)
   micro = _scores(right.sum(), support.sum(), predicted.sum())
@@ -286,83 +238,6 @@ def _scores(right, support, predicted):
 def _average(scores, weights: np.ndarray) -> Average:
   total = weights.sum()
   return Average(*(float(_ratio(s @ weights, total)) for s in scores))
-
-
-class Entity(NamedTuple):
-  """Consecutive words that name one thing, such as a person."""
-
-  type: str  # "" where tags have none.
-  start: int  # Its first word.
-  end: int  # The word after its last one.
-
-
-def find_entities(tags: Iterable[str]) -> list[Entity]:
-  """Reads the entities of a sentence from its tags, as `conlleval` does.
-
-  A tag is O, or a prefix and a type: B-LOC. Of all prefixes only these tell: an
-  entity begins with B or S, and after E or S. It also begins after O and where
-  the type changes, whatever the prefix. So any sequence of tags can be read, of
-  IOB1, IOB2, IOBES and BMES alike.
-
-  >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
-  ... # doctest: +NORMALIZE_WHITESPACE
-  [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4),
-   Entity(type='LOC', start=4, end=5)]
-  """
-  entities: list[Entity] = []
-  last_prefix, last_type = "O", ""
-  for index, tag in enumerate(tags):
-    prefix, _, type = tag.partition("-")
-    if prefix != "O":
-      if (
-        prefix in ("B", "S")
-        or last_prefix in ("E", "S", "O")
-        or type != last_type
-      ):
-        entities.append(Entity(type, index, index + 1))
-      else:
-        entities[-1] = entities[-1]._replace(end=index + 1)
-    last_prefix, last_type = prefix, type
-  return entities
-
-
-def entity_report(
-  true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
-) -> tuple[ClassificationReport, list[str]]:
-  """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
-
-  An entity is right if its type, its first and its last word are. `micro` is
-  what `conlleval` prints as overall. Tjong Kim Sang & De Meulder,
-  https://arxiv.org/abs/cs/0306050, section 2.3.
-
-  Args:
-    true: the tags of each sentence, see `find_entities`.
-    predicted: as many tags of each.
-
-  Returns:
-    The report, one label a type; its accuracy is the share of words with the
-    right tag. And the types, sorted; one without a name is "_".
-  """
-  support: collections.Counter[str] = collections.Counter()
-  guesses: collections.Counter[str] = collections.Counter()
-  right: collections.Counter[str] = collections.Counter()
-  words = right_words = 0
-  for true_tags, predicted_tags in zip(true, predicted, strict=True):
-    found = set(find_entities(true_tags))
-    guessed = set(find_entities(predicted_tags))
-    support.update(entity.type for entity in found)
-    guesses.update(entity.type for entity in guessed)
-    right.update(entity.type for entity in found & guessed)
-    words += len(true_tags)
-    pairs = zip(true_tags, predicted_tags, strict=True)
-    right_words += sum(a == b for a, b in pairs)
-  types = sorted(support | guesses)
-  counts = [
-    np.array([counter[type] for type in types], np.int64)
-    for counter in (right, support, guesses)
-  ]
-  report = _report(*counts, right_words / max(1, words), confusion=None)
-  return report, [type or "_" for type in types]
 
 
 def tune_thresholds(
@@ -421,8 +296,10 @@ def precision_recall(
   last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
   right = np.cumsum(labels[order])[last]
   recall, precision = right / right[-1], right / (last + 1)
-  kept = np.unique(np.searchsorted(recall, np.linspace(0, 1, 101)))
-  return list(zip(recall[kept].tolist(), precision[kept].tolist(), strict=True))
+  points = np.unique(np.searchsorted(recall, np.linspace(0, 1, 101)))
+  return list(
+    zip(recall[points].tolist(), precision[points].tolist(), strict=True)
+  )
 
 
 def calibration(
@@ -432,7 +309,7 @@ def calibration(
 
   Args:
     probabilities: float [N], 0 to 1.
-    right: [N], whether what is predicted with them is so.
+    right: [N], whether the prediction of that probability is right.
 
   Returns:
     Mean probability, share that is right and count of each range with any.
@@ -478,158 +355,12 @@ def scores_by_size(
   edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
   groups, rows = np.searchsorted(edges, sizes), []
   for group in np.unique(groups):
-    own, found = sizes[groups == group], scores[groups == group]
-    rows.append((f"{own.min()} to {own.max()}", len(own), float(found.mean())))
-  return rows
-
-
-def write_metrics(
-  folder: str, kind: str, scores: Mapping[str, float], **others: Any
-) -> None:
-  """Writes scores, and others as JSON values, to <kind>_metrics.json."""
-  path = os.path.join(folder, f"{kind}_metrics.json")
-  files.write_json(path, {"metrics": scores, **others})
-  listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
-  print(f"wrote {path}: {listing}")
-
-
-def report_as_dict(
-  report: ClassificationReport, label_names: Sequence[str]
-) -> dict[str, Any]:
-  """Returns a report as `json.dumps` takes it.
-
-  Returns:
-    accuracy; labels, by name; macro, micro, weighted; confusion: a matrix, true
-    labels in rows, or None. Of more than 200 labels it is the counts that are
-    not 0, by the names of the true and of the predicted label.
-  """
-  columns = report.precision, report.recall, report.f1, report.support
-  rows = zip(*(column.tolist() for column in columns), strict=True)
-  keys = (*Average._fields, "support")
-  return {
-    "accuracy": report.accuracy,
-    "labels": {
-      name: dict(zip(keys, row, strict=True))
-      for name, row in zip(label_names, rows, strict=True)
-    },
-    "macro": report.macro._asdict(),
-    "micro": report.micro._asdict(),
-    "weighted": report.weighted._asdict(),
-    "confusion": _confusion_as_json(report.confusion, label_names),
-  }
-
-
-def _confusion_as_json(confusion, label_names):
-  if confusion is None:
-    return None
-  if len(label_names) <= LARGEST_MATRIX:
-    return confusion.as_matrix(len(label_names)).tolist()
-  counts: dict[str, dict[str, int]] = {}
-  for true, predicted, count in zip(*confusion, strict=True):
-    row = counts.setdefault(label_names[true], {})
-    row[label_names[predicted]] = int(count)
-  return counts
-
-
-def format_report(
-  report: ClassificationReport, label_names: Sequence[str]
-) -> str:
-  """Returns a table of the scores of each label, the averages, the accuracy."""
-  rows = [["", *Average._fields, "support"]]
-  columns = report.precision, report.recall, report.f1
-  for name, *scores, support in zip(
-    label_names, *columns, report.support, strict=True
-  ):
-    rows.append([name, *_four_decimals(scores), str(support)])
-  total = str(report.support.sum())
-  rows.append([""] * 5)
-  # Of single labels, the micro average is the accuracy.
-  micro = [] if report.confusion else ["micro"]
-  for name in ("macro", *micro, "weighted"):
-    rows.append([name, *_four_decimals(getattr(report, name)), total])
-  rows.append(["accuracy", "", "", *_four_decimals([report.accuracy]), ""])
-  return _align(rows)
-
-
-def _four_decimals(scores) -> list[str]:
-  return [f"{score:.4f}" for score in scores]
-
-
-def format_confusion(
-  report: ClassificationReport, label_names: Sequence[str]
-) -> str:
-  """Returns which labels are taken for which others.
-
-  Returns:
-    A matrix with a row for each true label; of more than 20 labels the 20 most
-    frequent confusions, each a line `true -> predicted: count`.
-  """
-  assert report.confusion is not None
-  if len(label_names) > LARGEST_SHOWN:
-    return _list_confusions(report.confusion, label_names)
-  matrix = report.confusion.as_matrix(len(label_names))
-  counts = [list(map(str, row)) for row in matrix]
-  rows = [["true \\ predicted", *label_names]]
-  rows += [[name, *row] for name, row in zip(label_names, counts, strict=True)]
-  if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
-    rows[0][1:] = [str(number) for number in range(1, len(rows))]
-    for number, row in enumerate(rows[1:], start=1):
-      row[0] = f"{number:>2} {row[0]}"
-  return _align(rows)
-
-
-def frequent_confusions(
-  confusion: Confusion, label_names: Sequence[str]
-) -> list[tuple[str, str, int]]:
-  """Returns the twenty most frequent errors: true label, predicted, count."""
-  wrong = np.flatnonzero(confusion.true != confusion.predicted)
-  order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
-  return [
-    (
-      label_names[confusion.true[pair]],
-      label_names[confusion.predicted[pair]],
-      int(confusion.count[pair]),
+    group_sizes, group_scores = sizes[groups == group], scores[groups == group]
+    rows.append(
+      (
+        f"{group_sizes.min()} to {group_sizes.max()}",
+        len(group_sizes),
+        float(group_scores.mean()),
+      )
     )
-    for pair in order[:LARGEST_SHOWN]
-  ]
-
-
-def _list_confusions(confusion, label_names) -> str:
-  lines = [
-    f"{true} -> {predicted}: {count}"
-    for true, predicted, count in frequent_confusions(confusion, label_names)
-  ]
-  if not lines:
-    return "no label is taken for another"
-  return "\n".join(["most frequent confusions, true -> predicted:", *lines])
-
-
-def _align(rows: Sequence[Sequence[str]]) -> str:
-  """Makes a table: the first column flush left, the others flush right."""
-  widths = _column_widths(rows)
-  lines = []
-  for first, *others in rows:
-    cells = [first + " " * (widths[0] - _width(first))]
-    for cell, width in zip(others, widths[1:], strict=True):
-      cells.append(" " * (width - _width(cell)) + cell)
-    lines.append("  ".join(cells).rstrip())
-  return "\n".join(lines)
-
-
-def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-  return [max(map(_width, column)) for column in zip(*rows, strict=True)]
-
-
-def _width(text: str) -> int:
-  """Counts the terminal's columns: two for a Chinese character.
-
-  >>> _width("ham"), _width("好评"), _width("Ｑ＆Ａ"), _width("e\u0301")
-  (3, 4, 6, 1)
-  """
-  return sum(map(_character_width, text))
-
-
-def _character_width(character: str) -> int:
-  if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-    return 0  # Drawn over the character before, or not at all.
-  return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+  return rows

@@ -7,31 +7,26 @@ the paper.
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import itertools
 import re
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from data import record_writer
 from data import tables
-from tasks import metrics
-from tasks import plots
 import tokenization
 
 _SWAG_CHOICE = "ending"
 
 
 class Example(NamedTuple):
-  """A context, perhaps a question, and what could come next."""
+  """A context, perhaps a question, and the choices."""
 
   example_id: str  # As in the file, else its number there, from 0.
   context: str
   question: str  # Stands before each choice; may be empty.
   choices: tuple[str, ...]
   label: int | None  # The number of the right choice, from 0; None: not known.
-  place: str  # "path:line".
+  location: str  # "path:line".
 
 
 def read_examples(path: str) -> Iterator[Example]:
@@ -60,16 +55,16 @@ def _check(example: Example) -> None:
   count = len(example.choices)
   if count < 2:
     raise ValueError(
-      f"{example.place}: expected two choices or more, found {count}"
+      f"{example.location}: expected two choices or more, found {count}"
     )
   if not (example.context + example.question).strip():
-    raise ValueError(f"{example.place}: neither a context nor a question")
+    raise ValueError(f"{example.location}: neither a context nor a question")
   for number, choice in enumerate(example.choices):
     if not choice.strip():
-      raise ValueError(f"{example.place}: choice {number} is empty")
+      raise ValueError(f"{example.location}: choice {number} is empty")
   if example.label is not None and not 0 <= example.label < count:
     raise ValueError(
-      f"{example.place}: the label {example.label} is not one of the "
+      f"{example.location}: the label {example.label} is not one of the "
       f"{count} choices: expected 0 to {count - 1}"
     )
 
@@ -93,7 +88,7 @@ def _read_columns(path: str) -> Iterator[Example]:
   rows = tables.read_columns(
     path, columns, optional=("label", "id", "sent2"), header=True
   )
-  for index, (place, values) in enumerate(rows):
+  for index, (location, values) in enumerate(rows):
     context, question, label, example_id, *choices = values
     while choices and not choices[-1].strip():
       choices.pop()  # This question has fewer than others.
@@ -102,8 +97,8 @@ def _read_columns(path: str) -> Iterator[Example]:
       context.strip(),
       (question or "").strip(),
       tuple(choice.strip() for choice in choices),
-      _to_label(label, place),
-      place,
+      _to_label(label, location),
+      location,
     )
 
 
@@ -112,38 +107,39 @@ def _read_json(path: str) -> Iterator[Example]:
   rows = tables.read_columns(
     path, columns, optional=("context", "question", "label", "id")
   )
-  for index, (place, values) in enumerate(rows):
+  for index, (location, values) in enumerate(rows):
     context, question, choices, label, example_id = values
     if not isinstance(choices, list):
       raise ValueError(
-        f"{place}: 'choices' must be a list of strings, found"
+        f"{location}: 'choices' must be a list of strings, found"
         f" {tables.describe(choices)}"
       )
     yield Example(
       str(index)
       if example_id is None
-      else tables.to_scalar(example_id, place, "id"),
-      _to_text(context, place, "context"),
-      _to_text(question, place, "question"),
-      tuple(_to_text(choice, place, "choices") for choice in choices),
-      _to_label(label, place),
-      place,
+      else tables.to_scalar(example_id, location, "id"),
+      _to_text(context, location, "context"),
+      _to_text(question, location, "question"),
+      tuple(_to_text(choice, location, "choices") for choice in choices),
+      _to_label(label, location),
+      location,
     )
 
 
-def _to_text(value: Any, place: str, name: str) -> str:
-  return "" if value is None else tables.to_text(value, place, name).strip()
+def _to_text(value: Any, location: str, name: str) -> str:
+  return "" if value is None else tables.to_text(value, location, name).strip()
 
 
-def _to_label(value: Any, place: str) -> int | None:
+def _to_label(value: Any, location: str) -> int | None:
   if value is None or (isinstance(value, str) and not value.strip()):
     return None
   text = value.strip() if isinstance(value, str) else ""
   # Not int(): it takes "1_0" and "²" is a digit to str.isdigit().
   if not (text.isascii() and text.removeprefix("-").isdecimal()):
-    shown = repr(text) if text else tables.describe(value)
+    description = repr(text) if text else tables.describe(value)
     raise ValueError(
-      f"{place}: expected the number of the right choice, found {shown[:99]}"
+      f"{location}: expected the number of the right choice, found "
+      f"{description[:99]}"
     )
   return int(text[:20])
 
@@ -165,8 +161,8 @@ def make_features(
   """Turns examples into inputs of the model, in their order.
 
   Args:
-    max_seq_length: the most tokens of an input, [CLS] and [SEP] included; what
-      is too long is truncated, the longer text first, token by token.
+    max_seq_length: the most tokens of an input, [CLS] and [SEP] included; a
+      longer one is truncated, the longer text first, token by token.
   """
   if max_seq_length < 5:
     raise ValueError(
@@ -178,7 +174,7 @@ def make_features(
   for example in examples:
     packed, was_cut = [], False
     for choice in example.choices:
-      # Without a context, the question takes its place.
+      # Without a context, the question stands there.
       first = example.context or example.question
       before = example.question if example.context else ""
       ids_a = tokenizer.encode(first)
@@ -221,94 +217,3 @@ def encode_feature(
       "label_ids": record_writer.int64_feature([feature.label]),
     }
   )
-
-
-def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
-  """Returns the softmax of scores over the real choices, without padding.
-
-  Args:
-    logits: float32 [N, C].
-    is_choice: 0 or 1 [N, C].
-  """
-  masked = np.where(is_choice > 0, logits, -np.inf)
-  exponents = np.exp(masked - masked.max(-1, keepdims=True))
-  return exponents / exponents.sum(-1, keepdims=True)
-
-
-def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
-  """Scores probabilities by the right choices.
-
-  Args:
-    shares: float32 [N, C], from `probabilities`.
-    labels: int [N].
-
-  Returns:
-    accuracy, and loss in nats.
-  """
-  labels = np.asarray(labels)
-  right = shares[np.arange(len(labels)), labels].astype(np.float64)
-  smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
-  return {
-    "accuracy": float(np.mean(shares.argmax(-1) == labels)),
-    "loss": float(-np.log(np.maximum(right, smallest)).mean()),
-  }
-
-
-def describe(
-  examples: Iterable[Example], shares: np.ndarray, labels: np.ndarray
-) -> str:
-  """Describes choices in HTML, for report.html.
-
-  Args:
-    examples: N, in order; read one by one.
-    shares: float32 [N, C], from `probabilities`.
-    labels: int [N].
-  """
-  chosen, sure = shares.argmax(-1), shares.max(-1)
-  count = shares.shape[-1]
-  report = metrics.classification_report(labels, chosen, count)
-  names = [f"choice {number}" for number in range(count)]
-  worst = metrics.find_worst(sure * (chosen != labels))
-  rows: dict[int, list[str | float]] = dict.fromkeys(worst.tolist(), [])
-  for i, example in enumerate(examples):
-    if i in rows:
-      right, wrong = (example.choices[c[i]] for c in (labels, chosen))
-      text = f"{example.context} {example.question}"
-      rows[i] = [text, right, wrong, sure[i].item()]
-  parts = [
-    plots.number_table(score(shares, labels)),
-    plots.confusions(report.confusion, names),
-    plots.calibration_chart(sure, chosen == labels),
-    plots.mistake_table(("right", "chosen", "probability"), rows.values()),
-  ]
-  return "\n".join(parts)
-
-
-def write_predictions(
-  path: str, examples: Iterable[Example], shares: np.ndarray
-) -> None:
-  """Writes the chosen answer of each example and the probability of all."""
-  names = [f"probability_{number}" for number in range(shares.shape[-1])]
-  columns = ["id", "context", "question", "label", "predicted", "choice"]
-  rows = map(_describe, examples, shares)
-  if path.endswith(".tsv"):
-    # Of fewer choices, the last cells are empty.
-    rows = (
-      row | dict(zip(names, row["probabilities"], strict=False)) for row in rows
-    )
-  tables.write_rows(path, rows, columns + names)
-
-
-def _describe(example: Example, shares: np.ndarray) -> dict[str, Any]:
-  row: dict[str, Any] = {"id": example.example_id, "context": example.context}
-  if example.question:
-    row["question"] = example.question
-  if example.label is not None:
-    row["label"] = example.label
-  predicted = int(shares.argmax())
-  row["predicted"] = predicted
-  row["choice"] = example.choices[predicted]
-  row["probabilities"] = [
-    float(f"{share:.6g}") for share in shares[: len(example.choices)]
-  ]
-  return row

@@ -74,7 +74,7 @@ def _make_rows(
     for example in examples:
       counts["labelled"] += example.label is not None
       if example.label is None:
-        counts["unlabelled"] = counts["unlabelled"] or example.place
+        counts["unlabelled"] = counts["unlabelled"] or example.location
       yield example
 
   length = data.settings.max_seq_length

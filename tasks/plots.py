@@ -15,15 +15,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tasks import metrics
+from tasks import score_tables
 
 Point = tuple[float, float]
 
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 8, 40
-_COLOURS = 6  # In report.css, each with its own dashes.
-_MOST_POINTS = 200  # Of a line; of more, neighbours are averaged.
-_MOST_DOTS = 25  # Of a line with visible points.
+_COLOURS = 6  # They stand in report.css, each with its own dashes.
+_MOST_POINTS = 200  # A line of more has averages of neighbours.
+_MOST_DOTS = 25  # The points of a longer line are hidden.
 _LONGEST_TEXT = 400  # Characters.
 _TICKS = 5
 _MOST_LABELS = 50  # In a table.
@@ -71,11 +72,11 @@ def round_step(low: float, high: float) -> float:
 
 
 class _Axis(NamedTuple):
-  """Where numbers are in a picture."""
+  """The pixels of numbers in a picture."""
 
   low: float
   high: float
-  start: float  # The place of the lowest number.
+  start: float  # The pixel of the lowest number.
   end: float
 
   def ticks(self) -> list[float]:
@@ -86,7 +87,7 @@ class _Axis(NamedTuple):
       float(f"{n * step:.10g}") for n in range(first, math.floor(last) + 1)
     ]
 
-  def place(self, value: float) -> float:
+  def to_pixel(self, value: float) -> float:
     share = (value - self.low) / (self.high - self.low)
     return round(self.start + share * (self.end - self.start), 1)
 
@@ -110,11 +111,11 @@ def line_chart(
   Returns:
     HTML; of more than six lines, several charts; without points, nothing.
   """
-  kept = {
+  averaged = {
     name: _average([p for p in points if all(map(math.isfinite, p))], joined)
     for name, points in series.items()
   }
-  lines = [(name, points) for name, points in kept.items() if points]
+  lines = [(name, points) for name, points in averaged.items() if points]
   if len(lines) > _COLOURS:
     parts = (lines[:_COLOURS], lines[_COLOURS:])
     return "".join(
@@ -171,16 +172,17 @@ def _make_axis(values, limits, start, end) -> _Axis:
 def _draw_axes(x: _Axis, y: _Axis, names) -> str:
   parts = []
   for value in y.ticks():
-    place = y.place(value)
+    pixel = y.to_pixel(value)
     parts.append(
-      f'<path class="grid" d="M{_LEFT} {place}H{_WIDTH - _RIGHT}"/>'
-      f'<text x="{_LEFT - 5}" y="{place + 4}" class="end">{number(value)}'
+      f'<path class="grid" d="M{_LEFT} {pixel}H{_WIDTH - _RIGHT}"/>'
+      f'<text x="{_LEFT - 5}" y="{pixel + 4}" class="end">{number(value)}'
       "</text>"
     )
   for value in x.ticks():
+    pixel = x.to_pixel(value)
     parts.append(
-      f'<path class="grid" d="M{x.place(value)} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
-      f'<text x="{x.place(value)}" y="{_HEIGHT - _BOTTOM + 15}" '
+      f'<path class="grid" d="M{pixel} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
+      f'<text x="{pixel}" y="{_HEIGHT - _BOTTOM + 15}" '
       f'class="middle">{number(value)}</text>'
     )
   middle = (_TOP + _HEIGHT - _BOTTOM) / 2
@@ -193,20 +195,20 @@ def _draw_axes(x: _Axis, y: _Axis, names) -> str:
 
 
 def _draw(index, name, points, axes, joined) -> str:
-  """Draws one line; each point tells its numbers to who points at it."""
-  places = [
-    tuple(axis.place(v) for axis, v in zip(axes, point, strict=True))
+  """Draws one line; hovering over a point shows its values."""
+  pixels = [
+    tuple(axis.to_pixel(v) for axis, v in zip(axes, point, strict=True))
     for point in points
   ]
   path = ""
   if joined:
-    path = "L".join(f"{x} {y}" for x, y in places)
+    path = "L".join(f"{x} {y}" for x, y in pixels)
     path = f'<path class="line c{index}" d="M{path}"/>'
   kind = "dot" if not joined or len(points) <= _MOST_DOTS else "dot hidden"
   return path + "".join(
     f'<circle class="{kind} c{index}" cx="{x}" cy="{y}" r="3">'
     f"<title>{html.escape(name)}: {number(a)}, {number(b)}</title></circle>"
-    for (x, y), (a, b) in zip(places, points, strict=True)
+    for (x, y), (a, b) in zip(pixels, points, strict=True)
   )
 
 
@@ -268,8 +270,8 @@ def confusions(confusion: metrics.Confusion, names: Sequence[str]) -> str:
 
   Of many labels, a table of the most frequent errors.
   """
-  if len(names) > metrics.LARGEST_SHOWN:
-    rows = metrics.frequent_confusions(confusion, names)
+  if len(names) > score_tables.LARGEST_SHOWN:
+    rows = score_tables.frequent_confusions(confusion, names)
     listed = table(("true", "predicted", "count"), rows)
     return f"<h3>Most frequent confusions</h3>{listed or '<p>None.</p>'}"
   counts = confusion.as_matrix(len(names))
@@ -286,9 +288,9 @@ def label_table(
   report: metrics.ClassificationReport, names: Sequence[str]
 ) -> str:
   """Shows the scores of each label, of many those of the most frequent."""
-  shown = np.argsort(-report.support, kind="stable")[:_MOST_LABELS].tolist()
+  labels = np.argsort(-report.support, kind="stable")[:_MOST_LABELS].tolist()
   columns = report.precision, report.recall, report.f1, report.support
-  rows = [[names[i], *(c[i].item() for c in columns)] for i in shown]
+  rows = [[names[i], *(c[i].item() for c in columns)] for i in labels]
   title = "By label" + f": the {_MOST_LABELS} most frequent" * (
     len(names) > _MOST_LABELS
   )
@@ -319,14 +321,14 @@ def page(title: str, facts: str, sections: Mapping[str, str]) -> str:
     facts: a line below it.
     sections: HTML by the title of its section; empty ones are left out.
   """
-  shown = [(name, body) for name, body in sections.items() if body]
+  filled = [(name, body) for name, body in sections.items() if body]
   style = pathlib.Path(__file__).with_name("report.css").read_text()
   links = " ".join(
-    f'<a href="#s{i}">{_text(name)}</a>' for i, (name, _) in enumerate(shown)
+    f'<a href="#s{i}">{_text(name)}</a>' for i, (name, _) in enumerate(filled)
   )
   parts = "".join(
     f'<section id="s{i}"><h2>{_text(name)}</h2>\n{body}</section>\n'
-    for i, (name, body) in enumerate(shown)
+    for i, (name, body) in enumerate(filled)
   )
   text = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'

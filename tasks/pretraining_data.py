@@ -12,7 +12,7 @@ from data import files
 from inputs import records
 from inputs import training_input
 import modeling
-from tasks import metrics
+from tasks import pretraining_results
 from training import prediction
 
 
@@ -114,4 +114,4 @@ def evaluate(
   batches = rows.batch(batch_size).map(data.parse)
   with training_input.naming_bad_record(data.source):
     results = predictor(training_input.prefetch(batches, 2), total)
-  return Evaluation(results, metrics.pretraining_metrics(results, batch_size))
+  return Evaluation(results, pretraining_results.score(results, batch_size))

@@ -37,7 +37,7 @@ class Question(NamedTuple):
   question_id: str
   text: str
   answers: tuple[Answer, ...] | None  # None: not known; (): no answer.
-  place: str  # Where it is from, for messages.
+  location: str  # For messages.
 
 
 class Paragraph(NamedTuple):
@@ -56,7 +56,7 @@ def read_paragraphs(path: str) -> Iterator[Paragraph]:
 
   Raises:
     ValueError: the file is not of these forms, a question or context is missing
-      or a context empty; with the place.
+      or a context empty; the message has the location.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json"):
@@ -85,7 +85,7 @@ def unique_questions(
       key = hash(question.question_id)  # Smaller than the id itself.
       if key in seen:
         raise ValueError(
-          f"{question.place}: a second question has the id"
+          f"{question.location}: a second question has the id"
           f" {question.question_id!r}; answers are given by id"
         )
       seen.add(key)
@@ -107,11 +107,11 @@ def first_questions(
 
 def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
   title = article.get("title", "") if isinstance(article, dict) else ""
-  place = f"{path}: article {_shown.repr(title)}"
-  for paragraph in _list(article, "paragraphs", place):
-    questions = _list(paragraph, "qas", place)
+  location = f"{path}: article {_shown.repr(title)}"
+  for paragraph in _list(article, "paragraphs", location):
+    questions = _list(paragraph, "qas", location)
     ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
-    near = place
+    near = location
     if questions:
       near = f"{path}: question {_shown.repr(ids[0])}"
     context = _text(paragraph, "context", near)
@@ -123,7 +123,7 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
         question_id = str(question_id)
       if not isinstance(question_id, str) or not question_id:
         raise ValueError(
-          f"{place}: question {number} of a paragraph has no 'id'"
+          f"{location}: question {number} of a paragraph has no 'id'"
         )
       near = f"{path}: question {_shown.repr(question_id)}"
       tables.check_unicode(question_id, f"{near}: the id")
@@ -135,12 +135,12 @@ def _read_article(article: Any, path: str) -> Iterator[Paragraph]:
 
 
 def _read_jsonl(path: str) -> Iterator[tuple[str, Question]]:
-  for place, cells in tables.read_rows(path):
-    question_id = _text(cells, "id", place)
-    question = _text(cells, "question", place)
-    context = _text(cells, "context", place)
-    answers = _answers(cells, place)
-    yield context, Question(question_id, question, answers, place)
+  for location, cells in tables.read_rows(path):
+    question_id = _text(cells, "id", location)
+    question = _text(cells, "question", location)
+    context = _text(cells, "context", location)
+    answers = _answers(cells, location)
+    yield context, Question(question_id, question, answers, location)
 
 
 def _read_table(path: str) -> Iterator[tuple[str, Question]]:
@@ -149,46 +149,46 @@ def _read_table(path: str) -> Iterator[tuple[str, Question]]:
   has_header = "question" in cells or cells[:1] == ["id"]
   if not has_header and cells and len(cells) != len(_COLUMNS):
     raise ValueError(
-      f"{first.place}: {len(cells)} columns; expected id, question and context"
-      " with tabs between them, or a first row of names"
+      f"{first.location}: {len(cells)} columns; expected id, question and"
+      " context with tabs between them, or a first row of names"
     )
   columns = _COLUMNS if has_header else range(len(_COLUMNS))
-  for place, values in tables.read_columns(path, columns, header=has_header):
+  for location, values in tables.read_columns(path, columns, header=has_header):
     named = dict(zip(_COLUMNS, values, strict=True))
     question_id, question, context = (
-      _text(named, name, place) for name in _COLUMNS
+      _text(named, name, location) for name in _COLUMNS
     )
-    yield context, Question(question_id, question, None, place)
+    yield context, Question(question_id, question, None, location)
 
 
-def _list(value: Any, key: str, place: str) -> list[Any]:
-  found = value.get(key) if isinstance(value, dict) else None
-  if not isinstance(found, list):
-    raise ValueError(f"{place}: expected a list under the key {key!r}")
-  return found
+def _list(value: Any, key: str, location: str) -> list[Any]:
+  items = value.get(key) if isinstance(value, dict) else None
+  if not isinstance(items, list):
+    raise ValueError(f"{location}: expected a list under the key {key!r}")
+  return items
 
 
-def _text(value: Any, key: str, place: str) -> str:
+def _text(value: Any, key: str, location: str) -> str:
   """Returns a text that must be there and, if no question, hold something."""
-  found = value.get(key)
-  if found is None:
-    raise ValueError(f"{place}: no {key!r}")
-  if not isinstance(found, str):
+  text = value.get(key)
+  if text is None:
+    raise ValueError(f"{location}: no {key!r}")
+  if not isinstance(text, str):
     raise ValueError(
-      f"{place}: expected a text as {key!r}, found {_shown.repr(found)}"
+      f"{location}: expected a text as {key!r}, found {_shown.repr(text)}"
     )
-  if not found.strip() and key != "question":  # The original answered it.
-    raise ValueError(f"{place}: the {key} is empty")
-  tables.check_unicode(found, f"{place}: the {key}")
-  return found
+  if not text.strip() and key != "question":  # The original answered it.
+    raise ValueError(f"{location}: the {key} is empty")
+  tables.check_unicode(text, f"{location}: the {key}")
+  return text
 
 
-def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
+def _answers(value: dict[str, Any], location: str) -> tuple[Answer, ...] | None:
   """Reads answers as SQuAD has them, or as two lists under their names."""
   is_impossible = value.get("is_impossible") or False
   if not isinstance(is_impossible, bool):
     raise ValueError(
-      f"{place}: expected true or false as 'is_impossible', found "
+      f"{location}: expected true or false as 'is_impossible', found "
       f"{_shown.repr(is_impossible)}"
     )
   if is_impossible:
@@ -199,7 +199,7 @@ def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
   try:
     if isinstance(answers, dict):
       names = ("text", "answer_start")
-      pairs = zip(*(_list(answers, n, place) for n in names), strict=True)
+      pairs = zip(*(_list(answers, n, location) for n in names), strict=True)
     elif not isinstance(answers, list):
       raise TypeError
     else:
@@ -207,7 +207,7 @@ def _answers(value: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     return tuple(Answer(_to_text(text), _to_start(at)) for text, at in pairs)
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
-      f"{place}: expected as 'answers' a list of"
+      f"{location}: expected as 'answers' a list of"
       ' {"text": "...", "answer_start": 0}, found'
       f" {_shown.repr(answers)}"
     ) from None

@@ -1,4 +1,4 @@
-"""From start and end logits to answers.
+"""Answers from start and end logits.
 
 N-best lists, the way from tokens back to the text and the odds of no answer are
 the original's. Shapes: W windows of a question, S tokens.
@@ -15,6 +15,7 @@ import numpy as np
 
 from tasks import squad
 from tasks import squad_features
+from tasks import windows
 import tokenization
 
 # The original's answer if no part of the text can be one.
@@ -28,7 +29,7 @@ _WORD_END = "</w>"  # GPT-1's, where a word ends.
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class AnswerSettings:
   """How to choose an answer."""
 
   n_best_size: int  # Starts, ends to combine in a window; answers to keep.
@@ -57,7 +58,7 @@ class Span(NamedTuple):
 
 
 class Prediction(NamedTuple):
-  """What is predicted for a question."""
+  """The answers that are predicted for a question."""
 
   spans: list[Span]  # The best first; "" stands for no answer.
   odds: float | None  # The score of no answer minus that of the best answer.
@@ -77,16 +78,17 @@ class Prediction(NamedTuple):
     return None if is_silent else self.answer
 
 
-class Answerer:
+class SpanSearch:
   """Finds the answers to a question in the logits of its windows.
 
   Args:
-    on_failure: told which words do not contain the text of their tokens.
+    on_failure: takes a note on words that do not contain the text of their
+      tokens.
   """
 
   def __init__(
     self,
-    settings: Settings,
+    settings: AnswerSettings,
     tokens: Callable[[Sequence[int]], list[str]],
     on_failure: Callable[[str], None] | None = None,
   ):
@@ -98,7 +100,7 @@ class Answerer:
     self,
     document: squad_features.Document,
     query_length: int,
-    windows: Sequence[squad_features.Window],
+    parts: Sequence[windows.Window],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
   ) -> Prediction:
@@ -106,18 +108,19 @@ class Answerer:
 
     Args:
       query_length: tokens of the question before each window.
+      parts: the windows.
       start_logits, end_logits: float [W, S], of all tokens of the windows and
         of padding. The n best may be of the question or padding, as in the
         original; no answer is made of those.
     """
-    found = self._find(windows, query_length + 2, start_logits, end_logits)
+    candidates = self._find(parts, query_length + 2, start_logits, end_logits)
     null = None
     if self._settings.version_2_with_negative:
       scores = start_logits[:, 0].astype(float) + end_logits[:, 0]
       first = int(scores.argmin())
       logits = (float(x[first, 0]) for x in (start_logits, end_logits))
       null = Span("", None, None, *logits)
-    spans = _with_probabilities(self._list(document, found, null))
+    spans = _with_probabilities(self._list(document, candidates, null))
     prediction = Prediction(spans, _CERTAIN_ODDS if null else None)
     if null and (best := prediction.answer):
       # The order in which the original computes it, for the last digit.
@@ -125,10 +128,10 @@ class Answerer:
       prediction = prediction._replace(odds=odds)
     return prediction
 
-  def _find(self, windows, offset, start_logits, end_logits):
+  def _find(self, parts, offset, start_logits, end_logits):
     """Returns (score, start, end, logits) of spans of tokens, best first."""
-    found = []
-    for index, window in enumerate(windows):
+    candidates = []
+    for index, window in enumerate(parts):
       length = offset + window.length + 1
       starts = self._best_indices(start_logits[index])
       ends = self._best_indices(end_logits[index])
@@ -136,9 +139,7 @@ class Answerer:
         i
         for i in starts
         if offset <= i < length - 1
-        and squad_features.is_max_context(
-          windows, index, window.start + i - offset
-        )
+        and windows.is_max_context(parts, index, window.start + i - offset)
       ]
       longest = self._settings.max_answer_length
       ends = [i for i in ends if offset <= i < length - 1]
@@ -149,21 +150,23 @@ class Answerer:
           if i <= j < i + longest:
             end_logit = float(end_logits[index, j])
             score = start_logit + end_logit
-            found.append((score, i + shift, j + shift, start_logit, end_logit))
-    found.sort(key=lambda item: -item[0])  # Keeps the order of equals.
-    return found
+            candidates.append(
+              (score, i + shift, j + shift, start_logit, end_logit)
+            )
+    candidates.sort(key=lambda item: -item[0])  # Keeps the order of equals.
+    return candidates
 
   def _best_indices(self, logits):
     order = np.argsort(-logits, kind="stable")
     return order[: self._settings.n_best_size].tolist()
 
-  def _list(self, document, found, null):
+  def _list(self, document, candidates, null):
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
     is_ranked = null is None
     # Where text has no spaces, all candidates may be of the same long words.
     words = functools.lru_cache(8)(functools.partial(self._words, document))
-    for candidate in found:
+    for candidate in candidates:
       if not is_ranked and null.score > candidate[0]:
         spans[""], is_ranked = null, True
       if len(spans) >= self._settings.n_best_size:
@@ -175,7 +178,7 @@ class Answerer:
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
 
   def _words(self, document, first, last):
-    """Returns the first character of some words, they, and their places."""
+    """Returns the offset of some words, their text, and its tokens."""
     begin, _ = document.words[first]
     _, end = document.words[last]
     source = document.context[begin:end]
@@ -195,14 +198,14 @@ class Answerer:
         first -= 1
       while self._continues_word(document, last + 1):
         last += 1
-    wanted = self._text_of(document, first, last)
+    text = self._text_of(document, first, last)
     begin, source, words, alignment = words_of(
       document.word_of(first), document.word_of(last)
     )
-    part = find_tokens(wanted, alignment)
+    part = find_tokens(text, alignment)
     if part is None:
       if self._on_failure:
-        self._on_failure(f"no {wanted!r} found in {words!r}")
+        self._on_failure(f"no {text!r} found in {words!r}")
       return begin, begin + len(source)
     if words == source:
       return begin + part[0], begin + part[1]
@@ -212,7 +215,7 @@ class Answerer:
     )
 
   def _text_of(self, document, first, last):
-    """Returns what `find_tokens` looks for."""
+    """Returns the text that `find_tokens` looks for."""
     tokens = self._tokens(document.ids[first : last + 1])
     [begin], [end] = map(self._tokens, (document.ids[:1], document.ids[-1:]))
     if begin.startswith(_WORD_MARK) or end.endswith(_WORD_END):
@@ -223,7 +226,7 @@ class Answerer:
     return " ".join(text.split())
 
   def _continues_word(self, document, token):
-    """Tells whether a token is a further piece of the word before it."""
+    """Returns whether a token is a further piece of the word before it."""
     pieces = self._tokens(document.ids[token : token + 1])
     return bool(pieces) and pieces[0].startswith("##")
 
@@ -238,23 +241,24 @@ def _source_offset(source, offset):
 
 
 class Alignment(NamedTuple):
-  """Words, and where their characters are after tokenization."""
+  """Words, and the offsets of their characters after tokenization."""
 
   tokenized: str  # With a space between tokens.
-  # Of each character that is no space, in the words; None if there are others.
-  places: list[int] | None
+  # The offset in the words of each character that is no space; None if
+  # tokenization changed their number.
+  offsets: list[int] | None
 
 
 def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
   """Tokenizes words, to be searched by `find_tokens`."""
   tokenized = " ".join(tokenizer.tokenize(words))
-  places = [i for i, char in enumerate(words) if char != " "]
+  offsets = [i for i, char in enumerate(words) if char != " "]
   letters = len(tokenized) - tokenized.count(" ")
-  return Alignment(tokenized, places if letters == len(places) else None)
+  return Alignment(tokenized, offsets if letters == len(offsets) else None)
 
 
 def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
-  """Finds the text of some tokens in the words that they are of.
+  """Finds the text of some tokens in their words.
 
   Tokens may be only part of a word, and lack its case and accents: in the words
   "Steve Smith's", the tokens "steve smith" stand for "Steve Smith". The words
@@ -274,15 +278,15 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   >>> find_tokens("steve", align("Ste\u0301ve's", basic)) is None
   True
   """
-  tokenized, places = alignment
-  if places is None or not wanted:
+  tokenized, offsets = alignment
+  if offsets is None or not wanted:
     return None
   start = tokenized.find(wanted)
   if start < 0:
     return None
   first = start - tokenized.count(" ", 0, start)
   count = len(wanted) - wanted.count(" ")
-  return places[first], places[first + count - 1] + 1
+  return offsets[first], offsets[first + count - 1] + 1
 
 
 def _with_probabilities(spans: list[Span]) -> list[Span]:
@@ -300,7 +304,7 @@ def _with_probabilities(spans: list[Span]) -> list[Span]:
 def describe(
   question: squad.Question, prediction: Prediction, chosen: Span | None
 ) -> dict[str, Any]:
-  """Returns what a reader wants to know of a prediction.
+  """Describes a prediction for a reader.
 
   Args:
     chosen: the answer; None for no answer.

@@ -36,7 +36,7 @@ _SMALL_FILE = 1 << 20
 class SquadSet(feature_files.FeatureSet):
   """The questions of a file; its kind is "train", "eval" or "dev"."""
 
-  settings: squad_features.Settings
+  settings: squad_features.FeatureSettings
   path: str
   num_processes: int  # To make features with; does not change them.
   needs_answers: bool  # Whether all answers have to be known.
@@ -62,7 +62,7 @@ class SquadSet(feature_files.FeatureSet):
 def find_set(
   kind: str,
   path: str,
-  settings: squad_features.Settings,
+  settings: squad_features.FeatureSettings,
   max_train_examples: int | None = None,
   num_processes: int = 1,
   needs_answers: bool = False,
@@ -233,12 +233,12 @@ def compute_logits(
 def answer(
   data: SquadSet,
   logits: np.ndarray,
-  settings: squad_answers.Settings,
+  settings: squad_answers.AnswerSettings,
   on_failure: Callable[[str], None] | None = None,
-) -> Iterator[squad_results.Answered]:
+) -> Iterator[squad_results.QuestionResult]:
   """Answers all questions, in their order."""
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
-  answerer = squad_answers.Answerer(settings, maker.tokens, on_failure)
+  search = squad_answers.SpanSearch(settings, maker.tokens, on_failure)
   is_labelled, row = data.is_labelled, 0
   for paragraph in squad.read_paragraphs(data.path):
     document = maker.document(paragraph)
@@ -248,11 +248,13 @@ def answer(
       row += len(windows)
       if row > len(logits):
         data.check_unchanged()
-      predicted = answerer(
+      predicted = search(
         document, len(query), windows, logits[rows, 0], logits[rows, 1]
       )
-      judgement = None
+      scored = None
       if is_labelled:
-        judgement = squad_results.judge(question, paragraph.context, predicted)
-      yield squad_results.Answered(question, predicted, judgement)
+        scored = squad_results.score_answer(
+          question, paragraph.context, predicted
+        )
+      yield squad_results.QuestionResult(question, predicted, scored)
   data.check_unchanged()

@@ -1,4 +1,4 @@
-"""Cuts texts into windows that BERT can take, with the question before each.
+"""Features of questions: windows of a text, with the question before each.
 
 Words and windows are those of the original: a text is split at whitespace, its
 words into tokens, and windows of as many tokens as fit begin `doc_stride`
@@ -13,10 +13,10 @@ import dataclasses
 import functools
 import itertools
 import re
-from typing import NamedTuple
 
 from data import record_writer
 from tasks import squad
+from tasks import windows
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -34,8 +34,8 @@ _UNIQUE_ID_BYTES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-  """What shapes the features besides the data."""
+class FeatureSettings:
+  """The settings that shape the features."""
 
   vocab_file: str
   do_lower_case: bool
@@ -101,19 +101,12 @@ class Document:
     return bisect.bisect_right(self.words, offset, key=lambda w: w[0]) - 1
 
   def word_of(self, token: int) -> int:
-    """Returns the word that a token is of."""
+    """Returns the word that holds a token."""
     return bisect.bisect_right(self.first_tokens, token) - 1
 
 
-class Window(NamedTuple):
-  """A part of a document."""
-
-  start: int  # Its first token.
-  length: int
-
-
 def is_unspaced(context: str) -> bool:
-  r"""Tells whether a text is of a language that is written without spaces.
+  r"""Returns whether the language of a text is written without spaces.
 
   It is if it has more Chinese characters than words between spaces, so a few
   Chinese names in an English text do not count.
@@ -125,41 +118,6 @@ def is_unspaced(context: str) -> bool:
     return False
   characters = len(_CHINESE_CHARACTER.findall(context))
   return characters > len(_WORDS.findall(context))
-
-
-def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
-  """Returns windows over a text, up to the first that reaches its end.
-
-  >>> [tuple(window) for window in make_windows(7, 4, 2)]
-  [(0, 4), (2, 4), (4, 3)]
-  """
-  step = min(stride, size)
-  last = max(0, -(-(num_tokens - size) // step)) * step
-  return [
-    Window(start, min(size, num_tokens - start))
-    for start in range(0, last + 1, step)
-  ]
-
-
-def is_max_context(
-  windows: Sequence[Window], index: int, position: int
-) -> bool:
-  """Tells whether a window has the most context of a token, of all windows.
-
-  A token's context is the smaller number of tokens on its left and right, plus
-  a hundredth of the window's length: of two equals the longer window wins.
-  """
-  step = windows[1].start if len(windows) > 1 else 1
-  size = windows[0].length
-  first = max(0, -(-(position - size + 1) // step))
-
-  def measure(i):
-    left = position - windows[i].start
-    right = windows[i].length - 1 - left
-    return -1 if right < 0 else min(left, right) + 0.01 * windows[i].length
-
-  holding = range(first, min(position // step + 1, len(windows)))
-  return max(holding, key=measure) == index
 
 
 def find_answer(
@@ -191,16 +149,16 @@ def find_answer(
   if " ".join(answer.text.split()) not in words:
     return None
   begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1
-  wanted = list(encode(answer.text))
-  for token in range(begin, end + 2 - len(wanted)) if wanted else ():
-    if document.ids[token : token + len(wanted)] == wanted:
-      return token, token + len(wanted) - 1
+  ids = list(encode(answer.text))
+  for token in range(begin, end + 2 - len(ids)) if ids else ():
+    if document.ids[token : token + len(ids)] == ids:
+      return token, token + len(ids) - 1
   return (begin, end) if begin <= end else None
 
 
 @dataclasses.dataclass
 class Rows:
-  """The windows of some questions, as records, and what was noticed.
+  """The windows of some questions, as records, and counts of problems.
 
   Attributes:
     by_question: for each question its windows, record and number of tokens;
@@ -228,7 +186,7 @@ class FeatureMaker:
       that is not known.
   """
 
-  def __init__(self, settings: Settings, is_training: bool):
+  def __init__(self, settings: FeatureSettings, is_training: bool):
     self.settings, self._is_training = settings, is_training
     tokenizer = vocabulary_table.make_tokenizer(
       settings.vocab_file, settings.do_lower_case
@@ -246,13 +204,13 @@ class FeatureMaker:
     """Makes the document of a paragraph; a ValueError if it has no token."""
     document = Document(paragraph.context, self.encode)
     if not document.ids:
-      place = paragraph.questions[0].place
-      raise ValueError(f"{place}: the context is empty: no token in it")
+      location = paragraph.questions[0].location
+      raise ValueError(f"{location}: the context is empty: no token in it")
     return document
 
   def windows(
     self, document: Document, question: squad.Question
-  ) -> tuple[list[int], list[Window]]:
+  ) -> tuple[list[int], list[windows.Window]]:
     """Returns the ids of a question, truncated, and the windows of its text."""
     query = self.encode(question.text)[: self.settings.max_query_length]
     return query, self._windows(document, len(query))
@@ -260,7 +218,7 @@ class FeatureMaker:
   def _windows(self, document, query_length):
     size = self.settings.max_seq_length - query_length - 3
     stride = self.settings.doc_stride
-    return make_windows(len(document.ids), size, stride)
+    return windows.make_windows(len(document.ids), size, stride)
 
   def __call__(self, paragraphs: Sequence[squad.Paragraph]) -> Rows:
     """Makes the records of some paragraphs."""
@@ -306,12 +264,12 @@ class FeatureMaker:
 
   def _is_impossible(self, question):
     if question.answers is None:
-      raise ValueError(f"{question.place}: no 'answers' to train on")
+      raise ValueError(f"{question.location}: no 'answers' to train on")
     if question.answers:
       return False
     if not self.settings.version_2_with_negative:
       raise ValueError(
-        f"{question.place}: a question without an answer; pass "
+        f"{question.location}: a question without an answer; pass "
         "--version_2_with_negative=true to train on such questions"
       )
     return True
@@ -340,7 +298,7 @@ class FeatureMaker:
 def set_unique_id(record: bytes, number: int) -> bytes:
   """Puts the id of the window with a number into its record.
 
-  Features are in the order of their names, so the id is what a record ends in.
+  Features are in the order of their names, so a record ends in the id.
   """
   unique_id = record_writer.encode_integer(FIRST_UNIQUE_ID + number)
   assert len(unique_id) == _UNIQUE_ID_BYTES, number
@@ -348,14 +306,14 @@ def set_unique_id(record: bytes, number: int) -> bytes:
 
 
 def describe_misplaced(document: Document, question: squad.Question) -> str:
-  """Says in one line what is where an answer should be."""
+  """Describes in one line the text where an answer should be."""
   answer = question.answers[0]
   if answer.start is None:
-    return f"{question.place}: no answer_start for {answer.text[:40]!r}"
-  found = document.context[answer.start : answer.start + len(answer.text)]
+    return f"{question.location}: no answer_start for {answer.text[:40]!r}"
+  text = document.context[answer.start : answer.start + len(answer.text)]
   return (
-    f"{question.place}: at answer_start {answer.start} is {found[:40]!r}, not"
-    f" the answer {answer.text[:40]!r}"
+    f"{question.location}: at answer_start {answer.start} is {text[:40]!r},"
+    f" not the answer {answer.text[:40]!r}"
   )
 
 

@@ -58,17 +58,17 @@ def score_answer(
 
   Args:
     answer: "" for no answer.
-    truths: what people answered; with `version_2` it may be empty.
+    truths: the answers of people; with `version_2` there may be none.
     version_2: whether questions may have no answer; "" is then right for these.
     is_unspaced: see `normalize_answer`.
   """
-  wanted = [normalize_answer(truth, is_unspaced) for truth in truths]
+  answers = [normalize_answer(truth, is_unspaced) for truth in truths]
   if version_2:
-    wanted = list(filter(None, wanted)) or [""]
+    answers = list(filter(None, answers)) or [""]
   given = normalize_answer(answer, is_unspaced)
   return AnswerScores(
-    max(float(given == truth) for truth in wanted),
-    max(_f1(given.split(), truth.split(), version_2) for truth in wanted),
+    max(float(given == truth) for truth in answers),
+    max(_f1(given.split(), truth.split(), version_2) for truth in answers),
   )
 
 
@@ -99,7 +99,7 @@ def version_2_metrics(
   """Returns the scores that SQuAD v2.0 reports, in percent, and thresholds.
 
   Args:
-    given: of what was predicted, an answer or no answer.
+    given: of the predictions, each an answer or no answer.
     answered: of the best answer to each question, predicted or not.
     odds: of no answer; the higher, the likelier.
 

@@ -1,63 +1,71 @@
-"""What a run of run_squad.py leaves: answers, their scores, the threshold."""
+"""Answers of run_squad.py: their scores, files, threshold, and the report."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import json
 import math
 import os
 import pickle
+import re
 import sys
 import tempfile
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from data import atomic
 from data import files
-from tasks import metrics
+from tasks import plots
+from tasks import score_tables
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_features
 from tasks import squad_metrics
 
 _TUNED = "eval_best_f1_threshold"
-# What only some runs write.
-_FILES = ("predictions.tsv", "predictions.jsonl", "null_odds.json")
+_QUESTION_WORDS = re.compile(
+  r"\b(how many|how much|how|what|when|where|which|whom|whose|who|why)\b"
+  r"|什么时候|什么|为何|谁|哪|怎|多少|几|何"
+)
+_LENGTHS = ("no answer", "1", "2", "3 to 5", "6 to 10", "more than 10")
 TUNED_FILE = "null_score_diff_threshold.json"
 
 
-class Judgement(NamedTuple):
+class ScoredAnswer(NamedTuple):
   """Scores of the best answer to a question and of giving no answer."""
 
   text: str  # The best answer; "" if nothing can be one.
   answered: squad_metrics.AnswerScores
   silent: squad_metrics.AnswerScores
-  odds: float | None  # Of no answer; None: there always is one.
+  odds: float | None  # Odds of no answer; None if there always is one.
   has_answer: bool
 
   def is_silent(self, threshold: float) -> bool:
-    """Tells whether no answer is given; see `Prediction.decide`."""
+    """Returns whether no answer is given; see `Prediction.decide`."""
     return self.odds is not None and self.odds > threshold
 
   def scores(self, threshold: float) -> squad_metrics.AnswerScores:
-    """Returns the scores of what is given, an answer or none."""
+    """Returns the scores of the answer, or of giving none."""
     return self.silent if self.is_silent(threshold) else self.answered
 
 
-class Answered(NamedTuple):
-  """A question and what is predicted."""
+class QuestionResult(NamedTuple):
+  """A question and its prediction."""
 
   question: squad.Question
   prediction: squad_answers.Prediction
-  judgement: Judgement | None  # None: not all answers are known.
+  scored: ScoredAnswer | None  # None: not all answers are known.
 
 
-def judge(
+def score_answer(
   question: squad.Question,
   context: str,
   prediction: squad_answers.Prediction,
-) -> Judgement:
+) -> ScoredAnswer:
   """Compares a prediction with the answers, which are known."""
   truths = [answer.text for answer in question.answers]
   best = prediction.answer
@@ -68,31 +76,31 @@ def judge(
     squad_metrics.score_answer(given, truths, may_be_silent, is_unspaced)
     for given in (text, "")
   )
-  return Judgement(text, answered, silent, prediction.odds, bool(truths))
+  return ScoredAnswer(text, answered, silent, prediction.odds, bool(truths))
 
 
 def score(
-  judgements: Sequence[Judgement], threshold: float
+  answers: Sequence[ScoredAnswer], threshold: float
 ) -> dict[str, float]:
   """Scores predictions by SQuAD's rules; see `squad_metrics`."""
-  given = [judgement.scores(threshold) for judgement in judgements]
-  if judgements[0].odds is None:
-    return squad_metrics.answer_metrics(given)
+  scores = [answer.scores(threshold) for answer in answers]
+  if answers[0].odds is None:
+    return squad_metrics.answer_metrics(scores)
   return squad_metrics.version_2_metrics(
-    given,
-    [judgement.answered for judgement in judgements],
-    [judgement.odds for judgement in judgements],
-    [judgement.has_answer for judgement in judgements],
+    scores,
+    [answer.answered for answer in answers],
+    [answer.odds for answer in answers],
+    [answer.has_answer for answer in answers],
   )
 
 
 def warn_if_collapsed(
-  judgements: Sequence[Judgement], threshold: float
+  answers: Sequence[ScoredAnswer], threshold: float
 ) -> None:
   """Warns if all questions get the same answer, wrong for some."""
-  texts = {"" if j.is_silent(threshold) else j.text for j in judgements}
-  is_wrong = score(judgements, threshold)["exact_match"] < 100.0
-  if len(judgements) < 2 or len(texts) > 1 or not is_wrong:
+  texts = {"" if a.is_silent(threshold) else a.text for a in answers}
+  is_wrong = score(answers, threshold)["exact_match"] < 100.0
+  if len(answers) < 2 or len(texts) > 1 or not is_wrong:
     return
   [text] = texts
   print(
@@ -153,19 +161,19 @@ def read_threshold(folder: str) -> float | None:
 
 
 def choose_threshold(
-  folder: str, given: float | None, tuning: Iterable[Answered] | None
+  folder: str, given: float | None, tuning: Iterable[QuestionResult] | None
 ) -> float:
   """Returns the threshold to answer by; one that is tuned is left in a folder.
 
   Args:
     given: by the flag; None for the one with the best F1.
     tuning: questions to find that with, whose answers are known; None to use
-      what an earlier run found.
+      the threshold of an earlier run.
   """
   path = os.path.join(folder, TUNED_FILE)
   if tuning is not None:
-    judgements = [found.judgement for found in tuning]
-    threshold = score(judgements, 0.0)["best_f1_threshold"]
+    answers = [result.scored for result in tuning]
+    threshold = score(answers, 0.0)["best_f1_threshold"]
     files.write_json(path, {_TUNED: threshold})
     print(f"wrote {path}: {threshold:.4f}")
     return threshold
@@ -184,25 +192,26 @@ def choose_threshold(
 
 def write_predictions(
   folder: str,
-  answered: Iterable[Answered],
+  results: Iterable[QuestionResult],
   threshold: float,
-  ending: str,
   version_2: bool,
-  note: Callable[..., None] = lambda *_: None,
+  on_scores: Callable[..., None] = lambda *_: None,
 ) -> dict[str, float] | None:
   """Writes predictions as they come: the original's files, a readable one.
 
   Args:
-    ending: of the readable file, "tsv" or "jsonl".
-    note: takes each question whose answers are known, and its scores.
+    on_scores: takes each question whose answers are known, and its scores.
 
   Returns:
     The scores; None if not all answers are known.
   """
-  names = [f"predictions.{ending}", "predictions.json"]
-  names += ["nbest_predictions.json"] + ["null_odds.json"] * version_2
+  names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
+  if version_2:
+    names.append("null_odds.json")
+  else:
+    files.remove(os.path.join(folder, "null_odds.json"))  # An older run's.
   paths = [os.path.join(folder, name) for name in names]
-  judgements, separator = [], "{\n"
+  answers, separator = [], "{\n"
   with (
     atomic.replace_all_on_success(paths) as temporaries,
     contextlib.ExitStack() as stack,
@@ -210,44 +219,33 @@ def write_predictions(
     readable, *objects = (
       stack.enter_context(files.open_for_writing(path)) for path in temporaries
     )
-    if ending == "tsv":
-      readable.write(_as_row(_TABLE_HEADER))
-    for question, prediction, judgement in answered:
+    for question, prediction, scored in results:
       chosen = prediction.decide(threshold)
       entries = _as_entries(prediction, chosen)
       for output, entry in zip(objects, entries, strict=False):
-        # What json.dumps(..., indent=4) would make of all entries.
+        # The lines that json.dumps(..., indent=4) would make of all entries.
         lines = json.dumps({question.question_id: entry}, indent=4)[2:-2]
         output.write((separator + lines).encode())
       separator = ",\n"
       row = squad_answers.describe(question, prediction, chosen)
-      as_bytes = _as_row(_as_cells(row)) if ending == "tsv" else _as_json(row)
-      readable.write(as_bytes)
-      if judgement:
-        judgements.append(judgement)
-        note(question, judgement.scores(threshold))
+      readable.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+      if scored:
+        answers.append(scored)
+        on_scores(question, scored.scores(threshold))
     for output in objects:
       output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
-  for name in set(_FILES) - set(names):  # They were of other answers.
-    files.remove(os.path.join(folder, name))
   for path in paths:
     print(f"wrote {path}")
-  if not judgements:
+  if not answers:
     return None
-  scores = score(judgements, threshold)
-  metrics.write_metrics(folder, "predict", scores)
-  warn_if_collapsed(judgements, threshold)
+  scores = score(answers, threshold)
+  score_tables.write_metrics(folder, "predict", scores)
+  warn_if_collapsed(answers, threshold)
   return scores
 
 
-_TABLE_HEADER = (
-  *("id", "question", "answer", "probability", "score", "start", "end"),
-  *("no_answer_odds", "runners_up"),
-)
-
-
 def _as_entries(prediction, chosen) -> list[Any]:
-  """Returns what is in the original's files: answer, n-best list and odds."""
+  """Returns the entries of the original's files: answer, n-best list, odds."""
   text = chosen.text if chosen else ""
   if prediction.odds is None and not chosen:
     text = prediction.spans[0].text  # The original's word for it.
@@ -258,17 +256,67 @@ def _as_entries(prediction, chosen) -> list[Any]:
   return [text, nbest, prediction.odds]
 
 
-def _as_cells(row: dict[str, Any]) -> list[Any]:
-  others = " | ".join(other["answer"] for other in row["runners_up"])
-  cells = [row.get(name) for name in _TABLE_HEADER[:-1]]
-  return ["" if cell is None else cell for cell in cells] + [others]
+# The section of report.html.
 
 
-def _as_row(cells: Iterable[Any]) -> bytes:
-  # The columns of a TSV file are split at every tab, its rows at newlines.
-  texts = (" ".join(str(cell).split()) for cell in cells)
-  return ("\t".join(texts) + "\n").encode()
+def question_word(text: str) -> str:
+  """Returns the first word that asks, or "other".
+
+  >>> question_word("In how many years?"), question_word("Name it.")
+  ('how many', 'other')
+  """
+  match = _QUESTION_WORDS.search(text.lower())
+  return match[0] if match else "other"
 
 
-def _as_json(row: dict[str, Any]) -> bytes:
-  return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+def answer_length(question: squad.Question) -> str:
+  """Returns the range of the length of the shortest true answer."""
+  texts = [answer.text for answer in question.answers]
+  counts = [
+    len(text) if squad_features.is_unspaced(text) else len(text.split())
+    for text in texts
+  ]
+  limits = np.array([0, 1, 2, 5, 10])
+  return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
+
+
+class Breakdown:
+  """Mean scores by question word and by length of the answer."""
+
+  def __init__(self):
+    # For each word and length: questions, sums of exact match and of F1.
+    self._words: dict[str, np.ndarray] = {}
+    self._lengths: dict[str, np.ndarray] = {}
+
+  def add(
+    self, question: squad.Question, scores: squad_metrics.AnswerScores
+  ) -> None:
+    """Adds the scores of the answer to a question."""
+    for sums, name in (
+      (self._words, question_word(question.text)),
+      (self._lengths, answer_length(question)),
+    ):
+      sums[name] = sums.get(name, 0) + np.array([1, *scores])
+
+  def describe(self, scores: Mapping[str, float]) -> str:
+    """Describes the answers, and the scores of all, in HTML."""
+    words = sorted(self._words, key=lambda name: -self._words[name][0])
+    lengths = filter(self._lengths.__contains__, _LENGTHS)
+    return "\n".join(
+      [
+        plots.number_table(scores),
+        "<h3>By question word</h3>",
+        _make_table("question", words, self._words),
+        "<h3>By length of the shortest true answer</h3>",
+        _make_table("words or Chinese characters", lengths, self._lengths),
+      ]
+    )
+
+
+def _make_table(title, names, sums) -> str:
+  rows = (
+    [name, int(sums[name][0]), *(100.0 * sums[name][1:] / sums[name][0])]
+    for name in names
+  )
+  header = (title, "questions", "exact match", "F1")
+  return plots.score_table(header, rows, best=100.0)

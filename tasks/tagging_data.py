@@ -15,9 +15,11 @@ import numpy as np
 from data import label_files
 from data import tables
 from inputs import feature_files
-from tasks import metrics
 from tasks import tagging
 from tasks import tagging_results
+from tasks import tagging_schemes
+
+_PEEKED = 1000  # Sentences that show whether words are characters.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class FeatureSettings(feature_files.FeatureSettings):
 
   document_context: bool
   labels: tuple[str, ...]
-  scheme: str  # Of the labels, see `tagging.label_scheme`.
+  scheme: str  # Of the labels, see `tagging_schemes.label_scheme`.
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -112,9 +114,9 @@ def _read_counted(data, counts, unseen):
     counts["words"] += len(sentence.words)
     counts["documents"] = sentence.document + 1
     if sentence.tags is not None:
-      regular = tagging.convert_tags(sentence.tags, data.file.scheme)
+      regular = tagging_schemes.convert_tags(sentence.tags, data.file.scheme)
       counts["irregular"] += tuple(regular) != sentence.tags
-      tags = tagging.convert_tags(sentence.tags, data.settings.scheme)
+      tags = tagging_schemes.convert_tags(sentence.tags, data.settings.scheme)
       unseen.update(_find_unseen(tags, data.settings))
       sentence = sentence._replace(tags=tuple(tags))
     yield sentence
@@ -126,7 +128,7 @@ def read_sentences(
   """Yields the sentences of a file with their tags written in a scheme."""
   for sentence in tagging.read_sentences(source):
     if sentence.tags is not None:
-      tags = tagging.convert_tags(sentence.tags, scheme)
+      tags = tagging_schemes.convert_tags(sentence.tags, scheme)
       sentence = sentence._replace(tags=tuple(tags))
     yield sentence
 
@@ -143,15 +145,21 @@ def choose_labels(
     tag_scheme: "none" if the labels of an earlier run mark no entities.
     labels_file, initial: see `label_files.choose`.
   """
-  labels, origin, scheme = (), "", tagging.NO_SCHEME
+  labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
   if train:
-    scheme = tagging.label_scheme(train.scheme)
+    scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(read_sentences(train, scheme), scheme)
     origin = f"those of {train.path}"
   labels = label_files.choose(labels_file, labels, origin, initial)
-  if not train and tag_scheme != tagging.NO_SCHEME:
-    scheme = tagging.scheme_of_labels(labels)
+  if not train and tag_scheme != tagging_schemes.NO_SCHEME:
+    scheme = tagging_schemes.scheme_of_labels(labels)
   return labels, scheme
+
+
+def is_by_character(source: tagging.Source) -> bool:
+  """Returns whether all words of a file's first sentences are characters."""
+  sentences = itertools.islice(tagging.read_sentences(source), _PEEKED)
+  return all(len(word) == 1 for s in sentences for word in s.words)
 
 
 def check_scheme(source: tagging.Source, scheme: str) -> None:
@@ -160,11 +168,11 @@ def check_scheme(source: tagging.Source, scheme: str) -> None:
   Args:
     scheme: of the labels.
   """
-  if source.is_tagged and source.scheme == tagging.NO_SCHEME != scheme:
+  if source.is_tagged and source.scheme == tagging_schemes.NO_SCHEME != scheme:
     raise ValueError(
       f"{source.path}: its tags mark no entities, but the model's labels do "
-      "(--tag_column names their column, --predict_format=untagged says that "
-      "there is none)"
+      "(--tag_column names their column; one that a file to predict lacks says "
+      "that it has no tags)"
     )
 
 
@@ -172,11 +180,11 @@ def _find_unseen(tags, settings) -> Iterable[str]:
   """Returns the entity types, or the tags, that have no label."""
   if set(tags) <= set(settings.labels):
     return ()
-  if settings.scheme == tagging.NO_SCHEME:
+  if settings.scheme == tagging_schemes.NO_SCHEME:
     return (tag for tag in tags if tag not in settings.labels)
   return (
     entity.type
-    for entity in metrics.find_entities(tags)
+    for entity in tagging_schemes.find_entities(tags)
     if tags[entity.start] not in settings.labels
   )
 
@@ -213,7 +221,7 @@ def _scheme_of_file(data: TaggingSet) -> str:
   Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well.
   """
   source, scheme = data.file, data.settings.scheme
-  if not source.is_tagged or scheme == tagging.NO_SCHEME:
+  if not source.is_tagged or scheme == tagging_schemes.NO_SCHEME:
     return scheme
   prefixes = {tag[0] for s in data.examples() for tag in s.tags if tag != "O"}
   is_bmes = scheme == "bmes" and "I" not in prefixes
@@ -226,7 +234,7 @@ def write_outputs(folder: str, data: TaggingSet, outputs: Outputs) -> None:
   labels = labels_by_sentence(data, outputs)
   in_file = _scheme_of_file(data)
   path = os.path.join(folder, "predictions.txt")
-  written = (tagging.convert_tags(tags, in_file) for tags in labels)
+  written = (tagging_schemes.convert_tags(tags, in_file) for tags in labels)
   tagging_results.write_columns(path, source, written)
   print(f"wrote {path}")
   path = os.path.join(folder, "predictions.jsonl")

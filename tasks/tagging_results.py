@@ -1,4 +1,4 @@
-"""From predicted labels of words to scores and to files for people to read."""
+"""Scores of predicted labels of words, and the files that hold them."""
 
 import collections
 from collections.abc import Iterable
@@ -12,7 +12,9 @@ from data import files
 from data import tables
 from tasks import metrics
 from tasks import plots
+from tasks import score_tables
 from tasks import tagging
+from tasks import tagging_schemes
 
 METRICS = {
   True: ("f1", "precision", "recall", "accuracy", "loss"),
@@ -21,8 +23,8 @@ METRICS = {
 
 
 def metric_names(scheme: str) -> tuple[str, ...]:
-  """Returns what labels of a scheme are scored by, the most telling first."""
-  return METRICS[scheme != tagging.NO_SCHEME]
+  """Returns the scores of labels of a scheme, the most important first."""
+  return METRICS[scheme != tagging_schemes.NO_SCHEME]
 
 
 class Scores(NamedTuple):
@@ -30,7 +32,7 @@ class Scores(NamedTuple):
 
   metrics: dict[str, float]
   report: metrics.ClassificationReport
-  names: list[str]  # Of the report's types, or labels.
+  names: list[str]  # The types or labels of the report.
 
 
 def score(
@@ -43,20 +45,59 @@ def score(
 
   Args:
     true: labels of each sentence, in the scheme.
-    scheme: see `tagging.label_scheme`.
+    scheme: see `tagging_schemes.label_scheme`.
     loss: cross entropy in nats, the mean over words.
 
   Returns:
     Precision, recall and f1 among its metrics are of all entities together.
   """
-  if scheme == tagging.NO_SCHEME:
+  if scheme == tagging_schemes.NO_SCHEME:
     report, names = _score_words(true, predicted)
     values = {"macro_f1": report.macro.f1}
   else:
-    report, names = metrics.entity_report(true, predicted)
+    report, names = entity_report(true, predicted)
     values = report.micro._asdict()
   values |= {"accuracy": report.accuracy, "loss": loss}
   return Scores(dict(sorted(values.items())), report, names)
+
+
+def entity_report(
+  true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+) -> tuple[metrics.ClassificationReport, list[str]]:
+  """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
+
+  An entity is right if its type, its first and its last word are. `micro` is
+  the overall score of `conlleval`. Tjong Kim Sang & De Meulder,
+  https://arxiv.org/abs/cs/0306050, section 2.3.
+
+  Args:
+    true: the tags of each sentence, see `tagging_schemes`.
+    predicted: as many tags of each.
+
+  Returns:
+    The report, one label a type; its accuracy is the share of words with the
+    right tag. And the types, sorted; one without a name is "_".
+  """
+  support: collections.Counter[str] = collections.Counter()
+  guesses: collections.Counter[str] = collections.Counter()
+  right: collections.Counter[str] = collections.Counter()
+  words = right_words = 0
+  for true_tags, predicted_tags in zip(true, predicted, strict=True):
+    entities = set(tagging_schemes.find_entities(true_tags))
+    guessed = set(tagging_schemes.find_entities(predicted_tags))
+    support.update(entity.type for entity in entities)
+    guesses.update(entity.type for entity in guessed)
+    right.update(entity.type for entity in entities & guessed)
+    words += len(true_tags)
+    pairs = zip(true_tags, predicted_tags, strict=True)
+    right_words += sum(a == b for a, b in pairs)
+  types = sorted(support | guesses)
+  counts = [
+    np.array([counter[type] for type in types], np.int64)
+    for counter in (right, support, guesses)
+  ]
+  report = metrics.make_report(*counts, right_words / max(1, words))
+  return report, [type or "_" for type in types]
 
 
 def _score_words(true, predicted):
@@ -74,9 +115,9 @@ def _score_words(true, predicted):
 
 def write_scores(folder: str, kind: str, scores: Scores) -> None:
   """Prints the scores by type or label, and writes all of them."""
-  print(metrics.format_report(scores.report, scores.names))
-  report = metrics.report_as_dict(scores.report, scores.names)
-  metrics.write_metrics(folder, kind, scores.metrics, **report)
+  print(score_tables.format_report(scores.report, scores.names))
+  report = score_tables.report_as_dict(scores.report, scores.names)
+  score_tables.write_metrics(folder, kind, scores.metrics, **report)
 
 
 def describe(
@@ -95,7 +136,7 @@ def describe(
   """
   parts = [plots.number_table(scores.metrics)]
   parts.append(plots.label_table(scores.report, scores.names))
-  if scores.report.confusion:  # Of words, without a scheme.
+  if scores.report.confusion:  # Labels without a scheme.
     parts.append(plots.confusions(scores.report.confusion, scores.names))
     return "\n".join(parts)
   pairs: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -103,8 +144,8 @@ def describe(
     pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
   names = sorted(set(itertools.chain.from_iterable(pairs)))
   numbers = {name: number for number, name in enumerate(names)}
-  found = [(numbers[a], numbers[b], n) for (a, b), n in pairs.items()]
-  parts.append(plots.confusions(metrics.Confusion(*np.array(found).T), names))
+  counts = [(numbers[a], numbers[b], n) for (a, b), n in pairs.items()]
+  parts.append(plots.confusions(metrics.Confusion(*np.array(counts).T), names))
   parts.append("<p>Counts words, by the type that they are part of.</p>")
   return "\n".join(parts)
 
@@ -117,23 +158,9 @@ def _type(tag) -> str:
 def write_columns(
   path: str, source: tagging.Source, labels: Iterable[Sequence[str]]
 ) -> None:
-  """Writes the lines of a CoNLL file with the predicted tag after each word.
-
-  Of plain text, words and tags are written, and blank lines after sentences.
-  """
-  if source.format in ("text", "characters"):
-    sentences = tagging.read_sentences(source)
-    lines = _columns_of_text(sentences, labels)
-  else:
-    tags = itertools.chain.from_iterable(labels)
-    lines = tagging.append_column(source, tags)
-  files.write_lines(path, lines)
-
-
-def _columns_of_text(sentences, labels):
-  for sentence, tags in zip(sentences, labels, strict=True):
-    yield from map(" ".join, zip(sentence.words, tags, strict=True))
-    yield ""
+  """Writes the lines of a file with the predicted tag after each word."""
+  tags = itertools.chain.from_iterable(labels)
+  files.write_lines(path, tagging.append_column(source, tags))
 
 
 def write_spans(
@@ -162,15 +189,17 @@ def write_spans(
 
 def _describe(index, sentence, labels, scheme, separator) -> dict[str, Any]:
   text, offsets = tagging.text_of(sentence, separator)
-  if scheme == tagging.NO_SCHEME:
+  if scheme == tagging_schemes.NO_SCHEME:
     key, name = "words", "label"
-    spans = [metrics.Entity(label, i, i + 1) for i, label in enumerate(labels)]
+    spans = [
+      tagging_schemes.Entity(label, i, i + 1) for i, label in enumerate(labels)
+    ]
   else:
     key, name = "entities", "type"
-    spans = metrics.find_entities(labels)
-  found = []
+    spans = tagging_schemes.find_entities(labels)
+  rows = []
   for span in spans:
     start, end = offsets[span.start][0], offsets[span.end - 1][1]
     text_range = {"start": start, "end": end, "text": text[start:end]}
-    found.append({name: span.type, **text_range})
-  return {"id": index, "text": text, key: found}
+    rows.append({name: span.type, **text_range})
+  return {"id": index, "text": text, key: rows}

@@ -15,10 +15,11 @@ from data import tables
 import fuzzing
 from serving import request_lines
 from tasks import classification
-from tasks import glue
+from tasks import classification_files
 from tasks import multiple_choice
 from tasks import squad
 from tasks import tagging
+from tasks import tagging_schemes
 import tiny_export
 
 pytestmark = pytest.mark.fuzz
@@ -89,7 +90,7 @@ def whole(read):
 
 def read_examples(path, **options):
   """Reads a file of unknown columns as run_classifier does."""
-  table = glue.find_table(path, **options)
+  table = classification_files.find_table(path, **options)
   examples = list(classification.read_examples(table))
   is_list = any(isinstance(example.label, tuple) for example in examples)
   problem = "multi_label" if is_list else "single_label"
@@ -101,17 +102,20 @@ def read_tagged(path):
   source = tagging.Source(path, scheme="none")
   source = source._replace(scheme=tagging.find_scheme(source))
   sentences = list(tagging.read_sentences(source))
-  scheme = tagging.label_scheme(source.scheme)
+  scheme = tagging_schemes.label_scheme(source.scheme)
   for sentence in sentences:
-    tags = tagging.convert_tags(sentence.tags, scheme)
+    tags = tagging_schemes.convert_tags(sentence.tags, scheme)
     assert len(tags) == len(sentence.words)
   return sentences, tagging.find_labels(sentences, source.scheme)
 
 
-def read_as(format):
-  return lambda path: list(
-    tagging.read_sentences(tagging.Source(path, format, scheme="iob1"))
-  )
+def read_tags(path):
+  return list(tagging.read_sentences(tagging.Source(path, scheme="iob1")))
+
+
+def read_words(path):
+  source = tagging.Source(path, scheme="iob1", is_tagged=False)
+  return list(tagging.read_sentences(source))
 
 
 def read_paragraphs(path):
@@ -139,10 +143,8 @@ READERS = {
   "labels.txt": (label_files.read, "entailment\nneutral\n"),
   "iob.txt": (read_tagged, CONLL),
   "iobes.txt": (read_tagged, CONLL_TABS),
-  "conll.txt": (read_as("conll"), CONLL),
-  "untagged.txt": (read_as("untagged"), CONLL),
-  "text.txt": (read_as("text"), "Rome, (\u4e2d\u6587) U.S.!\n\nOld.\n"),
-  "characters.txt": (read_as("characters"), "Rome \u4e2d\u6587\n"),
+  "conll.txt": (read_tags, CONLL),
+  "untagged.txt": (read_words, CONLL),
   "squad.json": (read_paragraphs, json.dumps(SQUAD)),
   "indented.json": (read_paragraphs, json.dumps(SQUAD, indent=1)),
   "squad.jsonl": (read_paragraphs, json.dumps(SQUAD_ROW) + "\n"),
@@ -219,16 +221,15 @@ def test_any_json_value_is_a_value_or_one_line(folder, name, data):
 def test_a_column_that_is_added_is_read_again(folder, content):
   path, other = folder / "words.txt", folder / "tagged.txt"
   path.write_bytes(content)
-  source = tagging.Source(str(path), "untagged")
-  sentences = fuzzing.value_or_error(whole(read_as("untagged")), path)
+  source = tagging.Source(str(path), is_tagged=False)
+  sentences = fuzzing.value_or_error(whole(read_words), path)
   if sentences is None:
     return
   words = [s.words for s in sentences]
   tags = [f"B-{i}" for i in range(sum(map(len, words)))]
   lines = tagging.append_column(source, tags)
   other.write_text("".join(f"{line}\n" for line in lines), newline="")
-  tagged = list(tagging.read_sentences(tagging.Source(str(other), "untagged")))
-  assert [s.words for s in tagged] == words
+  assert [s.words for s in read_words(str(other))] == words
   lasts = [row.split()[-1] for row in other.read_text().split("\n") if row]
   assert [tag for tag in lasts if tag.startswith("B-")][-len(tags) :] == tags
 

@@ -10,6 +10,7 @@ import house
 import paths
 
 FILES = [p for p in house.product_files() if p.parts[0] != "examples"]
+SHARED = ("metrics", "plots", "score_tables", "windows")  # By all tasks.
 # Files that need Beam, which is optional, or compute with TensorFlow.
 HEAVY = ("pretraining_pipeline", "tensorflow_engine")
 
@@ -30,7 +31,7 @@ def may_import(path, target):
   if here != there:
     return house.ORDER.index(here) < house.ORDER.index(there)
   if here == "tasks":  # Files of one task, or of all tasks.
-    return task_of(target) in (task_of(path), "metrics", "plots")
+    return task_of(target) == task_of(path) or target.stem in SHARED
   return here not in ("programs", "nouns")
 
 

@@ -335,7 +335,7 @@ def test_answers_of_tagging(tmp_path):
     ],
     "truncated": False,
   }
-  # As the program with --predict_format=characters.
+  # As in Chinese data whose words are characters.
   shutil.rmtree(tmp_path / "export")
   answer = export_and_answer(tmp_path, {"text": "go (\u4e2d"})
   words = [(word["word"], word["start"]) for word in answer["words"]]

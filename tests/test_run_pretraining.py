@@ -18,7 +18,7 @@ import tensorflow as tf
 import paths
 import program_flags
 import run_pretraining
-from tasks import masked_labels
+from tasks import loss_watch
 import tiny_pretraining as tiny
 from training import prediction
 from weights import checkpoints
@@ -292,7 +292,7 @@ def test_warns_of_a_loss_above_word_frequency(
   rate, is_causal, warning, tmp_path, monkeypatch
 ):
   """The masked tokens are left in the input, so they are easy to learn."""
-  monkeypatch.setattr(masked_labels, "_STEPS_AFTER_WARMUP", 100)
+  monkeypatch.setattr(loss_watch, "_STEPS_AFTER_WARMUP", 100)
   examples = [tiny.make_values(number) for number in range(60)]
   for values in examples:
     masked = int(sum(values["masked_lm_weights"]))

@@ -88,13 +88,13 @@ def test_every_question_is_answered_once(trained, tmp_path, monkeypatch):
   shutil.copytree(folder / "out", out)
   (out / "null_score_diff_threshold.json").unlink()
   written = [path.name for path in out.glob("*predict*")]
-  answered, answer = [], squad_answers.Answerer.__call__
+  answered, answer = [], squad_answers.SpanSearch.__call__
 
   def count(self, *arguments):
     answered.append(arguments)
     return answer(self, *arguments)
 
-  monkeypatch.setattr(squad_answers.Answerer, "__call__", count)
+  monkeypatch.setattr(squad_answers.SpanSearch, "__call__", count)
   output = run(
     folder,
     output_dir=out,

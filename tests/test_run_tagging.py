@@ -118,31 +118,23 @@ def test_predictions_are_spans_of_characters(trained):
       }
 
 
-def test_plain_text_is_predicted(trained, tmp_path, capsys):
+def test_a_file_without_tags_is_predicted(trained, tmp_path, capsys):
   folder, _ = trained
   out = tmp_path / "out"
   shutil.copytree(folder / "out", out)
   (out / "predict_metrics.json").unlink()
-  text = "the (good great) film\n\nwas awful. \n"
-  (tmp_path / "new.txt").write_text(text)
-  run(
-    folder,
-    output_dir=out,
-    do_predict=True,
-    predict_file=tmp_path / "new.txt",
-    predict_format="text",
-  )
-  first, second = map(
-    json.loads, (out / "predictions.jsonl").read_text().splitlines()
-  )
-  assert first["text"] == "the (good great) film"
+  path = tmp_path / "new.txt"
+  path.write_text("the\nfilm\n\nwas\nawful\n.\n")
+  run(folder, output_dir=out, do_predict=True, predict_file=path)
+  lines = (out / "predictions.jsonl").read_text().splitlines()
+  first, second = map(json.loads, lines)
+  assert first == {"id": 0, "text": "the film", "entities": []}
   assert {"type": "LOC", "start": 4, "end": 9, "text": "awful"} in second[
     "entities"
   ]
   columns = (out / "predictions.txt").read_text().splitlines()
   assert [line.split(" ")[0] for line in columns] == [
-    *("the", "(", "good", "great", ")", "film", ""),
-    *("was", "awful", ".", ""),
+    *("the", "film", "", "was", "awful", "."),
   ]
   assert not (out / "predict_metrics.json").exists()
   assert "weights from the best evaluation, at step" in capsys.readouterr().out
@@ -281,8 +273,8 @@ FAULTS = {
     {"dev.txt": "good X JJ\nbad X NN\n"},
     {},
     "{}/dev.txt: its tags mark no entities, but the model's labels do "
-    "(--tag_column names their column, --predict_format=untagged says that "
-    "there is none)",
+    "(--tag_column names their column; one that a file to predict lacks says "
+    "that it has no tags)",
   ),
   "an empty word": (
     {"dev.txt": "good\tO\n\tO\n"},

@@ -23,7 +23,7 @@ import modeling  # noqa: E402
 import optimization  # noqa: E402
 import run_classifier  # noqa: E402
 from tasks import classification_data  # noqa: E402
-from tasks import glue  # noqa: E402
+from tasks import classification_files  # noqa: E402
 import tiny  # noqa: E402
 from training import loop  # noqa: E402
 from training import prediction  # noqa: E402
@@ -42,7 +42,7 @@ def find_sets(folder):
     labels=("neg", "pos"),
     problem="single_label",
   )
-  task = glue.file_task(str(folder))
+  task = classification_files.file_task(str(folder))
   sets = [
     *classification_data.find_sets(task, "train", settings),
     *classification_data.find_sets(task, "eval", settings),

@@ -7,8 +7,8 @@ import tensorflow as tf
 from inputs import feature_files
 from tasks import classification
 from tasks import classification_data
+from tasks import classification_files
 from tasks import classification_results
-from tasks import glue
 import tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)
@@ -29,7 +29,7 @@ def make_settings(folder, **fields):
 
 def open_train(folder, **fields):
   tiny.write_model(folder)
-  task = glue.file_task(str(folder))
+  task = classification_files.file_task(str(folder))
   settings = make_settings(folder, **fields)
   [train] = classification_data.find_sets(task, "train", settings)
   classification_data.make_features(train, str(folder))
@@ -38,7 +38,7 @@ def open_train(folder, **fields):
 
 def make_task(path=None, **fields):
   train = (TABLE._replace(path=str(path)),) if path else ()
-  task = classification.Task(
+  task = classification.ClassificationTask(
     "file", (), "single_label", train, (), (), ("accuracy",)
   )
   return task._replace(**fields)
@@ -125,7 +125,7 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   tiny.write_tsv(tmp_path / "dev.tsv", range(20))
   whole = open_train(tmp_path)
   assert len(whole.features) == 20
-  task, folder = glue.file_task(str(tmp_path)), str(tmp_path)
+  task, folder = classification_files.file_task(str(tmp_path)), str(tmp_path)
   [train], [dev] = (
     classification_data.find_sets(task, kind, whole.settings, 3)
     for kind in ("train", "eval")

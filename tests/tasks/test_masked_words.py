@@ -49,7 +49,7 @@ def make_words(tokenizer, max_seq_length=8):
   return words, predictor
 
 
-def test_a_perplexity_beyond_floats_is_cut():
+def test_a_perplexity_beyond_floats_is_limited():
   assert masked_words.perplexity(-3e5, 2) == math.exp(700)
   assert masked_words.perplexity(0.0, 0) is None
 
@@ -74,11 +74,13 @@ def make_lines(*texts):
   [
     (0, [CLS, MASK, B, C, SEP], 1),
     (1, [CLS, A, MASK, C, SEP], 2),
-    (3, [CLS, C, MASK, A, SEP], 2),  # Cut on both sides.
+    (3, [CLS, C, MASK, A, SEP], 2),  # Truncated on both sides.
     (6, [CLS, A, A, MASK, SEP], 3),
   ],
 )
-def test_a_long_text_is_cut_around_the_mask(tokenizer, position, ids, masked):
+def test_a_long_text_is_truncated_around_the_mask(
+  tokenizer, position, ids, masked
+):
   encode = text_inputs.RowMaker(tokenizer, 5)
   text = [A, B, C, D, A, A, B]
   row = masked_words.ask(encode, text, position, MASK)
@@ -138,14 +140,10 @@ def test_a_long_text_is_scored_in_parts(tokenizer, monkeypatch):
   assert score() == expected
 
 
-def test_a_line_without_a_mask(tokenizer):
+def test_lines_that_are_refused(tokenizer):
   words, _ = make_words(tokenizer)
   with pytest.raises(ValueError, match=r"^in.txt:1: no \[MASK\] in 'a b'; put"):
     words.find_masks(make_lines("a b")[0])
-
-
-def test_a_mask_cannot_be_scored(tokenizer):
-  words, _ = make_words(tokenizer)
   with pytest.raises(ValueError, match=r"^in.txt:1: 'a \[MASK\]' holds a"):
     words.find_words(make_lines("a [MASK]")[0])
 

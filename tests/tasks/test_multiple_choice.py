@@ -2,11 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-import report_tables
 from tasks import multiple_choice
 import tokenization
 
@@ -185,68 +183,3 @@ def test_records_are_padded_in_tokens_and_choices(tokenizer):
     "choice_mask": [1, 1, 0],
     "label_ids": [1],
   }
-
-
-def test_absent_choices_have_no_probability():
-  logits = np.float32([[0, np.log(3), 9], [1, 1, 1]])
-  found = multiple_choice.probabilities(
-    logits, np.array([[1, 1, 0], [1, 1, 1]])
-  )
-  expected = [[0.25, 0.75, 0], [1 / 3, 1 / 3, 1 / 3]]
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_scores():
-  shares = np.float32([[0.5, 0.25, 0.25], [0.125, 0.875, 0]])
-  scores = multiple_choice.score(shares, [1, 1])
-  assert scores == {
-    "accuracy": 0.5,
-    "loss": pytest.approx((np.log(4) - np.log(0.875)) / 2),
-  }
-
-
-def test_predictions_as_table_and_as_objects(tmp_path):
-  examples = [
-    make_example("a\tb", "q", "c", "d", label=0),
-    make_example("a", "", "c", "d", "e"),
-  ]
-  shares = np.float32([[0.25, 0.75, 0], [0.5, 0.25, 0.25]])
-  for name in ("p.tsv", "p.jsonl"):
-    multiple_choice.write_predictions(str(tmp_path / name), examples, shares)
-  lines = (tmp_path / "p.tsv").read_text().splitlines()
-  assert [line.split("\t") for line in lines] == [
-    ["id", "context", "question", "label", "predicted", "choice"]
-    + [f"probability_{n}" for n in range(3)],
-    ["0", "a b", "q", "0", "1", "d", "0.25", "0.75", ""],
-    ["0", "a", "", "", "0", "c", "0.5", "0.25", "0.25"],
-  ]
-  rows = (tmp_path / "p.jsonl").read_text().splitlines()
-  assert json.loads(rows[0]) == {
-    "id": "0",
-    "context": "a\tb",
-    "question": "q",
-    "label": 0,
-    "predicted": 1,
-    "choice": "d",
-    "probabilities": [0.25, 0.75],
-  }
-
-
-def test_report_of_choices():
-  examples = [
-    multiple_choice.Example("", f"Context {i}.", "Who?", choices, None, "")
-    for i, choices in enumerate([("a", "b"), ("c", "<d>"), ("e", "f", "g")])
-  ]
-  shares = np.array([[0.75, 0.25, 0], [0.125, 0.875, 0], [0.5, 0.25, 0.25]])
-  labels = np.array([0, 0, 2])
-  text = multiple_choice.describe(examples, shares, labels)
-  assert report_tables.rows_of(text, "Most confident mistakes") == [
-    ["Context 1. Who?", "c", "&lt;d&gt;", "0.8750"],
-    ["Context 2. Who?", "g", "e", "0.5000"],
-  ]
-  assert report_tables.rows_of(text, "Confusion matrix") == [
-    ["choice 0", "1", "1", "0"],
-    ["choice 1", "0", "0", "0"],
-    ["choice 2", "1", "0", "0"],
-  ]
-  assert '<td dir="auto">accuracy</td><td dir="auto">0.3333</td>' in text

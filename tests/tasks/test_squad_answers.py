@@ -7,6 +7,7 @@ import pytest
 
 from tasks import squad_answers
 from tasks import squad_features
+from tasks import windows
 import tokenization
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.
@@ -30,29 +31,29 @@ def make_document(context=CONTEXT):
   )
 
 
-def make_answerer(**changes):
-  return squad_answers.Answerer(
-    squad_answers.Settings(**{**SETTINGS, **changes}),
+def make_search(**changes):
+  return squad_answers.SpanSearch(
+    squad_answers.AnswerSettings(**{**SETTINGS, **changes}),
     lambda ids: [VOCABULARY[i] for i in ids],
   )
 
 
-def answer(starts, ends, null=None, length=12, windows=None, **changes):
+def answer(starts, ends, null=None, length=12, parts=None, **changes):
   """Answers a question of one token; logits are given by token of the text.
 
   The inputs are [CLS] question [SEP] text [SEP]; other logits are -9.
   """
-  windows = windows or [squad_features.Window(0, len(TOKENS))]
-  logits = np.full([2, len(windows), length], -9, np.float32)
+  parts = parts or [windows.Window(0, len(TOKENS))]
+  logits = np.full([2, len(parts), length], -9, np.float32)
   for row, values in enumerate((starts, ends)):
     for token, value in values.items():
-      for index, window in enumerate(windows):
+      for index, window in enumerate(parts):
         if window.start <= token < window.start + window.length:
           logits[row, index, token - window.start + 3] = value
   if null is not None:
     logits[:, :, 0] = null
-  answerer = make_answerer(version_2_with_negative=null is not None, **changes)
-  return answerer(make_document(), 1, windows, *logits)
+  search = make_search(version_2_with_negative=null is not None, **changes)
+  return search(make_document(), 1, parts, *logits)
 
 
 PIECES = {
@@ -88,14 +89,14 @@ def test_pieces_with_marks_are_found_in_their_words(pieces, first, last, text):
     "Steve  Smith's WINS,", lambda words: list(range(len(pieces)))
   )
   document.__dict__["first_tokens"] = [0, 1, 5, 7]
-  answerer = squad_answers.Answerer(
-    squad_answers.Settings(**{**SETTINGS, "max_answer_length": 9}),
+  search = squad_answers.SpanSearch(
+    squad_answers.AnswerSettings(**{**SETTINGS, "max_answer_length": 9}),
     lambda ids: [pieces[i] for i in ids],
   )
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[0, 0, first + 3] = logits[1, 0, last + 3] = 5
-  windows = [squad_features.Window(0, len(pieces))]
-  assert answerer(document, 1, windows, *logits).answer.text == text
+  parts = [windows.Window(0, len(pieces))]
+  assert search(document, 1, parts, *logits).answer.text == text
 
 
 def texts(prediction):
@@ -141,8 +142,10 @@ def test_answers_end_inside_words_or_not(
   whole_word_answers, first, last, expected
 ):
   pieces = ["the", "iron", "lattic", "##e", "tower", "'", "s"]
-  answerer = squad_answers.Answerer(
-    squad_answers.Settings(**SETTINGS, whole_word_answers=whole_word_answers),
+  search = squad_answers.SpanSearch(
+    squad_answers.AnswerSettings(
+      **SETTINGS, whole_word_answers=whole_word_answers
+    ),
     lambda ids: [pieces[i] for i in ids],
   )
   context = "the iron lattice Tower's"
@@ -150,28 +153,28 @@ def test_answers_end_inside_words_or_not(
   encoded["Tower's"] = [4, 5, 6]
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[0, 0, 3 + first] = logits[1, 0, 3 + last] = 5
-  found = answerer(
+  found = search(
     squad_features.Document(context, encoded.__getitem__),
     1,
-    [squad_features.Window(0, 7)],
+    [windows.Window(0, 7)],
     *logits,
   ).answer
   assert found.text == context[found.start : found.end] == expected
 
 
 def test_the_same_text_is_listed_once():
-  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
-  prediction = answer({4: 5}, {4: 5}, windows=windows, n_best_size=20)
+  parts = [windows.Window(0, 5), windows.Window(2, 5)]
+  prediction = answer({4: 5}, {4: 5}, parts=parts, n_best_size=20)
   assert texts(prediction).count("WINS") == 1
 
 
 def test_a_start_counts_only_in_the_window_with_most_context():
-  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
+  parts = [windows.Window(0, 5), windows.Window(2, 5)]
   logits = np.full([2, 2, 12], -9, np.float32)
   # Token 4 is the last of the first window, so only the second one's counts.
   logits[:, 0, 3 + 4] = 5
   logits[:, 1, 3 + 2] = 1
-  prediction = make_answerer()(make_document(), 1, windows, *logits)
+  prediction = make_search()(make_document(), 1, parts, *logits)
   assert prediction.spans[0][:1] + prediction.spans[0][3:5] == ("WINS", 1, 1)
 
 
@@ -180,13 +183,13 @@ def test_what_is_no_text_takes_up_places():
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[0, 0, [1, 11]] = 7
   logits[:, 0, 3] = 5
-  windows = [squad_features.Window(0, len(TOKENS))]
-  answerer = make_answerer(n_best_size=2)
-  prediction = answerer(make_document(), 1, windows, *logits)
+  parts = [windows.Window(0, len(TOKENS))]
+  search = make_search(n_best_size=2)
+  prediction = search(make_document(), 1, parts, *logits)
   assert texts(prediction) == ["empty"]
   assert prediction.answer is None
-  answerer = make_answerer(n_best_size=3)
-  prediction = answerer(make_document(), 1, windows, *logits)
+  search = make_search(n_best_size=3)
+  prediction = search(make_document(), 1, parts, *logits)
   assert texts(prediction)[0] == "Steve"
 
 
@@ -209,11 +212,11 @@ def test_no_answer_is_listed_even_beyond_the_best():
 
 
 def test_the_window_least_sure_of_no_answer_decides():
-  windows = [squad_features.Window(0, 5), squad_features.Window(2, 5)]
+  parts = [windows.Window(0, 5), windows.Window(2, 5)]
   logits = np.full([2, 2, 12], -9, np.float32)
   logits[:, 0, 0], logits[:, 1, 0] = 3, 1
-  answerer = make_answerer(version_2_with_negative=True)
-  prediction = answerer(make_document(), 1, windows, *logits)
+  search = make_search(version_2_with_negative=True)
+  prediction = search(make_document(), 1, parts, *logits)
   null = next(span for span in prediction.spans if span.text == "")
   assert (null.start_logit, null.end_logit) == (1, 1)
 
@@ -222,9 +225,9 @@ def test_a_list_without_any_answer_is_no_answer():
   # Here the original ended in a traceback.
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[:, 0, [0, 1, 2]] = 5
-  answerer = make_answerer(version_2_with_negative=True)
-  windows = [squad_features.Window(0, len(TOKENS))]
-  prediction = answerer(make_document(), 1, windows, *logits)
+  search = make_search(version_2_with_negative=True)
+  parts = [windows.Window(0, len(TOKENS))]
+  prediction = search(make_document(), 1, parts, *logits)
   assert texts(prediction) == [""]
   assert prediction.odds == 1e6
   assert prediction.decide(1000.0) is None
@@ -261,21 +264,23 @@ def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
   count = len(document.ids)
   assert document.word_of(0) == document.word_of(count - 1)
   logits = np.random.default_rng(0).normal(size=[2, 1, count + 4])
-  windows = [squad_features.Window(0, count)]
-  answerer = make_answerer(n_best_size=20, max_answer_length=30)
-  prediction = answerer(document, 1, windows, *logits)
+  parts = [windows.Window(0, count)]
+  search = make_search(n_best_size=20, max_answer_length=30)
+  prediction = search(document, 1, parts, *logits)
   assert texts(prediction) == [context]
   assert len(calls) == 1
 
 
-def test_words_that_cannot_be_cut_are_the_answer_and_told():
-  told = []
-  answerer = squad_answers.Answerer(
-    squad_answers.Settings(**SETTINGS), lambda ids: ["[UNK]"], told.append
+def test_words_that_cannot_be_cut_are_the_answer_and_noted():
+  notes = []
+  search = squad_answers.SpanSearch(
+    squad_answers.AnswerSettings(**SETTINGS),
+    lambda ids: ["[UNK]"],
+    notes.append,
   )
   logits = np.full([2, 1, 12], -9, np.float32)
   logits[:, 0, 3 + 4] = 5
-  windows = [squad_features.Window(0, len(TOKENS))]
-  prediction = answerer(make_document(), 1, windows, *logits)
+  parts = [windows.Window(0, len(TOKENS))]
+  prediction = search(make_document(), 1, parts, *logits)
   assert prediction.spans[0].text == "WINS,"
-  assert "no '[UNK]' found in 'WINS,'" in told
+  assert "no '[UNK]' found in 'WINS,'" in notes

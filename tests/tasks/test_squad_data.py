@@ -16,13 +16,13 @@ from tasks import squad_features
 from tasks import squad_results
 import tiny
 
-ANSWER_SETTINGS = squad_answers.Settings(20, 3, True, True)
+ANSWER_SETTINGS = squad_answers.AnswerSettings(20, 3, True, True)
 
 
 @pytest.fixture
 def settings(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(tiny.SQUAD_VOCABULARY) + "\n")
-  return squad_features.Settings(
+  return squad_features.FeatureSettings(
     vocab_file=str(tmp_path / "vocab.txt"),
     do_lower_case=True,
     max_seq_length=tiny.SEQUENCE,
@@ -195,12 +195,12 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
       assert contexts[number][span.start : span.end] == span.text
     else:
       assert span is None
-  judgements = [found.judgement for found in answered]
-  scores = squad_results.score(judgements, 0.0)
+  scored = [result.scored for result in answered]
+  scores = squad_results.score(scored, 0.0)
   assert scores["exact_match"] == scores["no_answer_f1"] == 100.0
   # With a threshold above all odds every question is answered. The rules remove
   # the article "the", which leaves no answer: one of three is right.
-  scores = squad_results.score(judgements, 1e9)
+  scores = squad_results.score(scored, 1e9)
   assert scores["no_answer_f1"] == pytest.approx(100 / 3)
   assert scores["best_f1"] == 100.0
 
@@ -247,9 +247,9 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   examples = open_set("eval", path, settings)
   logits = np.full([1, 2, tiny.SEQUENCE], -9, np.float32)
   logits[0, 0, 4 + 3] = logits[0, 1, 4 + 4] = 5  # "中国".
-  answer_settings = squad_answers.Settings(20, 3, False, True)
+  answer_settings = squad_answers.AnswerSettings(20, 3, False, True)
   (answered,) = squad_data.answer(examples, logits, answer_settings)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
   # Two of three characters: P 1, R 2/3.
-  scores = squad_results.score([answered.judgement], 0.0)
+  scores = squad_results.score([answered.scored], 0.0)
   assert scores == {"exact_match": 0.0, "f1": pytest.approx(80.0)}

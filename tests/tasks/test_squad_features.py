@@ -6,14 +6,13 @@ import pytest
 
 from tasks import squad
 from tasks import squad_features
-from tasks.squad_features import Settings
-from tasks.squad_features import Window
+from tasks.squad_features import FeatureSettings
 
 VOCABULARY = (
   "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"
   " 北 京 是 。 a b c d e f g h"
 ).split()
-SETTINGS = Settings("", True, 16, 4, 4, False)
+SETTINGS = FeatureSettings("", True, 16, 4, 4, False)
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +26,14 @@ def vocab_file(tmp_path_factory):
 def make_maker(vocab_file):
   def make(is_training=False, **changes):
     values = {**vars(SETTINGS), "vocab_file": vocab_file, **changes}
-    return squad_features.FeatureMaker(Settings(**values), is_training)
+    return squad_features.FeatureMaker(FeatureSettings(**values), is_training)
 
   return make
 
 
-def ask(context, question="what ?", answers=None, place="here"):
+def ask(context, question="what ?", answers=None, location="here"):
   return squad.Paragraph(
-    context, (squad.Question("q", question, answers, place),)
+    context, (squad.Question("q", question, answers, location),)
   )
 
 
@@ -57,7 +56,7 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
   ]
 
 
-def test_words_without_tokens_are_passed_over(make_maker):
+def test_words_without_tokens_are_skipped(make_maker):
   document = make_maker().document(ask("\u200b the \u200b year"))
   assert document.first_tokens == [0, 0, 1, 1, 2]
   assert [document.word_of(i) for i in range(2)] == [1, 3]
@@ -87,58 +86,6 @@ def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):
 
 
 @pytest.mark.parametrize(
-  ("num_tokens", "size", "stride", "expected"),
-  [
-    (3, 5, 2, [(0, 3)]),
-    (5, 5, 2, [(0, 5)]),
-    (6, 5, 2, [(0, 5), (2, 4)]),
-    (9, 5, 2, [(0, 5), (2, 5), (4, 5)]),
-    # A stride beyond a window would skip text.
-    (9, 4, 100, [(0, 4), (4, 4), (8, 1)]),
-  ],
-)
-def test_make_windows(num_tokens, size, stride, expected):
-  windows = squad_features.make_windows(num_tokens, size, stride)
-  assert list(map(tuple, windows)) == expected
-
-
-def plain_max_context(windows, position):
-  """Returns the window with the most context: the definition, in a loop."""
-  scores = [
-    min(position - w.start, w.start + w.length - 1 - position) + 0.01 * w.length
-    if w.start <= position < w.start + w.length
-    else -1
-    for w in windows
-  ]
-  return scores.index(max(scores))
-
-
-def test_every_token_has_most_context_in_one_window():
-  source = random.Random(1)
-  for _ in range(200):
-    num_tokens = source.randint(1, 60)
-    size, stride = source.randint(1, 20), source.randint(1, 20)
-    windows = squad_features.make_windows(num_tokens, size, stride)
-    for position in range(num_tokens):
-      found = [
-        i
-        for i, window in enumerate(windows)
-        if window.start <= position < window.start + window.length
-        and squad_features.is_max_context(windows, i, position)
-      ]
-      assert found == [plain_max_context(windows, position)]
-
-
-def test_of_equal_contexts_the_first_window_has_it():
-  windows = [Window(0, 4), Window(2, 4)]
-  # Tokens 2 and 3: one to the right or left in both windows.
-  assert [squad_features.is_max_context(windows, 0, p) for p in (2, 3)] == [
-    True,
-    False,
-  ]
-
-
-@pytest.mark.parametrize(
   ("context", "text", "start", "expected"),
   [
     ("the year was (1895).", "1895", 14, "1895"),
@@ -147,7 +94,7 @@ def test_of_equal_contexts_the_first_window_has_it():
     # Two words off, but still within the words that are there.
     ("the year was (1895).", "189", 14, "( 1895 ) ."),
     ("undoing the year", "doing", 2, "un ##do ##ing"),
-    # The second of two, by its place.
+    # The second of two, by its start.
     ("北京是北京。", "京", 4, "京"),
     ("the year was 1895", "the", 4, None),
     ("the year was 1895", "1895", 99, None),
@@ -248,7 +195,7 @@ def parse_record():
   return parse
 
 
-def test_long_questions_are_cut_and_counted(make_maker, parse_record):
+def test_long_questions_are_truncated_and_counted(make_maker, parse_record):
   maker = make_maker()
   rows = maker([ask("a b", "c d e f g"), ask("a b", "c d e f")])
   assert rows.cut_questions == 1
@@ -256,7 +203,7 @@ def test_long_questions_are_cut_and_counted(make_maker, parse_record):
   assert tokens(maker, features["input_ids"][:6]) == "[CLS] c d e f [SEP]"
 
 
-def test_misplaced_answers_are_left_out_of_training_and_told(make_maker):
+def test_misplaced_answers_are_left_out_of_training_and_listed(make_maker):
   paragraph = ask("a b c", answers=(squad.Answer("b c", 1),))
   rows = make_maker(True)([paragraph])
   assert rows.by_question == [[]]
@@ -285,5 +232,5 @@ def test_a_context_without_tokens_is_an_error(make_maker):
 
 def test_a_question_that_leaves_no_room_is_an_error():
   with pytest.raises(ValueError, match="--max_seq_length=16: expected more"):
-    Settings("", True, 16, 4, 13, False).check()
-  Settings("", True, 16, 4, 12, False).check()
+    FeatureSettings("", True, 16, 4, 13, False).check()
+  FeatureSettings("", True, 16, 4, 12, False).check()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import report_tables
 from tasks import squad
 from tasks import squad_answers
 from tasks import squad_metrics
@@ -27,23 +28,22 @@ def ask(*answers, number=0):
   return squad.Question(f"q{number}", "Who \u4e2d?", answers, "")
 
 
-def judge(prediction, *answers):
-  return squad_results.judge(ask(*answers), CONTEXT, prediction)
+def score(prediction, *answers):
+  return squad_results.score_answer(ask(*answers), CONTEXT, prediction)
 
 
-def write(tmp_path, predictions, ending="jsonl", judgements=()):
+def write(tmp_path, predictions, scored=()):
   """Writes predictions; returns the content of the files by their names."""
-  judgements = judgements or [None] * len(predictions)
+  scored = scored or [None] * len(predictions)
   squad_results.write_predictions(
     str(tmp_path),
     [
-      squad_results.Answered(ask(number=number), prediction, judgement)
-      for number, (prediction, judgement) in enumerate(
-        zip(predictions, judgements, strict=True)
+      squad_results.QuestionResult(ask(number=number), prediction, answer)
+      for number, (prediction, answer) in enumerate(
+        zip(predictions, scored, strict=True)
       )
     ],
     0.0,
-    ending,
     any(
       prediction and prediction.odds is not None for prediction in predictions
     ),
@@ -105,15 +105,6 @@ def test_readable_predictions_say_where_there_is_no_answer(tmp_path):
   assert row["runners_up"][0]["answer"] == "Steve"
 
 
-def test_readable_predictions_as_a_table(tmp_path):
-  table = write(tmp_path, [predict(STEVE_SMITH, SMITH)], "tsv")
-  assert table["predictions.tsv"] == (
-    "id\tquestion\tanswer\tprobability\tscore\tstart\tend\tno_answer_odds\t"
-    "runners_up\n"
-    "q0\tWho \u4e2d?\tSteve Smith\t0.5\t8.0\t0\t12\t\tSmith\n"
-  )
-
-
 def test_no_question_makes_an_empty_object(tmp_path):
   assert write(tmp_path, [])["predictions.json"] == "{}\n"
 
@@ -132,11 +123,11 @@ def test_scores_are_of_what_is_written(tmp_path, capsys):
     predict(SMITH, NONE, odds=-5.0),  # One of two words.
   ]
   truths = [["Steve"], [], ["Steve"], ["Steve Smith"]]
-  judgements = [
-    judge(prediction, *truth)
+  scored = [
+    score(prediction, *truth)
     for prediction, truth in zip(predictions, truths, strict=True)
   ]
-  written = write(tmp_path, predictions, judgements=judgements)
+  written = write(tmp_path, predictions, scored)
   metrics = json.loads(written["predict_metrics.json"])["metrics"]
   assert metrics["exact_match"] == 50.0
   assert metrics["f1"] == pytest.approx(100 * (1 + 1 + 0 + 2 / 3) / 4)
@@ -152,19 +143,19 @@ def test_scores_are_of_what_is_written(tmp_path, capsys):
 
 def test_no_answer_of_version_1_is_scored_as_an_empty_one():
   empty = squad_answers.Span("empty", None, None, 0.0, 0.0)
-  judgement = judge(predict(empty), "Steve")
-  assert squad_results.score([judgement], 0.0) == {
+  scored = score(predict(empty), "Steve")
+  assert squad_results.score([scored], 0.0) == {
     "exact_match": 0.0,
     "f1": 0.0,
   }
 
 
-def make_judgement(text, scores, odds=None):
-  return squad_results.Judgement(text, scores, WRONG, odds, True)
+def make_scored(text, scores, odds=None):
+  return squad_results.ScoredAnswer(text, scores, WRONG, odds, True)
 
 
 @pytest.mark.parametrize(
-  ("judgements", "warning"),
+  ("answers", "warning"),
   [
     ([("a", WRONG), ("a", RIGHT)], "every question gets the answer 'a'; it"),
     ([("", WRONG), ("", WRONG)], "every question gets no answer; it"),
@@ -174,9 +165,9 @@ def make_judgement(text, scores, odds=None):
     ([("a", WRONG)], None),  # One question says nothing.
   ],
 )
-def test_a_collapsed_model_is_told_of(judgements, warning, capsys):
-  judgements = [make_judgement(*values) for values in judgements]
-  squad_results.warn_if_collapsed(judgements, 0.0)
+def test_a_collapsed_model_is_reported(answers, warning, capsys):
+  answers = [make_scored(*values) for values in answers]
+  squad_results.warn_if_collapsed(answers, 0.0)
   errors = capsys.readouterr().err
   assert warning in errors if warning else not errors
 
@@ -184,7 +175,9 @@ def test_a_collapsed_model_is_told_of(judgements, warning, capsys):
 def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
   assert squad_results.read_threshold(str(tmp_path)) is None
   answered = [
-    squad_results.Answered(ask("Steve"), prediction, judge(prediction, *truths))
+    squad_results.QuestionResult(
+      ask("Steve"), prediction, score(prediction, *truths)
+    )
     for prediction, truths in (
       (predict(STEVE, odds=1.5), ["Steve"]),
       (predict(STEVE, odds=2.5), []),
@@ -236,3 +229,61 @@ def test_a_threshold_is_a_number(tmp_path):
   path.write_text('{"eval_best_f1_threshold": NaN}')
   with pytest.raises(ValueError, match="delete it and evaluate again"):
     squad_results.read_threshold(str(tmp_path))
+
+
+# The section of report.html.
+
+
+@pytest.mark.parametrize(
+  ("text", "word"),
+  [
+    ("Whose is the whole?", "whose"),
+    ("The whole of it", "other"),
+    ("In which of them, and why?", "which"),
+    ("HOW MUCH is it?", "how much"),
+    ("However, how?", "how"),
+    ("\u4ed6\u662f\u8c01\uff1f", "\u8c01"),
+  ],
+)
+def test_word_that_asks(text, word):
+  assert squad_results.question_word(text) == word
+
+
+@pytest.mark.parametrize(
+  ("answers", "length"),
+  [
+    ((), "no answer"),
+    (("one",), "1"),
+    (("one two three", "one two"), "2"),
+    (("a b c d e",), "3 to 5"),
+    (("a b c d e f",), "6 to 10"),
+    (("a b c d e f g h i j k",), "more than 10"),
+    (("\u5317\u4eac\u5e02\u3002",), "3 to 5"),
+  ],
+)
+def test_length_of_the_shortest_answer(answers, length):
+  answers = tuple(squad.Answer(text, None) for text in answers)
+  question = squad.Question("q", "Who?", answers, "")
+  assert squad_results.answer_length(question) == length
+
+
+def test_scores_by_kind():
+  kinds = squad_results.Breakdown()
+  for text, answer, *scores in (
+    ("Who is it?", "x", 1.0, 1.0),
+    ("Who was it?", "x y", 0.0, 0.5),
+    ("When?", "x", 0.0, 0.0),
+  ):
+    question = squad.Question("q", text, (squad.Answer(answer, None),), "")
+    kinds.add(question, squad_metrics.AnswerScores(*scores))
+  text = kinds.describe({"f1": 50.0})
+  assert report_tables.rows_of(text, "By question word") == [
+    ["who", "2", "50.0000", "75.0000"],
+    ["when", "1", "0.0000", "0.0000"],
+  ]
+  title = "By length of the shortest true answer"
+  assert report_tables.rows_of(text, title) == [
+    ["1", "2", "50.0000", "50.0000"],
+    ["2", "1", "0.0000", "50.0000"],
+  ]
+  assert '<td dir="auto">50</td>' in text

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tasks import tagging
+from tasks import tagging_schemes
 import tokenization
 
 CONLL = """-DOCSTART- -X- O O
@@ -18,13 +19,6 @@ Peter NNP I-NP I-PER
 
 Blackburn NNP I-NP I-PER
 """
-# Entities that touch, of one type and of two, and one of three words.
-CONVERSIONS = {
-  "iob1": "I-A B-A O I-B I-A I-A I-A",
-  "iob2": "B-A B-A O B-B B-A I-A I-A",
-  "iobes": "S-A S-A O S-B B-A I-A E-A",
-  "bmes": "S-A S-A O S-B B-A M-A E-A",
-}
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##d", "e"]
 
 
@@ -66,7 +60,7 @@ def test_columns_are_chosen_by_number(tmp_path):
   assert sentence[:2] == (("The", "cat"), ("DT", "NN"))
 
 
-def test_comments_and_tokens_of_several_words_are_passed_over(tmp_path):
+def test_comments_and_tokens_of_several_words_are_skipped(tmp_path):
   text = (
     "# sent_id = news-1\n1\tAl\tPROPN\n2-3\tdunno\t_\n2\tdu\tAUX\n"
     "2.1\tn\tPART\n3\tno\tVERB\n\n# text = Al\n1\t#\tSYM\n"
@@ -105,43 +99,41 @@ def test_a_carriage_return_ends_no_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("columns", "text", "format"),
+  ("columns", "text", "is_tagged"),
   [
-    ((1, 0), "B-PER Anna\n", "conll"),
+    ((1, 0), "B-PER Anna\n", True),
     ((1, 0), "x\n", None),
-    ((0, -1), "Anna\n", "untagged"),
-    ((0, -1), "Anna O\n", "conll"),
-    ((1, -1), "\tAnna\tB-PER\n", "conll"),
-    ((1, -1), "\tAnna\n", "untagged"),
-    ((0, 2), "Anna O\n", "untagged"),
+    ((0, -1), "Anna\n", False),
+    ((0, -1), "Anna O\n", True),
+    ((1, -1), "\tAnna\tB-PER\n", True),
+    ((1, -1), "\tAnna\n", False),
+    ((0, 2), "Anna O\n", False),
   ],
 )
-def test_files_to_predict_may_have_tags(tmp_path, columns, text, format):
+def test_files_to_predict_may_have_tags(tmp_path, columns, text, is_tagged):
   path = write(tmp_path, text).path
 
   def open_source():
-    return tagging.open_source(path, "conll", *columns, "iob2", False)
+    return tagging.open_source(path, *columns, "iob2", needs_tags=False)
 
-  if format:
-    assert open_source().format == format
+  if is_tagged is not None:
+    assert open_source().is_tagged == is_tagged
   else:
     with pytest.raises(ValueError, match=":1: expected at least 2 columns"):
       open_source()
 
 
-def test_plain_text_is_split_into_words(tmp_path):
-  text = "He (Al) saw U.S. troops.\n\n \n我在IBM工作，。\n"
-  first, second = read(tmp_path, text, format="text")
-  assert first.words == tuple("He ( Al ) saw U.S . troops .".split())
-  assert first.offsets[1:4] == ((3, 4), (4, 6), (6, 7))
-  assert second.words == ("我", "在", "IBM", "工", "作", "，", "。")
-  assert (first.document, second.document, second.line) == (0, 1, 4)
-
-
-def test_plain_text_is_split_into_characters(tmp_path):
-  (sentence,) = read(tmp_path, "在 IBM\n", format="characters")
-  assert sentence.words == ("在", "I", "B", "M")
-  assert sentence.offsets == ((0, 1), (2, 3), (3, 4), (4, 5))
+@pytest.mark.parametrize(
+  ("text", "by_character", "words"),
+  [
+    ("He (Al) saw U.S. troops.", False, "He ( Al ) saw U.S . troops ."),
+    ("我在IBM工作，。", False, "我 在 IBM 工 作 ， 。"),
+    ("在 IBM\n", True, "在 I B M"),
+  ],
+)
+def test_plain_text_is_split(text, by_character, words):
+  offsets = list(tagging.split_text(text, by_character))
+  assert [text[start:end] for start, end in offsets] == words.split()
 
 
 @pytest.mark.parametrize("separator", [" ", ""])
@@ -194,25 +186,13 @@ def test_bad_lines_are_named(tmp_path, name):
   assert str(error.value) == f"{tmp_path / 'data.txt'}{message}"
 
 
-@pytest.mark.parametrize("source", CONVERSIONS)
-@pytest.mark.parametrize("target", CONVERSIONS)
-def test_tags_are_converted_between_schemes(source, target):
-  tags = CONVERSIONS[source].split()
-  assert tagging.convert_tags(tags, target) == CONVERSIONS[target].split()
-
-
-def test_tags_without_a_type_are_converted():
-  assert tagging.convert_tags(["B", "I", "O", "B"], "bmes") == list("BEOS")
-
-
-def test_no_scheme_is_converted_as_it_is():
-  assert tagging.convert_tags(["NN", "I-X"], "none") == ["NN", "I-X"]
-
-
 @pytest.mark.parametrize(
   ("tags", "scheme"),
   [
-    *((tags, scheme) for scheme, tags in CONVERSIONS.items()),
+    ("I-A B-A O I-B I-A I-A I-A", "iob1"),
+    ("B-A B-A O B-B B-A I-A I-A", "iob2"),
+    ("S-A S-A O S-B B-A I-A E-A", "iobes"),
+    ("S-A S-A O S-B B-A M-A E-A", "bmes"),
     ("O B-A I-A", "iob2"),
     ("B-A I-A O I-A", "iob2"),  # The second begins wrongly.
     ("I-A O B-A", "iob2"),  # As no B does in IOB1.
@@ -239,10 +219,10 @@ def test_labels_are_all_prefixes_of_the_types(tmp_path):
   sentences = read(tmp_path, "a I-B\nb O\n\nc B-A\n", scheme="iob1")
   labels = tagging.find_labels(sentences, "iob2")
   assert labels == ["O", "B-A", "I-A", "B-B", "I-B"]
-  assert tagging.scheme_of_labels(labels) == "iob2"
+  assert tagging_schemes.scheme_of_labels(labels) == "iob2"
   labels = tagging.find_labels(sentences, "bmes")
   assert labels[:5] == ["O", "B-A", "M-A", "E-A", "S-A"]
-  assert tagging.scheme_of_labels(labels) == "bmes"
+  assert tagging_schemes.scheme_of_labels(labels) == "bmes"
   assert tagging.find_labels(sentences, "none") == ["B-A", "I-B", "O"]
 
 
@@ -252,30 +232,6 @@ def test_data_without_an_entity_cannot_be_learned(tmp_path):
     tagging.find_labels(sentences, "iob2")
   with pytest.raises(ValueError, match="two labels or more, found only O"):
     tagging.find_labels(sentences, "none")
-
-
-def windows(lengths, bounds, room):
-  return [w for _, w in tagging.fit_windows(lengths, bounds, room)]
-
-
-def test_a_long_sentence_is_split_between_words():
-  # Tokens 2 2 2 2 2 2 2 in windows of 5: two words fit, the rest is context.
-  found = windows([2] * 7, [(0, 7)], 5)
-  assert [(w.first, w.last) for w in found] == [(0, 2), (2, 4), (4, 6), (6, 7)]
-  assert [(w.start, w.end) for w in found] == [(0, 2), (2, 4), (4, 6), (5, 7)]
-
-
-def test_context_is_shared_between_both_sides():
-  bounds = [(0, 4), (4, 6), (6, 10)]
-  assert windows([1] * 10, bounds, 6)[1] == (2, 8, 4, 6)
-  # One side has too little; the other gets what is left.
-  assert windows([1] * 10, [(0, 1), (1, 3), (3, 10)], 6)[1] == (0, 6, 1, 3)
-  # The first sentence has two windows.
-  assert windows([1] * 10, [(0, 7), (7, 9), (9, 10)], 6)[2] == (4, 10, 7, 9)
-
-
-def test_context_is_made_of_whole_words():
-  assert windows([3, 2, 3], [(0, 1), (1, 2), (2, 3)], 6)[1] == (1, 3, 1, 2)
 
 
 def make_sentence(words, tags=None, document=0):

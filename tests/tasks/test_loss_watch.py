@@ -7,12 +7,12 @@ import math
 import pytest
 
 from inputs import records
-from tasks import masked_labels
+from tasks import loss_watch
 import tiny
 
 
 def make_labels(**counts):
-  return masked_labels.Labels(1, collections.Counter(counts))
+  return loss_watch.Labels(1, collections.Counter(counts))
 
 
 def test_the_entropy_of_known_histograms():
@@ -43,14 +43,14 @@ def test_a_sample_counts_labels_without_padding(tmp_path):
   ]
   spec = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
   parse = functools.partial(records.parse_batch, spec=spec, limits={})
-  labels = masked_labels.sample(paths, parse, most=4)
+  labels = loss_watch.sample(paths, parse, most=4)
   assert labels == (4, {7: 2, 8: 6})
-  assert masked_labels.sample(paths, parse).records == 6
+  assert loss_watch.sample(paths, parse).records == 6
 
 
 def judge(*calls, warmup=500):
   """Returns the warnings after calls of (step, steps in the mean, loss)."""
-  watch = masked_labels.LossWatch(make_labels(a=1, b=1), warmup)
+  watch = loss_watch.LossWatch(make_labels(a=1, b=1), warmup)
   found = [watch(step, n, {"masked_lm_loss": loss}) for step, n, loss in calls]
   return [warning[:38] for warning in found if warning]
 

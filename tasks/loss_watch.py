@@ -9,7 +9,7 @@ from typing import NamedTuple
 from inputs import records
 from inputs import training_input
 
-_SAMPLE = 10_000  # Records. Of fewer, the entropy comes out too low.
+_SAMPLE = 10_000  # Records; the entropy of fewer comes out too low.
 _STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
 
 
@@ -17,7 +17,7 @@ class Labels(NamedTuple):
   """The labels of a sample of records."""
 
   records: int
-  counts: collections.Counter  # Of labels, by id.
+  counts: collections.Counter  # By the ids of labels.
 
   def entropy(self) -> float:
     """Returns the unigram entropy, in nats.
@@ -91,7 +91,7 @@ def watch(
   learning_rate: float,
   num_warmup_steps: int,
 ) -> LossWatch | None:
-  """Prints the loss of guessing by frequency; returns what compares with it.
+  """Prints the loss of guessing by frequency; returns its comparison.
 
   Raises:
     ValueError: a record is damaged.

@@ -1,4 +1,4 @@
-"""How well masked words and next sentences are guessed, for report.html."""
+"""Scores of guessed words and next sentences, also for the report."""
 
 from collections.abc import Mapping
 
@@ -13,6 +13,42 @@ _PARTS = ("a word or its beginning", "a later part of a word (##)")
 _HEADER = ("masked tokens", "accuracy", "loss")
 
 
+def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
+  """Scores masked-LM and next-sentence predictions.
+
+  Args:
+    rows: N examples, by name:
+      masked_lm_loss, float32 [N, P]: negative log-likelihood of each masked
+        token; masked_lm_correct, [N, P]: 1 where the best guess is right;
+        masked_lm_weights, float32 [N, P]: 0 for unused positions;
+      next_sentence_loss, float32 [N]; next_sentence_correct, [N].
+    batch_size: of the batches whose mean losses `loss` averages.
+
+  Returns:
+    loss, masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
+    next_sentence_loss. Masked positions of all batches count alike in the
+    second and third; in `loss`, as the original defines it, batches do.
+  """
+  weights = rows["masked_lm_weights"].astype(np.float64)
+  token_losses = rows["masked_lm_loss"] * weights
+  batch_losses = []
+  for start in range(0, len(weights), batch_size):
+    batch = slice(start, start + batch_size)
+    # The 1e-5 is the original's guard against a batch without a masked token.
+    masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
+    batch_losses.append(masked + rows["next_sentence_loss"][batch].mean())
+  masked_total = max(weights.sum(), 1e-5)
+  return {
+    "loss": float(np.mean(batch_losses)),
+    "masked_lm_accuracy": float(
+      (rows["masked_lm_correct"] * weights).sum() / masked_total
+    ),
+    "masked_lm_loss": float(token_losses.sum() / masked_total),
+    "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
+    "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
+  }
+
+
 def describe(
   rows: Mapping[str, np.ndarray],
   scores: Mapping[str, float],
@@ -21,9 +57,9 @@ def describe(
   """Describes guesses in HTML.
 
   Args:
-    rows: as `metrics.pretraining_metrics` takes them; with masked_lm_ids, int
+    rows: as `score` takes them; with masked_lm_ids, int
       [N, P], and next_sentence_labels, int [N].
-    vocab_file: of the ids; None if unknown, parts of words are then not told.
+    vocab_file: of the ids; None if unknown, then not scored by part of a word.
   """
   used = rows["masked_lm_weights"] > 0
   ids = rows["masked_lm_ids"][used]

@@ -1,0 +1,168 @@
+"""Entities as tags of words: IOB1, IOB2 (BIO), IOBES and BMES."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# The prefixes of each scheme, besides O: the first word of an entity, one in
+# its middle, the last one, and the only one.
+SCHEMES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES", "bmes": "BMES"}
+NO_SCHEME = "none"  # Labels that mark no entities, such as parts of speech.
+
+
+class Entity(NamedTuple):
+  """Consecutive words that name one thing, such as a person."""
+
+  type: str  # "" where tags have none.
+  start: int  # Its first word.
+  end: int  # The word after its last one.
+
+
+def find_entities(tags: Iterable[str]) -> list[Entity]:
+  """Reads the entities of a sentence from its tags, as `conlleval` does.
+
+  A tag is O, or a prefix and a type: B-LOC. A new entity starts at B or S, and
+  after E, S or O, and where the type changes; other prefixes are ignored. So
+  any sequence of tags can be read, in any of the schemes.
+
+  >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
+  ... # doctest: +NORMALIZE_WHITESPACE
+  [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4),
+   Entity(type='LOC', start=4, end=5)]
+  """
+  entities: list[Entity] = []
+  last_prefix, last_type = "O", ""
+  for index, tag in enumerate(tags):
+    prefix, _, type = tag.partition("-")
+    if prefix != "O":
+      if (
+        prefix in ("B", "S")
+        or last_prefix in ("E", "S", "O")
+        or type != last_type
+      ):
+        entities.append(Entity(type, index, index + 1))
+      else:
+        entities[-1] = entities[-1]._replace(end=index + 1)
+    last_prefix, last_type = prefix, type
+  return entities
+
+
+def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+  """Writes the entities of tags in a scheme; see `find_entities`.
+
+  >>> convert_tags(["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "bmes")
+  ['B-PER', 'E-PER', 'S-PER', 'O', 'S-LOC']
+
+  Args:
+    scheme: a key of SCHEMES; NO_SCHEME leaves tags as they are.
+  """
+  if scheme == NO_SCHEME:
+    return list(tags)
+  converted = ["O"] * len(tags)
+  last = Entity("", -1, -1)
+  for entity in find_entities(tags):
+    prefixes = _prefixes(scheme, entity, last)
+    dash = "-" if entity.type else ""
+    converted[entity.start : entity.end] = [
+      f"{prefix}{dash}{entity.type}" for prefix in prefixes
+    ]
+    last = entity
+  return converted
+
+
+def _prefixes(scheme: str, entity: Entity, last: Entity) -> str:
+  length = entity.end - entity.start
+  if scheme == "iob1":
+    touches = last.end == entity.start and last.type == entity.type
+    return ("B" if touches else "I") + "I" * (length - 1)
+  if scheme == "iob2":
+    return "B" + "I" * (length - 1)
+  first, middle, end, only = SCHEMES[scheme]
+  return only if length == 1 else first + middle * (length - 2) + end
+
+
+def fits(tag: str, scheme: str) -> bool:
+  """Returns whether a scheme has a tag.
+
+  >>> fits("B-LOC", "iob2"), fits("E-LOC", "iob2"), fits("O-LOC", "iob2")
+  (True, False, False)
+  """
+  if scheme == NO_SCHEME:
+    return bool(tag)
+  prefix, dash, type = tag.partition("-")
+  if prefix == "O":
+    return not dash
+  is_prefix = len(prefix) == 1 and prefix in SCHEMES[scheme]
+  return is_prefix and bool(type) == bool(dash)
+
+
+def describe(scheme: str) -> str:
+  """Describes the tags of a scheme for an error message.
+
+  >>> describe("iob2")
+  'O, or B- or I- and a type'
+  """
+  if scheme == NO_SCHEME:
+    return "a label"
+  prefixes = [f"{prefix}-" for prefix in SCHEMES[scheme]]
+  return f"O, or {', '.join(prefixes[:-1])} or {prefixes[-1]} and a type"
+
+
+def detect(tags: dict[str, str], is_iob1: bool) -> str:
+  """Returns the scheme that has all of some tags.
+
+  Args:
+    tags: each with its location, for the error message.
+    is_iob1: whether their order is that of IOB1 and not of IOB2.
+
+  Returns:
+    A key of SCHEMES, or NO_SCHEME if no tag is a prefix and a type.
+
+  Raises:
+    ValueError: only some tags are.
+  """
+  all_prefixes = "".join(SCHEMES.values())
+  wrong = [
+    tag
+    for tag in tags
+    if tag != "O" and not (tag[:1] in all_prefixes and tag[1:2] in ("", "-"))
+  ]
+  if wrong and not any(
+    tag[0] in all_prefixes and tag[1:2] == "-" for tag in tags
+  ):
+    return NO_SCHEME
+  if wrong:
+    raise ValueError(
+      f"{tags[wrong[0]]}: the tag {wrong[0][:99]!r} is outside of every scheme:"
+      " expected O, or B-, I-, E-, S- or M- and a type (--tag_scheme=none takes"
+      " all tags as they are)"
+    )
+  prefixes = {tag[0] for tag in tags}
+  if "M" in prefixes:
+    return "bmes"
+  if prefixes & {"E", "S"}:
+    return "iobes"
+  return "iob1" if is_iob1 else "iob2"
+
+
+def label_scheme(scheme: str) -> str:
+  """Returns the scheme of the labels that a model learns.
+
+  It is the scheme of the tags that it learns from, except for IOB1, in which
+  the first word of an entity has no label of its own.
+  """
+  return "iob2" if scheme == "iob1" else scheme
+
+
+def scheme_of_labels(labels: Sequence[str]) -> str:
+  """Returns the scheme that all labels of a model make up, or NO_SCHEME.
+
+  >>> scheme_of_labels(["O", "B-LOC", "I-LOC"]), scheme_of_labels(["DT", "NN"])
+  ('iob2', 'none')
+  """
+  for scheme in ("iob2", "iobes", "bmes"):
+    types = {label.partition("-")[2] for label in labels if label != "O"}
+    expected = {f"{p}-{t}" if t else p for t in types for p in SCHEMES[scheme]}
+    if types and set(labels) == expected | {"O"}:
+      return scheme
+  return NO_SCHEME

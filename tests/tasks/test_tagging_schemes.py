@@ -1,0 +1,48 @@
+"""Entities and the schemes of their tags."""
+
+import pytest
+
+from tasks import tagging_schemes
+
+# Entities that touch, of one type and of two, and one of three words.
+CONVERSIONS = {
+  "iob1": "I-A B-A O I-B I-A I-A I-A",
+  "iob2": "B-A B-A O B-B B-A I-A I-A",
+  "iobes": "S-A S-A O S-B B-A I-A E-A",
+  "bmes": "S-A S-A O S-B B-A M-A E-A",
+}
+
+
+@pytest.mark.parametrize("source", CONVERSIONS)
+@pytest.mark.parametrize("target", CONVERSIONS)
+def test_tags_are_converted_between_schemes(source, target):
+  tags = CONVERSIONS[source].split()
+  assert (
+    tagging_schemes.convert_tags(tags, target) == CONVERSIONS[target].split()
+  )
+
+
+def test_tags_without_a_type_are_converted():
+  assert tagging_schemes.convert_tags(["B", "I", "O", "B"], "bmes") == list(
+    "BEOS"
+  )
+
+
+def test_no_scheme_is_converted_as_it_is():
+  assert tagging_schemes.convert_tags(["NN", "I-X"], "none") == ["NN", "I-X"]
+
+
+def test_entities_are_read_as_conlleval_reads_them():
+  # Of its rules: B after anything, I after O, after another type and after E.
+  tags = "I-A I-A I-B B-B I-B O E-A I-A S-A S-A M-A E-A B".split()
+  assert tagging_schemes.find_entities(tags) == [
+    ("A", 0, 2),
+    ("B", 2, 3),
+    ("B", 3, 5),
+    ("A", 6, 7),
+    ("A", 7, 8),
+    ("A", 8, 9),
+    ("A", 9, 10),
+    ("A", 10, 12),
+    ("", 12, 13),
+  ]
