@@ -3,13 +3,13 @@
 import contextlib
 import gzip
 import os
-import pathlib
 import resource
 import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 import paths
@@ -117,9 +117,16 @@ def test_a_warning_of_few_predictions(folder):
     ({"max_seq_length": 4}, "--max_seq_length=4: expected at least 5"),
     ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0: expected"),
     ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5: expected"),
+    ({"masked_lm_prob": -0.1}, "--masked_lm_prob=-0.1: expected"),
+    ({"short_seq_prob": "nan"}, "--short_seq_prob=nan: expected"),
     ({"short_seq_prob": -1}, "--short_seq_prob=-1.0: expected"),
     ({"dupe_factor": 0}, "--dupe_factor=0: expected"),
     ({"documents_per_block": 1}, "--documents_per_block=1: expected"),
+    ({"documents_per_block": -1}, "--documents_per_block=-1: expected"),
+    (
+      {"input_file": "one.txt", "documents_per_block": 4},
+      "the input is one document",
+    ),
     ({"num_processes": 0}, "--num_processes=0: expected"),
     ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
   ],
@@ -173,12 +180,6 @@ def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
   assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
 
 
-def children(pid):
-  listing = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
-  return listing.read_text().split() if listing.exists() else []
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_can_be_repeated(folder, stop):
   (folder / "text.txt").write_text(tiny.make_corpus(400))
@@ -192,7 +193,8 @@ def test_an_interrupted_run_can_be_repeated(folder, stop):
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
   deadline = time.monotonic() + 30
-  while len(workers := children(process.pid)) < 2:
+  # The first two keep loky's semaphores.
+  while len(workers := psutil.Process(process.pid).children()) < 4:
     assert time.monotonic() < deadline and process.poll() is None
     time.sleep(0.01)
   process.send_signal(stop)
@@ -202,8 +204,7 @@ def test_an_interrupted_run_can_be_repeated(folder, stop):
     assert process.returncode == 130
     assert stderr == "create_pretraining_data.py: error: interrupted\n"
     assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
-  while any(os.path.exists(f"/proc/{worker}") for worker in workers):
-    assert time.monotonic() < deadline, "a worker outlived the program"
-    time.sleep(0.01)
+  _, alive = psutil.wait_procs(workers, timeout=10)
+  assert not alive
   assert run(folder, dupe_factor=1, **flags).returncode == 0
   assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]

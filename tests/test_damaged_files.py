@@ -1,4 +1,4 @@
-"""Damaged and lost files: what they hold is never used, what is whole is.
+"""Damaged and lost files are never used; whole ones are.
 
 The campaign in benchmarks/faults meets them by chance; here each has a test.
 """
@@ -80,7 +80,7 @@ def test_every_reader_takes_the_checkpoint_before(
   assert len(said) == 1  # Not once for every reader of a program.
 
 
-def test_what_is_named_is_read_or_refused(tmp_path):
+def test_a_named_checkpoint_is_read_or_refused(tmp_path):
   write(tmp_path, 1, 2)
   damage(tmp_path, 2)
   prefix = f"{tmp_path}/model.ckpt-2"
@@ -181,9 +181,7 @@ def test_damaged_best_weights_are_those_of_their_step(fault, tmp_path, capsys):
     assert said.endswith("; trying the newest weights\n")
 
 
-def test_damaged_best_weights_kept_nowhere_else_are_passed_over(
-  tmp_path, capsys
-):
+def test_damaged_best_weights_kept_nowhere_else_are_skipped(tmp_path, capsys):
   write(tmp_path, 1, 2)
   write(tmp_path / "best", 1)
   damage(tmp_path, 1)
@@ -196,7 +194,7 @@ def test_damaged_best_weights_kept_nowhere_else_are_passed_over(
 
 
 def compress_cut_short(path, content):
-  """Writes what a gzip file holds before its end is written."""
+  """Writes a gzip file whose end is missing."""
   packer = zlib.compressobj(wbits=31)
   path.write_bytes(packer.compress(content) + packer.flush(zlib.Z_SYNC_FLUSH))
 

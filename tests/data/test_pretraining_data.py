@@ -3,10 +3,10 @@
 import dataclasses
 import importlib.util
 import json
-import pathlib
 import pickle
 import random
 
+import psutil
 import pytest
 
 from data import files
@@ -257,8 +257,12 @@ def vocabulary(tmp_path):
 
 
 def children():
-  lists = pathlib.Path("/proc/self/task").glob("*/children")
-  return " ".join(path.read_text() for path in lists).split()
+  """Returns the processes that this one started, but for loky's trackers."""
+  return [
+    process.pid
+    for process in psutil.Process().children()
+    if "resource_tracker" not in " ".join(process.cmdline())
+  ]
 
 
 def test_processes_change_no_record(vocabulary):
@@ -270,9 +274,8 @@ def test_processes_change_no_record(vocabulary):
     for n in range(6)
   ]
   assert blocks_of(settings) == expected
-  assert blocks_of(settings, 2, vocabulary) == expected
-  before = children()  # One that removes loky's semaphores at the end.
-  for num_processes in (3, 9):
+  before = children()
+  for num_processes in (2, 9):
     assert blocks_of(settings, num_processes, vocabulary) == expected
   assert children() == before
 
@@ -280,11 +283,6 @@ def test_processes_change_no_record(vocabulary):
 def test_one_large_block_is_the_whole_corpus():
   settings = RecordSettings(**{**vars(SMALL), "documents_per_block": 1000})
   assert blocks_of(settings) == blocks_of(SMALL)
-
-
-def test_seeds_change_the_records():
-  other = RecordSettings(**{**vars(SMALL), "random_seed": 6})
-  assert blocks_of(other) != blocks_of(SMALL)
 
 
 def test_blocks_are_read_when_they_are_needed(vocabulary):
@@ -349,40 +347,9 @@ def test_documents_without_tokens_are_left_out():
     pretraining_data.add_up(block.statistics for block in blocks[:2])
 
 
-@pytest.mark.parametrize(
-  ("documents", "message"),
-  [([], "holds no text"), ([["a"]], "one document.*blank line")],
-)
-def test_text_that_makes_no_pairs(documents, message):
-  for documents_per_block in (0, 4):
-    settings = RecordSettings(documents_per_block=documents_per_block)
-    blocks = pretraining_data.make_blocks(documents, VOCABULARY, settings)
-    with pytest.raises(ValueError, match=message):
-      pretraining_data.add_up(block.statistics for block in blocks)
-
-
 def test_a_vocabulary_without_special_tokens():
   with pytest.raises(ValueError, match=r"v.txt: no \[CLS\], \[MASK\]"):
     pretraining_data.make_vocabulary(encode, {"[SEP]": 0, "[UNK]": 1}, "v.txt")
-
-
-@pytest.mark.parametrize(
-  ("name", "value"),
-  [
-    ("max_seq_length", 4),
-    ("max_predictions_per_seq", 0),
-    ("masked_lm_prob", -0.1),
-    ("masked_lm_prob", 1.01),
-    ("short_seq_prob", -0.1),
-    ("short_seq_prob", float("nan")),
-    ("dupe_factor", 0),
-    ("documents_per_block", 1),
-    ("documents_per_block", -1),
-  ],
-)
-def test_settings_that_make_no_records(name, value):
-  with pytest.raises(ValueError, match=f"--{name}={value}: expected"):
-    RecordSettings(**{name: value})
 
 
 def test_the_shortest_sequences_work():
