@@ -155,6 +155,7 @@ from cli import run_summary
 from cli import squad_settings
 from data import files
 from export import exporting
+from export import prediction_settings
 from export import quantization
 from export import trained_models
 from vocabularies import vocabulary_table
@@ -260,12 +261,15 @@ def main() -> None:
   model_folder.check_vocabulary(vocab_file, trained.config)
   given = {name: getattr(settings, name) for name in _PREDICTION_FLAGS}
   given = {name: value for name, value in given.items() if value is not None}
-  trained = trained_models.override(trained, given)
+  prediction = prediction_settings.override(
+    trained.kind, trained.config, trained.prediction, given
+  )
+  trained = dataclasses.replace(trained, prediction=prediction)
   print(f"weights from {trained.weights}")
-  if trained.prediction.get("document_context"):
+  if prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
-  shown = {n: trained.prediction[n] for n in trained.prediction_names}
-  print("  ".join(f"{name} {value}" for name, value in shown.items()))
+  names = prediction_settings.names(trained.kind)
+  print("  ".join(f"{name} {prediction[name]}" for name in names))
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )

@@ -8,26 +8,19 @@ from typing import Any
 import keras
 
 from data import files
-from data import label_files
 from encoders import encoder_table
+from export import prediction_settings
 import heads
 import modeling
 from serving import answers
 from serving import export_card
-from tasks import classification
-from tasks import classification_results
 from tasks import feature_tagger
-from tasks import squad_results
 import tokenization
 from training import loop
 from training import model_selection
 from weights import checkpoints
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
-_PREDICTION_FILE = "prediction.json"
-_ROUNDING = 1e-5  # Scores differ by less.
-# The settings of a model's predictions before `override`.
-_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +34,10 @@ class TrainedModel:
   labels: tuple[str, ...] = ()
   thresholds: tuple[float, ...] = ()  # For each label of a multi_label one.
   has_text_pair: bool = True  # Whether a classifier learned from pairs.
-  # The settings of its predictions: `prediction_names`, and perhaps others.
+  # See `prediction_settings`.
   prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: str = ""  # The folder and step they are from.
-
-  @property
-  def prediction_names(self) -> list[str]:
-    """The settings on which its answers depend besides labels."""
-    return ["max_seq_length", *answers.MAKERS[self.kind].settings]
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
@@ -83,8 +71,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       f"{vocab_file} is not the one that {folder} was trained with"
     )
   config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
-  prediction = _read_prediction(folder, kind, settings)
-  labels = _read_labels(folder, kind)
+  prediction = prediction_settings.read(folder, kind, settings)
+  labels = prediction_settings.read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
   variables = loop.model_variables(model)
   step = model_selection.restore_best(folder, variables)
@@ -99,47 +87,12 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     model,
     settings["do_lower_case"],
     labels,
-    _read_thresholds(folder, kind, labels),
+    prediction_settings.read_thresholds(folder, kind, labels),
     prediction.pop("has_text_pair", True),
     prediction,
     settings,
     f"{folder}, {'best' if is_best else 'newest'} weights, step {step}",
   )
-
-
-def _read_prediction(folder, kind, settings):
-  """Reads the settings of the predictions from all files of a run."""
-  path = os.path.join(folder, _PREDICTION_FILE)
-  prediction = files.read_json_if_any(path)
-  prediction.setdefault("by_character", False)  # Older runs lack it.
-  names = ["max_seq_length", *answers.MAKERS[kind].settings]
-  prediction |= {name: settings[name] for name in names if name in settings}
-  tuned = squad_results.read_threshold(folder)
-  if tuned is not None:
-    # It is the odds of one question, which an export rounds differently.
-    prediction["null_score_diff_threshold"] = tuned + _ROUNDING
-  missing = [name for name in names if name not in prediction]
-  if missing:
-    raise ValueError(
-      f"{path} lacks {', '.join(missing)}: it is of a version that did not "
-      "record all that predictions depend on; add them, with the values of the "
-      "flags of the training, as in "
-      '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
-    )
-  return prediction
-
-
-def _read_labels(folder, kind):
-  if kind not in answers.LABELLED:
-    return ()
-  return tuple(label_files.read(os.path.join(folder, "labels.txt")))
-
-
-def _read_thresholds(folder, kind, labels):
-  if kind != "multi_label":
-    return ()
-  found = classification_results.read_thresholds(folder, labels)
-  return tuple([0.5] * len(labels) if found is None else map(float, found))
 
 
 def _make_model(kind, config, labels, settings):
@@ -199,56 +152,12 @@ def load_pretrained(
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
   longest = config.max_position_embeddings
-  length = min(_DEFAULTS["max_seq_length"], longest)
+  length = min(prediction_settings.DEFAULTS["max_seq_length"], longest)
   return TrainedModel(
     kind,
     config,
     model,
     do_lower_case,
-    prediction={**_DEFAULTS, "max_seq_length": length},
+    prediction={**prediction_settings.DEFAULTS, "max_seq_length": length},
     weights=weights.source,
   )
-
-
-def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
-  """Returns a model with other settings of its predictions.
-
-  Args:
-    values: by name, which is that of a flag.
-
-  Raises:
-    ValueError: the kind of model has no such setting, or it is out of range.
-  """
-  for name in values:
-    if name not in trained.prediction_names:
-      raise ValueError(
-        f"--{name}: a model of the kind {trained.kind} has no such setting; "
-        f"it has {', '.join(trained.prediction_names)}"
-      )
-  found, config = {**trained.prediction, **values}, trained.config
-  length, layers = found["max_seq_length"], config.num_hidden_layers
-  if length > config.max_position_embeddings:
-    raise ValueError(
-      f"--max_seq_length={length} is above the model's "
-      f"max_position_embeddings of {config.max_position_embeddings}"
-    )
-  if not -layers <= found.get("layer", 0) < layers:
-    raise ValueError(
-      f"--layer={found['layer']}: the model has {layers} layers; expected a "
-      f"number from {-layers} to {layers - 1}"
-    )
-  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
-    raise ValueError(
-      "--pooling=cls: the first token of a causal model sees no other: use mean"
-    )
-  if length < found.get("max_query_length", 0) + 4:
-    raise ValueError(
-      f"--max_seq_length={length}: expected more than --max_query_length="
-      f"{found['max_query_length']} and 3"
-    )
-  threshold = "null_score_diff_threshold"
-  if threshold in values and not found["version_2_with_negative"]:
-    raise ValueError(f"--{threshold}: this model answers every question")
-  if trained.kind in classification.PROBLEMS:
-    classification.check_doc_stride(found["doc_stride"], length)
-  return dataclasses.replace(trained, prediction=found)

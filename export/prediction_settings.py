@@ -1,0 +1,124 @@
+"""The settings on which a trained model's answers depend besides its labels.
+
+They are those of its training, and flags override them.
+"""
+
+from collections.abc import Mapping
+import os
+from typing import Any
+
+from data import files
+from data import label_files
+from encoders import encoder_table
+import modeling
+from serving import answers
+from tasks import classification
+from tasks import classification_results
+from tasks import squad_results
+
+_FILE = "prediction.json"
+_ROUNDING = 1e-5  # Scores differ by less.
+# The settings of models that were only pre-trained.
+DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
+
+
+def names(kind: str) -> list[str]:
+  """Lists the settings of a kind of model."""
+  return ["max_seq_length", *answers.MAKERS[kind].settings]
+
+
+def read(folder: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Reads the settings of a run's predictions from its files.
+
+  Args:
+    settings: of settings.json.
+
+  Returns:
+    The settings that `names` lists, and perhaps others.
+  """
+  path = os.path.join(folder, _FILE)
+  prediction = files.read_json_if_any(path)
+  prediction.setdefault("by_character", False)  # Older runs lack it.
+  prediction |= {
+    name: settings[name] for name in names(kind) if name in settings
+  }
+  tuned = squad_results.read_threshold(folder)
+  if tuned is not None:
+    # It is the odds of one question, which an export rounds differently.
+    prediction["null_score_diff_threshold"] = tuned + _ROUNDING
+  missing = [name for name in names(kind) if name not in prediction]
+  if missing:
+    raise ValueError(
+      f"{path} lacks {', '.join(missing)}: it is of a version that did not "
+      "record all that predictions depend on; add them, with the values of the "
+      "flags of the training, as in "
+      '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
+    )
+  return prediction
+
+
+def read_labels(folder: str, kind: str) -> tuple[str, ...]:
+  """Reads the names of the labels; () for a kind without labels."""
+  if kind not in answers.LABELLED:
+    return ()
+  return tuple(label_files.read(os.path.join(folder, "labels.txt")))
+
+
+def read_thresholds(
+  folder: str, kind: str, labels: tuple[str, ...]
+) -> tuple[float, ...]:
+  """Reads the thresholds that an evaluation tuned; () for single labels."""
+  if kind != "multi_label":
+    return ()
+  found = classification_results.read_thresholds(folder, labels)
+  return tuple([0.5] * len(labels) if found is None else map(float, found))
+
+
+def override(
+  kind: str,
+  config: modeling.EncoderConfig,
+  prediction: Mapping[str, Any],
+  values: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Returns settings of predictions with other values.
+
+  Args:
+    kind, config, prediction: of the model.
+    values: by name, which is that of a flag.
+
+  Raises:
+    ValueError: the kind of model has no such setting, or it is out of range.
+  """
+  for name in values:
+    if name not in names(kind):
+      raise ValueError(
+        f"--{name}: a model of the kind {kind} has no such setting; "
+        f"it has {', '.join(names(kind))}"
+      )
+  found = {**prediction, **values}
+  length, layers = found["max_seq_length"], config.num_hidden_layers
+  if length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={length} is above the model's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+  if not -layers <= found.get("layer", 0) < layers:
+    raise ValueError(
+      f"--layer={found['layer']}: the model has {layers} layers; expected a "
+      f"number from {-layers} to {layers - 1}"
+    )
+  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
+  if length < found.get("max_query_length", 0) + 4:
+    raise ValueError(
+      f"--max_seq_length={length}: expected more than --max_query_length="
+      f"{found['max_query_length']} and 3"
+    )
+  threshold = "null_score_diff_threshold"
+  if threshold in values and not found["version_2_with_negative"]:
+    raise ValueError(f"--{threshold}: this model answers every question")
+  if kind in classification.PROBLEMS:
+    classification.check_doc_stride(found["doc_stride"], length)
+  return found
