@@ -25,7 +25,7 @@ from tasks import classification_results
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSettings(feature_files.FeatureSettings):
-  """What shapes the features besides the data."""
+  """The settings that shape the features."""
 
   doc_stride: int | None  # None: long texts are truncated.
   label_separator: str

@@ -21,7 +21,6 @@ from training import prediction
 
 MASK = "[MASK]"
 _RESULTS = ("ids", "probabilities", "log_prob")
-_MOST_ROWS = 4096  # Made at once; a long text has many.
 
 
 class Guess(NamedTuple):
@@ -79,6 +78,7 @@ class MaskedWords:
       likely ids, their probabilities, and log_prob of the token that was there.
     is_causal: whether the model guesses a token from those before it alone;
       also an attribute.
+    max_rows: made at once; a long text has many.
   """
 
   def __init__(
@@ -88,8 +88,10 @@ class MaskedWords:
     predictor: prediction.Predictor,
     batching: text_inputs.Batching,
     is_causal: bool = False,
+    max_rows: int = 4096,
   ):
     self._tokenizer, self.is_causal = tokenizer, is_causal
+    self._max_rows = max_rows
     (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
     self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
@@ -141,7 +143,7 @@ class MaskedWords:
     )
     blocks = [
       text_inputs.predict(self._predictor, block, self._batching)
-      for block in text_inputs.split_into_blocks(rows, _MOST_ROWS)
+      for block in text_inputs.split_into_blocks(rows, self._max_rows)
     ] or [{name: np.empty([0]) for name in _RESULTS}]
     results = {n: np.concatenate([f[n] for f in blocks]) for n in _RESULTS}
     end = 0

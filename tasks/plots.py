@@ -314,11 +314,11 @@ def mistake_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
   return f"<h3>Most confident mistakes</h3>{listed}"
 
 
-def page(title: str, facts: str, sections: Mapping[str, str]) -> str:
+def page(title: str, subtitle: str, sections: Mapping[str, str]) -> str:
   """Makes a page that needs no other file.
 
   Args:
-    facts: a line below it.
+    subtitle: a line below it.
     sections: HTML by the title of its section; empty ones are left out.
   """
   filled = [(name, body) for name, body in sections.items() if body]
@@ -336,7 +336,7 @@ def page(title: str, facts: str, sections: Mapping[str, str]) -> str:
     f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     f'<link rel="icon" href="data:,"><title>{_text(title)}</title>\n'
     f"<style>\n{style}</style></head>\n<body><h1>{_text(title)}</h1>\n"
-    f"<p>{_text(facts)}</p>\n<nav>{links}</nav>\n{parts}</body></html>\n"
+    f"<p>{_text(subtitle)}</p>\n<nav>{links}</nav>\n{parts}</body></html>\n"
   )
   # JSON can hold halves of characters, which a file cannot.
   return text.encode("utf-8", "replace").decode()

@@ -24,11 +24,11 @@ _PEEKED = 1000  # Sentences that show whether words are characters.
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSettings(feature_files.FeatureSettings):
-  """What shapes the features besides the data."""
+  """The settings that shape the features."""
 
   document_context: bool
   labels: tuple[str, ...]
-  scheme: str  # Of the labels, see `tagging_schemes.label_scheme`.
+  scheme: str  # That of the labels, see `tagging_schemes.label_scheme`.
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -189,7 +189,7 @@ def test_windows_belong_to_their_example(tmp_path):
   features = open_train(tmp_path, doc_stride=3).features
   assert features.examples.tolist() == [0, 1, 1, 1, 2]
   assert features.counts["cut"] == 0
-  # Of windows: it is these that class weights balance.
+  # Class weights balance windows.
   assert features.counts["label_sums"] == [3, 2]
 
 

@@ -92,65 +92,48 @@ def read_glue(write, name, file, content):
   return texts(table)
 
 
-@pytest.mark.parametrize(
-  ("name", "file", "content", "expected"),
-  [
-    ("cola", "train.tsv", 'x\t0\t*\t"a\n', ("0", '"a', None, "0")),
-    ("cola", "dev.tsv", "x\t1\t\ta\tb\n", ("0", "a", None, "1")),
-    ("cola", "test.tsv", "index\tsentence\n7\ta\n", ("7", "a", None, None)),
-    ("sst-2", "train.tsv", "sentence\tlabel\na \t1\n", ("0", "a ", None, "1")),
-    ("sst-2", "test.tsv", "index\tsentence\n7\ta\n", ("7", "a", None, None)),
-    (
-      "mrpc",
-      "train.tsv",
-      "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t7\t8\ta\tb\r\n",
-      ("0", "a", "b", "1"),
-    ),
-    (
-      "mrpc",
-      "test.tsv",
-      "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n5\t7\t8\ta\tb\n",
-      ("5", "a", "b", None),
-    ),
-    (
-      "mnli",
-      "dev_matched.tsv",
-      "header\n" + "\t".join("0123456789") + "\tneutral\tentailment\n",
-      ("0", "8", "9", "entailment"),
-    ),
-    (
-      "mnli",
-      "test_mismatched.tsv",
-      "header\n" + "\t".join("7123456789") + "\tneutral\tentailment\n",
-      ("7", "8", "9", None),
-    ),
-    (
-      "stsb",
-      "dev.tsv",
-      "index\tgenre\tsentence1\tsentence2\tscore\n3\tx\ta\tb\t2.50\n",
-      ("0", "a", "b", "2.50"),
-    ),
-    (
-      "qqp",
-      "test.tsv",
-      "id\tquestion1\tquestion2\n3\ta\tb\n",
-      ("3", "a", "b", None),
-    ),
-    (
-      "qnli",
-      "dev.tsv",
-      "index\tquestion\tsentence\tlabel\n3\ta\tb\tentailment\n",
-      ("0", "a", "b", "entailment"),
-    ),
-    (
-      "ax",
-      "diagnostic.tsv",
-      "index\tsentence1\tsentence2\n3\ta\tb\n",
-      ("3", "a", "b", None),
-    ),
-  ],
+ELEVEN = "0|1|2|3|4|5|6|7|8|9|neutral|entailment"
+# A task, its file, the rows with | for tabs, and the one example.
+GLUE_ROWS = (
+  ("cola", "train.tsv", 'x|0|*|"a', ("0", '"a', None, "0")),
+  ("cola", "dev.tsv", "x|1||a|b", ("0", "a", None, "1")),
+  ("cola", "test.tsv", "index|sentence\n7|a", ("7", "a", None, None)),
+  ("sst-2", "train.tsv", "sentence|label\na |1", ("0", "a ", None, "1")),
+  ("sst-2", "test.tsv", "index|sentence\n7|a", ("7", "a", None, None)),
+  (
+    "mrpc",
+    "train.tsv",
+    "\ufeffQuality|#1 ID|#2 ID|#1 String|#2 String\r\n1|7|8|a|b\r",
+    ("0", "a", "b", "1"),
+  ),
+  ("mrpc", "test.tsv", "i|1|2|#1|#2\n5|7|8|a|b", ("5", "a", "b", None)),
+  ("mnli", "dev_matched.tsv", f"h\n{ELEVEN}", ("0", "8", "9", "entailment")),
+  ("mnli", "test_mismatched.tsv", f"h\n7{ELEVEN[1:]}", ("7", "8", "9", None)),
+  (
+    "stsb",
+    "dev.tsv",
+    "sentence1|sentence2|score\na|b|2.50",
+    ("0", "a", "b", "2.50"),
+  ),
+  ("qqp", "test.tsv", "id|question1|question2\n3|a|b", ("3", "a", "b", None)),
+  (
+    "qnli",
+    "dev.tsv",
+    "index|question|sentence|label\n3|a|b|entailment",
+    ("0", "a", "b", "entailment"),
+  ),
+  (
+    "ax",
+    "diagnostic.tsv",
+    "index|sentence1|sentence2\n3|a|b",
+    ("3", "a", "b", None),
+  ),
 )
-def test_glue_columns(write, name, file, content, expected):
+
+
+@pytest.mark.parametrize(("name", "file", "rows", "expected"), GLUE_ROWS)
+def test_glue_columns(write, name, file, rows, expected):
+  content = rows.replace("|", "\t") + "\n"
   assert read_glue(write, name, file, content) == [expected]
 
 

@@ -38,14 +38,12 @@ class FakePredictor:
     return {name: np.concatenate(parts) for name, parts in results.items()}
 
 
-def make_words(tokenizer, max_seq_length=8):
+def make_words(tokenizer, **options):
   batching = text_inputs.Batching(
     lambda lengths: [np.array([i]) for i in np.argsort(-lengths, kind="stable")]
   )
   predictor = FakePredictor()
-  words = masked_words.MaskedWords(
-    tokenizer, max_seq_length, predictor, batching
-  )
+  words = masked_words.MaskedWords(tokenizer, 8, predictor, batching, **options)
   return words, predictor
 
 
@@ -127,17 +125,13 @@ def test_every_word_is_masked_in_turn(tokenizer):
   ]
 
 
-def test_a_long_text_is_scored_in_parts(tokenizer, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"max_rows": 3}])
+def test_a_long_text_is_scored_in_parts(tokenizer, options):
+  words, _ = make_words(tokenizer, **options)
   (line,) = make_lines("a b c d " * 5)
-
-  def score():
-    words, _ = make_words(tokenizer)
-    return next(words.score([words.find_words(line)])).log_probs
-
-  expected = pytest.approx([-math.log(i) for i in [A, B, C, D] * 5])
-  assert score() == expected
-  monkeypatch.setattr(masked_words, "_MOST_ROWS", 3)
-  assert score() == expected
+  (score,) = words.score([words.find_words(line)])
+  expected = [-math.log(i) for i in [A, B, C, D] * 5]
+  assert score.log_probs == pytest.approx(expected)
 
 
 def test_lines_that_are_refused(tokenizer):

@@ -53,87 +53,51 @@ def test_json_lines_are_read(tmp_path):
   assert second[:5] == ("1", "", "Who?", ("b", "c", "d"), None)
 
 
-FAULTS = {
-  "label out of range": (
-    "data.csv",
+WRONG_LABEL = "expected the number of the right choice, found"
+# Changes of a row of JSON Lines, and the message.
+WRONG_ROWS = (
+  ({"label": -1}, "the label -1 is not one of the 2 choices: expected 0 to 1"),
+  ({"label": True}, f"{WRONG_LABEL} true"),
+  ({"label": 0.5}, f"{WRONG_LABEL} '0.5'"),
+  ({"choices": ["b"]}, "expected two choices or more, found 1"),
+  ({"choices": "b"}, "'choices' must be a list of strings, found a string"),
+  ({"choices": ["b", 3]}, "'choices' must be a string, found the number 3"),
+  ({"id": [1]}, "'id' must be a string or a number, found a list"),
+  ({"context": " "}, "neither a context nor a question"),
+)
+WRONG_TABLES = (
+  (
     "sent1,ending0,ending1,label\na,b,c,0\na,b,c,2\n",
     ":3: the label 2 is not one of the 2 choices: expected 0 to 1",
   ),
-  "negative label": (
-    "data.jsonl",
-    '{"context": "a", "choices": ["b", "c"], "label": -1}\n',
-    ":1: the label -1 is not one of the 2 choices: expected 0 to 1",
-  ),
-  "label that is no number": (
-    "data.csv",
-    "sent1,ending0,ending1,label\na,b,c,B\n",
-    ":2: expected the number of the right choice, found 'B'",
-  ),
-  "label that is true": (
-    "data.jsonl",
-    '{"context": "a", "choices": ["b", "c"], "label": true}\n',
-    ":1: expected the number of the right choice, found true",
-  ),
-  "label that is a fraction": (
-    "data.jsonl",
-    '{"context": "a", "choices": ["b", "c"], "label": 0.5}\n',
-    ":1: expected the number of the right choice, found '0.5'",
-  ),
-  "one choice": (
-    "data.jsonl",
-    '\n{"context": "a", "choices": ["b"]}\n',
-    ":2: expected two choices or more, found 1",
-  ),
-  "empty choice": (
-    "data.csv",
-    "sent1,ending0,ending1,ending2\na,b,,c\n",
-    ":2: choice 1 is empty",
-  ),
-  "no choices": (
-    "data.csv",
+  ("sent1,ending0,ending1,label\na,b,c,B\n", f":2: {WRONG_LABEL} 'B'"),
+  ("sent1,ending0,ending1,ending2\na,b,,c\n", ":2: choice 1 is empty"),
+  (
     "sent1,sent2,label\na,b,0\n",
     ": no column 'ending0'; the columns are sent1, sent2, label",
   ),
-  "choices that are no list": (
-    "data.jsonl",
-    '{"context": "a", "choices": "b"}\n',
-    ":1: 'choices' must be a list of strings, found a string",
-  ),
-  "a choice that is a number": (
-    "data.jsonl",
-    '{"context": "a", "choices": ["b", 3]}\n',
-    ":1: 'choices' must be a string, found the number 3",
-  ),
-  "an id that is a list": (
-    "data.jsonl",
-    '{"id": [1], "context": "a", "choices": ["b", "c"]}\n',
-    ":1: 'id' must be a string or a number, found a list",
-  ),
-  "nothing asked": (
-    "data.jsonl",
-    '{"context": " ", "choices": ["b", "c"]}\n',
-    ":1: neither a context nor a question",
-  ),
-  "no example": (
-    "data.csv",
-    "sent1,ending0,ending1\n",
-    ": holds no example",
-  ),
-  "empty file": ("data.jsonl", "", ": holds no example"),
-  "a gap between choices": (
-    "data.csv",
+  (
     "sent1,ending0,ending1,ending3\na,b,c,d\n",
     ": a column 'ending3', but none 'ending2'",
   ),
-}
+  ("sent1,ending0,ending1\n", ": holds no example"),
+  ("", ": holds no example"),
+)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_rows_are_named(tmp_path, name):
-  path, text, message = FAULTS[name]
+@pytest.mark.parametrize(("changes", "message"), WRONG_ROWS)
+def test_wrong_rows_are_located(tmp_path, changes, message):
+  row = {"context": "a", "choices": ["b", "c"], **changes}
   with pytest.raises(ValueError) as error:
-    read(tmp_path, text, path)
-  assert str(error.value) == f"{tmp_path}/{path}{message}"
+    read(tmp_path, f"\n{json.dumps(row)}\n", "data.jsonl")
+  assert str(error.value) == f"{tmp_path}/data.jsonl:2: {message}"
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG_TABLES)
+def test_wrong_tables_are_located(tmp_path, text, message):
+  with pytest.raises(ValueError) as error:
+    read(tmp_path, text)
+  assert str(error.value) == f"{tmp_path}/data.csv{message}"
 
 
 def make_example(context, question, *choices, label=None):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 
 import pytest
 
@@ -120,79 +121,79 @@ WRONG_ANSWERS = (
   [{"text": "R", "answer_start": math.inf}],
   [{"text": "o", "answer_start": 1.5}],
 )
-
-
-@pytest.mark.parametrize(
-  ("name", "text", "message"),
-  [
+ROW = '{"id": 1, "question": "Q", "context": "C", '
+# SQuAD's JSON, JSON Lines, tables; and the message.
+FAULTS = {
+  "json": [
+    (squad_json()[:-9], "not a JSON file: Expecting"),
+    ('{"data": [{"title": "T"}]}', "article 'T': expected a list"),
+    (squad_json(context=KeyError), "question 'q1': no 'context'"),
+    (squad_json(context=" \n"), "question 'q1': the context is empty"),
+    (
+      squad_json({"id": KeyError}),
+      "article 'T': question 1 of a paragraph has no 'id'",
+    ),
+    (
+      squad_json({"question": "half \ud83d"}),
+      "question 'q1': the question holds half of a surrogate pair",
+    ),
+    (
+      squad_json({"id": "half \ud83d"}),
+      "question 'half \\ud83d': the id holds half of a surrogate pair",
+    ),
+    (
+      squad_json({"is_impossible": "false"}),
+      "question 'q1': expected true or false as 'is_impossible', found 'fa",
+    ),
+    (
+      squad_json({"question": ["long"] * 99}),
+      "question 'q1': expected a text as 'question', found ['long', 'long',",
+    ),
     *(
       (
-        "a.json",
         squad_json({"answers": answers}),
-        ": question 'q1': expected as 'answers' a list of",
+        "question 'q1': expected as 'answers' a list of",
       )
       for answers in WRONG_ANSWERS
     ),
-    ("a.json", squad_json()[:-9], ": not a JSON file: Expecting"),
-    ("a.json", '{"data": [{"title": "T"}]}', ": article 'T': expected a list"),
-    ("a.json", squad_json(context=KeyError), ": question 'q1': no 'context'"),
-    (
-      "a.json",
-      squad_json(context=" \n"),
-      ": question 'q1': the context is empty",
-    ),
-    (
-      "a.json",
-      squad_json({"id": KeyError}),
-      ": article 'T': question 1 of a paragraph has no 'id'",
-    ),
-    (
-      "a.json",
-      squad_json({"question": "half \ud83d"}),
-      ": question 'q1': the question holds half of a surrogate pair",
-    ),
-    (
-      "a.json",
-      squad_json({"id": "half \ud83d"}),
-      ": question 'half \\ud83d': the id holds half of a surrogate pair",
-    ),
-    (
-      "a.json",
-      squad_json({"is_impossible": "false"}),
-      ": question 'q1': expected true or false as 'is_impossible', found 'fa",
-    ),
-    (
-      "a.jsonl",
-      '{"id": 1, "question": "Q", "context": "C", "is_impossible": 0}',
-      ":1: expected true or false as 'is_impossible', found '0'",
-    ),
-    (
-      "a.jsonl",
-      '{"id": 1, "question": "Q", "context": "42", "answers":'
-      ' {"text": "42", "answer_start": 12}}',
-      ":1: expected as 'answers' a list of",
-    ),
-    ("a.jsonl", '{"id": "1", "question": NaN}', ":1: no 'question'"),
-    (
-      "a.json",
-      squad_json({"question": ["long"] * 99}),
-      ": question 'q1': expected a text as 'question', found ['long', 'long',",
-    ),
-    ("a.jsonl", '{"id": "1", "question": "Q"}', ":1: no 'context'"),
-    ("a.jsonl", '\n{"id": "1", "question": Q}', ":2: "),
-    ("a.tsv", "1\tQ\tC\n2\tQ\n", ":2: "),
-    ("a.tsv", "id\tquestion\tparagraph\n1\tQ\tC\n", ": no column 'context'"),
-    ("a.tsv", "1\tQ\n", ":1: 2 columns; expected id, question and context"),
-    ("a.tsv", "1\tQ\t \n", ":1: the context is empty"),
-    ("a.pdf", "", ": expected a name that ends in"),
   ],
+  "jsonl": [
+    (
+      ROW + '"is_impossible": 0}',
+      "expected true or false as 'is_impossible', found '0'",
+    ),
+    (
+      ROW + '"answers": {"text": "42", "answer_start": 12}}',
+      "expected as 'answers' a list of",
+    ),
+    ('{"id": "1", "question": NaN}', "no 'question'"),
+    ('{"id": "1", "question": "Q"}', "no 'context'"),
+    ('{"id": "1", "question": Q}', ""),
+  ],
+  "tsv": [
+    ("id\tquestion\tparagraph\n1\tQ\tC\n", "no column 'context'"),
+    ("1\tQ\n", "2 columns; expected id, question and context"),
+    ("1\tQ\t \n", "the context is empty"),
+    ("1\tQ\tC\n2\tQ\n", "expected at least 3 columns"),
+  ],
+  "pdf": [("", "expected a name that ends in")],
+}
+
+
+@pytest.mark.parametrize(
+  ("ending", "text", "message"),
+  [(ending, *row) for ending, rows in FAULTS.items() for row in rows],
 )
-def test_faults_are_located(tmp_path, name, text, message):
-  path = tmp_path / name
+def test_faults_are_located(tmp_path, ending, text, message):
+  path = tmp_path / f"a.{ending}"
   with pytest.raises(ValueError) as caught:
     read(path, text)
-  assert str(caught.value).startswith(f"{path}{message}")
-  assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+  line = (
+    r":\d" if ending in ("jsonl", "tsv") and "no column" not in message else ""
+  )
+  found = str(caught.value)
+  assert re.match(rf"{path}{line}: {re.escape(message)}", found)
+  assert "\n" not in found and len(found) < 400
 
 
 def test_an_empty_question_is_a_question(tmp_path):

@@ -33,7 +33,7 @@ def test_no_scheme_is_converted_as_it_is():
 
 
 def test_entities_are_read_as_conlleval_reads_them():
-  # Of its rules: B after anything, I after O, after another type and after E.
+  # Its rules: B after anything, I after O, after another type and after E.
   tags = "I-A I-A I-B B-B I-B O E-A I-A S-A S-A M-A E-A B".split()
   assert tagging_schemes.find_entities(tags) == [
     ("A", 0, 2),
