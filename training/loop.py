@@ -1,24 +1,13 @@
-"""The training loop of every program: any strategy, exact resume, prediction.
+"""The training loop of every program: any strategy, exact resume.
 
-The step itself is `_make_train_steps`, its gradients are those of
-training/gradients.py. A program provides a model, an optimizer, its input and a
-loss function
-
-  loss_fn(model, features, seed) -> {name: (sum, weight)}
-
-which returns sums over its rows, never means. Only the step divides, by the
-weight of the whole batch: over all replicas and all accumulated micro-batches.
-One device with 32 rows, two with 16 and four accumulated micro-batches of 8
-therefore make the same update, but for the masks of dropout, which each draws
-by itself. The sum of the entries named `..._loss` is minimised; the others are
-only reported.
+It repeats the update of training/step.py, reports, evaluates and saves. A
+program provides a model, an optimizer, its input and a loss function.
 """
 
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
-import dataclasses
 import functools
 import os
 import signal
@@ -30,85 +19,20 @@ import numpy as np
 import tensorflow as tf
 
 from inputs import training_input
-import modeling
 import optimization
-from training import gradients
 from training import memory
 from training import model_selection
-from training import phases
 from training import recomputation
 from training import reporting
 from training import same_run
+from training import step as training_step
+from training import training_plan
 from training import workers
 from weights import checkpoints
 
-LossFn = gradients.LossFn
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-  """How long to train, with which batch size, and when to save."""
-
-  output_dir: str
-  num_train_steps: int
-  train_batch_size: int  # Rows per update, over replicas and accumulation.
-  gradient_accumulation_steps: int = 1
-  save_checkpoints_steps: int = 1000
-  keep_checkpoint_max: int = 5  # 0 keeps all.
-  eval_every_steps: float = 0  # Rounded down each time. 0: never in training.
-  iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
-  seed: int = 12345  # Decides the dropout.
-  recompute: bool = False  # Layers of model.bert: training/recomputation.py.
-  max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
-  phase: phases.Phase | None = None  # Of a run with several phases.
-  # Takes the step, and the means of so many steps up to it; may warn.
-  watch: Callable[[int, int, Mapping[str, float]], str] | None = None
-
-  def next_stop(self, step: int) -> int:
-    """Returns the first step after `step` at which to save or evaluate."""
-    periods = filter(None, [self.save_checkpoints_steps, self.eval_every_steps])
-    multiples = [_next_multiple(step, period) for period in periods]
-    return min([self.num_train_steps, *multiples])
-
-  def is_due(self, step: int, period: int) -> bool:
-    """Tells whether something done every `period` steps, and last, is due.
-
-    It is not if the last step is less than a tenth of a period away, or is the
-    next step of a longer period.
-    """
-    left = self.num_train_steps - step
-    if not left:
-      return True
-    if 10 * left < period or (left == 1 and period > 2):
-      return False
-    return period > 0 and step == _next_multiple(step - 1, period)
-
-  def row_at(self, step: int) -> int:
-    """Returns how many rows to skip to resume at a step."""
-    if self.phase:
-      return self.phase.record_at(step)
-    return step * self.train_batch_size
-
-
-class TrainingTask(NamedTuple):
-  """One task's model, data and plan; most runs have only one task."""
-
-  model: keras.Model
-  optimizer: optimization.AdamWeightDecayOptimizer
-  loss_fn: LossFn
-  source: training_input.TrainingInput
-  plan: TrainingPlan
-  # Float32 [steps], factors of its objective, by the step; None: 1.
-  weights: np.ndarray | None = None
-  begin: Callable[[], None] = lambda: None  # Called before the first update.
-
-
-def _next_multiple(step: int, period: float) -> int:
-  """Returns the first step after `step` at which a period, at least 1, ends."""
-  count = int(step / period)
-  while int(count * period) <= step:
-    count += 1
-  return int(count * period)
+LossFn = training_plan.LossFn
+TrainingPlan = training_plan.TrainingPlan
+TrainingTask = training_plan.TrainingTask
 
 
 class TrainingResult(NamedTuple):
@@ -290,8 +214,12 @@ def _print_memory(strategy, model, optimizer, plan, signature):
 
 def _make_train_steps(strategy, task, global_step, signature):
   """Builds the function that makes updates: (iterator, n) -> means by name."""
-  names, replica_step = _make_replica_step(
-    strategy, task, global_step, signature
+  sum_weights = training_step.make_sum_weights(
+    task.model, task.loss_fn, signature
+  )
+  names = sorted(sum_weights.structured_outputs)
+  replica_step = training_step.make_replica_step(
+    strategy, task, global_step, sum_weights
   )
 
   @tf.function
@@ -299,12 +227,12 @@ def _make_train_steps(strategy, task, global_step, signature):
     totals = tf.zeros([len(names), 2])
     norm, rate = tf.constant(0.0), tf.constant(0.0)
     for _ in tf.range(count):
-      results = strategy.run(replica_step, args=(next(iterator),))
-      sums, norm, rate = [
-        strategy.experimental_local_results(result)[0] for result in results
+      result = strategy.run(replica_step, args=(next(iterator),))
+      losses, norm, rate = [  # Equal on all replicas.
+        strategy.experimental_local_results(x)[0] for x in result
       ]
       global_step.assign_add(1)
-      totals += sums
+      totals += losses
       if not tf.math.is_finite(norm):
         break
     return totals, norm, rate
@@ -324,47 +252,6 @@ def _make_train_steps(strategy, task, global_step, signature):
     }
 
   return train_and_fetch
-
-
-def _make_replica_step(strategy, task, global_step, signature):
-  """Builds the update of one replica: features -> (sums, norm, rate).
-
-  Args:
-    global_step: the number of updates made so far.
-    signature: the type of the features of one replica.
-
-  Returns:
-    The names of the losses, and the function; its sums are float32 [names, 2]:
-    each loss's sum and weight.
-  """
-  model, loss_fn, plan = task.model, task.loss_fn, task.plan
-  weights_of = gradients.make_weights_of(model, loss_fn, signature)
-  names = sorted(weights_of.structured_outputs)
-  # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
-  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
-  parts = plan.gradient_accumulation_steps
-  gradients_of = gradients.make_gradients_of(
-    model, task.optimizer, loss_fn, parts, counts_rows
-  )
-
-  def replica_step(features):
-    context = tf.distribute.get_replica_context()
-    seed = modeling.fold_in(tf.constant([plan.seed, 0]), global_step)
-    seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
-    weights = context.all_reduce("SUM", weights_of(features))
-    divisors = weights
-    if task.weights is not None:
-      factor = tf.gather(tf.constant(task.weights), global_step)
-      divisors = {name: weight / factor for name, weight in weights.items()}
-    computed = gradients_of(features, seed, divisors)
-    if context.num_replicas_in_sync > 1:
-      computed = gradients.widen(computed)
-    sums, summed, row_norms = context.all_reduce("SUM", computed)
-    norm, rate = task.optimizer.clip_and_apply(summed, global_step, row_norms)
-    sums = tf.stack([[sums[name], weights[name]] for name in names])
-    return sums, norm, rate
-
-  return names, replica_step
 
 
 def _distribute(strategy, source, plan, step):

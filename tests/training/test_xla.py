@@ -10,16 +10,15 @@ import tensorflow as tf
 
 import program_flags
 import tiny
-from training import loop
+from training import step
 from weights import checkpoints
 
-MAKE_STEP = loop._make_replica_step
+MAKE_STEP = step.make_replica_step
 FEATURE_BASED = {"feature_based": True, "lstm_size": 8, "feature_layers": "mix"}
 
 
 def make_compiled_step(*args):
-  names, step = MAKE_STEP(*args)
-  return names, tf.function(step, jit_compile=True, autograph=False)
+  return tf.function(MAKE_STEP(*args), jit_compile=True, autograph=False)
 
 
 @pytest.mark.slow
@@ -38,7 +37,7 @@ def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
     flags = {"pad_to_max_length": True, **flags}  # Shapes are static, as there.
   weights = []
   for name, make in (("xla", make_compiled_step), ("plain", MAKE_STEP)):
-    monkeypatch.setattr(loop, "_make_replica_step", make)
+    monkeypatch.setattr(step, "make_replica_step", make)
     arguments = program_flags.arguments(
       {**flags, "output_dir": tmp_path / name}
     )

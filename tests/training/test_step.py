@@ -7,7 +7,7 @@ import tensorflow as tf
 import heads
 import modeling
 import optimization
-from training import gradients
+from training import step
 
 CONFIG = modeling.BertConfig(
   vocab_size=20,
@@ -49,7 +49,7 @@ def differentiate(model, variables):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
   model, optimizer = make(dtype, freeze_layers)
-  compute = gradients.make_gradients_of(model, optimizer, loss_fn, 1, True)
+  compute = step.make_forward_backward(model, optimizer, loss_fn, True)
   _, found, _ = compute(FEATURES, SEED, WEIGHTS)
   expected = differentiate(model, optimizer.variables)
   for path, gradient, other in zip(
@@ -67,14 +67,14 @@ def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
 
 def test_parts_are_added_up_in_float32():
   model, optimizer = make("mixed_bfloat16")
-  compute = gradients.make_gradients_of(model, optimizer, loss_fn, 2, True)
+  parts = step.make_forward_backward(model, optimizer, loss_fn, True)
+  compute = step.accumulate(parts, 2, optimizer)
   _, found, _ = compute(FEATURES, SEED, WEIGHTS)
-  parts = gradients.make_gradients_of(model, optimizer, loss_fn, 1, True)
   expected = []
   for i in range(2):
     part = {"ids": FEATURES["ids"][i : i + 1]}
     seed = modeling.fold_in(SEED, i)
-    expected.append(gradients.widen(parts(part, seed, WEIGHTS)[1]))
+    expected.append(step.widen(parts(part, seed, WEIGHTS)).gradients)
   for gradient, first, second in zip(found, *expected, strict=True):
     assert gradient.dtype == tf.float32
     np.testing.assert_allclose(gradient, first + second, rtol=1e-5, atol=1e-9)
