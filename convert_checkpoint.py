@@ -10,93 +10,92 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 --float16, --grow_positions, --resize_vocab.
 """
 
-from absl import flags
+import dataclasses
 
+from cli import flag_values
+from cli import model_flags
 from cli import model_folder
 from cli import program
 from convert import architecture
 
+_flags = flag_values.group("Flags")
+_changes = flag_values.group("Changes")
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  model_folder.define_folder_flag("input")
-  for name, text in (
-    (
-      "input",
-      "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with "
-      "one in it, a SavedModel, or a folder of Hugging Face's, KerasHub's or "
-      "OpenAI's of GPT-1.",
-    ),
-    ("output", "The folder to write; new or empty."),
-    ("bert_config_file", "The config, if it is not beside --input."),
-    (
-      "vocab_file",
-      "The vocabulary, if it is not beside --input, or with tokens added at "
-      "its end; see --resize_vocab.",
-    ),
-    (
-      "labels_file",
-      "The labels of a head, one a line, if they are not beside --input.",
-    ),
-  ):
-    flags.DEFINE_string(name, None, text, required=name == "output")
-  flags.DEFINE_enum(
-    "output_format",
-    "auto",
-    ["auto", "google", "hugging_face", "keras_hub"],
-    "auto: Google's, or Hugging Face's if --input is Google's.",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings(flag_values.Settings):
+  """The settings of this program."""
+
+  model: str | None = _flags(None, model_flags.MODEL)
+  input: str = _flags(
+    None,
+    "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with one "
+    "in it, a SavedModel, or a folder of Hugging Face's, KerasHub's or "
+    "OpenAI's of GPT-1.",
+    unless="model",
   )
-  flags.DEFINE_enum(
-    "head",
+  output: str = _flags(
+    None, "The folder to write; new or empty.", required=True
+  )
+  bert_config_file: str | None = _flags(
+    None, "The config, if it is not beside --input."
+  )
+  vocab_file: str | None = _flags(
+    None,
+    "The vocabulary, if it is not beside --input, or with tokens added at its "
+    "end; see --resize_vocab.",
+  )
+  labels_file: str | None = _flags(
+    None,
+    "The labels of a head, one a line, if they are not beside --input.",
+  )
+  output_format: str = _flags(
     "auto",
-    ["auto", *architecture.HEADS],
+    "auto: Google's, or Hugging Face's if --input is Google's.",
+    choices=("auto", "google", "hugging_face", "keras_hub"),
+  )
+  head: str = _flags(
+    "auto",
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
     "nothing, and goes by the variables there are and by the program that "
     "trained them; a classifier's and a tagger's are alike.",
+    choices=("auto", *architecture.HEADS),
   )
-  flags.DEFINE_bool(
-    "do_lower_case",
+  do_lower_case: bool | None = _flags(
     None,
     "Whether the text is lower-cased; by default what the files beside --input "
     "say, or else whether the vocabulary has no capital letters.",
   )
-  _define_changes()
-
-
-def _define_changes() -> None:
-  program.group("Changes")
-  flags.DEFINE_bool(
-    "strip",
+  strip: bool = _changes(
     False,
     "Whether to leave out the state of the training, Adam's slots and the "
     "step: a third of the size remains.",
   )
-  flags.DEFINE_bool(
-    "float16", False, "Whether to round the weights to float16: half the size."
+  float16: bool = _changes(
+    False, "Whether to round the weights to float16: half the size."
   )
-  flags.DEFINE_integer(
-    "grow_positions",
+  grow_positions: int = _changes(
     0,
     "Tokens that a sequence may have from now on; the table of positions is "
     "repeated from its beginning. 0 leaves it.",
-    lower_bound=0,
+    least=0,
   )
-  flags.DEFINE_integer(
-    "resize_vocab",
+  resize_vocab: int = _changes(
     0,
     "Tokens that the vocabulary has from now on; the new ones' embeddings are "
     "random. 0 leaves it.",
-    lower_bound=0,
+    least=0,
   )
-  flags.DEFINE_integer("seed", 12345, "Decides the new embeddings.")
+  seed: int = _changes(12345, "Decides the new embeddings.")
 
+
+define_flags = ConversionSettings.define_flags
 
 if __name__ == "__main__":
   program.start(define_flags)
 
 import time
 
-from cli import flag_values
 from cli import run_summary
 from convert import conversion
 from convert import readers
@@ -105,7 +104,7 @@ from weights import fitting
 
 
 def make_model(
-  settings: flag_values.Settings, folder: readers.ModelFolder
+  settings: ConversionSettings, folder: readers.ModelFolder
 ) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
   overrides = conversion.Overrides(
@@ -131,7 +130,7 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
   model_folder.find_files()
-  settings = flag_values.read()
+  settings = ConversionSettings.read()
   model_folder.check_free("output", settings.output)
   folder = model_folder.open(settings.input, settings.bert_config_file)
   model = make_model(settings, folder)

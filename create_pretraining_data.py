@@ -10,9 +10,8 @@ are the original program's, one by one. WikiText-2's validation and test text
 """
 
 import contextlib
+import dataclasses
 import time
-
-from absl import flags
 
 from cli import flag_values
 from cli import model_folder
@@ -25,20 +24,24 @@ from data import progress
 from data import record_writer
 
 
-def define_flags() -> None:
-  """Declares the flags."""
-  pretraining.define_flags()
-  flags.DEFINE_integer(
-    "num_processes", 1, "Blocks made at once; it does not change the records."
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataSettings(pretraining.RecordFlags):
+  """The settings of this program."""
+
+  num_processes: int = flag_values.group("Flags")(
+    1, "Blocks made at once; it does not change the records."
   )
+
+
+define_flags = PretrainingDataSettings.define_flags
 
 
 def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   model_folder.find_files()
-  settings = flag_values.read()
-  shape = flag_values.fill(pretraining_data.RecordSettings, settings)
+  settings = PretrainingDataSettings.read()
+  shape = settings.for_records()
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)
@@ -70,7 +73,7 @@ def main() -> None:
   pretraining.print_end(settings, outputs, start)
 
 
-def _check_processes(settings: flag_values.Settings) -> None:
+def _check_processes(settings: PretrainingDataSettings) -> None:
   processes = settings.num_processes
   if processes < 1:
     raise ValueError(f"--num_processes={processes}: expected at least 1")

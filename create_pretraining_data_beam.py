@@ -11,19 +11,17 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
-from cli import flag_values
 from cli import model_folder
 from cli import pretraining
 from cli import program
-from data import pretraining_data
 
 
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   model_folder.find_files()
-  settings = flag_values.read()
-  shape = flag_values.fill(pretraining_data.RecordSettings, settings)
+  settings = pretraining.RecordFlags.read()
+  shape = settings.for_records()
   if not shape.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
@@ -46,4 +44,6 @@ def main(beam_arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, pretraining.define_flags, takes_others=True)
+  program.run_program(
+    main, pretraining.RecordFlags.define_flags, takes_others=True
+  )

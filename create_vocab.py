@@ -9,13 +9,12 @@ The words are the tokenizer's own, so the vocabulary fits it.
 
 import collections
 from collections.abc import Mapping
+import dataclasses
 import importlib
 import itertools
 import os
 import shlex
 import time
-
-from absl import flags
 
 from cli import flag_values
 from cli import program
@@ -36,40 +35,43 @@ _LONGEST_WORD = 50
 _ITERATIONS = 3
 
 
-def define_flags() -> None:
-  """Declares the flags."""
-  flags.DEFINE_string(
-    "input_file", None, "Files or globs, .gz, .xz, by commas.", required=True
+_flags = flag_values.group("Flags")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabSettings(flag_values.Settings):
+  """The settings of this program."""
+
+  input_file: str = _flags(
+    None, "Files or globs, .gz, .xz, by commas.", required=True
   )
-  flags.DEFINE_string(
-    "output_file", None, "The vocabulary, a token a line.", required=True
+  output_file: str = _flags(
+    None, "The vocabulary, a token a line.", required=True
   )
-  flags.DEFINE_integer(
-    "vocab_size", 30522, "Tokens in all; a small text may give fewer."
+  vocab_size: int = _flags(30522, "Tokens in all; a small text may give fewer.")
+  do_lower_case: bool = _flags(
+    True, "Lower-cases and strips accents. False if cased."
   )
-  flags.DEFINE_bool(
-    "do_lower_case", True, "Lower-cases and strips accents. False if cased."
-  )
-  flags.DEFINE_enum(
-    "model",
+  model: str = _flags(
     "wordpiece",
-    ["wordpiece", *_ENDINGS],
     "The kind of vocabulary: unigram and bpe make a model of SentencePiece, "
     "whose --output_file ends in .model; words a list of the most frequent "
     "words, Chinese ones as jieba cuts them, whose --output_file ends in "
     ".words.",
+    choices=("wordpiece", *_ENDINGS),
   )
-  flags.DEFINE_list(
-    "reserved_tokens",
-    list(sentence_pieces.SPECIAL),
-    "The vocabulary's first tokens.",
+  reserved_tokens: tuple[str, ...] = _flags(
+    tuple(sentence_pieces.SPECIAL), "The vocabulary's first tokens."
   )
+
+
+define_flags = VocabSettings.define_flags
 
 
 def main() -> None:
   """Counts words, learns and writes the vocabulary, and sums up."""
   start = time.monotonic()
-  settings = flag_values.read()
+  settings = VocabSettings.read()
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   if settings.model in ("unigram", "bpe"):
@@ -113,7 +115,7 @@ def _print_end(settings, start, size) -> None:
   )
 
 
-def _check_flags(settings: flag_values.Settings, inputs: list[str]) -> None:
+def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
   reserved = settings.reserved_tokens
   missing = set(sentence_pieces.SPECIAL) - set(reserved)
   if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):

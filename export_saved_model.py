@@ -6,151 +6,153 @@
 Lengths, strides and thresholds are those of the training; flags override them.
 """
 
-from absl import flags
+import dataclasses
 
+from cli import flag_values
+from cli import model_flags
 from cli import model_folder
 from cli import program
 from serving import export_card
 
+_flags = flag_values.group("Flags")
+_predictions = flag_values.group("Predictions; by default as in the training")
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  model_folder.define_folder_flag()
-  for name, text in (
-    (
-      "model_dir",
-      f"The --output_dir of {export_card.TRAINING_PROGRAMS}.",
-    ),
-    (
-      "init_checkpoint",
-      "Instead of --model_dir: weights that were pre-trained, to make vectors "
-      "or guess masked words; with --bert_config_file.",
-    ),
-    ("bert_config_file", "With --init_checkpoint: the model's architecture."),
-  ):
-    flags.DEFINE_string(name, None, text)
-  flags.DEFINE_string(
-    "vocab_file",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings(flag_values.Settings):
+  """The settings of this program; None leaves those of the training."""
+
+  model: str | None = _flags(None, model_flags.MODEL)
+  model_dir: str | None = _flags(
+    None, f"The --output_dir of {export_card.TRAINING_PROGRAMS}."
+  )
+  init_checkpoint: str | None = _flags(
     None,
-    "The vocabulary of the model; default the one in its folder.",
+    "Instead of --model_dir: weights that were pre-trained, to make vectors or "
+    "guess masked words; with --bert_config_file.",
   )
-  flags.DEFINE_string(
-    "export_dir", None, "The folder to write; new or empty.", required=True
+  bert_config_file: str | None = _flags(
+    None, "With --init_checkpoint: the model's architecture."
   )
-  flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "With --init_checkpoint: whether the model is an uncased one.",
+  vocab_file: str | None = _flags(
+    None, "The vocabulary of the model; default the one in its folder."
   )
-  flags.DEFINE_enum(
-    "format",
+  export_dir: str = _flags(
+    None, "The folder to write; new or empty.", required=True
+  )
+  do_lower_case: bool = _flags(
+    True, "With --init_checkpoint: whether the model is an uncased one."
+  )
+  format: str = _flags(
     "saved_model",
-    export_card.FORMATS,
     "saved_model: for TensorFlow Serving and predict.py. onnx: for predict.py "
     "without TensorFlow, the fastest on CPUs; Transformers only. litert: takes "
     "one input of --max_seq_length at a time.",
+    choices=export_card.FORMATS,
   )
-  flags.DEFINE_enum(
-    "task",
+  task: str | None = _flags(
     None,
-    ["features", "fill_mask"],
     "With --init_checkpoint; default fill_mask if it has the head for it.",
+    choices=("features", "fill_mask"),
   )
-  _define_overrides()
-  _define_quantization()
-
-
-def _define_overrides():
-  program.group("Predictions; by default as in the training")
-  for name, least, text in (
-    ("max_seq_length", 8, "Most tokens per input; 128 with --init_checkpoint."),
-    ("doc_stride", 1, "Tokens from one window of a text to the next."),
-    ("max_query_length", 1, "Most tokens of a question."),
-    ("n_best_size", 1, "Starts and ends to combine in a window."),
-    ("max_answer_length", 1, "Most tokens of an answer."),
-    ("top_k", 1, "Of fill_mask: guesses for each mask; default 5."),
-  ):
-    flags.DEFINE_integer(name, None, text, lower_bound=least)
-  for name, text in (
-    ("version_2_with_negative", "Whether questions may have no answer."),
-    ("whole_word_answers", "Whether an answer is widened to whole words."),
-    ("by_character", "Of taggers: whether every character is a word."),
-  ):
-    flags.DEFINE_bool(name, None, text)
-  flags.DEFINE_float(
-    "null_score_diff_threshold",
+  max_seq_length: int | None = _predictions(
+    None, "Most tokens per input; 128 with --init_checkpoint.", least=8
+  )
+  doc_stride: int | None = _predictions(
+    None, "Tokens from one window of a text to the next.", least=1
+  )
+  max_query_length: int | None = _predictions(
+    None, "Most tokens of a question.", least=1
+  )
+  n_best_size: int | None = _predictions(
+    None, "Starts and ends to combine in a window.", least=1
+  )
+  max_answer_length: int | None = _predictions(
+    None, "Most tokens of an answer.", least=1
+  )
+  top_k: int | None = _predictions(
+    None, "Of fill_mask: guesses for each mask; default 5.", least=1
+  )
+  version_2_with_negative: bool | None = _predictions(
+    None, "Whether questions may have no answer."
+  )
+  whole_word_answers: bool | None = _predictions(
+    None, "Whether an answer is widened to whole words."
+  )
+  by_character: bool | None = _predictions(
+    None, "Of taggers: whether every character is a word."
+  )
+  null_score_diff_threshold: float | None = _predictions(
     None,
     "The odds above which a question has no answer; default the best threshold "
     "that run_squad.py found, else its flag.",
   )
-  flags.DEFINE_enum(
-    "window_pooling",
+  window_pooling: str | None = _predictions(
     None,
-    ["mean", "max"],
     "Of classifiers: how the logits of a text's windows become its own.",
+    choices=("mean", "max"),
   )
-  flags.DEFINE_integer(
-    "layer", None, "Of features: 0 is the lowest layer, -1 the highest."
+  layer: int | None = _predictions(
+    None, "Of features: 0 is the lowest layer, -1 the highest."
   )
-  flags.DEFINE_enum(
-    "pooling",
+  pooling: str | None = _predictions(
     None,
-    ["cls", "mean", "max"],
     "Of features: how a text's vector is made of those of its tokens; default "
     "mean.",
+    choices=("cls", "mean", "max"),
   )
-
-
-def _define_quantization():
-  flags.DEFINE_enum(
-    "quantize",
+  quantize: str = _predictions(
     "none",
-    ["none", "int8"],
     "Of onnx: computes the encoder's products with numbers of this type. Needs "
     "--eval_file, on which the export is compared with the model.",
+    choices=("none", "int8"),
   )
-  flags.DEFINE_string(
-    "eval_file",
+  eval_file: str | None = _predictions(
     None,
     "With --quantize: labelled examples, in the form that the model's program "
     "takes as --eval_file; for features and fill_mask texts, one a line.",
   )
-  flags.DEFINE_integer(
-    "max_eval_examples",
+  max_eval_examples: int = _predictions(
     500,
     "With --quantize: examples to compare, evenly spread over --eval_file.",
-    lower_bound=1,
+    least=1,
   )
-  for name, default, text in (
-    ("text_column", None, "text"),
-    ("text_pair_column", None, "second text"),
-    ("label_column", None, "label"),
-    ("label_separator", ",", "character between labels"),
-  ):
-    text = f"Of --eval_file: the {text}, as in run_classifier.py."
-    flags.DEFINE_string(name, default, text)
-  for name, default, text in (("token", 0, "word"), ("tag", -1, "tag")):
-    text = f"Of --eval_file: the column of the {text}, as in run_tagging.py."
-    flags.DEFINE_integer(f"{name}_column", default, text)
-  flags.DEFINE_float(
-    "max_score_drop",
+  text_column: str | None = _predictions(
+    None, "Of --eval_file: the text, as in run_classifier.py."
+  )
+  text_pair_column: str | None = _predictions(
+    None, "Of --eval_file: the second text, as in run_classifier.py."
+  )
+  label_column: str | None = _predictions(
+    None, "Of --eval_file: the label, as in run_classifier.py."
+  )
+  label_separator: str = _predictions(
+    ",",
+    "Of --eval_file: the character between labels, as in run_classifier.py.",
+  )
+  token_column: int = _predictions(
+    0, "Of --eval_file: the column of the word, as in run_tagging.py."
+  )
+  tag_column: int = _predictions(
+    -1, "Of --eval_file: the column of the tag, as in run_tagging.py."
+  )
+  max_score_drop: float = _predictions(
     0.01,
     "With --quantize: the largest loss of a score (0 to 1) with which the "
     "export is kept.",
   )
 
 
+define_flags = ExportSettings.define_flags
+
 if __name__ == "__main__":
   program.start(define_flags)
 
-# isort: split
-import dataclasses
 import os
 import time
 
 from absl import logging
 
-from cli import flag_values
 from cli import run_summary
 from cli import squad_settings
 from data import files
@@ -168,10 +170,10 @@ _PREDICTION_FLAGS = (
 )
 
 
-def read_settings() -> flag_values.Settings:
+def read_settings() -> ExportSettings:
   """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
   model_folder.find_files()
-  settings = flag_values.read()
+  settings = ExportSettings.read()
   folder = settings.model
   if folder and files.exists(os.path.join(folder, "settings.json")):
     if settings.init_checkpoint == model_folder.find_weights(folder):
@@ -181,7 +183,7 @@ def read_settings() -> flag_values.Settings:
   return settings
 
 
-def find_vocabulary(settings: flag_values.Settings) -> str:
+def find_vocabulary(settings: ExportSettings) -> str:
   """Returns the path of the vocabulary."""
   if bool(settings.model_dir) == bool(settings.init_checkpoint):
     raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
@@ -197,7 +199,7 @@ def find_vocabulary(settings: flag_values.Settings) -> str:
 
 
 def load_model(
-  settings: flag_values.Settings, vocab_file: str
+  settings: ExportSettings, vocab_file: str
 ) -> trained_models.TrainedModel:
   """Loads the model to export."""
   if settings.model_dir:
@@ -220,12 +222,12 @@ def load_model(
 
 
 def make_score_check(
-  settings: flag_values.Settings,
+  settings: ExportSettings,
 ) -> quantization.ScoreCheck | None:
   """Returns the check of a quantized export; None for others."""
   if settings.quantize == "none":
     for field in dataclasses.fields(quantization.ScoreCheck):
-      if flags.FLAGS[field.name].present:
+      if field.name in settings.given:
         raise ValueError(f"--{field.name} needs --quantize=int8")
     return None
   if settings.format != "onnx":

@@ -6,50 +6,48 @@
 A text is a line; `a ||| b` is a pair.
 """
 
-from absl import flags
+import dataclasses
 
 from cli import devices
 from cli import flag_values
+from cli import model_flags
 from cli import model_folder
-from cli import models
 from cli import program
 from data import vector_files
 
+_data = flag_values.group("Data")
+_output = flag_values.group("Output")
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  models.define_inference_flags(input_file=None)
-  program.group("Output")
-  flags.DEFINE_string(
-    "output_file", None, "The file of vectors.", required=True
-  )
-  flags.DEFINE_list(
-    "layers",
-    ["-1", "-2", "-3", "-4"],
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorSettings(devices.DeviceSettings, model_flags.InferenceSettings):
+  """The settings of this program."""
+
+  input_file: str = _data(None, model_flags.INPUT_FILE, required=True)
+  output_file: str = _output(None, "The file of vectors.", required=True)
+  layers: tuple[str, ...] = _output(
+    ("-1", "-2", "-3", "-4"),
     "Numbers of layers: 0 is the lowest, -1 the highest.",
   )
-  flags.DEFINE_enum(
-    "pooling",
+  pooling: str = _output(
     "none",
-    ["none", "cls", "mean", "max"],
     "none: a vector for every token. Or one for every text, of each layer: cls "
     "is that of [CLS]; mean and max are over all tokens, [CLS] and [SEP] "
     "included, padding not.",
+    choices=("none", "cls", "mean", "max"),
   )
-  flags.DEFINE_enum(
-    "output_format",
+  output_format: str = _output(
     "jsonl",
-    vector_files.FORMATS,
     "jsonl: the original's JSON, a line for a text, rounded to 6 decimals. "
     "npz: arrays for numpy.load.",
+    choices=vector_files.FORMATS,
   )
-  flags.DEFINE_bool(
-    "use_one_hot_embeddings",
-    False,
-    "Accepted but ignored: it makes no difference to the result.",
+  use_one_hot_embeddings: bool = _output(
+    False, "Accepted but ignored: it makes no difference to the result."
   )
-  devices.define_device_flags()
 
+
+define_flags = VectorSettings.define_flags
 
 if __name__ == "__main__":
   program.start(define_flags)
@@ -100,7 +98,7 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
 
 
 def read_layers(
-  settings: flag_values.Settings, config: modeling.EncoderConfig
+  settings: VectorSettings, config: modeling.EncoderConfig
 ) -> list[int]:
   """Reads --layers."""
   count = config.num_hidden_layers
@@ -119,7 +117,7 @@ def read_layers(
 class Extractor(NamedTuple):
   """A model, and the vectors to compute with it."""
 
-  settings: flag_values.Settings
+  settings: VectorSettings
   predictor: prediction.Predictor
   tokenizer: tokenization.FullTokenizer
   encode: text_inputs.RowMaker
@@ -162,7 +160,7 @@ class Extractor(NamedTuple):
     return text_inputs.predict(self.predictor, rows, batching)["vectors"]
 
 
-def make_extractor(settings: flag_values.Settings) -> Extractor:
+def make_extractor(settings: VectorSettings) -> Extractor:
   """Makes the model of the flags and loads its weights."""
   strategy = text_programs.make_strategy(settings)
   config = text_programs.read_config(settings)
@@ -176,7 +174,7 @@ def make_extractor(settings: flag_values.Settings) -> Extractor:
   )
   encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
   with strategy.scope():
-    model = encoder_table.make_encoder(config, devices.compute_dtype(settings))
+    model = encoder_table.make_encoder(config, settings.compute_dtype)
   text_programs.load_weights(settings, loop.model_variables(model))
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=settings.pooling
@@ -190,7 +188,7 @@ def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
   model_folder.find_files()
-  settings = flag_values.read()
+  settings = VectorSettings.read()
   lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
   lines.start()

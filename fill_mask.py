@@ -5,43 +5,45 @@
 Without --text it reads --input_file, or else the standard input.
 """
 
-from absl import flags
+import dataclasses
 
 from cli import devices
 from cli import flag_values
+from cli import model_flags
 from cli import model_folder
-from cli import models
 from cli import program
 from data import files
 
+_data = flag_values.group("Data")
+_output = flag_values.group("Output")
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  program.group("Data")
-  flags.DEFINE_multi_string(
-    "text", None, "A text, instead of --input_file; may be given again."
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FillMaskSettings(devices.DeviceSettings, model_flags.InferenceSettings):
+  """The settings of this program."""
+
+  text: tuple[str, ...] = _data(
+    (), "A text, instead of --input_file; may be given again.", repeated=True
   )
-  models.define_inference_flags(input_file=files.STANDARD_INPUT)
-  program.group("Output")
-  flags.DEFINE_integer("top_k", 5, "Guesses for each mask.", lower_bound=1)
-  flags.DEFINE_bool(
-    "score",
+  input_file: str = _data(files.STANDARD_INPUT, model_flags.INPUT_FILE)
+  top_k: int = _output(5, "Guesses for each mask.", least=1)
+  score: bool = _output(
     False,
     "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "
     "pseudo-perplexity instead: every token is masked in turn. Of a causal "
     "model both are real ones: every token is guessed from those before it.",
   )
-  flags.DEFINE_enum(
-    "output_format",
+  output_format: str = _output(
     "table",
-    ["table", "jsonl"],
     "table: to read. jsonl: a JSON object for every line of the input.",
+    choices=("table", "jsonl"),
   )
-  flags.DEFINE_string(
-    "output_file", None, "The file to write; default the standard output."
+  output_file: str | None = _output(
+    None, "The file to write; default the standard output."
   )
-  devices.define_device_flags()
 
+
+define_flags = FillMaskSettings.define_flags
 
 if __name__ == "__main__":
   program.start(define_flags)
@@ -86,7 +88,7 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
 
 
 def make_masked_words(
-  settings: flag_values.Settings,
+  settings: FillMaskSettings,
 ) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
   strategy = text_programs.make_strategy(settings)
@@ -95,7 +97,7 @@ def make_masked_words(
     settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
   )
   with strategy.scope():
-    model = heads.PretrainingModel(config, devices.compute_dtype(settings))
+    model = heads.PretrainingModel(config, settings.compute_dtype)
   text_programs.load_weights(
     settings,
     loop.model_variables(model),
@@ -169,7 +171,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   """
   start = time.monotonic()
   model_folder.find_files()
-  settings = flag_values.read()
+  settings = FillMaskSettings.read()
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
   if lines.is_typed():

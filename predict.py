@@ -8,14 +8,13 @@ the program that trained the model.
 """
 
 from collections.abc import Iterator
+import dataclasses
 import json
 import queue
 import sys
 import threading
 import time
 from typing import Any
-
-from absl import flags
 
 from cli import flag_values
 from cli import program
@@ -32,60 +31,62 @@ _SERVER_FLAGS = ("host", "allowed_hosts", "port", "max_request_bytes")
 _SERVER_FLAGS += ("batch_wait_ms",)
 
 
-def define_flags() -> None:
-  """Declares the flags of this program."""
-  flags.DEFINE_string(
-    "export_dir",
-    None,
-    "The folder that export_saved_model.py wrote.",
-    required=True,
+_flags = flag_values.group("Flags")
+_serving = flag_values.group("With --serve")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(flag_values.Settings):
+  """The settings of this program."""
+
+  export_dir: str = _flags(
+    None, "The folder that export_saved_model.py wrote.", required=True
   )
-  flags.DEFINE_multi_string(
-    "text", None, "A line of input, instead of a file; may be given again."
+  text: tuple[str, ...] = _flags(
+    (),
+    "A line of input, instead of a file; may be given again.",
+    repeated=True,
   )
-  flags.DEFINE_string(
-    "input_file",
+  input_file: str = _flags(
     files.STANDARD_INPUT,
-    "The texts, one per line: a file, .gz and .xz too, or - for the "
-    "standard input.",
+    "The texts, one per line: a file, .gz and .xz too, or - for the standard "
+    "input.",
   )
-  flags.DEFINE_enum(
-    "input_format",
+  input_format: str = _flags(
     "auto",
-    ["auto", *request_lines.FORMATS],
     "lines: one text per line. tsv: a column for each input of the model. "
     "jsonl: objects with the inputs by name, and id. auto: by the file's name, "
     "else tsv if the model takes several texts.",
+    choices=("auto", *request_lines.FORMATS),
   )
-  flags.DEFINE_string(
-    "output_file", None, "The file to write; default the standard output."
+  output_file: str | None = _flags(
+    None, "The file to write; default the standard output."
   )
-  flags.DEFINE_integer(
-    "batch_size",
+  batch_size: int = _flags(
     exported_model.BATCH_SIZE,
     "Inputs of the model's full length per batch; of shorter ones, more.",
-    lower_bound=1,
+    least=1,
   )
-  flags.DEFINE_integer(
-    "threads", 0, "Cores that compute a batch; 0: all of them.", lower_bound=0
+  threads: int = _flags(
+    0, "Cores that compute a batch; 0: all of them.", least=0
   )
-  program.group("With --serve")
-  flags.DEFINE_bool("serve", False, "Whether to answer on a web page instead.")
-  flags.DEFINE_string(
-    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
+  serve: bool = _serving(False, "Whether to answer on a web page instead.")
+  host: str = _serving(
+    "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
   )
-  flags.DEFINE_list(
-    "allowed_hosts",
-    [],
-    "Names that this server is also reached by, besides IP "
-    "addresses, localhost and the machine's name; others are refused.",
+  allowed_hosts: tuple[str, ...] = _serving(
+    (),
+    "Names that this server is also reached by, besides IP addresses, "
+    "localhost and the machine's name; others are refused.",
   )
-  for name, default, text in (
-    ("port", 8080, "The port; 0 for any that is free."),
-    ("max_request_bytes", 1 << 20, "Most bytes of the body of a request."),
-    ("batch_wait_ms", 3, "How long a batch waits for more."),
-  ):
-    flags.DEFINE_integer(name, default, text, lower_bound=0)
+  port: int = _serving(8080, "The port; 0 for any that is free.", least=0)
+  max_request_bytes: int = _serving(
+    1 << 20, "Most bytes of the body of a request.", least=0
+  )
+  batch_wait_ms: int = _serving(3, "How long a batch waits for more.", least=0)
+
+
+define_flags = PredictSettings.define_flags
 
 
 def read_ahead(
@@ -134,7 +135,7 @@ def answer_window(
 
 def answer_lines(
   model: exported_model.ExportedModel,
-  settings: flag_values.Settings,
+  settings: PredictSettings,
 ) -> int:
   """Answers the input; returns the exit status."""
   start = time.monotonic()
@@ -166,7 +167,7 @@ def answer_lines(
 
 def serve(
   model: exported_model.ExportedModel,
-  settings: flag_values.Settings,
+  settings: PredictSettings,
 ) -> int:
   """Serves the model until it is stopped; returns the exit status."""
   from serving import http_server  # Needs a package that the rest does not.
@@ -183,7 +184,7 @@ def serve(
 
 
 def main() -> int:
-  settings = flag_values.read()
+  settings = PredictSettings.read()
   given = {
     "--serve": settings.serve,
     "--text": settings.text,
@@ -194,7 +195,7 @@ def main() -> int:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
   unread = ["input_format"] if settings.serve else _SERVER_FLAGS
   for name in unread:
-    if flags.FLAGS[name].present:
+    if name in settings.given:
       without = "cannot be given with" if settings.serve else "needs"
       raise ValueError(f"--{name} {without} --serve")
   if export_card.read(settings.export_dir).format == "saved_model":

@@ -110,7 +110,6 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
-  from cli import flag_values
   from cli import model_folder
   from cli import text_programs
   from data import vector_files
@@ -136,7 +135,7 @@ def make_our_extraction(
     pad_to_max_length=is_padded,
   )
   model_folder.find_files()
-  settings = flag_values.read()
+  settings = extract_features.VectorSettings.read()
   with mock.patch.object(text_programs, "load_weights"):
     extractor = extract_features.make_extractor(settings)
 

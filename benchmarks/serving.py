@@ -363,7 +363,6 @@ def make_peer_latency(workload: Workload) -> contest.Turn:
 
 def load_ours(workload: Workload, name: str):
   """Loads an export as predict.py does; returns it and the flags."""
-  from cli import flag_values
   import predict
   from serving import exported_model
 
@@ -373,7 +372,8 @@ def load_ours(workload: Workload, name: str):
     input_file=workload.input_file,
     output_file=workload.answers_file(name),
   )
-  return exported_model.ExportedModel(workload.export(name)), flag_values.read()
+  model = exported_model.ExportedModel(workload.export(name))
+  return model, predict.PredictSettings.read()
 
 
 def make_pipeline(workload: Workload):

@@ -67,11 +67,6 @@ class DeviceSettings(flag_values.Settings):
     return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
 
-def define_device_flags() -> None:
-  """Declares the flags of devices and precision."""
-  DeviceSettings.define_flags()
-
-
 def uses_tpu(settings: DeviceSettings) -> bool:
   """Returns whether the flags ask for a TPU."""
   return settings.use_tpu or settings.distribution == "tpu"
@@ -183,8 +178,3 @@ def describe(settings: DeviceSettings) -> str:
   used = 1 if uses_one else len(devices)
   name = f"{used} {kind}s" if used > 1 else f"one {kind}"
   return f"computing on {name}: {', '.join(details)}"
-
-
-def compute_dtype(settings) -> str:
-  """Returns the Keras dtype policy of --precision."""
-  return "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"

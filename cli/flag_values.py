@@ -17,14 +17,13 @@ from collections.abc import Sequence
 import dataclasses
 import types
 import typing
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from absl import flags
 
 from cli import program
 
 FLAGS = flags.FLAGS
-Fields = TypeVar("Fields")
 _METADATA = "flag"
 
 
@@ -38,6 +37,7 @@ class Flag(NamedTuple):
   choices: Sequence[str]
   required: bool
   unless: str  # Another flag, without which this one is required.
+  repeated: bool  # Given once for each value, not as a list with commas.
 
 
 def group(title: str) -> Callable[..., Any]:
@@ -52,8 +52,11 @@ def group(title: str) -> Callable[..., Any]:
     choices: Sequence[str] = (),
     required: bool = False,
     unless: str = "",
+    repeated: bool = False,
   ) -> Any:
-    declared = Flag(title, text, least, most, choices, required, unless)
+    declared = Flag(
+      title, text, least, most, choices, required, unless, repeated
+    )
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
   return flag
@@ -117,7 +120,9 @@ def _define(field, kind, values):
   kinds = [
     k for k in typing.get_args(kind) or [kind] if k is not types.NoneType
   ]
-  if typing.get_origin(kind) is tuple:
+  if flag.repeated:
+    flags.DEFINE_multi_string(name, list(default), flag.text, **options)
+  elif typing.get_origin(kind) is tuple:
     flags.DEFINE_list(name, list(default), flag.text, **options)
   elif flag.choices:
     flags.DEFINE_enum(name, default, flag.choices, flag.text, **options)
@@ -144,31 +149,3 @@ def show(value: Any) -> str:
   if isinstance(value, (list, tuple)):
     return ",".join(map(str, value)) or "none"
   return "none" if value is None else str(value)
-
-
-# The programs that declare their flags one by one.
-
-
-def read() -> Any:
-  """Returns the values of all flags as one frozen object.
-
-  Programs with --model call `model_folder.find_files` before.
-  """
-  values = {
-    name: _freeze(value)
-    for name, value in FLAGS.flag_values_dict().items()
-    if not FLAGS.find_module_defining_flag(name, "").startswith("absl")
-  }
-  return dataclasses.make_dataclass("Settings", values, frozen=True)(**values)
-
-
-def is_given(name: str) -> bool:
-  """Returns whether this program has a flag, and was given a value of it."""
-  return name in FLAGS and FLAGS[name].present > 0
-
-
-def fill(kind: type[Fields], settings: Any, **others: Any) -> Fields:
-  """Makes a dataclass whose fields are named like flags."""
-  names = [field.name for field in dataclasses.fields(kind)]
-  values = {n: getattr(settings, n) for n in names if hasattr(settings, n)}
-  return kind(**{**values, **others})

@@ -15,6 +15,10 @@ MODEL = (
   "weights, if they were kept), or a folder of Hugging Face's, KerasHub's or "
   "TF-Hub's."
 )
+INPUT_FILE = (
+  "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
+  "or - for the standard input."
+)
 _CONFIG = "The bert_config.json of the model: its architecture."
 
 
@@ -111,4 +115,22 @@ class TrainingSettings(flag_values.Settings):
     "Decides the initial weights, the order of the examples and the dropout.",
     least=0,
     most=2**31 - 1,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InferenceSettings(TextSettings):
+  """The settings of programs that apply a model to text."""
+
+  model: str | None = _model(None, MODEL)
+  bert_config_file: str | None = _model(None, _CONFIG, unless="model")
+  init_checkpoint: str = _model(
+    None,
+    "The weights: the prefix of a TF1 checkpoint, a folder with one in it, "
+    "such as an unpacked release or the output of a training, or a folder of "
+    "Hugging Face's.",
+    unless="model",
+  )
+  batch_size: int = _data(
+    32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
   )

@@ -14,7 +14,6 @@ import sys
 
 from absl import flags
 
-from cli import program
 from convert import tokenizer_files
 from data import files
 from vocabularies import vocabulary_table
@@ -53,19 +52,6 @@ def open(path: str, bert_config_file: str | None = None):
   from convert import formats  # Slow: TensorFlow.
 
   return formats.open_model(path, bert_config_file)
-
-
-def define_folder_flag(*replaced: str) -> None:
-  """Declares --model, without which the flags it replaces are required."""
-  flags.DEFINE_string(
-    "model",
-    None,
-    "The model's folder, with its config, vocabulary, casing and "
-    "weights: an unpacked release, the --output_dir of a training (its best "
-    "weights, if they were kept), or a folder of Hugging Face's, KerasHub's or "
-    "TF-Hub's.",
-  )
-  program.require_unless("model", *replaced)
 
 
 def find_files() -> None:

@@ -3,69 +3,82 @@
 `create_pretraining_data.py` uses one machine, the other one Apache Beam.
 """
 
+import dataclasses
 import os
 import shlex
 import sys
 
-from absl import flags
-
 from cli import flag_values
-from cli import model_folder
+from cli import model_flags
 from cli import run_summary
 from data import files
 from data import pretraining_data
 from vocabularies import vocabulary_table
 
+_flags = flag_values.group("Flags")
 
-def define_flags() -> None:
-  """Declares the flags: the original's, --model and the last two."""
-  flags.DEFINE_string(
-    "input_file",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFlags(flag_values.Settings):
+  """The settings of both programs: the original's, --model, the last two."""
+
+  input_file: str = _flags(
     None,
     "Text files or globs, separated by commas, with a sentence a line and a "
     "blank line between documents (the end of a file ends none); .gz and .xz "
     "are decompressed.",
+    required=True,
   )
-  flags.DEFINE_string(
-    "output_file",
+  output_file: str = _flags(
     None,
     "TFRecord files to write, separated by commas; records go to them in turn.",
+    required=True,
   )
-  model_folder.define_folder_flag("vocab_file")
-  flags.DEFINE_string("vocab_file", None, vocabulary_table.HELP)
-  flags.DEFINE_bool(
-    "do_lower_case", True, "Lower-cases and strips accents. False if cased."
+  model: str | None = _flags(None, model_flags.MODEL)
+  vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")
+  do_lower_case: bool = _flags(
+    True, "Lower-cases and strips accents. False if cased."
   )
-  flags.DEFINE_integer("max_seq_length", 128, "Tokens of a record, padded.")
-  flags.DEFINE_integer(
-    "max_predictions_per_seq",
+  max_seq_length: int = _flags(128, "Tokens of a record, padded.")
+  max_predictions_per_seq: int = _flags(
     20,
     "The most tokens of a record to mask; choose --max_seq_length "
     "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
   )
-  flags.DEFINE_float("masked_lm_prob", 0.15, "Part of tokens to be masked.")
-  flags.DEFINE_float(
-    "short_seq_prob", 0.1, "Part of the documents cut into shorter pairs."
+  masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
+  short_seq_prob: float = _flags(
+    0.1, "Part of the documents cut into shorter pairs."
   )
-  flags.DEFINE_integer(
-    "dupe_factor", 10, "Times each document is used, masked differently."
+  dupe_factor: int = _flags(
+    10, "Times each document is used, masked differently."
   )
-  flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Masks all pieces of a word or none."
+  do_whole_word_mask: bool = _flags(
+    False, "Masks all pieces of a word or none."
   )
-  flags.DEFINE_integer("random_seed", 12345, "The same seed, the same records.")
-  flags.DEFINE_integer(
-    "documents_per_block",
+  random_seed: int = _flags(12345, "The same seed, the same records.")
+  documents_per_block: int = _flags(
     0,
     "Makes records from blocks of this many documents, in bounded memory; they "
     "differ from the original's. 0: one block of all documents.",
   )
-  flags.DEFINE_bool("compress", False, "Writes GZIP files.")
-  flags.mark_flags_as_required(["input_file", "output_file"])
+  compress: bool = _flags(False, "Writes GZIP files.")
+
+  def for_records(self) -> pretraining_data.RecordSettings:
+    """Returns what decides the records of a text."""
+    return pretraining_data.RecordSettings(
+      max_seq_length=self.max_seq_length,
+      max_predictions_per_seq=self.max_predictions_per_seq,
+      masked_lm_prob=self.masked_lm_prob,
+      short_seq_prob=self.short_seq_prob,
+      dupe_factor=self.dupe_factor,
+      do_whole_word_mask=self.do_whole_word_mask,
+      documents_per_block=self.documents_per_block,
+      random_seed=self.random_seed,
+    )
 
 
 def find_files(
-  settings: flag_values.Settings,
+  settings: RecordFlags,
 ) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = files.expand_patterns(settings.input_file, "input_file")
@@ -81,7 +94,7 @@ def find_files(
 
 
 def read_vocabulary(
-  settings: flag_values.Settings,
+  settings: RecordFlags,
 ) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads the vocabulary of --vocab_file."""
   tokenizer = vocabulary_table.make_tokenizer(
@@ -100,7 +113,7 @@ def read_vocabulary(
   )
 
 
-def warn_of_few_predictions(settings: flag_values.Settings) -> None:
+def warn_of_few_predictions(settings: RecordFlags) -> None:
   """Warns if records cannot hold all masks of --masked_lm_prob."""
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
@@ -123,9 +136,7 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
   print(f"{records:,} records ({truncated:.1%} of them truncated)")
 
 
-def print_end(
-  settings: flag_values.Settings, outputs: list[str], start: float
-) -> None:
+def print_end(settings: RecordFlags, outputs: list[str], start: float) -> None:
   """Prints the files written, the time, and the next command."""
   arguments = [
     f"--input_file={','.join(outputs)}",

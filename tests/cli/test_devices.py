@@ -16,11 +16,11 @@ class Main:
 
   @staticmethod
   def main():
-    devices.make_strategy(flags.FLAGS)
+    devices.make_strategy(devices.DeviceSettings.read())
 
 
 def run(**values):
-  program_flags.run_main(Main, devices.define_device_flags, **values)
+  program_flags.run_main(Main, devices.DeviceSettings.define_flags, **values)
 
 
 @pytest.fixture(name="asked")

@@ -6,9 +6,8 @@ import types
 
 import pytest
 
-from cli import flag_values
+from cli import model_flags
 from cli import model_folder
-from cli import models
 from convert import tokenizer_files
 import create_pretraining_data
 import create_vocab
@@ -21,19 +20,15 @@ import tiny_pretraining
 FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 
 
-def define_flags():
-  models.define_inference_flags(input_file="-")
-
-
 def read(**values):
   """Returns the settings of flags with these values."""
 
-  def main():
+  def read_settings(kind):
     model_folder.find_files()
-    return flag_values.read()
+    return kind.read()
 
-  reader = types.SimpleNamespace(main=main)
-  return program_flags.run_main(reader, define_flags, **values)
+  kind = model_flags.InferenceSettings
+  return program_flags.read(kind, read_settings, **values)
 
 
 def read_files(**values):
