@@ -53,7 +53,6 @@ _NAMES = (
   ("^output_weights$", "logits/kernel"),
   ("^output_bias$", "logits/bias"),
 )
-_HEAD = ("output_weights", "output_bias")
 
 
 def import_library() -> Any:
