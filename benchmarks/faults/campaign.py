@@ -45,11 +45,13 @@ class Campaign:
     return self._whole
 
   def training(self):
-    """SIGKILL of pre-training and of fine-tuning."""
+    """SIGKILL of pre-training, of fine-tuning and of several tasks."""
     tuning = trainings.fine_tuning(self._folder / "tuning").run_whole()
+    tasks = trainings.several_tasks(self._folder / "tasks").run_whole()
     for kind, whole in (
       ("SIGKILL of pre-training", self._whole_pretraining()),
       ("SIGKILL of fine-tuning", tuning),
+      ("SIGKILL of several tasks", tasks),
     ):
       yield kills.kill_training(whole, kind, self._rounds, self._seed)
 

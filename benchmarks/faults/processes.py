@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
 
 import run_classifier  # noqa: E402, F401
+import run_multitask  # noqa: E402, F401
 import run_pretraining  # noqa: E402, F401
 
 SECONDS = 600  # What ends later than that hangs.

@@ -176,3 +176,24 @@ def fine_tuning(folder) -> Training:
 
   results = ("evaluations.jsonl", "eval_results.txt", "labels.txt")
   return Training(folder, make_command, results)
+
+
+def several_tasks(folder) -> Training:
+  """Makes data in a folder and a training on three tasks together."""
+  folder.mkdir(parents=True)
+  tiny.write_model(folder, program="run_multitask")
+  entries = tiny.write_tasks(folder)
+  tasks = [entries[name] for name in ("good", "names", "words")]
+
+  def make_command(out):
+    return tiny.tasks_command(
+      folder,
+      tasks,
+      out.name,
+      num_train_steps=600,
+      save_checkpoints_steps=20,
+      keep_checkpoint_max=0,
+      iterations_per_loop=5,
+    )
+
+  return Training(folder, make_command)
