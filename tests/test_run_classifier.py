@@ -1,6 +1,7 @@
 """run_classifier.py as its user meets it; the first run is a real process."""
 
 import csv
+import functools
 import gzip
 import json
 import re
@@ -14,9 +15,11 @@ import tensorflow as tf
 
 import paths
 import program_flags
-import tiny_classification as tiny
+import tiny
 from weights import checkpoints
 
+command_tiny = functools.partial(tiny.command, "run_classifier")
+run_tiny = functools.partial(tiny.run, "run_classifier")
 GOLDEN = paths.SHARED / "golden" / "e2e"
 # Enough to learn the tiny task without a fault.
 PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
@@ -24,7 +27,7 @@ PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
 
 def run(folder, **flags):
   """Runs the program, which must succeed; returns its output."""
-  result = tiny.run(folder, **flags)
+  result = run_tiny(folder, **flags)
   assert result.returncode == 0, result.stderr
   return result.stdout
 
@@ -46,7 +49,7 @@ def trained(tmp_path_factory):
   tiny.write_tsv(folder / "dev.tsv", range(400, 460))
   tiny.write_tsv(folder / "test.tsv", range(460, 500))
   result = program_flags.run_command(
-    tiny.command(folder, data_dir=folder, do_predict=True, **PERFECT)
+    command_tiny(folder, data_dir=folder, do_predict=True, **PERFECT)
   )
   assert result.returncode == 0, result.stderr
   return folder, result.stdout
@@ -172,7 +175,7 @@ def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
   contents = [path.read_bytes() for path in recorded]
   for path in recorded:
     path.unlink()
-  result = tiny.run(folder, data_dir=folder, **PERFECT)
+  result = run_tiny(folder, data_dir=folder, **PERFECT)
   for path, name in zip(recorded, ("problem, ", "seed, "), strict=True):
     assert f"note: no {path}: how the checkpoint beside" in result.stderr
     assert name in result.stderr
@@ -194,7 +197,7 @@ def test_training_on_in_a_folder_needs_the_same_settings(
 ):
   folder, _ = trained
   features = (folder / "out" / "train.tf_record").read_bytes()
-  result = tiny.run(folder, data_dir=folder, **{**PERFECT, **flags})
+  result = run_tiny(folder, data_dir=folder, **{**PERFECT, **flags})
   program_flags.assert_refused(result, message)
   # A refused run leaves what is there.
   assert (folder / "out" / "train.tf_record").read_bytes() == features
@@ -204,7 +207,7 @@ def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
   folder, _ = trained
   words = tiny.VOCABULARY[:5] + tiny.VOCABULARY[:4:-1]
   (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-  result = tiny.run(
+  result = run_tiny(
     folder,
     vocab_file=tmp_path / "vocab.txt",
     predict_file=folder / "test.tsv",
@@ -247,7 +250,7 @@ def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(16))
   (tmp_path / "dev.tsv").write_text("label\ttext\n" + "pos\tgood\n" * 3)
   flags = {"data_dir": tmp_path, "num_train_epochs": 1, "do_train": True}
-  result = tiny.run(tmp_path, eval_every_steps=1, **flags)
+  result = run_tiny(tmp_path, eval_every_steps=1, **flags)
   assert result.returncode == 0, result.stderr
   assert "same prediction; it can help to lower --learning_rate" in (
     result.stderr
@@ -261,14 +264,14 @@ def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   flags = {"data_dir": tmp_path, "do_train": True, "eval_every_steps": 3}
   run(tmp_path, num_train_epochs=1, **flags)
   flags["num_train_epochs"] = 2
-  result = tiny.run(tmp_path, best_metric="loss", **flags)
+  result = run_tiny(tmp_path, best_metric="loss", **flags)
   program_flags.assert_refused(
     result, "best_metric: eval_accuracy, not eval_loss"
   )
-  result = tiny.run(tmp_path, eval_file=tmp_path / "other.tsv", **flags)
+  result = run_tiny(tmp_path, eval_file=tmp_path / "other.tsv", **flags)
   program_flags.assert_refused(result, "the evaluation data, or a flag that")
   # Everything would go on taking the best weights of before.
-  result = tiny.run(tmp_path, **{**flags, "eval_every_steps": 0})
+  result = run_tiny(tmp_path, **{**flags, "eval_every_steps": 0})
   program_flags.assert_refused(
     result, f"--output_dir={tmp_path}/out: its best weights, of step "
   )
@@ -565,14 +568,14 @@ def test_bad_input_is_one_line(tmp_path, name):
   for path, content in contents.items():
     (tmp_path / path).write_text(content)
   flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True, **flags}
-  program_flags.assert_refused(tiny.run(tmp_path, **flags), message)
+  program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
 
 
 def test_a_head_of_other_labels_is_refused(trained, tmp_path):
   folder, _ = trained
   path = tmp_path / "texts.tsv"
   path.write_text("text\nthe film\n")
-  result = tiny.run(
+  result = run_tiny(
     tmp_path,
     init_checkpoint=folder / "out",
     labels="a,b,c",
@@ -589,7 +592,7 @@ def test_word_vectors_do_not_replace_what_is_trained(trained, tmp_path):
   path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
   weights = {"init_checkpoint": folder / "out"}
   for flags in (weights, {"output_dir": folder / "out"}):
-    result = tiny.run(
+    result = run_tiny(
       tmp_path, word_vectors=path, predict_file=path, do_predict=True, **flags
     )
     program_flags.assert_refused(
@@ -599,7 +602,7 @@ def test_word_vectors_do_not_replace_what_is_trained(trained, tmp_path):
 
 def test_an_untrained_model_does_not_predict(tmp_path):
   path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
-  result = tiny.run(
+  result = run_tiny(
     tmp_path, labels="neg,pos", predict_file=path, do_predict=True
   )
   program_flags.assert_refused(result, "holds no trained model")
@@ -607,7 +610,7 @@ def test_an_untrained_model_does_not_predict(tmp_path):
 
 def test_a_vocabulary_of_another_model_is_refused(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
-  result = tiny.run(
+  result = run_tiny(
     tmp_path, config={"vocab_size": 500}, data_dir=tmp_path, do_train=True
   )
   program_flags.assert_refused(result, "they are of different models")
@@ -615,7 +618,7 @@ def test_a_vocabulary_of_another_model_is_refused(tmp_path):
 
 def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
-  result = tiny.run(
+  result = run_tiny(
     tmp_path,
     data_dir=tmp_path,
     do_train=True,

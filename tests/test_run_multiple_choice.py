@@ -8,10 +8,9 @@ import pytest
 
 import program_flags
 import run_multiple_choice
-import tiny_classification as tiny
-import tiny_multiple_choice
+import tiny
 
-HEADER = tiny_multiple_choice.HEADER
+HEADER = tiny.SWAG_HEADER
 TRAINING = {
   "do_train": True,
   "do_eval": True,
@@ -26,7 +25,7 @@ def write_jsonl(path, numbers):
   """Writes questions of two to four choices, without the answers."""
   with path.open("w") as file:
     for number in numbers:
-      context, choices, label = tiny_multiple_choice.make_row(number)
+      context, choices, label = tiny.make_choices(number)
       count = max(2, label + 1)
       row = {"context": context, "question": "the cast"}
       row |= {"id": f"q{number}", "choices": choices[:count]}
@@ -43,22 +42,21 @@ def run(folder, **flags):
 
 def write_data(folder):
   tiny.write_model(folder, {"num_hidden_layers": 2})
-  tiny_multiple_choice.write_swag(folder / "train.csv", range(160))
-  tiny_multiple_choice.write_swag(folder / "val.csv", range(160, 200))
-  tiny_multiple_choice.write_swag(folder / "test.csv", range(200, 220))
+  tiny.write_swag(folder / "train.csv", range(160))
+  tiny.write_swag(folder / "val.csv", range(160, 200))
+  tiny.write_swag(folder / "test.csv", range(200, 220))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-  """A folder in which a model was trained by a process of its own."""
+  """A folder in which a model was trained, and what the program printed."""
   folder = tmp_path_factory.mktemp("trained")
   write_data(folder)
   flags = tiny.flags_for(
     folder, data_dir=folder, do_predict=True, eval_every_steps=30, **TRAINING
   )
-  result = program_flags.run_command(
-    program_flags.command("run_multiple_choice", **flags),
-    TF_CPP_MIN_LOG_LEVEL="3",
+  result = program_flags.run_here(
+    program_flags.command("run_multiple_choice", **flags)
   )
   assert result.returncode == 0, result.stderr
   return folder, result.stdout
@@ -82,7 +80,7 @@ def test_predictions_have_the_choice_and_all_probabilities(trained):
   rows = [line.split("\t") for line in lines[1:]]
   assert len(rows) == 20
   for number, row in enumerate(rows):
-    context, choices, label = tiny_multiple_choice.make_row(200 + number)
+    context, choices, label = tiny.make_choices(200 + number)
     assert row[:6] == [
       str(number),
       context,
@@ -119,7 +117,7 @@ def test_questions_of_any_number_of_choices(trained, tmp_path):
     rows = list(csv.DictReader(file, delimiter="\t"))
   predicted = [int(row["predicted"]) for row in rows]
   assert predicted == [
-    tiny_multiple_choice.make_row(number)[2] for number in range(300, 320)
+    tiny.make_choices(number)[2] for number in range(300, 320)
   ]
   counts = [
     sum(bool(row[f"probability_{i}"]) for i in range(4)) for row in rows

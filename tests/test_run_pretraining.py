@@ -1,6 +1,7 @@
 """run_pretraining.py as its user meets it: the first run is a real process."""
 
 import contextlib
+import functools
 import glob
 import json
 import re
@@ -19,11 +20,13 @@ import paths
 import program_flags
 import run_pretraining
 from tasks import loss_watch
-import tiny_pretraining as tiny
+import tiny
 from training import prediction
 from weights import checkpoints
 import workers
 
+command_tiny = functools.partial(tiny.command, "run_pretraining")
+run_tiny = functools.partial(tiny.run, "run_pretraining")
 FLAGS_TABLE = paths.SHARED / "FLAGS.md"
 SCALARS = [
   "gradient_norm",
@@ -88,7 +91,7 @@ def write_data(tmp_path_factory):
 def train_once(data, tmp_path_factory):
   """The folder of a run of 6 steps that evaluates, and what it printed."""
   folder = tmp_path_factory.mktemp("trained")
-  command = tiny.command(
+  command = command_tiny(
     folder,
     input_file=data,
     do_train="true",
@@ -110,7 +113,7 @@ def test_trains_evaluates_and_writes_its_files(trained):
   assert not leftovers(out)
   assert checkpoints.saved_steps(str(out)) == [3, 6]
   config = json.loads((out / "bert_config.json").read_text())
-  assert config == {**config, **tiny.CONFIG}
+  assert config == {**config, **tiny.PRETRAINING_CONFIG}
   results = read_results(out)
   assert list(results) == [
     "global_step",
@@ -183,7 +186,7 @@ def test_no_thread_tunes_the_batches_of_an_evaluation(
     return call(predictor, batches, *rest)
 
   monkeypatch.setattr(prediction.Predictor, "__call__", predict)
-  result = tiny.run(folder, input_file=data, do_eval=1, max_eval_steps=1)
+  result = run_tiny(folder, input_file=data, do_eval=1, max_eval_steps=1)
   assert result.returncode == 0, result.stderr
   assert found == [False]
 
@@ -192,7 +195,7 @@ def test_evaluation_counts_every_record_once(trained, data):
   """--max_eval_steps=0, --eval_batch_size and the newest checkpoint."""
   folder, _ = trained
   expected = read_results(folder / "out")
-  result = tiny.run(
+  result = run_tiny(
     folder,
     input_file="nothing-trains-here",
     eval_input_file=data,
@@ -203,7 +206,7 @@ def test_evaluation_counts_every_record_once(trained, data):
   program_flags.assert_refused(
     result, "--input_file: no file matches 'nothing-trains-here'"
   )
-  result = tiny.run(
+  result = run_tiny(
     folder, input_file=data, do_eval=1, eval_batch_size=60, max_eval_steps=0
   )
   assert result.returncode == 0, result.stderr
@@ -214,7 +217,7 @@ def test_evaluation_counts_every_record_once(trained, data):
       assert results[name] == pytest.approx(value, rel=1e-5)
   only = tiny.write_records(folder / "only.tfrecord", [7])
   twice = f"{only},{only}"
-  result = tiny.run(
+  result = run_tiny(
     folder,
     input_file=data,
     eval_input_file=twice,
@@ -246,11 +249,11 @@ def test_batches_by_length_resume_and_stay_as_they_began(
   """Six steps at once, and three and three, end the same."""
   options = {"input_file": data, "do_train": True, "group_by_length": True}
   options |= {"num_train_steps": 6, "save_checkpoints_steps": 3}
-  result = tiny.run(tmp_path, output_dir=f"{tmp_path}/whole", **options)
+  result = run_tiny(tmp_path, output_dir=f"{tmp_path}/whole", **options)
   assert result.returncode == 0, result.stderr
   without = shutil.ignore_patterns("*-6.*")
   shutil.copytree(tmp_path / "whole", tmp_path / "parts", ignore=without)
-  result = tiny.run(tmp_path, output_dir=f"{tmp_path}/parts", **options)
+  result = run_tiny(tmp_path, output_dir=f"{tmp_path}/parts", **options)
   assert "resuming at step 3 of 6" in result.stdout.splitlines()
   whole = checkpoint_bytes(tmp_path / "whole", 6)
   assert checkpoint_bytes(tmp_path / "parts", 6) == whole
@@ -261,7 +264,7 @@ def test_batches_by_length_resume_and_stay_as_they_began(
 
 @pytest.mark.slow
 def test_bfloat16_on_all_devices_in_parts(data, tmp_path):
-  command = tiny.command(
+  command = command_tiny(
     tmp_path,
     input_file=data,
     do_train=True,
@@ -297,7 +300,7 @@ def test_warns_of_a_loss_above_word_frequency(
   for values in examples:
     masked = int(sum(values["masked_lm_weights"]))
     values["masked_lm_ids"][:masked] = values["input_ids"][:masked]
-  result = tiny.run(
+  result = run_tiny(
     tmp_path,
     {"causal_attention": True} if is_causal else {},
     input_file=tiny.write_values(tmp_path / "data", *examples),
@@ -336,7 +339,7 @@ def test_the_flags_of_the_original_keep_their_defaults(tmp_path):
   table = parse_flags_table("run_pretraining.py")
   assert len(table) == 22
   values = run_main(
-    tiny.command(tmp_path, input_file=""),
+    command_tiny(tmp_path, input_file=""),
     lambda: {name: flags.FLAGS[name] for name in table},
   )
   for name, (kind, default) in table.items():
@@ -356,7 +359,7 @@ LONG_RUN = {
 def started(folder, **options):
   """A run in its own process, ended by the test or killed after it."""
   process = subprocess.Popen(
-    tiny.command(folder, **options),
+    command_tiny(folder, **options),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -450,7 +453,7 @@ def test_an_input_that_is_changed_while_it_is_read_is_told_of(data, tmp_path):
   ],
 )
 def test_a_wrong_command_line_is_one_line(options, message, data, tmp_path):
-  result = tiny.run(tmp_path, input_file=data, **options)
+  result = run_tiny(tmp_path, input_file=data, **options)
   program_flags.assert_refused(result, message)
   assert not result.stdout
 
@@ -462,7 +465,7 @@ def make_refuse(tmp_path, data):
   def refuse(config=(), **options):
     options = {"input_file": data, "do_train": True, **options}
     with pytest.raises((ValueError, OSError)) as caught:
-      run_main(tiny.command(tmp_path, config, **options))
+      run_main(command_tiny(tmp_path, config, **options))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -545,14 +548,14 @@ def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
   }
   for folder in (whole, killed):
     copy_run(trained, folder)
-    result = tiny.run(tmp_path, output_dir=folder, **options)
+    result = run_tiny(tmp_path, output_dir=folder, **options)
     assert result.returncode == 0, result.stderr
     assert "new phase from step 6 and record 0: --input_file=" in result.stdout
     if folder == killed:
       for step in (8, 9):
         for path in killed.glob(f"model.ckpt-{step}.*"):
           path.unlink()
-      result = tiny.run(tmp_path, output_dir=folder, **options)
+      result = run_tiny(tmp_path, output_dir=folder, **options)
       assert "new phase" not in result.stdout
       assert "resuming at step 7 of 9" in result.stdout
   assert checkpoint_bytes(whole, 9) == checkpoint_bytes(killed, 9)
@@ -568,7 +571,7 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
   # After the 16 numbers of bert/embeddings/LayerNorm/beta: its adam_m.
   tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 70)
   options = {"do_train": True, "num_train_steps": 6, "learning_rate": 1e-3}
-  result = tiny.run(tmp_path, input_file=data, new_phase=True, **options)
+  result = run_tiny(tmp_path, input_file=data, new_phase=True, **options)
   assert result.returncode == 0, result.stderr
   assert "LayerNorm/beta/adam_m is damaged" in result.stderr
   assert "new phase from step 3 and record 24: --learning_rate=" in (
@@ -587,7 +590,7 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
   ],
 )
 def test_numbers_that_cannot_be_used_are_refused(flag, message, data, tmp_path):
-  command = tiny.command(tmp_path, input_file=data, do_train=True)
+  command = command_tiny(tmp_path, input_file=data, do_train=True)
   result = program_flags.run_here([*command, f"--{flag}"])
   program_flags.assert_refused(result, message)
   assert not (tmp_path / "out").exists()
@@ -598,7 +601,7 @@ def test_workers_with_other_data_are_refused(data, tmp_path):
   other = tiny.write_records(tmp_path / "other", range(60))
   options = {"do_train": True, "distribution": "multi_worker"}
   commands = [
-    tiny.command(tmp_path, input_file=path, seed=seed, **options)
+    command_tiny(tmp_path, input_file=path, seed=seed, **options)
     for path, seed in ((data, 1), (other, 2))
   ]
   codes, _, errors = workers.finish(workers.start(*commands))
@@ -614,7 +617,7 @@ def test_workers_with_other_data_are_refused(data, tmp_path):
 )
 def test_a_size_of_zero_is_refused(name, tmp_path):
   with pytest.raises(flags.Error, match=f"--{name}=0: 0 is not a positive"):
-    run_main(tiny.command(tmp_path, **{name: 0}))
+    run_main(command_tiny(tmp_path, **{name: 0}))
 
 
 def write_checkpoint(folder, step=1, shape=(2,)):
@@ -668,7 +671,7 @@ def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   good = checkpoint_bytes(out, 6)
   tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 5000)
   options = {"input_file": data, "do_train": True, "num_train_steps": 6}
-  result = tiny.run(tmp_path, **options)
+  result = run_tiny(tmp_path, **options)
   assert result.returncode == 0, result.stderr
   assert f"{out}/model.ckpt-6: " in result.stderr
   assert result.stderr.count(f"; trying {out}/model.ckpt-3\n") == 1
@@ -685,14 +688,14 @@ def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
   tiny.damage(hurt, 200 * 261 + 40)
   options = {"input_file": hurt, "num_train_steps": 1000, "new_phase": True}
   message = f"{hurt}: record 200 is damaged or cut short"
-  result = tiny.run(tmp_path, do_train=True, **options)
+  result = run_tiny(tmp_path, do_train=True, **options)
   lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
   assert message in lines[-1]
   assert not [line for line in lines[:-1] if not line.startswith("step ")]
   before = checkpoint_bytes(trained[0] / "out", 6)
   assert checkpoint_bytes(out, 6) == before
-  result = tiny.run(tmp_path, do_eval=True, max_eval_steps=0, **options)
+  result = run_tiny(tmp_path, do_eval=True, max_eval_steps=0, **options)
   program_flags.assert_refused(result, message)
 
 
@@ -712,7 +715,8 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
     "num_train_steps": 8,
     "new_phase": True,
   }
-  result = tiny.run(tmp_path, preexec_fn=limit_file_size, **options)
+  command = command_tiny(tmp_path, **options)
+  result = program_flags.run_command(command, limit_file_size)
   lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
   assert lines[-1].startswith(
@@ -722,7 +726,7 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   assert checkpoints.saved_steps(str(out)) == [3, 6]
   assert checkpoint_bytes(out, 6) == before
   assert not leftovers(out)
-  result = tiny.run(tmp_path, **options)
+  result = run_tiny(tmp_path, **options)
   assert result.returncode == 0, result.stderr
   assert "resuming at step 6 of 8" in result.stdout
 
@@ -733,7 +737,7 @@ def test_workers_stop_together_and_go_on(data, tmp_path):
   options["keep_checkpoint_max"] = 0
   out = tmp_path / "out"
   options["distribution"] = "multi_worker"
-  running = workers.start(tiny.command(tmp_path, **options))
+  running = workers.start(command_tiny(tmp_path, **options))
   try:
     wait_for(out / "model.ckpt-50.index")
     running[1].send_signal(signal.SIGTERM)
@@ -743,7 +747,7 @@ def test_workers_stop_together_and_go_on(data, tmp_path):
   last = checkpoints.saved_steps(str(out))[-1]
   assert f"stopped at step {last} of 30000" in outputs[0]
   options |= {"num_train_steps": last + 5, "new_phase": True}
-  running = workers.start(tiny.command(tmp_path, **options))
+  running = workers.start(command_tiny(tmp_path, **options))
   codes, outputs, errors = workers.finish(running)
   assert codes == [0, 0], errors
   assert f"resuming at step {last} of {last + 5}" in outputs[0]

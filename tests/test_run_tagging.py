@@ -7,8 +7,7 @@ import pytest
 
 import program_flags
 import run_tagging
-import tiny_classification as tiny
-import tiny_tagging
+import tiny
 
 TRAINING = {
   "do_train": True,
@@ -31,14 +30,14 @@ def run(folder, **flags):
 
 def write_data(folder):
   tiny.write_model(folder)
-  tiny_tagging.write(folder / "train.txt", range(160))
-  tiny_tagging.write(folder / "dev.txt", range(160, 200))
-  tiny_tagging.write(folder / "test.txt", range(200, 220))
+  tiny.write_tags(folder / "train.txt", range(160))
+  tiny.write_tags(folder / "dev.txt", range(160, 200))
+  tiny.write_tags(folder / "test.txt", range(200, 220))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-  """A folder in which a model was trained by a process of its own."""
+  """A folder in which a model was trained, and what the program printed."""
   folder = tmp_path_factory.mktemp("trained")
   write_data(folder)
   flags = tiny.flags_for(
@@ -48,9 +47,7 @@ def trained(tmp_path_factory):
     eval_every_epochs=2.5,
     **TRAINING,
   )
-  result = program_flags.run_command(
-    program_flags.command("run_tagging", **flags), TF_CPP_MIN_LOG_LEVEL="3"
-  )
+  result = program_flags.run_here(program_flags.command("run_tagging", **flags))
   assert result.returncode == 0, result.stderr
   return folder, result.stdout
 
@@ -106,16 +103,14 @@ def test_predictions_are_spans_of_characters(trained):
   rows = (folder / "out" / "predictions.jsonl").read_text().splitlines()
   assert len(rows) == 20
   for number, row in enumerate(map(json.loads, rows)):
-    words, tags = tiny_tagging.make_sentence(200 + number)
+    words, tags = tiny.make_sentence(200 + number)
     assert row["id"] == number
     assert row["text"] == " ".join(words)
     covered = " ".join(entity["text"] for entity in row["entities"])
-    assert covered.split() == [w for w in words if w in tiny_tagging.TYPES]
+    assert covered.split() == [w for w in words if w in tiny.TYPES]
     for entity in row["entities"]:
       assert row["text"][entity["start"] : entity["end"]] == entity["text"]
-      assert {tiny_tagging.TYPES[w] for w in entity["text"].split()} == {
-        entity["type"]
-      }
+      assert {tiny.TYPES[w] for w in entity["text"].split()} == {entity["type"]}
 
 
 def test_a_file_without_tags_is_predicted(trained, tmp_path, capsys):
@@ -213,7 +208,7 @@ def test_labels_that_are_no_entities(tmp_path):
   for name, numbers in (("train", range(80)), ("valid", range(80, 100))):
     lines = []
     for number in numbers:
-      words, tags = tiny_tagging.make_sentence(number)
+      words, tags = tiny.make_sentence(number)
       lines += [
         f"{tag[2:] or 'X'}\t{w}" for w, tag in zip(words, tags, strict=True)
       ] + [""]
@@ -233,7 +228,7 @@ def test_labels_that_are_no_entities(tmp_path):
   assert content["metrics"]["accuracy"] > 0.95
   assert set(content["labels"]) == {"LOC", "PER", "X"}
   row = json.loads((out / "predictions.jsonl").read_text().splitlines()[0])
-  words = tiny_tagging.make_sentence(80)[0]
+  words = tiny.make_sentence(80)[0]
   assert [word["text"] for word in row["words"]] == words
   line = (out / "predictions.txt").read_text().splitlines()[0]
   assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3
