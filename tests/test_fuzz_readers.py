@@ -20,7 +20,7 @@ from tasks import multiple_choice
 from tasks import squad
 from tasks import tagging
 from tasks import tagging_schemes
-import tiny_export
+import tiny_models
 
 pytestmark = pytest.mark.fuzz
 
@@ -189,7 +189,7 @@ def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
   path = folder / f"rows.tsv.{ending}"
   path.write_bytes(data.draw(fuzzing.mutated(packed) | fuzzing.any_bytes()))
   fuzzing.check_writable(fuzzing.value_or_error(rows, path))
-  maker = tiny_export.make_maker(folder, ["text"])
+  maker = tiny_models.make_maker(folder, ["text"])
   fuzzing.value_or_error(read_requests(maker), path)
 
 
@@ -253,7 +253,7 @@ def test_any_request_is_answered(folder, format, names, data):
   )
   path = folder / "requests.txt"
   path.write_bytes(content)
-  maker = tiny_export.make_maker(folder, names)
+  maker = tiny_models.make_maker(folder, names)
   lines = fuzzing.value_or_error(read_requests(maker, format), path)
   assert (
     len(lines) == len(content.splitlines(keepends=True)) or b"\r" in content

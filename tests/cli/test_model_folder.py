@@ -15,7 +15,7 @@ import fill_mask
 import modeling
 import program_flags
 import run_pretraining
-import tiny_pretraining
+import tiny
 
 FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 
@@ -222,7 +222,7 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
   text, vocab = tmp_path / "corpus.txt", tmp_path / "vocab.txt"
   records, output = tmp_path / "examples.tfrecord", tmp_path / "pretrained"
   config = tmp_path / "config.json"
-  config.write_text(json.dumps({**tiny_pretraining.CONFIG, "vocab_size": 500}))
+  config.write_text(json.dumps({**tiny.PRETRAINING_CONFIG, "vocab_size": 500}))
   text.write_text("the cat sat on the mat\nthe dog sat too\n\n" * 20)
   lengths = {"max_seq_length": 16, "max_predictions_per_seq": 2}
   run = program_flags.run_main
