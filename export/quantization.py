@@ -26,6 +26,7 @@ from tasks import squad_metrics
 from tasks import tagging
 from tasks import tagging_results
 from tasks import tagging_schemes
+from tasks import tagging_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +190,7 @@ def _read_sentences(card, check):
   )
   source = source._replace(scheme=tagging.find_scheme(source))
   for sentence in tagging.read_sentences(source):
-    text, places = tagging.text_of(sentence)
+    text, places = tagging_words.join(sentence.words)
     tags = tagging_schemes.convert_tags(
       sentence.tags, card.settings["label_scheme"]
     )

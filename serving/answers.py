@@ -24,6 +24,7 @@ from tasks import squad_answers
 from tasks import squad_features
 from tasks import tagging
 from tasks import tagging_schemes
+from tasks import tagging_words
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -331,7 +332,7 @@ class Tagging(AnswerMaker):
   def _encode(self, texts):
     text = texts["text"]
     by_character = self.card.settings["by_character"]
-    places = tuple(tagging.split_text(text, by_character))
+    places = tuple(tagging_words.split(text, by_character))
     words = tuple(text[start:end] for start, end in places)
     return self.encode_sentence(
       tagging.Sentence(words, None, 0, "", 1, text, places)

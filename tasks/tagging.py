@@ -12,7 +12,6 @@ import functools
 import itertools
 import re
 from typing import NamedTuple
-import unicodedata
 
 from data import files
 from data import record_writer
@@ -254,69 +253,6 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
     for type in types
     for prefix in tagging_schemes.SCHEMES[scheme]
   ]
-
-
-# Words in a text.
-
-
-def split_text(
-  text: str, by_character: bool = False
-) -> Iterator[tuple[int, int]]:
-  """Yields the start and the end of each word of a text.
-
-  >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_text(text)]
-  ['The', 'U.S', '.', ',', '中', '文', '!']
-  """
-  for match in re.finditer(r"\S" if by_character else r"\S+", text):
-    chars = enumerate(match[0], match.start())
-    for is_lone, group in itertools.groupby(
-      chars, lambda char: _is_ideograph(char[1])
-    ):
-      offsets = [offset for offset, _ in group]
-      if is_lone:
-        yield from ((offset, offset + 1) for offset in offsets)
-      else:
-        yield from _peel(text, offsets[0], offsets[-1] + 1)
-
-
-def _peel(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-  """Splits punctuation from the beginning and the end of a word."""
-  first, last = start, end
-  while first < last and _is_punctuation(text[first]):
-    first += 1
-  while last > first and _is_punctuation(text[last - 1]):
-    last -= 1
-  yield from ((i, i + 1) for i in range(start, first))
-  if first < last:
-    yield first, last
-  yield from ((i, i + 1) for i in range(last, end))
-
-
-@functools.cache
-def _is_ideograph(char: str) -> bool:
-  return unicodedata.name(char, "").startswith("CJK ")
-
-
-@functools.cache
-def _is_punctuation(char: str) -> bool:
-  if char.isascii():
-    return not char.isalnum()
-  return unicodedata.category(char).startswith("P")
-
-
-def text_of(
-  sentence: Sentence, separator: str = " "
-) -> tuple[str, list[tuple[int, int]]]:
-  """Returns the words of a sentence as a text, and the offsets of each in it.
-
-  Args:
-    separator: between words; nothing, if words are characters.
-  """
-  offsets, start = [], 0
-  for word in sentence.words:
-    offsets.append((start, start + len(word)))
-    start += len(word) + len(separator)
-  return separator.join(sentence.words), offsets
 
 
 # Features.

@@ -15,6 +15,7 @@ from tasks import plots
 from tasks import score_tables
 from tasks import tagging
 from tasks import tagging_schemes
+from tasks import tagging_words
 
 METRICS = {
   True: ("f1", "precision", "recall", "accuracy", "loss"),
@@ -177,7 +178,7 @@ def write_spans(
   Without a scheme the list is `words`, with a label for a type.
 
   Args:
-    separator: between the words of a text, see `tagging.text_of`.
+    separator: between the words of a text, see `tagging_words.join`.
   """
   pairs = enumerate(zip(sentences, labels, strict=True))
   rows = (
@@ -188,7 +189,7 @@ def write_spans(
 
 
 def _describe(index, sentence, labels, scheme, separator) -> dict[str, Any]:
-  text, offsets = tagging.text_of(sentence, separator)
+  text, offsets = tagging_words.join(sentence.words, separator)
   if scheme == tagging_schemes.NO_SCHEME:
     key, name = "words", "label"
     spans = [

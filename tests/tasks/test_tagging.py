@@ -123,27 +123,6 @@ def test_files_to_predict_may_have_tags(tmp_path, columns, text, is_tagged):
       open_source()
 
 
-@pytest.mark.parametrize(
-  ("text", "by_character", "words"),
-  [
-    ("He (Al) saw U.S. troops.", False, "He ( Al ) saw U.S . troops ."),
-    ("我在IBM工作，。", False, "我 在 IBM 工 作 ， 。"),
-    ("在 IBM\n", True, "在 I B M"),
-  ],
-)
-def test_plain_text_is_split(text, by_character, words):
-  offsets = list(tagging.split_text(text, by_character))
-  assert [text[start:end] for start, end in offsets] == words.split()
-
-
-@pytest.mark.parametrize("separator", [" ", ""])
-def test_offsets_of_words_in_the_text_of_a_sentence(tmp_path, separator):
-  (sentence,) = read(tmp_path, "Al O\nsaw O\nMe O\n")
-  text, offsets = tagging.text_of(sentence, separator)
-  assert text == separator.join(["Al", "saw", "Me"])
-  assert [text[start:end] for start, end in offsets] == ["Al", "saw", "Me"]
-
-
 FAULTS = {
   "no tag": (
     "a b O\nc d\n",
