@@ -24,7 +24,6 @@ import paths
 import predict as predict_program
 import program_flags
 from serving import exported_model
-from serving import request_lines
 from serving import tensorflow_engine
 import tiny
 import tiny_models
@@ -271,46 +270,6 @@ def export_and_answer(folder, request, **flags):
   return answer
 
 
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"task": "features"}, "--task is for weights without a task"),
-    ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
-    ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
-    ({"max_score_drop": 0.1}, "--max_score_drop needs --quantize=int8"),
-    ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
-    (
-      {"null_score_diff_threshold": 1.0},
-      "--null_score_diff_threshold: this model answers every question",
-    ),
-    (
-      {"whole_word_answers": True, "vocab_file": "x.model"},
-      "--whole_word_answers needs a vocab.txt, not x.model",
-    ),
-    ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
-  ],
-)
-def test_flags_that_an_export_would_not_read_are_refused(
-  tmp_path, flags, message
-):
-  tiny_models.write_trained(tmp_path, "question_answering", heads.SpanModel)
-  with pytest.raises(ValueError, match=message):
-    run_export(
-      model_dir=tmp_path,
-      export_dir=tmp_path / "export",
-      **{"vocab_file": tmp_path / "vocab.txt", **flags},
-    )
-
-
-def test_answers_of_question_answering(tmp_path):
-  tiny_models.write_trained(tmp_path, "question_answering", heads.SpanModel)
-  context = "\U0001f600 the film"
-  request = {"question": "good", "context": context}
-  answer = export_and_answer(tmp_path, request, max_query_length=4)
-  assert answer["answer"] == context[answer["start"] : answer["end"]] != ""
-  assert 0 < answer["probability"] <= 1 and answer["truncated"] is False
-
-
 @pytest.mark.slow
 def test_answers_of_tagging(tmp_path):
   def make(config):
@@ -343,69 +302,6 @@ def test_answers_of_tagging(tmp_path):
 
 
 @pytest.mark.slow
-def test_answers_of_multiple_choice(tmp_path):
-  weights = tiny_models.write_trained(
-    tmp_path, "multiple_choice", lambda config: heads.ClassifierModel(config, 1)
-  )
-  run_export(
-    model_dir=tmp_path,
-    vocab_file=tmp_path / "vocab.txt",
-    export_dir=tmp_path / "export",
-  )
-  model = exported_model.ExportedModel(str(tmp_path / "export"))
-  assert [name for name, required in model.maker.inputs if not required] == [
-    "question"
-  ]
-  lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
-  good, *bad = request_lines.read(lines, "", "tsv", model.maker)
-  choices = ["good", "bad plot", "good"]
-  request = {"context": "the film", "question": "was", "choices": choices}
-  assert model.maker.encode(request) == good.request
-  assert bad[0].error == "line 2: choices: found 1, expected two or more"
-  assert bad[1].error.startswith("line 3: choices is nothing, expected")
-  (answer,) = model.answer([good.request], 1000)
-  logits = []
-  for pair in ([13, 5], [13, 8, 14], [13, 5]):
-    ids = [2, 11, 12, 3, *pair, 3]
-    segments = tf.constant([[0] * 4 + [1] * (len(pair) + 1)])
-    ids = tf.constant([ids])
-    logits.append(weights(ids, tf.ones_like(ids), segments).numpy()[0, 0])
-  expected = np.exp(logits) / np.exp(logits).sum()
-  np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
-  assert answer["predicted"] == expected.argmax()
-  assert answer["choice"] == choices[expected.argmax()]
-  attention = model.attend(good.request, 0, 0)
-  assert attention["tokens"][-2:] == ["good", "[SEP]"]
-  with pytest.raises(ValueError, match="choices: expected a list of strings"):
-    model.maker.encode({**request, "choices": ["a", 1]})
-
-
-@pytest.mark.slow
-def test_answers_of_pretrained_models(tmp_path):
-  model = tiny_models.write_masked_lm(tmp_path)
-  flags = {
-    "model_dir": "",
-    "init_checkpoint": tmp_path,
-    "bert_config_file": tmp_path / "config.json",
-  }
-  request = {"text": "the [MASK] was"}
-  answer = export_and_answer(tmp_path, request, top_k=2, **flags)
-  ids = tf.constant([[2, 11, 4, 13, 3]])
-  logits = model(ids, tf.ones_like(ids), 0 * ids, tf.constant([[2]]))
-  best = np.argsort(-logits.masked_lm_logits.numpy()[0, 0])[:2]
-  tokens = [guess["token"] for guess in answer["masks"][0]]
-  assert tokens == [tiny.VOCABULARY[index] for index in best]
-
-  shutil.rmtree(tmp_path / "export")
-  request = {"text": "the", "text_pair": "was"}
-  answer = export_and_answer(tmp_path, request, task="features", **flags)
-  ids = tf.constant([[2, 11, 3, 13, 3]])
-  segments = tf.constant([[0, 0, 0, 1, 1]])
-  state = model.bert(ids, tf.ones_like(ids), segments).sequence_output
-  np.testing.assert_allclose(answer["vector"], state[0].numpy().mean(0), 1e-3)
-
-
-@pytest.mark.slow
 def test_litert(trained, tmp_path):
   flags = {"model_dir": trained[0], "vocab_file": trained[0] / "vocab.txt"}
   folder = tmp_path / "lite"
@@ -432,28 +328,58 @@ def test_what_differs_when_loaded_again_is_not_kept(
   assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module")
+def squad_folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("squad")
+  tiny_models.write_trained(folder, "question_answering", heads.SpanModel)
+  return folder
+
+
+FAULTS = [
+  ({"model_dir": "/none"}, "/none: no settings.json with one"),
+  (
+    {"vocab_file": "", "model_dir": "/none"},
+    "/none: holds no vocabulary; pass --vocab_file",
+  ),
+  ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
+  (
+    {"max_seq_length": 17},
+    "--max_seq_length=17 is above the model's max_position_embeddings of 16",
+  ),
+  ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
+  ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
+  ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
+  ({"task": "features"}, "--task is for weights without a task"),
+  ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
+  ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
+  ({"max_score_drop": 0.1}, "--max_score_drop needs --quantize=int8"),
+  ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
+  ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
+]
+SQUAD_FAULTS = [
+  (
+    {"null_score_diff_threshold": 1.0},
+    "--null_score_diff_threshold: this model answers every question",
+  ),
+  (
+    {"whole_word_answers": True, "vocab_file": "x.model"},
+    "--whole_word_answers needs a vocab.txt, not x.model",
+  ),
+]
+
+
 @pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"model_dir": "/none"}, "/none: no settings.json with one"),
-    (
-      {"vocab_file": "", "model_dir": "/none"},
-      "/none: holds no vocabulary; pass --vocab_file",
-    ),
-    ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
-    (
-      {"max_seq_length": 17},
-      "--max_seq_length=17 is above the model's max_position_embeddings of 16",
-    ),
-    ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
-    ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
-    ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
-  ],
+  ("is_squad", "flags", "message"),
+  [(False, *fault) for fault in FAULTS]
+  + [(True, *fault) for fault in SQUAD_FAULTS],
 )
-def test_faults_of_an_export(trained, tmp_path, flags, message):
+def test_faults_of_an_export(
+  trained, squad_folder, tmp_path, is_squad, flags, message
+):
+  folder = squad_folder if is_squad else trained[0]
   flags = {
-    "model_dir": trained[0],
-    "vocab_file": trained[0] / "vocab.txt",
+    "model_dir": folder,
+    "vocab_file": folder / "vocab.txt",
     "export_dir": tmp_path / "new",
     **flags,
   }

@@ -112,7 +112,7 @@ def make_maker(
     do_lower_case=True,
     num_layers=2,
     num_heads=2,
-    settings=settings or PREDICTION[kind],
+    settings=settings or PREDICTION.get(kind, {}),
     weights="",
     training={},
     versions={},

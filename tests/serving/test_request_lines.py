@@ -83,3 +83,18 @@ def test_endings_tell_the_format_in_any_case(tmp_path, maker):
   for name in ("a.csv", "a.Json", "a.ft.gz"):
     with pytest.raises(ValueError, match="is not read; make it .tsv or .jsonl"):
       read(tmp_path / name, maker)
+
+
+def test_columns_after_the_question_are_choices(tmp_path):
+  inputs = ["context", "question", "choices"]
+  maker = tiny_models.make_maker(tmp_path, inputs, "multiple_choice")
+  lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
+  good, *bad = request_lines.read(lines, "", "tsv", maker)
+  choices = ["good", "bad plot", "good"]
+  request = {"context": "the film", "question": "was", "choices": choices}
+  assert maker.encode(request) == good.request
+  assert len(good.request.rows) == 3
+  assert bad[0].error == "line 2: choices: found 1, expected two or more"
+  assert bad[1].error.startswith("line 3: choices is nothing, expected")
+  with pytest.raises(ValueError, match="choices: expected a list of strings"):
+    maker.encode({**request, "choices": ["a", 1]})
