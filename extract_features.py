@@ -136,7 +136,7 @@ class Extractor(NamedTuple):
       block_lines: most lines of a block.
       block_bytes: most bytes of the vectors of a block.
     """
-    rows = ((line.index, self.encode(line.text)) for line in lines)
+    rows = ((line.number, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(
       rows, block_lines, self._size, block_bytes
     )

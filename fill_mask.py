@@ -137,7 +137,7 @@ def write_guesses(settings, words, clozes, write) -> None:
   for cloze, masks in zip(clozes, words.fill(clozes), strict=True):
     line = cloze.line
     if settings.output_format == "jsonl":
-      write(masked_words.guesses_json(line.index, line.text, masks))
+      write(masked_words.guesses_json(line.number, line.text, masks))
     else:
       write(masked_words.guesses_table(line.text, masks))
 
@@ -148,7 +148,7 @@ def write_scores(settings, words, clozes, write) -> tuple[float, int]:
   for cloze, result in zip(clozes, words.score(clozes), strict=True):
     line = cloze.line
     if settings.output_format == "jsonl":
-      write(masked_words.score_json(line.index, line.text, result))
+      write(masked_words.score_json(line.number, line.text, result))
     else:
       write(masked_words.score_table(line.text, result))
     total += result.pseudo_log_likelihood

@@ -27,7 +27,7 @@ FORMATS = ("jsonl", "npz")
 class VectorRow(NamedTuple):
   """The vectors of a line of text."""
 
-  index: int  # The line's number, from 0.
+  number: int  # The line, counted from 0.
   input_ids: Sequence[int]
   tokens: Sequence[str]  # The same in words.
   vectors: np.ndarray  # float32 [T, L, H]; [L, H] if the tokens are pooled.
@@ -74,7 +74,7 @@ def _open_jsonl(path: str, layers: Sequence[int]) -> Iterator[Write]:
           for token, of_token in zip(row.tokens, vectors, strict=True)
         ]
       }
-    text = json.dumps({"linex_index": row.index, **content})
+    text = json.dumps({"linex_index": row.number, **content})
     file.write(f"{text}\n".encode())
 
   with files.open_for_writing(path) as file:

@@ -26,7 +26,7 @@ _PAIR = re.compile(r"(.*) \|\|\| (.*)")
 class InputLine(NamedTuple):
   """A line of text."""
 
-  index: int  # From 0, over all files.
+  number: int  # From 0, over all files.
   text: str
   source: str  # Where it is, for error messages.
 

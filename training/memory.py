@@ -10,7 +10,7 @@ c bytes per number of the compute dtype:
   moments     8 bytes a parameter that is trained: Adam's
   gradients   4 bytes a parameter that is trained, 8 if they are accumulated;
                 less in bfloat16, where those of matrices take 2
-  kept        what the forward pass keeps for the backward pass,
+  kept        values of the forward pass for the backward pass,
                 embeddings  B S H (8 + c + 1)
                 a layer     B S H (6 c + 16 + 2) + B S I 2 c
                             + B N S^2 (5 in float32, 7 in bfloat16)
@@ -24,7 +24,7 @@ Another encoder has its own I, the width of all filters of a TextCNN or of all
 gates of a BiLSTM, and no heads.
 
 In a float32 layer, these are query, key, value, context and the outputs of
-attention and layer (6 c), what two layer normalisations keep (16), two dropout
+attention and layer (6 c), values of two layer normalisations (16), two dropout
 masks (2), the input and the output of the activation (2 c), and of every pair
 of tokens the probability and its dropout mask (5); bfloat16 keeps a probability
 in both dtypes (7).
@@ -112,9 +112,9 @@ def shape_of_batch(
     parts: micro-batches, one after the other.
     predictions: P, if no feature has its size.
   """
-  rows, *inputs, _ = signature["input_ids"].shape  # Rows may hold choices.
+  rows, *inputs = map(int, signature["input_ids"].shape[:-1])  # [B, choices]
   if "masked_lm_positions" in signature:
-    predictions = signature["masked_lm_positions"].shape[-1]
+    predictions = int(signature["masked_lm_positions"].shape[-1])
   return math.prod([rows // parts, *inputs]), predictions
 
 
