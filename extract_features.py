@@ -8,7 +8,6 @@ A text is a line; `a ||| b` is a pair.
 
 import dataclasses
 
-from cli import devices
 from cli import flag_values
 from cli import model_flags
 from cli import model_folder
@@ -20,7 +19,7 @@ _output = flag_values.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorSettings(devices.DeviceSettings, model_flags.InferenceSettings):
+class VectorSettings(model_flags.InferenceSettings):
   """The settings of this program."""
 
   input_file: str = _data(None, model_flags.INPUT_FILE, required=True)
@@ -60,6 +59,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from cli import run_summary
+from cli import task_settings
 from cli import text_programs
 from encoders import encoder_table
 import heads
@@ -163,7 +163,7 @@ class Extractor(NamedTuple):
 def make_extractor(settings: VectorSettings) -> Extractor:
   """Makes the model of the flags and loads its weights."""
   strategy = text_programs.make_strategy(settings)
-  config = text_programs.read_config(settings)
+  config = task_settings.read_config(settings)
   layers = read_layers(settings, config)
   if settings.pooling == "cls" and encoder_table.is_causal(config):
     raise ValueError(

@@ -7,7 +7,6 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from cli import devices
 from cli import flag_values
 from cli import model_flags
 from cli import model_folder
@@ -19,13 +18,12 @@ _output = flag_values.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskSettings(devices.DeviceSettings, model_flags.InferenceSettings):
+class FillMaskSettings(model_flags.InferenceSettings):
   """The settings of this program."""
 
   text: tuple[str, ...] = _data(
     (), "A text, instead of --input_file; may be given again.", repeated=True
   )
-  input_file: str = _data(files.STANDARD_INPUT, model_flags.INPUT_FILE)
   top_k: int = _output(5, "Guesses for each mask.", least=1)
   score: bool = _output(
     False,
@@ -37,9 +35,6 @@ class FillMaskSettings(devices.DeviceSettings, model_flags.InferenceSettings):
     "table",
     "table: to read. jsonl: a JSON object for every line of the input.",
     choices=("table", "jsonl"),
-  )
-  output_file: str | None = _output(
-    None, "The file to write; default the standard output."
   )
 
 
@@ -56,6 +51,7 @@ import time
 import tensorflow as tf
 
 from cli import run_summary
+from cli import task_settings
 from cli import text_programs
 from encoders import encoder_table
 import heads
@@ -92,7 +88,7 @@ def make_masked_words(
 ) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
   strategy = text_programs.make_strategy(settings)
-  config = text_programs.read_config(settings)
+  config = task_settings.read_config(settings)
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
   )

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from cli import devices
 from cli import flag_values
 from vocabularies import vocabulary_table
 
@@ -119,7 +120,7 @@ class TrainingSettings(flag_values.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InferenceSettings(TextSettings):
+class InferenceSettings(devices.DeviceSettings, TextSettings):
   """The settings of programs that apply a model to text."""
 
   model: str | None = _model(None, MODEL)
@@ -131,6 +132,10 @@ class InferenceSettings(TextSettings):
     "Hugging Face's.",
     unless="model",
   )
+  input_file: str = _data("-", INPUT_FILE)
   batch_size: int = _data(
     32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
+  )
+  output_file: str | None = flag_values.group("Output")(
+    None, "The file to write; default the standard output."
   )

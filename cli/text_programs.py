@@ -4,21 +4,22 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import shlex
 import sys
-from typing import Any
 
 import tensorflow as tf
 
 from cli import devices
+from cli import model_flags
 from cli import model_folder
 from cli import task_settings
 from data import files
 from data import progress
 from inputs import text_inputs
-import modeling
 from weights import checkpoints
 
 
-def make_strategy(settings: Any) -> tf.distribute.Strategy:
+def make_strategy(
+  settings: model_flags.InferenceSettings,
+) -> tf.distribute.Strategy:
   """Makes the distribution strategy of the flags; call it before any tensor."""
   if settings.distribution == "multi_worker":
     raise ValueError(
@@ -30,13 +31,8 @@ def make_strategy(settings: Any) -> tf.distribute.Strategy:
   return devices.make_strategy(settings, says_so=False)
 
 
-def read_config(settings: Any) -> modeling.EncoderConfig:
-  """Reads the config and compares vocabulary, casing and lengths with it."""
-  return task_settings.read_config(settings)
-
-
 def load_weights(
-  settings: Any,
+  settings: model_flags.InferenceSettings,
   variables: dict[str, tf.Variable],
   head: str = "",
   head_name: str = "",
@@ -65,7 +61,7 @@ def load_weights(
   )
 
 
-def batching(settings: Any) -> text_inputs.Batching:
+def batching(settings: model_flags.InferenceSettings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
     lambda lengths: task_settings.batch_order(
@@ -77,7 +73,7 @@ def batching(settings: Any) -> text_inputs.Batching:
   )
 
 
-def export_command(settings: Any, task: str) -> str:
+def export_command(settings: model_flags.InferenceSettings, task: str) -> str:
   """Returns the command that exports the model of the flags, to serve it."""
   names = ("model", "bert_config_file", "init_checkpoint", "vocab_file")
   if settings.model:
@@ -96,7 +92,11 @@ class Lines:
     count: lines read so far.
   """
 
-  def __init__(self, settings: Any, texts: Sequence[str] | None = None):
+  def __init__(
+    self,
+    settings: model_flags.InferenceSettings,
+    texts: Sequence[str] | None = None,
+  ):
     self._input_file = settings.input_file
     self._texts, self._paths = texts or [], []
     if not texts and self._input_file == files.STANDARD_INPUT:

@@ -112,10 +112,15 @@ def shape_of_batch(
     parts: micro-batches, one after the other.
     predictions: P, if no feature has its size.
   """
-  rows, *inputs = map(int, signature["input_ids"].shape[:-1])  # [B, choices]
+  rows, *inputs, _ = _known_shape(signature["input_ids"])  # [B, choices, S]
   if "masked_lm_positions" in signature:
-    predictions = int(signature["masked_lm_positions"].shape[-1])
+    *_, predictions = _known_shape(signature["masked_lm_positions"])
   return math.prod([rows // parts, *inputs]), predictions
+
+
+def _known_shape(spec: tf.TensorSpec) -> list[int]:
+  """Returns a shape, with 0 for a length that differs by batch."""
+  return [size or 0 for size in spec.shape]
 
 
 def estimate(
