@@ -19,8 +19,6 @@ import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
-from cli import fine_tuning_flags
-from cli import output_folder
 from cli import task_settings
 import heads
 import modeling
@@ -84,23 +82,13 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   )
 
 
-def choose_metric(
-  settings: ClassifierSettings, task: classification.ClassificationTask
-) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = classification_results.metric_names(task.problem, task.metrics)
-  return fine_tuning_flags.choose_metric(
-    settings.best_metric, task.metrics[0], known
-  )
-
-
 def open_data(
   settings: ClassifierSettings, task: classification.ClassificationTask
 ) -> fine_tuning.Data:
   """Finds the examples and labels; nothing is written."""
   labels = classification_data.choose_labels(
     task,
-    output_folder.labels_file(settings.output_dir),
+    task_settings.labels_file(settings),
     settings.labels,
     settings.label_separator,
     task_settings.initial_labels(settings.init_checkpoint),
@@ -123,7 +111,7 @@ def open_data(
   [train] = find("train", settings.do_train) or [None]
   return fine_tuning.Data(
     features=features,
-    metric=choose_metric(settings, task),
+    metric=classifier_settings.choose_metric(settings, task),
     model_settings={"problem": task.problem},
     train=train,
     dev=find("eval", settings.do_eval or settings.evaluates_in_training),
@@ -213,8 +201,9 @@ def write_predictions(
     if not run.is_chief:
       continue
     labels = run.data.labels
-    folder = output_folder.find_thresholds(run.settings) or run.folder
-    thresholds = classification_results.read_thresholds(folder, labels)
+    thresholds = classification_results.read_thresholds(
+      run.thresholds_folder, labels
+    )
     answers = classification_results.answer(
       outputs.logits, task.problem, labels, thresholds
     )
@@ -260,7 +249,7 @@ def main() -> None:
     for seed, of_seed in by_seed.items()
   }
   if settings.seeds and settings.do_eval:
-    metric = choose_metric(settings, task)
+    metric = classifier_settings.choose_metric(settings, task)
     is_lower = model_selection.is_better_if_lower(metric)
     print(classification_results.format_seeds(scores, metric, is_lower))
 

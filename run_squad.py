@@ -91,6 +91,11 @@ def find_tuned(settings: SquadSettings) -> float | None:
   return squad_results.read_threshold(folder) if folder else None
 
 
+def check(settings: SquadSettings) -> SquadSettings:
+  """Checks flags; returns them with what one of them means for another."""
+  return squad_settings.check(settings, find_tuned(settings))
+
+
 def tuning_file(settings: SquadSettings) -> str | None:
   """Returns the file to tune the threshold on; None to tune nothing.
 
@@ -200,9 +205,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
   kinds = squad_results.Breakdown()
-  folder = run.folder
-  if not tuning:
-    folder = output_folder.find_thresholds(settings) or folder
+  folder = run.folder if tuning else run.thresholds_folder
   scores = squad_results.write_predictions(
     run.folder,
     answered,
@@ -231,8 +234,7 @@ def check_no_answer(
 
 
 def main() -> None:
-  settings = task_settings.read(SquadSettings)
-  settings = squad_settings.check(settings, find_tuned(settings))
+  settings = check(task_settings.read(SquadSettings))
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
   with fine_tuning.open_run(settings, data, strategy) as run:

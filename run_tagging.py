@@ -5,56 +5,10 @@
     --output_dir=/tmp/ner
 """
 
-import dataclasses
-
-from cli import fine_tuning_flags
-from cli import flag_values
 from cli import program
-from tasks import tagging
-from tasks import tagging_schemes
+from cli import tagging_settings
 
-# The layers and the LSTMs of the paper's table 7.
-LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
-
-_data, _task = flag_values.group("Data"), flag_values.group("Task")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingSettings(fine_tuning_flags.DataSettings):
-  """The settings of this program."""
-
-  token_column: int = _data(0, "The column of the word, from 0.", least=0)
-  tag_column: int = _data(
-    -1,
-    "The column of the tag; -1 is the last. A file to predict may lack it.",
-    least=-1,
-  )
-  tag_scheme: str = _data(
-    "auto",
-    "How tags mark entities. auto: detected in each file. none: they mark "
-    "none, as parts of speech; scores are then those of words.",
-    choices=("auto", *tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
-  )
-  document_context: bool = _task(
-    False,
-    "Whether to fill inputs up with the neighbouring sentences of the "
-    "document.",
-  )
-  feature_based: bool = _task(
-    False, "Whether to freeze BERT and to train a BiLSTM on its layers."
-  )
-  feature_layers: tuple[str, ...] = _task(
-    LAST_LAYERS,
-    "With --feature_based: the layers whose outputs are concatenated; -1 is "
-    "the last one, 0 the embeddings. mix before them sums them, with learned "
-    "weights, and mix alone is that of all.",
-  )
-  lstm_size: int = _task(
-    LSTM_SIZE,
-    "With --feature_based: units of the two LSTMs in each direction.",
-    least=1,
-  )
-
+TaggingSettings = tagging_settings.TaggingSettings
 
 if __name__ == "__main__":
   program.start(TaggingSettings.define_flags)
@@ -67,11 +21,11 @@ import tensorflow as tf
 
 from cli import devices
 from cli import fine_tuning
-from cli import output_folder
 from cli import task_settings
 import heads
 import modeling
 from tasks import feature_tagger
+from tasks import tagging
 from tasks import tagging_data
 from tasks import tagging_results
 
@@ -149,7 +103,8 @@ def loss_fn(model, features, seed):
 
 
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
-  """Returns the files that the flags ask for, by kind."""
+  """Checks the flags; returns the files that they ask for, by kind."""
+  tagging_settings.check_features(settings)
   paths = task_settings.find_data_files(settings, _ENDINGS)
   return {
     kind: tagging.open_source(
@@ -169,7 +124,7 @@ def open_data(
   """Finds the sentences and labels; nothing is written."""
   labels, scheme = tagging_data.choose_labels(
     sources.get("train"),
-    output_folder.labels_file(settings.output_dir),
+    task_settings.labels_file(settings),
     settings.tag_scheme,
     task_settings.initial_labels(settings.init_checkpoint),
   )
@@ -200,9 +155,7 @@ def open_data(
     answers["by_character"] = by_character
   return fine_tuning.Data(
     features=features,
-    metric=fine_tuning_flags.choose_metric(
-      settings.best_metric, known[0], known
-    ),
+    metric=tagging_settings.choose_metric(settings, known),
     model_settings=model,
     train=sets.get("train"),
     dev=[sets["eval"]] if "eval" in sets else (),
@@ -256,19 +209,6 @@ def write_predictions(run: fine_tuning.Run) -> None:
     write_scores(run, examples, outputs, scores)
 
 
-def check_features(settings: TaggingSettings) -> None:
-  """Refuses flags that a model with a frozen BERT, or another, ignores."""
-  given = tuple(settings.feature_layers), settings.lstm_size
-  if not settings.feature_based and given != (LAST_LAYERS, LSTM_SIZE):
-    raise ValueError("--feature_layers and --lstm_size need --feature_based")
-  freezes = str(settings.freeze_layers), settings.layerwise_lr_decay
-  if settings.feature_based and freezes != ("0", 1.0):
-    raise ValueError(
-      "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
-      "--layerwise_lr_decay"
-    )
-
-
 def model_functions(settings: TaggingSettings):
   """Returns the functions that make the model and predict with it."""
   return (
@@ -279,7 +219,6 @@ def model_functions(settings: TaggingSettings):
 
 def main() -> None:
   settings = task_settings.read(TaggingSettings)
-  check_features(settings)
   sources = find_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, sources)

@@ -390,7 +390,6 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
   from cli import devices
   from cli import fine_tuning
-  from cli import squad_settings
   from cli import task_settings
   import run_squad
   from tasks import squad_data
@@ -399,7 +398,7 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
   folder = workload.our_folder + "-padded" * padding_competes
   write_random_weights(workload, folder)
   contest.set_flags(
-    squad_settings.SquadSettings.define_flags,
+    run_squad.SquadSettings.define_flags,
     predict_file=workload.data_file,
     vocab_file=workload.vocab_file,
     bert_config_file=workload.bert_config_file,
@@ -414,8 +413,7 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    settings = task_settings.read(squad_settings.SquadSettings)
-    settings = squad_settings.check(settings, run_squad.find_tuned(settings))
+    settings = run_squad.check(task_settings.read(run_squad.SquadSettings))
     strategy = devices.make_strategy(settings)
     data = run_squad.open_data(settings)
     run = fine_tuning.open_run(settings, data, strategy).__enter__()

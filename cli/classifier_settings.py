@@ -8,6 +8,7 @@ from cli import fine_tuning_flags
 from cli import flag_values
 from tasks import classification
 from tasks import classification_files
+from tasks import classification_results
 from tasks import glue
 
 _data = flag_values.group("Data")
@@ -139,3 +140,13 @@ def by_seed(
     )
     for seed in map(int, settings.seeds)
   }
+
+
+def choose_metric(
+  settings: ClassifierSettings, task: classification.ClassificationTask
+) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = classification_results.metric_names(task.problem, task.metrics)
+  return fine_tuning_flags.choose_metric(
+    settings.best_metric, task.metrics[0], known
+  )

@@ -66,6 +66,17 @@ class DeviceSettings(flag_values.Settings):
     """The Keras dtype policy of --precision."""
     return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
+  def flags_of_workers(self) -> dict[str, Any]:
+    """Returns the flags that must be the same on all workers of TF_CONFIG.
+
+    They are all but paths: hosts may keep equal files in different places.
+    """
+    return {
+      f"--{name}": value
+      for name, value in self.flag_values().items()
+      if name not in _HOST_FLAGS and not name.endswith(("_dir", "_file"))
+    }
+
 
 def uses_tpu(settings: DeviceSettings) -> bool:
   """Returns whether the flags ask for a TPU."""
@@ -96,18 +107,6 @@ def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
           f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
           "or run on the TPU's own machine with --tpu_name=local"
         )
-
-
-def flags_of_workers(settings: flag_values.Settings) -> dict[str, Any]:
-  """Returns the flags that must be the same on all workers of TF_CONFIG.
-
-  They are all but paths: hosts may keep equal files in different places.
-  """
-  return {
-    f"--{name}": value
-    for name, value in settings.flag_values().items()
-    if name not in _HOST_FLAGS and not name.endswith(("_dir", "_file"))
-  }
 
 
 def make_strategy(settings: DeviceSettings, says_so: bool = True):

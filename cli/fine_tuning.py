@@ -24,13 +24,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import devices
 from cli import fine_tuning_flags
 from cli import output_folder
 from cli import run_report
 from cli import task_settings
 from inputs import feature_files
-from inputs import training_input
 import modeling
 import optimization
 from training import loop
@@ -129,6 +127,11 @@ class Run:
     return self.settings.output_dir
 
   @property
+  def thresholds_folder(self) -> str:
+    """The folder with thresholds of the weights; else the output folder."""
+    return output_folder.find_thresholds(self.settings) or self.folder
+
+  @property
   def is_chief(self) -> bool:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
@@ -137,7 +140,7 @@ class Run:
     self,
     create_model: Callable[[modeling.EncoderConfig, Data, str], keras.Model],
     predict: Callable[
-      [keras.Model, training_input.Features], dict[str, tf.Tensor]
+      [keras.Model, dict[str, tf.Tensor]], dict[str, tf.Tensor]
     ],
   ) -> None:
     """Makes the model and loads its weights, all of them or none.
@@ -167,7 +170,7 @@ class Run:
 
   def parser(
     self, data: feature_files.FeatureSet
-  ) -> Callable[[tf.Tensor], training_input.Features]:
+  ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized rows, string [B], to features."""
     return feature_files.make_parser(
       data.layout,
@@ -226,7 +229,7 @@ class Run:
     loss_fn: loop.LossFn,
     plan: loop.TrainingPlan,
     steps_per_epoch: float,
-    source: training_input.TrainingInput | None = None,
+    source: Any = None,
   ) -> loop.TrainingTask:
     """Makes the optimizer and the input of training.
 
@@ -330,7 +333,7 @@ def open_run(
     same_run.check_workers(
       strategy,
       {
-        **devices.flags_of_workers(settings),
+        **settings.flags_of_workers(),
         "--bert_config_file": config,
         "metric": data.metric,
         "labels": list(data.labels),

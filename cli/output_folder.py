@@ -19,7 +19,6 @@ from data import atomic
 from data import files
 from data import label_files
 from data import remote
-import modeling
 from tasks import classification_results
 from tasks import squad_results
 from training import loop
@@ -38,7 +37,7 @@ THRESHOLD_FILES = (
 @contextlib.contextmanager
 def claim(
   folder: str,
-  config: modeling.EncoderConfig,
+  config: Any,
   strategy: tf.distribute.Strategy,
   trains: bool,
 ) -> Iterator[None]:
@@ -90,7 +89,7 @@ def local_folder(
 
 def write_model_files(
   folder: str,
-  config: modeling.EncoderConfig,
+  config: Any,
   vocab_file: str | None,
   labels: Sequence[str] = (),
 ) -> None:
@@ -104,12 +103,7 @@ def write_model_files(
   if vocab_file:
     vocabulary_table.copy(vocab_file, folder)
   if labels:
-    label_files.write(labels_file(folder), labels)
-
-
-def labels_file(folder: str) -> str:
-  """Returns the path of a run's labels file."""
-  return os.path.join(folder, "labels.txt")
+    label_files.write(os.path.join(folder, "labels.txt"), labels)
 
 
 def remove(folder: str, name: str) -> None:

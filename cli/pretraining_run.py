@@ -18,7 +18,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import devices
 from cli import output_folder
 from cli import pretraining_settings
 from cli import run_report
@@ -193,7 +192,7 @@ def open_run(
   same_run.check_workers(
     strategy,
     {
-      **devices.flags_of_workers(settings),
+      **settings.flags_of_workers(),
       "--input_file": data.source.identity,
       "--eval_input_file": data.eval_identity,
       "--bert_config_file": config,

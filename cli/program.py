@@ -1,7 +1,7 @@
-"""How a program starts and ends: flags, --help, errors told in one line.
+"""How a program starts and ends: flags, --help, errors in one line.
 
 A program that needs TensorFlow parses its flags before the import, which takes
-seconds. Its file begins with the imports that its flags need, goes on with
+seconds. Its file begins with the imports that its flags need, continues with
 
   def define_flags(): ...
 

@@ -68,7 +68,7 @@ def list_files(folder: str) -> dict[str, File]:
 
 
 def is_result(name: str) -> bool:
-  """Tells whether a file is for people, by its name."""
+  """Returns whether a file is for people, by its name."""
   return not name.startswith(_INTERNAL) and ".tf_record" not in name
 
 

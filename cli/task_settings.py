@@ -180,6 +180,11 @@ def uses_fixed_shapes(settings) -> bool:
   return settings.pad_to_max_length or devices.uses_tpu(settings)
 
 
+def labels_file(settings: fine_tuning_flags.FineTuningSettings) -> str:
+  """Returns the path of a run's labels file."""
+  return os.path.join(settings.output_dir, "labels.txt")
+
+
 def initial_labels(init_checkpoint: str | None) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not init_checkpoint:

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from cli import classifier_settings
 from cli import fine_tuning
-from cli import squad_settings
 from inputs import training_input
 import run_classifier
 import run_multiple_choice
@@ -74,7 +73,6 @@ def prepare_classifier(
 
 def prepare_tagging(settings: run_tagging.TaggingSettings) -> Opener:
   """Checks the flags of a tagger; returns the function that opens it."""
-  run_tagging.check_features(settings)
   sources = run_tagging.find_files(settings)
 
   @contextlib.contextmanager
@@ -132,10 +130,9 @@ def prepare_multiple_choice(
   return open_task
 
 
-def prepare_squad(settings: squad_settings.SquadSettings) -> Opener:
+def prepare_squad(settings: run_squad.SquadSettings) -> Opener:
   """Checks the flags of a task; returns the function that opens it."""
-  tuned = run_squad.find_tuned(settings)
-  settings = squad_settings.check(settings, tuned)
+  settings = run_squad.check(settings)
 
   @contextlib.contextmanager
   def open_task(strategy) -> Iterator[SharedTask]:

@@ -1,7 +1,7 @@
 """Decides which of several tasks makes which update, and its weight.
 
 One task makes an update. The share of the updates that a task makes is its
-rate, or becomes more even while training goes on (`anneal`). Which one makes an
+rate, or becomes more even during training (`anneal`). Which one makes an
 update is a function of seed and step: nothing has to be saved to resume.
 """
 
@@ -56,7 +56,7 @@ def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
 
 
 def anneal(shares: np.ndarray, num_steps: int) -> np.ndarray:
-  """Makes shares more even while training goes on, float64 [num_steps, N].
+  """Makes shares more even from step to step, float64 [num_steps, N].
 
   Stickland & Murray, https://arxiv.org/abs/1902.02671, section 4.1: they are
   raised to a power that falls from 1 to 0.2; here by the step, not the epoch.

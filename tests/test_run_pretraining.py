@@ -517,7 +517,7 @@ def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
   assert line.startswith("--input_file=1 file of 15,")
   assert "(was 3 files of " in line
   assert "--train_batch_size=16 (was 8)" in line
-  assert "cannot go on at step 6" in line and "--new_phase=true" in line
+  assert "cannot resume at step 6" in line and "--new_phase=true" in line
   line = refuse(learning_rate=1e-3, seed=7, num_train_steps=6)
   assert line.startswith("--learning_rate=0.001 (was 5e-05), --seed=7 (was 1")
   line = refuse(precision="bfloat16", num_warmup_steps=3, num_train_steps=8)

@@ -28,7 +28,7 @@ class Best(NamedTuple):
 
 
 def is_better_if_lower(metric: str) -> bool:
-  """Tells whether a score is the better, the lower it is."""
+  """Returns whether a score is the better, the lower it is."""
   return metric.endswith(("loss", "_error", "perplexity"))
 
 
@@ -142,7 +142,7 @@ class History:
     return sum(best is None or step > best.step for step in self._results)
 
   def should_stop(self) -> bool:
-    """Tells whether patience has run out."""
+    """Returns whether patience has run out."""
     return 0 < self.patience <= self._since_best()
 
   def summary(self) -> str:
@@ -226,7 +226,7 @@ def _best_folder(folder):
 
 
 def _is_complete(folder, step):
-  """Tells whether the best weights are those of a step, and nothing else."""
+  """Returns whether the best weights are those of a step, and nothing else."""
   path = _best_folder(folder)
   data = (f"model.ckpt-{step}.data-00000-of-00001", f"model.ckpt-{step}.index")
   expected = ["checkpoint", *data]

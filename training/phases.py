@@ -1,4 +1,4 @@
-"""What a pre-training run is: its phases, kept in `output_dir/training.json`.
+"""The phases of a pre-training run, kept in `output_dir/training.json`.
 
 Most runs have one phase. Devlin et al. (section A.2) have two: 90 % of the
 steps with 128 tokens, the rest with 512. Settings that affect the updates must
@@ -66,9 +66,9 @@ def enter(
   changes = _describe_changes(last.settings, settings)
   if changes and not is_new_phase:
     raise ValueError(
-      f"{', '.join(changes)}: the run of {path} cannot go on at step {step} "
-      "with other settings: use the old ones, another --output_dir, or pass "
-      "--new_phase=true if you mean it"
+      f"{', '.join(changes)}: the run of {path} cannot resume at step {step} "
+      "with changed settings: restore them, choose another --output_dir, or "
+      "start a new phase with --new_phase=true"
     )
   if changes:
     is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)

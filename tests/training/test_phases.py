@@ -33,9 +33,9 @@ def test_a_change_is_refused_with_both_values(tmp_path):
     enter(tmp_path, 5, rate=0.2, train_batch_size=16)
   assert str(caught.value) == (
     "--train_batch_size=16 (was 8), --rate=0.2 (was 0.1): the run of "
-    f"{tmp_path}/training.json cannot go on at step 5 with other settings: use "
-    "the old ones, another --output_dir, or pass --new_phase=true if you mean "
-    "it"
+    f"{tmp_path}/training.json cannot resume at step 5 with changed settings: "
+    "restore them, choose another --output_dir, or start a new phase with "
+    "--new_phase=true"
   )
 
 
