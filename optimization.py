@@ -106,7 +106,7 @@ class AdamWeightDecayOptimizer:
   Make it inside the scope of the distribution strategy.
 
   Args:
-    variables: what to update.
+    variables: those to update.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
     weight_decay_rate: the decay, except where exclude_from_weight_decay
       matches the path.
@@ -327,8 +327,8 @@ def create_optimizer(
   """
   paths = [variable.path for variable in variables]
   num_layers = count_layers(paths)
-  found = map(layer_of, paths)
-  depths = [num_layers + 1 if depth is None else depth for depth in found]
+  layers = map(layer_of, paths)
+  depths = [num_layers + 1 if layer is None else layer for layer in layers]
   if not 0 < layerwise_lr_decay <= 1:
     raise ValueError(
       f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "

@@ -14,7 +14,7 @@ from convert import relatives
 from convert import tokenizer_files
 from data import files
 from data import label_files
-from encoders import encoder_table
+from encoders import config_files
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints
@@ -152,4 +152,4 @@ def read_config(path: str) -> modeling.EncoderConfig:
   fields = files.read_json(path)
   if "model_type" in fields:
     return huggingface.to_bert_config(path, fields)
-  return encoder_table.read_config(path)
+  return config_files.read_config(path)

@@ -25,7 +25,7 @@ class BiLstmConfig(modeling.EncoderConfig):
 
   @property
   def intermediate_size(self) -> int:
-    """The width of what a layer computes between: the gates."""
+    """The width of the widest tensor of a layer: the gates."""
     return 4 * self.hidden_size
 
   def __post_init__(self) -> None:

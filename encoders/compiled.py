@@ -25,7 +25,7 @@ _ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
 def compile_island(
   function: Callable[..., tf.Tensor], *settings: Any
 ) -> Callable[..., tf.Tensor]:
-  """Compiles what is between two matrix products.
+  """Compiles the operations between two matrix products.
 
   XLA makes one pass over the memory of it, and another one backward, which
   computes it again: only the inputs are kept.
@@ -85,7 +85,7 @@ def add_and_norm(
   beta: tf.Tensor,
   *kept: tf.Tensor,
 ) -> tf.Tensor:
-  """Adds a bias, drops what is not kept, adds the residual and normalises."""
+  """Adds a bias, applies dropout, adds the residual and normalises."""
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
   x = (_drop(x, *kept, rate) if kept else x) + tf.cast(residual, tf.float32)
   x = _normalize(x, gamma, beta, epsilon, _mean_by_matmul)

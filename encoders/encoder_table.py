@@ -3,7 +3,6 @@
 import importlib
 from typing import Any, NamedTuple
 
-from data import files
 from encoders import bilstm
 from encoders import compiled
 from encoders import text_cnn
@@ -45,21 +44,8 @@ def find_encoder(name: str) -> EncoderClasses:
     ) from None
 
 
-def read_config(path: str) -> modeling.EncoderConfig:
-  """Reads a bert_config.json of any encoder.
-
-  Raises:
-    ValueError: with the path and the fault, if it is not a valid config.
-  """
-  fields = files.read_json(path)
-  try:
-    return make_config(fields)
-  except (ValueError, RecursionError) as error:  # Deeply nested lists.
-    raise ValueError(f"{path}: {error}") from error
-
-
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
-  """Makes a config from the contents of a file that `read_config` reads.
+  """Makes a config from the contents of a bert_config.json of any encoder.
 
   Raises:
     ValueError: for an unknown encoder or key, or a value out of range.

@@ -24,11 +24,11 @@ class TextCnnConfig(modeling.EncoderConfig):
 
   num_hidden_layers: int = 2
   filter_sizes: tuple[int, ...] = (2, 3, 4, 5)  # Widths, in tokens.
-  num_filters: int = 128  # Of each width, F.
+  num_filters: int = 128  # Filters of each width, F.
 
   @property
   def intermediate_size(self) -> int:
-    """The width of what a layer computes between: all filters."""
+    """The width of the widest tensor of a layer: all filters."""
     return len(self.filter_sizes) * self.num_filters
 
   def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Convolution(modeling.Layer):
 class TextCnnLayer(compiled.Layer):
   """Convolutions side by side, then BERT's "Add & Norm"; called like a layer.
 
-  Padding is 0 for the convolutions, as is what lies outside of the sequence.
+  Padding is 0 for the convolutions, as are positions outside of the sequence.
   """
 
   def __init__(self, config: TextCnnConfig, **kwargs):
@@ -88,9 +88,9 @@ class TextCnnLayer(compiled.Layer):
 
   def call(self, hidden, input_mask, seed=None):
     masked = hidden * tf.cast(input_mask, hidden.dtype)[:, :, None]
-    found = tf.concat([layer(masked) for layer in self.convolutions], -1)
-    found = modeling.ACTIVATIONS[self.config.hidden_act](found)
-    return self.output_block(found, hidden, seed), None
+    filtered = tf.concat([layer(masked) for layer in self.convolutions], -1)
+    filtered = modeling.ACTIVATIONS[self.config.hidden_act](filtered)
+    return self.output_block(filtered, hidden, seed), None
 
 
 class MaxPooler(compiled.Pooler):

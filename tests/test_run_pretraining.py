@@ -397,7 +397,7 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
     last = checkpoints.saved_steps(str(out))[-1]
     assert last >= common
     assert (
-      f"stopped at step {last} of 30000; the same command goes on there"
+      f"stopped at step {last} of 30000; run the same command again to resume"
     ) in output
     assert f"wrote {out}/model.ckpt-{last}" in output
   with started(tmp_path, **{**options, "output_dir": alone}) as process:

@@ -92,7 +92,7 @@ def train_tasks(
 
   Args:
     strategy, evaluate, history: see `train`.
-    tasks: by name. What is not of model.bert is saved under tasks/<name>/.
+    tasks: by name. All but model.bert is saved under tasks/<name>/.
     draws: int [steps], the number of the task that makes each update.
     plan: of the run; a task's own says which rows its updates take.
   """
@@ -103,7 +103,7 @@ def train_tasks(
   saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(strategy, tasks, plan, saved)
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
-  if evaluation.says_stop or step >= plan.num_train_steps:
+  if evaluation.should_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
   for task in tasks.values():
     task.begin()
@@ -124,18 +124,18 @@ def name_variables(
 ) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
   """Returns the variables of tasks, and their moments, by name.
 
-  What tasks share has one name; the names of the rest begin with those of the
-  tasks.
+  Shared variables have one name; the names of the others begin with those of
+  their tasks.
   """
   variables, slots = {}, {}
   for task_name, task in tasks.items():
     prefix = f"tasks/{task_name}/" if task_name else ""
     shared = {v.path for v in task.model.bert.variables} if prefix else ()
-    for found, named in (
+    for own, named in (
       (model_variables(task.model), variables),
       (task.optimizer.slots, slots),
     ):
-      for name, variable in found.items():
+      for name, variable in own.items():
         path = name.removesuffix("/adam_m").removesuffix("/adam_v")
         named[name if path in shared else prefix + name] = variable
   return variables, slots
@@ -149,10 +149,10 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
     while step < plan.num_train_steps:
       others = np.flatnonzero(draws[step : plan.next_stop(step)] != draws[step])
       most = others[0] if len(others) else plan.next_stop(step) - step
-      wanted = reporter.choose_count(int(most))
-      leaving = bool(caught) or evaluation.says_stop
-      count, stopping = workers.agree(strategy, wanted, leaving)
-      if stopping:
+      count = reporter.choose_count(int(most))
+      is_last = bool(caught) or evaluation.should_stop
+      count, is_stopped = workers.agree(strategy, count, is_last)
+      if is_stopped:
         break
       run, batch_size = runners[draws[step]]
       means = run(count)
@@ -165,7 +165,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
         reporter.add_evaluation(step, evaluation.run(step))
   if step != saved_step:
     _save(strategy, plan, step, saved)
-  # In the last step, too: the user was told that the program leaves.
+  # Also after the last step: the signal handler has already announced the exit.
   _, is_interrupted = workers.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
   caught = caught or [signal.SIGTERM]  # Another worker's signal.
@@ -427,11 +427,12 @@ class _Evaluation:
     self._is_chief = strategy.extended.should_checkpoint
     self._variables = variables
     self._plan, self._evaluate, self._history = plan, evaluate, history
-    self.says_stop = False
+    self.should_stop = False
     if history:
       history.forget_after(step)
     if step and self.is_due(step):  # A kill may have prevented it.
-      # Only the chief of several workers could tell.
+      # Only the chief has the curves, so with several workers all evaluate
+      # again.
       is_needed = history or workers.are_several(strategy)
       if is_needed or not reporting.was_evaluated(plan, step):
         reporting.add_missed(plan, step, strategy, self.run(step))
@@ -443,7 +444,7 @@ class _Evaluation:
     return period > 0 and self._plan.is_due(step, period)
 
   def needs_checkpoint(self, step):
-    """Tells whether to save a step, on schedule or because it is evaluated."""
+    """Returns whether to save a step: it is scheduled, or evaluated."""
     period = self._plan.save_checkpoints_steps
     is_selected = self._history is not None and self.is_due(step)
     return is_selected or self._plan.is_due(step, period)
@@ -459,6 +460,6 @@ class _Evaluation:
     return results
 
   def _decide(self):
-    self.says_stop = self._history.should_stop()
-    if self.says_stop and self._is_chief:
+    self.should_stop = self._history.should_stop()
+    if self.should_stop and self._is_chief:
       print(f"stopping early: {self._history.summary()}")

@@ -124,7 +124,7 @@ class Predictor:
   def _gather(self, value):
     strategy = self._strategy
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-      return strategy.gather(value, axis=0).numpy()  # Of all workers.
+      return strategy.gather(value, axis=0).numpy()  # From all workers.
     shares = strategy.experimental_local_results(value)
     return np.concatenate([share.numpy() for share in shares])
 
@@ -157,7 +157,7 @@ def map_ahead(
   if count == 1:
     yield from map(function, batches)
     return
-  pending = collections.deque()  # Of tokens and results to come.
+  pending = collections.deque()  # Pairs of tokens and results to come.
   with futures.ThreadPoolExecutor(count) as pool:
     for features in batches:
       size = max(value.shape.num_elements() for value in features.values())

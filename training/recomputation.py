@@ -38,7 +38,7 @@ def _call_block(
   input_mask: tf.Tensor,
   seed: tf.Tensor | None,
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-  """Calls an encoder layer; takes and returns what the layer does."""
+  """Calls an encoder layer; with the same arguments and results."""
   if seed is None:
     return block(hidden, input_mask)
 

@@ -24,7 +24,7 @@ from weights import checkpoints
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 _CURVES = "curves.jsonl"
-_MOST_POINTS = 2000  # Of training; of more, every second one goes.
+_MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 
 
 def read_curves(
@@ -56,7 +56,7 @@ def add_missed(
 
 
 def was_evaluated(plan, step: int) -> bool:
-  """Tells whether the curves of a run hold an evaluation of a step."""
+  """Returns whether the curves of a run hold an evaluation of a step."""
   points = read_curves(plan.output_dir, step)
   return any(p["step"] == step for p in points if _is_evaluation(p))
 
@@ -144,7 +144,7 @@ class Reporter:
     )
 
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
-    """Takes what an evaluation returned."""
+    """Writes the results of an evaluation."""
     self._flush(step)
     results = {k.removeprefix("eval_"): float(v) for k, v in results.items()}
     values = {f"eval/{k}": v for k, v in results.items()}
@@ -163,7 +163,7 @@ class Reporter:
       files.write_lines(path, map(json.dumps, self._points))
 
   def close(self, step: int, is_finished: bool) -> None:
-    """Prints what is pending and where results are."""
+    """Prints pending means and the place of the results."""
     progress.leave_closed_pipes()
     self._flush(step)
     self._writer.close()
@@ -173,7 +173,8 @@ class Reporter:
       folder, last = self._plan.output_dir, self._plan.num_train_steps
       if not is_finished:
         print(
-          f"stopped at step {step} of {last}; the same command goes on there"
+          f"stopped at step {step} of {last}; run the same command again to "
+          "resume"
         )
       print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
       print(f"curves: tensorboard --logdir={folder}", flush=True)

@@ -42,7 +42,7 @@ class Gradients(NamedTuple):
   bfloat16: these are bfloat16 as well.
   """
 
-  sums: dict[str, tf.Tensor]  # Of the losses.
+  sums: dict[str, tf.Tensor]  # Losses by name.
   gradients: list[tf.Tensor]  # One per variable of the optimizer.
   row_norms: tf.Tensor  # See `optimization.row_norms`.
 

@@ -1,4 +1,4 @@
-"""How a model is trained, and what on: the settings of training/loop.py."""
+"""The settings of a training: its model, data, length and dates of saving."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
