@@ -424,7 +424,7 @@ class BertModel(Layer):
     input_mask: int [B, S], 1 for tokens and 0 for padding; default all 1.
     segment_ids: int [B, S] below type_vocab_size; default all 0.
     seed: int32 [2], draws the dropout; default None, no dropout.
-    training: draws a seed if there is none, as in `fit`.
+    training: draws a seed if None is given, as in `fit`.
     return_hidden_states, return_attention_probs: whether to keep them.
 
   Returns a `BertOutput` in the compute dtype.

@@ -113,7 +113,7 @@ class Run:
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
   record: same_run.RunRecord
-  local_folder: str  # Of this worker alone; for feature files.
+  local_folder: str  # This worker's alone; for feature files.
   step: int = 0  # The number of updates behind the weights.
   score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
   # Sections of report.html: HTML by the title.

@@ -235,7 +235,7 @@ def find_thresholds(settings: Any) -> str | None:
   """Returns the folder whose thresholds are tuned for the very weights.
 
   It is --output_dir if these weights were trained or evaluated there, else that
-  of their training, if it predicts with them itself; None if there is none.
+  of their training, if it predicts with them itself; or None.
   """
   folder, weights = settings.output_dir, initial_weights(settings)
   is_tuned = any(files.exists(os.path.join(folder, n)) for n in THRESHOLD_FILES)

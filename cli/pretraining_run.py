@@ -54,8 +54,8 @@ class Run:
   data: pretraining_data.PretrainingData
   strategy: tf.distribute.Strategy
   step: int = 0  # The number of updates behind the weights.
-  phase: phases.Phase | None = None  # Of a training.
-  # Of the evaluations of this process, by step.
+  phase: phases.Phase | None = None  # For a training.
+  # The evaluations of this process, by step.
   scores: dict[int, Mapping[str, float]] = dataclasses.field(
     default_factory=dict
   )

@@ -22,7 +22,7 @@ class File(NamedTuple):
 class Start(NamedTuple):
   """How a run began; `begin` makes it."""
 
-  time: float  # Of the monotonic clock, in seconds.
+  time: float  # Seconds of the monotonic clock.
   files: dict[str, File]  # In the run's folder, by name.
 
 

@@ -10,7 +10,7 @@ from cli import fine_tuning_flags
 from contrib import task_sampling
 from data import files
 
-MEAN = "mean"  # Of the tasks' scores.
+MEAN = "mean"  # The mean of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.
 _TASK_FLAGS = {
   "best_metric",

@@ -163,7 +163,7 @@ def _working_folder(path: str) -> Iterator[str]:
 
 
 def _replace(path: str, target: str) -> None:
-  """Renames a file; HDFS does so only where there is none."""
+  """Renames a file; HDFS does so only to a name that is free."""
   folder = os.path.dirname(target)
   if not filesystems.FileSystems.exists(folder):
     filesystems.FileSystems.mkdirs(folder)

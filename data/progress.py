@@ -45,7 +45,7 @@ def leave_closed_pipes() -> None:
 
 
 class Progress:
-  """Prints a line from time to time while work goes on.
+  """Prints a line from time to time during long work.
 
   Args:
     total: units of work in all; 0 if unknown.

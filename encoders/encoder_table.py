@@ -31,7 +31,7 @@ def find_encoder(name: str) -> EncoderClasses:
   The latter are `CONFIG_CLASS` and `MODEL_CLASS` of a module with its name.
 
   Raises:
-    ValueError: there is none.
+    ValueError: it does not exist.
   """
   if isinstance(name, str) and name in ENCODERS:
     return ENCODERS[name]

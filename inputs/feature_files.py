@@ -94,7 +94,7 @@ class FeatureSet:
   name: str = ""  # Such as "matched", if there are several of the kind.
   suffix: str = ""  # Such as "_mismatched": what names of its files end in.
   features: "FeatureFile" = dataclasses.field(init=False)
-  layout: "Layout" = dataclasses.field(init=False)  # Of the rows.
+  layout: "Layout" = dataclasses.field(init=False)  # The rows'.
 
   @functools.cached_property
   def key(self) -> str:
@@ -242,7 +242,7 @@ def _dataset(generator) -> tf.data.Dataset:
 
 
 def _as_array(rows: list[bytes]) -> np.ndarray:
-  # Of objects: numpy's own strings lose the zeros at their end.
+  # An array of objects: numpy's own strings lose zeros at their end.
   array = np.empty(len(rows), object)
   array[:] = rows
   return array
@@ -251,7 +251,7 @@ def _as_array(rows: list[bytes]) -> np.ndarray:
 def open_or_make(
   data: FeatureSet, folder: str, rows: Iterable[Row], counts: dict[str, Any]
 ) -> FeatureFile:
-  """Opens the feature file of a set, made now if there is none with its key.
+  """Opens the feature file of a set, made now unless one has its key.
 
   Args:
     folder: a local one, of the file; it has the original's name.
@@ -433,10 +433,10 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
 class Layout(NamedTuple):
   """The features of a row besides its three inputs."""
 
-  shape: tuple[int, ...]  # Of input_ids, input_mask, segment_ids: (..., S).
+  shape: tuple[int, ...]  # For input_ids, input_mask, segment_ids: (..., S).
   per_token: tuple[str, ...] = ()  # Names of other integers of that shape.
   others: records.Spec = types.MappingProxyType({})
-  limits: records.Limits = types.MappingProxyType({})  # Of other integers.
+  limits: records.Limits = types.MappingProxyType({})  # For other integers.
 
 
 def make_parser(

@@ -367,7 +367,7 @@ def _read_records(path: str) -> Iterator[bytes]:
     elif _is_walkable(path):
       _count_frames(path)
   except (tf.errors.OpError, *_GZIP_ERRORS) as error:
-    # Of compressed data much is read ahead.
+    # Compressed data is read far ahead.
     where = "from byte {} on, decompressed" if compression else "byte {}"
     raise ValueError(
       f"{path}: record {count} is damaged or cut short, or this is not a "

@@ -229,7 +229,7 @@ def run_steps(strategy, steps=6):
 
 def test_every_replica_is_updated():
   (alone,) = run_steps(tf.distribute.get_strategy())
-  assert (alone[1:5] < 1.0).all() and alone[0] == 1.0  # Of six steps.
+  assert (alone[1:5] < 1.0).all() and alone[0] == 1.0  # In six steps.
   strategy = replicas.two_replicas()
   first, second = run_steps(strategy)
   np.testing.assert_array_equal(first, second)

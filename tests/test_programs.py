@@ -15,7 +15,7 @@ import paths
 import program_flags
 import tiny
 
-STEPS, SAVED = 6, 4  # Of a run, and of its checkpoint before the last.
+STEPS, SAVED = 6, 4  # A run's, and those of its checkpoint before the last.
 
 
 class Run(NamedTuple):

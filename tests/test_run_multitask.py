@@ -235,7 +235,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
   assert "task gpt: 40 examples, rate 0.4444" in output
   results = (tmp_path / "out/tasks/gpt/eval_results.txt").read_text()
   scores = dict(line.split(" = ") for line in results.splitlines())
-  assert float(scores["eval_perplexity"]) < 10  # Of 27 words, at first.
+  assert float(scores["eval_perplexity"]) < 10  # 27 words, at first.
   result = tiny.run_tasks(tmp_path, [{**words, "train_file": "none"}], "wrong")
   program_flags.assert_refused(result, "none")
 

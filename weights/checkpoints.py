@@ -139,7 +139,7 @@ def _use_newest(
   `reads_all`: also verify variables that `use` does not read.
 
   Returns:
-    Its step, or None if there is none.
+    Its step, or None without a checkpoint.
 
   Raises:
     DamagedCheckpointError: all are damaged.

@@ -127,7 +127,7 @@ def differentiate(name, dtype="float32", recomputes=False, **options):
       output = encoder(IDS, MASK, seed=SEED)
       tokens = tf.cast(output.sequence_output, tf.float32) * MASK[..., None]
       pooled = tf.cast(output.pooled_output, tf.float32)
-      weights = tf.cos(tf.range(16.0))  # Of sums alone, LayerNorm has none.
+      weights = tf.cos(tf.range(16.0))  # A plain sum has no gradient.
       loss = tf.reduce_sum(tokens**2 * weights) + tf.reduce_sum(
         pooled * weights
       )
@@ -253,6 +253,6 @@ def test_attention_is_returned_or_refused(name):
 
 @every_encoder
 def test_the_config_of_another_encoder_is_refused(name):
-  other = "transformer" if name != "transformer" else "variant"
+  other = "transformer" if name != "transformer" else "text_cnn"
   with pytest.raises(TypeError, match="Model takes a .*Config, not a .*Config"):
     encoder_table.ENCODERS[name].model_class(CONFIGS[other])

@@ -73,7 +73,7 @@ def test_a_damaged_index_is_made_again(tmp_path):
   features = open_file(tmp_path)
   path = pathlib.Path(f"{features.path}.index.npz")
   whole = path.read_bytes()
-  start = whole.index(b"PK\1\2")  # Of the first entry of the directory.
+  start = whole.index(b"PK\1\2")  # The directory's first entry.
   for place in range(start, start + 46):
     for bit in (1, 8, 64):
       damaged = bytearray(whole)
@@ -169,7 +169,7 @@ def test_batches_over_all_epochs_hold_rows_of_similar_length():
   rows = np.concatenate(epochs)
   batches = lengths[rows[: len(rows) // 32 * 32].reshape(-1, 32)]
   spans = batches.max(1) - batches.min(1)
-  assert np.median(spans) <= 3  # Of random batches it would be above 50.
+  assert np.median(spans) <= 3  # Random batches would have above 50.
   assert np.mean(spans > 10) < 0.05  # Those that run over an epoch's end.
   # Short and long ones come in turns, not in order.
   assert abs(np.corrcoef(batches.mean(1), range(len(batches)))[0, 1]) < 0.1

@@ -41,7 +41,7 @@ def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
     reporter.add(step, 1, {"loss": 1.0}, batch_size)
   reporter.add_evaluation(3, {})
   assert "examples_per_second" not in written[0]
-  # Of 4 and 32 examples in two seconds; the first step compiles.
+  # For 4 and 32 examples in two seconds; the first step compiles.
   assert written[1]["examples_per_second"] == 18.0
 
 
