@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
+from data import packing
 from data import record_writer
 from inputs import feature_files
-import tokenization
 
 METRICS = ("accuracy", "loss", "perplexity")
 
@@ -75,7 +75,7 @@ def _make_rows(
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):
       part = ids[start : start + length - 2]
-      packed = tokenization.pack(
+      packed = packing.pack(
         part, cls_id=cls_id, sep_id=sep_id, max_seq_length=length
       )
       features = {

@@ -152,7 +152,7 @@ def make_tokenizer(
 
 
 class Packed(NamedTuple):
-  """Inputs of the model, as `tokenization.pack` makes them."""
+  """Inputs of the model, as `packing.pack` makes them."""
 
   input_ids: tf.Tensor  # int32 [B, S], padded to the longest.
   input_mask: tf.Tensor
@@ -167,7 +167,7 @@ def pack(
   sep_id: int,
   max_seq_length: int,
 ) -> Packed:
-  """Truncates a pair like `tokenization.truncate_pair`, and packs it.
+  """Truncates a pair like `packing.truncate_pair`, and packs it.
 
   Args:
     ids_a, ids_b: int32 [B, (T)]. Without an id in ids_b, a row gets no second

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from data import packing
 from inputs import training_input
 import tokenization
 
@@ -34,7 +35,7 @@ class InputLine(NamedTuple):
 # An input of the model: lists of integers by the name of the feature. Those of
 # `_PER_TOKEN` are as long as the input, the others the same for all inputs.
 Row = dict[str, list[int]]
-_PER_TOKEN = tokenization.PackedIds._fields
+_PER_TOKEN = packing.PackedIds._fields
 
 
 class Batching(NamedTuple):
@@ -72,14 +73,14 @@ class RowMaker:
     ids_a, ids_b = map(self._tokenizer.encode, texts)
     whole = len(ids_a) + len(ids_b)
     room = self.max_seq_length - (3 if ids_b else 2)
-    tokenization.truncate_pair(ids_a, ids_b, room)
+    packing.truncate_pair(ids_a, ids_b, room)
     self.tokens += len(ids_a) + len(ids_b)
     self.truncated += len(ids_a) + len(ids_b) < whole
     return self.pack(ids_a, ids_b)
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
     """Makes a row of tokens that fit."""
-    packed = tokenization.pack(
+    packed = packing.pack(
       ids_a, ids_b, cls_id=self._cls_id, sep_id=self._sep_id
     )
     return packed._asdict()

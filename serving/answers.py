@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import packing
 from data import tables
 from serving import export_card
 from tasks import classification
@@ -25,7 +26,6 @@ from tasks import squad_features
 from tasks import tagging
 from tasks import tagging_schemes
 from tasks import tagging_words
-import tokenization
 from vocabularies import vocabulary_table
 
 MASK = "[MASK]"
@@ -52,7 +52,7 @@ class Input(NamedTuple):
 class Encoded(NamedTuple):
   """A request as inputs of the model."""
 
-  rows: list[tokenization.PackedIds]  # Not padded; may be empty.
+  rows: list[packing.PackedIds]  # Not padded; may be empty.
   was_cut: bool  # Tokens of a text are in none of them.
   source: Any  # For making the answer: the texts, and their windows.
 
@@ -164,13 +164,13 @@ class AnswerMaker(abc.ABC):
   def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
     """Returns all but `truncated`; see `answer`."""
 
-  def tokens(self, row: tokenization.PackedIds) -> list[str]:
+  def tokens(self, row: packing.PackedIds) -> list[str]:
     """Returns the tokens of an input."""
     return self._tokenizer.convert_ids_to_tokens(row.input_ids)
 
   def _pack(self, ids_a, ids_b=()):
     cls_id, sep_id = self._special
-    return tokenization.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
+    return packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
 
   def _encode_pair(self, texts, doc_stride=None):
     """Encodes a text or a pair as run_classifier.py does."""
@@ -205,8 +205,8 @@ def _check_choices(values) -> tuple[str, ...]:
   return tuple(choice.strip() for choice in choices)
 
 
-def _row(input_ids, segment_ids) -> tokenization.PackedIds:
-  return tokenization.PackedIds(input_ids, [1] * len(input_ids), segment_ids)
+def _row(input_ids, segment_ids) -> packing.PackedIds:
+  return packing.PackedIds(input_ids, [1] * len(input_ids), segment_ids)
 
 
 class Classification(AnswerMaker):

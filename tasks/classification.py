@@ -14,6 +14,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from data import packing
 from data import record_writer
 from data import tables
 from tasks import windows
@@ -340,9 +341,7 @@ def make_features(
     label = encode_label(example)
     pairs, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
     for window_a, window_b in pairs:
-      packed = tokenization.pack(
-        window_a, window_b, cls_id=cls_id, sep_id=sep_id
-      )
+      packed = packing.pack(window_a, window_b, cls_id=cls_id, sep_id=sep_id)
       yield Feature(packed.input_ids, packed.segment_ids, label, index, was_cut)
 
 
@@ -371,7 +370,7 @@ def _fit(
       " [CLS], a token, [SEP], a token and [SEP]"
     )
   if doc_stride is None:
-    tokenization.truncate_pair(ids_a, ids_b, room)
+    packing.truncate_pair(ids_a, ids_b, room)
     return [(ids_a, ids_b)], True
   if not ids_b:
     parts = _split(ids_a, room, doc_stride)

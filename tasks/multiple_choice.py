@@ -11,6 +11,7 @@ import itertools
 import re
 from typing import Any, NamedTuple
 
+from data import packing
 from data import record_writer
 from data import tables
 import tokenization
@@ -180,10 +181,8 @@ def make_features(
       ids_a = tokenizer.encode(first)
       ids_b = tokenizer.encode(f"{before} {choice}" if before else choice)
       was_cut = was_cut or len(ids_a) + len(ids_b) > room
-      tokenization.truncate_pair(ids_a, ids_b, room)
-      packed.append(
-        tokenization.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
-      )
+      packing.truncate_pair(ids_a, ids_b, room)
+      packed.append(packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id))
     yield Feature(
       [choice.input_ids for choice in packed],
       [choice.segment_ids for choice in packed],

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import bert
 from convert import huggingface
+from data import packing
 from encoders import encoder_table
 import heads
 import modeling
@@ -241,7 +242,7 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
     arrays = {name: np.zeros([len(lines), LENGTH], np.int32) for name in NAMES}
     for i, line in enumerate(lines):
       ids = tokenizer.encode(line.split("\t")[1])[: LENGTH - 2]
-      packed = tokenization.pack(ids, [], cls_id=101, sep_id=102)
+      packed = packing.pack(ids, [], cls_id=101, sep_id=102)
       for array, values in zip(arrays.values(), packed, strict=True):
         array[i, : len(values)] = values
     return arrays, np.array([line.startswith("spam") for line in lines], int)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data import packing
 from export import trained_models
 import export_saved_model
 import heads
@@ -55,8 +56,8 @@ def expected(trained):
 
   def compute(text, pair=""):
     a, b = tokenizer.encode(text), tokenizer.encode(pair)
-    tokenization.truncate_pair(a, b, 16 - (3 if b else 2))
-    packed = tokenization.pack(a, b, cls_id=2, sep_id=3)
+    packing.truncate_pair(a, b, 16 - (3 if b else 2))
+    packed = packing.pack(a, b, cls_id=2, sep_id=3)
     logits = model(*(tf.constant([values]) for values in packed)).numpy()[0]
     return float((np.exp(logits) / np.exp(logits).sum())[1])
 

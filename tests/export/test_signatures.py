@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data import packing
 from export import signatures
 from export import trained_models
 import heads
@@ -65,8 +66,8 @@ def pack(vocab_file):
 
   def pack(a, b=""):
     ids = python.encode(a), python.encode(b)
-    tokenization.truncate_pair(*ids, SEQUENCE - (3 if b else 2))
-    packed = tokenization.pack(*ids, cls_id=2, sep_id=3)
+    packing.truncate_pair(*ids, SEQUENCE - (3 if b else 2))
+    packed = packing.pack(*ids, cls_id=2, sep_id=3)
     return [tf.constant([values]) for values in packed]
 
   return pack

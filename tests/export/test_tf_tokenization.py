@@ -6,6 +6,7 @@ import random
 import pytest
 import tensorflow as tf
 
+from data import packing
 from export import tf_tokenization
 import hard_strings
 import paths
@@ -93,8 +94,8 @@ def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
   rows = zip(*(part.numpy().tolist() for part in packed), strict=True)
   for (a, b), row in zip(pairs, rows, strict=True):
     whole = len(a) + len(b)
-    tokenization.truncate_pair(a, b, 9 - (3 if b else 2))
-    expected = tokenization.pack(a, b, cls_id=1, sep_id=2, max_seq_length=9)
+    packing.truncate_pair(a, b, 9 - (3 if b else 2))
+    expected = packing.pack(a, b, cls_id=1, sep_id=2, max_seq_length=9)
     assert row == (*expected, len(a) + len(b) < whole)
 
 
