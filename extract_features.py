@@ -56,19 +56,15 @@ import functools
 import time
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from cli import run_summary
-from cli import task_settings
 from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
-import modeling
-import tokenization
-from training import loop
-from training import prediction
-from vocabularies import vocabulary_table
+from inputs import training_input
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
@@ -97,11 +93,8 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   return {"vectors": tf.stack(pooled, 1)}  # [B, L, H]
 
 
-def read_layers(
-  settings: VectorSettings, config: modeling.EncoderConfig
-) -> list[int]:
-  """Reads --layers."""
-  count = config.num_hidden_layers
+def read_layers(settings: VectorSettings, count: int) -> list[int]:
+  """Reads --layers of a model with so many layers."""
   try:
     layers = list(map(int, settings.layers))
   except ValueError:
@@ -114,15 +107,24 @@ def read_layers(
   return layers
 
 
+def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
+  """Makes the model if it has the vectors that the flags ask for."""
+  read_layers(settings, config.num_hidden_layers)
+  if settings.pooling == "cls" and encoder_table.is_causal(config):
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
+  return encoder_table.make_encoder(config, dtype)
+
+
 class Extractor(NamedTuple):
   """A model, and the vectors to compute with it."""
 
   settings: VectorSettings
-  predictor: prediction.Predictor
-  tokenizer: tokenization.FullTokenizer
+  model: text_programs.TextModel
+  predictor: training_input.Predictor
   encode: text_inputs.RowMaker
   layers: list[int]
-  bytes_per_vector: int  # For all layers.
 
   def extract(
     self,
@@ -145,13 +147,13 @@ class Extractor(NamedTuple):
       vectors = self._predict(inputs)
       for index, row, values in zip(indices, inputs, vectors, strict=True):
         ids = row["input_ids"]
-        tokens = self.tokenizer.convert_ids_to_tokens(ids)
+        tokens = self.model.tokenizer.convert_ids_to_tokens(ids)
         yield vector_files.VectorRow(index, ids, tokens, values)
       lines.report()
 
   def _size(self, item):
     tokens = len(item[1]["input_ids"]) if self.settings.pooling == "none" else 1
-    return tokens * self.bytes_per_vector
+    return 4 * tokens * len(self.layers) * self.model.config.hidden_size
 
   def _predict(self, rows):
     batching = text_programs.batching(self.settings)
@@ -162,26 +164,15 @@ class Extractor(NamedTuple):
 
 def make_extractor(settings: VectorSettings) -> Extractor:
   """Makes the model of the flags and loads its weights."""
-  strategy = text_programs.make_strategy(settings)
-  config = task_settings.read_config(settings)
-  layers = read_layers(settings, config)
-  if settings.pooling == "cls" and encoder_table.is_causal(config):
-    raise ValueError(
-      "--pooling=cls: the first token of a causal model sees no other: use mean"
-    )
-  tokenizer = vocabulary_table.make_tokenizer(
-    settings.vocab_file, settings.do_lower_case
-  )
-  encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
-  with strategy.scope():
-    model = encoder_table.make_encoder(config, settings.compute_dtype)
-  text_programs.load_weights(settings, loop.model_variables(model))
+  make_model = functools.partial(make_encoder, settings)
+  model = text_programs.open_model(settings, make_model)
+  layers = read_layers(settings, model.config.num_hidden_layers)
   compute = functools.partial(
     compute_vectors, layers=layers, pooling=settings.pooling
   )
-  predictor = prediction.Predictor(strategy, model, compute)
-  size = 4 * len(layers) * config.hidden_size
-  return Extractor(settings, predictor, tokenizer, encode, layers, size)
+  encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
+  predictor = model.make_predictor(compute)
+  return Extractor(settings, model, predictor, encode, layers)
 
 
 def main(**blocks: int) -> None:

@@ -51,15 +51,11 @@ import time
 import tensorflow as tf
 
 from cli import run_summary
-from cli import task_settings
 from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
 from tasks import masked_words
-from training import loop
-from training import prediction
-from vocabularies import vocabulary_table
 
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
@@ -87,32 +83,22 @@ def make_masked_words(
   settings: FillMaskSettings,
 ) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  strategy = text_programs.make_strategy(settings)
-  config = task_settings.read_config(settings)
-  tokenizer = vocabulary_table.make_tokenizer(
-    settings.vocab_file, settings.do_lower_case, [masked_words.MASK]
-  )
-  with strategy.scope():
-    model = heads.PretrainingModel(config, settings.compute_dtype)
-  text_programs.load_weights(
+  model = text_programs.open_model(
     settings,
-    loop.model_variables(model),
+    heads.PretrainingModel,
+    [masked_words.MASK],
     head="cls/predictions/",
     head_name="masked-LM head",
   )
-  vocab_size = max(tokenizer.inv_vocab) + 1
+  vocab_size = max(model.tokenizer.inv_vocab) + 1
   top_k = min(settings.top_k, vocab_size)
-  predictor = prediction.Predictor(
-    strategy,
-    model,
-    functools.partial(guess, vocab_size=vocab_size, top_k=top_k),
-  )
+  compute = functools.partial(guess, vocab_size=vocab_size, top_k=top_k)
   return masked_words.MaskedWords(
-    tokenizer,
+    model.tokenizer,
     settings.max_seq_length,
-    predictor,
+    model.make_predictor(compute),
     text_programs.batching(settings),
-    encoder_table.is_causal(config),
+    encoder_table.is_causal(model.config),
   )
 
 

@@ -1,10 +1,13 @@
 """Flags, weights and lines of the programs that apply a model to text."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import shlex
 import sys
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from cli import devices
@@ -14,7 +17,52 @@ from cli import task_settings
 from data import files
 from data import progress
 from inputs import text_inputs
+import tokenization
+from training import loop
+from training import prediction
+from vocabularies import vocabulary_table
 from weights import checkpoints
+
+
+class TextModel(NamedTuple):
+  """A model with its weights, and the tokenizer of its texts."""
+
+  config: Any  # A `modeling.EncoderConfig`.
+  tokenizer: tokenization.FullTokenizer
+  model: keras.Model
+  strategy: tf.distribute.Strategy
+
+  def make_predictor(
+    self, compute: Callable[..., dict[str, tf.Tensor]]
+  ) -> prediction.Predictor:
+    """Makes a predictor of compute(model, batch)."""
+    return prediction.Predictor(self.strategy, self.model, compute)
+
+
+def open_model(
+  settings: model_flags.InferenceSettings,
+  make_model: Callable[[Any, str], keras.Model],
+  tokens: Sequence[str] = (),
+  head: str = "",
+  head_name: str = "",
+) -> TextModel:
+  """Makes the model of the flags and loads its weights, before any tensor.
+
+  Args:
+    make_model: takes the config and the dtype policy.
+    tokens: those that the vocabulary must have.
+    head: see `load_weights`.
+    head_name: its name for users.
+  """
+  strategy = make_strategy(settings)
+  config = task_settings.read_config(settings)
+  tokenizer = vocabulary_table.make_tokenizer(
+    settings.vocab_file, settings.do_lower_case, tokens
+  )
+  with strategy.scope():
+    model = make_model(config, settings.compute_dtype)
+  load_weights(settings, loop.model_variables(model), head, head_name)
+  return TextModel(config, tokenizer, model, strategy)
 
 
 def make_strategy(
