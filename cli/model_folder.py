@@ -157,7 +157,7 @@ def read_config(settings):
   """Reads the config of --bert_config_file, or of the weights of --model.
 
   Raises:
-    ValueError: there is none, or it is damaged.
+    ValueError: it is missing or damaged.
   """
   if settings.bert_config_file:
     from convert import formats  # Slow: TensorFlow.

@@ -167,7 +167,7 @@ const show = {
     }
   },
 };
-// The choices as the server finds them: what is blank for Python is none.
+// The choices as the server finds them: without lines that Python calls blank.
 const lines = (text) => text.split("\n").filter((c) => /[^\s\x1c-\x1f\x85]|\ufeff/.test(c));
 
 // What one more or less word may change: the probability of the same answer.

@@ -73,7 +73,7 @@ def test_report_of_the_run(trained):
     assert f"<h2>{title}</h2>" in text
   assert text.count("<h3>Confusion matrix</h3>") == 2
   assert '>learning_rate</td><td dir="auto">0.002</td>' in text
-  assert ">verbosity<" not in text  # Of absl.
+  assert ">verbosity<" not in text  # absl's.
   assert '<a href="predictions.tsv">' in text
 
 
@@ -321,7 +321,7 @@ def test_several_labels_begin_at_their_frequencies(tmp_path):
   run(tmp_path, problem="multi_label", **folder, **options)
   checkpoint = str(tmp_path / "out" / "model.ckpt-2")
   bias = tf.train.load_variable(checkpoint, "output_bias")
-  # Of eight texts, four are bad and six good.
+  # Among eight texts, four are bad and six good.
   np.testing.assert_allclose(bias, np.log([5 / 5, 7 / 3]), atol=1e-6)
 
 

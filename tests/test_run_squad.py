@@ -283,7 +283,7 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
 def test_weights_are_known_by_what_they_are(trained, tmp_path):
   folder, _ = trained
   source, out = tmp_path / "A", tmp_path / "out"
-  shutil.copytree(folder / "out" / "best", source)  # Of no training.
+  shutil.copytree(folder / "out" / "best", source)  # From no training.
   for name in ("vocab.txt", "bert_config.json"):
     shutil.copy(folder / "out" / name, source)
   output = answer_by(source, folder, out, null_score_diff_threshold="auto")

@@ -121,7 +121,7 @@ def test_a_vocabulary_with_capital_letters_is_cased(folder):
   [
     ("\u0939\u093f\u0928\u094d\u0926\u0940", False),  # Loses a vowel sign.
     ("\ud55c", False),  # Hangul is taken apart.
-    ("\u2581\xe9t\xe9", True),  # Of SentencePiece: keeps its accents.
+    ("\u2581\xe9t\xe9", True),  # SentencePiece keeps its accents.
     ("\u4e2d", None),
   ],
 )
@@ -202,7 +202,7 @@ def test_usual_tokenizer_settings_are_accepted(folder):
 
 def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
   config = modeling.BertConfig(vocab_size=130, hidden_size=12)
-  vocab = str(folder / "vocab.txt")  # Of two tokens.
+  vocab = str(folder / "vocab.txt")  # With two tokens.
   settings = types.SimpleNamespace(
     vocab_file=vocab, init_checkpoint=None, bert_config_file="c.json"
   )
