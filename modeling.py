@@ -211,12 +211,12 @@ class Layer(keras.layers.Layer):
   def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.parts: list = []  # Layers, and the shapes of their inputs.
+    self.parts: list = []  # Each with the shape of its input, if needed.
 
   def make(self, part_class: type["Layer"], name: str, *args: Any) -> Any:
     """Makes a part with the same config and dtype."""
     part = part_class(self.config, *args, name=name, dtype=self.dtype_policy)
-    self.parts.append((part, None))
+    self.parts.append((part,))
     return part
 
   def make_dense(self, name: str, input_size=None, size=None, **kwargs) -> Any:
@@ -235,8 +235,8 @@ class Layer(keras.layers.Layer):
     return norm
 
   def build(self, input_shape=None):
-    for part, shape in self.parts:
-      part.build(shape)
+    for part, *input_shape in self.parts:
+      part.build(*input_shape)
 
 
 class Embeddings(Layer):
