@@ -49,6 +49,7 @@ def test_answers_of_version_1(answer, truths, exact_match, f1):
     ("", ["the", "Denver"], 0, 0),
     ("", ["the"], 1, 1),
     ("Denver Broncos", ["Broncos"], 0, 2 / 3),
+    ("Denver", ["the Denver Broncos"], 0, 2 / 3),
   ],
 )
 def test_answers_of_version_2(answer, truths, exact_match, f1):
