@@ -236,7 +236,7 @@ def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
 @pytest.mark.slow
 def test_strings_are_answered_as_by_the_program(trained):
   folder = trained("run_classifier")
-  rows = read_json_lines(folder / "out" / "predictions.jsonl")
+  rows = read_predictions("run_classifier", folder / "out")
   compared = 0
   model = tf.saved_model.load(str(folder / "export"))
   serve = model.signatures["serving_default"]
