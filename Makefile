@@ -43,6 +43,7 @@ test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench
 lint: $(VENV)/requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/basedpyright --pythonpath $(RUN)
 
 bench: $(VENV)/requirements-bench
 	status=0; for script in $(BENCHMARKS); do $(RUN) $$script || status=1; done; \

@@ -53,12 +53,15 @@ class Model:
     Raises:
       ValueError: an input is not one that the model takes.
     """
-    if not isinstance(texts, list):
-      return self([texts])[0]
-    named = [(text,) if isinstance(text, str) else text for text in texts]
+    is_list = isinstance(texts, list)
+    named = [
+      (text,) if isinstance(text, str) else text
+      for text in (texts if is_list else [texts])
+    ]
     requests = self._model.maker.encode_all(named)
     tokens = exported_model.BATCH_SIZE * self._model.card.max_seq_length
-    return self._model.answer(requests, tokens)
+    answers = self._model.answer(requests, tokens)
+    return answers if is_list else answers[0]
 
 
 def load(folder: str | os.PathLike, threads: int = 0) -> Model:

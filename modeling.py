@@ -75,7 +75,8 @@ class EncoderConfig:
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
-      name, value = field.name, getattr(self, field.name)
+      name: str = field.name
+      value: Any = getattr(self, name)
       # Python counts bool as int; readers of the file do not.
       is_count = type(value) is int and value > 0
       may_be_none = value is None and field.default is None
@@ -84,8 +85,9 @@ class EncoderConfig:
           f"{name} is {value!r:.80}; expected an integer above 0"
         )
       end = 1 if "dropout" in name else math.inf
-      is_number = type(value) in (int, float) and 0 <= value < end
-      if field.type is float and not is_number:
+      number = value if isinstance(value, int | float) else math.nan
+      is_bool = isinstance(value, bool)
+      if field.type is float and (is_bool or not 0 <= number < end):
         known = f"a number in [0, {'infinity' if end > 1 else 1})"
         raise ValueError(f"{name} is {value!r:.80}; expected {known}")
     if self.hidden_act not in ACTIVATIONS:
@@ -136,6 +138,11 @@ class BertConfig(EncoderConfig):
   intermediate_size: int = 3072  # Width between the two dense layers, I.
   attention_probs_dropout_prob: float = 0.1
 
+  @property
+  def head_size(self) -> int:
+    """D, the width of each head."""
+    return self.hidden_size // self.num_attention_heads
+
   def __post_init__(self) -> None:
     super().__post_init__()
     if self.hidden_size % self.num_attention_heads:
@@ -162,7 +169,7 @@ def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   """
   if seed is None:
     return None
-  return tf.random.experimental.stateless_fold_in(
+  return tf.random.experimental.stateless_fold_in(  # pyright: ignore
     seed, tf.cast(data, tf.int32), alg="philox"
   )
 
@@ -192,7 +199,11 @@ def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
   # this rounds the rate to a multiple of 2**-16.
   size = tf.size(x)
   bits = tf.random.stateless_uniform(
-    [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
+    [(size + 1) // 2],
+    seed,
+    minval=None,  # pyright: ignore
+    dtype=tf.uint32,
+    alg="philox",
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
   return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))
@@ -286,6 +297,8 @@ class SelfAttention(Layer):
   token; returns the context [B, S, H] and the attention, float32 [B, N, S, S].
   """
 
+  config: BertConfig
+
   def __init__(self, config: BertConfig, **kwargs):
     super().__init__(config, **kwargs)
     self.query = self.make_dense("query")
@@ -297,7 +310,7 @@ class SelfAttention(Layer):
     key = self.split_heads(self.key(hidden))
     value = self.split_heads(self.value(hidden))
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
-    scores = tf.cast(scores, tf.float32) / math.sqrt(query.shape[-1])
+    scores = tf.cast(scores, tf.float32) / math.sqrt(self.config.head_size)
     mask = input_mask[:, None] if input_mask.shape.rank == 2 else input_mask
     padding = 1.0 - tf.cast(mask[:, None], tf.float32)  # [B, 1, 1 or S, S]
     probs = tf.nn.softmax(scores + MASKED_SCORE * padding)
@@ -308,7 +321,7 @@ class SelfAttention(Layer):
   def split_heads(self, x):
     """Returns [B, N, S, D] of [B, S, H]."""
     heads = self.config.num_attention_heads
-    size = self.config.hidden_size // heads
+    size = self.config.head_size
     x = tf.reshape(x, [tf.shape(x)[0], tf.shape(x)[1], heads, size])
     return tf.transpose(x, [0, 2, 1, 3])
 

@@ -336,7 +336,7 @@ def create_optimizer(
     )
   _check_freeze_layers(freeze_layers, num_layers)
   is_gradual = freeze_layers == "gradual"
-  lowest = freeze_layers + 1 if freeze_layers and not is_gradual else 0
+  lowest = int(freeze_layers) + 1 if freeze_layers and not is_gradual else 0
   kept = [i for i, depth in enumerate(depths) if depth >= lowest]
   below_top = [num_layers + 1 - depths[i] for i in kept]
   return AdamWeightDecayOptimizer(

@@ -94,7 +94,7 @@ def _read_bytes(path: str) -> bytes:
 
 
 def convert_by_vocab(
-  vocab: Mapping[Hashable, Any], items: Iterable[Hashable]
+  vocab: Mapping[Any, Any], items: Iterable[Hashable]
 ) -> list[Any]:
   """Looks up tokens or ids; a ValueError names one that is missing.
 

@@ -144,10 +144,11 @@ def draw_curves(points: list[dict[str, float]]) -> str:
     title = _choose_chart(name)
     if title == "Scores" and scales[name.rpartition("/")[0]] > 1:
       title = "Scores above 1"
-    shown, points = charts.setdefault(title, {}), list(values.items())
+    shown = charts.setdefault(title, {})
+    curve = list(values.items())
     # A single loss is also that of the task.
-    if title != "Losses" or points not in shown.values():
-      shown[name] = points
+    if title != "Losses" or curve not in shown.values():
+      shown[name] = curve
   titles = ["Losses", "Perplexity", "Scores", "Scores above 1", "Thresholds"]
   titles += ["Learning rate", "Gradient norm"]
   drawn = "".join(

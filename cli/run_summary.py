@@ -127,7 +127,7 @@ def print_pretraining(
   losses = {n: loss for n, loss in losses.items() if n > first_step}
   losses |= {n: found["loss"] for n, found in scores.items()}
   if losses:
-    best = min(losses, key=losses.get)
+    best = min(losses, key=losses.__getitem__)
     lines.append(
       f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
     )

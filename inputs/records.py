@@ -4,8 +4,14 @@ The feature names and their order are Google's, so files are interchangeable.
 Writing is in data/record_writer.py, which does without TensorFlow.
 """
 
+# The stubs of TensorFlow that type checkers have know neither datasets of
+# datasets nor the shapes of features.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportIndexIssue=false, reportReturnType=false
+
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
 import gzip
@@ -21,7 +27,7 @@ from data import record_writer
 from inputs import training_input
 from weights import checkpoints
 
-Spec = dict[str, tf.io.FixedLenFeature]
+Spec = Mapping[str, tf.io.FixedLenFeature]
 
 # How many files are read in turns while training, and how many records are
 # shuffled: the original's numbers. The records of a file are shuffled already.
@@ -69,7 +75,7 @@ class Limit(NamedTuple):
   origin: str  # Where the value comes from, for an error message.
 
 
-Limits = dict[str, Limit]
+Limits = Mapping[str, Limit]
 
 
 def pretraining_limits(

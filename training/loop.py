@@ -298,7 +298,8 @@ def _check_split(plan, strategy):
 def _make_global_step(strategy):
   first = tf.VariableAggregation.ONLY_FIRST_REPLICA
   with strategy.scope():
-    return tf.Variable(0, False, dtype=tf.int64, aggregation=first)
+    zero = tf.constant(0, tf.int64)
+    return tf.Variable(zero, trainable=False, aggregation=first)
 
 
 def _resume(strategy, tasks, plan, saved):

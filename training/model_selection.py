@@ -133,8 +133,10 @@ class History:
       if not math.isnan(scores[self.metric])
     }
     choose = min if is_better_if_lower(self.metric) else max
-    step = choose(values, key=values.get, default=None)
-    return None if step is None else Best(step, values[step])
+    if not values:
+      return None
+    step = choose(values, key=values.__getitem__)
+    return Best(step, values[step])
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
@@ -175,8 +177,10 @@ def record_evaluation(
   Raises:
     ValueError: weights cannot be written; the best so far are untouched.
   """
-  if history.results_at(step) is None:
-    history.add(step, evaluate(step))
+  results = history.results_at(step)
+  if results is None:
+    results = dict(evaluate(step))
+    history.add(step, results)
   best = history.best
   is_best = best is not None and best.step == step
   if history.writes and is_best and not _is_complete(history.folder, step):
@@ -184,7 +188,7 @@ def record_evaluation(
     tf.io.gfile.makedirs(folder)
     checkpoints.remove_temporary_files(folder)
     checkpoints.save(folder, step, variables, keep=1)
-  return history.results_at(step)
+  return results
 
 
 def best_step(folder: str) -> int | None:

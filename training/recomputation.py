@@ -5,6 +5,8 @@ https://arxiv.org/abs/1604.06174, section 4.1: only the input of each encoder
 layer is kept for the backward pass, which recomputes the rest.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 import modeling
@@ -64,4 +66,5 @@ def _call_block(
 
     return run(inputs, input_mask, seed), gradient
 
-  return call(hidden, *(v.value for v in block.variables)), None
+  output: Any = call(hidden, *(v.value for v in block.variables))
+  return output, None

@@ -83,7 +83,7 @@ class Reporter:
       if self._is_chief
       else tf.summary.create_noop_writer()
     )
-    self._called = None  # When the current call began.
+    self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
     # The speed is of the updates after the first, and of their examples.
     self._first, self._examples = step, 0

@@ -46,5 +46,5 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
   checksum = 0
   for name in sorted(variables):
     value = np.ascontiguousarray(variables[name].read_value())
-    checksum = zlib.crc32(value.view(np.uint8).reshape(-1), checksum)
+    checksum = zlib.crc32(value.tobytes(), checksum)
   return f"{checksum:08x}"
