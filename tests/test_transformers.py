@@ -157,24 +157,6 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   assert_same(our_outputs(ours, head), theirs, names)
 
 
-def test_encoders_saved_alone_go_both_ways(tmp_path):
-  settings = transformers.BertConfig(**SIZES)
-  theirs = transformers.BertModel(settings)
-  theirs.save_pretrained(tmp_path / "one")
-  (tmp_path / "one/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-  model = any_model.read(str(tmp_path / "one"))
-  assert model.head == "encoder"
-  writing.write("google", str(tmp_path / "two"), model)
-  model = any_model.read(str(tmp_path / "two"))
-  writing.write("hugging_face", str(tmp_path / "three"), model)
-  again, report = transformers.BertModel.from_pretrained(
-    tmp_path / "three", output_loading_info=True
-  )
-  assert not any(report.values())
-  for name, value in theirs.state_dict().items():
-    assert torch.equal(value, again.state_dict()[name]), name
-
-
 def test_shards_are_read_as_one(tmp_path):
   theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
   theirs.save_pretrained(tmp_path, max_shard_size="8KB")

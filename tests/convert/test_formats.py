@@ -35,13 +35,15 @@ def extract(folder, name, **flags):
   return output.read_text()
 
 
-@pytest.mark.parametrize("name", ["hub", "projected", "keras_hub"])
+@pytest.mark.parametrize(
+  "name", ["hub", "projected", "keras_hub", "hugging_face"]
+)
 def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   source = tmp_path / "source"
   given = {"vocab_file": str(VOCABULARY)}
-  if name == "keras_hub":
+  if name in ("keras_hub", "hugging_face"):
     model = any_model.read(FIXTURES / "hub", **given)
-    writing.write("keras_hub", str(source), model)
+    writing.write(name, str(source), model)
   else:
     shutil.copytree(FIXTURES / name, source)
   if name == "hub":
@@ -86,21 +88,3 @@ def test_records_are_made_with_the_vocabulary_and_casing_of_a_model(tmp_path):
   assert (made, f"{folder}/settings.json says" in said) == (cased, True)
   _, made = make(model=FIXTURES / "hub")
   assert made == lower
-
-
-def test_an_export_takes_the_folder_of_any_model(tmp_path):
-  """`tests/test_same_answers.py` exports fine-tuned folders."""
-  given = {"vocab_file": str(VOCABULARY)}
-  model = any_model.read(FIXTURES / "hub", **given)
-  source = tmp_path / "source"
-  writing.write("keras_hub", str(source), model)
-  said = run(
-    "export_saved_model",
-    model=source,
-    export_dir=tmp_path / "export",
-    format="onnx",
-    max_seq_length=12,
-  )
-  assert f"weights from {source}" in said
-  export = tmp_path / "export"
-  assert (export / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()

@@ -14,7 +14,6 @@ keras_hub = pytest.importorskip(
 )
 import h5py  # noqa: E402
 
-from convert import conversion  # noqa: E402
 from convert import writing  # noqa: E402
 import heads  # noqa: E402
 import modeling  # noqa: E402
@@ -58,7 +57,7 @@ def draw(variables):
 
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
-  """The folder of a BertTextClassifier, and its outputs."""
+  """The folder of a BertTextClassifier."""
   folder = tmp_path_factory.mktemp("preset") / "there"
   backbone = keras_hub.models.BertBackbone(
     vocabulary_size=30,
@@ -76,27 +75,14 @@ def preset(tmp_path_factory):
   )
   draw(model.weights)
   model.save_to_preset(str(folder))
-  inputs = theirs_of(make_inputs())
-  return folder, backbone(inputs), model(inputs)
+  return folder
 
 
-def assert_near(ours, theirs, rows=slice(None), atol=1e-5):
+def assert_near(ours, theirs):
   assert np.std(theirs) > 0.1
   np.testing.assert_allclose(
-    np.asarray(ours)[rows], np.asarray(theirs)[rows], atol=atol, rtol=1e-5
+    np.asarray(ours), np.asarray(theirs), atol=1e-5, rtol=1e-5
   )
-
-
-def test_computes_what_keras_hub_does(preset):
-  folder, outputs, logits = preset
-  model = heads.ClassifierModel(CONFIG, LABELS)
-  assert any_model.load(folder, model) == ([], [])
-  inputs = make_inputs()
-  encoded = model.bert(*inputs)
-  real = inputs[1].astype(bool)
-  assert_near(encoded.sequence_output, outputs["sequence_output"], real)
-  assert_near(encoded.pooled_output, outputs["pooled_output"])
-  assert_near(model(*inputs), logits)
 
 
 def test_keras_hub_computes_what_we_do(tmp_path):
@@ -136,7 +122,7 @@ def read_all(path):
 
 
 def test_a_round_trip_is_equal_to_the_bit(preset, tmp_path):
-  folder, *_ = preset
+  folder = preset
   run = program_flags.run_here(
     program_flags.command(
       "convert_checkpoint", input=folder, output=tmp_path / "google"
@@ -191,9 +177,8 @@ def test_reads_shards(tmp_path):
 
 
 def test_leaves_the_masked_lm_head_unread(tmp_path, preset):
-  backbone = preset[0] / "config.json"
   model = keras_hub.models.BertMaskedLM(
-    keras_hub.models.BertBackbone.from_preset(str(backbone.parent))
+    keras_hub.models.BertBackbone.from_preset(str(preset))
   )
   model.save_to_preset(str(tmp_path))
   opened = model_folder.open(str(tmp_path))
@@ -219,6 +204,12 @@ def change_json(name, **fields):
       change_json("config.json", num_layers=3),
       "num_layers is 3 in config",
     ),
+    (
+      lambda folder: (folder / "config.json").write_text(
+        '{"class_name": "AlbertBackbone", "config": {}}'
+      ),
+      "'AlbertBackbone'; of KerasHub's",
+    ),
     (change_json("config.json", num_layers=1), "the weights are of 2 layers"),
     (change_json("config.json", num_heads="2"), "num_attention_heads is '2'"),
     (change_json("config.json", num_heads=1), "not the weights of config.json"),
@@ -239,37 +230,15 @@ def change_json(name, **fields):
 )
 def test_a_bad_folder_is_refused_in_one_line(change, message, tmp_path, preset):
   folder = tmp_path / "there"
-  shutil.copytree(preset[0], folder)
+  shutil.copytree(preset, folder)
   change(folder)
   with pytest.raises((ValueError, OSError)) as error:
     any_model.read(str(folder), head="classifier")
   assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_another_model_is_refused(tmp_path, preset):
-  folder = tmp_path / "there"
-  shutil.copytree(preset[0], folder)
-  path = folder / "config.json"
-  text = path.read_text().replace("BertBackbone", "AlbertBackbone")
-  path.write_text(text)
-  with pytest.raises(ValueError, match="'AlbertBackbone'; of KerasHub's"):
-    model_folder.open(str(folder))
-
-
-def test_float16_stays_float16(tmp_path, preset):
-  model = any_model.read(str(preset[0]))
-  half, folder = conversion.to_float16(model), str(tmp_path / "half")
-  writing.write("keras_hub", folder, half)
-  found = any_model.read(folder).values
-  for name, value in half.values.items():
-    assert found[name].dtype == np.float16
-    assert np.array_equal(found[name], value)
-  theirs = keras_hub.models.BertTextClassifier.from_preset(folder)
-  assert_near(theirs(theirs_of(make_inputs())), preset[2], atol=0.02)
-
-
 def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
-  model = any_model.read(str(preset[0]))
+  model = any_model.read(str(preset))
   for field, value, message in (
     ("hidden_act", "gelu_erf", "hidden_act='gelu_erf', KerasHub has 'gelu'"),
     ("hidden_dropout_prob", 0.2, "two rates of dropout"),
@@ -282,5 +251,5 @@ def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
 
 
 def test_a_note_names_accents_that_keras_hub_keeps(preset, capsys):
-  any_model.read(str(preset[0]))
+  any_model.read(str(preset))
   assert "strip_accents is False; here accents are" in capsys.readouterr().err

@@ -87,23 +87,6 @@ def test_computes_what_model_garden_does(source):
     )
 
 
-def test_lists_what_it_does_not_read():
-  unread = {
-    name: [*model_folder.open(str(FIXTURES / name)).unread]
-    for name in ("functional", "older", "fine_tuned")
-  }
-  pooler = "encoder/layer_with_weights-6"
-  assert unread["functional"] == [f"{pooler}/bias", f"{pooler}/kernel"]
-  assert unread["older"] == []
-  rest = [name for name in unread["fine_tuned"] if "optimizer" not in name]
-  assert rest == [
-    "keras_api/metrics/0/count",
-    "keras_api/metrics/0/total",
-    "layer_with_weights-1/bias",
-    "layer_with_weights-1/kernel",
-  ]
-
-
 def without_full_names(source, folder):
   """Writes a checkpoint again, so that only keys name its variables."""
   prefix = checkpoints.find_checkpoint(str(source))

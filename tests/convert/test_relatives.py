@@ -7,14 +7,12 @@ os.environ.setdefault("USE_TF", "0")
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import any_model
 from cli import model_folder
 from convert import architecture
 from convert import huggingface
 from convert import relatives
-from convert import writing
 import heads
 import modeling
 from paths import SHARED
@@ -213,23 +211,6 @@ def test_reads_checkpoints_of_electra(tmp_path):
   )
 
 
-@pytest.mark.parametrize(
-  ("model_type", "reason"),
-  [
-    ("albert", "its layers share weights"),
-    ("roberta", "its tokens are byte pairs"),
-    ("xlm-roberta", "its tokens are byte pairs"),
-    ("mobilebert", "its layers have bottlenecks"),
-  ],
-)
-def test_refuses_other_relatives_with_the_reason(model_type, reason, tmp_path):
-  (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-  (tmp_path / "model.safetensors").touch()
-  with pytest.raises(ValueError, match=reason) as error:
-    model_folder.open(str(tmp_path))
-  assert f"config.json: model_type is '{model_type}'" in str(error.value)
-
-
 # The config.json of the Chinese BERTs, without the usual fields.
 CHINESE = {
   "architectures": ["BertForMaskedLM"],
@@ -264,28 +245,3 @@ def test_chinese_berts_are_berts(tmp_path):
   }
   expected = set(architecture.variables(config, "encoder"))
   assert expected <= names
-
-
-def test_a_projected_encoder_trains_its_masked_lm_head():
-  config = modeling.BertConfig(**SIZES, type_vocab_size=2, embedding_size=4)
-  model = heads.PretrainingModel(config)
-  ids, mask, segments = make_inputs()
-  with tf.GradientTape() as tape:
-    logits, _ = model(ids, mask, segments, np.zeros([3, 2], np.int32))
-    loss = tf.reduce_sum(logits**2)
-  assert logits.shape == (3, 2, 30)
-  variables = loop.model_variables(model)
-  names = set(architecture.variables(config, "pretraining"))
-  assert set(variables) == names
-  name = "bert/embeddings/project/kernel"
-  assert tf.norm(tape.gradient(loss, variables[name])) > 0
-
-
-def test_what_needs_a_pooler_says_so(tmp_path):
-  config = modeling.BertConfig(**SIZES, type_vocab_size=2)
-  write_electra(tmp_path, config)
-  (tmp_path / "bert_config.json").write_text(config.to_json_string())
-  (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
-  model = any_model.read(str(tmp_path))
-  with pytest.raises(ValueError, match="- bert/pooler/dense/bias"):
-    writing.write("keras_hub", str(tmp_path / "out"), model)
