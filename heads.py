@@ -147,7 +147,7 @@ class PretrainingModel(HeadModel):
       self.heads.predictions(
         bert.sequence_output,
         masked_lm_positions,
-        self.bert.embedding_table.value,
+        self.bert.embeddings.word_embeddings.value,
       ),
       self.heads.seq_relationship(bert.pooled_output),
     )

@@ -32,8 +32,11 @@ if keras.backend.backend() != "tensorflow":
 MASKED_SCORE = -10000.0
 LAYER_NORM_EPSILON = 1e-12
 
-# Beginnings of keys in released bert_config.json files that nothing reads.
-_UNREAD_KEYS = ("directionality", "pooler_")
+# Keys of released bert_config.json files that nothing reads.
+_UNREAD_KEYS = (
+  "directionality pooler_fc_size pooler_num_attention_heads "
+  "pooler_num_fc_layers pooler_size_per_head pooler_type"
+).split()
 
 # The Gaussian error linear unit (https://arxiv.org/abs/1606.08415, section 2):
 # in its tanh form, which is Google's "gelu", and exact, Hugging Face's "gelu".
@@ -75,21 +78,16 @@ class EncoderConfig:
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
-      name: str = field.name
-      value: Any = getattr(self, name)
+      value: Any = getattr(self, field.name)
       # Python counts bool as int; readers of the file do not.
-      is_count = type(value) is int and value > 0
-      may_be_none = value is None and field.default is None
-      if field.type in (int, int | None) and not (is_count or may_be_none):
-        raise ValueError(
-          f"{name} is {value!r:.80}; expected an integer above 0"
-        )
-      end = 1 if "dropout" in name else math.inf
-      number = value if isinstance(value, int | float) else math.nan
-      is_bool = isinstance(value, bool)
-      if field.type is float and (is_bool or not 0 <= number < end):
+      known, fits = "an integer above 0", type(value) is int and value > 0
+      if field.type is float:
+        end = 1 if "dropout" in field.name else math.inf
         known = f"a number in [0, {'infinity' if end > 1 else 1})"
-        raise ValueError(f"{name} is {value!r:.80}; expected {known}")
+        fits = type(value) in (int, float) and 0 <= value < end
+      is_unset = value is field.default is None
+      if field.type in (int, int | None, float) and not (fits or is_unset):
+        raise ValueError(f"{field.name} is {value!r:.80}; expected {known}")
     if self.hidden_act not in ACTIVATIONS:
       known = ", ".join(ACTIVATIONS)
       raise ValueError(f"hidden_act is {self.hidden_act!r:.80}; known: {known}")
@@ -101,7 +99,7 @@ class EncoderConfig:
     Raises:
       ValueError: for an unknown or missing key, or a value out of range.
     """
-    fields = {k: v for k, v in fields.items() if not k.startswith(_UNREAD_KEYS)}
+    fields = {k: v for k, v in fields.items() if k not in _UNREAD_KEYS}
     encoder_type = fields.pop("encoder_type", None)
     if encoder_type != cls.encoder_type:
       raise ValueError(
@@ -164,8 +162,7 @@ class BertOutput(NamedTuple):
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   """Derives an independent seed, int32 [2], from a seed and an integer.
 
-  The result is the same with and without XLA: they have different default
-  algorithms and draw int64 differently, so algorithm and type are explicit.
+  The algorithm and the type are explicit: XLA's defaults are others.
   """
   if seed is None:
     return None
@@ -198,12 +195,8 @@ def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
   # A 32-bit draw decides two elements, because random bits are slow on a CPU;
   # this rounds the rate to a multiple of 2**-16.
   size = tf.size(x)
-  bits = tf.random.stateless_uniform(
-    [(size + 1) // 2],
-    seed,
-    minval=None,  # pyright: ignore
-    dtype=tf.uint32,
-    alg="philox",
+  bits = tf.random.stateless_uniform(  # pyright: ignore
+    [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
   return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))
@@ -274,7 +267,7 @@ class Embeddings(Layer):
   def add_table(self, kind: str, rows: int) -> keras.Variable:
     shape = [rows, self.config.embedding_width]
     initializer, name = make_initializer(self.config), f"{kind}_embeddings"
-    # The gathered rows are cast to the compute dtype, not the table.
+    # The gathered rows are cast, not the table, which the heads share.
     return self.add_weight(shape, initializer, autocast=False, name=name)
 
   def call(self, input_ids, segment_ids, seed=None):
@@ -320,8 +313,7 @@ class SelfAttention(Layer):
 
   def split_heads(self, x):
     """Returns [B, N, S, D] of [B, S, H]."""
-    heads = self.config.num_attention_heads
-    size = self.config.head_size
+    heads, size = self.config.num_attention_heads, self.config.head_size
     x = tf.reshape(x, [tf.shape(x)[0], tf.shape(x)[1], heads, size])
     return tf.transpose(x, [0, 2, 1, 3])
 
@@ -475,11 +467,6 @@ class BertModel(Layer):
   def from_config(cls, config: dict[str, Any]) -> Self:
     fields = cls.config_class.from_dict(config["config"])
     return cls(**{**config, "config": fields})
-
-  @property
-  def embedding_table(self) -> keras.Variable:
-    """The word embeddings, float32 [V, E]; the masked-LM head shares them."""
-    return self.embeddings.word_embeddings
 
   def call(
     self,

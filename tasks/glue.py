@@ -10,40 +10,23 @@ from collections.abc import Sequence
 import functools
 import os
 import re
-from typing import NamedTuple
 
 from data import files
 from data import tables
 from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
+_ENTAILED = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
+_ACCURACY = ("accuracy",)
 # The rows of GLUE and XNLI have further columns, not always the same number.
 _PLAIN = functools.partial(classification.Table, allows_long_rows=True)
 
 
-class _Files(NamedTuple):
-  """The files of a task that has one dev and one test set."""
-
-  train: classification.Table
-  dev: classification.Table
-  test: classification.Table
-
-
-def _named_columns(
-  text: str,
-  text_pair: str | None,
-  label: str,
-  id: str = "index",
-  skips_short_rows: bool = False,
-) -> _Files:
-  """Makes the files of a task whose columns have the same names in each."""
-  dev = _PLAIN("dev.tsv", text, text_pair, label, header=True)
-  return _Files(
-    train=dev._replace(path="train.tsv", skips_short_rows=skips_short_rows),
-    dev=dev,
-    test=dev._replace(path="test.tsv", label=None, id=id),
-  )
+def _named(
+  text: str, text_pair: str | None = None, label: str = "label"
+) -> classification.Table:
+  return _PLAIN("dev.tsv", text, text_pair, label, header=True)
 
 
 def _mnli_table(
@@ -56,16 +39,20 @@ def _task(
   name: str,
   labels: tuple[str, ...],
   metrics: tuple[str, ...],
-  paths: _Files,
-  problem: str = "single_label",
+  dev: classification.Table,
+  skips_short_rows: bool = False,
+  **of_test: tables.Column | bool,
 ) -> classification.ClassificationTask:
+  """Makes a task of GLUE; its test set has no labels, but ids."""
+  train = dev._replace(path="train.tsv", skips_short_rows=skips_short_rows)
+  of_test = {"id": "index", "label": None, **of_test}
   return classification.ClassificationTask(
     name=name.lower(),
     labels=labels,
-    problem=problem,
-    train=(paths.train,),
-    dev=(("dev", paths.dev),),
-    test=(("test", paths.test),),
+    problem="single_label" if labels else "regression",
+    train=(train,),
+    dev=(("dev", dev),),
+    test=(("test", dev._replace(path="test.tsv", **of_test)),),
     metrics=metrics,
     submissions=(f"{name}.tsv",),
   )
@@ -78,46 +65,32 @@ _GLUE = (
     "CoLA",
     _BINARY,
     ("matthews_correlation", "accuracy"),
-    _Files(
-      train=_PLAIN("train.tsv", 3, label=1, header=False),
-      dev=_PLAIN("dev.tsv", 3, label=1, header=False),
-      test=_PLAIN("test.tsv", 1, id=0, header=True),
-    ),
+    _PLAIN("dev.tsv", 3, label=1, header=False),
+    text=1,
+    id=0,
+    header=True,
   ),
-  _task(
-    "SST-2",
-    _BINARY,
-    ("accuracy",),
-    _named_columns("sentence", None, "label"),
-  ),
+  _task("SST-2", _BINARY, _ACCURACY, _named("sentence")),
   _task(
     "MRPC",
     _BINARY,
     ("f1", "accuracy"),
-    _Files(
-      train=_PLAIN("train.tsv", 3, 4, 0, header=True),
-      dev=_PLAIN("dev.tsv", 3, 4, 0, header=True),
-      test=_PLAIN("test.tsv", 3, 4, id=0, header=True),
-    ),
+    _PLAIN("dev.tsv", 3, 4, 0, header=True),
+    id=0,
   ),
   _task(
     "STS-B",
     (),
     ("corr", "pearson", "spearman"),
-    _named_columns("sentence1", "sentence2", "score"),
-    problem="regression",
+    _named("sentence1", "sentence2", "score"),
   ),
   _task(
     "QQP",
     _BINARY,
     ("f1", "accuracy"),
-    _named_columns(
-      "question1",
-      "question2",
-      "is_duplicate",
-      id="id",
-      skips_short_rows=True,  # The official train.tsv has a few broken ones.
-    ),
+    _named("question1", "question2", "is_duplicate"),
+    skips_short_rows=True,  # The official train.tsv has a few broken ones.
+    id="id",
   ),
   classification.ClassificationTask(
     name="mnli",
@@ -132,27 +105,12 @@ _GLUE = (
       ("matched", _mnli_table("test_matched.tsv", label=None)),
       ("mismatched", _mnli_table("test_mismatched.tsv", label=None)),
     ),
-    metrics=("accuracy",),
+    metrics=_ACCURACY,
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
   ),
-  _task(
-    "QNLI",
-    ("entailment", "not_entailment"),
-    ("accuracy",),
-    _named_columns("question", "sentence", "label"),
-  ),
-  _task(
-    "RTE",
-    ("entailment", "not_entailment"),
-    ("accuracy",),
-    _named_columns("sentence1", "sentence2", "label"),
-  ),
-  _task(
-    "WNLI",
-    _BINARY,
-    ("accuracy",),
-    _named_columns("sentence1", "sentence2", "label"),
-  ),
+  _task("QNLI", _ENTAILED, _ACCURACY, _named("question", "sentence")),
+  _task("RTE", _ENTAILED, _ACCURACY, _named("sentence1", "sentence2")),
+  _task("WNLI", _BINARY, _ACCURACY, _named("sentence1", "sentence2")),
   classification.ClassificationTask(
     name="ax",
     labels=_ENTAILMENT,
@@ -200,7 +158,7 @@ def xnli_task(
     train=tuple(train),
     dev=(("dev", dev),),
     test=(("test", test),),
-    metrics=("accuracy",),
+    metrics=_ACCURACY,
   )
 
 

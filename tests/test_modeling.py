@@ -235,6 +235,7 @@ class TestConfig:
     ("fields", "message"),
     [
       ({"hiden_size": 8}, "unknown keys: hiden_size"),
+      ({"pooler_types": ""}, "unknown keys: pooler_types"),
       ({"two\nlines": 8}, r"unknown keys: 'two\nlines'"),
       ({"hidden_size": ["long"] * 99}, "is ['long', 'long', 'long', 'long',"),
       ({"hidden_size": 10, "num_attention_heads": 4}, "(4) does not divide"),
@@ -299,7 +300,7 @@ class TestConfig:
 
 def test_weights_start_at_the_deviation_of_the_config():
   config = dataclasses.replace(CONFIG, vocab_size=2000, initializer_range=0.1)
-  table = modeling.BertModel(config).embedding_table.numpy()
+  table = modeling.BertModel(config).embeddings.word_embeddings.numpy()
   # Cut off at two deviations, which leaves 0.88 of one.
   assert abs(table.std() - 0.088) < 0.003 and np.abs(table).max() <= 0.2
 

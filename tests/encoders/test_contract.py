@@ -66,7 +66,7 @@ def test_shapes_dtypes_and_names(name, dtype):
   expected = "bfloat16" if "bfloat16" in dtype else "float32"
   assert {x.dtype.name for x in (*output[:2], *output[2])} == {expected}
   assert {v.dtype for v in encoder.variables} == {"float32"}
-  assert encoder.embedding_table.shape == (40, 16)
+  assert encoder.embeddings.word_embeddings.shape == (40, 16)
   paths = [v.path for v in encoder.variables]
   # What freezing, layer-wise rates and gradual unfreezing go by.
   layers = [optimization.layer_of(path) for path in paths]
