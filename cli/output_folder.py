@@ -19,19 +19,12 @@ from data import atomic
 from data import files
 from data import label_files
 from data import remote
-from tasks import classification_results
-from tasks import squad_results
+from data import threshold_files
 from training import loop
 from training import model_selection
 from training import same_run
 from vocabularies import vocabulary_table
 from weights import checkpoints
-
-# Files of thresholds that an evaluation found for the weights of a moment.
-THRESHOLD_FILES = (
-  squad_results.TUNED_FILE,
-  classification_results.THRESHOLDS_FILE,
-)
 
 
 @contextlib.contextmanager
@@ -238,7 +231,9 @@ def find_thresholds(settings: Any) -> str | None:
   of their training, if it predicts with them itself; or None.
   """
   folder, weights = settings.output_dir, initial_weights(settings)
-  is_tuned = any(files.exists(os.path.join(folder, n)) for n in THRESHOLD_FILES)
+  is_tuned = any(
+    files.exists(os.path.join(folder, n)) for n in threshold_files.ALL
+  )
   if same_run.was_run_with(folder, weights) and (is_tuned or weights is None):
     return folder
   source = trained_folder(folder, settings.init_checkpoint)
@@ -264,7 +259,7 @@ def _identify(start: str) -> str:
 
 def remove_thresholds(folder: str) -> None:
   """Deletes the thresholds that were tuned for weights trained so far."""
-  for name in THRESHOLD_FILES:
+  for name in threshold_files.ALL:
     path = os.path.join(folder, name)
     if files.exists(path):
       files.remove(path)

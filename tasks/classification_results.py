@@ -15,13 +15,13 @@ import numpy as np
 
 from data import files
 from data import tables
+from data import threshold_files
 from tasks import classification
 from tasks import metrics
 from tasks import plots
 from tasks import score_tables
 
 _DEFAULT_THRESHOLD = 0.5
-THRESHOLDS_FILE = "thresholds.json"
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
   "single_label": ("accuracy", "macro_f1"),
@@ -230,7 +230,7 @@ def write_evaluation(
   """Writes the scores of an evaluation, and the thresholds that it tuned."""
   write_scores(folder, f"eval{suffix}", scores, labels)
   if scores.thresholds is not None:
-    path = os.path.join(folder, THRESHOLDS_FILE)
+    path = os.path.join(folder, threshold_files.CLASSIFIER)
     values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
     files.write_json(path, values)
     print(f"wrote {path}")
@@ -238,7 +238,7 @@ def write_evaluation(
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
   """Reads the thresholds that an evaluation tuned; None if there are none."""
-  path = os.path.join(folder, THRESHOLDS_FILE)
+  path = os.path.join(folder, threshold_files.CLASSIFIER)
   if not files.exists(path):
     return None
   try:

@@ -19,6 +19,7 @@ import numpy as np
 
 from data import atomic
 from data import files
+from data import threshold_files
 from tasks import plots
 from tasks import score_tables
 from tasks import squad
@@ -32,7 +33,6 @@ _QUESTION_WORDS = re.compile(
   r"|什么时候|什么|为何|谁|哪|怎|多少|几|何"
 )
 _LENGTHS = ("no answer", "1", "2", "3 to 5", "6 to 10", "more than 10")
-TUNED_FILE = "null_score_diff_threshold.json"
 
 
 class ScoredAnswer(NamedTuple):
@@ -149,7 +149,7 @@ def _read_number(value: float | str) -> float:
 
 def read_threshold(folder: str) -> float | None:
   """Reads the threshold that a run tuned; None if absent."""
-  path = os.path.join(folder, TUNED_FILE)
+  path = os.path.join(folder, threshold_files.ANSWERS)
   if not files.exists(path):
     return None
   try:
@@ -170,7 +170,7 @@ def choose_threshold(
     tuning: questions to find that with, whose answers are known; None to use
       the threshold of an earlier run.
   """
-  path = os.path.join(folder, TUNED_FILE)
+  path = os.path.join(folder, threshold_files.ANSWERS)
   if tuning is not None:
     answers = [result.scored for result in tuning]
     threshold = score(answers, 0.0)["best_f1_threshold"]

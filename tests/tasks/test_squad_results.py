@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from data import threshold_files
 import report_tables
 from tasks import squad
 from tasks import squad_answers
@@ -225,7 +226,7 @@ def test_a_spool_computes_its_items_once(tmp_path):
 def test_a_threshold_is_a_number(tmp_path):
   with pytest.raises(ValueError, match="=nan: expected a number, or auto"):
     squad_results.parse_threshold("nan")
-  path = tmp_path / squad_results.TUNED_FILE
+  path = tmp_path / threshold_files.ANSWERS
   path.write_text('{"eval_best_f1_threshold": NaN}')
   with pytest.raises(ValueError, match="delete it and evaluate again"):
     squad_results.read_threshold(str(tmp_path))
