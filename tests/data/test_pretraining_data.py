@@ -280,51 +280,41 @@ def test_processes_change_no_record(vocabulary):
   assert children() == before
 
 
+def test_seed_and_place_of_a_block_change_its_records():
+  made = [
+    tuple(
+      pretraining_data.make_block(
+        CORPUS[:4],
+        number,
+        VOCABULARY,
+        dataclasses.replace(SMALL, random_seed=s),
+      ).records
+    )
+    for number in (0, 1, 2)
+    for s in (5, 6)
+  ]
+  assert len(set(made)) == 6
+
+
+def test_pairs_that_are_truncated_are_counted():
+  settings = RecordSettings(max_seq_length=8, dupe_factor=1, short_seq_prob=0.0)
+  corpus = [["a b c d e f"] * 3, ["b"]]
+  block = pretraining_data.make_block(corpus, 0, VOCABULARY, settings)
+  assert block.statistics.truncated_pairs == 4
+
+
 def test_one_large_block_is_the_whole_corpus():
   settings = RecordSettings(**{**vars(SMALL), "documents_per_block": 1000})
   assert blocks_of(settings) == blocks_of(SMALL)
 
 
-def test_blocks_are_read_when_they_are_needed(vocabulary):
-  read = []
-
-  def documents():
-    for document in CORPUS * 10:
-      read.append(document)
-      yield document
-
-  settings = RecordSettings(**{**vars(SMALL), "documents_per_block": 2})
-  before = children()
-  for num_processes in (1, 2):
-    read.clear()
-    blocks = pretraining_data.make_blocks(
-      documents(), vocabulary, settings, num_processes
-    )
-    next(blocks)
-    assert len(read) // 2 <= 2 + 2 * num_processes
-    blocks.close()
-  assert children() == before
-
-
-@pytest.mark.parametrize(
-  ("encode", "text", "error", "message"),
-  [
-    (json.loads, "x", ValueError, "Expecting value: line 1 column 1"),
-    (
-      eval,
-      "__import__('os')._exit(1)",
-      OSError,
-      "a worker process died, probably out of memory: lower "
-      "--documents_per_block or --num_processes",
-    ),
-  ],
-)
-def test_errors_in_processes_surface(encode, text, error, message):
-  vocabulary = pretraining_data.make_vocabulary(encode, VOCAB, "vocab.txt")
+def test_a_process_that_dies_is_an_error_with_the_cure():
+  vocabulary = pretraining_data.make_vocabulary(eval, VOCAB, "vocab.txt")
   settings = RecordSettings(documents_per_block=2)
+  documents = [["__import__('os')._exit(1)"]] * 9
   before = children()
-  with pytest.raises(error, match=message):
-    list(pretraining_data.make_blocks([[text]] * 9, vocabulary, settings, 2))
+  with pytest.raises(OSError, match="lower --documents_per_block or --num_pro"):
+    list(pretraining_data.make_blocks(documents, vocabulary, settings, 2))
   assert children() == before
 
 
@@ -357,7 +347,11 @@ def test_the_shortest_sequences_work():
   assert blocks_of(settings)[0].records
 
 
-def check_golden(number, tmp_path):
+@pytest.mark.parametrize(
+  "number",
+  [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))],
+)
+def test_records_equal_the_originals(number, tmp_path):
   golden = paths.SHARED / "golden/pretraining_data/digests.json"
   if not golden.exists():
     pytest.skip(f"{golden} is absent")
@@ -383,43 +377,3 @@ def check_golden(number, tmp_path):
       for record in block.records:
         write(record)
   assert record_digest.digest(outputs) == (case["records"], case["digest"])
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_records_equal_the_originals(number, tmp_path):
-  check_golden(number, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 2])
-def test_more_records_equal_the_originals(number, tmp_path):
-  check_golden(number, tmp_path)
-
-
-def make_small_block(corpus, number=0, **changes):
-  names = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f".split()
-  vocab = {token: index for index, token in enumerate(names)}
-  vocabulary = pretraining_data.make_vocabulary(
-    lambda text: [vocab[word] for word in text.split()], vocab, "v"
-  )
-  settings = pretraining_data.RecordSettings(
-    **{"max_seq_length": 16, "max_predictions_per_seq": 4} | changes
-  )
-  return pretraining_data.make_block(corpus, number, vocabulary, settings)
-
-
-def test_seed_and_place_of_a_block_change_its_records():
-  corpus = [["a b c", "d e"], ["f a", "b c d"], ["e f a b"]]
-  made = [
-    tuple(make_small_block(corpus, number, random_seed=seed).records)
-    for number in (0, 1, 2)
-    for seed in (5, 6)
-  ]
-  assert len(set(made)) == 6
-
-
-def test_pairs_that_are_truncated_are_counted():
-  corpus = [["a b c d e f"] * 3, ["b"]]
-  fields = {"max_seq_length": 8, "dupe_factor": 1, "short_seq_prob": 0.0}
-  block = make_small_block(corpus, **fields)
-  assert block.statistics.truncated_pairs == 4

@@ -110,16 +110,6 @@ def test_classifier_of_every_activation(act):
     assert_near(found["probabilities"], tf.nn.softmax(logits))
 
 
-def test_the_two_forms_of_gelu_differ():
-  outputs = []
-  for act in ("gelu", "gelu_erf"):
-    keras.utils.set_random_seed(1)
-    model = heads.ClassifierModel(make_config(hidden_act=act), LABELS)
-    session = open_session(make_trained("single_label", model))
-    outputs.append(run(session, make_inputs())["logits"])
-  assert np.abs(outputs[0] - outputs[1]).max() > 1e-4
-
-
 def test_narrow_embeddings():
   model = heads.ClassifierModel(make_config(embedding_size=8), LABELS)
   found = run(open_session(make_trained("single_label", model)), make_inputs())
@@ -163,28 +153,6 @@ def test_transformers_that_are_causal_or_else_not_quite_bert(
   assert np.abs(run(session, inputs)["logits"] - model(*inputs)).max() < 1.0
 
 
-def test_several_labels_and_regression():
-  model = heads.ClassifierModel(make_config(), LABELS)
-  found = run(open_session(make_trained("multi_label", model)), make_inputs())
-  assert_near(found["probabilities"], tf.sigmoid(model(*make_inputs())))
-  model = heads.ClassifierModel(make_config(), 1)
-  for kind, name in (("regression", "value"), ("multiple_choice", "logits")):
-    found = run(open_session(make_trained(kind, model)), make_inputs())
-    assert_near(found[name], model(*make_inputs())[:, 0])
-
-
-def test_tagger_and_spans():
-  model = heads.TaggerModel(make_config(), LABELS)
-  found = run(open_session(make_trained("tagging", model)), make_inputs())
-  assert_near(found["logits"], model(*make_inputs()))
-  model = heads.SpanModel(make_config())
-  trained = make_trained("question_answering", model)
-  found = run(open_session(trained), make_inputs())
-  expected = model(*make_inputs())
-  assert_near(found["start_logits"], expected.start_logits)
-  assert_near(found["end_logits"], expected.end_logits)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 @pytest.mark.parametrize("layer", [0, -1])
 def test_vectors(pooling, layer):
@@ -217,15 +185,6 @@ def test_guesses_of_masks(embedding_size):
   np.testing.assert_array_equal(found["ids"][is_mask], ids.numpy()[is_mask])
   inputs[0][inputs[0] == MASK_ID] = 5
   assert run(session, inputs)["probabilities"].shape == (3, 0, 2)
-
-
-def test_attention():
-  model = heads.ClassifierModel(make_config(), LABELS)
-  session = open_session(make_trained("single_label", model))
-  probs = model.bert(*make_inputs(), return_attention_probs=True)
-  found = run(session, make_inputs())
-  for layer, expected in enumerate(probs.attention_probs):
-    assert_near(found[f"attention_{layer}"], expected)
 
 
 def test_int8_is_near_and_a_quarter_of_the_kernels(tmp_path):

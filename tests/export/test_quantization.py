@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from export import exporting
 from export import quantization
 from serving import exported_model
 import tiny
@@ -113,13 +111,6 @@ def test_questions_without_answers(compare):
   expected = {"exact_match": 0.5, "f1": (1 + 2 / 3) / 2}
   assert found.after == pytest.approx(expected)
   assert found.changed == 1
-
-
-def test_guesses_that_rounding_can_move():
-  found = exporting._has_certain_place(
-    np.array([[[0.5, 0.3, 0.29999, 0.1, 0.05]]])
-  )
-  assert found.tolist() == [[[True, False, False, True, False]]]
 
 
 def test_a_score_may_fall_by_so_much():

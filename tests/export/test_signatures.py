@@ -157,27 +157,3 @@ def test_guesses(save, pack):
     np.take_along_axis(shares, best, -1),
     atol=1e-5,
   )
-
-
-@pytest.mark.parametrize(
-  ("kind", "make"),
-  [
-    ("question_answering", heads.SpanModel),
-    ("tagging", lambda config: heads.TaggerModel(config, 2)),
-    ("multiple_choice", lambda config: heads.ClassifierModel(config, 1)),
-  ],
-)
-def test_numbers_of_other_kinds(save, pack, kind, make):
-  model, ids = make(CONFIG), pack("the house", "red")
-  call = save(kind, model)
-  assert call.names == ["attention", "ids"]
-  found = call("ids", **dict(zip(signatures.IDS, ids, strict=True)))
-  expected = model(*ids)
-  if kind == "multiple_choice":
-    expected = expected[:, 0]
-  for a, b in zip(
-    [found[name] for name in sorted(found, reverse=True)],
-    tf.nest.flatten(expected),
-    strict=True,
-  ):
-    np.testing.assert_allclose(a, b, atol=1e-5)

@@ -15,7 +15,6 @@ import tokenization
 from vocabularies import vocabulary_table
 
 VOCAB = hard_strings.VOCAB
-XNLI = paths.SHARED / "data" / "xnli" / "xnli.dev.tsv"
 GOLDEN = paths.SHARED / "golden" / "tokenization"
 
 
@@ -120,21 +119,3 @@ def assert_same(path, texts, lowers=True):
 def test_ids_of_sentence_pieces(pieces, lowers):
   texts = ["The fox ", "", "\u5317\u4eac, FOX", "\u0130 x"]
   assert_same(pieces, texts, lowers)
-
-
-@pytest.mark.slow
-def test_ten_thousand_lines_of_four_languages(tmp_path):
-  if not XNLI.exists():
-    pytest.skip(f"needs {XNLI}")
-  lines = {"en": [], "zh": [], "sw": [], "ar": []}
-  for row in XNLI.read_text().splitlines()[1:]:
-    language, *cells = row.split("\t")
-    if language in lines:
-      lines[language] += cells[5:7]  # sentence1, sentence2
-  chosen = [line for found in lines.values() for line in found[:2500]]
-  assert len(chosen) == 10_000
-  text = tmp_path / "text.txt"
-  text.write_text("\n".join(chosen) + "\n")
-  path = tiny.learn_sentence_pieces(tmp_path, text, vocab_size=4000)
-  for start in range(0, 10_000, 1000):
-    assert_same(path, chosen[start : start + 1000])
