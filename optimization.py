@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 import math
 import re
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -199,9 +198,7 @@ class AdamWeightDecayOptimizer:
     )
     # The update applies the factor: no clipped copy of the gradients is made.
     numbers = [
-      _Numbers(
-        factor, rate * scale, decay, self.beta_1, self.beta_2, self.epsilon
-      )
+      (factor, rate * scale, decay, self.beta_1, self.beta_2, self.epsilon)
       for scale, decay in zip(self.rate_scales, self.decay_rates, strict=True)
     ]
     tf.distribute.get_replica_context().merge_call(
@@ -230,17 +227,6 @@ class AdamWeightDecayOptimizer:
         strategy.extended.update(variable, update, state)
 
 
-class _Numbers(NamedTuple):
-  """The numbers of an update of one variable."""
-
-  factor: tf.Tensor  # Clips the gradient.
-  rate: tf.Tensor  # The variable's learning rate.
-  decay: float
-  beta_1: float
-  beta_2: float
-  epsilon: float
-
-
 def _update_from(variable, update, first_step, step, state):
   """Updates, but not before a step."""
   tf.cond(step >= first_step, lambda: update(variable, *state), lambda: None)
@@ -262,14 +248,15 @@ def _wide_half_square(gradient):
 
 
 def _adam(p, gradient, m, v, numbers):
-  """Returns the new p, m and v."""
-  gradient = tf.cast(gradient, tf.float32) * numbers.factor
-  m = numbers.beta_1 * m + (1.0 - numbers.beta_1) * gradient
-  v = numbers.beta_2 * v + (1.0 - numbers.beta_2) * tf.square(gradient)
-  step = m / (tf.sqrt(v) + numbers.epsilon)
-  if numbers.decay:
-    step += numbers.decay * p
-  return p - numbers.rate * step, m, v
+  """Returns the new p, m and v; numbers are those of `clip_and_apply`."""
+  factor, rate, decay, beta_1, beta_2, epsilon = numbers
+  gradient = tf.cast(gradient, tf.float32) * factor
+  m = beta_1 * m + (1.0 - beta_1) * gradient
+  v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
+  step = m / (tf.sqrt(v) + epsilon)
+  if decay:
+    step += decay * p
+  return p - rate * step, m, v
 
 
 # Compiled, this makes one pass over the memory instead of fifteen: more than

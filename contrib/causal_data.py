@@ -25,27 +25,14 @@ class Text(NamedTuple):
   location: str  # "path:number".
 
 
-def find_set(
-  kind: str,
-  path: str,
-  settings: feature_files.FeatureSettings,
-  max_train_examples: int | None = None,
-) -> feature_files.FeatureSet:
-  """Returns the lines of a file that hold text."""
-  return feature_files.FeatureSet(
-    kind=kind,
-    settings=settings,
-    paths=(path,),
-    source={"path": path},
-    read=functools.partial(_read_texts, path),
-    limit=max_train_examples if kind == "train" else None,
-  )
-
-
 def _read_texts(path: str) -> Iterator[Text]:
   for number, text in enumerate(files.read_lines(path), 1):
     if text.strip():
       yield Text(text, f"{path}:{number}")
+
+
+# Takes kind, path, settings and the most lines to train on.
+find_set = functools.partial(feature_files.find_set, _read_texts)
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:

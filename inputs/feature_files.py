@@ -142,6 +142,24 @@ class FeatureSet:
     )
 
 
+def find_set(
+  read: Callable[[str], Iterator[Any]],
+  kind: str,
+  path: str,
+  settings: FeatureSettings,
+  max_train_examples: int | None = None,
+) -> FeatureSet:
+  """Returns the examples that a function reads from a file."""
+  return FeatureSet(
+    kind=kind,
+    settings=settings,
+    paths=(path,),
+    source={"path": path},
+    read=functools.partial(read, path),
+    limit=max_train_examples if kind == "train" else None,
+  )
+
+
 class FeatureFile:
   """The rows of a local feature file; `open_or_make` opens it.
 

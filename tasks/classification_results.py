@@ -156,7 +156,10 @@ def score(
     values["untuned_micro_f1"] = untuned.micro.f1
     values["untuned_macro_f1"] = untuned.macro.f1
   if groups:
-    values |= group_accuracies(groups, targets, predictions)
+    for group in sorted(set(groups)):
+      rows = np.equal(groups, group)
+      accuracy = metrics.accuracy(targets[rows], predictions[rows])
+      values[f"accuracy_{group}"] = accuracy
   if "f1" in names:
     positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
     values["f1"] = metrics.f1(targets == positive, predictions == positive)
@@ -180,19 +183,6 @@ def metric_names(problem: str, names: Iterable[str]) -> list[str]:
   """Lists the names of the scores that `score` returns."""
   others = [name for name in names if name in _OTHER_METRICS]
   return [*_METRICS[problem], *others, "loss"]
-
-
-def group_accuracies(
-  groups: Sequence[str], targets: np.ndarray, predictions: np.ndarray
-) -> dict[str, float]:
-  """Returns the accuracy of each group of examples, such as a language."""
-  groups = np.array(groups)
-  return {
-    f"accuracy_{group}": metrics.accuracy(
-      targets[groups == group], predictions[groups == group]
-    )
-    for group in sorted(set(groups))
-  }
 
 
 def warn_if_collapsed(scores: Scores) -> None:

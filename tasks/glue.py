@@ -21,18 +21,13 @@ _BINARY = ("0", "1")
 _ACCURACY = ("accuracy",)
 # The rows of GLUE and XNLI have further columns, not always the same number.
 _PLAIN = functools.partial(classification.Table, allows_long_rows=True)
+_MNLI = functools.partial(_PLAIN, text=8, text_pair=9, id=0, header=True)
 
 
 def _named(
   text: str, text_pair: str | None = None, label: str = "label"
 ) -> classification.Table:
   return _PLAIN("dev.tsv", text, text_pair, label, header=True)
-
-
-def _mnli_table(
-  path: str, label: tables.Column | None = -1
-) -> classification.Table:
-  return _PLAIN(path, 8, 9, label, id=0, header=True)
 
 
 def _task(
@@ -96,14 +91,14 @@ _GLUE = (
     name="mnli",
     labels=_ENTAILMENT,
     problem="single_label",
-    train=(_mnli_table("train.tsv"),),
+    train=(_MNLI("train.tsv", label=-1),),
     dev=(
-      ("matched", _mnli_table("dev_matched.tsv")),
-      ("mismatched", _mnli_table("dev_mismatched.tsv")),
+      ("matched", _MNLI("dev_matched.tsv", label=-1)),
+      ("mismatched", _MNLI("dev_mismatched.tsv", label=-1)),
     ),
     test=(
-      ("matched", _mnli_table("test_matched.tsv", label=None)),
-      ("mismatched", _mnli_table("test_mismatched.tsv", label=None)),
+      ("matched", _MNLI("test_matched.tsv")),
+      ("mismatched", _MNLI("test_mismatched.tsv")),
     ),
     metrics=_ACCURACY,
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),

@@ -11,22 +11,10 @@ import tensorflow as tf
 from inputs import feature_files
 from tasks import multiple_choice
 
-
-def find_set(
-  kind: str,
-  path: str,
-  settings: feature_files.FeatureSettings,
-  max_train_examples: int | None = None,
-) -> feature_files.FeatureSet:
-  """Returns the questions of a file."""
-  return feature_files.FeatureSet(
-    kind=kind,
-    settings=settings,
-    paths=(path,),
-    source={"path": path},
-    read=functools.partial(multiple_choice.read_examples, path),
-    limit=max_train_examples if kind == "train" else None,
-  )
+# Takes kind, path, settings and the most examples to train on.
+find_set = functools.partial(
+  feature_files.find_set, multiple_choice.read_examples
+)
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:

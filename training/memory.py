@@ -8,26 +8,9 @@ c bytes per number of the compute dtype:
   runtime     Python, TensorFlow and its threads, and the graph, by layer
   weights     4 bytes a parameter; in bfloat16 6, for those that are cast
   moments     8 bytes a parameter that is trained: Adam's
-  gradients   4 bytes a parameter that is trained, 8 if they are accumulated;
-                less in bfloat16, where those of matrices take 2
-  kept        values of the forward pass for the backward pass,
-                embeddings  B S H (8 + c + 1)
-                a layer     B S H (6 c + 16 + 2) + B S I 2 c
-                            + B N S^2 (5 in float32, 7 in bfloat16)
-              of every layer; if they are recomputed, B S H c of every layer
-  working     temporary values, the larger of
-                the head    12 B P V
-                a layer     16 times the larger of B S I and B N S^2, and, if
-                            layers are recomputed, all that one layer keeps
-
-Another encoder has its own I, the width of all filters of a TextCNN or of all
-gates of a BiLSTM, and no heads.
-
-In a float32 layer, these are query, key, value, context and the outputs of
-attention and layer (6 c), values of two layer normalisations (16), two dropout
-masks (2), the input and the output of the activation (2 c), and of every pair
-of tokens the probability and its dropout mask (5); bfloat16 keeps a probability
-in both dtypes (7).
+  gradients   4 bytes a parameter that is trained, 8 if they are accumulated
+  kept        values of the forward pass for the backward pass
+  working     temporary values, the larger of those of the head and of a layer
 """
 
 from collections.abc import Iterator
@@ -112,15 +95,11 @@ def shape_of_batch(
     parts: micro-batches, one after the other.
     predictions: P, if no feature has its size.
   """
-  rows, *inputs, _ = _known_shape(signature["input_ids"])  # [B, choices, S]
+  # [B, choices, S]; a length that differs by batch is None.
+  rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
   if "masked_lm_positions" in signature:
-    *_, predictions = _known_shape(signature["masked_lm_positions"])
-  return math.prod([rows // parts, *inputs]), predictions
-
-
-def _known_shape(spec: tf.TensorSpec) -> list[int]:
-  """Returns a shape, with 0 for a length that differs by batch."""
-  return [size or 0 for size in spec.shape]
+    *_, predictions = signature["masked_lm_positions"].shape
+  return math.prod([rows // parts, *inputs]), predictions or 0
 
 
 def estimate(
@@ -137,6 +116,9 @@ def estimate(
   wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
   heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
   pairs = tokens * step.length * heads
+  # Query, key, value, context and two outputs; two layer normalisations (16)
+  # and dropout masks (2); the activation's input and output. Of pairs, the
+  # probability, in bfloat16 in both dtypes, and its dropout mask.
   layer = hidden * (6 * item + 18) + wide * 2 * item
   layer += pairs * (7 if in_bfloat16 else 5)
   kept_layer, graph, working = layer, _GRAPH_OF_LAYER, 16 * max(wide, pairs)

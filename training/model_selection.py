@@ -82,13 +82,9 @@ class History:
       )
 
   def _write(self):
-    if not self.writes:
-      return
-    lines = [
-      json.dumps({"step": step, **scores}) + "\n"
-      for step, scores in self._results.items()
-    ]
-    files.write_text(self._path, "".join(lines))
+    if self.writes:
+      lines = ({"step": step, **v} for step, v in self._results.items())
+      files.write_lines(self._path, map(json.dumps, lines))
 
   def results_at(self, step: int) -> dict[str, float] | None:
     """Returns the scores of a step, None if it was not evaluated."""

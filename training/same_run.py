@@ -6,11 +6,11 @@ each other.
 """
 
 from collections.abc import Mapping
-import hashlib
 import json
 import os
 import sys
 from typing import Any, NamedTuple
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -248,8 +248,8 @@ def check_workers(
   """
   if not workers.are_several(strategy):
     return
-  digests = [_digest(str(value)) for value in settings.values()]
-  own = strategy.run(lambda: tf.constant([digests], tf.int32))
+  digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
+  own = strategy.run(lambda: tf.constant([digests], tf.int64))
   gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
   differing = np.flatnonzero((gathered != gathered[0]).any(0))
   if len(differing):
@@ -259,8 +259,3 @@ def check_workers(
       f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
       "start all of them with the same command and the same files"
     )
-
-
-def _digest(text: str) -> int:
-  digest = hashlib.sha256(text.encode()).digest()
-  return int.from_bytes(digest[:4], "little", signed=True)

@@ -26,14 +26,6 @@ from training import training_plan
 Features = training_input.Features
 
 
-class StepResult(NamedTuple):
-  """The results of an update, float32."""
-
-  losses: tf.Tensor  # [names, 2]: sums and weights, by name.
-  norm: tf.Tensor  # [], of the gradients before clipping.
-  rate: tf.Tensor  # [], the learning rate.
-
-
 class Gradients(NamedTuple):
   """The results of `forward_backward`, sums over the examples.
 
@@ -52,8 +44,11 @@ def make_replica_step(
   task: training_plan.TrainingTask,
   global_step: tf.Variable,
   sum_weights: Callable[[Features], dict[str, tf.Tensor]],
-) -> Callable[[Features], StepResult]:
+) -> Callable[[Features], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
   """Builds the update of one replica from its share of a batch.
+
+  It returns [names, 2], sums and weights of the losses in the order of their
+  names, the norm of the gradients before clipping and the learning rate.
 
   Args:
     global_step: the number of updates made so far.
@@ -83,7 +78,7 @@ def make_replica_step(
     sums, gradients, row_norms = context.all_reduce("SUM", results)
     norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
     losses = [[sums[name], weights[name]] for name in sorted(weights)]
-    return StepResult(tf.stack(losses), norm, rate)
+    return tf.stack(losses), norm, rate
 
   return replica_step
 

@@ -118,10 +118,11 @@ def test_thresholds_are_tuned_where_none_are_given():
 
 
 def test_accuracies_of_groups():
-  found = results.group_accuracies(
-    ["en", "zh", "en"], np.array([0, 1, 1]), np.array([0, 1, 0])
-  )
-  assert found == {"accuracy_en": 0.5, "accuracy_zh": 1.0}
+  logits, targets = np.eye(2)[[0, 1, 0]], np.array([0, 1, 1])
+  found = results.score(
+    logits, targets, "single_label", (), 8, groups=["en", "zh", "en"]
+  ).metrics
+  assert (found["accuracy_en"], found["accuracy_zh"]) == (0.5, 1.0)
 
 
 def test_predictions_as_a_table(tmp_path):
