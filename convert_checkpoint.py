@@ -107,13 +107,13 @@ def make_model(
   settings: ConversionSettings, folder: readers.ModelFolder
 ) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
-  overrides = conversion.Overrides(
+  model = conversion.read(
+    folder,
     settings.vocab_file,
     settings.labels_file,
     settings.do_lower_case,
     settings.head,
   )
-  model = conversion.read(folder, overrides)
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:

@@ -14,6 +14,7 @@ import time
 from cli import model_folder
 from cli import pretraining
 from cli import program
+from data import pretraining_data
 
 
 def main(beam_arguments: list[str]) -> None:
@@ -31,14 +32,14 @@ def main(beam_arguments: list[str]) -> None:
 
   inputs, outputs = pretraining.find_files(settings)
   pretraining.warn_of_few_predictions(settings)
-  work = pretraining_pipeline.Work(
+  vocabulary = pretraining.read_vocabulary(settings)
+  outcome = pretraining_pipeline.make_records(
+    pretraining_data.BlockMaker(vocabulary, shape),
     inputs,
     outputs,
-    pretraining.read_vocabulary(settings),
-    shape,
     settings.compress,
+    beam_arguments,
   )
-  outcome = pretraining_pipeline.make_records(work, beam_arguments)
   pretraining.print_summary(*outcome)
   pretraining.print_end(settings, outputs, start)
 

@@ -225,10 +225,10 @@ def make_score_check(
   settings: ExportSettings,
 ) -> quantization.ScoreCheck | None:
   """Returns the check of a quantized export; None for others."""
+  names = [field.name for field in dataclasses.fields(quantization.ScoreCheck)]
   if settings.quantize == "none":
-    for field in dataclasses.fields(quantization.ScoreCheck):
-      if field.name in settings.given:
-        raise ValueError(f"--{field.name} needs --quantize=int8")
+    for name in filter(settings.given.__contains__, names):
+      raise ValueError(f"--{name} needs --quantize=int8")
     return None
   if settings.format != "onnx":
     raise ValueError(f"--quantize={settings.quantize} needs --format=onnx")
@@ -237,17 +237,7 @@ def make_score_check(
       f"--quantize={settings.quantize} needs --eval_file: examples on which "
       "the export is compared with the model"
     )
-  return quantization.ScoreCheck(
-    settings.eval_file,
-    settings.max_eval_examples,
-    settings.max_score_drop,
-    settings.text_column,
-    settings.text_pair_column,
-    settings.label_column,
-    settings.label_separator,
-    settings.token_column,
-    settings.tag_column,
-  )
+  return quantization.ScoreCheck(**{n: getattr(settings, n) for n in names})
 
 
 def main() -> None:

@@ -43,18 +43,17 @@ class Model(NamedTuple):
   vocab_file: str | None = None  # None for WordPieces.
 
 
-@dataclasses.dataclass(frozen=True)
-class Overrides:
-  """The facts about a model that its user states, instead of its files."""
-
-  vocab_file: str | None = None
-  labels_file: str | None = None
-  do_lower_case: bool | None = None
-  head: str = "auto"
-
-
-def read(folder: readers.ModelFolder, overrides: Overrides) -> Model:
+def read(
+  folder: readers.ModelFolder,
+  vocab_file: str | None = None,
+  labels_file: str | None = None,
+  do_lower_case: bool | None = None,
+  head: str = "auto",
+) -> Model:
   """Reads all weights of an opened model, and the files beside them.
+
+  Args:
+    vocab_file, labels_file, do_lower_case, head: count instead of its files.
 
   Raises:
     ValueError: a file is not found, or does not fit the others.
@@ -67,47 +66,50 @@ def read(folder: readers.ModelFolder, overrides: Overrides) -> Model:
     if value.dtype.name == "bfloat16":  # Which numpy lacks.
       values[name] = value.astype(np.float32)
   _check_encoder(source, config, values)
-  labels = folder.labels
-  if overrides.labels_file:
-    labels = label_files.read(overrides.labels_file)
-  vocab_file = overrides.vocab_file or folder.vocab_file
+  labels = label_files.read(labels_file) if labels_file else folder.labels
+  other_vocab = vocab_file or folder.vocab_file
   # WordPieces are read with the tokens that were added to them later.
-  if vocab_file and vocabulary_table.is_word_pieces(vocab_file):
-    vocab_file = None
-  vocabulary = _read_vocabulary(folder.folders, overrides, vocab_file)
-  casing = (overrides.do_lower_case, folder.do_lower_case)
-  casing = next((value for value in casing if value is not None), None)
-  if casing is None:
-    casing = not vocabulary_table.is_cased(vocabulary)
-  is_given = overrides.head != "auto"
-  model = Model(
+  if other_vocab and vocabulary_table.is_word_pieces(other_vocab):
+    other_vocab = None
+  if other_vocab:
+    vocab = vocabulary_table.load_vocab(other_vocab)
+    tokens = {index: token for token, index in vocab.items()}
+    vocabulary = [tokens[index] for index in sorted(tokens)]
+  else:
+    vocabulary = _read_word_pieces(folder.folders, vocab_file)
+  if do_lower_case is None:
+    do_lower_case = folder.do_lower_case
+  if do_lower_case is None:
+    do_lower_case = not vocabulary_table.is_cased(vocabulary)
+  if head == "auto":
+    head = _find_head(values, folder.problem)
+  else:
+    values = _keep_head(values, head)
+  _check_labels(source, labels, values)
+  # Labels without their head would only stop whoever trains another.
+  has_labels = "output_weights" in values or labels_file
+  return Model(
     source,
     config,
     values,
-    overrides.head if is_given else _find_head(values, folder.problem),
+    head,
     folder.problem,
-    list(labels),
+    list(labels) if has_labels else [],
     vocabulary,
-    casing,
+    do_lower_case,
     folder.library,
     folder.unread,
     folder.assumed,
-    vocab_file,
+    other_vocab,
   )
-  if is_given:
-    model = _keep_head(model)
-  # Labels without their head would only stop whoever trains another.
-  has_labels = "output_weights" in model.values or overrides.labels_file
-  _check_labels(model)
-  return model if has_labels else model._replace(labels=[])
 
 
-def _check_labels(model: Model) -> None:
+def _check_labels(source, labels, values) -> None:
   """Refuses labels that are not as many as the head's outputs."""
-  count = len(model.values.get("output_bias", model.labels))
-  if model.labels and len(model.labels) != count:
+  count = len(values.get("output_bias", labels))
+  if labels and len(labels) != count:
     raise ValueError(
-      f"{model.source}: {len(model.labels)} labels, but the head has {count}: "
+      f"{source}: {len(labels)} labels, but the head has {count}: "
       "pass its --labels_file"
     )
 
@@ -177,25 +179,20 @@ def check_shapes(
     )
 
 
-def _read_vocabulary(folders, overrides: Overrides, vocab_file) -> list[str]:
-  if vocab_file:
-    vocab = vocabulary_table.load_vocab(vocab_file)
-    tokens = {index: token for token, index in vocab.items()}
-    return [tokens[index] for index in sorted(tokens)]
+def _read_word_pieces(folders, vocab_file: str | None) -> list[str]:
   known = None
   for folder in folders:
     known = known or tokenizer_files.read_vocabulary(folder)
-  if not overrides.vocab_file:
+  if not vocab_file:
     if not known:
       raise ValueError(f"{folders[0]}: holds no vocab.txt: pass --vocab_file")
     return known
-  tokens = tokenizer_files.read_tokens(overrides.vocab_file)
+  tokens = tokenizer_files.read_tokens(vocab_file)
   for number, token in enumerate(known or [], 1):
     if tokens[number - 1 : number] != [token]:
       raise ValueError(
-        f"--vocab_file={overrides.vocab_file}:{number}: expected "
-        f"{token!r:.80}, as in the vocabulary in {folders[0]}; add tokens at "
-        "the end"
+        f"--vocab_file={vocab_file}:{number}: expected {token!r:.80}, as in "
+        f"the vocabulary in {folders[0]}; add tokens at the end"
       )
   return tokens
 
@@ -213,15 +210,14 @@ def _find_head(values, problem: str | None) -> str:
   return "next_sentence" if has_next else "encoder"
 
 
-def _keep_head(model: Model) -> Model:
-  """Leaves out the variables of all heads but the model's."""
-  prefixes = ("bert/", *architecture.HEADS[model.head].prefixes)
-  values = {
+def _keep_head(values, head: str) -> dict[str, np.ndarray]:
+  """Leaves out the variables of all heads but one."""
+  kept = ("bert/", *architecture.HEADS[head].prefixes)
+  return {
     name: value
-    for name, value in model.values.items()
-    if name.startswith(prefixes) or name == "global_step"
+    for name, value in values.items()
+    if name.startswith(kept) or name == "global_step"
   }
-  return model._replace(values=values)
 
 
 def strip(model: Model) -> Model:

@@ -209,67 +209,49 @@ def make_blocks(
   Yields:
     The blocks in the order of their documents.
   """
-  numbered = enumerate(cut_blocks(documents, settings.documents_per_block))
-  if num_processes == 1:
-    for number, block in numbered:
-      yield make_block(block, number, vocabulary, settings, progress)
-    return
-  yield from worker_processes.map_in_order(
-    functools.partial(BlockMaker, vocabulary, settings),
-    numbered,
+  return worker_processes.map_in_order(
+    functools.partial(BlockMaker, vocabulary, settings, progress),
+    enumerate(cut_blocks(documents, settings.documents_per_block)),
     num_processes,
     "--documents_per_block or --num_processes",
   )
 
 
 class BlockMaker(NamedTuple):
-  """Makes the numbered blocks that it is called with; see `make_block`."""
+  """Makes the numbered blocks that it is called with, from nothing else.
+
+  A block may be left with one document, or none, when those without tokens are
+  left out; next sentences are then its own. `add_up` refuses such a corpus.
+  """
 
   vocabulary: Vocabulary
   settings: RecordSettings
+  progress: Progress | None = None
 
-  def __call__(self, task: tuple[int, list[list[str]]]) -> Block:
+  def __call__(self, task: tuple[int, Iterable[list[str]]]) -> Block:
+    """Makes the records of a block.
+
+    Args:
+      task: the block's place in the corpus, which decides its random draws, and
+        the sentences of its documents.
+    """
+    vocabulary, settings, progress = self
     number, documents = task
-    return make_block(documents, number, self.vocabulary, self.settings)
-
-
-def make_block(
-  documents: Iterable[list[str]],
-  number: int,
-  vocabulary: Vocabulary,
-  settings: RecordSettings,
-  progress: Progress | None = None,
-) -> Block:
-  """Makes the records of one block, from nothing but these arguments.
-
-  It may be left with one document, or none, when those without tokens are left
-  out; next sentences are then its own. `add_up` refuses a corpus like that.
-
-  Args:
-    number: the block's place in the corpus, which decides its random draws.
-  """
-  tokenized = _tokenize(documents, vocabulary.tokenize)
-  seed = settings.random_seed  # The first block's is the original's.
-  rng = fast_random.Generator(f"{seed}, block {number}" if number else seed)
-  rng.shuffle(tokenized)
-  records, truncated = [], 0
-  for done in range(settings.dupe_factor * len(tokenized)):
-    # The draws of pairs and masks take turns: no pair is made in advance.
-    for pair in make_pairs(tokenized, done % len(tokenized), settings, rng):
-      records.append(_make_record(pair, vocabulary, settings, rng))
-      truncated += pair.is_truncated
-    if progress:
-      progress((done + 1) / (settings.dupe_factor * len(tokenized)))
-  rng.shuffle(records)
-  return Block(records, _count(tokenized, vocabulary.unknown, truncated))
-
-
-def _tokenize(
-  documents: Iterable[list[str]], tokenize: Callable[[str], list[Token]]
-) -> list[Document]:
-  """Returns tokens without the sentences and documents that have none."""
-  tokenized = (list(filter(None, map(tokenize, text))) for text in documents)
-  return [document for document in tokenized if document]
+    sentences = (map(vocabulary.tokenize, text) for text in documents)
+    tokenized = [*filter(None, (list(filter(None, s)) for s in sentences))]
+    seed = settings.random_seed  # The first block's is the original's.
+    rng = fast_random.Generator(f"{seed}, block {number}" if number else seed)
+    rng.shuffle(tokenized)
+    records, truncated = [], 0
+    for done in range(settings.dupe_factor * len(tokenized)):
+      # The draws of pairs and masks take turns: no pair is made in advance.
+      for pair in make_pairs(tokenized, done % len(tokenized), settings, rng):
+        records.append(_make_record(pair, vocabulary, settings, rng))
+        truncated += pair.is_truncated
+      if progress:
+        progress((done + 1) / (settings.dupe_factor * len(tokenized)))
+    rng.shuffle(records)
+    return Block(records, _count(tokenized, vocabulary.unknown, truncated))
 
 
 def add_up(statistics: Iterable[Statistics]) -> Statistics:

@@ -14,7 +14,6 @@ import itertools
 import logging
 import os
 import re
-from typing import NamedTuple
 import uuid
 
 from data import files
@@ -39,44 +38,43 @@ finally:
   logging.disable(logging.NOTSET)
 
 COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
-_PLAIN = filesystem.CompressionTypes.UNCOMPRESSED
 _STEP_NAME = re.compile(r" \[while running '[^']*'\]")
 
 
-class Work(NamedTuple):
-  """The records to make, and their text."""
-
-  inputs: list[str]  # Text files, read as if they were one.
-  outputs: list[str]  # Each receives a share of the records.
-  vocabulary: pretraining_data.Vocabulary
-  settings: pretraining_data.RecordSettings
-  compress: bool
-
-
-class Outcome(NamedTuple):
-  """The counts of the text and its records."""
-
-  statistics: pretraining_data.Statistics
-  records: int
-
-
-def make_records(work: Work, arguments: list[str]) -> Outcome:
+def make_records(
+  make_block: pretraining_data.BlockMaker,
+  inputs: list[str],
+  outputs: list[str],
+  compress: bool,
+  arguments: list[str],
+) -> tuple[pretraining_data.Statistics, int]:
   """Runs the pipeline; the output files appear if all of it succeeds.
+
+  Args:
+    make_block: makes the records.
+    inputs: text files, read as if they were one.
+    outputs: each receives a share of the records.
+    compress: whether they are GZIP.
+    arguments: flags of Beam's.
+
+  Returns:
+    The counts of the text, and the number of its records.
 
   Raises:
     ValueError: Beam does not know a flag, or the text yields no records.
     OSError: a file cannot be read or written, or the pipeline failed.
   """
   options = _parse(arguments)
-  outputs = list(map(_absolute, work.outputs))
+  outputs = list(map(_absolute, outputs))
   for folder in filter(os.path.isdir, outputs):
     raise OSError(f"{folder}: cannot write, it is a folder")
   with _working_folder(outputs[0]) as folder:
     pipeline = beam.Pipeline(_make_runner(options), options)
-    shards = _build(pipeline, work, f"{folder}/records")
+    prefix = f"{folder}/records"
+    _build(pipeline, make_block, inputs, prefix, len(outputs), compress)
     outcome = _read_counters(_run(pipeline))
-    for shard, output in zip(shards, outputs, strict=True):
-      _replace(shard, output)
+    for number, output in enumerate(outputs):
+      _replace(f"{prefix}-{number:05}-of-{len(outputs):05}", output)
   return outcome
 
 
@@ -85,25 +83,25 @@ def _absolute(path: str) -> str:
   return path if remote.is_remote(path) else os.path.abspath(path)
 
 
-def _build(pipeline: beam.Pipeline, work: Work, prefix: str) -> list[str]:
-  """Adds the steps to the pipeline; returns the files that they write."""
-  settings, num_files = work.settings, len(work.outputs)
+def _build(
+  pipeline, make_block, inputs, prefix: str, num_files: int, compress: bool
+) -> None:
+  """Adds the steps to the pipeline; prefix begins the files' names."""
+  types = filesystem.CompressionTypes
+  per_block = make_block.settings.documents_per_block
   _ = (
     pipeline
-    | "Text" >> beam.Create([list(map(_absolute, work.inputs))])
-    | "CutText" >> beam.FlatMap(_cut_text, settings.documents_per_block)
+    | "Text" >> beam.Create([list(map(_absolute, inputs))])
+    | "CutText" >> beam.FlatMap(_cut_text, per_block)
     | "ShareOut" >> beam.Reshuffle()
-    | "MakeRecords" >> beam.ParDo(_MakeRecords(work.vocabulary, settings))
+    | "MakeRecords" >> beam.ParDo(_MakeRecords(make_block))
     | "WriteFiles"
     >> tfrecordio.WriteToTFRecord(
       prefix,
       num_shards=num_files,
-      compression_type=(
-        filesystem.CompressionTypes.GZIP if work.compress else _PLAIN
-      ),
+      compression_type=types.GZIP if compress else types.UNCOMPRESSED,
     )
   )
-  return [f"{prefix}-{i:05}-of-{num_files:05}" for i in range(num_files)]
 
 
 def _cut_text(
@@ -117,19 +115,16 @@ def _cut_text(
 
 
 def _read_lines(path: str) -> Iterator[str]:
-  with filesystems.FileSystems.open(path, compression_type=_PLAIN) as file:
+  plain = filesystem.CompressionTypes.UNCOMPRESSED
+  with filesystems.FileSystems.open(path, compression_type=plain) as file:
     yield from files.decode_lines(file, path)
 
 
 class _MakeRecords(beam.DoFn):
   """Makes the records of a block, and counts."""
 
-  def __init__(
-    self,
-    vocabulary: pretraining_data.Vocabulary,
-    settings: pretraining_data.RecordSettings,
-  ):
-    self._make = pretraining_data.BlockMaker(vocabulary, settings)
+  def __init__(self, make_block: pretraining_data.BlockMaker):
+    self._make = make_block
 
   def process(self, task):
     made = self._make(task)
@@ -139,14 +134,16 @@ class _MakeRecords(beam.DoFn):
     return made.records
 
 
-def _read_counters(result: runners.PipelineResult) -> Outcome:
+def _read_counters(
+  result: runners.PipelineResult,
+) -> tuple[pretraining_data.Statistics, int]:
   of_ours = beam.metrics.MetricsFilter().with_namespace(COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
   counts = {c.key.metric.name: c.result or 0 for c in counters}
   records = counts.pop("records", 0)
   names = pretraining_data.Statistics._fields
   statistics = pretraining_data.Statistics(*(counts.get(n, 0) for n in names))
-  return Outcome(pretraining_data.add_up([statistics]), records)
+  return pretraining_data.add_up([statistics]), records
 
 
 @contextlib.contextmanager

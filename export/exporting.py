@@ -239,7 +239,13 @@ def _write_card(folder, card):
     "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
   if "before" in card.quantization:
-    rows |= _describe_quantization(**card.quantization)
+    from export import onnx_graph
+
+    compared = dict(card.quantization)
+    parts = f"Products of {compared.pop('dtype')}. In float32 stay "
+    rows["quantization"] = parts + onnx_graph.KEPT_IN_FLOAT32
+    result = quantization.Comparison(**compared).describe()
+    rows["compared with the model"] = result
   lines = [
     f"# {answers.MAKERS[card.kind].title}",
     "",
@@ -256,11 +262,3 @@ def _write_card(folder, card):
 
 def _cell(value: str) -> str:
   return value.replace("|", "\\|").replace("\n", " ")
-
-
-def _describe_quantization(dtype, **compared) -> dict[str, str]:
-  from export import onnx_graph
-
-  result = quantization.Comparison(**compared).describe()
-  parts = f"Products of {dtype}. In float32 stay {onnx_graph.KEPT_IN_FLOAT32}"
-  return {"quantization": parts, "compared with the model": result}

@@ -57,21 +57,18 @@ def read(folder: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
   return prediction
 
 
-def read_labels(folder: str, kind: str) -> tuple[str, ...]:
-  """Reads the names of the labels; () for a kind without labels."""
+def read_labels(
+  folder: str, kind: str
+) -> tuple[tuple[str, ...], tuple[float, ...]]:
+  """Reads the labels and their thresholds; () for a kind without them."""
   if kind not in answers.LABELLED:
-    return ()
-  return tuple(label_files.read(os.path.join(folder, "labels.txt")))
-
-
-def read_thresholds(
-  folder: str, kind: str, labels: tuple[str, ...]
-) -> tuple[float, ...]:
-  """Reads the thresholds that an evaluation tuned; () for single labels."""
+    return (), ()
+  labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
   if kind != "multi_label":
-    return ()
-  found = classification_results.read_thresholds(folder, labels)
-  return tuple([0.5] * len(labels) if found is None else map(float, found))
+    return labels, ()
+  tuned = classification_results.read_thresholds(folder, labels)
+  found = [0.5] * len(labels) if tuned is None else map(float, tuned)
+  return labels, tuple(found)
 
 
 def override(

@@ -73,7 +73,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     )
   config = config_files.read_config(os.path.join(folder, "bert_config.json"))
   prediction = prediction_settings.read(folder, kind, settings)
-  labels = prediction_settings.read_labels(folder, kind)
+  labels, thresholds = prediction_settings.read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
   variables = loop.model_variables(model)
   step = model_selection.restore_best(folder, variables)
@@ -88,7 +88,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     model,
     settings["do_lower_case"],
     labels,
-    prediction_settings.read_thresholds(folder, kind, labels),
+    thresholds,
     prediction.pop("has_text_pair", True),
     prediction,
     settings,

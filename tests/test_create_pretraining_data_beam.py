@@ -43,15 +43,15 @@ def make_records(*arguments, **changes):
   vocabulary = pretraining_data.make_vocabulary(
     tokenizer.encode, tokenizer.vocab, "vocab.txt"
   )
-  work = pretraining_pipeline.Work(
-    inputs=["1.txt", "2.txt.gz"],
-    outputs=["a"],
-    vocabulary=vocabulary,
-    settings=SETTINGS,
-    compress=False,
-  )
+  defaults = {
+    "inputs": ["1.txt", "2.txt.gz"],
+    "outputs": ["a"],
+    "compress": False,
+  }
   return pretraining_pipeline.make_records(
-    work._replace(**changes), list(arguments)
+    pretraining_data.BlockMaker(vocabulary, SETTINGS),
+    arguments=list(arguments),
+    **{**defaults, **changes},
   )
 
 
@@ -105,14 +105,13 @@ def test_records_equal_those_of_the_plain_program(
 ):
   make_plain()
   (folder / "b").write_text("old")
-  outcome = make_records(
+  statistics, records = make_records(
     *arguments, outputs=["new/a", "b"], compress=bool(compress)
   )
   made = records_in("new/a", "b", opener=opener)
   assert made == records_in("plain")
-  assert made.total() == outcome.records
-  assert outcome.statistics.documents == 21
-  assert outcome.statistics.sentences == 110
+  assert made.total() == records
+  assert (statistics.documents, statistics.sentences) == (21, 110)
   assert os.listdir("new") == ["a"]
   assert sorted(os.listdir()) == "1.txt 2.txt.gz b new plain vocab.txt".split()
 

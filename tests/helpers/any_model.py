@@ -9,7 +9,7 @@ from weights import checkpoints
 def read(path, bert_config_file=None, **overrides):
   """Returns the `conversion.Model` of a folder or a prefix."""
   folder = model_folder.open(str(path), bert_config_file)
-  return conversion.read(folder, conversion.Overrides(**overrides))
+  return conversion.read(folder, **overrides)
 
 
 def values(path):
