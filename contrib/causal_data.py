@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
-from data import packing
 from data import record_writer
 from inputs import feature_files
 
@@ -43,7 +42,6 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   counts = {"lines": 0}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
-  data.features = features
   data.layout = feature_files.Layout((data.settings.max_seq_length,))
   feature_files.print_summary(
     features,
@@ -62,15 +60,10 @@ def _make_rows(
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):
       part = ids[start : start + length - 2]
-      packed = packing.pack(
-        part, cls_id=cls_id, sep_id=sep_id, max_seq_length=length
-      )
-      features = {
-        name: record_writer.int64_feature(values)
-        for name, values in packed._asdict().items()
-      }
-      serialized = record_writer.encode_example(features)
-      yield feature_files.Row(serialized, len(part) + 2, index)
+      row = [cls_id, *part, sep_id]
+      segments = [0] * len(row)
+      serialized = record_writer.encode_inputs(row, segments, length)
+      yield feature_files.Row(serialized, len(row), index)
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:

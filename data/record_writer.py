@@ -85,6 +85,21 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
   return _length_header(b"\x0a", len(body)) + body
 
 
+def encode_inputs(
+  ids: Sequence[int], segments: Sequence[int], size: int, **others: bytes
+) -> bytes:
+  """Encodes the inputs of a model as a tf.train.Example, padded with zeros.
+
+  Args:
+    ids, segments: of the tokens.
+    others: further features, encoded.
+  """
+  values = {"input_ids": ids, "input_mask": [1] * len(ids)}
+  values["segment_ids"] = segments
+  inputs = {name: padded_feature(v, size) for name, v in values.items()}
+  return encode_example(inputs | others)
+
+
 def frame_record(record: bytes) -> bytes:
   """Adds the length and the checksums of a record in a TFRecord file."""
   checksum = _CHECKSUM.pack(masked_crc(record))

@@ -271,6 +271,8 @@ def open_or_make(
 ) -> FeatureFile:
   """Opens the feature file of a set, made now unless one has its key.
 
+  It becomes the `features` of the set.
+
   Args:
     folder: a local one, of the file; it has the original's name.
     rows: not read if there is a file.
@@ -279,7 +281,8 @@ def open_or_make(
   path = os.path.join(folder, f"{data.kind}{data.suffix}.tf_record")
   index = _read_index(path)
   if index and str(index["key"]) == data.key:
-    return FeatureFile(path, index, is_new=False)
+    data.features = FeatureFile(path, index, is_new=False)
+    return data.features
   # The last is renamed first: an index never stands beside rows of another.
   paths = [_index_path(path), path]
   with atomic.replace_all_on_success(paths) as (index_file, rows_file):
@@ -292,7 +295,8 @@ def open_or_make(
       np.savez(output, **index)
     with contextlib.suppress(FileNotFoundError):
       os.remove(_index_path(path))
-  return FeatureFile(path, index, is_new=True)
+  data.features = FeatureFile(path, index, is_new=True)
+  return data.features
 
 
 def print_summary(features: FeatureFile, line: str, *others: str) -> None:
@@ -371,7 +375,7 @@ def predict(
     parse: from serialized rows, string [B], to features.
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
-  with training_input.naming_bad_record(features):
+  with training_input.naming_bad_record(features.find_fault):
     results = predictor(features.batches(order, parse), total=len(indices))
   return {name: result[first] for name, result in results.items()}
 

@@ -31,13 +31,6 @@ class TrainingInput(NamedTuple):
   identity: str = ""  # Equal for equal data; compared between workers.
 
 
-class Readable(Protocol):
-  """An input that can explain a failure to read it, as `TrainingInput` can."""
-
-  @property
-  def find_fault(self) -> Callable[[], str | None]: ...
-
-
 class Predictor(Protocol):
   """Computes results of batches; see training/prediction.py."""
 
@@ -63,14 +56,13 @@ def prefetch(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def naming_bad_record(source: Readable) -> Iterator[None]:
+def naming_bad_record(find_fault: Callable[[], str | None]) -> Iterator[None]:
   """Turns a failure to read the input into an error that names the record."""
   try:
     yield
   except LOST_WORKER_ERRORS:
     raise  # Reading all records would take long and find nothing.
   except tf.errors.OpError as error:
-    fault = source.find_fault()
-    if fault:
+    if fault := find_fault():
       raise ValueError(fault) from error
     raise

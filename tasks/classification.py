@@ -403,21 +403,15 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     int64 [1] (single_label), int64 [labels] (multi_label) or float [1]
     (regression).
   """
-  ids, segments = feature.input_ids, feature.segment_ids
-  mask = [1] * len(ids)
-  return record_writer.encode_example(
-    {
-      "input_ids": record_writer.padded_feature(ids, max_seq_length),
-      "input_mask": record_writer.padded_feature(mask, max_seq_length),
-      "segment_ids": record_writer.padded_feature(segments, max_seq_length),
-      "label_ids": _encode_label(feature.label),
-      "is_real_example": _IS_REAL_EXAMPLE,
-    }
-  )
-
-
-def _encode_label(label: Label) -> bytes:
+  label = feature.label
+  labels = label if isinstance(label, list) else [label]
+  encode = record_writer.int64_feature
   if isinstance(label, float):
-    return record_writer.float_feature([label])
-  values = label if isinstance(label, list) else [label]
-  return record_writer.int64_feature(values)
+    encode = record_writer.float_feature
+  return record_writer.encode_inputs(
+    feature.input_ids,
+    feature.segment_ids,
+    max_seq_length,
+    label_ids=encode(labels),
+    is_real_example=_IS_REAL_EXAMPLE,
+  )

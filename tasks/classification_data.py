@@ -104,7 +104,6 @@ def make_features(data: ClassificationSet, folder: str) -> None:
     [settings.num_outputs if is_multi_label else 1],
     tf.float32 if settings.problem == "regression" else tf.int64,
   )
-  data.features = features
   data.layout = feature_files.Layout(
     (settings.max_seq_length,), others={"label_ids": label_ids}
   )

@@ -366,7 +366,10 @@ def describe(
   parts = [plots.number_table(scores.metrics)]
   if problem == "regression":
     goodness = surprise = np.abs(guesses - targets)
-    parts.append(_draw_numbers(targets, guesses))
+    dots = np.stack([targets, guesses], 1)[:_DOTS].tolist()
+    title, axes = "Predicted and true numbers", ("true", "predicted")
+    series = {"example": dots}
+    parts.append(plots.line_chart(title, axes, series, joined=False))
     names = ("mean error", "error")
   else:
     wrong = guesses != targets
@@ -413,16 +416,6 @@ def _name(values, problem, labels) -> list[str]:
   if problem == "regression":
     return [f"{value:.4g}" for value in answers.as_labels()]
   return [", ".join(names) or "none" for names in answers.as_labels()]
-
-
-def _draw_numbers(targets, guesses) -> str:
-  dots = np.stack([targets, guesses], 1)[:_DOTS].tolist()
-  return plots.line_chart(
-    "Predicted and true numbers",
-    ("true", "predicted"),
-    {"example": dots},
-    joined=False,
-  )
 
 
 def _draw_curves(shares, targets, guesses, problem, labels) -> str:

@@ -96,7 +96,7 @@ def watch(
   Raises:
     ValueError: a record is damaged.
   """
-  with training_input.naming_bad_record(source):
+  with training_input.naming_bad_record(source.find_fault):
     labels = sample(paths, source.parse)
   print(
     f"labels of {labels.records:,} records: unigram entropy "

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 import json
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -177,14 +177,12 @@ def ask(
 
 def guesses_json(line: int, text: str, masks: Iterable[list[Guess]]) -> str:
   """Returns the guesses for a line as a JSON object."""
-  return _to_json(
-    line=line,
-    text=text,
-    masks=[
-      [{"token": g.token, "probability": _round(g.probability)} for g in mask]
-      for mask in masks
-    ],
-  )
+  shown = [
+    [{"token": g.token, "probability": round(g.probability, 6)} for g in mask]
+    for mask in masks
+  ]
+  fields = {"line": line, "text": text, "masks": shown}
+  return json.dumps(fields, ensure_ascii=False)
 
 
 def guesses_table(text: str, masks: Sequence[list[Guess]]) -> str:
@@ -208,14 +206,16 @@ def guesses_table(text: str, masks: Sequence[list[Guess]]) -> str:
 
 def score_json(line: int, text: str, score: Score) -> str:
   """Returns the score of a line as a JSON object."""
-  return _to_json(
-    line=line,
-    text=text,
-    pseudo_log_likelihood=_round(score.pseudo_log_likelihood),
-    pseudo_perplexity=_round(score.pseudo_perplexity),
-    tokens=score.tokens,
-    log_probs=list(map(_round, score.log_probs)),
-  )
+  perplexity = score.pseudo_perplexity
+  fields = {
+    "line": line,
+    "text": text,
+    "pseudo_log_likelihood": round(score.pseudo_log_likelihood, 6),
+    "pseudo_perplexity": None if perplexity is None else round(perplexity, 6),
+    "tokens": score.tokens,
+    "log_probs": [round(value, 6) for value in score.log_probs],
+  }
+  return json.dumps(fields, ensure_ascii=False)
 
 
 SCORE_HEADER = "tokens  log-likelihood    perplexity  text"
@@ -229,11 +229,3 @@ def score_table(text: str, score: Score) -> str:
     f"{len(score.tokens):6}  {score.pseudo_log_likelihood:14.2f}  "
     f"{perplexity:>12}  {text}"
   )
-
-
-def _to_json(**fields: Any) -> str:
-  return json.dumps(fields, ensure_ascii=False)
-
-
-def _round(value: float | None) -> float | None:
-  return None if value is None else round(value, 6)

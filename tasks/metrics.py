@@ -250,12 +250,7 @@ def tune_thresholds(
     lowest: 0 and it). Of equally good ones it is the nearest to 0.5, which is
     also the threshold of a label that is never true.
   """
-  return np.array(
-    [
-      _best_threshold(labels[:, label], probabilities[:, label])
-      for label in range(labels.shape[1])
-    ]
-  )
+  return np.array(list(map(_best_threshold, labels.T, probabilities.T)))
 
 
 def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:

@@ -28,7 +28,6 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   features = feature_files.open_or_make(data, folder, rows, counts)
   counts, length = features.counts, data.settings.max_seq_length
   num_choices = counts["choices"]  # The most of any question.
-  data.features = features
   data.layout = feature_files.Layout(
     (num_choices, length),
     others={

@@ -112,6 +112,6 @@ def evaluate(
     # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(total)
   batches = rows.batch(batch_size).map(data.parse)
-  with training_input.naming_bad_record(data.source):
+  with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
   return Evaluation(results, pretraining_results.score(results, batch_size))

@@ -326,10 +326,5 @@ def describe(
 
 
 def _as_answer(span: Span) -> dict[str, Any]:
-  return {
-    "answer": span.text,
-    "probability": span.probability,
-    "score": span.score,
-    "start": span.start,
-    "end": span.end,
-  }
+  names = ("probability", "score", "start", "end")
+  return {"answer": span.text, **{name: getattr(span, name) for name in names}}

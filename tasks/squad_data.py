@@ -90,8 +90,14 @@ def make_features(data: SquadSet, folder: str) -> None:
   counts: dict[str, Any] = {"questions": 0, "misplaced": 0, "labelled": 0}
   counts |= {"cut_questions": 0, "outside": 0, "misplaced_shown": []}
   rows = _make_rows(data, counts)
-  data.features = feature_files.open_or_make(data, folder, rows, counts)
-  data.layout = _make_layout(data)
+  feature_files.open_or_make(data, folder, rows, counts)
+  length = data.settings.max_seq_length
+  positions = ["start_positions", "end_positions"] if data.is_training else []
+  data.layout = feature_files.Layout(
+    (length,),
+    others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
+    limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
+  )
   counts, lines = data.features.counts, []
   if counts["cut_questions"]:
     lines.append(
@@ -115,18 +121,6 @@ def make_features(data: SquadSet, folder: str) -> None:
       file=sys.stderr,
     )
   _check_answers(data, counts)
-
-
-def _make_layout(data: SquadSet) -> feature_files.Layout:
-  length = data.settings.max_seq_length
-  positions = ["start_positions", "end_positions"] if data.is_training else []
-  position = tf.io.FixedLenFeature([], tf.int64)
-  limit = records.Limit(length, "--max_seq_length")
-  return feature_files.Layout(
-    (length,),
-    others=dict.fromkeys(positions, position),
-    limits=dict.fromkeys(positions, limit),
-  )
 
 
 def _check_answers(data: SquadSet, counts: dict[str, Any]) -> None:
@@ -217,7 +211,7 @@ def compute_logits(
     atomic.naming_full_disk(folder),
     tempfile.TemporaryFile(dir=folder) as file,
   ):
-    with training_input.naming_bad_record(features):
+    with training_input.naming_bad_record(features.find_fault):
       results = predictor.iterate(batches, total=len(features))
       for rows, result in zip(order, results, strict=True):
         pairs = [result["start_logits"], result["end_logits"]]

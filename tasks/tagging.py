@@ -344,17 +344,11 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     The serialized input_ids, input_mask, segment_ids, label_ids and label_mask,
     int64 [max_seq_length], padded with 0.
   """
-  length = len(feature.input_ids)
-  values = {
-    "input_ids": feature.input_ids,
-    "input_mask": [1] * length,
-    "segment_ids": [0] * length,
-    "label_ids": feature.label_ids,
-    "label_mask": feature.label_mask,
-  }
-  return record_writer.encode_example(
-    {
-      name: record_writer.padded_feature(value, max_seq_length)
-      for name, value in values.items()
-    }
+  ids, pad = feature.input_ids, record_writer.padded_feature
+  return record_writer.encode_inputs(
+    ids,
+    [0] * len(ids),
+    max_seq_length,
+    label_ids=pad(feature.label_ids, max_seq_length),
+    label_mask=pad(feature.label_mask, max_seq_length),
   )

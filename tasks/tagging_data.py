@@ -62,7 +62,6 @@ def make_features(data: TaggingSet, folder: str) -> None:
   counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
-  data.features = features
   data.layout = feature_files.Layout(
     (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
   )
@@ -116,9 +115,8 @@ def _read_counted(data, counts, unseen):
     if sentence.tags is not None:
       regular = tagging_schemes.convert_tags(sentence.tags, data.file.scheme)
       counts["irregular"] += tuple(regular) != sentence.tags
-      tags = tagging_schemes.convert_tags(sentence.tags, data.settings.scheme)
-      unseen.update(_find_unseen(tags, data.settings))
-      sentence = sentence._replace(tags=tuple(tags))
+      sentence = _convert(sentence, data.settings.scheme)
+      unseen.update(_find_unseen(sentence.tags, data.settings))
     yield sentence
 
 
@@ -127,10 +125,14 @@ def read_sentences(
 ) -> Iterator[tagging.Sentence]:
   """Yields the sentences of a file with their tags written in a scheme."""
   for sentence in tagging.read_sentences(source):
-    if sentence.tags is not None:
-      tags = tagging_schemes.convert_tags(sentence.tags, scheme)
-      sentence = sentence._replace(tags=tuple(tags))
-    yield sentence
+    yield _convert(sentence, scheme)
+
+
+def _convert(sentence, scheme):
+  if sentence.tags is None:
+    return sentence
+  tags = tagging_schemes.convert_tags(sentence.tags, scheme)
+  return sentence._replace(tags=tuple(tags))
 
 
 def choose_labels(

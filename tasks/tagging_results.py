@@ -79,9 +79,7 @@ def entity_report(
     The report, one label a type; its accuracy is the share of words with the
     right tag. And the types, sorted; one without a name is "_".
   """
-  support: collections.Counter[str] = collections.Counter()
-  guesses: collections.Counter[str] = collections.Counter()
-  right: collections.Counter[str] = collections.Counter()
+  support, guesses, right = (collections.Counter() for _ in range(3))
   words = right_words = 0
   for true_tags, predicted_tags in zip(true, predicted, strict=True):
     entities = set(tagging_schemes.find_entities(true_tags))

@@ -280,5 +280,5 @@ def test_a_lost_worker_is_not_looked_for_in_the_records():
     find_fault=lambda: pytest.fail("reads all records"),
   )
   with pytest.raises(tf.errors.UnavailableError):
-    with training_input.naming_bad_record(source):
+    with training_input.naming_bad_record(source.find_fault):
       raise tf.errors.UnavailableError(None, None, "Socket closed")

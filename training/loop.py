@@ -182,7 +182,7 @@ def _make_runner(strategy, name, task, global_step):
 
   def run_steps(count):
     with (
-      training_input.naming_bad_record(task.source),
+      training_input.naming_bad_record(task.source.find_fault),
       memory.naming_memory_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)

@@ -143,7 +143,10 @@ def report(
   strategy: tf.distribute.Strategy,
 ) -> str:
   """Describes the memory needed and available; warns if it is too little."""
-  replicas = replicas_in_one(strategy)
+  replicas = 1  # Those that share memory: a GPU has its own.
+  is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
+  if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
+    replicas = len(strategy.extended.worker_devices)
   needed = estimate(config, parameters, step, replicas)
   line = (
     f"memory: about {needed / GIGABYTE:,.1f} GB, for {step.sequences} x "
@@ -158,15 +161,6 @@ def report(
   if needed > size:
     line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
   return line
-
-
-def replicas_in_one(strategy: tf.distribute.Strategy) -> int:
-  """Returns how many replicas share memory: a GPU has its own."""
-  if strategy.num_replicas_in_sync == 1 or tf.config.list_logical_devices(
-    "GPU"
-  ):
-    return 1
-  return len(strategy.extended.worker_devices)
 
 
 def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:

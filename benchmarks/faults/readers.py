@@ -56,7 +56,7 @@ def read_records(paths: list[str]) -> None:
   )
   try:
     records.check_files(paths, spec, {})
-    with training_input.naming_bad_record(source):
+    with training_input.naming_bad_record(source.find_fault):
       rows = records.training_dataset(paths, seed=1).take(300)
       contents = sorted(row.numpy() for _, row in rows)
   except ValueError as error:
