@@ -12,8 +12,6 @@ ClassifierSettings = classifier_settings.ClassifierSettings
 if __name__ == "__main__":
   program.start(ClassifierSettings.define_flags)
 
-from collections.abc import Iterator
-import contextlib
 import functools
 
 import keras
@@ -221,48 +219,34 @@ def write_predictions(
       report(run, examples, outputs, scores)
 
 
-def prepare(settings: ClassifierSettings) -> fine_tuning.Opener:
-  """Checks the flags; returns the function that opens the task.
-
-  `fine_tuning.Task.finish` returns the scores of the first set.
-  """
-  task = classifier_settings.read_task(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
-    data = open_data(settings, task)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        classification_data.make_features(examples, run.local_folder)
-      run.make_model(create_model, predict)
-
-      def finish():
-        scores = write_evaluation(run, task) if settings.do_eval else None
-        if settings.do_predict:
-          write_predictions(run, task)
-        return scores
-
-      yield fine_tuning.Task(
-        run,
-        make_loss(settings, data) if data.train else None,
-        lambda: evaluate(run, data.dev[0], task)[1].metrics,
-        finish,
-      )
-
-  return open_task
+def fine_tune(
+  settings: ClassifierSettings,
+  task: classification.ClassificationTask,
+  strategy,
+) -> classification_results.Scores | None:
+  """Trains, evaluates and predicts; returns the scores of the first set."""
+  data = open_data(settings, task)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      classification_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, predict)
+    if settings.do_train:
+      loss = make_loss(settings, data)
+      run.train(loss, lambda: evaluate(run, data.dev[0], task)[1].metrics)
+    scores = write_evaluation(run, task) if settings.do_eval else None
+    if settings.do_predict:
+      write_predictions(run, task)
+    return scores
 
 
 def main() -> None:
   settings = task_settings.read(ClassifierSettings)
   task = classifier_settings.read_task(settings)
-  openers = {
-    seed: prepare(of_seed)
-    for seed, of_seed in classifier_settings.by_seed(settings).items()
-  }
+  by_seed = classifier_settings.by_seed(settings)
   strategy = devices.make_strategy(settings)
   scores = {
-    seed: fine_tuning.run_task(open_task, strategy)
-    for seed, open_task in openers.items()
+    seed: fine_tune(of_seed, task, strategy)
+    for seed, of_seed in by_seed.items()
   }
   if settings.seeds and settings.do_eval:
     metric = classifier_settings.choose_metric(settings, task)

@@ -19,8 +19,6 @@ class ChoiceSettings(fine_tuning_flags.DataSettings):
 if __name__ == "__main__":
   program.start(ChoiceSettings.define_flags)
 
-from collections.abc import Iterator
-import contextlib
 import os
 
 import keras
@@ -79,6 +77,11 @@ def loss_fn(model, features, seed):
   )
   weight = tf.reduce_sum(tf.ones_like(features["label_ids"]))
   return {"choice_loss": (tf.reduce_sum(losses), tf.cast(weight, tf.float32))}
+
+
+def find_files(settings: ChoiceSettings) -> dict[str, str]:
+  """Returns the paths of the files that the flags ask for, by kind."""
+  return task_settings.find_data_files(settings, _ENDINGS)
 
 
 def open_data(
@@ -158,36 +161,22 @@ def write_predictions(run: fine_tuning.Run) -> None:
     run.report_on(examples, multiple_choice_results.describe, shares, labels)
 
 
-def prepare(settings: ChoiceSettings) -> fine_tuning.Opener:
-  """Checks the flags; returns the function that opens the task."""
-  choose_metric(settings)
-  paths = task_settings.find_data_files(settings, _ENDINGS)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
-    data = open_data(settings, paths)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        multiple_choice_data.make_features(examples, run.local_folder)
-      run.make_model(create_model, predict)
-
-      def finish():
-        if settings.do_eval:
-          write_evaluation(run)
-        if settings.do_predict:
-          write_predictions(run)
-
-      yield fine_tuning.Task(
-        run, loss_fn, lambda: evaluate(run, data.dev[0]), finish
-      )
-
-  return open_task
-
-
 def main() -> None:
   settings = task_settings.read(ChoiceSettings)
-  open_task = prepare(settings)
-  fine_tuning.run_task(open_task, devices.make_strategy(settings))
+  choose_metric(settings)
+  paths = find_files(settings)
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings, paths)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      multiple_choice_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, predict)
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run, data.dev[0]))
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

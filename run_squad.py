@@ -14,7 +14,6 @@ if __name__ == "__main__":
   program.start(SquadSettings.define_flags)
 
 from collections.abc import Iterator
-import contextlib
 import functools
 import sys
 
@@ -234,35 +233,20 @@ def check_no_answer(
     )
 
 
-def prepare(settings: SquadSettings) -> fine_tuning.Opener:
-  """Checks the flags; returns the function that opens the task."""
-  settings = check(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
-    data = open_data(settings)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      check_no_answer(settings, run.config)
-      for examples in data.sets:
-        squad_data.make_features(examples, run.local_folder)
-      run.make_model(
-        create_model, functools.partial(predict, settings=settings)
-      )
-      yield fine_tuning.Task(
-        run,
-        functools.partial(loss_fn, settings=settings),
-        lambda: evaluate(run, data.dev[0]),
-        lambda: write_predictions(run) if settings.do_predict else None,
-        max_score=100.0,
-      )
-
-  return open_task
-
-
 def main() -> None:
-  settings = task_settings.read(SquadSettings)
-  open_task = prepare(settings)
-  fine_tuning.run_task(open_task, devices.make_strategy(settings))
+  settings = check(task_settings.read(SquadSettings))
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    check_no_answer(settings, run.config)
+    for examples in data.sets:
+      squad_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, functools.partial(predict, settings=settings))
+    if settings.do_train:
+      loss = functools.partial(loss_fn, settings=settings)
+      run.train(loss, lambda: evaluate(run, data.dev[0]))
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

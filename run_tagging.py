@@ -13,8 +13,6 @@ TaggingSettings = tagging_settings.TaggingSettings
 if __name__ == "__main__":
   program.start(TaggingSettings.define_flags)
 
-from collections.abc import Iterator
-import contextlib
 import functools
 from typing import NamedTuple
 
@@ -211,38 +209,29 @@ def write_predictions(run: fine_tuning.Run) -> None:
     write_scores(run, examples, outputs, scores)
 
 
-def prepare(settings: TaggingSettings) -> fine_tuning.Opener:
-  """Checks the flags; returns the function that opens the task."""
-  sources = find_files(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
-    data = open_data(settings, sources)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        tagging_data.make_features(examples, run.local_folder)
-      run.make_model(
-        functools.partial(create_model, settings=settings),
-        functools.partial(predict, max_seq_length=settings.max_seq_length),
-      )
-
-      def finish():
-        if settings.do_eval:
-          write_evaluation(run)
-        if settings.do_predict:
-          write_predictions(run)
-
-      yield fine_tuning.Task(
-        run, loss_fn, lambda: evaluate(run, data.dev[0]).metrics, finish
-      )
-
-  return open_task
+def model_functions(settings: TaggingSettings):
+  """Returns the functions that make the model and predict with it."""
+  return (
+    functools.partial(create_model, settings=settings),
+    functools.partial(predict, max_seq_length=settings.max_seq_length),
+  )
 
 
 def main() -> None:
   settings = task_settings.read(TaggingSettings)
-  open_task = prepare(settings)
-  fine_tuning.run_task(open_task, devices.make_strategy(settings))
+  sources = find_files(settings)
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings, sources)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      tagging_data.make_features(examples, run.local_folder)
+    run.make_model(*model_functions(settings))
+    if settings.do_train:
+      run.train(loss_fn, lambda: evaluate(run, data.dev[0]).metrics)
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
+      write_predictions(run)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """A fine-tuning run, which the programs open, train and predict with.
 
-@contextlib.contextmanager
-def open_task(strategy):
-  data = open_data(settings)  # Makes a `Data`.
-  with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      make_features(examples, run.local_folder)
-    run.make_model(create_model, predict)
-    yield fine_tuning.Task(run, loss_fn, evaluate, write_results)
-
-fine_tuning.run_task(open_task, strategy)
+data = open_data(settings)  # Makes a `Data`.
+with fine_tuning.open_run(settings, data, strategy) as run:
+  for examples in data.sets:
+    make_features(examples, run.local_folder)
+  run.make_model(create_model, predict)
+  run.train(loss_fn, lambda: evaluate(run, data))
+  write_predictions(run, data)
 """
 
 from collections.abc import Callable
@@ -32,7 +29,6 @@ from cli import output_folder
 from cli import run_report
 from cli import task_settings
 from inputs import feature_files
-from inputs import training_input
 import modeling
 import optimization
 from training import loop
@@ -354,32 +350,6 @@ def open_run(
     if run.is_chief:
       problem = data.model_settings["problem"]
       run_report.finish(settings, start, problem, run.report, run.score)
-
-
-class Task(NamedTuple):
-  """A task that is ready to train and to predict."""
-
-  run: Run
-  loss_fn: loop.LossFn | None  # None if the run does not train.
-  evaluate: Callable[[], Mapping[str, float]]  # Scores, by name.
-  finish: Callable[[], Any]  # Evaluates and predicts as flags say.
-  max_score: float = 1.0  # SQuAD's scores are percentages.
-  # If it is no feature file.
-  source: training_input.TrainingInput | None = None
-
-
-# Opens a task, for devices that several tasks may share.
-Opener = Callable[
-  [tf.distribute.Strategy], contextlib.AbstractContextManager[Task]
-]
-
-
-def run_task(open_task: Opener, strategy: tf.distribute.Strategy) -> Any:
-  """Trains, evaluates and predicts; returns what `Task.finish` does."""
-  with open_task(strategy) as task:
-    if task.run.settings.do_train:
-      task.run.train(task.loss_fn, task.evaluate)
-    return task.finish()
 
 
 def train_tasks(

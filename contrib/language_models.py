@@ -11,6 +11,7 @@ from cli import flag_values
 from cli import model_folder
 from cli import task_settings
 from contrib import causal_data
+from contrib import shared_tasks
 from encoders import encoder_table
 import heads
 from inputs import feature_files
@@ -45,14 +46,19 @@ class Records(NamedTuple):
   rows_per_epoch: int = 0
 
 
-def prepare_masked_lm(settings: MaskedLmSettings) -> fine_tuning.Opener:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CausalLmSettings(fine_tuning_flags.DataSettings):
+  """The settings of a causal language model."""
+
+
+def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.Opener:
   """Checks the flags of a task; returns the function that opens it."""
   metric = fine_tuning_flags.choose_metric(
     settings.best_metric, _METRICS[0], _METRICS
   )
 
   @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
+  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
     config = model_folder.read_config(settings)
     found = run_pretraining.read_data(settings, config)
     count = records.count_records(found.train_files)
@@ -72,7 +78,7 @@ def prepare_masked_lm(settings: MaskedLmSettings) -> fine_tuning.Opener:
       def evaluate():
         return run_pretraining.evaluate(run.predictor, found, settings).scores
 
-      yield fine_tuning.Task(
+      yield shared_tasks.SharedTask(
         run,
         run_pretraining.loss_fn,
         evaluate,
@@ -83,9 +89,7 @@ def prepare_masked_lm(settings: MaskedLmSettings) -> fine_tuning.Opener:
   return open_task
 
 
-def prepare_causal_lm(
-  settings: fine_tuning_flags.DataSettings,
-) -> fine_tuning.Opener:
+def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
   """Checks the flags of a task; returns the function that opens it.
 
   Raises:
@@ -99,7 +103,7 @@ def prepare_causal_lm(
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[fine_tuning.Task]:
+  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
     features = feature_files.FeatureSettings(
       vocab_file=settings.vocab_file,
       do_lower_case=settings.do_lower_case,
@@ -126,7 +130,7 @@ def prepare_causal_lm(
         results = run.predict(data.dev[0], settings.eval_batch_size)
         return causal_data.score(results)
 
-      yield fine_tuning.Task(
+      yield shared_tasks.SharedTask(
         run,
         causal_data.loss_fn,
         evaluate,

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from cli import fine_tuning
 from cli import task_settings
+from contrib import shared_tasks
 from contrib import task_files
 from contrib import task_sampling
 from training import loop
@@ -17,7 +18,7 @@ from training import model_selection
 from training import same_run
 from weights import checkpoints
 
-Tasks = Mapping[str, fine_tuning.Task]
+Tasks = Mapping[str, shared_tasks.SharedTask]
 
 
 def share_encoder(runs: Sequence[fine_tuning.Run]) -> None:

@@ -3,30 +3,33 @@
 from collections.abc import Sequence
 import dataclasses
 
-from cli import fine_tuning
+from cli import classifier_settings
 from cli import fine_tuning_flags
+from cli import squad_settings
 from contrib import language_models
+from contrib import shared_tasks
 from contrib import task_files
-import run_classifier
 import run_multiple_choice
-import run_squad
 import run_tagging
 
 # The settings of each kind, and the function that checks and opens its tasks.
 KINDS = {
-  "classifier": (run_classifier.ClassifierSettings, run_classifier.prepare),
-  "tagging": (run_tagging.TaggingSettings, run_tagging.prepare),
+  "classifier": (
+    classifier_settings.ClassifierSettings,
+    shared_tasks.prepare_classifier,
+  ),
+  "tagging": (run_tagging.TaggingSettings, shared_tasks.prepare_tagging),
   "multiple_choice": (
     run_multiple_choice.ChoiceSettings,
-    run_multiple_choice.prepare,
+    shared_tasks.prepare_multiple_choice,
   ),
-  "squad": (run_squad.SquadSettings, run_squad.prepare),
+  "squad": (squad_settings.SquadSettings, shared_tasks.prepare_squad),
   "masked_lm": (
     language_models.MaskedLmSettings,
     language_models.prepare_masked_lm,
   ),
   "causal_lm": (
-    fine_tuning_flags.DataSettings,
+    language_models.CausalLmSettings,
     language_models.prepare_causal_lm,
   ),
 }
@@ -35,7 +38,7 @@ KINDS = {
 def prepare(
   settings: fine_tuning_flags.EvaluationSettings,
   entries: Sequence[task_files.Entry],
-) -> dict[str, fine_tuning.Opener]:
+) -> dict[str, shared_tasks.Opener]:
   """Checks every task; returns the functions that open them, by name.
 
   Raises:

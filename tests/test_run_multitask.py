@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bert
-from cli import fine_tuning
 from contrib import multitask_training
+from contrib import shared_tasks
 import program_flags
 import tiny
 from weights import checkpoints
@@ -188,7 +188,7 @@ def test_percentages_count_as_fractions_in_the_mean():
   def make_task(max_score, **scores):
     data = types.SimpleNamespace(metric="f1")
     run = types.SimpleNamespace(data=data)
-    return fine_tuning.Task(run, None, lambda: scores, None, max_score)
+    return shared_tasks.SharedTask(run, None, lambda: scores, None, max_score)
 
   tasks = {
     "answers": make_task(100.0, f1=80.0),
@@ -324,7 +324,7 @@ def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
 def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
   data = types.SimpleNamespace(metric="perplexity")
   run = types.SimpleNamespace(data=data)
-  tasks = {"lm": fine_tuning.Task(run, None, None, None)}
+  tasks = {"lm": shared_tasks.SharedTask(run, None, None, None)}
   with pytest.raises(ValueError, match="task 'lm': best_metric is perplexity"):
     multitask_training.choose_metric(None, tasks)
 
