@@ -195,8 +195,12 @@ def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
   # A 32-bit draw decides two elements, because random bits are slow on a CPU;
   # this rounds the rate to a multiple of 2**-16.
   size = tf.size(x)
-  bits = tf.random.stateless_uniform(  # pyright: ignore
-    [(size + 1) // 2], seed, None, None, tf.uint32, alg="philox"
+  bits = tf.random.stateless_uniform(
+    [(size + 1) // 2],
+    seed,
+    None,  # pyright: ignore
+    dtype=tf.uint32,
+    alg="philox",
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
   return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))

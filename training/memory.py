@@ -98,8 +98,8 @@ def shape_of_batch(
   # [B, choices, S]; a length that differs by batch is None.
   rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
   if "masked_lm_positions" in signature:
-    *_, predictions = signature["masked_lm_positions"].shape
-  return math.prod([rows // parts, *inputs]), predictions or 0
+    predictions = signature["masked_lm_positions"].shape[-1] or 0
+  return math.prod([rows // parts, *inputs]), predictions
 
 
 def estimate(
