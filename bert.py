@@ -14,8 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from serving import export_card
-from serving import exported_model
+from serving import export_card, exported_model
 from vocabularies import vocabulary_table
 
 if TYPE_CHECKING:

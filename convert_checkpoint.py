@@ -12,10 +12,7 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from cli import flag_values
-from cli import model_flags
-from cli import model_folder
-from cli import program
+from cli import flag_values, model_flags, model_folder, program
 from convert import architecture
 
 _flags = flag_values.group("Flags")
@@ -97,9 +94,7 @@ if __name__ == "__main__":
 import time
 
 from cli import run_summary
-from convert import conversion
-from convert import readers
-from convert import writing
+from convert import conversion, readers, writing
 from weights import fitting
 
 

@@ -13,15 +13,8 @@ import contextlib
 import dataclasses
 import time
 
-from cli import flag_values
-from cli import model_folder
-from cli import pretraining
-from cli import program
-from data import atomic
-from data import files
-from data import pretraining_data
-from data import progress
-from data import record_writer
+from cli import flag_values, model_folder, pretraining, program
+from data import atomic, files, pretraining_data, progress, record_writer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,7 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
-from cli import model_folder
-from cli import pretraining
-from cli import program
+from cli import model_folder, pretraining, program
 from data import pretraining_data
 
 

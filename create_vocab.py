@@ -16,11 +16,8 @@ import os
 import shlex
 import time
 
-from cli import flag_values
-from cli import program
-from cli import run_summary
-from data import files
-from data import progress
+from cli import flag_values, program, run_summary
+from data import files, progress
 import tokenization
 from vocabularies import sentence_pieces
 

@@ -8,10 +8,7 @@ Lengths, strides and thresholds are those of the training; flags override them.
 
 import dataclasses
 
-from cli import flag_values
-from cli import model_flags
-from cli import model_folder
-from cli import program
+from cli import flag_values, model_flags, model_folder, program
 from serving import export_card
 
 _flags = flag_values.group("Flags")
@@ -153,13 +150,9 @@ import time
 
 from absl import logging
 
-from cli import run_summary
-from cli import squad_settings
+from cli import run_summary, squad_settings
 from data import files
-from export import exporting
-from export import prediction_settings
-from export import quantization
-from export import trained_models
+from export import exporting, prediction_settings, quantization, trained_models
 from vocabularies import vocabulary_table
 
 _PREDICTION_FLAGS = (

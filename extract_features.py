@@ -8,10 +8,7 @@ A text is a line; `a ||| b` is a pair.
 
 import dataclasses
 
-from cli import flag_values
-from cli import model_flags
-from cli import model_folder
-from cli import program
+from cli import flag_values, model_flags, model_folder, program
 from data import vector_files
 
 _data = flag_values.group("Data")
@@ -59,12 +56,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import run_summary
-from cli import text_programs
+from cli import run_summary, text_programs
 from encoders import encoder_table
 import heads
-from inputs import text_inputs
-from inputs import training_input
+from inputs import text_inputs, training_input
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:

@@ -7,10 +7,7 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from cli import flag_values
-from cli import model_flags
-from cli import model_folder
-from cli import program
+from cli import flag_values, model_flags, model_folder, program
 from data import files
 
 _data = flag_values.group("Data")
@@ -50,8 +47,7 @@ import time
 
 import tensorflow as tf
 
-from cli import run_summary
-from cli import text_programs
+from cli import run_summary, text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from encoders import compiled
-from encoders import encoder_table
+from encoders import compiled, encoder_table
 import modeling
 
 

@@ -8,8 +8,7 @@ For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
 & Ruder (ULMFiT), https://arxiv.org/abs/1801.06146, sections 3.2 and 3.3.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import math
 import re
 

@@ -16,13 +16,9 @@ import threading
 import time
 from typing import Any
 
-from cli import flag_values
-from cli import program
-from cli import run_summary
+from cli import flag_values, program, run_summary
 from data import files
-from serving import export_card
-from serving import exported_model
-from serving import request_lines
+from serving import export_card, exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.

@@ -4,8 +4,7 @@
     --model=$BERT --do_train=true --do_eval=true --output_dir=/tmp/mrpc
 """
 
-from cli import classifier_settings
-from cli import program
+from cli import classifier_settings, program
 
 ClassifierSettings = classifier_settings.ClassifierSettings
 
@@ -17,15 +16,15 @@ import functools
 import keras
 import tensorflow as tf
 
-from cli import devices
-from cli import fine_tuning
-from cli import task_settings
+from cli import devices, fine_tuning, task_settings
 import heads
 import modeling
-from tasks import classification
-from tasks import classification_data
-from tasks import classification_results
-from tasks import glue
+from tasks import (
+  classification,
+  classification_data,
+  classification_results,
+  glue,
+)
 from training import model_selection
 
 

@@ -7,8 +7,7 @@
 
 import dataclasses
 
-from cli import fine_tuning_flags
-from cli import program
+from cli import fine_tuning_flags, program
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,15 +24,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import devices
-from cli import fine_tuning
-from cli import task_settings
+from cli import devices, fine_tuning, task_settings
 import heads
 from inputs import feature_files
 import modeling
-from tasks import multiple_choice_data
-from tasks import multiple_choice_results
-from tasks import score_tables
+from tasks import multiple_choice_data, multiple_choice_results, score_tables
 
 _NEVER = -1e9  # Far below any logit.
 _ENDINGS = (".csv", ".tsv", ".jsonl")

@@ -6,9 +6,7 @@
 
 import dataclasses
 
-from cli import fine_tuning_flags
-from cli import flag_values
-from cli import program
+from cli import fine_tuning_flags, flag_values, program
 
 _data = flag_values.group("Data")
 _training = flag_values.group("Training")
@@ -53,14 +51,8 @@ if __name__ == "__main__":
 import contextlib
 import time
 
-from cli import devices
-from cli import model_folder
-from cli import output_folder
-from cli import run_report
-from cli import task_settings
-from contrib import multitask_training
-from contrib import task_files
-from contrib import task_kinds
+from cli import devices, model_folder, output_folder, run_report, task_settings
+from contrib import multitask_training, task_files, task_kinds
 
 
 def main() -> None:

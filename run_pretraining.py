@@ -5,8 +5,7 @@
     --train_batch_size=32 --num_train_steps=20 --num_warmup_steps=10
 """
 
-from cli import pretraining_settings
-from cli import program
+from cli import pretraining_settings, program
 
 PretrainingSettings = pretraining_settings.PretrainingSettings
 
@@ -15,15 +14,11 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from cli import devices
-from cli import model_folder
-from cli import pretraining_run
+from cli import devices, model_folder, pretraining_run
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import loss_watch
-from tasks import pretraining_data
-from tasks import pretraining_results
+from tasks import loss_watch, pretraining_data, pretraining_results
 from training import prediction
 
 

@@ -5,8 +5,7 @@
     --learning_rate=3e-5 --output_dir=/tmp/squad
 """
 
-from cli import program
-from cli import squad_settings
+from cli import program, squad_settings
 
 SquadSettings = squad_settings.SquadSettings
 
@@ -20,15 +19,11 @@ import sys
 import keras
 import tensorflow as tf
 
-from cli import devices
-from cli import fine_tuning
-from cli import output_folder
-from cli import task_settings
+from cli import devices, fine_tuning, output_folder, task_settings
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import squad_data
-from tasks import squad_results
+from tasks import squad_data, squad_results
 
 _NEVER = -1e9  # Far below any logit.
 

@@ -5,8 +5,7 @@
     --output_dir=/tmp/ner
 """
 
-from cli import program
-from cli import tagging_settings
+from cli import program, tagging_settings
 
 TaggingSettings = tagging_settings.TaggingSettings
 
@@ -19,15 +18,10 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import devices
-from cli import fine_tuning
-from cli import task_settings
+from cli import devices, fine_tuning, task_settings
 import heads
 import modeling
-from tasks import feature_tagger
-from tasks import tagging
-from tasks import tagging_data
-from tasks import tagging_results
+from tasks import feature_tagger, tagging, tagging_data, tagging_results
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 

@@ -4,10 +4,7 @@ Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
 (`WordpieceTokenizer`); `FullTokenizer` does both. Only Python's own library.
 """
 
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 import itertools
 import re
 from typing import Any, NamedTuple

@@ -7,9 +7,7 @@ round; the median over the rounds counts.
 """
 
 import argparse
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 import contextlib
 import functools

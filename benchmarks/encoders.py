@@ -32,8 +32,7 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   """Makes the vectors of batches without padding."""
   import tensorflow as tf
 
-  from encoders import config_files
-  from encoders import encoder_table
+  from encoders import config_files, encoder_table
   from training import prediction
 
   pretraining = versions.load_benchmark(str(contest.ROOT), "training")

@@ -110,8 +110,7 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
-  from cli import model_folder
-  from cli import text_programs
+  from cli import model_folder, text_programs
   from data import vector_files
   import extract_features
 

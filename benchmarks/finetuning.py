@@ -122,8 +122,7 @@ def make_sample(workload: Workload) -> str:
 
 def open_train(workload: Workload):
   """Opens the training data as run_classifier.py does."""
-  from tasks import classification_data
-  from tasks import glue
+  from tasks import classification_data, glue
 
   task = glue.find_task("sst-2")
   task = glue.task_in_folder(task, workload.data_dir)

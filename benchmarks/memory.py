@@ -102,8 +102,7 @@ def make_step(workload: Workload) -> contest.Turn:
   import modeling
   import optimization
   import run_classifier
-  from training import loop
-  from training import recomputation
+  from training import loop, recomputation
 
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
   config = modeling.BertConfig.from_json_file(config_file(workload.model))

@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
-import pretrain_pydoc  # noqa: E402
+import pretrain_pydoc
 
 POINTS = (100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = ("masked_lm_loss", "masked_lm_accuracy", "next_sentence_accuracy")

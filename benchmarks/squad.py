@@ -171,8 +171,7 @@ def make_our_features(workload: Workload) -> contest.Turn:
 
 def open_features(workload: Workload):
   """Opens our features, made now if they are not there."""
-  from tasks import squad_data
-  from tasks import squad_features
+  from tasks import squad_data, squad_features
 
   settings = squad_features.FeatureSettings(
     vocab_file=workload.vocab_file,
@@ -388,9 +387,7 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import devices
-  from cli import fine_tuning
-  from cli import task_settings
+  from cli import devices, fine_tuning, task_settings
   import run_squad
   from tasks import squad_data
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 import dataclasses
 import os
 
-from cli import fine_tuning_flags
-from cli import flag_values
-from tasks import classification
-from tasks import classification_files
-from tasks import classification_results
-from tasks import glue
+from cli import fine_tuning_flags, flag_values
+from tasks import (
+  classification,
+  classification_files,
+  classification_results,
+  glue,
+)
 
 _data = flag_values.group("Data")
 _task = flag_values.group("Task")

@@ -9,10 +9,7 @@ with fine_tuning.open_run(settings, data, strategy) as run:
   write_predictions(run, data)
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -24,18 +21,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import fine_tuning_flags
-from cli import output_folder
-from cli import run_report
-from cli import task_settings
+from cli import fine_tuning_flags, output_folder, run_report, task_settings
 from inputs import feature_files
 import modeling
 import optimization
-from training import loop
-from training import model_selection
-from training import prediction
-from training import same_run
-from training import workers
+from training import loop, model_selection, prediction, same_run, workers
 
 # Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 import dataclasses
 
-from cli import devices
-from cli import flag_values
-from cli import model_flags
+from cli import devices, flag_values, model_flags
 
 _data = flag_values.group("Data")
 _training = flag_values.group("Training")

@@ -11,9 +11,7 @@
 `ClassifierSettings.read()` returns their values. Nothing reads a flag after it.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import types
 import typing

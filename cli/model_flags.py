@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from cli import devices
-from cli import flag_values
+from cli import devices, flag_values
 from vocabularies import vocabulary_table
 
 _model = flag_values.group("Model")

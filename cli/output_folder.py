@@ -1,8 +1,6 @@
 """The output folder of a training: claimed, filled, and read again."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import importlib
 import os
@@ -15,14 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from cli import model_folder
-from data import atomic
-from data import files
-from data import label_files
-from data import remote
-from data import threshold_files
-from training import loop
-from training import model_selection
-from training import same_run
+from data import atomic, files, label_files, remote, threshold_files
+from training import loop, model_selection, same_run
 from vocabularies import vocabulary_table
 from weights import checkpoints
 

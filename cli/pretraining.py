@@ -8,11 +8,8 @@ import os
 import shlex
 import sys
 
-from cli import flag_values
-from cli import model_flags
-from cli import run_summary
-from data import files
-from data import pretraining_data
+from cli import flag_values, model_flags, run_summary
+from data import files, pretraining_data
 from vocabularies import vocabulary_table
 
 _flags = flag_values.group("Flags")

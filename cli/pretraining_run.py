@@ -5,9 +5,7 @@ with pretraining_run.open_run(settings, config, data, strategy) as run:
   run.train(loss_fn, evaluate)
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import os
@@ -18,18 +16,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import output_folder
-from cli import pretraining_settings
-from cli import run_report
+from cli import output_folder, pretraining_settings, run_report
 from inputs import training_input
 import modeling
 import optimization
 from tasks import pretraining_data
-from training import loop
-from training import phases
-from training import prediction
-from training import same_run
-from training import workers
+from training import loop, phases, prediction, same_run, workers
 
 # The updates depend on these. A resumed run must have the same values unless
 # --new_phase is given.

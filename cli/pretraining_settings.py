@@ -2,9 +2,7 @@
 
 import dataclasses
 
-from cli import devices
-from cli import flag_values
-from cli import model_flags
+from cli import devices, flag_values, model_flags
 
 _data = flag_values.group("Data")
 _model = flag_values.group("Model")

@@ -12,8 +12,7 @@ and only then imports the rest. It ends with `program.run_program(main)`. One
 that starts without TensorFlow just ends with `run_program(main, define_flags)`.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import difflib
 import math
 import os
@@ -22,11 +21,9 @@ import sys
 import tempfile
 import textwrap
 
-from absl import app
-from absl import flags
+from absl import app, flags
 
-from data import progress
-from data import shortage
+from data import progress, shortage
 
 FLAGS = flags.FLAGS
 

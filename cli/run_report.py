@@ -1,7 +1,6 @@
 """report.html of a run: curves, results, settings, versions, time and files."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import datetime
 import os
@@ -14,8 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import model_flags
-from cli import run_summary
+from cli import model_flags, run_summary
 from data import files
 from tasks import plots
 from training import reporting

@@ -3,12 +3,9 @@
 import dataclasses
 import os
 
-from cli import fine_tuning_flags
-from cli import flag_values
+from cli import fine_tuning_flags, flag_values
 from data import files
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import squad_results
+from tasks import squad_answers, squad_features, squad_results
 
 _data = flag_values.group("Data")
 _answers = flag_values.group("Evaluation and prediction")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 
-from cli import fine_tuning_flags
-from cli import flag_values
+from cli import fine_tuning_flags, flag_values
 from tasks import tagging_schemes
 
 # The layers and the LSTMs of the paper's table 7.

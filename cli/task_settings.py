@@ -8,16 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from cli import devices
-from cli import fine_tuning_flags
-from cli import model_folder
-from cli import output_folder
+from cli import devices, fine_tuning_flags, model_folder, output_folder
 from data import files
 from inputs import feature_files
 import modeling
 import tokenization
-from training import model_selection
-from training import same_run
+from training import model_selection, same_run
 
 _Settings = TypeVar("_Settings", bound=fine_tuning_flags.FineTuningSettings)
 # The program or the vocabulary decides these, if the flags do not.

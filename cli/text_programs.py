@@ -1,8 +1,6 @@
 """Flags, weights and lines of the programs that apply a model to text."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 import shlex
 import sys
 from typing import Any, NamedTuple
@@ -10,16 +8,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import devices
-from cli import model_flags
-from cli import model_folder
-from cli import task_settings
-from data import files
-from data import progress
+from cli import devices, model_flags, model_folder, task_settings
+from data import files, progress
 from inputs import text_inputs
 import tokenization
-from training import loop
-from training import prediction
+from training import loop, prediction
 from vocabularies import vocabulary_table
 from weights import checkpoints
 

@@ -1,7 +1,6 @@
 """Lines of text for a causal language model: features, losses and scores."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import functools
 import itertools
 import math
@@ -10,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import files
-from data import record_writer
+from data import files, record_writer
 from inputs import feature_files
 
 METRICS = ("accuracy", "loss", "perplexity")

@@ -11,8 +11,7 @@ import os
 
 import numpy as np
 
-from contrib import gpt_vocabulary
-from contrib import variant
+from contrib import gpt_vocabulary, variant
 from convert import readers
 from data import files
 

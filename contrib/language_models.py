@@ -5,17 +5,17 @@ import contextlib
 import dataclasses
 from typing import NamedTuple
 
-from cli import fine_tuning
-from cli import fine_tuning_flags
-from cli import flag_values
-from cli import model_folder
-from cli import task_settings
-from contrib import causal_data
-from contrib import shared_tasks
+from cli import (
+  fine_tuning,
+  fine_tuning_flags,
+  flag_values,
+  model_folder,
+  task_settings,
+)
+from contrib import causal_data, shared_tasks
 from encoders import encoder_table
 import heads
-from inputs import feature_files
-from inputs import records
+from inputs import feature_files, records
 import run_pretraining
 
 _data = flag_values.group("Data")

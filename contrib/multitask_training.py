@@ -1,21 +1,15 @@
 """Trains several tasks that share an encoder, and scores them together."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from cli import fine_tuning
-from cli import task_settings
-from contrib import shared_tasks
-from contrib import task_files
-from contrib import task_sampling
-from training import loop
-from training import model_selection
-from training import same_run
+from cli import fine_tuning, task_settings
+from contrib import shared_tasks, task_files, task_sampling
+from training import loop, model_selection, same_run
 from weights import checkpoints
 
 Tasks = Mapping[str, shared_tasks.SharedTask]

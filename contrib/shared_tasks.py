@@ -1,25 +1,24 @@
 """The tasks that run_multitask.py trains together, of four programs."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cli import classifier_settings
-from cli import fine_tuning
+from cli import classifier_settings, fine_tuning
 from inputs import training_input
 import run_classifier
 import run_multiple_choice
 import run_squad
 import run_tagging
-from tasks import classification_data
-from tasks import multiple_choice_data
-from tasks import squad_data
-from tasks import tagging_data
+from tasks import (
+  classification_data,
+  multiple_choice_data,
+  squad_data,
+  tagging_data,
+)
 from training import loop
 
 

@@ -3,12 +3,8 @@
 from collections.abc import Sequence
 import dataclasses
 
-from cli import classifier_settings
-from cli import fine_tuning_flags
-from cli import squad_settings
-from contrib import language_models
-from contrib import shared_tasks
-from contrib import task_files
+from cli import classifier_settings, fine_tuning_flags, squad_settings
+from contrib import language_models, shared_tasks, task_files
 import run_multiple_choice
 import run_tagging
 

@@ -4,17 +4,13 @@ A model that was opened, Google's or another library's, becomes a `Model`;
 functions that change it return a new one.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 
-from convert import architecture
-from convert import huggingface
-from convert import readers
-from convert import tokenizer_files
+from convert import architecture, huggingface, readers, tokenizer_files
 from data import label_files
 from encoders import encoder_table
 import modeling

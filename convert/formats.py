@@ -6,14 +6,15 @@ import os
 
 import tensorflow as tf
 
-from convert import huggingface
-from convert import keras_hub
-from convert import object_checkpoints
-from convert import readers
-from convert import relatives
-from convert import tokenizer_files
-from data import files
-from data import label_files
+from convert import (
+  huggingface,
+  keras_hub,
+  object_checkpoints,
+  readers,
+  relatives,
+  tokenizer_files,
+)
+from data import files, label_files
 from encoders import config_files
 import modeling
 from vocabularies import vocabulary_table

@@ -9,8 +9,7 @@ a head does not use) travels in a file of its own, google_only.safetensors,
 under Google's names.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import functools
 import json
@@ -24,11 +23,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from convert import architecture
-from convert import readers
-from convert import relatives
-from data import files
-from data import remote
+from convert import architecture, readers, relatives
+from data import files, remote
 import modeling
 
 WEIGHTS = "model.safetensors"

@@ -4,9 +4,7 @@ KerasHub itself reads and writes the weights. Its masked-LM head stays unread:
 its GELU and the epsilon of its LayerNorm differ from BERT's.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
 import os
@@ -15,8 +13,7 @@ import warnings
 
 import numpy as np
 
-from convert import architecture
-from convert import readers
+from convert import architecture, readers
 from data import files
 import modeling
 from weights import checkpoints

@@ -7,9 +7,7 @@ export kept: `transformer/layer_0/self_attention/query/kernel`. Full names are
 tried first, keys where a full name matches nothing.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import functools
 import os
 import re
@@ -19,12 +17,10 @@ from google.protobuf import message
 import numpy as np
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from convert import architecture
-from convert import readers
+from convert import architecture, readers
 from data import files
 import modeling
-from weights import checkpoints
-from weights import fitting
+from weights import checkpoints, fitting
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"

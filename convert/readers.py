@@ -3,9 +3,7 @@
 Reading runs no code: no graph is executed, nothing is unpickled.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import os
@@ -16,8 +14,7 @@ import numpy as np
 
 from data import files
 import modeling
-from weights import checkpoints
-from weights import fitting
+from weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
 # Names of variables of a training, which are no part of a model.

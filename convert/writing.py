@@ -4,14 +4,8 @@ from collections.abc import Sequence
 import os
 from typing import Any, NamedTuple
 
-from convert import architecture
-from convert import conversion
-from convert import huggingface
-from convert import keras_hub
-from convert import readers
-from data import atomic
-from data import files
-from data import label_files
+from convert import architecture, conversion, huggingface, keras_hub, readers
+from data import atomic, files, label_files
 from vocabularies import vocabulary_table
 from weights import checkpoints
 

@@ -3,8 +3,7 @@
 They are written under a temporary name, synced to the disk, and renamed.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import errno
 import fcntl

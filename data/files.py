@@ -3,10 +3,7 @@
 A path such as `gs://...` is opened by TensorFlow.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import functools
 import glob
@@ -21,8 +18,7 @@ import sys
 from typing import Any, BinaryIO
 import zlib
 
-from data import atomic
-from data import remote
+from data import atomic, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 

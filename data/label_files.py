@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from data import files
-from data import tables
+from data import files, tables
 
 
 def write(path: str, labels: Sequence[str]) -> None:

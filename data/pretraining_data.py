@@ -8,19 +8,14 @@ For speed, a token is represented by the bytes of its id in a record, so that a
 record is made by joining them.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import itertools
 import random
 from typing import NamedTuple
 
-from data import fast_random
-from data import record_writer
-from data import worker_processes
+from data import fast_random, record_writer, worker_processes
 
 _MIN_SEQ_LENGTH = 5  # [CLS] a [SEP] b [SEP]
 

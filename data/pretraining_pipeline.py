@@ -16,17 +16,13 @@ import os
 import re
 import uuid
 
-from data import files
-from data import pretraining_data
-from data import remote
+from data import files, pretraining_data, remote
 
 # Beam says at every import that parts of Google's cloud are missing.
 logging.disable(logging.WARNING)
 try:
   import apache_beam as beam
-  from apache_beam.io import filesystem
-  from apache_beam.io import filesystems
-  from apache_beam.io import tfrecordio
+  from apache_beam.io import filesystem, filesystems, tfrecordio
   from apache_beam.options import pipeline_options
   from apache_beam.runners import runner as runners
   from apache_beam.runners.portability.fn_api_runner import fn_runner

@@ -5,11 +5,7 @@ protocol buffers object by object most of the time a record takes. The bytes are
 those of protobuf's wire format, so every reader of TFRecord files reads them.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import functools
 import gzip

@@ -4,11 +4,7 @@ Files to read may be compressed and of any size: no more than a row is in
 memory. An error is a ValueError that begins with `path:line`.
 """
 
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import csv
 import itertools
 import json

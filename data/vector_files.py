@@ -5,9 +5,7 @@ Shapes: T tokens of a line, L layers, H hidden.
 """
 
 import array
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import json
 import os
@@ -17,9 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from data import atomic
-from data import files
-from data import remote
+from data import atomic, files, remote
 
 FORMATS = ("jsonl", "npz")
 

@@ -5,9 +5,7 @@ one may have imported TensorFlow, which takes seconds and much memory.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 import functools
 import os
 import signal

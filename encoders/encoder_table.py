@@ -3,9 +3,7 @@
 import importlib
 from typing import Any, NamedTuple
 
-from encoders import bilstm
-from encoders import compiled
-from encoders import text_cnn
+from encoders import bilstm, compiled, text_cnn
 import modeling
 
 

@@ -26,10 +26,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from encoders import config_files  # noqa: E402
-from inputs import records  # noqa: E402
-from tasks import loss_watch  # noqa: E402
-import tokenization  # noqa: E402
+from encoders import config_files
+from inputs import records
+from tasks import loss_watch
+import tokenization
 
 VOCAB_SIZE = 4000
 SEQUENCE = 32

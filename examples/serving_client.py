@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from serving import exported_model  # noqa: E402
+from serving import exported_model
 
 IDS = ("input_ids", "input_mask", "segment_ids")
 # The only output of some models, whose name TensorFlow Serving leaves out.

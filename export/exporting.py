@@ -8,14 +8,9 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from data import atomic
-from data import files
-from export import quantization
-from export import signatures
-from export import trained_models
-from serving import answers
-from serving import export_card
-from serving import exported_model
+from data import atomic, files
+from export import quantization, signatures, trained_models
+from serving import answers, export_card, exported_model
 from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 import os
 from typing import Any
 
-from data import files
-from data import label_files
+from data import files, label_files
 from encoders import encoder_table
 import modeling
 from serving import answers
-from tasks import classification
-from tasks import classification_results
-from tasks import squad_results
+from tasks import classification, classification_results, squad_results
 
 _FILE = "prediction.json"
 _ROUNDING = 1e-5  # Scores differ by less.

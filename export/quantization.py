@@ -4,8 +4,7 @@ Both answer the examples of a labelled file. Scores are between 0 and 1 here,
 those of SQuAD too.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import dataclasses
 import operator
 import os
@@ -14,19 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files
-from serving import answers
-from serving import exported_model
-from tasks import classification
-from tasks import classification_files
-from tasks import metrics
-from tasks import multiple_choice
-from tasks import squad
-from tasks import squad_features
-from tasks import squad_metrics
-from tasks import tagging
-from tasks import tagging_results
-from tasks import tagging_schemes
-from tasks import tagging_words
+from serving import answers, exported_model
+from tasks import (
+  classification,
+  classification_files,
+  metrics,
+  multiple_choice,
+  squad,
+  squad_features,
+  squad_metrics,
+  tagging,
+  tagging_results,
+  tagging_schemes,
+  tagging_words,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from export import tf_tokenization
-from export import trained_models
+from export import tf_tokenization, trained_models
 import heads
 from serving import answers
 from tasks import classification

@@ -8,17 +8,14 @@ from typing import Any
 import keras
 
 from data import files
-from encoders import config_files
-from encoders import encoder_table
+from encoders import config_files, encoder_table
 from export import prediction_settings
 import heads
 import modeling
-from serving import answers
-from serving import export_card
+from serving import answers, export_card
 from tasks import feature_tagger
 import tokenization
-from training import loop
-from training import model_selection
+from training import loop, model_selection
 from weights import checkpoints
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"

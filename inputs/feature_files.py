@@ -8,10 +8,7 @@ holds a key, the digest of everything that affects the rows: if the key has
 changed, the file is made again.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import dataclasses
 import functools
@@ -26,12 +23,8 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-from data import atomic
-from data import files
-from data import progress
-from data import record_writer
-from inputs import records
-from inputs import training_input
+from data import atomic, files, progress, record_writer
+from inputs import records, training_input
 import tokenization
 from vocabularies import vocabulary_table
 

@@ -9,10 +9,7 @@ Writing is in data/record_writer.py, which does without TensorFlow.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 # pyright: reportIndexIssue=false, reportReturnType=false
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib

@@ -5,9 +5,7 @@ block are sorted by length, so that batches hold little padding, and their
 results return in the order of the lines.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 import re
 from typing import NamedTuple, TypeVar
 

@@ -1,7 +1,6 @@
 """The data that training takes and prediction reads, whatever file it is in."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 from typing import Any, NamedTuple, Protocol
 

@@ -13,19 +13,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import packing
-from data import tables
+from data import packing, tables
 from serving import export_card
-from tasks import classification
-from tasks import classification_results
-from tasks import multiple_choice
-from tasks import multiple_choice_results
-from tasks import squad
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import tagging
-from tasks import tagging_schemes
-from tasks import tagging_words
+from tasks import (
+  classification,
+  classification_results,
+  multiple_choice,
+  multiple_choice_results,
+  squad,
+  squad_answers,
+  squad_features,
+  tagging,
+  tagging_schemes,
+  tagging_words,
+)
 from vocabularies import vocabulary_table
 
 MASK = "[MASK]"

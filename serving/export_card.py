@@ -1,7 +1,6 @@
 """The card of an export, export.json: how its answers are made."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import hashlib
 import json

@@ -5,16 +5,13 @@ computes; request_lines and http_server take the requests.
 """
 
 import base64
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 import os
 from typing import Protocol
 
 import numpy as np
 
-from serving import answers
-from serving import export_card
+from serving import answers, export_card
 from vocabularies import vocabulary_table
 
 Request = answers.Encoded

@@ -5,8 +5,7 @@ answers, in batches of the requests that have come in by then; attention is
 computed beside it, for one request at a time.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 import http
 import ipaddress
@@ -27,9 +26,7 @@ from serving import exported_model
 
 try:
   import waitress
-  from waitress import channel
-  from waitress import parser
-  from waitress import utilities
+  from waitress import channel, parser, utilities
 except ImportError:
   raise ImportError(
     "--serve needs waitress: pip install -r requirements/serving.txt"

@@ -3,8 +3,7 @@
 A line that cannot be answered does not end the stream: it holds an error.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import json
 from typing import Any, NamedTuple
 

@@ -6,17 +6,12 @@ A `ClassificationTask` lists files, a `Table` the columns of one.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import math
 import re
 from typing import Any, NamedTuple
 
-from data import packing
-from data import record_writer
-from data import tables
+from data import packing, record_writer, tables
 from tasks import windows
 import tokenization
 

@@ -5,8 +5,7 @@ The files are the original's: `train.tf_record`, `eval.tf_record` and
 shapes them has changed: the data, the vocabulary or a flag.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import itertools
@@ -16,11 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import files
-from data import label_files
+from data import files, label_files
 from inputs import feature_files
-from tasks import classification
-from tasks import classification_results
+from tasks import classification, classification_results
 
 
 @dataclasses.dataclass(frozen=True)

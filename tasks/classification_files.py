@@ -4,8 +4,7 @@ from collections.abc import Sequence
 import itertools
 from typing import NamedTuple
 
-from data import files
-from data import tables
+from data import files, tables
 from tasks import classification
 
 

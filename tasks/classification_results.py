@@ -4,22 +4,15 @@ Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 "single_label", 0 or 1 [N, L] for "multi_label", float [N] for "regression".
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import os
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files
-from data import tables
-from data import threshold_files
-from tasks import classification
-from tasks import metrics
-from tasks import plots
-from tasks import score_tables
+from data import files, tables, threshold_files
+from tasks import classification, metrics, plots, score_tables
 
 _DEFAULT_THRESHOLD = 0.5
 _METRICS = {

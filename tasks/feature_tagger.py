@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from encoders import bilstm
-from encoders import encoder_table
+from encoders import bilstm, encoder_table
 import heads
 import modeling
 

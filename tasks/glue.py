@@ -4,15 +4,12 @@ The benchmarks' files keep their names. Those of CoLA, MRPC, MNLI and XNLI are
 read as the original program read them.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import functools
 import os
 import re
 
-from data import files
-from data import tables
+from data import files, tables
 from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")

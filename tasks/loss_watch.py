@@ -1,13 +1,11 @@
 """The labels of pre-training records: the loss of guessing by frequency."""
 
 import collections
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 from typing import NamedTuple
 
-from inputs import records
-from inputs import training_input
+from inputs import records, training_input
 
 _SAMPLE = 10_000  # Records; the entropy of fewer comes out too low.
 _STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.

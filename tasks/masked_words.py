@@ -6,9 +6,7 @@ is the sum of the log-probabilities of its tokens, each masked in turn and
 guessed from all the others.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import json
 import math
 from typing import NamedTuple

@@ -5,15 +5,12 @@ choice, `encode_feature` a record of all choices of a question. Section 4.4 of
 the paper.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import itertools
 import re
 from typing import Any, NamedTuple
 
-from data import packing
-from data import record_writer
-from data import tables
+from data import packing, record_writer, tables
 import tokenization
 
 _SWAG_CHOICE = "ending"

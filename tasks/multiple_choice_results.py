@@ -1,14 +1,11 @@
 """Scores of choices, the file of predictions, and the section of the report."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from data import tables
-from tasks import metrics
-from tasks import multiple_choice
-from tasks import plots
+from tasks import metrics, multiple_choice, plots
 
 
 def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:

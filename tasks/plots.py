@@ -4,9 +4,7 @@ A chart is an SVG picture, a table is HTML; both take their colours from
 report.css. All text that comes from data is escaped.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import html
 import math
 import pathlib
@@ -14,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks import metrics
-from tasks import score_tables
+from tasks import metrics, score_tables
 
 Point = tuple[float, float]
 

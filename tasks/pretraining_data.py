@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
-from inputs import records
-from inputs import training_input
+from inputs import records, training_input
 import modeling
 from tasks import pretraining_results
 from training import prediction

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tasks import metrics
-from tasks import plots
+from tasks import metrics, plots
 from vocabularies import vocabulary_table
 
 _FREQUENCIES = ("1", "2 to 9", "10 to 99", "100 to 999", "1,000 or more")

@@ -1,7 +1,6 @@
 """Scores as text for the terminal and as JSON for files."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import os
 from typing import Any
 import unicodedata

@@ -9,14 +9,12 @@ with or without `answers`, or TSV of id, question and context. It may be
 compressed.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import itertools
 import reprlib
 from typing import Any, NamedTuple
 
-from data import files
-from data import tables
+from data import files, tables
 
 _COLUMNS = ("id", "question", "context")
 # Writes any value, however long or deep, on a part of a line.

@@ -4,8 +4,7 @@ N-best lists, the way from tokens back to the text and the odds of no answer are
 the original's. Shapes: W windows of a question, S tokens.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
@@ -13,9 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks import squad
-from tasks import squad_features
-from tasks import windows
+from tasks import squad, squad_features, windows
 import tokenization
 
 # The original's answer if no part of the text can be one.

@@ -1,7 +1,6 @@
 """Questions about texts as feature files, batches, logits and predictions."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import dataclasses
 import functools
 import os
@@ -12,16 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import atomic
-from data import worker_processes
-from inputs import feature_files
-from inputs import records
-from inputs import text_inputs
-from inputs import training_input
-from tasks import squad
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import squad_results
+from data import atomic, worker_processes
+from inputs import feature_files, records, text_inputs, training_input
+from tasks import squad, squad_answers, squad_features, squad_results
 from training import prediction
 
 _MISPLACED_SHOWN = 3

@@ -7,16 +7,14 @@ fast.
 """
 
 import bisect
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import itertools
 import re
 
 from data import record_writer
-from tasks import squad
-from tasks import windows
+from tasks import squad, windows
 import tokenization
 from vocabularies import vocabulary_table
 

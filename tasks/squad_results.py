@@ -1,10 +1,6 @@
 """Answers of run_squad.py: their scores, files, threshold, and the report."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import json
 import math
@@ -17,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import atomic
-from data import files
-from data import threshold_files
-from tasks import plots
-from tasks import score_tables
-from tasks import squad
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import squad_metrics
+from data import atomic, files, threshold_files
+from tasks import (
+  plots,
+  score_tables,
+  squad,
+  squad_answers,
+  squad_features,
+  squad_metrics,
+)
 
 _TUNED = "eval_best_f1_threshold"
 _QUESTION_WORDS = re.compile(

@@ -5,19 +5,14 @@ the inputs of the model: the first token of a word has the word's label, the
 others have none (section 5.3 of the paper).
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import functools
 import itertools
 import re
 from typing import NamedTuple
 
-from data import files
-from data import record_writer
-from data import tables
-from tasks import tagging_schemes
-from tasks import windows
+from data import files, record_writer, tables
+from tasks import tagging_schemes, windows
 import tokenization
 
 _DOCUMENT = "-DOCSTART-"

@@ -1,9 +1,7 @@
 """A tagging task as feature files, batches and labels of words."""
 
 import collections
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
@@ -12,12 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import label_files
-from data import tables
+from data import label_files, tables
 from inputs import feature_files
-from tasks import tagging
-from tasks import tagging_results
-from tasks import tagging_schemes
+from tasks import tagging, tagging_results, tagging_schemes
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 

@@ -1,21 +1,21 @@
 """Scores of predicted labels of words, and the files that hold them."""
 
 import collections
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files
-from data import tables
-from tasks import metrics
-from tasks import plots
-from tasks import score_tables
-from tasks import tagging
-from tasks import tagging_schemes
-from tasks import tagging_words
+from data import files, tables
+from tasks import (
+  metrics,
+  plots,
+  score_tables,
+  tagging,
+  tagging_schemes,
+  tagging_words,
+)
 
 METRICS = {
   True: ("f1", "precision", "recall", "accuracy", "loss"),

@@ -1,7 +1,6 @@
 """Entities as tags of words: IOB1, IOB2 (BIO), IOBES and BMES."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 # The prefixes of each scheme, besides O: the first word of an entity, one in

@@ -1,7 +1,6 @@
 """Words in texts: splitting a text into words, joining words to a text."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import functools
 import itertools
 import re

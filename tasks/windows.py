@@ -1,9 +1,7 @@
 """Windows over texts that are longer than the inputs of a model."""
 
 import bisect
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import itertools
 from typing import NamedTuple
 

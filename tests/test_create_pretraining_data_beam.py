@@ -18,7 +18,7 @@ import tokenization
 beam = pytest.importorskip(
   "apache_beam", reason="pip install -r requirements/beam.txt"
 )
-from data import pretraining_pipeline  # noqa: E402
+from data import pretraining_pipeline
 
 SETTINGS = pretraining_data.RecordSettings(
   max_seq_length=32, max_predictions_per_seq=5, documents_per_block=4

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from data import record_writer
-from inputs import records
-from inputs import training_input
+from inputs import records, training_input
 import program_flags
 import tiny
 import tiny_training

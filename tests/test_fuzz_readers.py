@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from data import files
-from data import label_files
-from data import tables
+from data import files, label_files, tables
 import fuzzing
 from serving import request_lines
-from tasks import classification
-from tasks import classification_files
-from tasks import multiple_choice
-from tasks import squad
-from tasks import tagging
-from tasks import tagging_schemes
+from tasks import (
+  classification,
+  classification_files,
+  multiple_choice,
+  squad,
+  tagging,
+  tagging_schemes,
+)
 import tiny_models
 
 pytestmark = pytest.mark.fuzz

@@ -2,8 +2,7 @@
 
 import json
 
-from hypothesis import example
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 import pytest
 

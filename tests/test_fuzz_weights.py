@@ -18,10 +18,7 @@ from tensorflow.core.framework import types_pb2
 
 import any_model
 from cli import model_folder
-from convert import architecture
-from convert import formats
-from convert import keras_hub
-from convert import object_checkpoints
+from convert import architecture, formats, keras_hub, object_checkpoints
 import fuzzing
 import modeling
 import tiny_index

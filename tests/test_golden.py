@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled
-from encoders import encoder_table
+from encoders import compiled, encoder_table
 import heads
 from inputs import training_input
 import modeling

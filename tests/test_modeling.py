@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled
-from encoders import config_files
+from encoders import compiled, config_files
 import heads
 import modeling
 

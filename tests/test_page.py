@@ -7,8 +7,7 @@ import pytest
 
 import browser
 import paths
-from serving import exported_model
-from serving import http_server
+from serving import exported_model, http_server
 import tiny_models
 
 pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")

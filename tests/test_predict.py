@@ -24,8 +24,7 @@ import heads
 import paths
 import predict as predict_program
 import program_flags
-from serving import exported_model
-from serving import tensorflow_engine
+from serving import exported_model, tensorflow_engine
 import tiny
 import tiny_models
 import tokenization

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import bert
-from contrib import multitask_training
-from contrib import shared_tasks
+from contrib import multitask_training, shared_tasks
 import program_flags
 import tiny
 from weights import checkpoints

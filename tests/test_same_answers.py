@@ -16,7 +16,7 @@ from serving import exported_model
 import tiny
 
 sys.path.append(str(paths.ROOT / "examples"))
-import serving_client  # noqa: E402
+import serving_client
 
 # Flags that are not the programs' defaults, with texts too long for some.
 FLAGS = {

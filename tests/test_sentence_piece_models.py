@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("sentencepiece")
 
-import bert  # noqa: E402
-import paths  # noqa: E402
-import program_flags  # noqa: E402
+import bert
+import paths
+import program_flags
 
 DATA = paths.SHARED / "data"
 CONFIG = {

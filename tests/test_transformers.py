@@ -13,15 +13,14 @@ from cli import model_folder
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
-import tensorflow as tf  # noqa: E402
+import tensorflow as tf
 
-from convert import conversion  # noqa: E402
-from convert import writing  # noqa: E402
-import heads  # noqa: E402
-import modeling  # noqa: E402
-import tokenization  # noqa: E402
-from training import loop  # noqa: E402
-from weights import checkpoints  # noqa: E402
+from convert import conversion, writing
+import heads
+import modeling
+import tokenization
+from training import loop
+from weights import checkpoints
 
 SIZES = {
   "vocab_size": 30,

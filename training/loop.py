@@ -4,9 +4,7 @@ It repeats the update of training/step.py, reports, evaluates and saves. A
 program provides a model, an optimizer, its input and a loss function.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import functools
 import os
@@ -20,14 +18,16 @@ import tensorflow as tf
 
 from inputs import training_input
 import optimization
-from training import memory
-from training import model_selection
-from training import recomputation
-from training import reporting
-from training import same_run
+from training import (
+  memory,
+  model_selection,
+  recomputation,
+  reporting,
+  same_run,
+  training_plan,
+  workers,
+)
 from training import step as training_step
-from training import training_plan
-from training import workers
 from weights import checkpoints
 
 LossFn = training_plan.LossFn

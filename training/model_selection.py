@@ -5,8 +5,7 @@ that scored best are in `best/`. If the process is killed, both may be older
 than the newest checkpoint; resuming updates them.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import json
 import math
 import sys

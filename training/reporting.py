@@ -16,8 +16,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from data import files
-from data import progress
+from data import files, progress
 from weights import checkpoints
 
 # A call of the compiled loop aims at this many seconds: short enough to print

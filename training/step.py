@@ -20,8 +20,7 @@ import tensorflow as tf
 from inputs import training_input
 import modeling
 import optimization
-from training import prediction
-from training import training_plan
+from training import prediction, training_plan
 
 Features = training_input.Features
 

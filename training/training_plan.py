@@ -1,7 +1,6 @@
 """The settings of a training: its model, data, length and dates of saving."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 from typing import NamedTuple
 

@@ -5,10 +5,7 @@ files behind it. `variables` is, here and in the training loop, a dict from a
 name in the checkpoint to the variable that holds its value.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import functools
 import re
@@ -18,10 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import atomic
-from data import files
-from weights import fitting
-from weights import tensor_bundles
+from data import atomic, files
+from weights import fitting, tensor_bundles
 
 _TEMPORARY = ".writing"
 # The errors of TensorFlow's reader on files that are damaged or truncated.

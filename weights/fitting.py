@@ -1,10 +1,6 @@
 """Compares the names and shapes of stored weights with those of a model."""
 
-from collections.abc import Callable
-from collections.abc import Container
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import re
 from typing import Any, NamedTuple
 

@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from data import files
-from data import record_writer
+from data import files, record_writer
 
 _FOOTER = 48  # Bytes: two handles, zeros, the magic number.
 _MAGIC = bytes.fromhex("57fb808b247547db")

@@ -5,8 +5,7 @@ it has one thread and can be forked: a child is the program as it is after its
 imports. `prepare` is called in the child, before the program.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import os
 import pathlib
 import runpy

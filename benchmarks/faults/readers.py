@@ -12,8 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from inputs import records
-from inputs import training_input
+from inputs import records, training_input
 import tiny
 import tiny_models
 from training import loop

@@ -6,11 +6,13 @@ import types
 import numpy as np
 import pytest
 
-from cli import classifier_settings
-from cli import fine_tuning_flags
-from cli import output_folder
-from cli import run_summary
-from cli import task_settings
+from cli import (
+  classifier_settings,
+  fine_tuning_flags,
+  output_folder,
+  run_summary,
+  task_settings,
+)
 from encoders import encoder_table
 import program_flags
 import run_squad

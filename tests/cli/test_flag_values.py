@@ -3,8 +3,7 @@
 import dataclasses
 import importlib
 
-from absl import app
-from absl import flags
+from absl import app, flags
 import pytest
 
 from cli import flag_values

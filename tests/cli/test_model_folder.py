@@ -6,8 +6,7 @@ import types
 
 import pytest
 
-from cli import model_flags
-from cli import model_folder
+from cli import model_flags, model_folder
 from convert import tokenizer_files
 import create_pretraining_data
 import create_vocab

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import browser
-from cli import model_flags
-from cli import run_report
-from tasks import metrics
-from tasks import plots
+from cli import model_flags, run_report
+from tasks import metrics, plots
 from training import reporting
 
 

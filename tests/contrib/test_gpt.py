@@ -8,20 +8,20 @@ os.environ.setdefault("USE_TF", "0")
 import numpy as np
 import pytest
 
-import any_model  # noqa: E402
-from cli import model_folder  # noqa: E402
+import any_model
+from cli import model_folder
 
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
-import tensorflow as tf  # noqa: E402
+import tensorflow as tf
 
-import bert  # noqa: E402
-from contrib import gpt_vocabulary  # noqa: E402
-import convert_checkpoint  # noqa: E402
-import heads  # noqa: E402
-import program_flags  # noqa: E402
-from vocabularies import vocabulary_table  # noqa: E402
+import bert
+from contrib import gpt_vocabulary
+import convert_checkpoint
+import heads
+import program_flags
+from vocabularies import vocabulary_table
 
 LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
 

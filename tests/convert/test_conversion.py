@@ -12,11 +12,8 @@ import safetensors.numpy
 import tensorflow as tf
 
 import any_model
-from cli import model_folder
-from cli import output_folder
-from cli import task_settings
-from convert import conversion
-from convert import writing
+from cli import model_folder, output_folder, task_settings
+from convert import conversion, writing
 import convert_checkpoint
 import heads
 import modeling

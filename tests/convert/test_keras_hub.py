@@ -6,20 +6,20 @@ import shutil
 import numpy as np
 import pytest
 
-import any_model  # noqa: E402
-from cli import model_folder  # noqa: E402
+import any_model
+from cli import model_folder
 
 keras_hub = pytest.importorskip(
   "keras_hub", reason="needs requirements/bench.txt"
 )
-import h5py  # noqa: E402
+import h5py
 
-from convert import writing  # noqa: E402
-import heads  # noqa: E402
-import modeling  # noqa: E402
-import program_flags  # noqa: E402
-from training import loop  # noqa: E402
-from weights import checkpoints  # noqa: E402
+from convert import writing
+import heads
+import modeling
+import program_flags
+from training import loop
+from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
   vocab_size=30,

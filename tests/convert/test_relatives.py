@@ -10,9 +10,7 @@ import pytest
 
 import any_model
 from cli import model_folder
-from convert import architecture
-from convert import huggingface
-from convert import relatives
+from convert import architecture, huggingface, relatives
 import heads
 import modeling
 from paths import SHARED

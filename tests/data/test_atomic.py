@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from data import atomic
-from data import files
+from data import atomic, files
 import disk_events
 import paths
 

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from data import atomic
-from data import files
+from data import atomic, files
 import paths
 
 

@@ -9,9 +9,7 @@ import random
 import psutil
 import pytest
 
-from data import files
-from data import pretraining_data
-from data import record_writer
+from data import files, pretraining_data, record_writer
 from data.fast_random import Generator
 from data.pretraining_data import RecordSettings
 import paths

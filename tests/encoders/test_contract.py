@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import config_files
-from encoders import encoder_table
+from encoders import config_files, encoder_table
 import heads
 import optimization
 import tiny_training
-from training import memory
-from training import recomputation
+from training import memory, recomputation
 
 SIZES = {
   "vocab_size": 40,

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from encoders import compiled
-from encoders import config_files
-from encoders import encoder_table
+from encoders import compiled, config_files, encoder_table
 import modeling
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}

@@ -11,9 +11,7 @@ import pytest
 import tensorflow as tf
 
 from encoders import encoder_table
-from export import onnx_graph
-from export import signatures
-from export import trained_models
+from export import onnx_graph, signatures, trained_models
 import heads
 import modeling
 from tasks import feature_tagger

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from data import packing
-from export import signatures
-from export import trained_models
+from export import signatures, trained_models
 import heads
 import modeling
 import tiny

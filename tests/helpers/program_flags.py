@@ -10,8 +10,7 @@ import sys
 import types
 from unittest import mock
 
-from absl import app
-from absl import flags
+from absl import app, flags
 import pytest
 
 import paths

@@ -13,8 +13,7 @@ import export_saved_model
 import heads
 import paths
 import program_flags
-from serving import answers
-from serving import export_card
+from serving import answers, export_card
 import tiny
 from training import loop
 from weights import checkpoints

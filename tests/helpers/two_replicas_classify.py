@@ -13,20 +13,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+import keras
+import numpy as np
+import tensorflow as tf
 
-import heads  # noqa: E402
-from inputs import feature_files  # noqa: E402
-import modeling  # noqa: E402
-import optimization  # noqa: E402
-import run_classifier  # noqa: E402
-from tasks import classification_data  # noqa: E402
-from tasks import classification_files  # noqa: E402
-import tiny  # noqa: E402
-from training import loop  # noqa: E402
-from training import prediction  # noqa: E402
+import heads
+from inputs import feature_files
+import modeling
+import optimization
+import run_classifier
+from tasks import classification_data, classification_files
+import tiny
+from training import loop, prediction
 
 
 def find_sets(folder):

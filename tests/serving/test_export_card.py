@@ -6,9 +6,7 @@ import json
 
 import pytest
 
-from serving import answers
-from serving import export_card
-from serving import exported_model
+from serving import answers, export_card, exported_model
 import tiny_models
 
 DELETED = object()

@@ -8,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 import paths
-from tasks import classification
-from tasks import glue
-from tasks.classification import Example
-from tasks.classification import Table
+from tasks import classification, glue
+from tasks.classification import Example, Table
 import tokenization
 
 GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"

@@ -5,10 +5,12 @@ import pytest
 import tensorflow as tf
 
 from inputs import feature_files
-from tasks import classification
-from tasks import classification_data
-from tasks import classification_files
-from tasks import classification_results
+from tasks import (
+  classification,
+  classification_data,
+  classification_files,
+  classification_results,
+)
 import tiny
 
 TABLE = classification.Table("train.tsv", 1, label=0)

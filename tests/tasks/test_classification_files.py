@@ -3,8 +3,7 @@
 import pytest
 
 import paths
-from tasks import classification
-from tasks import classification_files
+from tasks import classification, classification_files
 
 DATA = paths.SHARED / "data"
 

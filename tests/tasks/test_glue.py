@@ -3,8 +3,7 @@
 import pytest
 
 import paths
-from tasks import classification
-from tasks import glue
+from tasks import classification, glue
 
 DATA = paths.SHARED / "data"
 ENTAILMENT = ("contradiction", "entailment", "neutral")

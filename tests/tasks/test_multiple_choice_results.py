@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import report_tables
-from tasks import multiple_choice
-from tasks import multiple_choice_results
+from tasks import multiple_choice, multiple_choice_results
 
 
 def make_example(context, question, choices, label=None):

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tasks import metrics
-from tasks import plots
+from tasks import metrics, plots
 
 
 def places(svg):

@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tasks import squad_answers
-from tasks import squad_features
-from tasks import windows
+from tasks import squad_answers, squad_features, windows
 import tokenization
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.

@@ -9,11 +9,13 @@ import pytest
 
 from data import files
 from inputs import feature_files
-from tasks import squad
-from tasks import squad_answers
-from tasks import squad_data
-from tasks import squad_features
-from tasks import squad_results
+from tasks import (
+  squad,
+  squad_answers,
+  squad_data,
+  squad_features,
+  squad_results,
+)
 import tiny
 
 ANSWER_SETTINGS = squad_answers.AnswerSettings(20, 3, True, True)

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from tasks import squad
-from tasks import squad_features
+from tasks import squad, squad_features
 from tasks.squad_features import FeatureSettings
 
 VOCABULARY = (

@@ -6,10 +6,7 @@ import pytest
 
 from data import threshold_files
 import report_tables
-from tasks import squad
-from tasks import squad_answers
-from tasks import squad_metrics
-from tasks import squad_results
+from tasks import squad, squad_answers, squad_metrics, squad_results
 
 CONTEXT = "Steve  Smith's WINS, the"
 RIGHT = squad_metrics.AnswerScores(1.0, 1.0)

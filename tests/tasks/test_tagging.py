@@ -3,8 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tasks import tagging
-from tasks import tagging_schemes
+from tasks import tagging, tagging_schemes
 import tokenization
 
 CONLL = """-DOCSTART- -X- O O

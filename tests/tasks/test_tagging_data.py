@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks import tagging
-from tasks import tagging_data
+from tasks import tagging, tagging_data
 import tiny
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")

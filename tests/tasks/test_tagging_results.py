@@ -6,9 +6,7 @@ import random
 import pytest
 
 import report_tables
-from tasks import tagging
-from tasks import tagging_results
-from tasks import tagging_schemes
+from tasks import tagging, tagging_results, tagging_schemes
 
 
 def make_sentence(words, tags):

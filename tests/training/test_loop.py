@@ -17,10 +17,7 @@ import modeling
 import replicas
 import run_pretraining
 import tiny_training
-from training import loop
-from training import model_selection
-from training import prediction
-from training import reporting
+from training import loop, model_selection, prediction, reporting
 from weights import checkpoints
 
 

@@ -12,8 +12,7 @@ import optimization
 import replicas
 import run_pretraining
 import tiny_training
-from training import loop
-from training import recomputation
+from training import loop, recomputation
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=3)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])

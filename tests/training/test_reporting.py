@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from training import loop
-from training import reporting
+from training import loop, reporting
 
 
 def report(folder, steps):
