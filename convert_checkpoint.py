@@ -12,18 +12,18 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from cli import flag_values, model_flags, model_folder, program
+from cli import model_folder, program, shared_flags
 from convert import architecture
 
-_flags = flag_values.group("Flags")
-_changes = flag_values.group("Changes")
+_flags = program.group("Flags")
+_changes = program.group("Changes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings(flag_values.Settings):
+class ConversionSettings(program.Settings):
   """The settings of this program."""
 
-  model: str | None = _flags(None, model_flags.MODEL)
+  model: str | None = _flags(None, shared_flags.MODEL)
   input: str = _flags(
     None,
     "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with one "
@@ -86,10 +86,8 @@ class ConversionSettings(flag_values.Settings):
   seed: int = _changes(12345, "Decides the new embeddings.")
 
 
-define_flags = ConversionSettings.define_flags
-
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(ConversionSettings)
 
 import time
 

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import time
 
-from cli import flag_values, model_folder, pretraining, program
+from cli import model_folder, pretraining, program
 from data import atomic, files, pretraining_data, progress, record_writer
 
 
@@ -21,12 +21,9 @@ from data import atomic, files, pretraining_data, progress, record_writer
 class PretrainingDataSettings(pretraining.RecordFlags):
   """The settings of this program."""
 
-  num_processes: int = flag_values.group("Flags")(
+  num_processes: int = program.group("Flags")(
     1, "Blocks made at once; it does not change the records."
   )
-
-
-define_flags = PretrainingDataSettings.define_flags
 
 
 def main() -> None:
@@ -95,4 +92,4 @@ class _Work:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main, PretrainingDataSettings)

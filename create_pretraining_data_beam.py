@@ -43,6 +43,4 @@ def main(beam_arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(
-    main, pretraining.RecordFlags.define_flags, takes_others=True
-  )
+  program.run_program(main, pretraining.RecordFlags, takes_others=True)

@@ -16,7 +16,7 @@ import os
 import shlex
 import time
 
-from cli import flag_values, program, run_summary
+from cli import program, run_summary
 from data import files, progress
 import tokenization
 from vocabularies import sentence_pieces
@@ -32,11 +32,11 @@ _LONGEST_WORD = 50
 _ITERATIONS = 3
 
 
-_flags = flag_values.group("Flags")
+_flags = program.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabSettings(flag_values.Settings):
+class VocabSettings(program.Settings):
   """The settings of this program."""
 
   input_file: str = _flags(
@@ -60,9 +60,6 @@ class VocabSettings(flag_values.Settings):
   reserved_tokens: tuple[str, ...] = _flags(
     tuple(sentence_pieces.SPECIAL), "The vocabulary's first tokens."
   )
-
-
-define_flags = VocabSettings.define_flags
 
 
 def main() -> None:
@@ -327,4 +324,4 @@ def print_coverage(words: Mapping, vocab: Mapping, total, characters) -> None:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main, VocabSettings)

@@ -8,18 +8,18 @@ Lengths, strides and thresholds are those of the training; flags override them.
 
 import dataclasses
 
-from cli import flag_values, model_flags, model_folder, program
+from cli import model_folder, program, shared_flags
 from serving import export_card
 
-_flags = flag_values.group("Flags")
-_predictions = flag_values.group("Predictions; by default as in the training")
+_flags = program.group("Flags")
+_predictions = program.group("Predictions; by default as in the training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(flag_values.Settings):
+class ExportSettings(program.Settings):
   """The settings of this program; None leaves those of the training."""
 
-  model: str | None = _flags(None, model_flags.MODEL)
+  model: str | None = _flags(None, shared_flags.MODEL)
   model_dir: str | None = _flags(
     None, f"The --output_dir of {export_card.TRAINING_PROGRAMS}."
   )
@@ -140,10 +140,8 @@ class ExportSettings(flag_values.Settings):
   )
 
 
-define_flags = ExportSettings.define_flags
-
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(ExportSettings)
 
 import os
 import time

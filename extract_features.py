@@ -8,18 +8,18 @@ A text is a line; `a ||| b` is a pair.
 
 import dataclasses
 
-from cli import flag_values, model_flags, model_folder, program
+from cli import model_folder, program, shared_flags
 from data import vector_files
 
-_data = flag_values.group("Data")
-_output = flag_values.group("Output")
+_data = program.group("Data")
+_output = program.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorSettings(model_flags.InferenceSettings):
+class VectorSettings(shared_flags.InferenceSettings):
   """The settings of this program."""
 
-  input_file: str = _data(None, model_flags.INPUT_FILE, required=True)
+  input_file: str = _data(None, shared_flags.INPUT_FILE, required=True)
   output_file: str = _output(None, "The file of vectors.", required=True)
   layers: tuple[str, ...] = _output(
     ("-1", "-2", "-3", "-4"),
@@ -43,10 +43,8 @@ class VectorSettings(model_flags.InferenceSettings):
   )
 
 
-define_flags = VectorSettings.define_flags
-
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(VectorSettings)
 
 from collections.abc import Iterator
 import functools

@@ -7,15 +7,15 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from cli import flag_values, model_flags, model_folder, program
+from cli import model_folder, program, shared_flags
 from data import files
 
-_data = flag_values.group("Data")
-_output = flag_values.group("Output")
+_data = program.group("Data")
+_output = program.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskSettings(model_flags.InferenceSettings):
+class FillMaskSettings(shared_flags.InferenceSettings):
   """The settings of this program."""
 
   text: tuple[str, ...] = _data(
@@ -35,10 +35,8 @@ class FillMaskSettings(model_flags.InferenceSettings):
   )
 
 
-define_flags = FillMaskSettings.define_flags
-
 if __name__ == "__main__":
-  program.start(define_flags)
+  program.start(FillMaskSettings)
 
 from collections.abc import Iterator
 import functools

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-from cli import flag_values, program, run_summary
+from cli import program, run_summary
 from data import files
 from serving import export_card, exported_model, request_lines
 
@@ -27,12 +27,12 @@ _SERVER_FLAGS = ("host", "allowed_hosts", "port", "max_request_bytes")
 _SERVER_FLAGS += ("batch_wait_ms",)
 
 
-_flags = flag_values.group("Flags")
-_serving = flag_values.group("With --serve")
+_flags = program.group("Flags")
+_serving = program.group("With --serve")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(flag_values.Settings):
+class PredictSettings(program.Settings):
   """The settings of this program."""
 
   export_dir: str = _flags(
@@ -80,9 +80,6 @@ class PredictSettings(flag_values.Settings):
     1 << 20, "Most bytes of the body of a request.", least=0
   )
   batch_wait_ms: int = _serving(3, "How long a batch waits for more.", least=0)
-
-
-define_flags = PredictSettings.define_flags
 
 
 def read_ahead(
@@ -202,4 +199,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-  program.run_program(main, define_flags)
+  program.run_program(main, PredictSettings)

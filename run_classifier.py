@@ -9,7 +9,7 @@ from cli import classifier_settings, program
 ClassifierSettings = classifier_settings.ClassifierSettings
 
 if __name__ == "__main__":
-  program.start(ClassifierSettings.define_flags)
+  program.start(ClassifierSettings)
 
 import functools
 

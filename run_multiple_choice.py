@@ -7,16 +7,16 @@
 
 import dataclasses
 
-from cli import fine_tuning_flags, program
+from cli import program, shared_flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceSettings(fine_tuning_flags.DataSettings):
+class ChoiceSettings(shared_flags.DataSettings):
   """The settings of this program: those of all with three data files."""
 
 
 if __name__ == "__main__":
-  program.start(ChoiceSettings.define_flags)
+  program.start(ChoiceSettings)
 
 import os
 
@@ -105,9 +105,7 @@ def open_data(
 
 def choose_metric(settings: ChoiceSettings) -> str:
   """Returns the name of the score that decides which weights are best."""
-  return fine_tuning_flags.choose_metric(
-    settings.best_metric, _METRICS[0], _METRICS
-  )
+  return shared_flags.choose_metric(settings.best_metric, _METRICS[0], _METRICS)
 
 
 def choose(

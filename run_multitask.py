@@ -6,14 +6,14 @@
 
 import dataclasses
 
-from cli import fine_tuning_flags, flag_values, program
+from cli import program, shared_flags
 
-_data = flag_values.group("Data")
-_training = flag_values.group("Training")
+_data = program.group("Data")
+_training = program.group("Training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MultitaskSettings(fine_tuning_flags.EvaluationSettings):
+class MultitaskSettings(shared_flags.EvaluationSettings):
   """The settings of this program."""
 
   tasks_file: str = _data(
@@ -46,7 +46,7 @@ class MultitaskSettings(fine_tuning_flags.EvaluationSettings):
 
 
 if __name__ == "__main__":
-  program.start(MultitaskSettings.define_flags)
+  program.start(MultitaskSettings)
 
 import contextlib
 import time
@@ -58,7 +58,7 @@ from contrib import multitask_training, task_files, task_kinds
 def main() -> None:
   start = time.monotonic()
   settings = task_settings.read(MultitaskSettings)
-  fine_tuning_flags.check_work(settings)
+  shared_flags.check_work(settings)
   if settings.num_train_steps and "num_train_epochs" in settings.given:
     raise ValueError("--num_train_steps and --num_train_epochs: pass only one")
   entries = task_files.read(settings.tasks_file, task_kinds.KINDS)

@@ -10,7 +10,7 @@ from cli import pretraining_settings, program
 PretrainingSettings = pretraining_settings.PretrainingSettings
 
 if __name__ == "__main__":
-  program.start(PretrainingSettings.define_flags)
+  program.start(PretrainingSettings)
 
 import tensorflow as tf
 

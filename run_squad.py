@@ -10,7 +10,7 @@ from cli import program, squad_settings
 SquadSettings = squad_settings.SquadSettings
 
 if __name__ == "__main__":
-  program.start(SquadSettings.define_flags)
+  program.start(SquadSettings)
 
 from collections.abc import Iterator
 import functools

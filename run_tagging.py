@@ -10,7 +10,7 @@ from cli import program, tagging_settings
 TaggingSettings = tagging_settings.TaggingSettings
 
 if __name__ == "__main__":
-  program.start(TaggingSettings.define_flags)
+  program.start(TaggingSettings)
 
 import functools
 from typing import NamedTuple

@@ -103,16 +103,16 @@ def lacks_data(options: dict[str, Any], *names: str) -> bool:
 # The contestants.
 
 
-def set_flags(define_flags: Callable[[], None], **values: Any) -> None:
+def set_flags(kind: type[Any], **values: Any) -> None:
   """Gives a program its flags, as its command line does.
 
   Args:
-    define_flags: declares them.
+    kind: the class of its settings.
     **values: by name; the others have their defaults.
   """
   from absl import flags
 
-  define_flags()
+  kind.define_flags()
   arguments = [f"--{name}={value}" for name, value in values.items()]
   flags.FLAGS(["benchmark", *arguments])
 

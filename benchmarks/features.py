@@ -119,7 +119,7 @@ def make_our_extraction(
   if is_padded:
     lines_file = workload.padded_input_file
   contest.set_flags(
-    extract_features.define_flags,
+    extract_features.VectorSettings,
     input_file=lines_file,
     output_file=output_file,
     output_format="npz",

@@ -367,7 +367,7 @@ def load_ours(workload: Workload, name: str):
   from serving import exported_model
 
   contest.set_flags(
-    predict.define_flags,
+    predict.PredictSettings,
     export_dir=workload.export(name),
     input_file=workload.input_file,
     output_file=workload.answers_file(name),

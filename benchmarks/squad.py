@@ -395,7 +395,7 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
   folder = workload.our_folder + "-padded" * padding_competes
   write_random_weights(workload, folder)
   contest.set_flags(
-    run_squad.SquadSettings.define_flags,
+    run_squad.SquadSettings,
     predict_file=workload.data_file,
     vocab_file=workload.vocab_file,
     bert_config_file=workload.bert_config_file,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import os
 
-from cli import fine_tuning_flags, flag_values
+from cli import program, shared_flags
 from tasks import (
   classification,
   classification_files,
@@ -12,12 +12,12 @@ from tasks import (
   glue,
 )
 
-_data = flag_values.group("Data")
-_task = flag_values.group("Task")
+_data = program.group("Data")
+_task = program.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(fine_tuning_flags.DataSettings):
+class ClassifierSettings(shared_flags.DataSettings):
   """The settings of this program."""
 
   task_name: str = _data(
@@ -79,7 +79,7 @@ def read_task(
   Raises:
     ValueError: flags contradict each other, or a file is not there.
   """
-  fine_tuning_flags.check_work(settings)
+  shared_flags.check_work(settings)
   task = _find_task(settings)
   if task.problem == "regression" and settings.class_weights:
     raise ValueError("--class_weights: a regression has no classes")
@@ -148,6 +148,6 @@ def choose_metric(
 ) -> str:
   """Returns the name of the score that decides which weights are best."""
   known = classification_results.metric_names(task.problem, task.metrics)
-  return fine_tuning_flags.choose_metric(
+  return shared_flags.choose_metric(
     settings.best_metric, task.metrics[0], known
   )

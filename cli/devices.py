@@ -7,16 +7,16 @@ import shutil
 import sys
 from typing import Any
 
-from cli import flag_values
+from cli import program
 from data import remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
-_devices = flag_values.group("Devices")
+_devices = program.group("Devices")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceSettings(flag_values.Settings):
+class DeviceSettings(program.Settings):
   """The settings of devices and precision."""
 
   distribution: str = _devices(

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import fine_tuning_flags, output_folder, run_report, task_settings
+from cli import output_folder, run_report, shared_flags, task_settings
 from inputs import feature_files
 import modeling
 import optimization
@@ -65,7 +65,7 @@ class Data(NamedTuple):
 
 
 def describe_run(
-  settings: fine_tuning_flags.FineTuningSettings, data: Data
+  settings: shared_flags.FineTuningSettings, data: Data
 ) -> same_run.RunRecord:
   """Returns what later runs in the output folder are compared with."""
   answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
@@ -98,7 +98,7 @@ def describe_run(
 class Run:
   """A model and its data; `open_run` makes it."""
 
-  settings: fine_tuning_flags.FineTuningSettings
+  settings: shared_flags.FineTuningSettings
   data: Data
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
@@ -299,7 +299,7 @@ class Run:
 
 @contextlib.contextmanager
 def open_run(
-  settings: fine_tuning_flags.FineTuningSettings,
+  settings: shared_flags.FineTuningSettings,
   data: Data,
   strategy: tf.distribute.Strategy,
 ) -> Iterator[Run]:
@@ -343,7 +343,7 @@ def open_run(
 
 
 def train_tasks(
-  settings: fine_tuning_flags.FineTuningSettings,
+  settings: shared_flags.FineTuningSettings,
   strategy: tf.distribute.Strategy,
   tasks: Mapping[str, loop.TrainingTask],
   draws: np.ndarray,
@@ -397,7 +397,7 @@ def _named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def make_plan(
-  settings: fine_tuning_flags.FineTuningSettings, steps_per_epoch: float
+  settings: shared_flags.FineTuningSettings, steps_per_epoch: float
 ) -> loop.TrainingPlan:
   """Makes the plan of --num_train_epochs, which must be a batch at least."""
   # As in the original: truncated, operations in this order.

@@ -8,15 +8,15 @@ import os
 import shlex
 import sys
 
-from cli import flag_values, model_flags, run_summary
+from cli import program, run_summary, shared_flags
 from data import files, pretraining_data
 from vocabularies import vocabulary_table
 
-_flags = flag_values.group("Flags")
+_flags = program.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordFlags(flag_values.Settings):
+class RecordFlags(program.Settings):
   """The settings of both programs: the original's, --model, the last two."""
 
   input_file: str = _flags(
@@ -31,7 +31,7 @@ class RecordFlags(flag_values.Settings):
     "TFRecord files to write, separated by commas; records go to them in turn.",
     required=True,
   )
-  model: str | None = _flags(None, model_flags.MODEL)
+  model: str | None = _flags(None, shared_flags.MODEL)
   vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")
   do_lower_case: bool = _flags(
     True, "Lower-cases and strips accents. False if cased."

@@ -2,19 +2,19 @@
 
 import dataclasses
 
-from cli import devices, flag_values, model_flags
+from cli import devices, program, shared_flags
 
-_data = flag_values.group("Data")
-_model = flag_values.group("Model")
-_training = flag_values.group("Training")
-_evaluation = flag_values.group("Evaluation")
+_data = program.group("Data")
+_model = program.group("Model")
+_training = program.group("Training")
+_evaluation = program.group("Evaluation")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(
   devices.DeviceSettings,
-  model_flags.TrainingSettings,
-  model_flags.ModelSettings,
+  shared_flags.TrainingSettings,
+  shared_flags.ModelSettings,
 ):
   """The settings of run_pretraining.py."""
 

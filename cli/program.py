@@ -1,18 +1,26 @@
-"""How a program starts and ends: flags, --help, errors in one line.
+"""How a program starts and ends: settings, --help, errors in one line.
 
-A program that needs TensorFlow parses its flags before the import, which takes
-seconds. Its file begins with the imports that its flags need, continues with
+A program's flags are the fields of a frozen dataclass:
 
-  def define_flags(): ...
+  _data = program.group("Data")
+
+  @dataclasses.dataclass(frozen=True, kw_only=True)
+  class ClassifierSettings(program.Settings):
+    task_name: str = _data(None, "The task to learn.", required=True)
+    labels: tuple[str, ...] = _data((), "The labels.")
 
   if __name__ == "__main__":
-    program.start(define_flags)
+    program.start(ClassifierSettings)
 
-and only then imports the rest. It ends with `program.run_program(main)`. One
-that starts without TensorFlow just ends with `run_program(main, define_flags)`.
+`start` parses them before the import of TensorFlow, which takes seconds; the
+file then imports what needs it, and ends with `program.run_program(main)`. One
+that starts without TensorFlow just ends with `run_program(main, Settings)`.
+`ClassifierSettings.read()` returns the values; nothing reads a flag after it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
 import difflib
 import math
 import os
@@ -20,6 +28,9 @@ import signal
 import sys
 import tempfile
 import textwrap
+import types
+import typing
+from typing import Any, NamedTuple, Self
 
 from absl import app, flags
 
@@ -33,37 +44,123 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
 _REQUIRED = "Required"
-# The groups of --help: their titles, and the flags declared before each.
-_groups: list[tuple[str, set[str]]] = []
-# Flags that are required unless another is given: name -> the other flag.
-_alternatives: dict[str, str] = {}
 
 
-def group(title: str) -> None:
-  """Begins a group of --help; flags declared afterwards belong to it.
+class Flag(NamedTuple):
+  """A flag besides its name, type and default, which are the field's."""
 
-  Groups with the same title are joined. Required flags have their own group.
+  group: str  # The title in --help.
+  text: str
+  least: float | None = None
+  most: float | None = None
+  choices: Sequence[str] = ()
+  required: bool = False
+  unless: str = ""  # Another flag, without which this one is required.
+  repeated: bool = (
+    False  # Given once for each value, not as a list with commas.
+  )
+
+
+def group(title: str) -> Callable[..., Any]:
+  """Returns the function that declares fields of one group of --help.
+
+  It takes a field's default, its text, and by name the other fields of `Flag`.
   """
-  _groups.append((title, set(FLAGS)))
+
+  def declare(default: Any, text: str, **options: Any) -> Any:
+    flag = Flag(title, text, **options)
+    return dataclasses.field(default=default, metadata={"flag": flag})
+
+  return declare
 
 
-def require_unless(other: str, *names: str) -> None:
-  """Makes flags required if another one is not given."""
-  _alternatives.update(dict.fromkeys(names, other))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """The base class of settings; a field that `group` makes is a flag."""
+
+  given: frozenset[str] = frozenset()  # Names of the flags the user gave.
+
+  @classmethod
+  def flags_by_name(cls) -> dict[str, Flag]:
+    """Returns the flags by name, in the order of the fields."""
+    fields = dataclasses.fields(cls)
+    return {f.name: f.metadata["flag"] for f in fields if f.metadata}
+
+  @classmethod
+  def define_flags(cls, values: flags.FlagValues = FLAGS) -> None:
+    """Declares the flags."""
+    types_by_name = typing.get_type_hints(cls)
+    for name, flag in cls.flags_by_name().items():
+      _define(name, flag, types_by_name[name], getattr(cls, name), values)
+
+  @classmethod
+  def read(cls, values: flags.FlagValues = FLAGS) -> Self:
+    """Returns the values of the flags, as they were given."""
+    found = {name: values[name] for name in cls.flags_by_name()}
+    given = frozenset(name for name, flag in found.items() if flag.present)
+    return cls(**{n: _freeze(f.value) for n, f in found.items()}, given=given)
+
+  @classmethod
+  def parse(cls, given: Mapping[str, Any]) -> Self:
+    """Returns the settings of a command line with these flags, JSON values.
+
+    Raises:
+      ValueError: a flag is unknown or missing, or a value is wrong.
+    """
+    values = flags.FlagValues()
+    cls.define_flags(values)
+    try:
+      values(["", *(f"--{name}={_as_text(v)}" for name, v in given.items())])
+    except flags.Error as error:
+      raise ValueError(str(error)) from None
+    return cls.read(values)
+
+  def flag_values(self) -> dict[str, Any]:
+    """Returns the values of the flags by name."""
+    return {name: getattr(self, name) for name in self.flags_by_name()}
 
 
-def start(define_flags: Callable[[], None]) -> None:
+def _define(name, flag, kind, default, values):
+  """Declares the flag of a field of a type."""
+  options: dict[str, Any] = {"flag_values": values, "required": flag.required}
+  kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
+  if flag.repeated:
+    flags.DEFINE_multi_string(name, list(default), flag.text, **options)
+  elif typing.get_origin(kind) is tuple:
+    flags.DEFINE_list(name, list(default), flag.text, **options)
+  elif flag.choices:
+    flags.DEFINE_enum(name, default, flag.choices, flag.text, **options)
+  elif kinds == {bool}:
+    flags.DEFINE_bool(name, default, flag.text, **options)
+  elif kinds == {str}:
+    flags.DEFINE_string(name, default, flag.text, **options)
+  else:
+    define = flags.DEFINE_integer if kinds == {int} else flags.DEFINE_float
+    options |= {"lower_bound": flag.least, "upper_bound": flag.most}
+    define(name, default, flag.text, **options)
+
+
+def _freeze(value: Any) -> Any:
+  return tuple(value) if isinstance(value, list) else value
+
+
+def _as_text(value: Any) -> str:
+  is_list = isinstance(value, (list, tuple))
+  return ",".join(map(str, value)) if is_list else str(value)
+
+
+def start(kind: type[Settings]) -> None:
   """Parses the command line, answers --help, then imports TensorFlow.
 
   A misspelt, missing or wrong flag ends the program before the import.
   """
-  _parse_flags(define_flags)
+  _parse_flags(kind)
   import_tensorflow()
 
 
 def run_program(
   main: Callable[..., int | None],
-  define_flags: Callable[[], None] | None = None,
+  kind: type[Settings] | None = None,
   takes_others: bool = False,
 ) -> None:
   """Calls `main` and exits with its status.
@@ -74,11 +171,10 @@ def run_program(
 
   Args:
     main: the program; returns None or its exit status.
-    define_flags: declares the program's flags with absl; not needed after
-      `start`.
+    kind: declares the program's flags; not needed after `start`.
     takes_others: `main` takes a list of the arguments that are not flags.
   """
-  others = _parse_flags(define_flags, takes_others) if define_flags else []
+  others = _parse_flags(kind, takes_others) if kind else []
 
   def call_main(argv: list[str]) -> int:
     try:
@@ -102,46 +198,40 @@ def import_tensorflow() -> None:
   They report a missing CUDA and the like, and no setting hides them. They are
   shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows them.
   """
-  if os.environ["TF_CPP_MIN_LOG_LEVEL"] in ("0", "1"):
+  with contextlib.ExitStack() as stack:
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
+      with contextlib.suppress(OSError):  # There is no folder for the lines.
+        stack.enter_context(_hidden_unless_it_fails())
     import tensorflow  # noqa: F401
 
-    return
-  try:
-    log = tempfile.TemporaryFile()
-  except OSError:  # Where no folder for it is left, the lines are shown.
-    import tensorflow  # noqa: F401
 
-    return
-  sys.stderr.flush()
-  stderr = os.dup(2)
-  with log:
+@contextlib.contextmanager
+def _hidden_unless_it_fails() -> Iterator[None]:
+  """Hides what is written to standard error; shows it at an error."""
+  with tempfile.TemporaryFile() as log:
+    sys.stderr.flush()
+    stderr = os.dup(2)
     os.dup2(log.fileno(), 2)
-    is_imported = False
     try:
-      import tensorflow  # noqa: F401
-
-      is_imported = True
+      yield
+    except BaseException:
+      log.seek(0)
+      os.write(stderr, log.read())
+      raise
     finally:
       os.dup2(stderr, 2)
       os.close(stderr)
-      if not is_imported:
-        log.seek(0)
-        os.write(2, log.read())
 
 
-def _parse_flags(define_flags, takes_others=False) -> list[str]:
+def _parse_flags(kind, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
-  _groups.clear()
-  _alternatives.clear()
-  known = set(FLAGS)
-  define_flags()
-  names = [name for name in FLAGS if name not in known]
+  kind.define_flags()
   arguments = sys.argv[1:]
   if "--" in arguments:
     arguments = arguments[: arguments.index("--")]
   if not _HELP.isdisjoint(arguments):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
-    print(describe_flags(names))
+    print(describe_flags(kind))
     sys.exit(0)
   FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
   fault = ""
@@ -150,13 +240,13 @@ def _parse_flags(define_flags, takes_others=False) -> list[str]:
     _check_floats()
   except flags.UnrecognizedFlagError as error:
     # Our flags, not absl's.
-    closest = difflib.get_close_matches(error.flagname, names, 1)
+    closest = difflib.get_close_matches(error.flagname, kind.flags_by_name(), 1)
     hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
     sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
   except flags.Error as error:
     fault = str(error)
   # Flags stay unparsed if one is wrong.
-  missing = _describe_missing(names) if FLAGS.is_parsed() else ""
+  missing = _describe_missing(kind) if FLAGS.is_parsed() else ""
   if missing or fault:
     sys.exit(_fail(f"{missing or fault}; see --help"))
   if others and not takes_others:
@@ -174,34 +264,26 @@ def _check_floats() -> None:
       )
 
 
-def _is_required(flag: flags.Flag) -> bool:
-  # Only the message of absl's own check shows it.
-  messages = [validator.message for validator in flag.validators]
-  return flag.name in _alternatives or any(
-    "other than None" in message for message in messages
-  )
-
-
-def _describe_missing(names: Iterable[str]) -> str:
+def _describe_missing(kind: type[Settings]) -> str:
   """Names the required flags without a value; returns "" if all have one."""
-  missing = [n for n in names if _is_required(FLAGS[n]) and not FLAGS[n].value]
-  plain = [f"--{name}" for name in missing if name not in _alternatives]
-  for other in dict.fromkeys(_alternatives.values()):
-    replaced = [f"--{n}" for n in missing if _alternatives.get(n) == other]
-    if replaced and not FLAGS[other].value:
-      plain.append(f"--{other} (or {', '.join(replaced)})")
-  return f"missing {', '.join(plain)}" if plain else ""
+  missing, replaced = [], {}
+  for name, flag in kind.flags_by_name().items():
+    if flag.required and not FLAGS[name].value:
+      missing.append(f"--{name}")
+    elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
+      replaced.setdefault(flag.unless, []).append(f"--{name}")
+  for other, names in replaced.items():
+    missing.append(f"--{other} (or {', '.join(names)})")
+  return f"missing {', '.join(missing)}" if missing else ""
 
 
-def describe_flags(names: Iterable[str]) -> str:
-  """Returns the text of --help."""
+def describe_flags(kind: type[Settings]) -> str:
+  """Returns the text of --help; groups with the same title are joined."""
   by_title = {_REQUIRED: []}
-  for name in names:
-    title = _REQUIRED
-    if not _is_required(FLAGS[name]):
-      earlier = [title for title, before in _groups if name not in before]
-      title = earlier[-1] if earlier else "Flags"
-    by_title.setdefault(title, []).append(_describe_flag(FLAGS[name]))
+  for name, flag in kind.flags_by_name().items():
+    title = _REQUIRED if flag.required or flag.unless else flag.group
+    described = _describe_flag(name, flag, getattr(kind, name))
+    by_title.setdefault(title, []).append(described)
   parts = [(sys.modules["__main__"].__doc__ or "").strip()]
   parts += [
     "\n".join([f"{title}:", *described])
@@ -212,26 +294,16 @@ def describe_flags(names: Iterable[str]) -> str:
   return "\n\n".join(parts)
 
 
-def _describe_flag(flag: flags.Flag) -> str:
-  default = flag.default
-  if isinstance(default, bool):
-    default = str(default).lower()
-  elif isinstance(default, list):
-    default = ",".join(default)
-  elif default is None:
-    default = "..."
-  line = f"  --{flag.name}={default}"
-  values = getattr(flag.parser, "enum_values", None)
-  if values:
-    line += f"  ({', '.join(values)})"
+def _describe_flag(name: str, flag: Flag, default: Any) -> str:
+  shown = "..." if default is None else _as_text(default)
+  line = f"  --{name}={shown.lower() if isinstance(default, bool) else shown}"
+  if flag.choices:
+    line += f"  ({', '.join(flag.choices)})"
     line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
-  # Drops what absl adds: the values before, how to repeat it after.
-  text = flag.help.removeprefix(f"<{'|'.join(values or [])}>: ")
-  text = text.partition(";\n    repeat")[0]
-  if flag.name in _alternatives:
-    text += f" Not needed with --{_alternatives[flag.name]}."
-  text = textwrap.fill(text, 74)
-  return f"{line}\n{textwrap.indent(text, ' ' * 6)}"
+  text = flag.text
+  if flag.unless:
+    text += f" Not needed with --{flag.unless}."
+  return f"{line}\n{textwrap.indent(textwrap.fill(text, 74), ' ' * 6)}"
 
 
 def _describe(error: Exception) -> str:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import model_flags, run_summary
+from cli import run_summary, shared_flags
 from data import files
 from tasks import plots
 from training import reporting
@@ -36,7 +36,7 @@ def begin(folder: str) -> run_summary.Start:
 
 
 def finish(
-  settings: model_flags.ModelSettings,
+  settings: shared_flags.ModelSettings,
   start: run_summary.Start,
   problem: str,
   sections: Mapping[str, str],
@@ -70,7 +70,7 @@ def finish_pretraining(
 
 @report_errors_as_notes()
 def write(
-  settings: model_flags.ModelSettings,
+  settings: shared_flags.ModelSettings,
   start: float,
   problem: str,
   sections: Mapping[str, str],
@@ -106,7 +106,7 @@ def write(
 
 
 def write_tasks(
-  settings: model_flags.ModelSettings, start: float, scores: Mapping[str, str]
+  settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
 ) -> None:
   """Writes the report of a run of several tasks, which have their own.
 

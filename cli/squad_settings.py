@@ -3,16 +3,16 @@
 import dataclasses
 import os
 
-from cli import fine_tuning_flags, flag_values
+from cli import program, shared_flags
 from data import files
 from tasks import squad_answers, squad_features, squad_results
 
-_data = flag_values.group("Data")
-_answers = flag_values.group("Evaluation and prediction")
+_data = program.group("Data")
+_answers = program.group("Evaluation and prediction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(fine_tuning_flags.FineTuningSettings):
+class SquadSettings(shared_flags.FineTuningSettings):
   """The settings of run_squad.py."""
 
   max_seq_length: int = _data(384, "Most tokens per input.", least=3)
@@ -79,7 +79,7 @@ class SquadSettings(fine_tuning_flags.FineTuningSettings):
     if self.version_2_with_negative:
       known += ["best_exact_match", "best_f1"]
     default = "best_f1" if self.threshold is None else "f1"
-    return fine_tuning_flags.choose_metric(self.best_metric, default, known)
+    return shared_flags.choose_metric(self.best_metric, default, known)
 
   def for_features(self) -> squad_features.FeatureSettings:
     """Returns what shapes the features."""

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 import dataclasses
 
-from cli import fine_tuning_flags, flag_values
+from cli import program, shared_flags
 from tasks import tagging_schemes
 
 # The layers and the LSTMs of the paper's table 7.
 LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
 
-_data, _task = flag_values.group("Data"), flag_values.group("Task")
+_data, _task = program.group("Data"), program.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingSettings(fine_tuning_flags.DataSettings):
+class TaggingSettings(shared_flags.DataSettings):
   """The settings of run_tagging.py."""
 
   token_column: int = _data(0, "The column of the word, from 0.", least=0)
@@ -64,4 +64,4 @@ def check_features(settings: TaggingSettings) -> None:
 
 def choose_metric(settings: TaggingSettings, known: Sequence[str]) -> str:
   """Returns the name of the score that decides which weights are best."""
-  return fine_tuning_flags.choose_metric(settings.best_metric, known[0], known)
+  return shared_flags.choose_metric(settings.best_metric, known[0], known)

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from cli import devices, fine_tuning_flags, model_folder, output_folder
+from cli import devices, model_folder, output_folder, shared_flags
 from data import files
 from inputs import feature_files
 import modeling
 import tokenization
 from training import model_selection, same_run
 
-_Settings = TypeVar("_Settings", bound=fine_tuning_flags.FineTuningSettings)
+_Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 # The program or the vocabulary decides these, if the flags do not.
 _NOT_FOLLOWED = ("problem", "do_lower_case")
 
@@ -68,7 +68,7 @@ def _follow_training(settings: _Settings) -> _Settings:
   return dataclasses.replace(settings, **followed)
 
 
-def check_evaluations(settings: fine_tuning_flags.FineTuningSettings) -> None:
+def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
   """Raises a ValueError if the flags of evaluations contradict each other.
 
   So do best weights of an earlier training, which programs would use instead of
@@ -95,7 +95,7 @@ def check_evaluations(settings: fine_tuning_flags.FineTuningSettings) -> None:
 
 
 def find_data_files(
-  settings: fine_tuning_flags.DataSettings,
+  settings: shared_flags.DataSettings,
   endings: Sequence[str],
   predicts: bool = True,
 ) -> dict[str, str]:
@@ -107,7 +107,7 @@ def find_data_files(
   Returns:
     Their paths, by purpose: train, eval or predict.
   """
-  fine_tuning_flags.check_work(settings)
+  shared_flags.check_work(settings)
   evaluates = settings.do_eval or settings.evaluates_in_training
   paths = {}
   for kind, is_asked, path, names in (
@@ -176,7 +176,7 @@ def uses_fixed_shapes(settings) -> bool:
   return settings.pad_to_max_length or devices.uses_tpu(settings)
 
 
-def labels_file(settings: fine_tuning_flags.FineTuningSettings) -> str:
+def labels_file(settings: shared_flags.FineTuningSettings) -> str:
   """Returns the path of a run's labels file."""
   return os.path.join(settings.output_dir, "labels.txt")
 

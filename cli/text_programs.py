@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import devices, model_flags, model_folder, task_settings
+from cli import devices, model_folder, shared_flags, task_settings
 from data import files, progress
 from inputs import text_inputs
 import tokenization
@@ -33,7 +33,7 @@ class TextModel(NamedTuple):
 
 
 def open_model(
-  settings: model_flags.InferenceSettings,
+  settings: shared_flags.InferenceSettings,
   make_model: Callable[[Any, str], keras.Model],
   tokens: Sequence[str] = (),
   head: str = "",
@@ -59,7 +59,7 @@ def open_model(
 
 
 def make_strategy(
-  settings: model_flags.InferenceSettings,
+  settings: shared_flags.InferenceSettings,
 ) -> tf.distribute.Strategy:
   """Makes the distribution strategy of the flags; call it before any tensor."""
   if settings.distribution == "multi_worker":
@@ -73,7 +73,7 @@ def make_strategy(
 
 
 def load_weights(
-  settings: model_flags.InferenceSettings,
+  settings: shared_flags.InferenceSettings,
   variables: dict[str, tf.Variable],
   head: str = "",
   head_name: str = "",
@@ -102,7 +102,7 @@ def load_weights(
   )
 
 
-def batching(settings: model_flags.InferenceSettings) -> text_inputs.Batching:
+def batching(settings: shared_flags.InferenceSettings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
   return text_inputs.Batching(
     lambda lengths: task_settings.batch_order(
@@ -114,7 +114,7 @@ def batching(settings: model_flags.InferenceSettings) -> text_inputs.Batching:
   )
 
 
-def export_command(settings: model_flags.InferenceSettings, task: str) -> str:
+def export_command(settings: shared_flags.InferenceSettings, task: str) -> str:
   """Returns the command that exports the model of the flags, to serve it."""
   names = ("model", "bert_config_file", "init_checkpoint", "vocab_file")
   if settings.model:
@@ -135,7 +135,7 @@ class Lines:
 
   def __init__(
     self,
-    settings: model_flags.InferenceSettings,
+    settings: shared_flags.InferenceSettings,
     texts: Sequence[str] | None = None,
   ):
     self._input_file = settings.input_file

@@ -5,20 +5,14 @@ import contextlib
 import dataclasses
 from typing import NamedTuple
 
-from cli import (
-  fine_tuning,
-  fine_tuning_flags,
-  flag_values,
-  model_folder,
-  task_settings,
-)
+from cli import fine_tuning, model_folder, program, shared_flags, task_settings
 from contrib import causal_data, shared_tasks
 from encoders import encoder_table
 import heads
 from inputs import feature_files, records
 import run_pretraining
 
-_data = flag_values.group("Data")
+_data = program.group("Data")
 _METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",
@@ -29,7 +23,7 @@ _METRICS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskedLmSettings(fine_tuning_flags.EvaluationSettings):
+class MaskedLmSettings(shared_flags.EvaluationSettings):
   """The settings of run_pretraining.py that a task may have."""
 
   input_file: str = _data(None, "TFRecord files.", required=True)
@@ -47,13 +41,13 @@ class Records(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CausalLmSettings(fine_tuning_flags.DataSettings):
+class CausalLmSettings(shared_flags.DataSettings):
   """The settings of a causal language model."""
 
 
 def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.Opener:
   """Checks the flags of a task; returns the function that opens it."""
-  metric = fine_tuning_flags.choose_metric(
+  metric = shared_flags.choose_metric(
     settings.best_metric, _METRICS[0], _METRICS
   )
 
@@ -95,7 +89,7 @@ def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
   Raises:
     ValueError: a file is missing, or the encoder is not causal.
   """
-  metric = fine_tuning_flags.choose_metric(
+  metric = shared_flags.choose_metric(
     settings.best_metric, causal_data.METRICS[0], causal_data.METRICS
   )
   paths = task_settings.find_data_files(settings, (".txt",), predicts=False)

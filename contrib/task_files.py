@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from cli import fine_tuning_flags
+from cli import shared_flags
 from contrib import task_sampling
 from data import files
 
@@ -100,8 +100,8 @@ def _check_weight(weight: Any, place: str) -> None:
 
 def make_settings(
   entry: Entry,
-  settings: fine_tuning_flags.EvaluationSettings,
-  kind: type[fine_tuning_flags.FineTuningSettings],
+  settings: shared_flags.EvaluationSettings,
+  kind: type[shared_flags.FineTuningSettings],
 ) -> Any:
   """Returns the settings of a task: the entry's, else the run's.
 
@@ -142,7 +142,7 @@ def make_settings(
     parsed = kind.parse({"output_dir": folder, **own})
   except ValueError as error:
     raise ValueError(f"{entry.place}: {error}") from None
-  names = [n for n in kind.flag_names() if n in common and n not in own]
+  names = [n for n in kind.flags_by_name() if n in common and n not in own]
   values = {name: common[name] for name in names} | {"output_dir": folder}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 
-from cli import classifier_settings, fine_tuning_flags, squad_settings
+from cli import classifier_settings, shared_flags, squad_settings
 from contrib import language_models, shared_tasks, task_files
 import run_multiple_choice
 import run_tagging
@@ -32,7 +32,7 @@ KINDS = {
 
 
 def prepare(
-  settings: fine_tuning_flags.EvaluationSettings,
+  settings: shared_flags.EvaluationSettings,
   entries: Sequence[task_files.Entry],
 ) -> dict[str, shared_tasks.Opener]:
   """Checks every task; returns the functions that open them, by name.

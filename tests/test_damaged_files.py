@@ -255,7 +255,7 @@ def main():
   raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")
 
 if __name__ == "__main__":
-  program.run_program(main, devices.DeviceSettings.define_flags)
+  program.run_program(main, devices.DeviceSettings)
 """
 
 

@@ -54,7 +54,7 @@ def extract(model_folder, path, texts=TEXTS, blocks=None, **flags):
   }
   main = functools.partial(extract_features.main, **(blocks or {}))
   program_flags.run_main(
-    types.SimpleNamespace(main=main), extract_features.define_flags, **flags
+    types.SimpleNamespace(main=main), extract_features.VectorSettings, **flags
   )
   return output
 

@@ -34,7 +34,7 @@ def run(folder, blocks=None, **flags):
   flags = {**tiny_models.masked_lm_flags(folder), **flags}
   main = functools.partial(fill_mask.main, **(blocks or {}))
   program_flags.run_main(
-    types.SimpleNamespace(main=main), fill_mask.define_flags, **flags
+    types.SimpleNamespace(main=main), fill_mask.FillMaskSettings, **flags
   )
 
 

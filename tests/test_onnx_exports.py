@@ -96,7 +96,7 @@ def test_a_vocabulary_that_no_graph_has(tmp_path):
   def export(name, **flags):
     program_flags.run_main(
       export_saved_model,
-      export_saved_model.define_flags,
+      export_saved_model.ExportSettings,
       model_dir=tmp_path,
       vocab_file=path,
       export_dir=tmp_path / name,

@@ -213,7 +213,7 @@ def test_flags_that_contradict_and_empty_input(trained, flags, message):
   with pytest.raises(ValueError, match=message):
     program_flags.run_main(
       predict_program,
-      predict_program.define_flags,
+      predict_program.PredictSettings,
       export_dir=trained[0] / "export",
       **flags,
     )
@@ -225,7 +225,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  for name in ("program", "flag_values", "run_summary"):
+  for name in ("program", "run_summary"):
     shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
   result = subprocess.run(
     [
@@ -243,7 +243,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
     "from cli import program\n"
     "class ResourceExhaustedError(Exception): pass\n"
     "def main(): raise ResourceExhaustedError('OOM when allocating [9]')\n"
-    "program.run_program(main, lambda: None)\n"
+    "program.run_program(main, program.Settings)\n"
   )
   result = subprocess.run(
     [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
@@ -256,7 +256,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
 
 def run_export(**flags):
   return program_flags.run_main(
-    export_saved_model, export_saved_model.define_flags, **flags
+    export_saved_model, export_saved_model.ExportSettings, **flags
   )
 
 

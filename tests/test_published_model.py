@@ -20,7 +20,7 @@ def run(tmp_path, texts, **flags):
   (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
   flags |= {"input_file": tmp_path / "in.txt", "output_format": "jsonl"}
   flags |= {"output_file": tmp_path / "out.jsonl", "model": FOLDER}
-  program_flags.run_main(fill_mask, fill_mask.define_flags, **flags)
+  program_flags.run_main(fill_mask, fill_mask.FillMaskSettings, **flags)
   lines = (tmp_path / "out.jsonl").read_text().splitlines()
   return [json.loads(line) for line in lines]
 

@@ -35,7 +35,7 @@ def write_jsonl(path, numbers):
 def run(folder, **flags):
   return program_flags.run_main(
     run_multiple_choice,
-    run_multiple_choice.ChoiceSettings.define_flags,
+    run_multiple_choice.ChoiceSettings,
     **tiny.flags_for(folder, **flags),
   )
 

@@ -322,7 +322,7 @@ def run_main(command, main=run_pretraining.main):
   values = dict(flag[2:].split("=", 1) for flag in command[2:])
   return program_flags.run_main(
     types.SimpleNamespace(main=main),
-    run_pretraining.PretrainingSettings.define_flags,
+    run_pretraining.PretrainingSettings,
     **values,
   )
 

@@ -147,7 +147,7 @@ def trained(tmp_path_factory):
       assert result.returncode == 0, result.stderr
       program_flags.run_main(
         export_saved_model,
-        export_saved_model.define_flags,
+        export_saved_model.ExportSettings,
         model=folder / "out",
         vocab_file=folder / "vocab.txt",
         export_dir=folder / "export",

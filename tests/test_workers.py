@@ -171,11 +171,17 @@ def write_model(tmp_path_factory):
   return folder
 
 
+SETTINGS = {
+  extract_features: extract_features.VectorSettings,
+  fill_mask: fill_mask.FillMaskSettings,
+}
+
+
 def infer(program, model_folder, **flags):
   flags = tiny_models.masked_lm_flags(
     model_folder, input_file=model_folder / "in.txt", **flags
   )
-  program_flags.run_main(program, program.define_flags, **flags)
+  program_flags.run_main(program, SETTINGS[program], **flags)
 
 
 @pytest.mark.parametrize(

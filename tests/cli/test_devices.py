@@ -20,7 +20,7 @@ class Main:
 
 
 def run(**values):
-  program_flags.run_main(Main, devices.DeviceSettings.define_flags, **values)
+  program_flags.run_main(Main, devices.DeviceSettings, **values)
 
 
 @pytest.fixture(name="asked")

@@ -8,9 +8,9 @@ import pytest
 
 from cli import (
   classifier_settings,
-  fine_tuning_flags,
   output_folder,
   run_summary,
+  shared_flags,
   task_settings,
 )
 from encoders import encoder_table
@@ -21,7 +21,7 @@ from weights import checkpoints
 
 
 def test_a_task_that_predicts_nothing_needs_no_file_for_it():
-  settings = fine_tuning_flags.DataSettings(output_dir="out", do_predict=True)
+  settings = shared_flags.DataSettings(output_dir="out", do_predict=True)
   with pytest.raises(ValueError, match="--do_predict needs --predict_file"):
     task_settings.find_data_files(settings, (".txt",))
   assert not task_settings.find_data_files(settings, (".txt",), predicts=False)

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from cli import model_flags, model_folder
+from cli import model_folder, shared_flags
 from convert import tokenizer_files
 import create_pretraining_data
 import create_vocab
@@ -26,7 +26,7 @@ def read(**values):
     model_folder.find_files()
     return kind.read()
 
-  kind = model_flags.InferenceSettings
+  kind = shared_flags.InferenceSettings
   return program_flags.read(kind, read_settings, **values)
 
 
@@ -227,14 +227,14 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
   run = program_flags.run_main
   run(
     create_vocab,
-    create_vocab.define_flags,
+    create_vocab.VocabSettings,
     input_file=text,
     output_file=vocab,
     vocab_size=60,
   )
   run(
     create_pretraining_data,
-    create_pretraining_data.define_flags,
+    create_pretraining_data.PretrainingDataSettings,
     input_file=text,
     output_file=records,
     vocab_file=vocab,
@@ -243,7 +243,7 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
   )
   run(
     run_pretraining,
-    run_pretraining.PretrainingSettings.define_flags,
+    run_pretraining.PretrainingSettings,
     input_file=records,
     vocab_file=vocab,
     bert_config_file=config,
@@ -260,7 +260,7 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
   capsys.readouterr()
   run(
     fill_mask,
-    fill_mask.define_flags,
+    fill_mask.FillMaskSettings,
     model=output,
     text="the [MASK] sat",
     max_seq_length=16,

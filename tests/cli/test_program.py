@@ -1,6 +1,7 @@
-"""Tests of how programs start: --help, wrong flags, TensorFlow's log."""
+"""Settings as flags, and how programs start: --help, wrong flags, logs."""
 
 import ast
+import dataclasses
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+from cli import program
 import paths
 import program_flags
 
@@ -25,6 +27,56 @@ PROGRAMS = sorted(
   for path in paths.ROOT.glob("*.py")
   if "program.run_program(" in path.read_text(encoding="utf-8")
 )
+
+_data = program.group("Data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(program.Settings):
+  path: str = _data(None, "A path.", required=True)
+  names: tuple[str, ...] = _data(("a", "b"), "Names.")
+  text: tuple[str, ...] = _data((), "A text.", repeated=True)
+  size: int | None = _data(None, "A size.", least=1)
+  rate: float = _data(0.5, "A rate.", least=0.0, most=1.0)
+  kind: str = _data("x", "A kind.", choices=("x", "y"))
+  is_new: bool = _data(False, "Whether it is new.")
+  derived: int = 7  # No flag.
+
+
+def test_values_have_the_types_of_their_fields():
+  given = {"path": "p", "names": "c,d", "size": 3, "rate": 1, "is_new": True}
+  settings = program_flags.read(Settings, lambda kind: kind.read(), **given)
+  assert settings == Settings(
+    path="p",
+    names=("c", "d"),
+    size=3,
+    rate=1.0,
+    is_new=True,
+    given=frozenset(given),
+  )
+  assert list(settings.flag_values()) == list(Settings.flags_by_name())
+  assert "derived" not in Settings.flags_by_name()
+
+
+def test_values_of_a_json_object_are_those_of_a_command_line():
+  settings = Settings.parse({"path": "p", "names": ["c"], "is_new": True})
+  assert settings.names == ("c",) and settings.is_new
+  assert settings.given == {"path", "names", "is_new"}
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({}, "path"),
+    ({"path": "p", "colour": 1}, "Unknown command line flag 'colour'"),
+    ({"path": "p", "size": 0}, "size"),
+    ({"path": "p", "kind": "z"}, "x|y"),
+  ],
+)
+def test_wrong_values_are_refused(given, message):
+  with pytest.raises(ValueError) as error:
+    Settings.parse(given)
+  assert message in str(error.value)
 
 
 def run_light(name, *arguments):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import browser
-from cli import model_flags, run_report
+from cli import run_report, shared_flags
 from tasks import metrics, plots
 from training import reporting
 
@@ -45,13 +45,13 @@ def test_curves_up_to_a_step(tmp_path, capsys):
 
 
 def write(folder, sections):
-  settings = model_flags.ModelSettings(output_dir=str(folder))
+  settings = shared_flags.ModelSettings(output_dir=str(folder))
   run_report.write(settings, 0.0, "tagging", sections, "eval_f1 0.9")
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_the_best_score_of_all_tasks_is_told_once(tmp_path, is_shared):
-  settings = model_flags.ModelSettings(output_dir=str(tmp_path))
+  settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
   scores = {"a": "f1 0.9", "b": "f1 0.9" if is_shared else "f1 0.8"}
   run_report.write_tasks(settings, 0.0, scores)
   text = (tmp_path / "report.html").read_text()

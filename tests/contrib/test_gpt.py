@@ -143,7 +143,7 @@ def test_a_converted_folder_is_whole(theirs, tmp_path):
 
   def convert(**flags):
     program_flags.run_main(
-      convert_checkpoint, convert_checkpoint.define_flags, **flags
+      convert_checkpoint, convert_checkpoint.ConversionSettings, **flags
     )
 
   convert(input=source, output=output)

@@ -45,7 +45,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
 def convert(**values):
   """Runs the program in this process."""
   return program_flags.run_main(
-    convert_checkpoint, convert_checkpoint.define_flags, **values
+    convert_checkpoint, convert_checkpoint.ConversionSettings, **values
   )
 
 

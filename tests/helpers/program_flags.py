@@ -21,10 +21,10 @@ _NOISE = re.compile(
 )
 
 
-def run_main(program, define_flags, **values):
-  """Calls `program.main()` with flags of these values; returns its status."""
+def run_main(program, kind, **values):
+  """Calls `program.main()` with settings of these flags; returns its status."""
   before = set(flags.FLAGS)
-  define_flags()
+  kind.define_flags()
   try:
     flags.FLAGS(["program", *arguments(values)])
     return program.main()
@@ -35,7 +35,7 @@ def run_main(program, define_flags, **values):
 def read(kind, read_settings, **values):
   """Returns the settings that a program reads from flags of these values."""
   program = types.SimpleNamespace(main=lambda: read_settings(kind))
-  return run_main(program, kind.define_flags, **values)
+  return run_main(program, kind, **values)
 
 
 def command(program, **values):

@@ -424,5 +424,5 @@ def learn_sentence_pieces(folder, text=None, **others):
     "model": "unigram",
     **others,
   }
-  program_flags.run_main(create_vocab, create_vocab.define_flags, **flags)
+  program_flags.run_main(create_vocab, create_vocab.VocabSettings, **flags)
   return str(folder / "x.model")

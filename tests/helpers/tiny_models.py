@@ -184,7 +184,7 @@ def run_export(folder, name="export", **flags):
   flags = {"model_dir": folder, "format": "onnx", **flags}
   program_flags.run_main(
     export_saved_model,
-    export_saved_model.define_flags,
+    export_saved_model.ExportSettings,
     vocab_file=folder / "vocab.txt",
     export_dir=folder / name,
     **flags,
