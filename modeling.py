@@ -195,12 +195,9 @@ def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
   # A 32-bit draw decides two elements, because random bits are slow on a CPU;
   # this rounds the rate to a multiple of 2**-16.
   size = tf.size(x)
+  full_range: Any = None
   bits = tf.random.stateless_uniform(
-    [(size + 1) // 2],
-    seed,
-    None,  # pyright: ignore
-    dtype=tf.uint32,
-    alg="philox",
+    [(size + 1) // 2], seed, full_range, dtype=tf.uint32, alg="philox"
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
   return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))
@@ -384,10 +381,7 @@ class EncoderLayer(Layer):
 
 
 class Encoder(Layer):
-  """A stack of blocks of `block_class`; called like `EncoderLayer`.
-
-  Returns the outputs of all blocks, and their attention.
-  """
+  """A stack of blocks; returns the outputs of all, and their attention."""
 
   def __init__(self, config: EncoderConfig, block_class: type, **kwargs):
     super().__init__(config, **kwargs)
