@@ -52,7 +52,7 @@ import contextlib
 import time
 
 from cli import devices, model_folder, output_folder, run_report, task_settings
-from contrib import multitask_training, task_files, task_kinds
+from contrib import multitask_training, task_files
 
 
 def main() -> None:
@@ -61,23 +61,23 @@ def main() -> None:
   shared_flags.check_work(settings)
   if settings.num_train_steps and "num_train_epochs" in settings.given:
     raise ValueError("--num_train_steps and --num_train_epochs: pass only one")
-  entries = task_files.read(settings.tasks_file, task_kinds.KINDS)
-  openers = task_kinds.prepare(settings, entries)
+  entries = task_files.read(settings.tasks_file)
+  tasks = task_files.prepare(settings, entries)
   strategy = devices.make_strategy(settings)
   config = model_folder.read_config(settings)
   folder, trains = settings.output_dir, settings.do_train
   with contextlib.ExitStack() as stack:
     stack.enter_context(output_folder.claim(folder, config, strategy, trains))
-    tasks = {
-      name: stack.enter_context(open_task(strategy))
-      for name, open_task in openers.items()
+    runs = {
+      name: stack.enter_context(task.open(strategy))
+      for name, task in tasks.items()
     }
     if settings.do_train:
-      multitask_training.train(settings, strategy, entries, tasks)
-    for task in tasks.values():
-      task.finish()
+      multitask_training.train(settings, strategy, entries, tasks, runs)
+    for name, task in tasks.items():
+      task.finish(runs[name])
   if settings.report and strategy.extended.should_checkpoint:
-    scores = {name: task.run.score for name, task in tasks.items()}
+    scores = {name: run.score for name, run in runs.items()}
     run_report.write_tasks(settings, start, scores)
 
 

@@ -1,7 +1,5 @@
 """Language models as tasks of run_multitask.py: masked and causal ones."""
 
-from collections.abc import Iterator
-import contextlib
 import dataclasses
 from typing import NamedTuple
 
@@ -11,6 +9,7 @@ from encoders import encoder_table
 import heads
 from inputs import feature_files, records
 import run_pretraining
+from tasks import pretraining_data
 
 _data = program.group("Data")
 _METRICS = (
@@ -37,54 +36,53 @@ class Records(NamedTuple):
   """Pre-training records, in the place of a `feature_files.FeatureSet`."""
 
   key: str
+  found: pretraining_data.PretrainingData
   rows_per_epoch: int = 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CausalLmSettings(shared_flags.DataSettings):
-  """The settings of a causal language model."""
-
-
-def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.Opener:
-  """Checks the flags of a task; returns the function that opens it."""
+def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
+  """Checks the flags of a masked language model."""
+  if settings.max_train_examples:
+    raise ValueError(
+      "--max_train_examples: all records are used; give it to other tasks"
+    )
   metric = shared_flags.choose_metric(
     settings.best_metric, _METRICS[0], _METRICS
   )
 
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
+  def open_data():
     config = model_folder.read_config(settings)
     found = run_pretraining.read_data(settings, config)
     count = records.count_records(found.train_files)
-    data = fine_tuning.Data(
+    return fine_tuning.Data(
       features=None,
       metric=metric,
       model_settings={"problem": "masked_lm"},
-      train=Records(found.source.identity, count),
-      dev=[Records(found.eval_identity)],
+      train=Records(found.source.identity, found, count),
+      dev=[Records(found.eval_identity, found)],
     )
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      run.make_model(
-        lambda config, data, dtype: heads.PretrainingModel(config, dtype),
-        run_pretraining.compare,
-      )
 
-      def evaluate():
-        return run_pretraining.evaluate(run.predictor, found, settings).scores
+  def evaluate(run):
+    found = run.data.train.found
+    return run_pretraining.evaluate(run.predictor, found, settings).scores
 
-      yield shared_tasks.SharedTask(
-        run,
-        run_pretraining.loss_fn,
-        evaluate,
-        lambda: _write_scores(run, evaluate),
-        source=found.source,
-      )
-
-  return open_task
+  return shared_tasks.SharedTask(
+    settings,
+    open_data,
+    lambda data, folder: None,
+    lambda config, data, dtype: heads.PretrainingModel(config, dtype),
+    run_pretraining.compare,
+    lambda run: run_pretraining.loss_fn,
+    evaluate,
+    lambda run: _write_scores(run, evaluate),
+    source=lambda run: run.data.train.found.source,
+  )
 
 
-def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
-  """Checks the flags of a task; returns the function that opens it.
+def prepare_causal_lm(
+  settings: shared_flags.DataSettings,
+) -> shared_tasks.SharedTask:
+  """Checks the flags of a causal language model.
 
   Raises:
     ValueError: a file is missing, or the encoder is not causal.
@@ -96,8 +94,7 @@ def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
   if not encoder_table.is_causal(model_folder.read_config(settings)):
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[shared_tasks.SharedTask]:
+  def open_data():
     features = feature_files.FeatureSettings(
       vocab_file=settings.vocab_file,
       do_lower_case=settings.do_lower_case,
@@ -108,30 +105,28 @@ def prepare_causal_lm(settings: CausalLmSettings) -> shared_tasks.Opener:
       kind: causal_data.find_set(kind, path, features, limit)
       for kind, path in paths.items()
     }
-    data = fine_tuning.Data(
+    return fine_tuning.Data(
       features=features,
       metric=metric,
       model_settings={"problem": "causal_lm"},
       train=sets.get("train"),
       dev=[sets["eval"]] if "eval" in sets else (),
     )
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        causal_data.make_features(examples, run.local_folder)
-      run.make_model(_create_causal_model, causal_data.compare)
 
-      def evaluate():
-        results = run.predict(data.dev[0], settings.eval_batch_size)
-        return causal_data.score(results)
+  def evaluate(run):
+    results = run.predict(run.data.dev[0], settings.eval_batch_size)
+    return causal_data.score(results)
 
-      yield shared_tasks.SharedTask(
-        run,
-        causal_data.loss_fn,
-        evaluate,
-        lambda: _write_scores(run, evaluate),
-      )
-
-  return open_task
+  return shared_tasks.SharedTask(
+    settings,
+    open_data,
+    causal_data.make_features,
+    _create_causal_model,
+    causal_data.compare,
+    lambda run: causal_data.loss_fn,
+    evaluate,
+    lambda run: _write_scores(run, evaluate),
+  )
 
 
 def _create_causal_model(config, data, dtype):
@@ -142,8 +137,6 @@ def _create_causal_model(config, data, dtype):
 
 
 def _write_scores(run, evaluate) -> None:
-  """Evaluates if the flags say so; the scores are all that is written."""
-  if run.settings.do_eval:
-    scores = evaluate()  # On all workers; the chief writes.
-    if run.is_chief:
-      run.write_eval_results(scores)
+  scores = evaluate(run)  # On all workers; the chief writes.
+  if run.is_chief:
+    run.write_eval_results(scores)

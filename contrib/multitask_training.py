@@ -13,42 +13,35 @@ from training import loop, model_selection, same_run
 from weights import checkpoints
 
 Tasks = Mapping[str, shared_tasks.SharedTask]
+Runs = Mapping[str, fine_tuning.Run]  # By the tasks' names.
 
 
-def share_encoder(runs: Sequence[fine_tuning.Run]) -> None:
+def share_encoder(runs: Runs) -> None:
   """Makes all models use the encoder of the first, variable by variable.
 
   What a task trains of it stays the task's own: a tagger does not update the
   pooler, which it does not use.
   """
-  first, *others = [run.model.bert.variables for run in runs]
+  first, *others = [run.model.bert.variables for run in runs.values()]
   for variables in others:
     for mine, shared in zip(variables, first, strict=True):
       mine._value = shared.value
 
 
-def make_plan(settings: Any, steps_per_epoch: float) -> loop.TrainingPlan:
-  """Makes the plan of the run; see `fine_tuning.make_plan`."""
-  if settings.num_train_steps:
-    epochs = (settings.num_train_steps + 0.5) / steps_per_epoch
-    settings = dataclasses.replace(settings, num_train_epochs=epochs)
-  return fine_tuning.make_plan(settings, steps_per_epoch)
-
-
-def evaluate(tasks: Tasks) -> dict[str, float]:
+def evaluate(tasks: Tasks, runs: Runs) -> dict[str, float]:
   """Scores all tasks: their scores by <task>/<score>, and the mean.
 
   Percentages count as fractions in the mean.
   """
   scores, chosen = {}, []
-  for name, task in tasks.items():
-    own = task.evaluate()
+  for name, run in runs.items():
+    own = tasks[name].evaluate(run)
     scores |= {f"{name}/{key}": value for key, value in own.items()}
-    chosen.append(own[task.run.data.metric] / task.max_score)
+    chosen.append(own[run.data.metric] / tasks[name].max_score)
   return {**scores, task_files.MEAN: float(np.mean(chosen))}
 
 
-def choose_metric(best_metric: str | None, tasks: Tasks) -> str:
+def choose_metric(best_metric: str | None, runs: Runs) -> str:
   """Returns the name of the score that decides which weights are best.
 
   Raises:
@@ -56,13 +49,12 @@ def choose_metric(best_metric: str | None, tasks: Tasks) -> str:
   """
   chosen = (best_metric or task_files.MEAN).partition("/")[0]
   if chosen != task_files.MEAN:
-    return f"{chosen}/{tasks[chosen].run.data.metric}"
-  for name, task in tasks.items():
-    metric = task.run.data.metric
-    if model_selection.is_better_if_lower(metric):
+    return f"{chosen}/{runs[chosen].data.metric}"
+  for name, run in runs.items():
+    if model_selection.is_better_if_lower(run.data.metric):
       raise ValueError(
-        f"task {name!r}: best_metric is {metric}: a mean needs scores that are "
-        "better if higher; or pass --best_metric=<task>/<score>"
+        f"task {name!r}: best_metric is {run.data.metric}: a mean needs scores "
+        "that are better if higher; or pass --best_metric=<task>/<score>"
       )
   return task_files.MEAN
 
@@ -70,7 +62,7 @@ def choose_metric(best_metric: str | None, tasks: Tasks) -> str:
 def describe_training(
   settings: Any,
   entries: Sequence[task_files.Entry],
-  tasks: Tasks,
+  runs: Runs,
   num_train_steps: int,
 ) -> dict[str, Any]:
   """Returns what a run that resumes the training must agree with."""
@@ -82,40 +74,10 @@ def describe_training(
     "num_train_steps": num_train_steps,
   }
   for entry in entries:
-    training = tasks[entry.name].run.record.training or {}
-    mine = {**training, **entry._asdict()}
+    mine = {**(runs[entry.name].record.training or {}), **entry._asdict()}
     del mine["place"]
     described |= {f"{entry.name}.{key}": value for key, value in mine.items()}
-  described["tasks"] = ", ".join(entry.name for entry in entries)
-  return described
-
-
-def sample_tasks(
-  settings: Any,
-  entries: Sequence[task_files.Entry],
-  counts: Sequence[int],
-  num_train_steps: int,
-) -> task_sampling.TaskSchedule:
-  """Decides which task makes which update; prints the rates.
-
-  Args:
-    counts: of the tasks' examples.
-  """
-  schedule = task_sampling.sample_tasks(
-    [entry.weight for entry in entries],
-    [entry.rate for entry in entries],
-    task_sampling.SamplingSettings(
-      num_steps=num_train_steps,
-      seed=settings.seed,
-      examples_limit=settings.examples_limit,
-      temperature=settings.temperature,
-      schedule=settings.schedule,
-    ),
-    counts,
-  )
-  for entry, share, count in zip(entries, schedule.shares, counts, strict=True):
-    print(f"task {entry.name}: {count:,} examples, rate {share:.4f}")
-  return schedule
+  return {**described, "tasks": ", ".join(runs)}
 
 
 def train(
@@ -123,46 +85,78 @@ def train(
   strategy: tf.distribute.Strategy,
   entries: Sequence[task_files.Entry],
   tasks: Tasks,
+  runs: Runs,
 ) -> None:
   """Trains or resumes; saves the model of each task in the task's folder.
 
   Args:
     settings: of run_multitask.py.
   """
-  runs = [task.run for task in tasks.values()]
   share_encoder(runs)
-  counts = [run.data.train.rows_per_epoch for run in runs]
-  sizes = [run.settings.train_batch_size for run in runs]
+  counts = [run.data.train.rows_per_epoch for run in runs.values()]
+  sizes = [run.settings.train_batch_size for run in runs.values()]
   epoch = sum(n / size for n, size in zip(counts, sizes, strict=True))
-  plan = make_plan(settings, epoch)
-  schedule = sample_tasks(settings, entries, counts, plan.num_train_steps)
-  metric = choose_metric(settings.best_metric, tasks)
-  training = describe_training(settings, entries, tasks, plan.num_train_steps)
+  if settings.num_train_steps:
+    epochs = (settings.num_train_steps + 0.5) / epoch
+    settings = dataclasses.replace(settings, num_train_epochs=epochs)
+  plan = fine_tuning.make_plan(settings, epoch)
+  schedule = task_sampling.sample_tasks(
+    [entry.weight for entry in entries],
+    [entry.rate for entry in entries],
+    counts,
+    plan.num_train_steps,
+    settings.seed,
+    settings.examples_limit,
+    settings.temperature,
+    settings.schedule,
+  )
+  for name, share, count in zip(runs, schedule.shares, counts, strict=True):
+    print(f"task {name}: {count:,} examples, rate {share:.4f}")
+  metric = choose_metric(settings.best_metric, runs)
+  training = describe_training(settings, entries, runs, plan.num_train_steps)
   task_settings.check_evaluations(settings)
-  same_run.resume_training(settings.output_dir, training, runs[0].is_chief)
-  trained: dict[str, loop.TrainingTask] = {}
-  for i, (name, task) in enumerate(tasks.items()):
-    mine = dataclasses.replace(
-      plan,
-      train_batch_size=sizes[i],
-      max_seq_length=task.run.settings.max_seq_length,
-      phase=task_sampling.TaskSteps(schedule.draws == i, sizes[i]),
-    )
-    own = task.run.make_task(task.loss_fn, mine, epoch, task.source)
-    for other in trained.values():
-      own.optimizer.share_moments(other.optimizer)
-    trained[name] = own._replace(weights=schedule.weights[:, i])
+  is_chief = strategy.extended.should_checkpoint
+  same_run.resume_training(settings.output_dir, training, is_chief)
+  trained = make_tasks(tasks, runs, plan, epoch, schedule)
   step, score = fine_tuning.train_tasks(
     settings,
     strategy,
     trained,
     schedule.draws,
     plan,
-    lambda: evaluate(tasks),
+    lambda: evaluate(tasks, runs),
     metric,
   )
-  for run in runs:
+  for run in runs.values():
     run.step, run.score = step, score
     if run.is_chief:
       variables = loop.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
+
+
+def make_tasks(
+  tasks: Tasks,
+  runs: Runs,
+  plan: loop.TrainingPlan,
+  steps_per_epoch: float,
+  schedule: task_sampling.TaskSchedule,
+) -> dict[str, loop.TrainingTask]:
+  """Makes the inputs and optimizers, which share the encoder's moments."""
+  made: dict[str, loop.TrainingTask] = {}
+  for i, (name, run) in enumerate(runs.items()):
+    task, size = tasks[name], run.settings.train_batch_size
+    own = run.make_task(
+      task.make_loss(run),
+      dataclasses.replace(
+        plan,
+        train_batch_size=size,
+        max_seq_length=run.settings.max_seq_length,
+        phase=task_sampling.TaskSteps(schedule.draws == i, size),
+      ),
+      steps_per_epoch,
+      task.source(run) if task.source else None,
+    )
+    for other in made.values():
+      own.optimizer.share_moments(other.optimizer)
+    made[name] = own._replace(weights=schedule.weights[:, i])
+  return made

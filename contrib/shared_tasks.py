@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cli import classifier_settings, fine_tuning
+from cli import classifier_settings, fine_tuning, model_folder
 from inputs import training_input
 import run_classifier
 import run_multiple_choice
@@ -23,138 +23,106 @@ from training import loop
 
 
 class SharedTask(NamedTuple):
-  """One of several tasks, ready to train and to predict."""
+  """One of several tasks: its flags, checked, and what its program does."""
 
-  run: fine_tuning.Run
-  loss_fn: loop.LossFn | None  # None if the run does not train.
-  evaluate: Callable[[], Mapping[str, float]]  # Scores, by name.
-  finish: Callable[[], Any]  # Evaluates and predicts as flags say.
+  settings: Any
+  open_data: Callable[[], fine_tuning.Data]
+  make_features: Callable[[Any, str], Any]
+  create_model: Callable[..., Any]  # As `predict`: see `Run.make_model`.
+  predict: Callable[..., dict[str, tf.Tensor]]
+  make_loss: Callable[[fine_tuning.Run], loop.LossFn]
+  evaluate: Callable[[fine_tuning.Run], Mapping[str, float]]  # Scores by name.
+  write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
+  write_predictions: Callable[[fine_tuning.Run], Any] | None = None
   max_score: float = 1.0  # SQuAD's scores are percentages.
-  source: training_input.TrainingInput | None = (
-    None  # If it is no feature file.
+  # What it trains on if that is no feature file.
+  source: Callable[[fine_tuning.Run], training_input.TrainingInput] | None = (
+    None
   )
 
+  @contextlib.contextmanager
+  def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:
+    """Opens the run of the task, for devices that all tasks share."""
+    data = self.open_data()
+    with fine_tuning.open_run(self.settings, data, strategy) as run:
+      for examples in data.sets:
+        self.make_features(examples, run.local_folder)
+      run.make_model(self.create_model, self.predict)
+      yield run
 
-# Opens a task, for devices that all tasks share.
-Opener = Callable[
-  [tf.distribute.Strategy], contextlib.AbstractContextManager[SharedTask]
-]
+  def finish(self, run: fine_tuning.Run) -> None:
+    """Evaluates and predicts as flags say."""
+    if self.write_evaluation and self.settings.do_eval:
+      self.write_evaluation(run)
+    if self.write_predictions and self.settings.do_predict:
+      self.write_predictions(run)
 
 
 def prepare_classifier(
   settings: classifier_settings.ClassifierSettings,
-) -> Opener:
-  """Checks the flags of a classifier; returns the function that opens it."""
+) -> SharedTask:
+  """Checks the flags of a classifier."""
   task = classifier_settings.read_task(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[SharedTask]:
-    data = run_classifier.open_data(settings, task)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        classification_data.make_features(examples, run.local_folder)
-      run.make_model(run_classifier.create_model, run_classifier.predict)
-      loss = run_classifier.make_loss(settings, data) if data.train else None
-
-      def evaluate():
-        return run_classifier.evaluate(run, data.dev[0], task)[1].metrics
-
-      def finish():
-        if settings.do_eval:
-          run_classifier.write_evaluation(run, task)
-        if settings.do_predict:
-          run_classifier.write_predictions(run, task)
-
-      yield SharedTask(run, loss, evaluate, finish)
-
-  return open_task
+  return SharedTask(
+    settings,
+    functools.partial(run_classifier.open_data, settings, task),
+    classification_data.make_features,
+    run_classifier.create_model,
+    run_classifier.predict,
+    lambda run: run_classifier.make_loss(settings, run.data),
+    lambda run: run_classifier.evaluate(run, run.data.dev[0], task)[1].metrics,
+    functools.partial(run_classifier.write_evaluation, task=task),
+    functools.partial(run_classifier.write_predictions, task=task),
+  )
 
 
-def prepare_tagging(settings: run_tagging.TaggingSettings) -> Opener:
-  """Checks the flags of a tagger; returns the function that opens it."""
+def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
+  """Checks the flags of a tagger, and opens its files."""
   sources = run_tagging.find_files(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[SharedTask]:
-    data = run_tagging.open_data(settings, sources)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        tagging_data.make_features(examples, run.local_folder)
-      run.make_model(*run_tagging.model_functions(settings))
-
-      def evaluate():
-        return run_tagging.evaluate(run, data.dev[0]).metrics
-
-      def finish():
-        if settings.do_eval:
-          run_tagging.write_evaluation(run)
-        if settings.do_predict:
-          run_tagging.write_predictions(run)
-
-      yield SharedTask(run, run_tagging.loss_fn, evaluate, finish)
-
-  return open_task
+  return SharedTask(
+    settings,
+    functools.partial(run_tagging.open_data, settings, sources),
+    tagging_data.make_features,
+    *run_tagging.model_functions(settings),
+    lambda run: run_tagging.loss_fn,
+    lambda run: run_tagging.evaluate(run, run.data.dev[0]).metrics,
+    run_tagging.write_evaluation,
+    run_tagging.write_predictions,
+  )
 
 
 def prepare_multiple_choice(
   settings: run_multiple_choice.ChoiceSettings,
-) -> Opener:
-  """Checks the flags of a task; returns the function that opens it."""
+) -> SharedTask:
+  """Checks the flags of multiple choice."""
   run_multiple_choice.choose_metric(settings)
   paths = run_multiple_choice.find_files(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[SharedTask]:
-    data = run_multiple_choice.open_data(settings, paths)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      for examples in data.sets:
-        multiple_choice_data.make_features(examples, run.local_folder)
-      run.make_model(
-        run_multiple_choice.create_model, run_multiple_choice.predict
-      )
-
-      def finish():
-        if settings.do_eval:
-          run_multiple_choice.write_evaluation(run)
-        if settings.do_predict:
-          run_multiple_choice.write_predictions(run)
-
-      yield SharedTask(
-        run,
-        run_multiple_choice.loss_fn,
-        lambda: run_multiple_choice.evaluate(run, data.dev[0]),
-        finish,
-      )
-
-  return open_task
+  return SharedTask(
+    settings,
+    functools.partial(run_multiple_choice.open_data, settings, paths),
+    multiple_choice_data.make_features,
+    run_multiple_choice.create_model,
+    run_multiple_choice.predict,
+    lambda run: run_multiple_choice.loss_fn,
+    lambda run: run_multiple_choice.evaluate(run, run.data.dev[0]),
+    run_multiple_choice.write_evaluation,
+    run_multiple_choice.write_predictions,
+  )
 
 
-def prepare_squad(settings: run_squad.SquadSettings) -> Opener:
-  """Checks the flags of a task; returns the function that opens it."""
+def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
+  """Checks the flags of questions and answers."""
   settings = run_squad.check(settings)
-
-  @contextlib.contextmanager
-  def open_task(strategy) -> Iterator[SharedTask]:
-    data = run_squad.open_data(settings)
-    with fine_tuning.open_run(settings, data, strategy) as run:
-      run_squad.check_no_answer(settings, run.config)
-      for examples in data.sets:
-        squad_data.make_features(examples, run.local_folder)
-      run.make_model(
-        run_squad.create_model,
-        functools.partial(run_squad.predict, settings=settings),
-      )
-
-      def finish():
-        if settings.do_predict:
-          run_squad.write_predictions(run)
-
-      yield SharedTask(
-        run,
-        functools.partial(run_squad.loss_fn, settings=settings),
-        lambda: run_squad.evaluate(run, data.dev[0]),
-        finish,
-        max_score=100.0,
-      )
-
-  return open_task
+  config = model_folder.read_config(settings)
+  run_squad.check_no_answer(settings, config)
+  return SharedTask(
+    settings,
+    functools.partial(run_squad.open_data, settings),
+    squad_data.make_features,
+    run_squad.create_model,
+    functools.partial(run_squad.predict, settings=settings),
+    lambda run: functools.partial(run_squad.loss_fn, settings=settings),
+    lambda run: run_squad.evaluate(run, run.data.dev[0]),
+    write_predictions=run_squad.write_predictions,
+    max_score=100.0,
+  )

@@ -1,15 +1,38 @@
 """Files of tasks that are trained together: a JSON list of tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 import dataclasses
 import os
 import re
 from typing import Any, NamedTuple
 
-from cli import shared_flags
-from contrib import task_sampling
+from cli import classifier_settings, shared_flags, squad_settings
+from contrib import language_models, shared_tasks, task_sampling
 from data import files
+import run_multiple_choice
+import run_tagging
 
+# The settings of each kind of task, and the function that checks them.
+KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
+  "classifier": (
+    classifier_settings.ClassifierSettings,
+    shared_tasks.prepare_classifier,
+  ),
+  "tagging": (run_tagging.TaggingSettings, shared_tasks.prepare_tagging),
+  "multiple_choice": (
+    run_multiple_choice.ChoiceSettings,
+    shared_tasks.prepare_multiple_choice,
+  ),
+  "squad": (squad_settings.SquadSettings, shared_tasks.prepare_squad),
+  "masked_lm": (
+    language_models.MaskedLmSettings,
+    language_models.prepare_masked_lm,
+  ),
+  "causal_lm": (
+    shared_flags.DataSettings,
+    language_models.prepare_causal_lm,
+  ),
+}
 MEAN = "mean"  # The mean of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.
 _TASK_FLAGS = {
@@ -20,9 +43,6 @@ _TASK_FLAGS = {
   "predict_batch_size",
   "train_batch_size",
 }
-# Flags that a program reads only when it trains alone.
-_WHOLE_RUN_FLAGS = {"seeds", "num_warmup_steps", "new_phase"}
-_NAME = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_]")
 
 
 class Entry(NamedTuple):
@@ -36,7 +56,47 @@ class Entry(NamedTuple):
   fields: dict[str, Any]  # Flags of its program.
 
 
-def read(path: str, kinds: Mapping[str, Any]) -> list[Entry]:
+def _is_name(value) -> bool:
+  pattern = r"[A-Za-z0-9_.-]*[A-Za-z0-9_]"
+  return isinstance(value, str) and bool(re.fullmatch(pattern, value))
+
+
+def _is_number(value) -> bool:
+  return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _is_weight(value) -> bool:
+  knots = [[0, value]] if _is_number(value) else value
+  if not isinstance(knots, list) or not all(
+    isinstance(knot, list)
+    and len(knot) == 2
+    and type(knot[0]) is int
+    and _is_number(knot[1])
+    for knot in knots
+  ):
+    return False
+  steps = [step for step, _ in knots]
+  return bool(steps) and steps == sorted(set(steps))
+
+
+# The fields that are no flags: default, check, and what it expects.
+_FIELDS = {
+  "name": (None, _is_name, "expected letters, digits, -, _ or ."),
+  "kind": (None, list(KINDS).__contains__, f"known: {', '.join(KINDS)}"),
+  "rate": (
+    None,
+    lambda rate: rate is None or _is_number(rate) and 0 < rate <= 1e9,
+    "expected more than 0, at most 1e9",
+  ),
+  "weight": (
+    1.0,
+    _is_weight,
+    "expected a number from 0 on, or [[step, number], ...] with rising steps",
+  ),
+}
+
+
+def read(path: str) -> list[Entry]:
   """Reads a file of tasks.
 
   Raises:
@@ -44,112 +104,74 @@ def read(path: str, kinds: Mapping[str, Any]) -> list[Entry]:
   """
   entries: dict[str, Entry] = {}
   for number, fields in enumerate(files.read_json(path, list), 1):
-    place = f"{path}: task {number}"
     if not isinstance(fields, dict):
-      raise ValueError(f"{place}: expected a JSON object")
-    name, kind = fields.pop("name", None), fields.pop("kind", None)
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-      raise ValueError(
-        f"{place}: name is {name!r:.80}; expected letters, digits, -, _ or ."
-      )
-    place = f"{path}: task {name!r}"
-    if name in entries:
+      raise ValueError(f"{path}: task {number}: expected a JSON object")
+    place = f"{path}: task {fields.get('name', number)!r:.80}"
+    own = {}
+    for name, (default, is_right, rule) in _FIELDS.items():
+      own[name] = fields.pop(name, default)
+      if not is_right(own[name]):
+        raise ValueError(f"{place}: {name} is {own[name]!r:.80}; {rule}")
+    if own["name"] in entries:
       raise ValueError(f"{place}: a second task has this name")
-    if name == MEAN:
+    if own["name"] == MEAN:
       raise ValueError(f"{place}: the mean of all scores is called that")
-    if not isinstance(kind, str) or kind not in kinds:
-      raise ValueError(
-        f"{place}: kind is {kind!r:.80}; known: {', '.join(kinds)}"
-      )
-    rate = fields.pop("rate", None)
-    if rate is not None and not (_is_number(rate) and 0 < rate <= 1e9):
-      raise ValueError(
-        f"{place}: rate is {rate!r:.80}; expected more than 0, at most 1e9"
-      )
-    weight = fields.pop("weight", 1.0)
-    _check_weight(weight, place)
-    entries[name] = Entry(place, name, kind, rate, weight, fields)
+    entries[own["name"]] = Entry(place, **own, fields=fields)
   if not entries:
     raise ValueError(f"{path}: holds no task")
   return list(entries.values())
 
 
-def _is_number(value: Any) -> bool:
-  return type(value) in (int, float)
+def prepare(
+  settings: shared_flags.EvaluationSettings, entries: Sequence[Entry]
+) -> dict[str, shared_tasks.SharedTask]:
+  """Checks the flags of every task; returns the tasks by name.
 
-
-def _check_weight(weight: Any, place: str) -> None:
-  knots = [[0, weight]] if _is_number(weight) else weight
-  is_list = isinstance(knots, list) and knots
-  if not is_list or not all(
-    isinstance(knot, list)
-    and len(knot) == 2
-    and type(knot[0]) is int
-    and _is_number(knot[1])
-    and 0 <= knot[1] < float("inf")
-    for knot in knots
-  ):
+  Raises:
+    ValueError: a task is wrong, or --best_metric names none of their scores.
+  """
+  task, _, metric = (settings.best_metric or MEAN).partition("/")
+  names = [entry.name for entry in entries]
+  if task not in names and (task != MEAN or metric):
     raise ValueError(
-      f"{place}: weight is {weight!r:.80}; expected a number from 0 on, or "
-      "[[step, number], ...]"
+      f"--best_metric={settings.best_metric}: expected {MEAN}, or a task and "
+      f"its score, such as {names[0]}/loss"
     )
-  steps = [step for step, _ in knots]
-  if steps != sorted(set(steps)):
-    raise ValueError(f"{place}: the steps of its weight do not rise: {steps}")
+  tasks = {}
+  for entry in entries:
+    chosen = metric if entry.name == task and metric else None
+    given = dataclasses.replace(settings, best_metric=chosen)
+    kind, check = KINDS[entry.kind]
+    try:
+      tasks[entry.name] = check(_make_settings(entry, given, kind))
+    except ValueError as error:
+      raise ValueError(f"{entry.place}: {error}") from None
+  return tasks
 
 
-def make_settings(
+def _make_settings(
   entry: Entry,
   settings: shared_flags.EvaluationSettings,
   kind: type[shared_flags.FineTuningSettings],
 ) -> Any:
-  """Returns the settings of a task: the entry's, else the run's.
-
-  Args:
-    kind: the class of the settings.
-
-  Raises:
-    ValueError: the entry has a flag that the program does not, or of all tasks.
-  """
-  common, own = settings.flag_values(), dict(entry.fields)
-  for name in ("do_lower_case", "vocab_file"):
-    if name in own and not _is_same(name, own.pop(name), common[name]):
-      raise ValueError(
-        f"{entry.place}: {name} is {entry.fields[name]}, the run's is "
-        f"{common[name]}: tasks that share an encoder have one casing and one "
-        "vocabulary"
-      )
-  shared = sorted(common.keys() - _TASK_FLAGS & own.keys())
-  if shared:
+  """Returns the settings of a task: the entry's, else the run's."""
+  common, own = settings.flag_values(), entry.fields
+  if shared := sorted(common.keys() - _TASK_FLAGS & own.keys()):
     raise ValueError(
-      f"{entry.place}: {shared[0]} is the same for all tasks: give it as a flag"
+      f"{shared[0]} is the same for all tasks: give it as a flag"
     )
-  if unread := sorted(own.keys() & _WHOLE_RUN_FLAGS):
-    raise ValueError(f"{entry.place}: {unread[0]} is not for one of many tasks")
+  if "seeds" in own:
+    raise ValueError("seeds is not for one of many tasks")
   chosen = settings.best_metric
   if chosen and own.get("best_metric", chosen) != chosen:
     raise ValueError(
-      f"{entry.place}: best_metric is {own['best_metric']}, but "
+      f"best_metric is {own['best_metric']}, but "
       f"--best_metric={entry.name}/{chosen}"
     )
-  if entry.kind == "masked_lm" and settings.max_train_examples:
-    raise ValueError(
-      f"{entry.place}: all its records are used: instead of "
-      "--max_train_examples, give the other tasks max_train_examples"
-    )
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
-  try:
-    parsed = kind.parse({"output_dir": folder, **own})
-  except ValueError as error:
-    raise ValueError(f"{entry.place}: {error}") from None
+  parsed = kind.parse({"output_dir": folder, **own})
   names = [n for n in kind.flags_by_name() if n in common and n not in own]
   values = {name: common[name] for name in names} | {"output_dir": folder}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
   return dataclasses.replace(parsed, **values, given=frozenset(own))
-
-
-def _is_same(name: str, value: Any, other: Any) -> bool:
-  if name == "vocab_file" and files.exists(str(value)):
-    return files.hash_file(str(value)) == files.hash_file(other)
-  return value == other

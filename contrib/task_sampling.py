@@ -6,7 +6,6 @@ update is a function of seed and step: nothing has to be saved to resume.
 """
 
 from collections.abc import Sequence
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -65,17 +64,6 @@ def anneal(shares: np.ndarray, num_steps: int) -> np.ndarray:
   return shares ** (1.0 - 0.8 * done)
 
 
-@dataclasses.dataclass(frozen=True)
-class SamplingSettings:
-  """The settings that decide how tasks are sampled."""
-
-  num_steps: int
-  seed: int
-  examples_limit: int = 2**21
-  temperature: float = 1.0
-  schedule: str = "constant"  # Or "annealed".
-
-
 class TaskSchedule(NamedTuple):
   """Which of N tasks makes which update, and what the update counts."""
 
@@ -87,8 +75,12 @@ class TaskSchedule(NamedTuple):
 def sample_tasks(
   weights: Sequence[Weight],
   given: Sequence[float | None],
-  settings: SamplingSettings,
   counts: Sequence[int],
+  num_steps: int,
+  seed: int,
+  examples_limit: int = 2**21,
+  temperature: float = 1.0,
+  schedule: str = "constant",
 ) -> TaskSchedule:
   """Weighs and draws the tasks of all steps.
 
@@ -96,20 +88,19 @@ def sample_tasks(
     weights: of the tasks, [N].
     given: their rates; None for those of their examples, [N].
     counts: of the examples, [N].
+    examples_limit, temperature: see `rates`.
+    schedule: constant, or annealed: see `anneal`.
 
   Raises:
     ValueError: at some step, all tasks have a weight of 0, or a task's rate is
       too small for a number.
   """
-  num_steps = settings.num_steps
-  by_step = np.stack(
-    [weights_by_step(weight, num_steps) for weight in weights], 1
-  )
+  by_step = np.stack([weights_by_step(w, num_steps) for w in weights], 1)
   idle = np.flatnonzero(~(by_step > 0).any(1))
   if len(idle):
     raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
-  shares = rates(counts, settings.examples_limit, settings.temperature)
-  pairs = zip(shares, given, strict=True)
+  by_count = rates(counts, examples_limit, temperature)
+  pairs = zip(by_count, given, strict=True)
   shares = np.array([s if rate is None else rate for s, rate in pairs])
   shares /= shares.sum()
   if not shares.all():
@@ -117,11 +108,8 @@ def sample_tasks(
       f"a task would make no update: the rates are {shares.tolist()}; raise "
       "--temperature, or set others in --tasks_file"
     )
-  is_annealed = settings.schedule == "annealed"
-  drawn = draw_tasks(
-    anneal(shares, num_steps) if is_annealed else shares, by_step, settings.seed
-  )
-  return TaskSchedule(shares, by_step, drawn)
+  drawn = anneal(shares, num_steps) if schedule == "annealed" else shares
+  return TaskSchedule(shares, by_step, draw_tasks(drawn, by_step, seed))
 
 
 def draw_tasks(

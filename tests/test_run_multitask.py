@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert
-from contrib import multitask_training, shared_tasks
+from contrib import multitask_training
 import program_flags
 import tiny
 from weights import checkpoints
@@ -183,21 +183,31 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   assert [answer["label"] for answer in answers] == [r[place] for r in rows]
 
 
-def test_percentages_count_as_fractions_in_the_mean():
-  def make_task(max_score, **scores):
-    data = types.SimpleNamespace(metric="f1")
-    run = types.SimpleNamespace(data=data)
-    return shared_tasks.SharedTask(run, None, lambda: scores, None, max_score)
+def as_runs(**metrics):
+  """Stands for the runs of tasks, which have a metric."""
+  return {
+    name: types.SimpleNamespace(data=types.SimpleNamespace(metric=metric))
+    for name, metric in metrics.items()
+  }
 
+
+def test_percentages_count_as_fractions_in_the_mean():
   tasks = {
-    "answers": make_task(100.0, f1=80.0),
-    "names": make_task(1.0, f1=0.5),
+    "answers": types.SimpleNamespace(
+      evaluate=lambda run: {"f1": 80.0}, max_score=100.0
+    ),
+    "names": types.SimpleNamespace(
+      evaluate=lambda run: {"f1": 0.5}, max_score=1.0
+    ),
   }
-  assert multitask_training.evaluate(tasks) == {
-    "answers/f1": 80.0,
-    "names/f1": 0.5,
-    "mean": 0.65,
-  }
+  runs = as_runs(answers="f1", names="f1")
+  scores = {"answers/f1": 80.0, "names/f1": 0.5, "mean": 0.65}
+  assert multitask_training.evaluate(tasks, runs) == scores
+
+
+def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
+  with pytest.raises(ValueError, match="task 'lm': best_metric is perplexity"):
+    multitask_training.choose_metric(None, as_runs(lm="perplexity"))
 
 
 @pytest.mark.slow  # Half a minute.
@@ -258,18 +268,6 @@ def test_a_causal_task_leaves_alone_what_it_does_not_use(tmp_path):
   np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
 
 
-def test_a_causal_task_needs_a_causal_encoder(tasks):
-  folder, _ = tasks
-  words = {
-    "name": "gpt",
-    "kind": "causal_lm",
-    "train_file": "a",
-    "eval_file": "a",
-  }
-  result = tiny.run_tasks(folder, [words], "not-causal")
-  program_flags.assert_refused(result, "needs a config with causal_attention")
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -277,13 +275,12 @@ def test_a_causal_task_needs_a_causal_encoder(tasks):
     ({"name": "names"}, "task 'names': a second task has this name"),
     ({"name": "mean"}, "task 'mean': the mean of all scores is called that"),
     ({"name": "../x"}, "name is '../x'; expected letters, digits"),
-    ({"weight": [[5, 1], [3, 0]]}, "steps of its weight do not rise: [5, 3]"),
+    ({"weight": [[5, 1], [3, 0]]}, "weight is [[5, 1], [3, 0]]; expected a "),
     ({"weight": -1}, "weight is -1; expected a number from 0 on"),
     ({"rate": 0}, "rate is 0; expected more than 0"),
     ({"rate": 1e999}, "rate is inf; expected more than 0, at most 1e9"),
     ({"weight": [[0, 1], [3, 0]]}, "at step 3 all weights are 0"),
-    ({"do_lower_case": False}, "do_lower_case is False, the run's is True"),
-    ({"vocab_file": "v.txt"}, "vocab_file is v.txt, the run's is "),
+    ({"do_lower_case": False}, "do_lower_case is the same for all tasks"),
     ({"learning_rate": 1}, "learning_rate is the same for all tasks"),
     ({"colour": 1}, "task 'good': Unknown command line flag 'colour'"),
     ({"doc_stride": 0}, "task 'good': flag --doc_stride=0"),
@@ -300,32 +297,33 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   program_flags.assert_refused(result, message)
 
 
-def test_steps_and_epochs_are_not_both_given(tasks):
+@pytest.mark.parametrize(
+  ("fields", "flags", "message"),
+  [
+    (
+      {},
+      {"num_train_steps": 8, "num_train_epochs": 3},
+      "num_train_epochs: pass only one",
+    ),
+    (
+      {"best_metric": "loss"},
+      {"best_metric": "good/accuracy", "eval_every_steps": 2},
+      "task 'good': best_metric is loss, but --best_metric=good/accuracy",
+    ),
+    (
+      {"kind": "causal_lm"},
+      {},
+      "task 'good': causal_lm needs a config with causal_attention",
+    ),
+  ],
+)
+def test_flags_that_contradict_each_other(tasks, fields, flags, message):
   folder, entries = tasks
-  flags = {"num_train_steps": 8, "num_train_epochs": 3}
-  result = tiny.run_tasks(folder, list(entries.values())[:2], "both", **flags)
-  program_flags.assert_refused(result, "num_train_epochs: pass only one")
-
-
-def test_a_best_metric_that_an_entry_contradicts_is_refused(tasks):
-  folder, entries = tasks
-  entry = {**entries["good"], "best_metric": "loss"}
-  flags = {"best_metric": "good/accuracy", "eval_every_steps": 2}
-  result = tiny.run_tasks(
-    folder, [entry, entries["names"]], "two-metrics", **flags
-  )
-  program_flags.assert_refused(
-    result,
-    "task 'good': best_metric is loss, but --best_metric=good/accuracy",
-  )
-
-
-def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
-  data = types.SimpleNamespace(metric="perplexity")
-  run = types.SimpleNamespace(data=data)
-  tasks = {"lm": shared_tasks.SharedTask(run, None, None, None)}
-  with pytest.raises(ValueError, match="task 'lm': best_metric is perplexity"):
-    multitask_training.choose_metric(None, tasks)
+  entry = {**entries["good"], **fields}
+  if fields.get("kind"):
+    del entry["task_name"]
+  result = tiny.run_tasks(folder, [entry, entries["names"]], "wrong", **flags)
+  program_flags.assert_refused(result, message)
 
 
 def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):

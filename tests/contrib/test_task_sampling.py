@@ -59,20 +59,16 @@ def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
     pytest.approx(2.0**-100),
     1.0,
   ]
-  settings = task_sampling.SamplingSettings(
-    num_steps=3, seed=1, temperature=1e-3
-  )
   with pytest.raises(ValueError, match="a task would make no update"):
     task_sampling.sample_tasks(
-      [1.0, 1.0], [None, None], settings, [10, 2_000_000]
+      [1.0, 1.0], [None, None], [10, 2_000_000], 3, seed=1, temperature=1e-3
     )
 
 
 def test_every_setting_of_a_course_counts():
-  def plan(**fields):
-    settings = task_sampling.SamplingSettings(num_steps=2000, seed=1, **fields)
+  def plan(**settings):
     return task_sampling.sample_tasks(
-      [1.0, 1.0], [None, None], settings, [100, 900]
+      [1.0, 1.0], [None, None], [100, 900], 2000, seed=1, **settings
     )
 
   def assert_shares(course, *expected):
