@@ -153,13 +153,9 @@ def _print_left_out(
   for field in model.assumed:
     value = getattr(model.config, field)
     print(f"not in it, taken: {field}={value!r}; else --bert_config_file")
-  there = {*folder.weights.shapes, *model.unread}
+  there = {*folder.weights.shapes, *folder.weights.unread}
   names = there - set(model.values)
-  state = {
-    name
-    for name in names
-    if readers.STATE.search(name) or fitting.is_training_state(name, there)
-  }
+  state = {name for name in names if fitting.is_training_state(name, there)}
   if state:
     print(f"left out: {len(state)} variables of the state of the training")
   if names - state:

@@ -32,7 +32,7 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   """Makes the vectors of batches without padding."""
   import tensorflow as tf
 
-  from encoders import config_files, encoder_table
+  from encoders import encoder_table
   from training import prediction
 
   pretraining = versions.load_benchmark(str(contest.ROOT), "training")
@@ -41,7 +41,7 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   features = pretraining.make_features(workload)
   names = ("input_ids", "input_mask", "segment_ids")
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-  config = config_files.read_config(config_file)
+  config = encoder_table.read_config(config_file)
   model = encoder_table.make_encoder(config, dtype)
   predictor = prediction.Predictor(
     tf.distribute.get_strategy(),

@@ -80,9 +80,8 @@ def open_folder(folder: str) -> readers.ModelFolder:
 
       variables[name.replace("*", third)] = readers.StoredVariable(read, shape)
   return readers.ModelFolder(
-    folder,
-    (folder,),
     readers.make_weights(folder, variables),
+    (folder,),
     config,
     do_lower_case=True,
     library="GPT-1",

@@ -61,27 +61,28 @@ HEADS = {
 
 
 def variables(
-  config, head: str | None = None
+  config, head: str | None = None, labels: int | None = None
 ) -> dict[str, tuple[int | None, ...]]:
-  """Returns the shapes of variables by name; None is the number of labels.
+  """Returns the shapes of variables by name.
 
   Args:
     config: a `modeling.BertConfig`.
     head: a key of HEADS; None for the variables of all of them.
+    labels: the outputs of a classifier, if that is known.
   """
-  found = dict(_expand(config))
+  shapes = dict(_expand(config, labels))
   if head is None:
-    return found
+    return shapes
   _, prefixes, has_pooler = HEADS[head]
   return {
     name: shape
-    for name, shape in found.items()
+    for name, shape in shapes.items()
     if name.startswith(("bert/", *prefixes))
     and (has_pooler or "/pooler/" not in name)
   }
 
 
-def _expand(config) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+def _expand(config, labels) -> Iterator[tuple[str, tuple[int | None, ...]]]:
   sizes = {
     "V": config.vocab_size,
     "P": config.max_position_embeddings,
@@ -90,14 +91,19 @@ def _expand(config) -> Iterator[tuple[str, tuple[int | None, ...]]]:
     "H": config.hidden_size,
     "I": config.intermediate_size,
     "2": 2,
-    "L": None,
+    "L": labels,
   }
+  absent = set()
+  if config.embedding_width == config.hidden_size:
+    absent.add("bert/embeddings/project")
+  if not getattr(config, "embedding_layer_norm", True):  # GPT's.
+    absent.add("bert/embeddings/LayerNorm")
   for row, letters in _VARIABLES:
     shape = tuple(sizes[letter] for letter in letters)
-    if row.endswith("/project") and config.embedding_width == shape[1]:
-      continue
     for number in range(config.num_hidden_layers if "#" in row else 1):
       path = row.replace("#", str(number))
+      if path in absent:
+        continue
       if path.endswith("/LayerNorm"):
         yield from ((f"{path}/{name}", shape) for name in ("gamma", "beta"))
       elif re.search(r"/(dense|query|key|value|project)$", path):

@@ -15,18 +15,29 @@ from convert import (
   tokenizer_files,
 )
 from data import files, label_files
-from encoders import config_files
+from encoders import encoder_table
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
-# The file of weights that marks a library's folder, and its reader.
+# The files of weights that mark a library's folder, and its reader. Weights in
+# several files have an index instead.
 _LIBRARIES = {
-  huggingface.WEIGHTS: huggingface,
-  keras_hub.WEIGHTS: keras_hub,
+  huggingface.WEIGHTS: "convert.huggingface",
+  huggingface.INDEX: "convert.huggingface",
+  keras_hub.WEIGHTS: "convert.keras_hub",
+  keras_hub.INDEX: "convert.keras_hub",
+  "params_shapes.json": "contrib.gpt",
 }
-# The same of modules in contrib, which are imported when such a file is met.
-_CONTRIB = {"params_shapes.json": "contrib.gpt"}
+# Fields of a config that shapes do not show.
+_UNSEEN_FIELDS = (
+  "encoder_type",
+  "causal_attention",
+  "embedding_layer_norm",
+  "hidden_act",
+  "layer_norm_eps",
+  "num_attention_heads",
+)
 
 
 def open_model(
@@ -46,53 +57,37 @@ def open_model(
     OSError: a file cannot be read.
   """
   folder = _open_weights(path)
-  found, paths = bert_config_file, _beside(folder, "bert_config.json")
-  if not found and paths and (not folder.config or folder.assumed):
-    found = paths[0]
-  config = read_config(found) if found else folder.config
-  if found and folder.config:
-    readers.check_config(folder, found, config)
-  return _add_files(folder, config, () if found else folder.assumed)
+  if not bert_config_file and (not folder.config or folder.assumed):
+    bert_config_file = _beside(folder, "bert_config.json")
+  if bert_config_file:
+    config = read_config(bert_config_file)
+    if folder.config:
+      _check_config(folder, bert_config_file, config)
+    folder = dataclasses.replace(folder, config=config, assumed=())
+  return _add_files(folder)
 
 
 def _open_weights(path: str) -> readers.ModelFolder:
   parent, name = os.path.split(path)
+  parent = parent or "."
   if files.exists(path):
-    if library := _library_of(name):
-      return library.open_folder(parent or ".")
+    if name in _LIBRARIES:
+      return importlib.import_module(_LIBRARIES[name]).open_folder(parent)
     if name == "saved_model.pb":
-      return _open_weights(parent or ".")
+      return _open_weights(parent)
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(
         f"{path}: this is one file of a model folder: pass the folder"
       )
   huggingface.refuse_pickles(path, [name])
-  if not (weights := _find_weights(path)):
+  paths = (os.path.join(path, name) for name in _LIBRARIES)
+  if not (weights := next(filter(files.exists, paths), None)):
     return _open_checkpoint(path)
   if newest := checkpoints.latest_checkpoint(path):
     raise ValueError(
-      f"{path}: several checkpoints, name one: {newest} or its {weights}"
+      f"{path}: several checkpoints, name one: {newest} or {weights}"
     )
-  return _library_of(weights).open_folder(path.rstrip("/"))
-
-
-def _library_of(name: str):
-  """Returns the module that reads folders with a file of that name, if any."""
-  if name in _CONTRIB:
-    return importlib.import_module(_CONTRIB[name])
-  return _LIBRARIES.get(name)
-
-
-def _find_weights(path: str) -> str | None:
-  """Returns the name of the weights in another library's folder, if it is one.
-
-  Weights in several files have an index instead of it.
-  """
-  for name, library in _LIBRARIES.items():
-    if any(files.exists(os.path.join(path, n)) for n in (name, library.INDEX)):
-      return name
-  found = (n for n in _CONTRIB if files.exists(os.path.join(path, n)))
-  return next(found, None)
+  return _open_weights(weights)
 
 
 def _open_checkpoint(path: str) -> readers.ModelFolder:
@@ -101,7 +96,7 @@ def _open_checkpoint(path: str) -> readers.ModelFolder:
     prefix = checkpoints.find_checkpoint(path)
   except ValueError:
     if tf.io.gfile.isdir(path):
-      huggingface.refuse_pickles(path, sorted(tf.io.gfile.listdir(path)))
+      huggingface.refuse_pickles(path, tf.io.gfile.listdir(path))
     raise
   weights = checkpoints.open_weights(prefix)
   if object_checkpoints.GRAPH in weights.shapes:
@@ -113,24 +108,37 @@ def _open_checkpoint(path: str) -> readers.ModelFolder:
   # The best weights of a run are in a folder of their own.
   is_best = os.path.basename(folder) == "best"
   parents = [os.path.dirname(folder) or "."] if is_best else []
-  return readers.ModelFolder(prefix, (folder, *parents), weights)
+  return readers.ModelFolder(weights, (folder, *parents))
 
 
-def _add_files(folder, config, assumed) -> readers.ModelFolder:
-  """Adds the config, and what files beside the weights say."""
+def _check_config(
+  folder: readers.ModelFolder, path: str, config: modeling.EncoderConfig
+) -> None:
+  """Compares the fields of a config file that shapes do not show."""
+  known = modeling.ACTIVATIONS
+  for name in _UNSEEN_FIELDS:
+    found, expected = (getattr(c, name, None) for c in (config, folder.config))
+    is_same = known.get(found, found) == known.get(expected, expected)
+    if not is_same and name not in folder.assumed:
+      raise ValueError(
+        f"--bert_config_file={path}: {name} is {found!r}, that of the weights "
+        f"is {expected!r}: pass --model={folder.source} without the flag"
+      )
+
+
+def _add_files(folder: readers.ModelFolder) -> readers.ModelFolder:
+  """Adds what files beside the weights say."""
   casing, problem, labels = folder.do_lower_case, folder.problem, folder.labels
   if casing is None:
-    found = map(tokenizer_files.read_casing, folder.folders)
-    casing = next((value for value, _ in filter(None, found)), None)
+    stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
+    casing = next((value for value, _ in stated), None)
   if folder.library == readers.GOOGLE:
     runs = map(tokenizer_files.read_run_settings, folder.folders)
     problem = next((run.get("problem") for run in runs if run), None)
-  if not labels and (paths := _beside(folder, "labels.txt")):
-    labels = tuple(label_files.read(paths[0]))
+  if not labels and (path := _beside(folder, "labels.txt")):
+    labels = tuple(label_files.read(path))
   return dataclasses.replace(
     folder,
-    config=config,
-    assumed=assumed,
     vocab_file=folder.vocab_file or vocabulary_table.find(folder.folders),
     do_lower_case=casing,
     problem=problem,
@@ -138,10 +146,10 @@ def _add_files(folder, config, assumed) -> readers.ModelFolder:
   )
 
 
-def _beside(folder: readers.ModelFolder, name: str) -> list[str]:
-  """Returns the paths of a file in the folders of a model."""
+def _beside(folder: readers.ModelFolder, name: str) -> str | None:
+  """Returns the path of a file in the folders of a model, if it is there."""
   paths = (os.path.join(parent, name) for parent in folder.folders)
-  return list(filter(files.exists, paths))
+  return next(filter(files.exists, paths), None)
 
 
 def read_config(path: str) -> modeling.EncoderConfig:
@@ -153,4 +161,4 @@ def read_config(path: str) -> modeling.EncoderConfig:
   fields = files.read_json(path)
   if "model_type" in fields:
     return huggingface.to_bert_config(path, fields)
-  return config_files.read_config(path)
+  return encoder_table.read_config(path)

@@ -1,8 +1,7 @@
 """The folders of Hugging Face's transformers: names, weights, vocabulary.
 
-A folder holds config.json, model.safetensors (or several, with an index), and
-the tokenizer's files. Here its weights have the names and the layout of
-Google's checkpoints: a dense kernel is [in, out], Hugging Face's [out, in].
+Weights come and go under the names and in the layout of Google's checkpoints: a
+dense kernel is [in, out], Hugging Face's [out, in].
 
 What transformers has no place for (Adam's slots, the global step, a pooler that
 a head does not use) travels in a file of its own, google_only.safetensors,
@@ -26,21 +25,20 @@ import safetensors.numpy
 from convert import architecture, readers, relatives
 from data import files, remote
 import modeling
+from weights import checkpoints
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 GOOGLE_ONLY = "google_only.safetensors"
 CONFIG = "config.json"
 _BELONGS_TO = "sha256 of model.safetensors"
-# The types of the format that numpy can hold, with bfloat16 of ml_dtypes.
-_DTYPES = {"F64", "F32", "F16", "BF16", "BOOL"}
-_DTYPES |= {f"{sign}{bits}" for sign in "IU" for bits in (8, 16, 32, 64)}
 # Weights that only running code could read.
 _PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
 # With the word embeddings, and the bias of the head.
 _TIED_WEIGHT = "cls.predictions.decoder.weight"
 _TIED_BIAS = "cls.predictions.decoder.bias"
+_BIAS = "cls.predictions.bias"
 _TABLE = "bert/embeddings/word_embeddings"
 # Google's names of activations, and transformers'.
 ACTIVATIONS = {
@@ -104,20 +102,16 @@ _OLD_NAMES = (
 )
 
 
-def to_theirs(name: str) -> str:
-  """Returns what transformers calls a variable of Google's name."""
+def _to_theirs(name: str) -> str:
   return readers.rename(name, _NAMES)
 
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
-  """Refuses a folder, or a file, whose weights are Python objects.
+  """Raises a ValueError if weights are Python objects.
 
   Args:
-    path: of it.
+    path: a folder, or a file.
     entries: the names in the folder, or that of the file.
-
-  Raises:
-    ValueError: it is one.
   """
   found = sorted(filter(_PICKLES.fullmatch, entries))
   if found:
@@ -141,43 +135,34 @@ def open_folder(path: str) -> readers.ModelFolder:
     ValueError: a file is missing, damaged, or not of a BERT.
     OSError: a file cannot be read.
   """
-  settings = _read_settings(path)
-  model_type, config = settings["model_type"], _read_config(path, settings)
+  config_path = os.path.join(path, CONFIG)
+  settings = files.read_json(config_path)
+  fields = relatives.to_bert_settings(config_path, settings)
+  config = to_bert_config(config_path, fields)
+  model_type = settings["model_type"]
   stored = _open_shards(path)
   readers.check_layers(path, config, len(stored))
-  theirs = relatives.names(model_type)
-  renaming = (*theirs, *_OLD_NAMES)
+  renaming = (*relatives.NAMES.get(model_type, ()), *_OLD_NAMES)
   current = {name: readers.rename(name, renaming) for name in sorted(stored)}
-  found, unread = _match(path, config, current, is_relative=bool(theirs))
-  table = stored[found[_TABLE]].load() if _TABLE in found else None
-  for name, now in current.items():
-    if now == _TIED_WEIGHT and table is not None:
-      if not np.array_equal(stored[name].load(), table):
-        raise ValueError(
-          f"{path}: {name} is not the table of the word embeddings, as it is "
-          "in BERT (section A.2 of the paper)"
-        )
+  found, unread = _match(path, config, current, model_type != "bert")
+  _check_tied(path, stored, current)
   variables = _open_google_only(path)
   for google, name in found.items():
     is_kernel = google.endswith("/kernel") and google != name
-    variables[google] = readers.make_variable(
-      google, stored[name].shape, stored[name].load, is_kernel
-    )
+    variable = stored[name]
+    variables[google] = variable.transposed() if is_kernel else variable
   if model_type == "distilbert":
     # It has no segments: every one is the same, which zeros are.
     shape = (config.type_vocab_size, config.hidden_size)
     zeros = readers.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
     variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
   return readers.ModelFolder(
-    path,
-    (path,),
     readers.make_weights(path, variables, unread),
+    (path,),
     config,
     problem=_read_problem(settings),
-    labels=_read_labels(settings),
+    labels=_read_labels(config_path, settings),
     library="a Hugging Face folder",
-    unread=tuple(map(readers.show, unread)),
-    config_file=os.path.join(path, CONFIG) if model_type == "bert" else None,
   )
 
 
@@ -185,33 +170,29 @@ def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
   """Opens a safetensors file; returns its tensors, by name, and its metadata.
 
   Raises:
-    ValueError: it is damaged, or holds numbers that numpy does not know.
+    ValueError: it is damaged.
     OSError: it cannot be read.
   """
-  try:
+  with _naming_damage(path):
     file = safetensors.safe_open(_local_copy(path), "numpy")
-    tensors = {}
-    for name in file.keys():
-      part = file.get_slice(name)
-      if part.get_dtype() not in _DTYPES:
-        raise ValueError(
-          f"{path}: {name!r:.80} is of {part.get_dtype()}; known dtypes: "
-          f"{', '.join(sorted(_DTYPES))}"
-        )
-      load = functools.partial(_load, path, file, name)
-      tensors[name] = readers.StoredVariable(load, tuple(part.get_shape()))
+    tensors = {
+      name: readers.StoredVariable(
+        functools.partial(_load, path, file, name),
+        tuple(file.get_slice(name).get_shape()),
+      )
+      for name in file.keys()
+    }
     return tensors, file.metadata() or {}
-  except safetensors.SafetensorError as error:
-    raise _damaged(path, error) from None
 
 
-def _damaged(path: str, error: Exception) -> ValueError:
-  reason = " ".join(str(error).split())
-  return ValueError(f"{path}: not a whole safetensors file: {reason:.200}")
+def _naming_damage(path: str):
+  # The package raises the last two at dtypes that numpy lacks.
+  errors = (safetensors.SafetensorError, AttributeError, TypeError)
+  return checkpoints.naming_damage(f"{path}: not readable", *errors)
 
 
 def _local_copy(path: str) -> str:
-  """Returns the path of a file; a remote one is copied, for this process."""
+  """Copies a remote file, for the life of this process."""
   if not remote.is_remote(path):
     return path
   copy = os.path.join(_copies().name, os.path.basename(path))
@@ -227,10 +208,8 @@ def _copies() -> tempfile.TemporaryDirectory:
 
 def _load(path: str, file: Any, name: str) -> np.ndarray:
   """Reads a tensor; bfloat16 becomes float32, which changes no value."""
-  try:
+  with _naming_damage(path):
     value = file.get_tensor(name)
-  except safetensors.SafetensorError as error:
-    raise _damaged(path, error) from None
   return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
@@ -253,17 +232,19 @@ def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
 
 def _match(path, config, current, is_relative):
   """Returns the stored names by Google's, and those that stay unread."""
-  known = {to_theirs(name): name for name in architecture.variables(config)}
+  known = {_to_theirs(name): name for name in architecture.variables(config)}
+  copies = {_TIED_WEIGHT, _TIED_BIAS}
+  if _BIAS not in current.values():
+    copies.remove(_TIED_BIAS)
+    known[_TIED_BIAS] = known[_BIAS]
   # A classifier on a dense layer that BERT lacks is not BERT's.
   others = ("pre_classifier.", "sequence_summary.")
   is_other = any(name.startswith(others) for name in current)
   found, unread, unknown = {}, [], []
   for name, theirs in current.items():
-    if theirs == _TIED_BIAS and "cls.predictions.bias" not in current:
-      theirs = "cls.predictions.bias"
-    if _IGNORED.fullmatch(name) or theirs in (_TIED_WEIGHT, _TIED_BIAS):
-      continue
     google = known.get(theirs)
+    if _IGNORED.fullmatch(name) or theirs in copies:
+      continue
     if google is None and theirs.startswith("bert."):
       unknown.append(name)
     elif is_relative and (
@@ -280,6 +261,18 @@ def _match(path, config, current, is_relative):
   return found, unread
 
 
+def _check_tied(path, stored, current) -> None:
+  """Refuses output weights that are not the table of the word embeddings."""
+  names = {theirs: name for name, theirs in current.items()}
+  tied, table = names.get(_TIED_WEIGHT), names.get(_to_theirs(_TABLE))
+  if tied and table:
+    if not np.array_equal(stored[tied].load(), stored[table].load()):
+      raise ValueError(
+        f"{path}: {tied} is not the table of the word embeddings, as it is in "
+        "BERT (section A.2 of the paper)"
+      )
+
+
 def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
   """Returns the variables that only Google's checkpoints have."""
   path = os.path.join(folder, GOOGLE_ONLY)
@@ -294,25 +287,6 @@ def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
       "later; delete it, or move it away"
     )
   return variables
-
-
-def _read_settings(folder: str) -> dict[str, Any]:
-  """Reads config.json; a ValueError if it is missing, or names no model."""
-  path = os.path.join(folder, CONFIG)
-  if not files.exists(path):
-    raise ValueError(f"{folder}: holds weights, but no {CONFIG}")
-  settings = files.read_json(path)
-  if "model_type" not in settings:
-    # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
-    raise ValueError(
-      f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
-    )
-  return settings
-
-
-def _read_config(folder: str, settings: Mapping[str, Any]):
-  path = os.path.join(folder, CONFIG)
-  return to_bert_config(path, relatives.to_bert_settings(path, settings))
 
 
 def to_bert_config(path: str, fields: dict[str, Any]) -> modeling.BertConfig:
@@ -354,38 +328,27 @@ def _read_problem(settings: Mapping[str, Any]) -> str | None:
   return problem
 
 
-def _read_labels(settings: Mapping[str, Any]) -> tuple[str, ...]:
-  """Returns the names of labels in a config.json; () if they are numbers.
-
-  Raises:
-    ValueError: they are not numbered from 0.
-  """
+def _read_labels(path: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+  """Returns the names of labels in a config.json; () if they are numbers."""
   names = settings.get("id2label") or {}
   try:
-    labels = [str(names[str(number)]) for number in range(len(names))]
+    labels = tuple(str(names[str(number)]) for number in range(len(names)))
   except (KeyError, TypeError):
     raise ValueError(
-      f'{CONFIG}: id2label is {names!r:.80}; expected {{"0": "name", ...}}'
+      f'{path}: id2label is {names!r:.80}; expected {{"0": "name", ...}}'
     ) from None
-  is_default = labels == [f"LABEL_{number}" for number in range(len(labels))]
-  return () if is_default else tuple(labels)
+  is_default = all(x == f"LABEL_{number}" for number, x in enumerate(labels))
+  return () if is_default else labels
 
 
 def _write_file(
-  path: str, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]
+  path: str, tensors: Mapping[str, np.ndarray], metadata: dict[str, str]
 ) -> None:
-  """Writes a safetensors file.
-
-  Raises:
-    ValueError: a tensor is of a dtype that the format lacks.
-  """
   # The package writes the memory of an array, whatever its strides.
-  plain = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
-  for name, value in tensors.items():
-    plain[name] = plain[name].reshape(value.shape)  # A scalar, if it is one.
+  plain = {name: np.asarray(x, order="C") for name, x in tensors.items()}
   try:
-    files.write_bytes(path, safetensors.numpy.save(plain, dict(metadata)))
-  except safetensors.SafetensorError as error:
+    files.write_bytes(path, safetensors.numpy.save(plain, metadata))
+  except safetensors.SafetensorError as error:  # It has no such dtype.
     raise ValueError(
       f"{path}: {error}: pass the --head to keep; others are left out"
     ) from None
@@ -413,20 +376,17 @@ def write(
   known = architecture.variables(config, head)
   # A BertModel by itself has no "bert." before its names.
   prefix = "bert." if head == "encoder" else ""
-  tensors = {
-    to_theirs(name).removeprefix(prefix): values[name].T
-    if name.endswith("/kernel")
-    else values[name]
-    for name in known
-  }
+  tensors = {}
+  for name in known:
+    value = values[name].T if name.endswith("/kernel") else values[name]
+    tensors[_to_theirs(name).removeprefix(prefix)] = value
   path = os.path.join(folder, WEIGHTS)
   # transformers asks for the format before it reads.
   _write_file(path, tensors, {"format": "pt"})
   rest = {name: values[name] for name in sorted(set(values) - set(known))}
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
-    path = os.path.join(folder, GOOGLE_ONLY)
-    _write_file(path, rest, belongs_to)
+    _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
   contents = {
     "architectures": [architecture.HEADS[head].architecture],
     "model_type": "bert",

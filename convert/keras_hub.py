@@ -4,9 +4,9 @@ KerasHub itself reads and writes the weights. Its masked-LM head stays unread:
 its GELU and the epsilon of its LayerNorm differ from BERT's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Mapping, Sequence
 import functools
+import math
 import os
 from typing import Any
 import warnings
@@ -22,7 +22,6 @@ CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 INDEX = "model.weights.json"
 _TASK_WEIGHTS = "task.weights.h5"
-ASSETS = os.path.join("assets", "tokenizer")  # With vocabulary.txt in it.
 _FIELDS = {
   "vocabulary_size": "vocab_size",
   "num_layers": "num_hidden_layers",
@@ -75,46 +74,31 @@ def open_folder(folder: str) -> readers.ModelFolder:
   path = os.path.join(folder, CONFIG)
   contents = files.read_json(path)
   config = _read_config(path, contents)
-  paths = [os.path.join(folder, WEIGHTS)]
-  if not files.exists(paths[0]):
-    paths = sorted(readers.find_shards(folder, INDEX, ".weights.h5"))
-  _check_sizes(folder, config, paths)
+  _check_sizes(folder, config)
   labels, unread = _read_task(folder)
   load = functools.cache(
     lambda: _load(folder, config, _dtype_of(contents), labels)
   )
-  variables = {}
-  for name, shape in _shapes(config, labels).items():
-
-    def read(name=name):
-      value = load()[name]
-      return value.T if name == "output_weights" else value
-
-    variables[name] = readers.StoredVariable(read, shape)
-  assets = os.path.join(folder, ASSETS)
+  variables = {
+    name: readers.StoredVariable(lambda name=name: load()[name], shape)
+    for name, shape in _shapes(config, labels).items()
+  }
+  assets = os.path.join(folder, "assets", "tokenizer")
   vocab_file = os.path.join(assets, "vocabulary.txt")
   return readers.ModelFolder(
-    folder,
-    (assets, folder),
     readers.make_weights(folder, variables, unread),
+    (assets, folder),
     config,
     vocab_file if files.exists(vocab_file) else None,
     library="KerasHub",
-    unread=tuple(unread),
   )
 
 
-@contextlib.contextmanager
-def _naming_damage(path: str) -> Iterator[None]:
-  """Blames a file for all that goes wrong in the body, in one line."""
-  try:
-    yield
+def _naming_damage(path: str):
   # Keras and h5py say in many ways that a file is damaged.
-  except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
-    reason = " ".join(str(error).split())
-    raise checkpoints.DamagedCheckpointError(
-      f"{path}: not the weights of {CONFIG}: {reason:.200}"
-    ) from None
+  return checkpoints.naming_damage(
+    f"{path}: not the weights of {CONFIG}", LookupError, TypeError
+  )
 
 
 def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
@@ -138,13 +122,16 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
     raise ValueError(f"{path}: {error}") from None
 
 
-def _check_sizes(folder, config, paths: Sequence[str]) -> None:
+def _check_sizes(folder: str, config: modeling.BertConfig) -> None:
   """Refuses a config of other layers, or more numbers, than the files hold.
 
   Keras would ignore layers that the model lacks, and might take all memory.
   """
   import h5py
 
+  paths = [os.path.join(folder, WEIGHTS)]
+  if not files.exists(paths[0]):
+    paths = sorted(readers.find_shards(folder, INDEX, ".weights.h5"))
   layers = set()
   for path in paths:
     with _naming_damage(path), h5py.File(path) as file:
@@ -155,11 +142,8 @@ def _check_sizes(folder, config, paths: Sequence[str]) -> None:
       f"weights are of {len(layers)} layers"
     )
   size = files.known_size(paths)
-  width = config.hidden_size
-  least = 4 * config.num_hidden_layers * width + config.vocab_size
-  least += config.max_position_embeddings + config.type_vocab_size
-  least += 2 * config.num_hidden_layers * config.intermediate_size
-  if size is not None and 2 * width * least > size:  # 2 bytes a float16.
+  least = sum(map(math.prod, _shapes(config, 0).values()))
+  if size is not None and 2 * least > size:  # 2 bytes a float16.
     raise ValueError(
       f"{folder}: {CONFIG} is of a larger model than its weights of {size:,} "
       "bytes"
@@ -189,49 +173,38 @@ def _read_task(folder: str) -> tuple[int, list[str]]:
 
 def _shapes(config: modeling.BertConfig, labels: int) -> dict[str, tuple]:
   """Returns the shapes of all variables, by Google's names."""
-  names = architecture.variables(config, "classifier" if labels else "encoder")
-  return {
-    name: tuple(labels if axis is None else axis for axis in shape)
-    for name, shape in names.items()
-  }
+  head = "classifier" if labels else "encoder"
+  return architecture.variables(config, head, labels)
 
 
-def _make(config: modeling.BertConfig, dtype: str, labels: int) -> Any:
-  """Makes KerasHub's model, and returns it and its variables by path."""
+def _make(
+  config: modeling.BertConfig, dtype: str, labels: int
+) -> tuple[Any, dict[str, Any]]:
+  """Makes KerasHub's model; returns it and its variables by Google's names."""
   models = import_library().models
+  settings = {"dropout": config.hidden_dropout_prob, "dtype": dtype}
   fields = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
-  model = models.BertBackbone(
-    **fields,
-    dropout=config.hidden_dropout_prob,
-    dtype=dtype,
-    name="bert_backbone",
-  )
+  model = models.BertBackbone(**fields, **settings, name="bert_backbone")
   if labels:
     model = models.BertTextClassifier(
       model,
       labels,
       preprocessor=None,
       activation="linear",
-      dropout=config.hidden_dropout_prob,
-      dtype=dtype,
+      **settings,
       name="bert_text_classifier",
     )
-  return model
-
-
-def _variables_of(model: Any, shapes: Mapping[str, tuple]) -> dict[str, Any]:
-  """Returns a model's variables by Google's names."""
   paths = {variable.path: variable for variable in model.variables}
-  return {name: paths[readers.rename(name, _NAMES)] for name in shapes}
+  names = _shapes(config, labels)
+  return model, {name: paths[readers.rename(name, _NAMES)] for name in names}
 
 
 def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
   """Loads the weights; whatever goes wrong is a fault of the file."""
-  model = _make(config, dtype, labels)
-  name = WEIGHTS
-  if not files.exists(os.path.join(folder, WEIGHTS)):
-    name = INDEX
-  path = os.path.join(folder, name)
+  model, variables = _make(config, dtype, labels)
+  path = os.path.join(folder, WEIGHTS)
+  if not files.exists(path):
+    path = os.path.join(folder, INDEX)
   with _naming_damage(path), warnings.catch_warnings():
     warnings.simplefilter("ignore")
     (model.backbone if labels else model).load_weights(path)
@@ -239,8 +212,10 @@ def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
     path = os.path.join(folder, _TASK_WEIGHTS)
     with _naming_damage(path):
       model.load_task_weights(path)
-  named = _variables_of(model, _shapes(config, labels))
-  return {name: np.asarray(variable) for name, variable in named.items()}
+  values = {name: np.asarray(variable) for name, variable in variables.items()}
+  if labels:
+    values["output_weights"] = values["output_weights"].T
+  return values
 
 
 def write(
@@ -254,7 +229,6 @@ def write(
 
   Args:
     folder: there already.
-    config: the architecture; its activation is GELU in its tanh form.
     values: by Google's names; a classifier's too, if it has `output_weights`.
 
   Returns:
@@ -266,11 +240,10 @@ def write(
   """
   _check_representable(config)
   models = import_library().models
-  labels = len(values["output_bias"]) if "output_bias" in values else 0
-  shapes = _shapes(config, labels)
   dtype = values["bert/embeddings/word_embeddings"].dtype.name
-  model = _make(config, dtype, labels)
-  for name, variable in _variables_of(model, shapes).items():
+  labels = len(values.get("output_bias", ()))
+  model, variables = _make(config, dtype, labels)
+  for name, variable in variables.items():
     value = values[name].T if name == "output_weights" else values[name]
     variable.assign(value.reshape(variable.shape))
   tokenizer = models.BertTokenizer(
@@ -284,7 +257,7 @@ def write(
   else:
     preprocessor.save_to_preset(folder)
   model.save_to_preset(folder)
-  return sorted(set(values) - set(shapes))
+  return sorted(set(values) - set(variables))
 
 
 def _check_representable(config: modeling.BertConfig) -> None:

@@ -7,11 +7,12 @@ export kept: `transformer/layer_0/self_attention/query/kernel`. Full names are
 tried first, keys where a full name matches nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import collections
+from collections.abc import Iterable, Iterator, Mapping
 import functools
+import math
 import os
 import re
-from typing import NamedTuple
 
 from google.protobuf import message
 import numpy as np
@@ -99,93 +100,90 @@ _HEAD = tuple(
   )
 )
 _NUMBERED = re.compile(r"^(.*/layer_with_weights-)(\d+)(/.*)$")
-
-
-class _Variable(NamedTuple):
-  key: str  # In the checkpoint.
-  names: tuple[str, ...]  # Its full name, and what its key amounts to.
-  shape: tuple[int, ...]
+# Layers before the Transformer's, in the order of their numbers.
+_FIRST_LAYERS = (
+  *("word_embeddings", "position_embedding", "type_embeddings"),
+  *("embeddings/layer_norm", "embedding_projection"),
+)
 
 
 def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
-  """Gives an object-based checkpoint Google's names.
-
-  Args:
-    weights: by the keys in the checkpoint.
+  """Gives weights by the keys of an object-based checkpoint Google's names.
 
   Raises:
     ValueError: it does not hold the encoder of one BERT.
   """
-  prefix, read = weights.source, weights.read
-  found: dict[str, _Variable] = {}
+  prefix = weights.source
+  keys: dict[str, str] = {}  # By Google's names.
   unread, unknown = [], []
-  for variable in _list_variables(prefix, read(GRAPH), weights.shapes):
-    google = _match(variable.names)
-    if readers.STATE.search(variable.key):
-      unread.append(variable.key)
-    elif google in found:
+  for key, names in _list_names(weights):
+    google = next(filter(None, map(_match, names)), None)
+    if fitting.is_training_state(key):
+      unread.append(key)
+    elif google in keys:
       raise ValueError(
-        f"{prefix}: {found[google].key!r:.200} and {variable.key!r:.200} are "
-        f"both {google}: two models are in it; save one"
+        f"{prefix}: {keys[google]!r:.200} and {key!r:.200} are both {google}: "
+        "two models are in it; save one"
       )
     elif google:
-      found[google] = variable
-    elif any(re.search(_LAYER, name) for name in variable.names):
-      unknown.append(variable.key)
+      keys[google] = key
+    elif any(re.search(_LAYER, name) for name in names):
+      unknown.append(key)
     else:
-      unread.append(variable.key)
+      unread.append(key)
   readers.refuse_unknown(prefix, unknown)
-  unread += _choose_pooler(found) + _name_head(found)
-  query = found.get("bert/encoder/layer_0/attention/self/query/kernel")
-  if query is None or len(query.shape) != 3:
-    raise ValueError(
-      f"{prefix}: TensorFlow's object-based format, but no BERT in it by Model "
-      f"Garden's names; it holds {sorted(weights.shapes)[:5]!r:.300}"
-    )
-  lower = [key for key in unread if _says_casing(key, read)]
-  variables = {
-    name: readers.make_variable(
-      name,
-      variable.shape,
-      functools.partial(read, variable.key),
-      is_transposed=name == "cls/seq_relationship/output_weights",
-    )
-    for name, variable in found.items()
-  }
+  unread += _choose_pooler(keys) + _name_head(keys, weights.shapes)
+  shapes = {name: weights.shapes[key] for name, key in keys.items()}
+  config = _infer_config(weights, shapes)
+  variables, expected = {}, architecture.variables(config)
+  for name, key in keys.items():
+    load = functools.partial(weights.read, key)
+    variables[name] = readers.StoredVariable(load, shapes[name])
+    if name == "cls/seq_relationship/output_weights":
+      variables[name] = variables[name].transposed()
+    elif expected.get(name) in _without_heads(shapes[name]):
+      variables[name] = readers.StoredVariable(load, expected[name])
+  lower = [key for key in unread if _says_casing(key, weights)]
+  casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
-  named = readers.make_weights(prefix, variables, unread)
   assets = _asset_folders(prefix)
   return readers.ModelFolder(
-    prefix,
+    readers.make_weights(prefix, variables, unread),
     tuple(assets or [os.path.dirname(prefix) or "."]),
-    named,
-    _infer_config(prefix, named.shapes, query.shape[1]),
-    do_lower_case=bool(np.all(read(lower[0]))) if len(lower) == 1 else None,
+    config,
+    do_lower_case=casing,
     library="a SavedModel" if assets else "Model Garden",
     assumed=("hidden_act",),
-    unread=tuple(map(readers.show, unread)),
   )
 
 
 def _infer_config(
-  source: str, shapes: Mapping[str, tuple[int, ...]], heads: int
+  weights: checkpoints.Weights, shapes: Mapping[str, tuple[int, ...]]
 ) -> modeling.BertConfig:
-  """Infers a config from shapes; other fields have defaults.
-
-  Raises:
-    ValueError: a variable is missing, or shapes do not fit a BERT.
-  """
-  fields = fitting.fields_of(shapes)
-  for field, name, _ in fitting.SHOWN_BY_SHAPE[:-1]:
-    if field not in fields:
-      raise ValueError(
-        f"{source}: not the weights of a BERT: {name} is missing or has "
-        "another shape"
-      )
+  """Infers a config from shapes; other fields have defaults."""
+  query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
+  if len(query) != 3:
+    raise ValueError(
+      f"{weights.source}: TensorFlow's object-based format, but no BERT in it "
+      "by Model Garden's names; it holds "
+      f"{sorted(weights.shapes)[:5]!r:.300}"
+    )
+  fields = {**fitting.fields_of(shapes), "num_attention_heads": query[1]}
   try:
-    return modeling.BertConfig(**fields, num_attention_heads=heads)
+    return modeling.BertConfig.from_dict(fields)
   except ValueError as error:
-    raise ValueError(f"{source}: not the weights of a BERT: {error}") from None
+    raise ValueError(
+      f"{weights.source}: not the weights of a BERT: {error}"
+    ) from None
+
+
+def _without_heads(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+  """Returns what a shape may be after N and D became one axis.
+
+  Biases are [N, D], the kernel of the output [N, D, H], others [H, N, D].
+  """
+  first, last = math.prod(shape[:-1]), math.prod(shape[1:])
+  return [(math.prod(shape),), (*shape[:1], last), (first, *shape[-1:])]
 
 
 def _asset_folders(prefix: str) -> list[str]:
@@ -197,24 +195,18 @@ def _asset_folders(prefix: str) -> list[str]:
 
 
 def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
-  """Refuses the modules of TF1's hub that are known to hold other weights.
+  """Raises a ValueError for a module of TF1's hub that may be a wrong export.
 
-  Version 1 of google/small_bert with H = 768 was exported wrongly
-  (https://github.com/tensorflow/hub/issues/661), and a module does not say
-  its version.
-
-  Raises:
-    ValueError: it may be one.
+  It is version 1 of google/small_bert with H = 768:
+  https://github.com/tensorflow/hub/issues/661.
   """
   folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
   if not files.exists(os.path.join(folder, "tfhub_module.pb")):
     return
-  table = shapes.get("bert/embeddings/word_embeddings", ())
+  width = shapes.get("bert/embeddings/word_embeddings", ())[1:]
   layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
   is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
-  if (
-    tuple(table)[1:] == (768,) and is_small and folder[-2:] not in ("/2", "_2")
-  ):
+  if width == (768,) and is_small and not folder.endswith(("/2", "_2")):
     raise ValueError(
       f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
       "weights (tensorflow/hub issue 661), and a module does not say its "
@@ -223,61 +215,56 @@ def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
     )
 
 
-def _list_variables(prefix, graph_bytes, shapes) -> Iterator[_Variable]:
+def _list_names(
+  weights: checkpoints.Weights,
+) -> Iterator[tuple[str, tuple[str, str]]]:
+  """Yields keys with the full name, and with what the key amounts to."""
   graph = trackable_object_graph_pb2.TrackableObjectGraph()
   try:
-    graph.ParseFromString(graph_bytes)
+    graph.ParseFromString(weights.read(GRAPH))
   except (message.DecodeError, TypeError) as error:
     raise ValueError(
-      f"{prefix}: its object graph is damaged: {error}"
+      f"{weights.source}: its object graph is damaged: {error}"
     ) from None
   full_names = {
     attribute.checkpoint_key: attribute.full_name
     for node in graph.nodes
     for attribute in node.attributes
   }
-  missing = sorted(set(full_names) - set(shapes))
-  if missing:
+  if missing := sorted(set(full_names) - set(weights.shapes)):
     raise ValueError(
-      f"{prefix}: its object graph names {missing[0]!r:.80}, which is missing"
+      f"{weights.source}: its object graph names {missing[0]!r:.80}, which is "
+      "missing"
     )
-  places = {key: _read_key(key) for key in sorted(shapes) if key != GRAPH}
-  numbered = _name_layers(places.values())
-  for key, place in places.items():
-    full_name = f"/{full_names.get(key, '')}"
-    names = (full_name, numbered.get(place, place))
-    yield _Variable(key, names, tuple(shapes[key]))
+  # In a key, `.S` is a slash, `..` a dot.
+  paths = {}
+  for key in sorted(set(weights.shapes) - {GRAPH}):
+    path = key.removesuffix(_SUFFIX).replace(".S", "/").replace("..", ".")
+    paths[key] = "/" + path.removesuffix(":0")
+  numbered = _name_layers(paths.values())
+  for key, path in paths.items():
+    yield key, (f"/{full_names.get(key, '')}", numbered.get(path, path))
 
 
-def _read_key(key: str) -> str:
-  """Returns the path that a key encodes: `.S` is a slash, `..` a dot."""
-  path = key.removesuffix(_SUFFIX).replace(".S", "/").replace("..", ".")
-  return "/" + path.removesuffix(":0")
-
-
-def _name_layers(paths) -> dict[str, str]:
+def _name_layers(paths: Iterable[str]) -> dict[str, str]:
   """Returns Model Garden's names of layers that are only numbered.
 
   Numbers are given in the order of construction: three tables, LayerNorm, the
   projection if there is one, the layers, the pooler.
   """
-  matches = [match for path in paths if (match := _NUMBERED.match(path))]
-  layers: dict[str, list[int]] = {}
+  matches = list(filter(None, map(_NUMBERED.match, paths)))
+  layers = collections.defaultdict(list)
   for match in matches:
     if match[3].startswith("/_attention_layer/"):
-      layers.setdefault(match[1], []).append(int(match[2]))
+      layers[match[1]].append(int(match[2]))
   names = {}
   for match in matches:
-    found = layers.get(match[1])
-    if not found:
-      continue
-    first, last, number = min(found), max(found), int(match[2])
-    before = ["word_embeddings", "position_embedding", "type_embeddings"]
-    before += ["embeddings/layer_norm", "embedding_projection"]
+    numbers, number = layers[match[1]], int(match[2])
+    first, last = min(numbers, default=0), max(numbers, default=0)
     if first not in (4, 5) or number > last + 1:
       continue
     if number < first:
-      name = before[number]
+      name = _FIRST_LAYERS[number]
     elif number <= last:
       name = f"transformer/layer_{number - first}"
     else:
@@ -286,43 +273,42 @@ def _name_layers(paths) -> dict[str, str]:
   return names
 
 
-def _match(names: tuple[str, ...]) -> str | None:
+def _match(name: str) -> str | None:
   """Returns Google's name of a variable; None if BERT has no such one."""
-  for name in names:
-    google = readers.rename(name, _NAMES)
-    if re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google) in _KNOWN:
-      return google
-  return None
+  google = readers.rename(name, _NAMES)
+  pattern = re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google)
+  return google if pattern in _KNOWN else None
 
 
-def _choose_pooler(found: dict[str, _Variable]) -> list[str]:
+def _choose_pooler(keys: dict[str, str]) -> list[str]:
   """Keeps the pooler that is trained; returns the keys of the other."""
   left = []
   for leaf in ("bias", "kernel"):
-    if trained := found.pop(_NEXT_POOLER + leaf, None):
-      left += [found[n].key for n in [_POOLER + leaf] if n in found]
-      found[_POOLER + leaf] = trained
-  return left
+    if trained := keys.pop(_NEXT_POOLER + leaf, None):
+      left.append(keys.get(_POOLER + leaf))
+      keys[_POOLER + leaf] = trained
+  return list(filter(None, left))
 
 
-def _name_head(found: dict[str, _Variable]) -> list[str]:
+def _name_head(
+  keys: dict[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
   """Names a masked-LM head without names; returns the keys left over."""
-  names = [name for name in found if name.startswith("anonymous/")]
+  names = [name for name in keys if name.startswith("anonymous/")]
   names.sort(key=lambda name: (len(name), name))
-  rest = [found.pop(name) for name in names]
-  table = found.get("bert/embeddings/word_embeddings")
-  rows, size = table.shape if table and len(table.shape) == 2 else (0, 0)
+  rest = [keys.pop(name) for name in names]
+  table = shapes[keys.get("bert/embeddings/word_embeddings", GRAPH)]
+  rows, size = table if len(table) == 2 else (0, 0)
   expected = [(rows,), (size, size), (size,), (size,), (size,)]
-  is_head = [variable.shape for variable in rest] == expected
-  if not is_head or set(_HEAD) & set(found):
-    return [variable.key for variable in rest]
-  found.update(zip(_HEAD, rest, strict=True))
+  if [shapes[key] for key in rest] != expected or set(_HEAD) & set(keys):
+    return rest
+  keys.update(zip(_HEAD, rest, strict=True))
   return []
 
 
-def _says_casing(key: str, read: Callable[[str], np.ndarray]) -> bool:
+def _says_casing(key: str, weights: checkpoints.Weights) -> bool:
   """Returns whether a variable is the `do_lower_case` of an encoder."""
   name = key.removesuffix(_SUFFIX)
   if not name.endswith(("/do_lower_case", "/Variable:0")):
     return name == "do_lower_case"
-  return np.asarray(read(key)).dtype == bool
+  return np.asarray(weights.read(key)).dtype == bool

@@ -3,9 +3,8 @@
 Reading runs no code: no graph is executed, nothing is unpickled.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
-import math
 import os
 import re
 from typing import NamedTuple
@@ -17,23 +16,6 @@ import modeling
 from weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
-# Names of variables of a training, which are no part of a model.
-STATE = re.compile(
-  r"/adam_[mv]$|(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT"
-  r"|(^|/)optimizer/|^keras_api/metrics/|^metrics/|^(train|eval|validation)_"
-)
-# Kernels [H, N, D] and biases [N, D] of queries, keys and values; [N, D, H] of
-# the output.
-_BY_HEAD = re.compile(r"/attention/(self/\w+|output/dense)/(kernel|bias)$")
-# Fields of a config that shapes do not show.
-_UNSEEN_FIELDS = (
-  "encoder_type",
-  "causal_attention",
-  "embedding_layer_norm",
-  "hidden_act",
-  "layer_norm_eps",
-  "num_attention_heads",
-)
 
 # Patterns in names, and what to put in their place, one after the other.
 Renaming = Sequence[tuple[str, str]]
@@ -43,9 +25,8 @@ Renaming = Sequence[tuple[str, str]]
 class ModelFolder:
   """A model and the files that belong to it, whoever wrote them."""
 
-  source: str  # The prefix of a checkpoint, or another library's folder.
-  folders: tuple[str, ...]  # Where the files beside the weights are.
   weights: checkpoints.Weights  # By Google's names, read lazily.
+  folders: tuple[str, ...]  # Where the files beside the weights are.
   config: modeling.EncoderConfig | None = None  # None if no file holds one.
   vocab_file: str | None = None
   do_lower_case: bool | None = None  # None if no file says it.
@@ -53,91 +34,45 @@ class ModelFolder:
   labels: tuple[str, ...] = ()  # The head's; empty if unknown.
   library: str = GOOGLE  # Whose format it has, in words.
   assumed: tuple[str, ...] = ()  # Fields of the config that no file states.
-  unread: tuple[str, ...] = ()  # The library's names of what BERT lacks.
-  config_file: str | None = None  # The --bert_config_file that fits, if any.
+
+  @property
+  def source(self) -> str:
+    """The prefix of a checkpoint, or another library's folder."""
+    return self.weights.source
 
 
 class StoredVariable(NamedTuple):
-  """A variable of another library, and how it becomes Google's."""
+  """A variable of another library, in the shape it has in Google's."""
 
-  load: Callable[[], np.ndarray]
-  shape: tuple[int, ...]  # In Google's checkpoints.
-  is_transposed: bool = False  # Else its elements are in Google's order.
+  load: Callable[[], np.ndarray]  # May return its elements in another shape.
+  shape: tuple[int, ...]
 
-  def read(self) -> np.ndarray:
-    """Reads it as Google's."""
-    value = np.asarray(self.load())
-    if self.is_transposed:
-      return np.ascontiguousarray(value.T)
-    return value.reshape(self.shape)
-
-
-def make_variable(
-  google: str,
-  shape: Sequence[int],
-  load: Callable[[], np.ndarray],
-  is_transposed: bool = False,
-) -> StoredVariable:
-  """Describes a variable whose library may have an axis for heads.
-
-  Args:
-    google: its name in Google's checkpoints.
-    shape: in the library.
-    is_transposed: whether the library has Google's matrix transposed.
-  """
-  shape = tuple(shape)
-  if is_transposed:
-    return StoredVariable(load, shape[::-1], True)
-  if match := _BY_HEAD.search(google):
-    if match[2] == "bias":
-      shape = (math.prod(shape),)
-    elif match[1] == "output/dense":
-      shape = (math.prod(shape[:-1]), *shape[-1:])
-    else:
-      shape = (*shape[:1], math.prod(shape[1:]))
-  return StoredVariable(load, shape)
+  def transposed(self) -> "StoredVariable":
+    """Returns the transposed matrix."""
+    return StoredVariable(
+      lambda: np.asarray(self.load()).T, tuple(self.shape[::-1])
+    )
 
 
 def make_weights(
   source: str,
   variables: Mapping[str, StoredVariable],
-  unread: Sequence[str] = (),
+  unread: Iterable[str] = (),
 ) -> checkpoints.Weights:
-  """Makes weights of variables by Google's names."""
+  """Makes weights of variables by Google's names.
+
+  Args:
+    unread: the library's names of variables that BERT lacks.
+  """
 
   def read(name):
-    try:
-      return variables[name].read()
-    except checkpoints.DamagedCheckpointError:
-      raise
-    except checkpoints.READ_ERRORS as error:
-      raise checkpoints.DamagedCheckpointError(
-        f"{source}: {name} is damaged: {checkpoints.plain_message(error)}"
-      ) from error
+    load, shape = variables[name]
+    with checkpoints.naming_damage(f"{source}: {name} is damaged"):
+      return np.asarray(load()).reshape(shape)
 
-  shapes = {name: variable.shape for name, variable in variables.items()}
-  listed = [show(name) for name in unread if not STATE.search(name)]
-  return checkpoints.Weights(source, shapes, read, listed)
-
-
-def check_config(
-  folder: ModelFolder, path: str, config: modeling.EncoderConfig
-) -> None:
-  """Raises a ValueError if the config in a file is not of a folder's weights.
-
-  Only fields that the shapes do not show are compared.
-  """
-  known = modeling.ACTIVATIONS
-  for name in _UNSEEN_FIELDS:
-    found = getattr(config, name, None)
-    expected = getattr(folder.config, name, None)
-    is_same = known.get(found, found) == known.get(expected, expected)
-    if not is_same and name not in folder.assumed:
-      cure = f"pass {folder.config_file}" if folder.config_file else None
-      raise ValueError(
-        f"--bert_config_file={path}: {name} is {found!r}, that of the "
-        f"weights is {expected!r}: {cure or 'leave it out'}"
-      )
+  shapes = {name: tuple(v.shape) for name, v in variables.items()}
+  shown = [name if name.isprintable() else repr(name) for name in unread]
+  return checkpoints.Weights(source, shapes, read, tuple(shown))
 
 
 def rename(name: str, renaming: Renaming) -> str:
@@ -145,11 +80,6 @@ def rename(name: str, renaming: Renaming) -> str:
   for pattern, replacement in renaming:
     name = re.sub(pattern, replacement, name)
   return name
-
-
-def show(name: str) -> str:
-  """Returns a name as a line of text can hold it."""
-  return name if name.isprintable() else repr(name)
 
 
 def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
@@ -187,8 +117,7 @@ def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
     )
 
 
-def refuse_unknown(source: str, names: Sequence[str]) -> None:
+def refuse_unknown(source: str, names: Iterable[str]) -> None:
   """Raises a ValueError that names the variables that BERT lacks, if any."""
-  if names:
-    found = fitting.listing(f"+ {name}" for name in names)
+  if found := fitting.listing(f"+ {name}" for name in names):
     raise ValueError(f"{source}: its encoder is not a BERT's: {found}")

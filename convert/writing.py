@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import os
 from typing import Any, NamedTuple
 
-from convert import architecture, conversion, huggingface, keras_hub, readers
+from convert import architecture, conversion, huggingface, keras_hub
 from data import atomic, files, label_files
 from vocabularies import vocabulary_table
-from weights import checkpoints
+from weights import checkpoints, fitting
 
 _LOADING = {
   "google": "python fill_mask.py --model=FOLDER --text=...\n",
@@ -30,7 +30,6 @@ class _Written(NamedTuple):
   users: str = ""  # The class that loads it.
   rest: Sequence[str] = ()  # Variables in no file of that class.
   lines: Sequence[str] = ()  # About other files.
-  vocabulary: str = "vocab.txt"  # Its file, unless that is written, too.
 
 
 def write(
@@ -55,36 +54,37 @@ def write(
     "hugging_face": _write_hugging_face,
     "keras_hub": _write_keras_hub,
   }
-  weights = set(conversion.strip(model).values)
   with atomic.new_folder(folder) as temporary:
     written = writers[output_format](temporary, model)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
-    elif written.vocabulary:
-      path = os.path.join(temporary, written.vocabulary)
-      files.write_lines(path, model.vocabulary)
-    left_out = [n for n in model.unread if not readers.STATE.search(n)]
-    if output_format == "keras_hub":
-      left_out += [name for name in written.rest if name in weights]
-    text = _make_card(model, output_format, left_out, written)
+    elif output_format != "keras_hub":  # It writes its own.
+      files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
+    text = _make_card(model, output_format, written)
     files.write_text(os.path.join(temporary, "README.md"), text)
   count = len(model.values) - len(written.rest)
   whose = f", for {written.users}" if written.users else " of the model"
   lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
   casing = f"do_lower_case={model.do_lower_case}"
-  name, *_ = vocabulary_table.saved_names(model.vocab_file or "vocab.txt")
-  lines.append(f"{name}: {len(model.vocabulary)} tokens, {casing}")
+  lines.append(
+    f"{_vocabulary(model)}: {len(model.vocabulary)} tokens, {casing}"
+  )
   if model.labels:
     lines.append(f"labels: {', '.join(model.labels)}")
   return lines
 
 
+def _vocabulary(model: conversion.Model) -> str:
+  """Returns the name of the vocabulary in the folder."""
+  return next(iter(vocabulary_table.saved_names(model.vocab_file or "")))
+
+
 def _write_google(folder: str, model: conversion.Model) -> _Written:
-  state = set(model.values) - set(conversion.strip(model).values)
+  state = sorted(set(model.values) - set(conversion.strip(model).values))
   step = None
-  if state - {"global_step"}:
+  if set(state) - {"global_step"}:
     step = int(model.values.get("global_step", 0))
-  prefix = checkpoints.write(folder, model.values, step)
+  name = os.path.basename(checkpoints.write(folder, model.values, step))
   path = os.path.join(folder, "bert_config.json")
   files.write_text(path, model.config.to_json_string())
   if model.labels:
@@ -93,23 +93,16 @@ def _write_google(folder: str, model: conversion.Model) -> _Written:
     # Readers would guess the other casing.
     path = os.path.join(folder, "tokenizer_config.json")
     files.write_json(path, {"do_lower_case": model.do_lower_case})
-  name, lines = os.path.basename(prefix), []
+  lines = ["bert_config.json"]
   if state:
-    lines = [f"{name}: {len(state)} variables of the state of its training"]
-  lines.append("bert_config.json")
-  return _Written(name, rest=sorted(state), lines=lines)
+    kept = f"{name}: {len(state)} variables of the state of its training"
+    lines.insert(0, kept)
+  return _Written(name, rest=state, lines=lines)
 
 
 def _write_hugging_face(folder: str, model: conversion.Model) -> _Written:
-  _refuse_others(model)
   users = architecture.HEADS[model.head].architecture
-  expected = architecture.variables(model.config, model.head)
-  if missing := sorted(set(expected) - set(model.values)):
-    raise ValueError(
-      f"{model.source}: {users} (--head={model.head}) needs "
-      f"{', '.join(missing)}, which it lacks"
-    )
-  conversion.check_shapes(model.source, expected, model.values)
+  _check_representable(model, model.head, f"{users} (--head={model.head})")
   if model.config.embedding_width != model.config.hidden_size:
     raise ValueError(
       "--output_format=hugging_face: the BERT of transformers has no "
@@ -127,23 +120,19 @@ def _write_hugging_face(folder: str, model: conversion.Model) -> _Written:
   activation = huggingface.ACTIVATIONS.get(activation, activation)
   lines = [f"{huggingface.CONFIG}: hidden_act is {activation}"]
   if rest:
-    lines = [
-      f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest, model)}; {users} has "
-      "no place for that, a conversion back reads it",
-      *lines,
-    ]
+    kept = f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest, model)}; {users} "
+    kept += "has no place for that, a conversion back reads it"
+    lines.insert(0, kept)
   return _Written(huggingface.WEIGHTS, users, rest, lines)
 
 
 def _write_keras_hub(folder: str, model: conversion.Model) -> _Written:
-  _refuse_others(model)
-  users = "BertBackbone"
-  values = {k: v for k, v in model.values.items() if k.startswith("bert/")}
+  users, head, values = "BertBackbone", "encoder", model.values
   if model.head == "classifier":
-    users, values = "BertTextClassifier", model.values
-  conversion.check_shapes(
-    model.source, architecture.variables(model.config, "encoder"), values
-  )
+    users, head = "BertTextClassifier", "classifier"
+  else:
+    values = {k: v for k, v in values.items() if k.startswith("bert/")}
+  _check_representable(model, head, users)
   rest = keras_hub.write(
     folder, model.config, values, model.vocabulary, model.do_lower_case
   )
@@ -151,7 +140,7 @@ def _write_keras_hub(folder: str, model: conversion.Model) -> _Written:
   lines = []
   if rest:
     lines = [f"left out, KerasHub has no place: {_describe_rest(rest, model)}"]
-  return _Written(keras_hub.WEIGHTS, users, rest, lines, vocabulary="")
+  return _Written(keras_hub.WEIGHTS, users, rest, lines)
 
 
 def _describe_rest(names: Sequence[str], model: conversion.Model) -> str:
@@ -160,17 +149,26 @@ def _describe_rest(names: Sequence[str], model: conversion.Model) -> str:
   return ", ".join([*([f"{slots} slots"] if slots else []), *others])
 
 
-def _refuse_others(model: conversion.Model) -> None:
+def _check_representable(
+  model: conversion.Model, head: str, users: str
+) -> None:
+  """Raises a ValueError if a class of another library lacks parts, or more."""
   if model.config.encoder_type or model.vocab_file:
     raise ValueError(
       f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
       "class of another library has here: pass --output_format=google"
     )
+  labels = len(model.values.get("output_bias", ()))
+  expected = architecture.variables(model.config, head, labels)
+  shapes = {name: value.shape for name, value in model.values.items()}
+  fitting.compare(
+    model.source, shapes, expected, lambda name: name in shapes, users
+  )
 
 
 def _head_settings(model: conversion.Model) -> dict[str, Any]:
-  """Returns what a config.json says about the head and its precision."""
-  dtype = model.values[conversion.BY_TOKEN[0]].dtype.name
+  """Returns the fields of a config.json about the head and its precision."""
+  dtype = model.values[conversion.TABLE].dtype.name
   settings: dict[str, Any] = {"dtype": dtype}
   if "[PAD]" in model.vocabulary:
     settings["pad_token_id"] = model.vocabulary.index("[PAD]")
@@ -188,25 +186,25 @@ def _head_settings(model: conversion.Model) -> dict[str, Any]:
 
 
 def _make_card(
-  model: conversion.Model,
-  output_format: str,
-  left_out: Sequence[str],
-  written: _Written,
+  model: conversion.Model, output_format: str, written: _Written
 ) -> str:
   """Makes the text of README.md, the model card."""
-  config = model.config
-  parameters = sum(
-    value.size for name, value in model.values.items() if "adam_" not in name
-  )
+  config, weights = model.config, conversion.strip(model).values
+  parameters = sum(value.size for value in weights.values())
+  left_out = [
+    n for n in model.weights.unread if not fitting.is_training_state(n)
+  ]
+  if output_format == "keras_hub":
+    left_out += [name for name in written.rest if name in weights]
   casing = "lower-cased, without accents" if model.do_lower_case else "as it is"
-  name = next(iter(vocabulary_table.saved_names(model.vocab_file or "")))
   lines = [
     "# BERT",
     "",
     f"Made by `convert_checkpoint.py` from {model.library}, `{model.source}`.",
     f"{config.num_hidden_layers} layers of {config.hidden_size}, "
     f"{parameters:,} parameters in `{written.weights}`; on top: {model.head}.",
-    f"{len(model.vocabulary)} tokens in `{name}`; text is taken {casing}.",
+    f"{len(model.vocabulary)} tokens in `{_vocabulary(model)}`; text is taken "
+    f"{casing}.",
     "",
   ]
   for field in model.assumed:

@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from encoders import config_files
+from encoders import encoder_table
 from inputs import records
 from tasks import loss_watch
 import tokenization
@@ -191,7 +191,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
 def write_config(folder, path) -> None:
   """Writes the config of a tiny encoder for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
-  config = config_files.read_config(str(path))
+  config = encoder_table.read_config(str(path))
   # For so narrow a model and so little text: with the usual initializer_range
   # of 0.02 attention stays uniform for thousands of steps, and dropout costs
   # more than it helps.

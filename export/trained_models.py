@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from data import files
-from encoders import config_files, encoder_table
+from encoders import encoder_table
 from export import prediction_settings
 import heads
 import modeling
@@ -68,7 +68,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     raise ValueError(
       f"{vocab_file} is not the one that {folder} was trained with"
     )
-  config = config_files.read_config(os.path.join(folder, "bert_config.json"))
+  config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
   prediction = prediction_settings.read(folder, kind, settings)
   labels, thresholds = prediction_settings.read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)

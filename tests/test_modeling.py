@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled, config_files
+from encoders import compiled, encoder_table
 import heads
 import modeling
 
@@ -250,7 +250,7 @@ class TestConfig:
   def test_refuses(self, fields, message, tmp_path):
     path = self.write(tmp_path, **fields)
     with pytest.raises(ValueError) as caught:
-      config_files.read_config(path)
+      encoder_table.read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
@@ -272,7 +272,7 @@ class TestConfig:
     if content is not None:
       path.write_bytes(content)
     with pytest.raises((ValueError, OSError), match=message):
-      config_files.read_config(str(path))
+      encoder_table.read_config(str(path))
 
   @pytest.mark.parametrize(
     ("name", "layers", "hidden"),

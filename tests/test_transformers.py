@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf
 
-from convert import conversion, writing
+from convert import writing
 import heads
 import modeling
 import tokenization
@@ -184,21 +184,10 @@ def test_half_precision_is_read(dtype, tmp_path):
 def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
   vocabulary = [*VOCABULARY[:8], "\u6587", "A", "bc", "e", "\xe9"]
   config = modeling.BertConfig(**{**SIZES, "vocab_size": len(vocabulary)})
-  model = conversion.Model(
-    "test",
-    config,
-    {
-      name: value.numpy()
-      for name, value in loop.model_variables(
-        heads.PretrainingModel(config)
-      ).items()
-    },
-    "pretraining",
-    None,
-    [],
-    vocabulary,
-    do_lower_case,
-  )
+  (tmp_path / "ours").mkdir()
+  write_ours(tmp_path / "ours", heads.PretrainingModel(config), config)
+  (tmp_path / "ours/vocab.txt").write_text("\n".join(vocabulary) + "\n")
+  model = any_model.read(tmp_path / "ours", do_lower_case=do_lower_case)
   writing.write("hugging_face", str(tmp_path / "one"), model)
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "one")
   ours = tokenization.FullTokenizer(

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import files
-from encoders import config_files
+from encoders import encoder_table
 from training import workers
 from weights import checkpoints
 
@@ -111,7 +111,7 @@ def check_config(folder: str, config: Any) -> None:
     return
   ours, theirs = (
     json.loads(either.to_json_string())
-    for either in (config, config_files.read_config(path))
+    for either in (config, encoder_table.read_config(path))
   )
   listing = ", ".join(
     f"{name}: {theirs.get(name)}, not {ours.get(name)}"

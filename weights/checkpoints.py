@@ -19,8 +19,8 @@ from data import atomic, files
 from weights import fitting, tensor_bundles
 
 _TEMPORARY = ".writing"
-# The errors of TensorFlow's reader on files that are damaged or truncated.
-READ_ERRORS = (
+# The errors of TensorFlow's readers at damaged files.
+_READ_ERRORS = (
   tf.errors.OpError,
   OSError,
   RuntimeError,
@@ -35,6 +35,26 @@ _LEFT = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
 _reported: set[str] = set()  # Prefixes that are known to be damaged.
+
+
+class DamagedCheckpointError(ValueError):
+  """A checkpoint that cannot be read, wholly or in part."""
+
+
+@contextlib.contextmanager
+def naming_damage(place: str, *others: type[Exception]) -> Iterator[None]:
+  """Turns the errors of readers into a DamagedCheckpointError of one line.
+
+  Args:
+    others: those of a library, besides those of TensorFlow's readers.
+  """
+  try:
+    yield
+  except DamagedCheckpointError:
+    raise
+  except (*_READ_ERRORS, *others) as error:
+    reason = " ".join(plain_message(error).split())
+    raise DamagedCheckpointError(f"{place}: {reason:.500}") from error
 
 
 def find_checkpoint(path: str) -> str:
@@ -58,7 +78,10 @@ def find_checkpoint(path: str) -> str:
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
   if newest := latest_checkpoint(path):
-    return _newest_readable(path) or newest
+    # The only one is not read: there is nothing to fall back to.
+    is_choice = len(saved_steps(path)) > 1
+    step = _use_newest(path, _read_all if is_choice else lambda prefix: None)
+    return newest if step is None else checkpoint_prefix(path, step)
   found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
   found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
   if len(found) == 1:
@@ -116,22 +139,8 @@ def saved_prefix(folder: str, step: int) -> str:
   return latest_checkpoint(folder)
 
 
-def _newest_readable(folder: str) -> str | None:
-  """Returns the newest checkpoint that can be read to its end.
-
-  The only one is not read: there is nothing to fall back to.
-  """
-  is_choice = len(saved_steps(folder)) > 1
-  step = _use_newest(folder, lambda prefix: None, reads_all=is_choice)
-  return None if step is None else checkpoint_prefix(folder, step)
-
-
-def _use_newest(
-  folder: str, use: Callable[[str], None], reads_all: bool
-) -> int | None:
+def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
   """Uses the newest checkpoint; if it is damaged, the one before it.
-
-  `reads_all`: also verify variables that `use` does not read.
 
   Returns:
     Its step, or None without a checkpoint.
@@ -143,8 +152,6 @@ def _use_newest(
   _check_indices(folder, steps)
   for number, step in reversed(list(enumerate(steps))):
     try:
-      for _ in read(checkpoint_prefix(folder, step)) if reads_all else ():
-        pass
       use(checkpoint_prefix(folder, step))
       return step
     except DamagedCheckpointError as error:
@@ -152,6 +159,11 @@ def _use_newest(
         raise
       _fall_back(folder, step, str(error), steps[number - 1])
   return None
+
+
+def _read_all(prefix: str) -> None:
+  for _ in read(prefix):
+    pass
 
 
 def _check_indices(folder: str, steps: list[int]) -> None:
@@ -204,23 +216,32 @@ def open_weights(prefix: str) -> Weights:
   Raises:
     DamagedCheckpointError: it cannot be read.
   """
-  try:
+  with naming_damage(f"{prefix}: not a readable checkpoint"):
     reader = (
       tensor_bundles.TensorBundle(prefix)
       if files.exists(prefix + _INDEX)
       # The V1 format; unlike `load_checkpoint`, this takes no folder.
       else tf.compat.v1.train.NewCheckpointReader(prefix)
     )
-  except READ_ERRORS as error:
-    raise DamagedCheckpointError(
-      f"{prefix}: not a readable checkpoint: {plain_message(error)}"
-    ) from error
   shapes = reader.get_variable_to_shape_map()
   return Weights(
     prefix,
     {name: tuple(shape) for name, shape in shapes.items()},
-    functools.partial(_value, reader, prefix),
+    functools.partial(_read_value, reader, prefix),
   )
+
+
+def _read_value(reader, prefix: str, name: str) -> np.ndarray:
+  # TypeError: an unknown dtype.
+  with naming_damage(f"{prefix}: {name} is damaged", TypeError):
+    try:
+      return reader.get_tensor(name)
+    except tf.errors.UnimplementedError:
+      # The reader cannot put a partitioned variable of the V1 format together.
+      dtype = reader.get_variable_to_dtype_map()[name]
+      return tf.raw_ops.Restore(
+        file_pattern=prefix, tensor_name=name, dt=dtype
+      ).numpy()
 
 
 def read_step(prefix: str) -> int:
@@ -253,10 +274,6 @@ def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
     yield name, weights.read(name)
 
 
-class DamagedCheckpointError(ValueError):
-  """A checkpoint that cannot be read, wholly or in part."""
-
-
 def load(
   prefix: str,
   variables: Mapping[str, tf.Variable],
@@ -287,7 +304,8 @@ def assign(
       been changed then.
   """
   source = weights.source
-  found = fitting.compare(source, weights.shapes, variables, optional)
+  shapes = {name: tuple(v.shape) for name, v in variables.items()}
+  found = fitting.compare(source, weights.shapes, shapes, optional)
   # Everything is read, and its checksum proved, before anything is assigned.
   shared = sorted(set(variables) & set(weights.shapes))
   values = {name: weights.read(name) for name in shared}
@@ -299,7 +317,8 @@ def assign(
       )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
-  return fitting.Loaded(found.missing, [*found.unused, *weights.unread])
+  unread = [n for n in weights.unread if not fitting.is_training_state(n)]
+  return fitting.Loaded(found.missing, found.unused + unread)
 
 
 def is_above_layers(name: str) -> bool:
@@ -316,9 +335,11 @@ def restore(
   """Loads the newest whole checkpoint of an output folder.
 
   A damaged one, or one that lost its index, is reported in a line on standard
-  error, and the one before it is tried.
-  One without a step in its name (`model.ckpt`) counts if it is the only one.
-  `reads_all`: also verify variables that the model does not use.
+  error, and the one before it is tried. One without a step in its name
+  (`model.ckpt`) counts if it is the only one.
+
+  Args:
+    reads_all: also verify variables that the model does not use.
 
   Returns:
     Its step, or None if the folder has no checkpoint.
@@ -326,32 +347,26 @@ def restore(
   Raises:
     ValueError: if the newest is of another model, or all are damaged.
   """
-  step = _use_newest(
-    folder, lambda prefix: _load_own(folder, prefix, variables), reads_all
-  )
-  if step is not None:
-    return step
-  if newest := latest_checkpoint(folder):
+
+  def use(prefix, optional=lambda name: False):
+    if reads_all:
+      _read_all(prefix)
+    try:
+      load(prefix, variables, optional)
+    except DamagedCheckpointError:
+      raise
+    except ValueError as error:
+      raise ValueError(
+        f"{folder} belongs to another model; choose another --output_dir: "
+        f"{error}"
+      ) from error
+
+  step = _use_newest(folder, use)
+  if step is None and (newest := latest_checkpoint(folder)):
     # Not saved by a training: it may hold the heads of other tasks, too.
-    _load_own(
-      folder,
-      newest,
-      variables,
-      lambda name: name not in variables and not name.startswith("bert/"),
-    )
+    use(newest, lambda n: n not in variables and not n.startswith("bert/"))
     return read_step(newest)
-  return None
-
-
-def _load_own(folder, prefix, variables, optional=lambda name: False):
-  try:
-    load(prefix, variables, optional)
-  except DamagedCheckpointError:
-    raise
-  except ValueError as error:
-    raise ValueError(
-      f"{folder} belongs to another model; choose another --output_dir: {error}"
-    ) from error
+  return step
 
 
 def save(
@@ -370,9 +385,8 @@ def write(
 ) -> str:
   """Writes a checkpoint whole or not at all; returns its prefix.
 
-  The data goes under its final name first, the index last: without an index a
-  checkpoint does not exist. Then the `checkpoint` file is rewritten and old
-  checkpoints are deleted.
+  The index gets its final name last: without it, a checkpoint does not exist.
+  Then the `checkpoint` file is rewritten and old checkpoints are deleted.
 
   Args:
     folder: must exist.
@@ -394,7 +408,10 @@ def write(
     if step is not None:
       steps = [saved for saved in saved_steps(folder) if saved <= step]
       kept = steps[-keep:] if keep else steps
-      _write_state(folder, step, kept)
+      # The file that TensorFlow's own tools look for.
+      lines = [f'model_checkpoint_path: "model.ckpt-{step}"']
+      lines += [f'all_model_checkpoint_paths: "model.ckpt-{s}"' for s in kept]
+      files.write_lines(tf.io.gfile.join(folder, "checkpoint"), lines)
   except (tf.errors.OpError, OSError) as error:
     with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
       remove_temporary_files(folder)
@@ -417,14 +434,6 @@ def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
   )
   for suffix in (_DATA, _INDEX):
     atomic.publish(temporary + suffix, prefix + suffix)
-
-
-def _write_state(folder: str, step: int, kept: list[int]) -> None:
-  """Writes the `checkpoint` file that TensorFlow's own tools look for."""
-  lines = [f'model_checkpoint_path: "model.ckpt-{step}"']
-  lines += [f'all_model_checkpoint_paths: "model.ckpt-{s}"' for s in kept]
-  text = "\n".join(lines) + "\n"
-  files.write_text(tf.io.gfile.join(folder, "checkpoint"), text)
 
 
 def remove_temporary_files(folder: str) -> None:
@@ -456,26 +465,3 @@ def plain_message(error: Exception) -> str:
   """Returns an error's message without the names of operations around it."""
   message = getattr(error, "message", str(error))
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)
-
-
-def _value(reader, prefix: str, name: str) -> np.ndarray:
-  try:
-    return _read_value(reader, prefix, name)
-  except READ_ERRORS as error:
-    raise DamagedCheckpointError(
-      f"{prefix}: {name} is damaged: {plain_message(error)}"
-    ) from error
-
-
-def _read_value(reader, prefix: str, name: str) -> np.ndarray:
-  try:
-    return reader.get_tensor(name)
-  except tf.errors.UnimplementedError:
-    # The reader cannot put a partitioned variable of the V1 format together.
-    try:
-      dtype = reader.get_variable_to_dtype_map()[name]
-    except TypeError as error:  # Its dtype is unknown.
-      raise ValueError(str(error)) from None
-    return tf.raw_ops.Restore(
-      file_pattern=prefix, tensor_name=name, dt=dtype
-    ).numpy()

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-# The state of a training, beside its model. Slots of any optimizer are named
-# after their variable: <name>/adam_m, <name>/LAMB_1.
+# The state of a training, beside its model: Google's names and Keras's.
 _TRAINING_STATE = re.compile(
-  r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
-  r"|good_steps)$"
+  r"/adam_[mv]$|(^|/)(beta[12]_power|(current_)?loss_scale|good_steps)$"
+  r"|(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT|(^|/)optimizer/"
+  r"|^(keras_api/)?metrics/|^(train|eval|validation)_"
 )
 _LISTED_FAULTS = 3  # For each kind.
 # The variables whose shapes show the fields of a config, and which axis does.
-SHOWN_BY_SHAPE = (
+_SHOWN_BY_SHAPE = (
   ("vocab_size", "bert/embeddings/word_embeddings", 0),
   ("max_position_embeddings", "bert/embeddings/position_embeddings", 0),
   ("type_vocab_size", "bert/embeddings/token_type_embeddings", 0),
@@ -31,66 +31,69 @@ class Loaded(NamedTuple):
 
 def compare(
   source: str,
-  shapes: Mapping[str, tuple[int, ...]],
-  variables: Mapping[str, Any],
+  stored: Mapping[str, tuple[int, ...]],
+  expected: Mapping[str, tuple[int, ...]],
   optional: Callable[[str], bool],
+  whose: str = "the model",
 ) -> Loaded:
-  """Compares stored shapes with variables; see `checkpoints.assign`.
+  """Compares stored shapes with those expected; see `checkpoints.assign`.
 
   Raises:
     ValueError: they differ in more than optional names.
   """
-  missing = sorted(set(variables) - set(shapes))
-  unused = sorted(set(shapes) - set(variables))
-  unused = [name for name in unused if not is_training_state(name, shapes)]
-  ours = {name: tuple(variable.shape) for name, variable in variables.items()}
+  missing = sorted(set(expected) - set(stored))
+  unused = sorted(set(stored) - set(expected))
+  unused = [name for name in unused if not is_training_state(name, stored)]
   faults = [
     [f"- {name}" for name in missing if not optional(name)],
     [f"+ {name}" for name in unused if not optional(name)],
     [
-      f"{name}: shape {shapes[name]}, the model's is {ours[name]}"
-      for name in sorted(set(ours) & set(shapes))
-      if shapes[name] != ours[name]
+      f"{name}: shape {stored[name]}, {whose}'s is {expected[name]}"
+      for name in sorted(set(expected) & set(stored))
+      if stored[name] != expected[name]
     ],
   ]
   if any(faults):
     listings = (listing(found, _LISTED_FAULTS) for found in faults)
     lines = "; ".join(filter(None, listings))
-    cause = _likely_cause(ours, shapes)
-    raise ValueError(f"{source} does not fit the model{cause}: {lines}")
+    cause = _likely_cause(expected, stored, whose)
+    raise ValueError(f"{source} does not fit {whose}{cause}: {lines}")
   return Loaded(missing, unused)
 
 
-def is_training_state(name: str, names: Container[str]) -> bool:
+def is_training_state(name: str, names: Container[str] = ()) -> bool:
   """Returns whether a variable is the optimizer's, or a step."""
-  # Only slots have a name that continues that of another variable.
+  # Slots of any optimizer are named after their variable: <name>/adam_m,
+  # <name>/LAMB_1. No other name continues that of another variable.
   is_slot = name.rpartition("/")[0] in names
   return is_slot or bool(_TRAINING_STATE.search(name))
 
 
 def _likely_cause(
-  ours: Mapping[str, tuple], theirs: Mapping[str, tuple]
+  expected: Mapping[str, tuple], stored: Mapping[str, tuple], whose: str
 ) -> str:
   """Says in which fields of the config a checkpoint and a model differ."""
-  expected, found = fields_of(ours), fields_of(theirs)
+  ours, theirs = fields_of(expected), fields_of(stored)
   differing = [
-    f"{field} is {found[field]}, the model's {expected[field]}"
-    for field in found
-    if expected.get(field, found[field]) != found[field]
+    f"{field} is {theirs[field]}, {whose}'s {ours[field]}"
+    for field in theirs
+    if ours.get(field, theirs[field]) != theirs[field]
   ]
-  if differing and found["num_hidden_layers"]:
+  if differing and theirs["num_hidden_layers"]:
     return f" (its {', its '.join(differing)})"
-  is_bert = any(name.startswith("bert/") for name in theirs)
-  if not is_bert and any(name.startswith("bert/") for name in ours):
-    return " (it is not a BERT with Google's names)"
-  return ""
+  is_bert = [
+    any(name.startswith("bert/") for name in shapes)
+    for shapes in (stored, expected)
+  ]
+  is_other = is_bert == [False, True]
+  return " (it is not a BERT with Google's names)" if is_other else ""
 
 
 def fields_of(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
   """Returns the fields of a config that shapes show, by Google's names."""
   layers = map(re.compile(r"bert/encoder/layer_\d+/").match, shapes)
   fields = {}
-  for field, name, axis in SHOWN_BY_SHAPE:
+  for field, name, axis in _SHOWN_BY_SHAPE:
     if len(shape := shapes.get(name, ())) > axis:
       fields[field] = int(shape[axis])
   if fields.get("embedding_size") == fields.get("hidden_size"):

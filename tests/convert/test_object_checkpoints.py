@@ -145,7 +145,7 @@ def test_reads_the_names_of_published_models(path, tmp_path):
   assert len(reader.weights.shapes) == 5 + 16 * layers + 2 + 5
   assert reader.weights.shapes["cls/predictions/output_bias"] == (30522,)
   assert reader.do_lower_case is False
-  rest = [name for name in reader.unread if "keras_api" not in name]
+  rest = [name for name in reader.weights.unread if "keras_api" not in name]
   assert rest == [
     "layer-1/_func/bert_pack_inputs/save_counter",
     "layer-1/_func/layer-3/get_special_tokens_dict/save_counter",
@@ -232,7 +232,11 @@ def test_says_what_is_wrong(tmp_path):
     values[object_checkpoints.GRAPH] = b"\xff\xff"
 
   for name, change, expected in (
-    ("older", drop("layer_with_weights-2/emb"), "token_type_embeddings is mis"),
+    (
+      "older",
+      drop("layer_with_weights-2/emb"),
+      "- bert/embeddings/token_type_embeddings",
+    ),
     ("older", drop("5/_output_dense/bias"), "- bert/encoder/layer_1/output/de"),
     ("subclassed", copy, "both bert/embeddings/token_type_embeddings: two mod"),
     ("older", damage, "its object graph is damaged"),

@@ -89,7 +89,7 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   reader = load(tmp_path, model)
   expected = outputs_of(theirs.electra, inputs).last_hidden_state
   assert_near(model(*inputs).sequence_output, expected, inputs[1])
-  assert [*reader.unread] == [
+  assert [*reader.weights.unread] == [
     f"discriminator_predictions.{name}"
     for name in (
       *("dense.bias", "dense.weight"),
@@ -117,7 +117,7 @@ def test_distilbert_is_computed_as_transformers_does(tmp_path):
     **SIZES, type_vocab_size=2, hidden_act="gelu_erf"
   )
   model = heads.PretrainingModel(config)
-  assert load(tmp_path, model).unread == ()
+  assert load(tmp_path, model).weights.unread == ()
   positions = np.tile(np.arange(12, dtype=np.int32), [3, 1])
   # Segments do not matter, as there are none.
   logits, _ = model(ids, mask, segments, positions)
@@ -136,7 +136,7 @@ def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
   )
   reader = model_folder.open(str(tmp_path / "b"))
   assert "output_weights" not in reader.weights.shapes
-  assert [*reader.unread] == [
+  assert [*reader.weights.unread] == [
     *("classifier.bias", "classifier.weight"),
     *("pre_classifier.bias", "pre_classifier.weight"),
   ]
@@ -205,7 +205,7 @@ def test_reads_checkpoints_of_electra(tmp_path):
         head="encoder",
       )
     ),
-    "needs bert/pooler/dense/bias",
+    "BertModel (--head=encoder): - bert/pooler/dense/bias; ",
   )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import config_files, encoder_table
+from encoders import encoder_table
 import heads
 import optimization
 import tiny_training
@@ -233,7 +233,7 @@ def test_more_tokens_take_more_memory(name):
 def test_the_config_survives_a_round_trip(name, tmp_path):
   path = tmp_path / "bert_config.json"
   path.write_text(CONFIGS[name].to_json_string())
-  config = config_files.read_config(str(path))
+  config = encoder_table.read_config(str(path))
   assert config == CONFIGS[name]
   assert ("encoder_type" in path.read_text()) == (name != "transformer")
 

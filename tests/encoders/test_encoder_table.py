@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from encoders import compiled, config_files, encoder_table
+from encoders import compiled, encoder_table
 import modeling
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}
@@ -14,7 +14,7 @@ FIELDS = SIZES | {"num_attention_heads": 2}
 def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
   path = tmp_path / "bert_config.json"
   path.write_text(json.dumps(FIELDS))
-  config = config_files.read_config(str(path))
+  config = encoder_table.read_config(str(path))
   assert config == modeling.BertConfig(30, 8, 1, 2)
   assert "encoder_type" not in config.to_json_string()
   named = FIELDS | {"encoder_type": "transformer"}
@@ -51,6 +51,6 @@ def test_refuses(fields, message, tmp_path):
   config = {**SIZES, **fields}
   path.write_text(json.dumps(config))
   with pytest.raises(ValueError) as caught:
-    config_files.read_config(str(path))
+    encoder_table.read_config(str(path))
   assert str(caught.value).startswith(f"{path}: ")
   assert message in str(caught.value)
