@@ -1,15 +1,17 @@
 """Measures the structure of a checkout: sizes, imports, reach.
 
   python tests/helpers/house.py [FOLDER ...]
+  python tests/helpers/house.py --reached run_classifier.py
 
-prints one column a folder (by default this checkout), such as those of two git
-worktrees. Imports are read from the source, those inside functions included.
+The first prints one column a folder (by default this checkout), such as those
+of two git worktrees, the second lists what a program can import. Imports are
+read from the source, those inside functions included.
 """
 
+import argparse
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import pathlib
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -20,9 +22,15 @@ ORDER += ["data"]
 NOUNS = ("modeling", "tokenization", "optimization")
 # Programs of the root that are made of contrib/.
 CONTRIB_PROGRAMS = ("run_multitask",)
-REACHED = ("run_classifier", "create_vocab", "heads", "modeling")
+REACHED = [
+  pathlib.Path(f"{name}.py")
+  for name in ("run_classifier", "create_vocab", "heads", "modeling")
+]
 # What a learner reads for one training step.
-STEP_FILES = ("run_pretraining", "training/step", "modeling", "optimization")
+STEP_FILES = [
+  pathlib.Path(f"{name}.py")
+  for name in ("run_pretraining", "training/step", "modeling", "optimization")
+]
 
 
 def place_of(path: pathlib.Path) -> str:
@@ -74,9 +82,15 @@ def reach(path: pathlib.Path, root: pathlib.Path = ROOT) -> set[pathlib.Path]:
   return reached
 
 
-def count_lines(paths, root: pathlib.Path = ROOT) -> int:
+def count_lines(paths: Iterable[pathlib.Path], root: pathlib.Path) -> int:
   """Counts the lines of files, as `wc -l` does."""
   return sum((root / path).read_bytes().count(b"\n") for path in paths)
+
+
+def is_upward(path: pathlib.Path, target: pathlib.Path) -> bool:
+  """Returns whether an import is against ORDER."""
+  here, there = place_of(path), place_of(target)
+  return {here, there} <= set(ORDER) and ORDER.index(here) > ORDER.index(there)
 
 
 def measure(root: pathlib.Path) -> dict[str, int]:
@@ -85,34 +99,15 @@ def measure(root: pathlib.Path) -> dict[str, int]:
   core = [p for p in files if p.parts[0] not in ("contrib", "examples")]
   tests = [path.relative_to(root) for path in (root / "tests").rglob("*.py")]
   graph = {path: set(imports_of(path, root)) for path in files}
-  upward = [
-    (path, target)
-    for path, targets in graph.items()
-    for target in targets
-    if {place_of(path), place_of(target)} <= set(ORDER)
-    and ORDER.index(place_of(path)) > ORDER.index(place_of(target))
-  ]
-  circular = [
-    path
-    for path, targets in graph.items()
-    if any(path in reach(target, root) for target in targets)
-  ]
-  step = [pathlib.Path(f"{name}.py") for name in STEP_FILES]
+  edges = [(path, target) for path in files for target in graph[path]]
   return {
     "product lines": count_lines(files, root),
     "product lines without contrib/ and examples/": count_lines(core, root),
     "lines of tests": count_lines(tests, root),
-    **{
-      f"files that {name}.py reaches": len(
-        reach(pathlib.Path(f"{name}.py"), root)
-      )
-      for name in REACHED
-    },
-    "imports upward": len(upward),
-    "files in circles": len(circular),
-    "lines for one training step": count_lines(
-      [path for path in step if (root / path).is_file()], root
-    ),
+    **{f"files that {p} reaches": len(reach(p, root)) for p in REACHED},
+    "imports upward": sum(is_upward(*edge) for edge in edges),
+    "files in circles": len({p for p, to in edges if p in reach(to, root)}),
+    "lines for one training step": count_lines(STEP_FILES, root),
     "files above 500 lines": sum(count_lines([p], root) > 500 for p in files),
     "files with more than 12 own imports": sum(
       len(targets) > 12 for targets in graph.values()
@@ -121,9 +116,18 @@ def measure(root: pathlib.Path) -> dict[str, int]:
   }
 
 
-if __name__ == "__main__":
-  columns = [
-    measure(pathlib.Path(folder).resolve()) for folder in sys.argv[1:] or [ROOT]
-  ]
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("folders", nargs="*", type=pathlib.Path, default=[ROOT])
+  parser.add_argument("--reached", metavar="PROGRAM", type=pathlib.Path)
+  options = parser.parse_args()
+  if options.reached:
+    print(*sorted(reach(options.reached, options.folders[0])), sep="\n")
+    return
+  columns = [measure(folder) for folder in options.folders]
   for figure in columns[0]:
     print(f"{figure:46}", *(f"{column[figure]:>7,}" for column in columns))
+
+
+if __name__ == "__main__":
+  main()
