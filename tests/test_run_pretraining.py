@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 import types
 
@@ -355,22 +356,6 @@ LONG_RUN = {
 }
 
 
-@contextlib.contextmanager
-def started(folder, **options):
-  """A run in its own process, ended by the test or killed after it."""
-  process = subprocess.Popen(
-    command_tiny(folder, **options),
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
-  try:
-    yield process
-  finally:
-    process.kill()
-    process.communicate()
-
-
 def wait_for(path, seconds=120):
   deadline = time.monotonic() + seconds
   while not path.exists():
@@ -378,43 +363,66 @@ def wait_for(path, seconds=120):
     time.sleep(0.02)
 
 
-def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path):
-  """Ctrl-C, then SIGTERM; against a run that is left alone."""
+def run_until(path, act, folder, **options):
+  """Runs the program here; acts in another thread once it has saved."""
+
+  def wait_and_act():
+    wait_for(path)
+    act()
+
+  thread = threading.Thread(target=wait_and_act)
+  thread.start()
+  result = run_tiny(folder, **options)
+  thread.join()
+  return result
+
+
+def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path, capfd):
+  """Ctrl-C, then SIGTERM; against a run that has none so early."""
   options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20}
   options["keep_checkpoint_max"] = 0
   out, alone = tmp_path / "out", tmp_path / "alone"
+
+  def run_and_send(number, folder, step):
+    path = folder / f"model.ckpt-{step}.index"
+    send = functools.partial(signal.raise_signal, number)
+    return run_until(path, send, tmp_path, output_dir=folder, **options)
+
   last = 0
   for number in (signal.SIGINT, signal.SIGTERM):
     common = last - last % 20 + 40  # Saved while nothing is wrong.
-    with started(tmp_path, **options) as process:
-      wait_for(out / f"model.ckpt-{common}.index")
-      process.send_signal(number)
-      output, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, errors
+    result = run_and_send(number, out, common)
+    assert result.returncode == 128 + number, result.stderr
     name = signal.Signals(number).name
-    assert f"{name}: saving a checkpoint, then leaving" in errors
-    assert "Traceback" not in errors
+    said = f"{name}: saving a checkpoint, then leaving\n"
+    assert said in capfd.readouterr().err
     last = checkpoints.saved_steps(str(out))[-1]
     assert last >= common
     assert (
       f"stopped at step {last} of 30000; run the same command again to resume"
-    ) in output
-    assert f"wrote {out}/model.ckpt-{last}" in output
-  with started(tmp_path, **{**options, "output_dir": alone}) as process:
-    wait_for(alone / f"model.ckpt-{common}.index")
+    ) in result.stdout
+    assert f"wrote {out}/model.ckpt-{last}" in result.stdout
+  run_and_send(signal.SIGTERM, alone, common)
   assert checkpoint_bytes(alone, common) == checkpoint_bytes(out, common)
 
 
 def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
   options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20_000}
-  with started(tmp_path, **options) as process:
-    assert any(line.startswith("step ") for line in process.stderr)
-    process.stdout.close()
-    process.stderr.close()
-    time.sleep(11)  # A line is due, which cannot be printed.
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    process.stdout = process.stderr = None
+  with subprocess.Popen(
+    command_tiny(tmp_path, **options),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
+    try:
+      assert any(line.startswith("step ") for line in process.stderr)
+      process.stdout.close()
+      process.stderr.close()
+      time.sleep(11)  # A line is due, which cannot be printed.
+      process.send_signal(signal.SIGINT)
+      assert process.wait(60) == 130
+    finally:
+      process.kill()
   (last,) = checkpoints.saved_steps(str(tmp_path / "out"))
   assert 0 < last < 20_000  # It was saved because of the signal.
 
@@ -422,20 +430,19 @@ def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
 def test_an_input_that_is_changed_while_it_is_read_is_told_of(data, tmp_path):
   path = tmp_path / "changing.tfrecord"
   shutil.copy(glob.glob(data)[0], path)
-  options = {
-    "input_file": path,
-    "do_train": True,
-    "num_train_steps": 200,
-    "save_checkpoints_steps": 20,
-    "iterations_per_loop": 10,
-  }
-  with started(tmp_path, **options) as process:
-    wait_for(tmp_path / "out" / "model.ckpt-20.index")
-    with path.open("ab") as file:
-      file.write(path.read_bytes())
-    _, errors = process.communicate(timeout=60)
-  assert process.returncode == 1
-  assert "changing.tfrecord, or another input file, was changed while" in errors
+  content = path.read_bytes()
+  result = run_until(
+    tmp_path / "out" / "model.ckpt-20.index",
+    lambda: path.write_bytes(2 * content),
+    tmp_path,
+    input_file=path,
+    **LONG_RUN | {"num_train_steps": 200, "save_checkpoints_steps": 20},
+  )
+  assert result.returncode == 1
+  assert (
+    "changing.tfrecord, or another input file, was changed while"
+    in result.stderr
+  )
 
 
 # What the user can get wrong. Most of it in this process: `run_program` turns
@@ -546,18 +553,14 @@ def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
     "save_checkpoints_steps": 1,
     "new_phase": True,
   }
-  for folder in (whole, killed):
-    copy_run(trained, folder)
-    result = run_tiny(tmp_path, output_dir=folder, **options)
-    assert result.returncode == 0, result.stderr
-    assert "new phase from step 6 and record 0: --input_file=" in result.stdout
-    if folder == killed:
-      for step in (8, 9):
-        for path in killed.glob(f"model.ckpt-{step}.*"):
-          path.unlink()
-      result = run_tiny(tmp_path, output_dir=folder, **options)
-      assert "new phase" not in result.stdout
-      assert "resuming at step 7 of 9" in result.stdout
+  copy_run(trained, whole)
+  result = run_tiny(tmp_path, output_dir=whole, **options)
+  assert result.returncode == 0, result.stderr
+  assert "new phase from step 6 and record 0: --input_file=" in result.stdout
+  shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("*-[89].*"))
+  result = run_tiny(tmp_path, output_dir=killed, **options)
+  assert "new phase" not in result.stdout
+  assert "resuming at step 7 of 9" in result.stdout
   assert checkpoint_bytes(whole, 9) == checkpoint_bytes(killed, 9)
   written = json.loads((whole / "training.json").read_text())["phases"]
   assert [phase["first_step"] for phase in written] == [0, 6]
@@ -699,10 +702,15 @@ def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
   program_flags.assert_refused(result, message)
 
 
-def limit_file_size():
-  # Writing past it fails as it does on a full disk, with EFBIG.
-  signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+@contextlib.contextmanager
+def limited_files(size):
+  """Makes writing past a size fail as it does on a full disk, with EFBIG."""
+  limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
 
 
 def test_a_full_disk_loses_nothing(trained, data, tmp_path):
@@ -715,8 +723,8 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
     "num_train_steps": 8,
     "new_phase": True,
   }
-  command = command_tiny(tmp_path, **options)
-  result = program_flags.run_command(command, limit_file_size)
+  with limited_files(20_000):
+    result = run_tiny(tmp_path, **options)
   lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
   assert lines[-1].startswith(

@@ -116,11 +116,10 @@ def _forget_flags(known):
   flags.FLAGS.unparse_flags()
 
 
-def run_command(arguments, preexec_fn=None, **environment):
+def run_command(arguments, **environment):
   """Runs a command; returns its exit status, output and errors as text."""
   return subprocess.run(
     arguments,
-    preexec_fn=preexec_fn,
     capture_output=True,
     text=True,
     env={**os.environ, **environment},
