@@ -16,6 +16,7 @@ import program_flags
 import tiny
 
 STEPS, SAVED = 6, 4  # A run's, and those of its checkpoint before the last.
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 class Run(NamedTuple):
@@ -35,23 +36,14 @@ class Run(NamedTuple):
 @pytest.fixture(name="run", scope="module", params=tiny.TRAINERS)
 def train(request, tmp_path_factory):
   folder = tmp_path_factory.mktemp(request.param)
-  command = tiny.prepare(request.param, folder)
+  command = tiny.prepare(request.param, folder, DROPOUT)
   result = program_flags.run_here(command)
   assert result.returncode == 0, result.stderr
   return Run(request.param, command, folder / "out", result.stdout)
 
 
-def contents(folder):
-  """Returns the files in a folder and below, but for times and curves."""
-  return {
-    str(path.relative_to(folder)): path.read_bytes()
-    for path in folder.rglob("*")
-    if path.is_file() and not re.match(r"events|report\.html", path.name)
-  }
-
-
 def test_a_killed_run_resumes_to_the_same_bytes(run, tmp_path):
-  whole, killed = contents(run.out), tmp_path / "killed"
+  whole, killed = paths.contents(run.out), tmp_path / "killed"
   results = [n for n in whole if "eval_results" in n or "predict" in n]
   last = [n for n in whole if f"model.ckpt-{STEPS}." in n]
   shutil.copytree(run.out, killed)
@@ -66,9 +58,16 @@ def test_a_killed_run_resumes_to_the_same_bytes(run, tmp_path):
   result = run.again(output_dir=killed)
   assert result.returncode == 0, result.stderr
   assert f"resuming at step {SAVED} of {STEPS}" in result.stdout
-  found = contents(killed)
-  assert found.keys() == whole.keys()
-  assert [n for n in whole if found[n] != whole[n]] == []
+  assert paths.differences(paths.contents(killed), whole) == []
+
+
+@pytest.mark.slow
+def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
+  result = run.again(output_dir=tmp_path)
+  assert result.returncode == 0, result.stderr
+  assert (
+    paths.differences(paths.contents(tmp_path), paths.contents(run.out)) == []
+  )
 
 
 def test_it_ends_with_the_files_it_wrote(run):
@@ -147,19 +146,19 @@ def read_rows(run, path, place):
 
 
 def test_a_finished_run_has_nothing_to_do(run):
-  before = contents(run.out)
+  before = paths.contents(run.out)
   result = run.again()
   assert f"step {STEPS} of {STEPS}: nothing to do" in result.stdout
   assert "note:" not in result.stderr
-  assert contents(run.out) == before
+  assert paths.contents(run.out) == before
 
 
 def test_a_run_with_other_settings_leaves_the_folder_alone(run):
-  before = contents(run.out)
+  before = paths.contents(run.out)
   result = run.again(seed=7, train_batch_size=10, learning_rate=0.5)
   for name in ("seed", "train_batch_size", "learning_rate"):
     program_flags.assert_refused(result, name)
-  assert contents(run.out) == before
+  assert paths.contents(run.out) == before
 
 
 def test_a_folder_that_is_trained_in_is_left_alone(run, tmp_path):

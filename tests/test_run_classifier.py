@@ -6,8 +6,6 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -648,25 +646,6 @@ def test_padded_and_trimmed_batches_train_alike(tmp_path):
   for name, value in read_checkpoint(tmp_path / "padded-True", 10).items():
     if not name.endswith("key/bias"):  # Its gradient is rounding alone.
       np.testing.assert_allclose(value, trimmed[name], atol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow  # tests/training/test_loop.py has a fast one.
-def test_devices_and_accumulation_make_the_same_updates(tmp_path):
-  result = subprocess.run(
-    [
-      sys.executable,
-      paths.ROOT / "tests/helpers/two_replicas_classify.py",
-      tmp_path,
-    ],
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
-  found = re.findall(r"RESULT (\w+) (\S+) (\S+)", result.stdout)
-  assert [name for name, *_ in found] == ["two", "parts"], result.stderr
-  for _, weights, logits in found:
-    assert float(weights) < 1e-5
-    assert float(logits) < 1e-5
 
 
 @pytest.mark.parametrize("freeze", [1, "gradual"])

@@ -326,15 +326,15 @@ def write_split(program, folder, split, is_reversed=False):
   )
 
 
-def prepare(program, folder):
+def prepare(program, folder, config=()):
   """Writes the data of a program's task; returns the command for it.
 
   The command trains for a few steps of 16 examples, evaluates and predicts in
   `folder`/out; flags that are appended override its own.
   """
-  flags, config = dict(_SHORT), {}
+  flags = dict(_SHORT)
   if program == "run_pretraining":
-    config = NO_DROPOUT
+    config = config or NO_DROPOUT
     flags |= {"num_train_steps": 6, "do_eval": True, "max_eval_steps": 0}
     for name, split in (("input_file", "train"), ("eval_input_file", "dev")):
       flags[name] = write_records(folder / split, SPLITS[split])
@@ -346,6 +346,8 @@ def prepare(program, folder):
     flags["predict_file"] = write_split(program, folder, "dev")
   else:
     flags |= {**_EPOCHS, **_ALL, "data_dir": folder}
+    if program == "run_classifier":
+      flags["class_weights"] = "1,3"
     for split in SPLITS:
       write_split(program, folder, split)
   return command(program, folder, config, **flags)
