@@ -13,6 +13,7 @@ if __name__ == "__main__":
   program.start(SquadSettings)
 
 from collections.abc import Iterator
+import dataclasses
 import functools
 import sys
 
@@ -23,7 +24,7 @@ from cli import devices, fine_tuning, output_folder, task_settings
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import squad_data, squad_results
+from tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -78,42 +79,45 @@ def loss_fn(model, features, seed, settings):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def find_tuned(settings: SquadSettings) -> float | None:
-  """Returns the threshold that an earlier run tuned for the same weights."""
-  if settings.do_train or not settings.version_2_with_negative:
-    return None
-  folder = output_folder.find_thresholds(settings)
-  return squad_results.read_threshold(folder) if folder else None
-
-
 def check(settings: SquadSettings) -> SquadSettings:
-  """Checks flags; returns them with what one of them means for another."""
-  return squad_settings.check(settings, find_tuned(settings))
+  """Checks flags; returns them with what they mean together and for a folder.
 
-
-def tuning_file(settings: SquadSettings) -> str | None:
-  """Returns the file to tune the threshold on; None to tune nothing.
-
-  It is --eval_file, else --predict_file, unless an earlier run has tuned the
-  threshold of these weights: in this folder, if a flag asks for it.
+  The threshold that an earlier run tuned for the same weights counts if a flag
+  gives none; if a flag asks for it, only one in this folder does.
   """
-  if settings.threshold is not None or not settings.do_predict:
-    return None
-  is_asked = "null_score_diff_threshold" in settings.given
-  is_own = output_folder.find_thresholds(settings) == settings.output_dir
-  is_kept = not settings.eval_file and (is_own or not is_asked)
-  if is_kept and find_tuned(settings) is not None:
-    return None
-  return settings.eval_file or settings.predict_file
+  squad_settings.check(settings)
+  threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
+  is_given = "null_score_diff_threshold" in settings.given
+  folder = None
+  if settings.version_2_with_negative and not settings.do_train:
+    folder = output_folder.find_thresholds(settings)
+  is_tuned = folder and squad_results.read_threshold(folder) is not None
+  if is_tuned and not is_given:
+    threshold = None
+  if threshold is None and not settings.version_2_with_negative:
+    raise ValueError(
+      "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
+    )
+  is_kept = (
+    is_tuned
+    and not settings.eval_file
+    and (folder == settings.output_dir or not is_given)
+  )
+  tunes = threshold is None and settings.do_predict and not is_kept
+  return dataclasses.replace(
+    settings,
+    threshold=threshold,
+    tuning_file=settings.scored_file if tunes else None,
+    pad_to_max_length=settings.padding_competes or settings.pad_to_max_length,
+  )
 
 
 def open_data(settings: SquadSettings) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
   features = settings.for_features()
-  features.check()
-  evaluated = tuning_file(settings)
+  evaluated = settings.tuning_file
   if settings.evaluates_in_training:
-    evaluated = settings.eval_file or settings.predict_file
+    evaluated = settings.scored_file
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
 
@@ -132,7 +136,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
   if settings.do_predict:
     test = [find("eval", settings.predict_file)]  # The original's name for it.
   if evaluated:
-    is_predicted = settings.do_predict and evaluated == settings.predict_file
+    is_predicted = test and evaluated == settings.predict_file
     dev = test if is_predicted else [find("dev", evaluated)]
   return fine_tuning.Data(
     features=features,
@@ -184,13 +188,13 @@ def evaluate(
   threshold = run.settings.threshold or 0.0
   if run.is_chief:
     squad_results.warn_if_collapsed(scored, threshold)
-  return squad_results.score(scored, threshold)
+  return squad_metrics.score(scored, threshold)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
   settings, [examples] = run.settings, run.data.test
-  tuned_on = run.data.dev[0] if tuning_file(settings) else None
+  tuned_on = run.data.dev[0] if settings.tuning_file else None
   answered = answer(run, examples)
   tuning = answer(run, tuned_on) if tuned_on not in (None, examples) else None
   if not run.is_chief:
@@ -199,19 +203,17 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
-  kinds = squad_results.Breakdown()
   folder = run.folder if tuning else run.thresholds_folder
-  scores = squad_results.write_predictions(
+  scored = squad_results.write_predictions(
     run.folder,
     answered,
     squad_results.choose_threshold(folder, settings.threshold, tuning),
     settings.version_2_with_negative,
-    kinds.add,
   )
   counts = examples.features.counts
-  if scores:
-    run.set_summary_score(scores)
-    run.report_on(examples, lambda _: kinds.describe(scores))
+  if scored:
+    run.set_summary_score(scored[0])
+    run.report_on(examples, squad_results.describe, *scored)
   elif labelled := counts["labelled"]:
     count = counts["questions"]
     print(f"not scored: only {labelled:,} of {count:,} questions have answers")

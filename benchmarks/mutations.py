@@ -77,10 +77,7 @@ GROUPS = {
       ("np.where(has_answer, scores, -1.0)", "np.where(has_answer, scores, 0)"),
       ("np.diff(sorted_odds) > 0", "np.diff(sorted_odds) >= 0"),
       ("windows[i].length - 1 - left", "windows[i].length - left"),
-      (
-        "max_seq_length - query_length - 3",
-        "max_seq_length - query_length - 2",
-      ),
+      ("max_seq_length - len(query) - 3", "max_seq_length - len(query) - 2"),
       ("end >= window.start + window", "end > window.start + window"),
       ("else min(left, right)", "else max(left, right)"),
     ],

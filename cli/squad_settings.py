@@ -5,7 +5,7 @@ import os
 
 from cli import program, shared_flags
 from data import files
-from tasks import squad_answers, squad_features, squad_results
+from tasks import squad_answers, squad_features
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -69,8 +69,14 @@ class SquadSettings(shared_flags.FineTuningSettings):
     False,
     "Prints a note if the words of an answer lack the text of its tokens.",
   )
-  # The number that null_score_diff_threshold is; None to tune it.
-  threshold: float | None = 0.0
+  # What run_squad.py finds out before it starts.
+  threshold: float | None = 0.0  # null_score_diff_threshold; None: a tuned one.
+  tuning_file: str | None = None  # Where to tune it; None to tune nothing.
+
+  @property
+  def scored_file(self) -> str | None:
+    """The file to evaluate and tune on."""
+    return self.eval_file or self.predict_file
 
   @property
   def metric(self) -> str:
@@ -103,15 +109,8 @@ class SquadSettings(shared_flags.FineTuningSettings):
     )
 
 
-def check(settings: SquadSettings, tuned: float | None) -> SquadSettings:
-  """Checks flags; returns them with what one of them means for another.
-
-  Args:
-    tuned: the threshold that an earlier run tuned for the same weights.
-
-  Raises:
-    ValueError: they contradict each other, or a file is not there.
-  """
+def check(settings: SquadSettings) -> None:
+  """Raises a ValueError if flags contradict each other, or a file is absent."""
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
   for name, path, is_asked in (
@@ -120,31 +119,16 @@ def check(settings: SquadSettings, tuned: float | None) -> SquadSettings:
     ("eval_file", settings.eval_file, False),
   ):
     if is_asked and not path:
-      raise ValueError(f"--do_{name.split('_')[0]} needs --{name}")
+      raise ValueError(f"--do_{name.removesuffix('_file')} needs --{name}")
     if path and not files.exists(path):
       raise ValueError(f"--{name}={path}: no such file")
-  has_file = settings.eval_file or settings.predict_file
-  if settings.evaluates_in_training and not has_file:
+  if settings.evaluates_in_training and not settings.scored_file:
     raise ValueError(
       "an evaluation while training needs --eval_file, or --predict_file"
-    )
-  threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
-  is_given = "null_score_diff_threshold" in settings.given
-  if not is_given and tuned is not None:
-    threshold = None
-  if threshold is None and not settings.version_2_with_negative:
-    raise ValueError(
-      "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
     )
   is_asked = settings.do_train or "whole_word_answers" in settings.given
   if settings.whole_word_answers and is_asked:
     check_whole_words(settings.vocab_file)
-  pads = settings.padding_competes or settings.pad_to_max_length
-  settings = dataclasses.replace(
-    settings, threshold=threshold, pad_to_max_length=pads
-  )
-  assert settings.metric  # Which checks --best_metric.
-  return settings
 
 
 def check_whole_words(vocab_file: str) -> None:

@@ -209,14 +209,13 @@ def _score_words(card, found, truths):
 
 def _read_questions(card, check):
   has_version_2 = card.settings["version_2_with_negative"]
-  for paragraph in squad.read_paragraphs(check.eval_file):
-    for question in paragraph.questions:
-      if question.answers is None or not (question.answers or has_version_2):
-        raise ValueError(f"{question.location}: no answer to compare with")
-      texts = {"question": question.text, "context": paragraph.context}
-      is_unspaced = squad_features.is_unspaced(paragraph.context)
-      truths = [answer.text for answer in question.answers]
-      yield texts, (truths, has_version_2, is_unspaced)
+  for question in squad.read_questions(check.eval_file):
+    if question.answers is None or not (question.answers or has_version_2):
+      raise ValueError(f"{question.location}: no answer to compare with")
+    texts = {"question": question.text, "context": question.context}
+    is_unspaced = squad_features.is_unspaced(question.context)
+    truths = [answer.text for answer in question.answers]
+    yield texts, (truths, has_version_2, is_unspaced)
 
 
 def _score_questions(card, found, truths):

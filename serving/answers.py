@@ -423,7 +423,6 @@ class QuestionAnswering(AnswerMaker):
       settings["max_query_length"],
       settings["version_2_with_negative"],
     )
-    shape.check()
     self._maker = squad_features.FeatureMaker(shape, is_training=False)
     self._find = squad_answers.SpanSearch(
       squad_answers.AnswerSettings(
@@ -437,16 +436,16 @@ class QuestionAnswering(AnswerMaker):
     )
 
   def _encode(self, texts):
-    question = squad.Question("", texts["question"], None, "context")
-    paragraph = squad.Paragraph(texts["context"], (question,))
-    document = self._maker.document(paragraph)
+    question = squad.Question(
+      "", texts["question"], texts["context"], None, "context"
+    )
+    [(document, _)] = self._maker.documents([question])
     _ = document.first_tokens  # An error is of this request alone.
-    query, windows = self._maker.windows(document, question)
+    query, windows, was_cut = self._maker.windows(document, question)
     rows = [
       self._pack(query, document.ids[start : start + length])
       for start, length in windows
     ]
-    was_cut = len(self._maker.encode(question.text)) > len(query)
     return Encoded(rows, was_cut, (question, document, len(query), windows))
 
   def _answer(self, encoded, outputs):

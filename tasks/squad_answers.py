@@ -129,22 +129,18 @@ class SpanSearch:
     """Returns (score, start, end, logits) of spans of tokens, best first."""
     candidates = []
     for index, window in enumerate(parts):
-      length = offset + window.length + 1
-      starts = self._best_indices(start_logits[index])
-      ends = self._best_indices(end_logits[index])
-      starts = [
-        i
-        for i in starts
-        if offset <= i < length - 1
-        and windows.is_max_context(parts, index, window.start + i - offset)
-      ]
-      longest = self._settings.max_answer_length
-      ends = [i for i in ends if offset <= i < length - 1]
       shift = window.start - offset
+      texts = range(offset, offset + window.length)
+      starts, ends = (
+        [i for i in self._best_indices(logits[index]) if i in texts]
+        for logits in (start_logits, end_logits)
+      )
       for i in starts:
+        if not windows.is_max_context(parts, index, i + shift):
+          continue
         start_logit = float(start_logits[index, i])
         for j in ends:
-          if i <= j < i + longest:
+          if i <= j < i + self._settings.max_answer_length:
             end_logit = float(end_logits[index, j])
             score = start_logit + end_logit
             candidates.append(
@@ -162,33 +158,27 @@ class SpanSearch:
     spans: dict[str, Span] = {}
     is_ranked = null is None
     # Where text has no spaces, all candidates may be of the same long words.
-    words = functools.lru_cache(8)(functools.partial(self._words, document))
-    for candidate in candidates:
-      if not is_ranked and null.score > candidate[0]:
+    align_words = functools.lru_cache(8)(
+      functools.partial(self._align, document)
+    )
+    for score, first, last, *logits in candidates:
+      if not is_ranked and null.score > score:
         spans[""], is_ranked = null, True
       if len(spans) >= self._settings.n_best_size:
         break
-      span = self._make_span(document, candidate, words)
-      spans.setdefault(span.text, span)
+      start, end = self._locate(document, first, last, align_words)
+      text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
+      spans.setdefault(text, Span(text, start, end, *logits))
     if null:
       spans.setdefault("", null)
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
 
-  def _words(self, document, first, last):
-    """Returns the offset of some words, their text, and its tokens."""
-    begin, _ = document.words[first]
-    _, end = document.words[last]
-    source = document.context[begin:end]
-    words = squad_features.SPACE_RUNS.sub(" ", source)
-    return begin, source, words, align(words, self._basic_tokenizer)
+  def _align(self, document, first_word, last_word):
+    """Returns where some words begin in the context, and their alignment."""
+    begin, end = document.words[first_word][0], document.words[last_word][1]
+    return begin, align(document.context[begin:end], self._basic_tokenizer)
 
-  def _make_span(self, document, candidate, words):
-    _, first, last, start_logit, end_logit = candidate
-    start, end = self._locate(document, first, last, words)
-    text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
-    return Span(text, start, end, start_logit, end_logit)
-
-  def _locate(self, document, first, last, words_of):
+  def _locate(self, document, first, last, align_words):
     """Returns the characters of some tokens, or of their words if unknown."""
     if self._settings.whole_word_answers:
       while first and self._continues_word(document, first):
@@ -196,20 +186,15 @@ class SpanSearch:
       while self._continues_word(document, last + 1):
         last += 1
     text = self._text_of(document, first, last)
-    begin, source, words, alignment = words_of(
+    begin, alignment = align_words(
       document.word_of(first), document.word_of(last)
     )
     part = find_tokens(text, alignment)
     if part is None:
       if self._on_failure:
-        self._on_failure(f"no {text!r} found in {words!r}")
-      return begin, begin + len(source)
-    if words == source:
-      return begin + part[0], begin + part[1]
-    return (
-      begin + _source_offset(source, part[0]),
-      begin + _source_offset(source, part[1] - 1) + 1,
-    )
+        self._on_failure(f"no {text!r} found in {alignment.words!r}")
+      part = 0, len(alignment.words)
+    return begin + part[0], begin + part[1]
 
   def _text_of(self, document, first, last):
     """Returns the text that `find_tokens` looks for."""
@@ -228,18 +213,10 @@ class SpanSearch:
     return bool(pieces) and pieces[0].startswith("##")
 
 
-def _source_offset(source, offset):
-  """Returns where a character was before runs of spaces became one each."""
-  for match in squad_features.SPACE_RUNS.finditer(source):
-    if match.start() >= offset:
-      break
-    offset += match.end() - match.start() - 1
-  return offset
-
-
 class Alignment(NamedTuple):
   """Words, and the offsets of their characters after tokenization."""
 
+  words: str
   tokenized: str  # With a space between tokens.
   # The offset in the words of each character that is no space; None if
   # tokenization changed their number.
@@ -249,9 +226,10 @@ class Alignment(NamedTuple):
 def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
   """Tokenizes words, to be searched by `find_tokens`."""
   tokenized = " ".join(tokenizer.tokenize(words))
-  offsets = [i for i, char in enumerate(words) if char != " "]
+  offsets = [i for i, c in enumerate(words) if c not in squad_features.SPACES]
   letters = len(tokenized) - tokenized.count(" ")
-  return Alignment(tokenized, offsets if letters == len(offsets) else None)
+  is_aligned = letters == len(offsets)
+  return Alignment(words, tokenized, offsets if is_aligned else None)
 
 
 def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
@@ -275,11 +253,9 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   >>> find_tokens("steve", align("Ste\u0301ve's", basic)) is None
   True
   """
-  tokenized, offsets = alignment
-  if offsets is None or not wanted:
-    return None
+  tokenized, offsets = alignment.tokenized, alignment.offsets
   start = tokenized.find(wanted)
-  if start < 0:
+  if offsets is None or not wanted or start < 0:
     return None
   first = start - tokenized.count(" ", 0, start)
   count = len(wanted) - wanted.count(" ")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 import dataclasses
 import functools
+import itertools
 import os
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from tasks import squad, squad_answers, squad_features, squad_results
 from training import prediction
 
 _MISPLACED_SHOWN = 3
-# What a process takes at once; characters of contexts count for each question.
-_PARAGRAPHS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
-_QUESTIONS_PER_TASK = 50  # At least; their text is tokenized once.
+# Questions that a process takes at once; every one repeats its context in the
+# records. Those about a long text are at least 50, for it is tokenized once.
+_QUESTIONS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
+_MOST_CHARACTERS = _CHARACTERS_PER_TASK // 50  # More of a text do not count.
 # Starting processes takes as long as a single one needs for such a file, bytes.
 _SMALL_FILE = 1 << 20
 
@@ -40,7 +42,7 @@ class SquadSet(feature_files.FeatureSet):
 
   @property
   def rows_per_epoch(self) -> int:
-    """As in the original, as many as questions, though windows are more."""
+    """The number of questions, as in the original, though windows are more."""
     counts = self.features.counts
     return counts["questions"] - counts["misplaced"]
 
@@ -82,7 +84,7 @@ def make_features(data: SquadSet, folder: str) -> None:
   counts: dict[str, Any] = {"questions": 0, "misplaced": 0, "labelled": 0}
   counts |= {"cut_questions": 0, "outside": 0, "misplaced_shown": []}
   rows = _make_rows(data, counts)
-  feature_files.open_or_make(data, folder, rows, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
   length = data.settings.max_seq_length
   positions = ["start_positions", "end_positions"] if data.is_training else []
   data.layout = feature_files.Layout(
@@ -90,7 +92,7 @@ def make_features(data: SquadSet, folder: str) -> None:
     others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
     limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
   )
-  counts, lines = data.features.counts, []
+  counts, lines = features.counts, []
   if counts["cut_questions"]:
     lines.append(
       f"{counts['cut_questions']:,} questions were truncated to "
@@ -99,10 +101,9 @@ def make_features(data: SquadSet, folder: str) -> None:
   if data.is_training:
     lines.append(f"{counts['outside']:,} windows do not contain the answer")
   feature_files.print_summary(
-    data.features,
-    f"{data.path}: {counts['questions']:,} questions in "
-    f"{len(data.features):,} windows of {np.mean(data.features.lengths):.1f} "
-    "tokens on average",
+    features,
+    f"{data.path}: {counts['questions']:,} questions in {len(features):,} "
+    f"windows of {np.mean(features.lengths):.1f} tokens on average",
     *lines,
   )
   if counts["misplaced"]:
@@ -115,7 +116,7 @@ def make_features(data: SquadSet, folder: str) -> None:
   _check_answers(data, counts)
 
 
-def _check_answers(data: SquadSet, counts: dict[str, Any]) -> None:
+def _check_answers(data, counts) -> None:
   """Raises a ValueError if answers are needed that are not known."""
   if data.needs_answers and counts["labelled"] < counts["questions"]:
     raise ValueError(
@@ -125,9 +126,7 @@ def _check_answers(data: SquadSet, counts: dict[str, Any]) -> None:
     )
 
 
-def _make_rows(
-  data: SquadSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Reads the questions and yields the rows of their windows.
 
   Several processes make those of a large file.
@@ -135,47 +134,37 @@ def _make_rows(
   path, num_processes = data.path, data.num_processes
   if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
     num_processes = 1
-  paragraphs = squad.first_questions(squad.read_paragraphs(path), data.limit)
-  if not data.is_training:
-    paragraphs = squad.unique_questions(paragraphs)
-  # Every question repeats its context in the records.
+  questions = itertools.islice(data.read(), data.limit)
   blocks = text_inputs.split_into_blocks(
-    _split_questions(paragraphs),
-    _PARAGRAPHS_PER_TASK,
-    lambda paragraph: len(paragraph.context) * len(paragraph.questions),
+    questions if data.is_training else squad.unique_questions(questions),
+    _QUESTIONS_PER_TASK,
+    lambda question: min(len(question.context), _MOST_CHARACTERS),
     _CHARACTERS_PER_TASK,
   )
   make = functools.partial(
     squad_features.FeatureMaker, data.settings, data.is_training
   )
+  results = worker_processes.map_in_order(make, blocks, num_processes)
   number, shown = 0, counts["misplaced_shown"]
-  for rows in worker_processes.map_in_order(make, blocks, num_processes):
-    for windows in rows.by_question:
-      for record, length in windows:
-        record = squad_features.set_unique_id(record, number)
-        yield feature_files.Row(record, length, counts["questions"])
-        number += 1
-      counts["questions"] += 1
-    for name in ("labelled", "cut_questions", "outside"):
-      counts[name] += getattr(rows, name)
-    counts["misplaced"] += len(rows.misplaced)
-    shown += rows.misplaced[: _MISPLACED_SHOWN - len(shown)]
+  for result in itertools.chain.from_iterable(results):
+    for record, length in result.windows:
+      record = squad_features.set_unique_id(record, number)
+      yield feature_files.Row(record, length, counts["questions"])
+      number += 1
+    counts["questions"] += 1
+    counts["labelled"] += result.is_labelled
+    counts["cut_questions"] += result.was_cut
+    counts["outside"] += result.outside
+    if result.misplaced:
+      counts["misplaced"] += 1
+      if len(shown) < _MISPLACED_SHOWN:
+        shown.append(result.misplaced)
   if counts["questions"] and not number:
     raise ValueError(
       f"{path}: no question to train on, all {counts['questions']} answers "
       f"are not where answer_start says: {'; '.join(shown)}"
     )
   _check_answers(data, counts)
-
-
-def _split_questions(paragraphs):
-  """Yields paragraphs with no more questions than a process takes at once."""
-  for paragraph in paragraphs:
-    count = _CHARACTERS_PER_TASK // len(paragraph.context)
-    count = max(_QUESTIONS_PER_TASK, count)
-    for start in range(0, len(paragraph.questions), count):
-      questions = paragraph.questions[start : start + count]
-      yield paragraph._replace(questions=questions)
 
 
 def compute_logits(
@@ -226,21 +215,18 @@ def answer(
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
   search = squad_answers.SpanSearch(settings, maker.tokens, on_failure)
   is_labelled, row = data.is_labelled, 0
-  for paragraph in squad.read_paragraphs(data.path):
-    document = maker.document(paragraph)
-    for question in paragraph.questions:
-      query, windows = maker.windows(document, question)
-      rows = slice(row, row + len(windows))
-      row += len(windows)
-      if row > len(logits):
-        data.check_unchanged()
-      predicted = search(
-        document, len(query), windows, logits[rows, 0], logits[rows, 1]
-      )
-      scored = None
-      if is_labelled:
-        scored = squad_results.score_answer(
-          question, paragraph.context, predicted
-        )
-      yield squad_results.QuestionResult(question, predicted, scored)
-  data.check_unchanged()
+  for document, question in maker.documents(data.examples()):
+    query, windows, _ = maker.windows(document, question)
+    rows = slice(row, row + len(windows))
+    row += len(windows)
+    if row > len(logits):
+      data.check_unchanged()
+    predicted = search(
+      document, len(query), windows, logits[rows, 0], logits[rows, 1]
+    )
+    scored = None
+    if is_labelled:
+      scored = squad_results.score_answer(question, predicted)
+    # Results may be kept by the thousand: without their texts.
+    question = question._replace(context="")
+    yield squad_results.QuestionResult(question, predicted, scored)

@@ -7,11 +7,12 @@ fast.
 """
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools
 import re
+from typing import NamedTuple
 
 from data import record_writer
 from tasks import squad, windows
@@ -19,12 +20,12 @@ import tokenization
 from vocabularies import vocabulary_table
 
 # The original's whitespace, which is less than Unicode's.
-_SPACES = " \t\r\n\u202f"
-_WORDS = re.compile(f"[^{_SPACES}]+")
+SPACES = " \t\r\n\u202f"
+_WORDS = re.compile(f"[^{SPACES}]+")
 _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
-_UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{_SPACES}]+")
-SPACE_RUNS = re.compile(f"[{_SPACES}]+")
+_UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{SPACES}]+")
+SPACE_RUNS = re.compile(f"[{SPACES}]+")
 # The original's first id. It and the ids after it take five bytes in a record,
 # up to 2^35, which lets them be filled in when the windows before are counted.
 FIRST_UNIQUE_ID = 1_000_000_000
@@ -42,10 +43,8 @@ class FeatureSettings:
   max_query_length: int
   version_2_with_negative: bool
 
-  def check(self) -> None:
-    """Raises a ValueError if the lengths leave no room for the text."""
-    room = self.max_seq_length - self.max_query_length - 3
-    if room < 1:
+  def __post_init__(self) -> None:
+    if self.max_seq_length < self.max_query_length + 4:
       raise ValueError(
         f"--max_seq_length={self.max_seq_length}: expected more than "
         f"--max_query_length={self.max_query_length} and 3, for [CLS], a "
@@ -57,13 +56,9 @@ class FeatureSettings:
 class Document:
   """A context as tokens and words.
 
-  The words are the original's. In a text without spaces these would be whole
-  sentences, so every Chinese character is a word there and an answer may begin
-  and end at any of them; see `is_unspaced`.
-
-  Tokens and words are computed when first used: windows without answers need no
-  words. No token extends beyond a word, so the tokens of the words are those of
-  the text.
+  The words are the original's; in a text without spaces, which would be of very
+  long words, every Chinese character is a word. No token extends beyond a word.
+  Windows without answers need no words, so these are computed when first used.
   """
 
   context: str
@@ -73,6 +68,11 @@ class Document:
   def ids(self) -> Sequence[int]:
     """The ids of all tokens."""
     return self.encode(self.context)
+
+  @functools.cached_property
+  def encoded_ids(self) -> list[bytes]:
+    """The ids as records hold them."""
+    return list(map(record_writer.encode_id, self.ids))
 
   @functools.cached_property
   def words(self) -> list[tuple[int, int]]:
@@ -106,8 +106,7 @@ class Document:
 def is_unspaced(context: str) -> bool:
   r"""Returns whether the language of a text is written without spaces.
 
-  It is if it has more Chinese characters than words between spaces, so a few
-  Chinese names in an English text do not count.
+  It then has more Chinese characters than words between spaces.
 
   >>> is_unspaced("\u5317\u4eac is Beijing."), is_unspaced("\u5317\u4eac\u3002")
   (False, True)
@@ -133,9 +132,7 @@ def find_answer(
     some data sets answer_start is wrong.
   """
   start, length = answer.start, len(answer.text)
-  if start is None or not length or start < 0:
-    return None
-  if start + length > len(document.context):
+  if start is None or not 0 <= start < start + length <= len(document.context):
     return None
   # Before all words, to the original an answer began with the last one, at -1.
   first = document.word_at(start) % len(document.words)
@@ -147,37 +144,25 @@ def find_answer(
   if " ".join(answer.text.split()) not in words:
     return None
   begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1
-  ids = list(encode(answer.text))
-  for token in range(begin, end + 2 - len(ids)) if ids else ():
-    if document.ids[token : token + len(ids)] == ids:
-      return token, token + len(ids) - 1
+  if ids := list(encode(answer.text)):
+    for token in range(begin, end + 2 - len(ids)):
+      if document.ids[token : token + len(ids)] == ids:
+        return token, token + len(ids) - 1
   return (begin, end) if begin <= end else None
 
 
-@dataclasses.dataclass
-class Rows:
-  """The windows of some questions, as records, and counts of problems.
+class QuestionRows(NamedTuple):
+  """The windows of a question, as records, and what was found on the way."""
 
-  Attributes:
-    by_question: for each question its windows, record and number of tokens;
-      none if it is not to be trained on.
-    misplaced: describes answers that are not where they are said to be.
-    cut_questions: how many have more than max_query_length tokens.
-    labelled: how many have answers, or are known to have no answer.
-    outside: windows to train on that do not contain the answer.
-  """
-
-  by_question: list[list[tuple[bytes, int]]] = dataclasses.field(
-    default_factory=list
-  )
-  misplaced: list[str] = dataclasses.field(default_factory=list)
-  cut_questions: int = 0
-  labelled: int = 0
-  outside: int = 0
+  windows: list[tuple[bytes, int]]  # A record and its number of tokens each.
+  is_labelled: bool  # It has answers, or is known to have none.
+  was_cut: bool  # It has more than max_query_length tokens.
+  outside: int = 0  # Windows to train on that do not contain the answer.
+  misplaced: str = ""  # Why it cannot be trained on: where its answer is not.
 
 
 class FeatureMaker:
-  """Turns paragraphs into records; other processes have one each.
+  """Turns questions into records; other processes have one each.
 
   Args:
     is_training: adds where the answer is, and leaves out questions for which
@@ -189,108 +174,99 @@ class FeatureMaker:
     tokenizer = vocabulary_table.make_tokenizer(
       settings.vocab_file, settings.do_lower_case
     )
-    self.encode, self._tokenizer = tokenizer.encode, tokenizer
-    self.cls_id, self.sep_id = tokenizer.convert_tokens_to_ids(
+    self.encode, self.tokens = tokenizer.encode, tokenizer.convert_ids_to_tokens
+    self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
       ["[CLS]", "[SEP]"]
     )
 
-  def tokens(self, ids: Sequence[int]) -> list[str]:
-    """Returns the tokens of ids."""
-    return self._tokenizer.convert_ids_to_tokens(ids)
+  def documents(
+    self, questions: Iterable[squad.Question]
+  ) -> Iterator[tuple[Document, squad.Question]]:
+    """Yields questions with their contexts; consecutive ones may share one.
 
-  def document(self, paragraph: squad.Paragraph) -> Document:
-    """Makes the document of a paragraph; a ValueError if it has no token."""
-    document = Document(paragraph.context, self.encode)
-    if not document.ids:
-      location = paragraph.questions[0].location
-      raise ValueError(f"{location}: the context is empty: no token in it")
-    return document
+    Raises:
+      ValueError: a context has no token.
+    """
+    document = None
+    for question in questions:
+      if document is None or document.context != question.context:
+        document = Document(question.context, self.encode)
+        if not document.ids:
+          raise ValueError(
+            f"{question.location}: the context is empty: no token in it"
+          )
+      yield document, question
 
   def windows(
     self, document: Document, question: squad.Question
-  ) -> tuple[list[int], list[windows.Window]]:
-    """Returns the ids of a question, truncated, and the windows of its text."""
-    query = self.encode(question.text)[: self.settings.max_query_length]
-    return query, self._windows(document, len(query))
+  ) -> tuple[list[int], list[windows.Window], bool]:
+    """Returns the windows of a text for a question.
 
-  def _windows(self, document, query_length):
-    size = self.settings.max_seq_length - query_length - 3
-    stride = self.settings.doc_stride
-    return windows.make_windows(len(document.ids), size, stride)
-
-  def __call__(self, paragraphs: Sequence[squad.Paragraph]) -> Rows:
-    """Makes the records of some paragraphs."""
-    rows = Rows()
-    for paragraph in paragraphs:
-      document = self.document(paragraph)
-      encoded = list(map(record_writer.encode_id, document.ids))
-      for question in paragraph.questions:
-        self._add(rows, document, encoded, question)
-    return rows
-
-  def _add(self, rows, document, encoded, question):
+    Returns:
+      The ids of the question, the windows, and whether it was truncated.
+    """
+    settings = self.settings
     whole = self.encode(question.text)
-    query = whole[: self.settings.max_query_length]
-    rows.cut_questions += len(whole) > len(query)
-    rows.labelled += self._is_labelled(question.answers)
-    is_impossible, span = False, None
-    if self._is_training:
-      is_impossible = self._is_impossible(question)
-    if self._is_training and not is_impossible:
-      span = find_answer(document, question.answers[0], self.encode)
-      if span is None:
-        rows.misplaced.append(describe_misplaced(document, question))
-        rows.by_question.append([])
-        return
-    head = b"".join(
-      map(record_writer.encode_id, [self.cls_id, *query, self.sep_id])
-    )
-    records, labels = [], {}
-    for window in self._windows(document, len(query)):
-      if self._is_training:
-        start, end = _positions(window, span, len(query) + 2)
-        rows.outside += not start
-        labels = _encode_labels(start, end, is_impossible)
-      records.append(self._encode(head, len(query), encoded, window, labels))
-    rows.by_question.append(records)
+    query = whole[: settings.max_query_length]
+    size = settings.max_seq_length - len(query) - 3
+    parts = windows.make_windows(len(document.ids), size, settings.doc_stride)
+    return query, parts, len(whole) > len(query)
 
-  def _is_labelled(self, answers):
+  def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
+    """Makes the records of some questions."""
+    return [self._make_rows(*pair) for pair in self.documents(questions)]
+
+  def _make_rows(self, document, question):
+    answers = question.answers
     # An empty list means that there is no answer only where that is possible.
-    if self.settings.version_2_with_negative:
-      return answers is not None
-    return bool(answers)
-
-  def _is_impossible(self, question):
-    if question.answers is None:
+    may_be_empty = self.settings.version_2_with_negative
+    is_labelled = answers is not None if may_be_empty else bool(answers)
+    query, parts, was_cut = self.windows(document, question)
+    if not self._is_training:
+      rows = [self._encode(query, document, window, {}) for window in parts]
+      return QuestionRows(rows, is_labelled, was_cut)
+    if answers is None:
       raise ValueError(f"{question.location}: no 'answers' to train on")
-    if question.answers:
-      return False
-    if not self.settings.version_2_with_negative:
+    if not is_labelled:
       raise ValueError(
         f"{question.location}: a question without an answer; pass "
         "--version_2_with_negative=true to train on such questions"
       )
-    return True
+    span = None
+    if answers:
+      span = find_answer(document, answers[0], self.encode)
+      if span is None:
+        misplaced = _describe_misplaced(question)
+        return QuestionRows([], is_labelled, was_cut, misplaced=misplaced)
+    rows, outside = [], 0
+    for window in parts:
+      start, end = _positions(window, span, len(query) + 2)
+      outside += not start
+      labels = {"start_positions": start, "end_positions": end}
+      labels["is_impossible"] = int(not answers)
+      rows.append(self._encode(query, document, window, labels))
+    return QuestionRows(rows, is_labelled, was_cut, outside)
 
-  def _encode(self, head, query_length, encoded, window, labels):
-    length = query_length + window.length + 3
+  def _encode(self, query, document, window, labels):
+    """Returns the record of a window and its number of tokens."""
+    length = len(query) + window.length + 3
     padding = bytes(self.settings.max_seq_length - length)
-    part = encoded[window.start : window.start + window.length]
+    head = map(record_writer.encode_id, [self._cls_id, *query, self._sep_id])
+    part = document.encoded_ids[window.start : window.start + window.length]
+    tail = record_writer.encode_id(self._sep_id)
+    segments = bytes(len(query) + 2) + b"\1" * (window.length + 1)
     packed = {
-      "input_ids": b"".join(
-        [head, *part, record_writer.encode_id(self.sep_id), padding]
-      ),
+      "input_ids": b"".join([*head, *part, tail, padding]),
       "input_mask": b"\1" * length + padding,
-      "segment_ids": bytes(query_length + 2)
-      + b"\1" * (window.length + 1)
-      + padding,
+      "segment_ids": segments + padding,
       "unique_ids": record_writer.encode_id(FIRST_UNIQUE_ID),
     }
+    packed |= {n: record_writer.encode_id(v) for n, v in labels.items()}
     features = {
       name: record_writer.packed_feature(value)
       for name, value in packed.items()
     }
-    return record_writer.encode_example({**features, **labels}), length
+    return record_writer.encode_example(features), length
 
 
 def set_unique_id(record: bytes, number: int) -> bytes:
@@ -303,12 +279,12 @@ def set_unique_id(record: bytes, number: int) -> bytes:
   return record[:-_UNIQUE_ID_BYTES] + unique_id
 
 
-def describe_misplaced(document: Document, question: squad.Question) -> str:
+def _describe_misplaced(question):
   """Describes in one line the text where an answer should be."""
   answer = question.answers[0]
   if answer.start is None:
     return f"{question.location}: no answer_start for {answer.text[:40]!r}"
-  text = document.context[answer.start : answer.start + len(answer.text)]
+  text = question.context[answer.start : answer.start + len(answer.text)]
   return (
     f"{question.location}: at answer_start {answer.start} is {text[:40]!r},"
     f" not the answer {answer.text[:40]!r}"
@@ -317,19 +293,7 @@ def describe_misplaced(document: Document, question: squad.Question) -> str:
 
 def _positions(window, span, offset):
   """Returns where the answer is in a window; at [CLS] if it is not in it."""
-  if span is None:
-    return 0, 0
-  start, end = span
+  start, end = span or (-1, -1)
   if start < window.start or end >= window.start + window.length:
     return 0, 0
   return start - window.start + offset, end - window.start + offset
-
-
-@functools.cache
-def _encode_labels(start: int, end: int, is_impossible: bool):
-  values = {
-    "start_positions": start,
-    "end_positions": end,
-    "is_impossible": int(is_impossible),
-  }
-  return {k: record_writer.int64_feature([v]) for k, v in values.items()}

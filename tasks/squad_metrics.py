@@ -84,44 +84,58 @@ def _f1(given: list[str], wanted: list[str], version_2: bool) -> float:
 
 def answer_metrics(scores: Sequence[AnswerScores]) -> dict[str, float]:
   """Returns the means in percent, as SQuAD v1.1 reports them."""
-  return {
-    "exact_match": _percent([score.exact_match for score in scores]),
-    "f1": _percent([score.f1 for score in scores]),
-  }
+  # np.mean adds in another order, with other last digits.
+  totals = np.cumsum(scores, axis=0)[-1]
+  exact_match, f1 = (100.0 * float(total) / len(scores) for total in totals)
+  return {"exact_match": exact_match, "f1": f1}
 
 
-def version_2_metrics(
-  given: Sequence[AnswerScores],
-  answered: Sequence[AnswerScores],
-  odds: Sequence[float],
-  has_answer: Sequence[bool],
+class ScoredAnswer(NamedTuple):
+  """The best answer to a question, and its scores and those of no answer."""
+
+  text: str  # "" if nothing can be an answer.
+  answered: AnswerScores
+  silent: AnswerScores
+  odds: float | None  # Odds of no answer; None if there always is one.
+  has_answer: bool
+
+  def is_silent(self, threshold: float) -> bool:
+    """Returns whether no answer is given; see `Prediction.decide`."""
+    return self.odds is not None and self.odds > threshold
+
+  def scores(self, threshold: float) -> AnswerScores:
+    """Returns the scores of the answer, or of giving none."""
+    return self.silent if self.is_silent(threshold) else self.answered
+
+
+def score(
+  answers: Sequence[ScoredAnswer], threshold: float
 ) -> dict[str, float]:
-  """Returns the scores that SQuAD v2.0 reports, in percent, and thresholds.
-
-  Args:
-    given: of the predictions, each an answer or no answer.
-    answered: of the best answer to each question, predicted or not.
-    odds: of no answer; the higher, the likelier.
+  """Scores answers in percent as SQuAD does.
 
   Returns:
-    exact_match and f1; the same beginning with has_answer_ and no_answer_ for
-    the questions with and without an answer, where there are any; best_f1 and
-    best_f1_threshold, and the same of exact_match: the best score of any
-    threshold of the odds, and that threshold. The official program searches the
-    answers that are left by an earlier threshold; this one searches all.
+    exact_match and f1; if questions may have no answer, as in v2.0, also the
+    same beginning with has_answer_ and no_answer_ for the questions with and
+    without an answer, where there are any; best_f1 and best_f1_threshold, and
+    the same of exact_match: the best score of any threshold of the odds, and
+    that threshold. The official program searches the answers that are left by
+    an earlier threshold; this one searches all.
   """
+  given = [answer.scores(threshold) for answer in answers]
   metrics = answer_metrics(given)
+  odds = [answer.odds for answer in answers]
+  if odds[0] is None:
+    return metrics
+  has_answer = [answer.has_answer for answer in answers]
   for name, wanted in (("has_answer", True), ("no_answer", False)):
     pairs = zip(given, has_answer, strict=True)
-    part = [score for score, has in pairs if bool(has) == wanted]
-    if part:
+    if part := [scores for scores, has in pairs if has == wanted]:
       for key, value in answer_metrics(part).items():
         metrics[f"{name}_{key}"] = value
   for key in ("exact_match", "f1"):
-    values = np.array([getattr(score, key) for score in answered])
-    best, threshold = best_threshold(values, odds, has_answer)
-    metrics[f"best_{key}"] = best
-    metrics[f"best_{key}_threshold"] = threshold
+    values = [getattr(answer.answered, key) for answer in answers]
+    best, best_at = best_threshold(values, odds, has_answer)
+    metrics |= {f"best_{key}": best, f"best_{key}_threshold": best_at}
   return metrics
 
 
@@ -150,8 +164,3 @@ def best_threshold(
   last = np.flatnonzero(np.append(np.diff(sorted_odds) > 0, True))
   best = last[totals[last].argmax()]
   return 100.0 * float(totals[best]) / len(odds), float(sorted_odds[best])
-
-
-def _percent(values) -> float:
-  # np.mean adds in another order, with other last digits.
-  return 100.0 * float(np.cumsum(values)[-1]) / len(values)

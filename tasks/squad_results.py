@@ -1,6 +1,7 @@
 """Answers of run_squad.py: their scores, files, threshold, and the report."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import collections
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import json
 import math
@@ -31,80 +32,45 @@ _QUESTION_WORDS = re.compile(
 _LENGTHS = ("no answer", "1", "2", "3 to 5", "6 to 10", "more than 10")
 
 
-class ScoredAnswer(NamedTuple):
-  """Scores of the best answer to a question and of giving no answer."""
-
-  text: str  # The best answer; "" if nothing can be one.
-  answered: squad_metrics.AnswerScores
-  silent: squad_metrics.AnswerScores
-  odds: float | None  # Odds of no answer; None if there always is one.
-  has_answer: bool
-
-  def is_silent(self, threshold: float) -> bool:
-    """Returns whether no answer is given; see `Prediction.decide`."""
-    return self.odds is not None and self.odds > threshold
-
-  def scores(self, threshold: float) -> squad_metrics.AnswerScores:
-    """Returns the scores of the answer, or of giving none."""
-    return self.silent if self.is_silent(threshold) else self.answered
-
-
 class QuestionResult(NamedTuple):
   """A question and its prediction."""
 
   question: squad.Question
   prediction: squad_answers.Prediction
-  scored: ScoredAnswer | None  # None: not all answers are known.
+  scored: squad_metrics.ScoredAnswer | None  # None: not all answers are known.
 
 
 def score_answer(
-  question: squad.Question,
-  context: str,
-  prediction: squad_answers.Prediction,
-) -> ScoredAnswer:
+  question: squad.Question, prediction: squad_answers.Prediction
+) -> squad_metrics.ScoredAnswer:
   """Compares a prediction with the answers, which are known."""
   truths = [answer.text for answer in question.answers]
-  best = prediction.answer
-  text = best.text if best else ""
+  text = prediction.answer.text if prediction.answer else ""
   may_be_silent = prediction.odds is not None
-  is_unspaced = squad_features.is_unspaced(context)
+  is_unspaced = squad_features.is_unspaced(question.context)
   answered, silent = (
     squad_metrics.score_answer(given, truths, may_be_silent, is_unspaced)
     for given in (text, "")
   )
-  return ScoredAnswer(text, answered, silent, prediction.odds, bool(truths))
-
-
-def score(
-  answers: Sequence[ScoredAnswer], threshold: float
-) -> dict[str, float]:
-  """Scores predictions by SQuAD's rules; see `squad_metrics`."""
-  scores = [answer.scores(threshold) for answer in answers]
-  if answers[0].odds is None:
-    return squad_metrics.answer_metrics(scores)
-  return squad_metrics.version_2_metrics(
-    scores,
-    [answer.answered for answer in answers],
-    [answer.odds for answer in answers],
-    [answer.has_answer for answer in answers],
+  return squad_metrics.ScoredAnswer(
+    text, answered, silent, prediction.odds, bool(truths)
   )
 
 
 def warn_if_collapsed(
-  answers: Sequence[ScoredAnswer], threshold: float
+  answers: Sequence[squad_metrics.ScoredAnswer], threshold: float
 ) -> None:
   """Warns if all questions get the same answer, wrong for some."""
   texts = {"" if a.is_silent(threshold) else a.text for a in answers}
-  is_wrong = score(answers, threshold)["exact_match"] < 100.0
-  if len(answers) < 2 or len(texts) > 1 or not is_wrong:
-    return
-  [text] = texts
-  print(
-    "collapsed: every question gets "
-    f"{f'the answer {text!r}' if text else 'no answer'}; it can help to lower "
-    "--learning_rate, to raise --num_train_epochs or to take another --seed",
-    file=sys.stderr,
-  )
+  is_right = all(answer.scores(threshold).exact_match for answer in answers)
+  if len(answers) > 1 and len(texts) == 1 and not is_right:
+    text = texts.pop()
+    given = f"the answer {text!r}" if text else "no answer"
+    print(
+      f"collapsed: every question gets {given}; it can help to lower "
+      "--learning_rate, to raise --num_train_epochs or to take another --seed",
+      file=sys.stderr,
+    )
 
 
 class Spool:
@@ -159,17 +125,17 @@ def read_threshold(folder: str) -> float | None:
 def choose_threshold(
   folder: str, given: float | None, tuning: Iterable[QuestionResult] | None
 ) -> float:
-  """Returns the threshold to answer by; one that is tuned is left in a folder.
+  """Returns the threshold to answer by; writes one that it tunes to the folder.
 
   Args:
     given: by the flag; None for the one with the best F1.
-    tuning: questions to find that with, whose answers are known; None to use
-      the threshold of an earlier run.
+    tuning: questions to tune it on, whose answers are known; None to use the
+      threshold of an earlier run.
   """
   path = os.path.join(folder, threshold_files.ANSWERS)
   if tuning is not None:
     answers = [result.scored for result in tuning]
-    threshold = score(answers, 0.0)["best_f1_threshold"]
+    threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
     files.write_json(path, {_TUNED: threshold})
     print(f"wrote {path}: {threshold:.4f}")
     return threshold
@@ -191,15 +157,11 @@ def write_predictions(
   results: Iterable[QuestionResult],
   threshold: float,
   version_2: bool,
-  on_scores: Callable[..., None] = lambda *_: None,
-) -> dict[str, float] | None:
+) -> tuple[dict[str, float], list[squad_metrics.AnswerScores]] | None:
   """Writes predictions as they come: the original's files, a readable one.
 
-  Args:
-    on_scores: takes each question whose answers are known, and its scores.
-
   Returns:
-    The scores; None if not all answers are known.
+    The scores, of all and of each question; None if not all answers are known.
   """
   names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
   if version_2:
@@ -227,17 +189,16 @@ def write_predictions(
       readable.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
       if scored:
         answers.append(scored)
-        on_scores(question, scored.scores(threshold))
     for output in objects:
       output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
   for path in paths:
     print(f"wrote {path}")
   if not answers:
     return None
-  scores = score(answers, threshold)
-  score_tables.write_metrics(folder, "predict", scores)
+  metrics = squad_metrics.score(answers, threshold)
+  score_tables.write_metrics(folder, "predict", metrics)
   warn_if_collapsed(answers, threshold)
-  return scores
+  return metrics, [answer.scores(threshold) for answer in answers]
 
 
 def _as_entries(prediction, chosen) -> list[Any]:
@@ -276,43 +237,31 @@ def answer_length(question: squad.Question) -> str:
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
 
 
-class Breakdown:
-  """Mean scores by question word and by length of the answer."""
-
-  def __init__(self):
-    # For each word and length: questions, sums of exact match and of F1.
-    self._words: dict[str, np.ndarray] = {}
-    self._lengths: dict[str, np.ndarray] = {}
-
-  def add(
-    self, question: squad.Question, scores: squad_metrics.AnswerScores
-  ) -> None:
-    """Adds the scores of the answer to a question."""
-    for sums, name in (
-      (self._words, question_word(question.text)),
-      (self._lengths, answer_length(question)),
-    ):
-      sums[name] = sums.get(name, 0) + np.array([1, *scores])
-
-  def describe(self, scores: Mapping[str, float]) -> str:
-    """Describes the answers, and the scores of all, in HTML."""
-    words = sorted(self._words, key=lambda name: -self._words[name][0])
-    lengths = filter(self._lengths.__contains__, _LENGTHS)
-    return "\n".join(
-      [
-        plots.number_table(scores),
-        "<h3>By question word</h3>",
-        _make_table("question", words, self._words),
-        "<h3>By length of the shortest true answer</h3>",
-        _make_table("words or Chinese characters", lengths, self._lengths),
-      ]
-    )
-
-
-def _make_table(title, names, sums) -> str:
-  rows = (
-    [name, int(sums[name][0]), *(100.0 * sums[name][1:] / sums[name][0])]
-    for name in names
+def describe(
+  questions: Iterable[squad.Question],
+  metrics: Mapping[str, float],
+  scores: Sequence[squad_metrics.AnswerScores],
+) -> str:
+  """Describes scores in HTML: of all, by question word, by answer length."""
+  kinds = [(question_word(q.text), answer_length(q)) for q in questions]
+  words, lengths = zip(*kinds, strict=True)
+  frequent = [word for word, _ in collections.Counter(words).most_common()]
+  return "\n".join(
+    [
+      plots.number_table(metrics),
+      "<h3>By question word</h3>",
+      _make_table("question", frequent, words, scores),
+      "<h3>By length of the shortest true answer</h3>",
+      _make_table("words or Chinese characters", _LENGTHS, lengths, scores),
+    ]
   )
+
+
+def _make_table(title, names, kinds, scores) -> str:
+  kinds, percentages, rows = np.array(kinds), 100.0 * np.array(scores), []
+  for name in names:
+    part = percentages[kinds == name]
+    if len(part):
+      rows.append([name, len(part), *part.mean(0)])
   header = (title, "questions", "exact match", "F1")
   return plots.score_table(header, rows, best=100.0)

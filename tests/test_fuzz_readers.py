@@ -119,7 +119,7 @@ def read_words(path):
 
 
 def read_paragraphs(path):
-  return list(squad.unique_questions(squad.read_paragraphs(path)))
+  return list(squad.unique_questions(squad.read_questions(path)))
 
 
 rows = whole(tables.read_rows)

@@ -9,16 +9,7 @@ import pytest
 
 from tasks import squad
 
-PARAGRAPH = squad.Paragraph(
-  "Rome is old.",
-  (
-    squad.Question(
-      "q1", "What is old?", (squad.Answer("Rome", 0),), "PATH: question 'q1'"
-    ),
-    squad.Question("q2", "Who?", (), "PATH: question 'q2'"),
-    squad.Question("q3", "Where?", None, "PATH: question 'q3'"),
-  ),
-)
+ROME = squad.Answer("Rome", 0)
 
 
 def squad_json(question=(), context="Rome is old.", **others):
@@ -37,67 +28,38 @@ def squad_json(question=(), context="Rome is old.", **others):
 
 def read(path, text):
   path.write_text(text)
-  return list(squad.read_paragraphs(str(path)))
+  return list(squad.read_questions(str(path)))
 
 
 def test_squad_json(tmp_path):
-  path = tmp_path / "dev.json.gz"
-  content = {
-    "version": "v2.0",
-    "data": [
-      {
-        "title": "Rome",
-        "paragraphs": [
-          {
-            "context": "Rome is old.",
-            "qas": [
-              {
-                "id": "q1",
-                "question": "What is old?",
-                "answers": [{"text": "Rome", "answer_start": 0}],
-                "is_impossible": False,
-              },
-              {
-                "id": "q2",
-                "question": "Who?",
-                "answers": [],
-                "plausible_answers": [{"text": "Rome", "answer_start": 0}],
-                "is_impossible": True,
-              },
-              {"id": "q3", "question": "Where?"},
-            ],
-          }
-        ],
-      }
-    ],
-  }
+  path, context = tmp_path / "dev.json.gz", "Rome is old."
+  answers = [{"text": "Rome", "answer_start": 0}]
+  question = {"id": "q1", "question": "What is old?", "answers": answers}
+  impossible = {"id": "q2", "question": "Who?", "is_impossible": True}
+  impossible |= {"answers": [], "plausible_answers": answers}
+  unknown = {"id": 3, "question": ""}  # The original answered it, too.
+  content = {"context": context, "qas": [question, impossible, unknown]}
+  content = {"data": [{"title": "Rome", "paragraphs": [content]}]}
   path.write_bytes(gzip.compress(json.dumps(content).encode()))
-  found = list(squad.read_paragraphs(str(path)))
-  assert str(found).replace(str(path), "PATH") == str([PARAGRAPH])
+  assert list(squad.read_questions(str(path))) == [
+    ("q1", "What is old?", context, (ROME,), f"{path}: question 'q1'"),
+    ("q2", "Who?", context, (), f"{path}: question 'q2'"),
+    ("3", "", context, None, f"{path}: question '3'"),
+  ]
 
 
-def test_rows_of_json_lines_with_the_same_context_are_one_paragraph(tmp_path):
+def test_json_lines(tmp_path):
+  answers = {"text": ["Rome"], "answer_start": [0]}
   rows = [
-    {"id": "a", "question": "Q1?", "context": "C one"},
-    {
-      "id": 2,
-      "question": "Q2?",
-      "context": "C one",
-      "answers": {"text": ["C"], "answer_start": [0]},
-    },
+    {"id": "a", "question": "Q1?", "context": "Rome"},
+    {"id": 2, "question": "Q2?", "context": "Rome", "answers": answers},
     {"id": "c", "question": "Q3?", "context": "C two", "answers": []},
   ]
   path = tmp_path / "own.jsonl"
-  found = read(path, "\n".join(map(json.dumps, rows)))
-  assert found == [
-    squad.Paragraph(
-      "C one",
-      (
-        squad.Question("a", "Q1?", None, f"{path}:1"),
-        squad.Question("2", "Q2?", (squad.Answer("C", 0),), f"{path}:2"),
-      ),
-    ),
-    squad.Paragraph("C two", (squad.Question("c", "Q3?", (), f"{path}:3"),)),
+  assert read(path, "\n".join(map(json.dumps, rows))) == [
+    ("a", "Q1?", "Rome", None, f"{path}:1"),
+    ("2", "Q2?", "Rome", (ROME,), f"{path}:2"),
+    ("c", "Q3?", "C two", (), f"{path}:3"),
   ]
 
 
@@ -106,10 +68,8 @@ def test_rows_of_json_lines_with_the_same_context_are_one_paragraph(tmp_path):
   ["1\tWho?\tIt was I.\n", "context\tid\tquestion\nIt was I.\t1\tWho?\n"],
 )
 def test_tables_with_and_without_names(tmp_path, text):
-  (paragraph,) = read(tmp_path / "own.tsv", text)
-  (question,) = paragraph.questions
-  assert paragraph.context == "It was I."
-  assert question[:3] == ("1", "Who?", None)
+  (question,) = read(tmp_path / "own.tsv", text)
+  assert question[:4] == ("1", "Who?", "It was I.", None)
 
 
 WRONG_ANSWERS = (
@@ -129,9 +89,12 @@ FAULTS = {
     ('{"data": [{"title": "T"}]}', "article 'T': expected a list"),
     (squad_json(context=KeyError), "question 'q1': no 'context'"),
     (squad_json(context=" \n"), "question 'q1': the context is empty"),
-    (
-      squad_json({"id": KeyError}),
-      "article 'T': question 1 of a paragraph has no 'id'",
+    *(
+      (
+        squad_json({"id": nothing}),
+        "article 'T': question 1 of a paragraph has no 'id'",
+      )
+      for nothing in (KeyError, None, "")
     ),
     (
       squad_json({"question": "half \ud83d"}),
@@ -196,13 +159,8 @@ def test_faults_are_located(tmp_path, ending, text, message):
   assert "\n" not in found and len(found) < 400
 
 
-def test_an_empty_question_is_a_question(tmp_path):
-  (paragraph,) = read(tmp_path / "a.json", squad_json({"question": ""}))
-  assert paragraph.questions[0].text == ""
-
-
 def test_an_id_is_given_once(tmp_path):
   path = tmp_path / "own.tsv"
-  paragraphs = read(path, "1\tQ\tC\n2\tQ\tC\n1\tR\tD\n")
+  questions = read(path, "1\tQ\tC\n2\tQ\tC\n1\tR\tD\n")
   with pytest.raises(ValueError, match=r"own.tsv:3: a second .* the id '1'"):
-    list(squad.unique_questions(paragraphs))
+    list(squad.unique_questions(questions))

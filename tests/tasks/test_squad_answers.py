@@ -12,14 +12,10 @@ import tokenization
 VOCABULARY = "[UNK] steve smith ' s wins ##er , big the".split()
 IDS = {token: index for index, token in enumerate(VOCABULARY)}
 CONTEXT = "Steve  Smith's WINS, the"
-# Its tokens:       0      1    2 3  4   5   6
+# Its tokens: 0      1    2 3  4   5   6
 TOKENS = ["steve", "smith", "'", "s", "wins", ",", "the"]
-SETTINGS = {
-  "n_best_size": 3,
-  "max_answer_length": 4,
-  "version_2_with_negative": False,
-  "do_lower_case": True,
-}
+WHOLE = (windows.Window(0, len(TOKENS)),)
+TWO = (windows.Window(0, 5), windows.Window(2, 5))
 
 
 def make_document(context=CONTEXT):
@@ -29,20 +25,35 @@ def make_document(context=CONTEXT):
   )
 
 
-def make_search(**changes):
-  return squad_answers.SpanSearch(
-    squad_answers.AnswerSettings(**{**SETTINGS, **changes}),
-    lambda ids: [VOCABULARY[i] for i in ids],
+def low(parts=1, length=12):
+  """Returns logits, [2, parts, length]; [CLS] question [SEP] text [SEP]."""
+  return np.full([2, parts, length], -9, np.float32)
+
+
+def search(
+  logits,
+  parts=WHOLE,
+  document=None,
+  pieces=VOCABULARY,
+  n_best_size=3,
+  max_answer_length=4,
+  has_null=False,
+  whole_words=False,
+  on_failure=None,
+):
+  """Answers a question of one token."""
+  settings = squad_answers.AnswerSettings(
+    n_best_size, max_answer_length, has_null, True, whole_words
   )
+  find = squad_answers.SpanSearch(
+    settings, lambda ids: [pieces[i] for i in ids], on_failure
+  )
+  return find(document or make_document(), 1, parts, *logits)
 
 
-def answer(starts, ends, null=None, length=12, parts=None, **changes):
-  """Answers a question of one token; logits are given by token of the text.
-
-  The inputs are [CLS] question [SEP] text [SEP]; other logits are -9.
-  """
-  parts = parts or [windows.Window(0, len(TOKENS))]
-  logits = np.full([2, len(parts), length], -9, np.float32)
+def answer(starts, ends, null=None, parts=WHOLE, **others):
+  """Answers a question; logits are given by token of the text."""
+  logits = low(len(parts))
   for row, values in enumerate((starts, ends)):
     for token, value in values.items():
       for index, window in enumerate(parts):
@@ -50,29 +61,16 @@ def answer(starts, ends, null=None, length=12, parts=None, **changes):
           logits[row, index, token - window.start + 3] = value
   if null is not None:
     logits[:, :, 0] = null
-  search = make_search(version_2_with_negative=null is not None, **changes)
-  return search(make_document(), 1, parts, *logits)
+  return search(logits, parts, has_null=null is not None, **others)
+
+
+def texts(prediction):
+  return [span.text for span in prediction.spans]
 
 
 PIECES = {
-  "SentencePiece": [
-    "\u2581steve",
-    "\u2581smi",
-    "th",
-    "'",
-    "s",
-    "\u2581wins",
-    ",",
-  ],
-  "GPT-1": [
-    "steve</w>",
-    "smi",
-    "th</w>",
-    "'</w>",
-    "s</w>",
-    "wins</w>",
-    ",</w>",
-  ],
+  "SentencePiece": "▁steve ▁smi th ' s ▁wins ,".split(),
+  "GPT-1": "steve</w> smi th</w> '</w> s</w> wins</w> ,</w>".split(),
 }
 
 
@@ -87,18 +85,10 @@ def test_pieces_with_marks_are_found_in_their_words(pieces, first, last, text):
     "Steve  Smith's WINS,", lambda words: list(range(len(pieces)))
   )
   document.__dict__["first_tokens"] = [0, 1, 5, 7]
-  search = squad_answers.SpanSearch(
-    squad_answers.AnswerSettings(**{**SETTINGS, "max_answer_length": 9}),
-    lambda ids: [pieces[i] for i in ids],
-  )
-  logits = np.full([2, 1, 12], -9, np.float32)
+  logits = low()
   logits[0, 0, first + 3] = logits[1, 0, last + 3] = 5
-  parts = [windows.Window(0, len(pieces))]
-  assert search(document, 1, parts, *logits).answer.text == text
-
-
-def texts(prediction):
-  return [span.text for span in prediction.spans]
+  found = search(logits, WHOLE, document, pieces, max_answer_length=9)
+  assert found.answer.text == text
 
 
 def test_starts_and_ends_are_combined_best_first():
@@ -126,7 +116,7 @@ def test_answers_lose_no_more_than_they_must():
 
 
 @pytest.mark.parametrize(
-  ("whole_word_answers", "first", "last", "expected"),
+  ("whole_words", "first", "last", "expected"),
   [
     (False, 1, 2, "iron lattic"),  # As in the original.
     (True, 1, 2, "iron lattice"),
@@ -136,59 +126,43 @@ def test_answers_lose_no_more_than_they_must():
     (True, 6, 6, "s"),
   ],
 )
-def test_answers_end_inside_words_or_not(
-  whole_word_answers, first, last, expected
-):
+def test_answers_end_inside_words_or_not(whole_words, first, last, expected):
   pieces = ["the", "iron", "lattic", "##e", "tower", "'", "s"]
-  search = squad_answers.SpanSearch(
-    squad_answers.AnswerSettings(
-      **SETTINGS, whole_word_answers=whole_word_answers
-    ),
-    lambda ids: [pieces[i] for i in ids],
-  )
   context = "the iron lattice Tower's"
   encoded = {context: range(7), "the": [0], "iron": [1], "lattice": [2, 3]}
   encoded["Tower's"] = [4, 5, 6]
-  logits = np.full([2, 1, 12], -9, np.float32)
+  document = squad_features.Document(context, encoded.__getitem__)
+  logits = low()
   logits[0, 0, 3 + first] = logits[1, 0, 3 + last] = 5
   found = search(
-    squad_features.Document(context, encoded.__getitem__),
-    1,
-    [windows.Window(0, 7)],
-    *logits,
+    logits, WHOLE, document, pieces, whole_words=whole_words
   ).answer
   assert found.text == context[found.start : found.end] == expected
 
 
 def test_the_same_text_is_listed_once():
-  parts = [windows.Window(0, 5), windows.Window(2, 5)]
-  prediction = answer({4: 5}, {4: 5}, parts=parts, n_best_size=20)
+  prediction = answer({4: 5}, {4: 5}, parts=TWO, n_best_size=20)
   assert texts(prediction).count("WINS") == 1
 
 
 def test_a_start_counts_only_in_the_window_with_most_context():
-  parts = [windows.Window(0, 5), windows.Window(2, 5)]
-  logits = np.full([2, 2, 12], -9, np.float32)
+  logits = low(2)
   # Token 4 is the last of the first window, so only the second one's counts.
   logits[:, 0, 3 + 4] = 5
   logits[:, 1, 3 + 2] = 1
-  prediction = make_search()(make_document(), 1, parts, *logits)
-  assert prediction.spans[0][:1] + prediction.spans[0][3:5] == ("WINS", 1, 1)
+  best = search(logits, TWO).spans[0]
+  assert (best.text, best.start_logit, best.end_logit) == ("WINS", 1, 1)
 
 
 def test_what_is_no_text_takes_up_places():
   # Padding and the question are among the two best, as in the original.
-  logits = np.full([2, 1, 12], -9, np.float32)
+  logits = low()
   logits[0, 0, [1, 11]] = 7
   logits[:, 0, 3] = 5
-  parts = [windows.Window(0, len(TOKENS))]
-  search = make_search(n_best_size=2)
-  prediction = search(make_document(), 1, parts, *logits)
+  prediction = search(logits, n_best_size=2)
   assert texts(prediction) == ["empty"]
   assert prediction.answer is None
-  search = make_search(n_best_size=3)
-  prediction = search(make_document(), 1, parts, *logits)
-  assert texts(prediction)[0] == "Steve"
+  assert texts(search(logits, n_best_size=3))[0] == "Steve"
 
 
 def test_no_answer_is_ranked_among_the_answers():
@@ -202,30 +176,24 @@ def test_no_answer_is_ranked_among_the_answers():
   assert prediction.odds == 5 - 2
   assert prediction.decide(3.0).text == "Steve"
   assert prediction.decide(0.0) is None
-
-
-def test_no_answer_is_listed_even_beyond_the_best():
+  # It is listed even beyond the best.
   prediction = answer({0: 5}, {0: 5}, null=-8.9, n_best_size=1)
   assert texts(prediction) == ["Steve", ""]
 
 
 def test_the_window_least_sure_of_no_answer_decides():
-  parts = [windows.Window(0, 5), windows.Window(2, 5)]
-  logits = np.full([2, 2, 12], -9, np.float32)
+  logits = low(2)
   logits[:, 0, 0], logits[:, 1, 0] = 3, 1
-  search = make_search(version_2_with_negative=True)
-  prediction = search(make_document(), 1, parts, *logits)
-  null = next(span for span in prediction.spans if span.text == "")
+  spans = search(logits, TWO, has_null=True).spans
+  null = next(span for span in spans if span.text == "")
   assert (null.start_logit, null.end_logit) == (1, 1)
 
 
 def test_a_list_without_any_answer_is_no_answer():
   # Here the original ended in a traceback.
-  logits = np.full([2, 1, 12], -9, np.float32)
+  logits = low()
   logits[:, 0, [0, 1, 2]] = 5
-  search = make_search(version_2_with_negative=True)
-  parts = [windows.Window(0, len(TOKENS))]
-  prediction = search(make_document(), 1, parts, *logits)
+  prediction = search(logits, has_null=True)
   assert texts(prediction) == [""]
   assert prediction.odds == 1e6
   assert prediction.decide(1000.0) is None
@@ -235,18 +203,19 @@ def test_a_list_without_any_answer_is_no_answer():
   ("wanted", "words", "expected"),
   [
     ("steve smith", "Steve Smith's", "Steve Smith"),
+    ("steve smith", "a \t\nSteve \u202f Smith's", "Steve \u202f Smith"),
     ("cafe", "the (Café)", "Café"),  # One letter for one letter.
     ("北 京", "在北京。", "北京"),
     ("smith", "Stevesmiths", "smith"),  # Part of a word.
     ("1 , 000", "$1,000", "1,000"),
     ("jones", "Steve Smith's", None),  # As of an unknown token.
     ("i", "I\u0307 see", None),  # A letter of its own vanished.
+    ("a b", "a\u00a0b", None),  # No space to the original, but to tokenizers.
     ("", "Steve", None),
   ],
 )
 def test_find_tokens(wanted, words, expected):
-  basic = tokenization.BasicTokenizer()
-  aligned = squad_answers.align(words, basic)
+  aligned = squad_answers.align(words, tokenization.BasicTokenizer())
   part = squad_answers.find_tokens(wanted, aligned)
   assert (part and words[slice(*part)]) == expected
 
@@ -262,23 +231,21 @@ def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
   count = len(document.ids)
   assert document.word_of(0) == document.word_of(count - 1)
   logits = np.random.default_rng(0).normal(size=[2, 1, count + 4])
-  parts = [windows.Window(0, count)]
-  search = make_search(n_best_size=20, max_answer_length=30)
-  prediction = search(document, 1, parts, *logits)
+  prediction = search(
+    logits,
+    [windows.Window(0, count)],
+    document,
+    n_best_size=20,
+    max_answer_length=30,
+  )
   assert texts(prediction) == [context]
   assert len(calls) == 1
 
 
 def test_words_that_cannot_be_cut_are_the_answer_and_noted():
-  notes = []
-  search = squad_answers.SpanSearch(
-    squad_answers.AnswerSettings(**SETTINGS),
-    lambda ids: ["[UNK]"],
-    notes.append,
-  )
-  logits = np.full([2, 1, 12], -9, np.float32)
+  notes, logits = [], low()
   logits[:, 0, 3 + 4] = 5
-  parts = [windows.Window(0, len(TOKENS))]
-  prediction = search(make_document(), 1, parts, *logits)
+  unknown = ["[UNK]"] * len(VOCABULARY)
+  prediction = search(logits, pieces=unknown, on_failure=notes.append)
   assert prediction.spans[0].text == "WINS,"
   assert "no '[UNK]' found in 'WINS,'" in notes

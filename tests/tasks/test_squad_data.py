@@ -14,7 +14,7 @@ from tasks import (
   squad_answers,
   squad_data,
   squad_features,
-  squad_results,
+  squad_metrics,
 )
 import tiny
 
@@ -40,16 +40,14 @@ def write(path, numbers=range(10)):
 
 def open_set(kind, path, settings, **others):
   """Returns a set whose features are made beside the questions."""
-  examples = squad_data.find_set(kind, path, settings, **others)
+  examples = squad_data.find_set(kind, str(path), settings, **others)
   squad_data.make_features(examples, os.path.dirname(path))
   return examples
 
 
-def make_rows(path, settings, is_training, num_processes):
+def make_rows(kind, path, settings, num_processes=1):
   """Returns the rows of features that are made anew, and their counts."""
-  kind = "train" if is_training else "eval"
-  folder = os.path.dirname(path)
-  files.remove(os.path.join(folder, f"{kind}.tf_record"))
+  files.remove(os.path.join(os.path.dirname(path), f"{kind}.tf_record"))
   features = open_set(
     kind, path, settings, num_processes=num_processes
   ).features
@@ -57,45 +55,42 @@ def make_rows(path, settings, is_training, num_processes):
   return list(zip(rows, features.examples, strict=True)), features.counts
 
 
-@pytest.mark.parametrize("is_training", [True, False])
-def test_records_do_not_depend_on_the_number_of_processes(
-  tmp_path, settings, monkeypatch, is_training
+def write_questions(path, *questions):
+  """Writes questions of `tiny.make_question` to a file; returns its path."""
+  content = {"data": [{"title": "T", "paragraphs": questions}]}
+  path.write_text(json.dumps(content))
+  return path
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_records_do_not_depend_on_processes_and_their_tasks(
+  tmp_path, settings, monkeypatch, kind
 ):
+  # Some texts have several windows; a long text has many questions.
+  row = {"question": "what color ?", "answers": []}
+  row["context"] = "the old house " * 50 + "was red"
+  lines = [json.dumps({"id": f"{n}", **row}) for n in range(20)]
+  for number in range(40):
+    paragraph = tiny.make_question(number, number % 4 > 0)
+    [question] = paragraph["qas"]
+    lines.append(json.dumps({"context": paragraph["context"], **question}))
+  path = tmp_path / "a.jsonl"
+  files.write_lines(str(path), lines)
+  whole = make_rows(kind, path, settings)
+  assert len(whole[0]) > 60 and whole[1]["questions"] == 60
   monkeypatch.setattr(squad_data, "_SMALL_FILE", 0)
   monkeypatch.setattr(squad_data, "_CHARACTERS_PER_TASK", 100)
-  path = write(tmp_path / "a.json", range(40))
-  one = make_rows(path, settings, is_training, 1)
-  assert make_rows(path, settings, is_training, 2) == one
-  assert len(one[0]) > 40  # Some texts have several windows.
-
-
-def test_many_questions_of_a_text_are_several_tasks(
-  tmp_path, settings, monkeypatch
-):
-  rows = [
-    {"id": str(number), "question": "what color ?", "context": "a red house"}
-    for number in range(20)
-  ]
-  path = str(tmp_path / "own.jsonl")
-  files.write_lines(path, map(json.dumps, rows))
-  whole = make_rows(path, settings, False, 1)
-  for name, value in (("_QUESTIONS", 3), ("_CHARACTERS", 30)):
-    monkeypatch.setattr(squad_data, f"{name}_PER_TASK", value)
-  sizes = [
-    len(p.questions)
-    for p in squad_data._split_questions(squad.read_paragraphs(path))
-  ]
-  assert sizes == [3] * 6 + [2]
-  assert make_rows(path, settings, False, 1) == whole
+  monkeypatch.setattr(squad_data, "_MOST_CHARACTERS", 40)
+  assert make_rows(kind, path, settings) == whole
+  assert make_rows(kind, path, settings, 2) == whole
 
 
 def test_counts_of_questions_and_windows(tmp_path, settings):
   paragraphs = [tiny.make_question(n, n > 0) for n in range(6)]
   paragraphs[1]["qas"][0]["answers"][0]["answer_start"] = 10_000
   paragraphs[2]["qas"][0]["question"] = "what color was the house ?"
-  content = {"data": [{"title": "T", "paragraphs": paragraphs}]}
-  (tmp_path / "a.json").write_text(json.dumps(content))
-  rows, counts = make_rows(str(tmp_path / "a.json"), settings, True, 1)
+  path = write_questions(tmp_path / "a.json", *paragraphs)
+  rows, counts = make_rows("train", path, settings)
   shown = counts.pop("misplaced_shown")
   windows_with = len({example for _, example in rows} - {0})
   assert counts == {
@@ -106,20 +101,19 @@ def test_counts_of_questions_and_windows(tmp_path, settings):
     "outside": counts["outside"],
   }
   assert len(rows) - counts["outside"] >= windows_with
-  assert shown[0].startswith(f"{tmp_path / 'a.json'}: question 'q1': at answer")
+  assert shown[0].startswith(f"{path}: question 'q1': at answer")
   assert 1 not in {example for _, example in rows}
   # The original counted an epoch in questions that it could train on.
-  examples = open_set("train", str(tmp_path / "a.json"), settings)
+  examples = open_set("train", path, settings)
   assert examples.rows_per_epoch == 5 < len(examples.features)
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path, settings):
   paragraph = tiny.make_question(1)
   paragraph["qas"][0]["answers"][0]["answer_start"] = 10_000
-  content = {"data": [{"title": "T", "paragraphs": [paragraph]}]}
-  (tmp_path / "a.json").write_text(json.dumps(content))
+  path = write_questions(tmp_path / "a.json", paragraph)
   with pytest.raises(ValueError, match="all 1 answers are not where"):
-    make_rows(str(tmp_path / "a.json"), settings, True, 1)
+    make_rows("train", path, settings)
 
 
 def test_features_are_made_once(tmp_path, settings, capsys):
@@ -150,12 +144,17 @@ class Oracle:
       yield {"start_logits": logits, "end_logits": logits}
 
 
-def test_a_full_disk_is_one_line(tmp_path, settings):
-  path = write(tmp_path / "a.json")
-  examples = open_set("eval", path, settings)
+def compute_logits(predictor, examples, order, folder):
   parse = feature_files.make_parser(
     examples.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
   )
+  return squad_data.compute_logits(
+    predictor, examples, parse, order, str(folder)
+  )
+
+
+def test_a_full_disk_is_one_line(tmp_path, settings):
+  examples = open_set("eval", write(tmp_path / "a.json"), settings)
   old = resource.getrlimit(resource.RLIMIT_FSIZE)
 
   class FullDisk(Oracle):
@@ -168,9 +167,7 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
   order = [np.arange(len(examples.features))]
   try:
     with pytest.raises(OSError, match=f"^{tmp_path}: File too large$"):
-      squad_data.compute_logits(
-        FullDisk(), examples, parse, order, str(tmp_path)
-      )
+      compute_logits(FullDisk(), examples, order, tmp_path)
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
@@ -178,17 +175,12 @@ def test_a_full_disk_is_one_line(tmp_path, settings):
 def test_logits_become_answers_and_scores(tmp_path, settings):
   path = write(tmp_path / "a.json")
   examples = open_set("eval", path, settings)
-  parse = feature_files.make_parser(
-    examples.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
-  )
   order = np.array_split(
     np.random.default_rng(1).permutation(len(examples.features)), 4
   )
-  logits = squad_data.compute_logits(
-    Oracle(), examples, parse, order, str(tmp_path)
-  )
+  logits = compute_logits(Oracle(), examples, order, tmp_path)
   answered = list(squad_data.answer(examples, logits, ANSWER_SETTINGS))
-  contexts = [p.context for p in squad.read_paragraphs(path)]
+  contexts = [q.context for q in squad.read_questions(path)]
   for number, (question, prediction, _) in enumerate(answered):
     assert question.question_id == f"q{number}"
     span = prediction.decide(0.0)
@@ -198,25 +190,23 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
     else:
       assert span is None
   scored = [result.scored for result in answered]
-  scores = squad_results.score(scored, 0.0)
+  scores = squad_metrics.score(scored, 0.0)
   assert scores["exact_match"] == scores["no_answer_f1"] == 100.0
   # With a threshold above all odds every question is answered. The rules remove
   # the article "the", which leaves no answer: one of three is right.
-  scores = squad_results.score(scored, 1e9)
+  scores = squad_metrics.score(scored, 1e9)
   assert scores["no_answer_f1"] == pytest.approx(100 / 3)
   assert scores["best_f1"] == 100.0
 
 
 def test_a_file_that_lacks_needed_answers_is_refused(tmp_path, settings):
-  content = json.loads(tiny.write_squad(tmp_path / "a.json", [1]).read_text())
-  del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
-  del content["data"][0]["paragraphs"][0]["qas"][0]["is_impossible"]
-  path = tmp_path / "a.json"
-  path.write_text(json.dumps(content))
+  paragraph = tiny.make_question(1)
+  del paragraph["qas"][0]["answers"]
+  path = write_questions(tmp_path / "a.json", paragraph)
   with pytest.raises(ValueError, match="only 0 of 1 questions have answers"):
-    open_set("dev", str(path), settings, needs_answers=True)
+    open_set("dev", path, settings, needs_answers=True)
   assert not (tmp_path / "dev.tf_record").exists()
-  assert not open_set("dev", str(path), settings).is_labelled
+  assert not open_set("dev", path, settings).is_labelled
 
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):
@@ -253,5 +243,5 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   (answered,) = squad_data.answer(examples, logits, answer_settings)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
   # Two of three characters: P 1, R 2/3.
-  scores = squad_results.score([answered.scored], 0.0)
+  scores = squad_metrics.score([answered.scored], 0.0)
   assert scores == {"exact_match": 0.0, "f1": pytest.approx(80.0)}

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from data import record_writer
 from tasks import squad, squad_features
 from tasks.squad_features import FeatureSettings
 
@@ -31,9 +32,13 @@ def make_maker(vocab_file):
 
 
 def ask(context, question="what ?", answers=None, location="here"):
-  return squad.Paragraph(
-    context, (squad.Question("q", question, answers, location),)
-  )
+  return squad.Question("q", question, context, answers, location)
+
+
+def read(maker, context):
+  """Returns the document of a context."""
+  [(document, _)] = maker.documents([ask(context)])
+  return document
 
 
 def tokens(maker, ids):
@@ -43,7 +48,7 @@ def tokens(maker, ids):
 def test_words_are_between_the_spaces_of_the_original(make_maker):
   # A no-break space does not separate words, a narrow one does.
   context = " the\u00a0year\u202fwas\n(1895)."
-  document = make_maker().document(ask(context))
+  document = read(make_maker(), context)
   words = [context[start:end] for start, end in document.words]
   assert words == ["the\u00a0year", "was", "(1895)."]
   assert tokens(make_maker(), document.ids) == "the year was ( 1895 ) ."
@@ -56,7 +61,7 @@ def test_words_are_between_the_spaces_of_the_original(make_maker):
 
 
 def test_words_without_tokens_are_skipped(make_maker):
-  document = make_maker().document(ask("\u200b the \u200b year"))
+  document = read(make_maker(), "\u200b the \u200b year")
   assert document.first_tokens == [0, 0, 1, 1, 2]
   assert [document.word_of(i) for i in range(2)] == [1, 3]
 
@@ -78,9 +83,9 @@ def test_tokens_of_words_are_those_of_the_text(make_maker):
 
 
 def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):
-  chinese = make_maker().document(ask("北京是1895。"))
+  chinese = read(make_maker(), "北京是1895。")
   assert [end for _, end in chinese.words] == [1, 2, 3, 8]
-  english = make_maker().document(ask("the 北京 year was 1895"))
+  english = read(make_maker(), "the 北京 year was 1895")
   assert [end for _, end in english.words] == [3, 6, 11, 15, 20]
 
 
@@ -108,7 +113,7 @@ def test_chinese_characters_are_words_only_of_a_chinese_text(make_maker):
 )
 def test_find_answer(make_maker, context, text, start, expected):
   maker = make_maker()
-  document = maker.document(ask(context))
+  document = read(maker, context)
   answer = squad.Answer(text, start)
   span = squad_features.find_answer(document, answer, maker.encode)
   if expected is None:
@@ -119,15 +124,31 @@ def test_find_answer(make_maker, context, text, start, expected):
     assert span == (4, 4)
 
 
-def test_records_of_windows(make_maker, parse_record):
+@pytest.fixture
+def make_rows(make_maker):
+  """Returns the rows of a question, and of its windows features, parsed."""
+  import tensorflow as tf
+
+  def parse(record):
+    features = tf.train.Example.FromString(record).features.feature
+    return {k: list(v.int64_list.value) for k, v in features.items()}
+
+  def make(question, is_training=True, **changes):
+    [rows] = make_maker(is_training, **changes)([question])
+    return rows, [parse(record) for record, _ in rows.windows]
+
+  return make
+
+
+def test_records_of_windows(make_maker, make_rows):
   # [CLS], 2 tokens of the question and 2 [SEP] leave 5 for the text; the
   # windows begin 3 apart. Of several answers the first is trained on.
-  maker = make_maker(True, max_seq_length=10, doc_stride=3)
   answers = (squad.Answer("d", 6), squad.Answer("a", 0))
-  rows = maker([ask("a b c d e f g h", "what ?", answers)])
-  ((*windows,),) = rows.by_question
-  assert [length for _, length in windows] == [10, 10]
-  first, second = (parse_record(record) for record, _ in windows)
+  question = ask("a b c d e f g h", "what ?", answers)
+  sizes = {"max_seq_length": 10, "doc_stride": 3}
+  rows, (first, second) = make_rows(question, **sizes)
+  assert [length for _, length in rows.windows] == [10, 10]
+  maker = make_maker()
   assert tokens(maker, first["input_ids"]) == (
     "[CLS] what ? [SEP] a b c d e [SEP]"
   )
@@ -140,76 +161,87 @@ def test_records_of_windows(make_maker, parse_record):
   assert [w["end_positions"] for w in (first, second)] == [[7], [4]]
   assert first["is_impossible"] == [0]
   assert first["unique_ids"] == [1_000_000_000]
+  _, (to_predict, _) = make_rows(question, is_training=False, **sizes)
+  assert to_predict == {
+    name: first[name]
+    for name in ("input_ids", "input_mask", "segment_ids", "unique_ids")
+  }
 
 
-def test_an_answer_outside_of_a_window_is_at_its_beginning(
-  make_maker, parse_record
-):
-  maker = make_maker(True, max_seq_length=11, doc_stride=3)
-  rows = maker([ask("a b c d e f g h", "what ?", (squad.Answer("a b", 0),))])
-  ((first, second),) = rows.by_question
-  assert parse_record(first[0])["end_positions"] == [5]
-  assert parse_record(second[0])["start_positions"] == [0]
-  assert parse_record(second[0])["input_mask"] == [1] * 10 + [0]
-  assert parse_record(second[0])["segment_ids"] == [0] * 4 + [1] * 6 + [0]
+def test_an_answer_outside_of_a_window_is_at_its_beginning(make_rows):
+  sizes = {"max_seq_length": 11, "doc_stride": 3}
+  question = ask("a b c d e f g h", "what ?", (squad.Answer("a b", 0),))
+  rows, (first, second) = make_rows(question, **sizes)
+  assert first["end_positions"] == [5]
+  assert second["start_positions"] == [0]
+  assert second["input_mask"] == [1] * 10 + [0]
+  assert second["segment_ids"] == [0] * 4 + [1] * 6 + [0]
   assert rows.outside == 1
   # Its last word is the first beyond the first window.
-  rows = maker([ask("a b c d e f g h", "what ?", (squad.Answer("f g", 10),))])
-  ((first, _),) = rows.by_question
-  assert parse_record(first[0])["end_positions"] == [0]
+  question = question._replace(answers=(squad.Answer("f g", 10),))
+  _, (first, _) = make_rows(question, **sizes)
+  assert first["end_positions"] == [0]
 
 
-def test_a_question_without_an_answer(make_maker, parse_record):
-  maker = make_maker(True, version_2_with_negative=True)
-  ((window,),) = maker([ask("a b", answers=())]).by_question
-  features = parse_record(window[0])
+def test_a_question_without_an_answer(make_rows):
+  question = ask("a b", answers=())
+  _, [features] = make_rows(question, version_2_with_negative=True)
   assert features["is_impossible"] == [1]
   assert features["start_positions"] == features["end_positions"] == [0]
 
 
-def test_records_to_predict_have_no_answers(make_maker, parse_record):
-  ((window,),) = make_maker()([ask("a b")]).by_question
-  assert sorted(parse_record(window[0])) == [
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "unique_ids",
-  ]
+@pytest.mark.parametrize(
+  ("answers", "has_version_2", "is_labelled"),
+  [
+    (None, False, False),
+    (None, True, False),
+    ((), False, False),
+    ((), True, True),
+    ((squad.Answer("a", 0),), False, True),
+  ],
+)
+def test_questions_with_known_answers(
+  make_rows, answers, has_version_2, is_labelled
+):
+  rows, _ = make_rows(
+    ask("a b", answers=answers), False, version_2_with_negative=has_version_2
+  )
+  assert rows.is_labelled == is_labelled
 
 
-def test_unique_ids_are_filled_in_later(make_maker, parse_record):
-  ((window,),) = make_maker()([ask("a b")]).by_question
-  record = squad_features.set_unique_id(window[0], 12_345)
-  assert parse_record(record)["unique_ids"] == [1_000_012_345]
+def test_unique_ids_are_filled_in_later(make_maker):
+  [rows] = make_maker()([ask("a b")])
+  [(record, _)] = rows.windows
+  filled = squad_features.set_unique_id(record, 12_345)
+  assert filled == record.replace(
+    record_writer.encode_integer(1_000_000_000),
+    record_writer.encode_integer(1_000_012_345),
+  )
 
 
-@pytest.fixture
-def parse_record():
-  import tensorflow as tf
-
-  def parse(record):
-    features = tf.train.Example.FromString(record).features.feature
-    return {k: list(v.int64_list.value) for k, v in features.items()}
-
-  return parse
-
-
-def test_long_questions_are_truncated_and_counted(make_maker, parse_record):
-  maker = make_maker()
-  rows = maker([ask("a b", "c d e f g"), ask("a b", "c d e f")])
-  assert rows.cut_questions == 1
-  features = parse_record(rows.by_question[0][0][0])
-  assert tokens(maker, features["input_ids"][:6]) == "[CLS] c d e f [SEP]"
+def test_long_questions_are_truncated(make_maker, make_rows):
+  rows, [features] = make_rows(ask("a b", "c d e f g"), is_training=False)
+  assert rows.was_cut
+  assert tokens(make_maker(), features["input_ids"][:6]) == (
+    "[CLS] c d e f [SEP]"
+  )
+  rows, _ = make_rows(ask("a b", "c d e f"), is_training=False)
+  assert not rows.was_cut
 
 
-def test_misplaced_answers_are_left_out_of_training_and_listed(make_maker):
-  paragraph = ask("a b c", answers=(squad.Answer("b c", 1),))
-  rows = make_maker(True)([paragraph])
-  assert rows.by_question == [[]]
-  assert rows.misplaced == [
-    "here: at answer_start 1 is ' b ', not the answer 'b c'"
-  ]
-  assert len(make_maker()([paragraph]).by_question[0]) == 1
+@pytest.mark.parametrize(
+  ("start", "message"),
+  [
+    (1, "here: at answer_start 1 is ' b ', not the answer 'b c'"),
+    (None, "here: no answer_start for 'b c'"),
+  ],
+)
+def test_misplaced_answers_are_left_out_of_training(make_rows, start, message):
+  question = ask("a b c", answers=(squad.Answer("b c", start),))
+  rows, _ = make_rows(question)
+  assert (rows.windows, rows.misplaced) == ([], message)
+  rows, _ = make_rows(question, is_training=False)
+  assert len(rows.windows) == 1
 
 
 @pytest.mark.parametrize(
@@ -231,5 +263,5 @@ def test_a_context_without_tokens_is_an_error(make_maker):
 
 def test_a_question_that_leaves_no_room_is_an_error():
   with pytest.raises(ValueError, match="--max_seq_length=16: expected more"):
-    FeatureSettings("", True, 16, 4, 13, False).check()
-  FeatureSettings("", True, 16, 4, 12, False).check()
+    FeatureSettings("", True, 16, 4, 13, False)
+  FeatureSettings("", True, 16, 4, 12, False)

@@ -67,46 +67,44 @@ def test_chinese_answers_are_compared_by_characters():
   assert scores == pytest.approx((0, 6 / 7))
 
 
-def test_answer_metrics_are_means_in_percent():
-  scores = [
-    squad_metrics.AnswerScores(1, 1),
-    squad_metrics.AnswerScores(0, 0.5),
-  ]
-  assert squad_metrics.answer_metrics(scores) == {
-    "exact_match": 50.0,
-    "f1": 75.0,
-  }
+def make_scored(answered, odds=None, has_answer=True):
+  """Returns a `ScoredAnswer`: silence is right where there is no answer."""
+  answered = squad_metrics.AnswerScores(*answered)
+  silent = squad_metrics.AnswerScores(*[float(not has_answer)] * 2)
+  return squad_metrics.ScoredAnswer("", answered, silent, odds, has_answer)
+
+
+def test_scores_of_version_1_are_means_in_percent():
+  answers = [make_scored((1, 1)), make_scored((0, 0.5))]
+  assert squad_metrics.score(answers, 0.0) == {"exact_match": 50.0, "f1": 75.0}
 
 
 def test_metrics_have_the_digits_of_the_official_programs():
-  scores = [squad_metrics.AnswerScores(i < 3, 0.1) for i in range(10570)]
+  scores = [(i < 3, 0.1) for i in range(10570)]
   total = 0.0
-  for score in scores:
-    total += score.f1
-  assert squad_metrics.answer_metrics(scores) == {
+  for _, f1 in scores:
+    total += f1
+  assert squad_metrics.score([make_scored(s) for s in scores], 0.0) == {
     "exact_match": 0.02838221381267739,
     "f1": 100.0 * total / 10570,
   }
-  silent = squad_metrics.AnswerScores(0, 0)
-  metrics = squad_metrics.version_2_metrics(
-    [silent] * 3,
-    [*scores[3:5], silent],
-    odds=[1.0, 2.0, 3.0],
-    has_answer=[True, True, False],
-  )
+  answers = [
+    make_scored((False, 0.1), 1.0),
+    make_scored((False, 0.1), 2.0),
+    make_scored((0, 0), 3.0, has_answer=False),
+  ]
+  metrics = squad_metrics.score(answers, 0.0)
   assert metrics["best_f1"] == 100.0 * ((1.0 + 0.1) + 0.1) / 3
 
 
-def test_version_2_metrics():
-  score = squad_metrics.AnswerScores
-  metrics = squad_metrics.version_2_metrics(
-    # Silent on the second and third; the third had an answer.
-    given=[score(1, 1), score(1, 1), score(0, 0), score(0, 0)],
-    answered=[score(1, 1), score(0, 0), score(0, 0.5), score(0, 0)],
-    odds=[-3.0, 1.0, 2.0, -1.0],
-    has_answer=[True, False, True, False],
-  )
-  assert metrics == {
+def test_scores_of_version_2():
+  answers = [
+    make_scored((1, 1), -3.0),
+    make_scored((0, 0), 1.0, has_answer=False),  # No answer is given to this
+    make_scored((0, 0.5), 2.0),  # and this one.
+    make_scored((0, 0), -1.0, has_answer=False),
+  ]
+  assert squad_metrics.score(answers, 0.5) == {
     "exact_match": 50.0,
     "f1": 50.0,
     "has_answer_exact_match": 50.0,

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from data import threshold_files
 import report_tables
 from tasks import squad, squad_answers, squad_metrics, squad_results
 
@@ -21,30 +20,28 @@ def predict(*spans, odds=None):
   return squad_answers.Prediction(list(spans), odds)
 
 
-def ask(*answers, number=0):
+def ask(*answers, number=0, text="Who \u4e2d?"):
   answers = tuple(squad.Answer(answer, None) for answer in answers)
-  return squad.Question(f"q{number}", "Who \u4e2d?", answers, "")
+  context = "Steve  Smith's WINS, the"
+  return squad.Question(f"q{number}", text, context, answers, "")
 
 
 def score(prediction, *answers):
-  return squad_results.score_answer(ask(*answers), CONTEXT, prediction)
+  return squad_results.score_answer(ask(*answers), prediction)
 
 
 def write(tmp_path, predictions, scored=()):
   """Writes predictions; returns the content of the files by their names."""
   scored = scored or [None] * len(predictions)
+  pairs = enumerate(zip(predictions, scored, strict=True))
   squad_results.write_predictions(
     str(tmp_path),
     [
       squad_results.QuestionResult(ask(number=number), prediction, answer)
-      for number, (prediction, answer) in enumerate(
-        zip(predictions, scored, strict=True)
-      )
+      for number, (prediction, answer) in pairs
     ],
     0.0,
-    any(
-      prediction and prediction.odds is not None for prediction in predictions
-    ),
+    any(p and p.odds is not None for p in predictions),
   )
   return {path.name: path.read_text() for path in tmp_path.iterdir()}
 
@@ -141,15 +138,11 @@ def test_scores_are_of_what_is_written(tmp_path, capsys):
 
 def test_no_answer_of_version_1_is_scored_as_an_empty_one():
   empty = squad_answers.Span("empty", None, None, 0.0, 0.0)
-  scored = score(predict(empty), "Steve")
-  assert squad_results.score([scored], 0.0) == {
-    "exact_match": 0.0,
-    "f1": 0.0,
-  }
+  assert score(predict(empty), "Steve").scores(0.0) == WRONG
 
 
 def make_scored(text, scores, odds=None):
-  return squad_results.ScoredAnswer(text, scores, WRONG, odds, True)
+  return squad_metrics.ScoredAnswer(text, scores, WRONG, odds, True)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +185,10 @@ def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
   assert "threshold=0.5; exports of its folder have the tuned one" in (
     capsys.readouterr().err
   )
-  path.write_text("[1]")
-  with pytest.raises(ValueError, match="delete it and evaluate again"):
-    squad_results.read_threshold(folder)
+  for content in ("[1]", '{"eval_best_f1_threshold": NaN}'):
+    path.write_text(content)
+    with pytest.raises(ValueError, match="delete it and evaluate again"):
+      squad_results.read_threshold(folder)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +196,13 @@ def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
 )
 def test_a_threshold_is_a_number_or_auto(value, threshold):
   assert squad_results.parse_threshold(value) == threshold
-  with pytest.raises(ValueError, match="=high: expected a number, or auto"):
-    squad_results.parse_threshold("high")
+
+
+@pytest.mark.parametrize("value", ["high", "nan"])
+def test_other_thresholds_are_refused(value):
+  message = f"={value}: expected a number, or auto"
+  with pytest.raises(ValueError, match=message):
+    squad_results.parse_threshold(value)
 
 
 def test_a_spool_computes_its_items_once(tmp_path):
@@ -218,15 +217,6 @@ def test_a_spool_computes_its_items_once(tmp_path):
   assert list(spool) == list(spool)
   assert [prediction.odds for prediction in spool] == [0.0, 1.0, 2.0]
   assert computed == [0, 1, 2]
-
-
-def test_a_threshold_is_a_number(tmp_path):
-  with pytest.raises(ValueError, match="=nan: expected a number, or auto"):
-    squad_results.parse_threshold("nan")
-  path = tmp_path / threshold_files.ANSWERS
-  path.write_text('{"eval_best_f1_threshold": NaN}')
-  with pytest.raises(ValueError, match="delete it and evaluate again"):
-    squad_results.read_threshold(str(tmp_path))
 
 
 # The section of report.html.
@@ -260,21 +250,14 @@ def test_word_that_asks(text, word):
   ],
 )
 def test_length_of_the_shortest_answer(answers, length):
-  answers = tuple(squad.Answer(text, None) for text in answers)
-  question = squad.Question("q", "Who?", answers, "")
-  assert squad_results.answer_length(question) == length
+  assert squad_results.answer_length(ask(*answers)) == length
 
 
 def test_scores_by_kind():
-  kinds = squad_results.Breakdown()
-  for text, answer, *scores in (
-    ("Who is it?", "x", 1.0, 1.0),
-    ("Who was it?", "x y", 0.0, 0.5),
-    ("When?", "x", 0.0, 0.0),
-  ):
-    question = squad.Question("q", text, (squad.Answer(answer, None),), "")
-    kinds.add(question, squad_metrics.AnswerScores(*scores))
-  text = kinds.describe({"f1": 50.0})
+  questions = [ask("x", text="Who is it?"), ask("x y", text="Who was it?")]
+  questions.append(ask("x", text="When?"))
+  scores = [(1.0, 1.0), (0.0, 0.5), (0.0, 0.0)]
+  text = squad_results.describe(questions, {"f1": 50.0}, scores)
   assert report_tables.rows_of(text, "By question word") == [
     ["who", "2", "50.0000", "75.0000"],
     ["when", "1", "0.0000", "0.0000"],
