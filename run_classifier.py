@@ -125,43 +125,25 @@ def open_data(
   )
 
 
-def compute_logits(
-  run: fine_tuning.Run,
-  examples: classification_data.ClassificationSet,
-  batch_size: int,
-) -> classification_data.Outputs:
-  """Computes the logits of a set, a row per example."""
-  return classification_data.pool_outputs(
-    examples, run.predict(examples, batch_size), run.settings.window_pooling
-  )
-
-
-def score(
-  run, examples, task, outputs, thresholds=None
-) -> classification_results.Scores:
-  """Scores the logits of a set; see `classification_results.score`."""
-  return classification_results.score(
-    *outputs,
-    task.problem,
-    task.metrics,
-    run.settings.eval_batch_size,
-    thresholds,
-    examples.groups(),
-    run.data.labels,
-  )
-
-
 def evaluate(
   run: fine_tuning.Run,
   examples: classification_data.ClassificationSet,
   task: classification.ClassificationTask,
-) -> tuple[classification_data.Outputs, classification_results.Scores]:
-  """Computes the logits of a set, and scores them."""
-  outputs = compute_logits(run, examples, run.settings.eval_batch_size)
-  scores = score(run, examples, task, outputs)
+) -> classification_results.Scores:
+  """Scores the model on a set, with the thresholds that are best there."""
+  batch_size = run.settings.eval_batch_size
+  logits, targets = classification_data.pool_outputs(
+    examples, run.predict(examples, batch_size), run.settings.window_pooling
+  )
+  answers = classification_results.answer(
+    logits, task.problem, run.data.labels, tuning=targets
+  )
+  scores = classification_results.score(
+    answers, targets, task.metrics, batch_size, examples.groups()
+  )
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
-  return outputs, scores
+  return scores
 
 
 def write_evaluation(
@@ -170,52 +152,56 @@ def write_evaluation(
   """Scores every set, prints and writes it; returns the first one's scores."""
   all_scores = []
   for examples in run.data.dev:
-    outputs, scores = evaluate(run, examples, task)
+    scores = evaluate(run, examples, task)
     all_scores.append(scores)
     if run.is_chief:
       written = glue.scores_of_original(task, scores.metrics)
       run.write_eval_results(
         scores.metrics, examples.suffix, written, scores.original_loss
       )
-      classification_results.write_evaluation(
-        run.folder, examples.suffix, scores, run.data.labels
-      )
-      report(run, examples, outputs, scores)
+      write_scores(run, examples, scores)
+      classification_results.write_thresholds(run.folder, scores.answers)
   return all_scores[0]
 
 
-def report(run, examples, outputs, scores) -> None:
-  """Adds the scores and mistakes of a set to report.html."""
-  problem, labels = run.data.features.problem, run.data.labels
-  describe = classification_results.describe
-  run.report_on(examples, describe, outputs, scores, problem, labels)
+def write_scores(run, examples, scores) -> None:
+  """Prints, writes and describes the scores of a set."""
+  kind = f"{examples.kind}{examples.suffix}"
+  classification_results.write_scores(run.folder, kind, scores)
+  run.report_on(examples, classification_results.describe, scores)
 
 
 def write_predictions(
   run: fine_tuning.Run, task: classification.ClassificationTask
 ) -> None:
   """Predicts every set; writes the original's format and a readable one."""
+  settings, labels = run.settings, run.data.labels
   for examples in run.data.test:
-    outputs = compute_logits(run, examples, run.settings.predict_batch_size)
+    results = run.predict(examples, settings.predict_batch_size)
     if not run.is_chief:
       continue
-    labels = run.data.labels
+    logits, targets = classification_data.pool_outputs(
+      examples, results, settings.window_pooling
+    )
     thresholds = classification_results.read_thresholds(
       run.thresholds_folder, labels
     )
     answers = classification_results.answer(
-      outputs.logits, task.problem, labels, thresholds
+      logits, task.problem, labels, thresholds
     )
     classification_data.write_answers(run.folder, examples, answers)
     ids = (example.example_id for example in examples.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
     glue.write_submission(run.folder, task, examples.name, rows)
     if examples.is_labelled:
-      scores = score(run, examples, task, outputs, answers.thresholds)
-      classification_results.write_scores(
-        run.folder, f"predict{examples.suffix}", scores, labels
+      scores = classification_results.score(
+        answers,
+        targets,
+        task.metrics,
+        settings.eval_batch_size,
+        examples.groups(),
       )
-      report(run, examples, outputs, scores)
+      write_scores(run, examples, scores)
 
 
 def fine_tune(
@@ -231,7 +217,7 @@ def fine_tune(
     run.make_model(create_model, predict)
     if settings.do_train:
       loss = make_loss(settings, data)
-      run.train(loss, lambda: evaluate(run, data.dev[0], task)[1].metrics)
+      run.train(loss, lambda: evaluate(run, data.dev[0], task).metrics)
     scores = write_evaluation(run, task) if settings.do_eval else None
     if settings.do_predict:
       write_predictions(run, task)

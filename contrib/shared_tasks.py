@@ -70,7 +70,7 @@ def prepare_classifier(
     run_classifier.create_model,
     run_classifier.predict,
     lambda run: run_classifier.make_loss(settings, run.data),
-    lambda run: run_classifier.evaluate(run, run.data.dev[0], task)[1].metrics,
+    lambda run: run_classifier.evaluate(run, run.data.dev[0], task).metrics,
     functools.partial(run_classifier.write_evaluation, task=task),
     functools.partial(run_classifier.write_predictions, task=task),
   )

@@ -68,17 +68,16 @@ def choose(
     is_ordered: whether the user gave the order, so that no other will do.
     flag: one that gives labels, for an error message.
   """
-  labels, head = tuple(labels), tuple(head)
   arrange = tuple if is_ordered else sorted
   if files.exists(path):
-    known = tuple(read(path))
+    known = read(path)
     if labels and arrange(labels) != arrange(known):
       raise ValueError(
         f"{path} has the labels {tables.list_names(known)}; {origin} are "
         f"{tables.list_names(labels)}: use another --output_dir"
       )
-    return known
-  labels = labels or head
+    return tuple(known)
+  labels, head = tuple(labels or head), tuple(head)
   if not labels:
     raise ValueError(
       f"no {path} and no training file: the labels are unknown; pass "

@@ -19,23 +19,23 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
-_DELIMITER_NAMES = {"tsv": "tab", "csv": "comma"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# By the beginning of the message of csv.Error.
+_CSV_FAULTS = {
+  "unexpected end": 'the quote (") that opens a cell is never closed',
+  "field larger": f"a cell of more than {_LONGEST_CELL} characters; is the "
+  "quote that opens it never closed?",
+  "new-line": "a carriage return in the middle of a line, outside of quotes",
+  "": 'text after a closing quote; a quote within a cell is written ""',
+}
 
 
 class Row(NamedTuple):
-  """A row of a file."""
+  """A row of a file, or some of its cells."""
 
   location: str  # "path:line", the line on which it begins.
-  cells: list[str] | dict[str, Any]  # A dict if the file is JSON Lines.
-
-
-class Values(NamedTuple):
-  """Some cells of a row."""
-
-  location: str  # As in `Row`.
-  values: list[Any]  # None for a column that is absent.
+  cells: Any  # A list; a dict if the file is JSON Lines.
 
 
 class Number(str):
@@ -82,119 +82,92 @@ def read_rows(path: str) -> Iterator[Row]:
     Rows of strings; of JSON values, its numbers as `Number`, NaN as null, by
     their keys.
   """
-  read = {"jsonl": _json_rows, "csv": _csv_rows, "tsv": _tsv_rows}
-  for number, cells in read[find_format(path)](path, _numbered_lines(path)):
-    yield Row(f"{path}:{number}", cells)
+  read = {"tsv": _read_tsv, "csv": _read_csv, "jsonl": _read_json_lines}
+  return read[find_format(path)](path)
 
 
-def _numbered_lines(path: str) -> Iterator[tuple[int, str]]:
+def _read_lines(path: str) -> Iterator[tuple[str, str]]:
+  """Yields the location and the text of each line."""
   lines = files.read_lines(path, keeps_returns=True)
   for number in itertools.count(1):
+    location = f"{path}:{number}"
     try:
       line = next(lines, None)
     except ValueError as error:
       reason = str(error).removeprefix(f"{path}: ")
-      raise ValueError(f"{path}:{number}: {reason}") from None
+      raise ValueError(f"{location}: {reason}") from None
     if line is None:
       return
     if "\0" in line:
       raise ValueError(
-        f"{path}:{number}: a NUL byte; expected text in UTF-8 (is it UTF-16?)"
+        f"{location}: a NUL byte; expected text in UTF-8 (is it UTF-16?)"
       )
-    yield number, line.removeprefix("\ufeff") if number == 1 else line
+    yield location, line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _tsv_rows(
-  path: str, lines: Iterable[tuple[int, str]]
-) -> Iterator[tuple[int, list[str]]]:
-  for number, line in lines:
-    cells = line.replace("\r", "").split("\t")
-    if _is_filled(cells):
-      yield number, cells
+def _read_tsv(path: str) -> Iterator[Row]:
+  for location, line in _read_lines(path):
+    if line.strip():
+      yield Row(location, line.replace("\r", "").split("\t"))
 
 
-def _csv_rows(
-  path: str, lines: Iterable[tuple[int, str]]
-) -> Iterator[tuple[int, list[str]]]:
+def _read_csv(path: str) -> Iterator[Row]:
   csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
-  texts = (f"{line}\n" for _, line in lines)
-  reader = csv.reader(texts, strict=True)
+  lines = (f"{line}\n" for _, line in _read_lines(path))
+  reader = csv.reader(lines, strict=True)
   while True:
-    number = reader.line_num + 1
+    location = f"{path}:{reader.line_num + 1}"
     try:
       cells = next(reader, None)
     except csv.Error as error:
-      raise ValueError(f"{path}:{number}: {_explain(str(error))}") from None
+      starts = filter(str(error).startswith, _CSV_FAULTS)
+      raise ValueError(f"{location}: {_CSV_FAULTS[next(starts)]}") from None
     if cells is None:
       return
     if _is_filled(cells):
-      yield number, cells
+      yield Row(location, cells)
 
 
 def _is_filled(cells: list[str]) -> bool:
   return bool("".join(cells).strip())
 
 
-def _explain(csv_error: str) -> str:
-  if csv_error.startswith("unexpected end"):
-    return 'the quote (") that opens a cell is never closed'
-  if csv_error.startswith("field larger"):
-    return (
-      f"a cell of more than {_LONGEST_CELL} characters; is the quote that opens"
-      " it never closed?"
-    )
-  if csv_error.startswith("new-line character"):
-    return "a carriage return in the middle of a line, outside of quotes"
-  return 'text after a closing quote; a quote within a cell is written ""'
-
-
-def _json_rows(
-  path: str, lines: Iterable[tuple[int, str]]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-  for number, line in lines:
+def _read_json_lines(path: str) -> Iterator[Row]:
+  for location, line in _read_lines(path):
     if not line.strip():
       continue
     try:
-      cells = _decode_object(line)
-    except ValueError as error:
-      raise ValueError(f"{path}:{number}: {error}") from None
-    yield number, cells
-
-
-def _decode_object(line: str) -> dict[str, Any]:
-  try:
-    value = _DECODER.decode(line.strip())
-    if _ESCAPED_SURROGATE.search(line):
-      # Half of a surrogate pair cannot be encoded.
-      json.dumps(value, ensure_ascii=False).encode("utf-8")
-  except json.JSONDecodeError as error:
-    raise ValueError(
-      f"{error.msg} (column {error.colno}); expected a JSON object on each line"
-    ) from None
-  except RecursionError:
-    raise ValueError("JSON that is nested too deeply") from None
-  except UnicodeEncodeError as error:
-    half = f"\\u{ord(error.object[error.start]):04x}"
-    raise ValueError(f"{half} is half of a surrogate pair") from None
-  if not isinstance(value, dict):
-    raise ValueError(f"expected a JSON object, found {shorten(line)}")
-  return value
+      cells = _DECODER.decode(line.strip())
+      if _ESCAPED_SURROGATE.search(line):
+        check_unicode(json.dumps(cells, ensure_ascii=False), f"{location}:")
+    except json.JSONDecodeError as error:
+      raise ValueError(
+        f"{location}: {error.msg} (column {error.colno}); expected a JSON "
+        "object on each line"
+      ) from None
+    except RecursionError:
+      raise ValueError(f"{location}: JSON that is nested too deeply") from None
+    if not isinstance(cells, dict):
+      raise ValueError(
+        f"{location}: expected a JSON object, found {shorten(line)}"
+      )
+    yield Row(location, cells)
 
 
 def read_columns(
   path: str,
   columns: Sequence[Column | None],
   *,
-  optional: Collection[Column] = (),
+  optional: Collection[Column | None] = (),
   header: bool | None = None,
   skips_short_rows: bool = False,
   allows_long_rows: bool = False,
-) -> Iterator[Values]:
-  """Yields some columns of the rows of a file.
+) -> Iterator[Row]:
+  """Yields some columns of the rows of a file; None for one that is absent.
 
   Args:
     columns: those to read; None yields None.
-    optional: names among them which the file may lack; they yield None then.
+    optional: names among them which the file may lack.
     header: whether the first row holds names; None: if a column is a name. The
       keys of JSON Lines are the names of columns.
     skips_short_rows: leaves out rows that lack one of the columns and says how
@@ -207,9 +180,9 @@ def read_columns(
   first = next(rows, None)
   if first is None:
     return
-  both = itertools.chain([first], rows)
   if isinstance(first.cells, dict):
-    yield from _read_keys(path, columns, optional, both)
+    rows = itertools.chain([first], rows)
+    yield from _read_keys(path, columns, optional, rows)
     return
   if header is None:
     header = any(isinstance(column, str) for column in columns)
@@ -221,36 +194,49 @@ def read_columns(
   ]
   known = [number for number in numbers if number is not None]
   needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
-  rows = rows if header else both
-  if skips_short_rows:
-    rows = _skip_short_rows(path, rows, needed)
-  delimiter = _DELIMITER_NAMES[find_format(path)]
-  for row in rows:
-    _check_width(row, needed, width, delimiter)
-    values = [None if n is None else row.cells[n] for n in numbers]
-    yield Values(row.location, values)
+  delimiter = "comma" if find_format(path) == "csv" else "tab"
+  skipped = 0
+  for location, cells in rows if header else itertools.chain([first], rows):
+    found = len(cells)
+    if found < needed and skips_short_rows:
+      skipped += 1
+      continue
+    if found < needed:
+      raise ValueError(
+        f"{location}: expected at least {needed} columns, found {found} (is a "
+        f"{delimiter} missing?)"
+      )
+    if width is not None and _is_filled(cells[width:]):
+      quotes = " without quotes" if delimiter == "comma" else ""
+      raise ValueError(
+        f"{location}: expected {width} columns, found {found} (is there a "
+        f"{delimiter}{quotes} within a text?)"
+      )
+    yield Row(location, [None if n is None else cells[n] for n in numbers])
+  if skipped:
+    print(f"{path}: skipped {skipped} rows of too few columns", file=sys.stderr)
 
 
 def _read_keys(
   path: str,
   columns: Sequence[Column | None],
-  optional: Collection[Column],
+  optional: Collection[Column | None],
   rows: Iterable[Row],
-) -> Iterator[Values]:
+) -> Iterator[Row]:
   for column in columns:
     if isinstance(column, int):
       raise ValueError(
         f"{path}: column {column} is given by number, but JSON Lines have only"
         " names"
       )
-  for row in rows:
-    for column in columns:
-      if not (column is None or column in row.cells or column in optional):
+  needed = [c for c in columns if c is not None and c not in optional]
+  for location, cells in rows:
+    for column in needed:
+      if column not in cells:
         raise ValueError(
-          f"{row.location}: no key {column!r}; the keys are"
-          f" {list_names(row.cells)}"
+          f"{location}: no key {column!r}; the keys are {list_names(cells)}"
         )
-    yield Values(row.location, [row.cells.get(column) for column in columns])
+    yield Row(location, [cells.get(column) for column in columns])
 
 
 def _find_number(
@@ -275,36 +261,6 @@ def _find_number(
   if column < -width:
     raise ValueError(f"{path}: no column {column} among {width} columns")
   return width + column
-
-
-def _skip_short_rows(
-  path: str, rows: Iterable[Row], needed: int
-) -> Iterator[Row]:
-  skipped = 0
-  for row in rows:
-    if len(row.cells) < needed:
-      skipped += 1
-    else:
-      yield row
-  if skipped:
-    print(f"{path}: skipped {skipped} rows of too few columns", file=sys.stderr)
-
-
-def _check_width(
-  row: Row, needed: int, width: int | None, delimiter: str
-) -> None:
-  found = len(row.cells)
-  if found < needed:
-    raise ValueError(
-      f"{row.location}: expected at least {needed} columns, found {found} (is a"
-      f" {delimiter} missing?)"
-    )
-  if width is not None and found > width and _is_filled(row.cells[width:]):
-    quotes = " without quotes" if delimiter == "comma" else ""
-    raise ValueError(
-      f"{row.location}: expected {width} columns, found {found} (is there a"
-      f" {delimiter}{quotes} within a text?)"
-    )
 
 
 def write_rows(

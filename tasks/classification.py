@@ -20,6 +20,7 @@ Label = int | list[int] | float
 PROBLEMS = ("single_label", "multi_label", "regression")
 _LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
 INTEGER = re.compile(r"-?[0-9]{1,18}")
+_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
 # With at least this many examples, labels that all differ are a wrong column.
 _TOO_MANY_LONE_LABELS = 20
 
@@ -80,72 +81,66 @@ class Feature(NamedTuple):
   label: Label  # See `make_label_encoder`.
   example_index: int  # From 0; the windows of a long text share it.
   was_cut: bool  # Tokens of the example are in none of its features.
+  is_labelled: bool  # Whether the label of the example is known.
 
 
 # Reading examples.
 
 
-def read_examples(table: Table) -> Iterator[Example]:
-  """Yields the examples of a file, no more than a row being in memory.
+def read_examples(*files: Table) -> Iterator[Example]:
+  """Yields the examples of files, no more than a row being in memory.
 
   Raises:
     ValueError: a row or a column is missing or damaged; the message begins with
       the path and, where there is one, the line.
   """
-  renamed = dict(table.renamed_labels)
-  groups_seen = set()
-  count = 0
-  for location, (text, text_pair, label, id, group) in _read_columns(table):
-    if table.groups and group not in table.groups:
-      groups_seen.add(group)
-      continue
-    value = _to_label(label, location, table)
-    if text_pair is not None:
-      text_pair = tables.to_text(text_pair, location, table.text_pair)
-    yield Example(
-      str(count) if id is None else tables.to_scalar(id, location, table.id),
-      tables.to_text(text, location, table.text),
-      text_pair,
-      renamed.get(value, value),
-      location,
-      group,
-    )
-    count += 1
-  if groups_seen and not count:
-    raise ValueError(
-      f"{table.path}: holds no example of {', '.join(table.groups)}; it has"
-      f" {tables.list_names(sorted(groups_seen))}"
-    )
-  if not count:
-    raise ValueError(f"{table.path}: holds no example")
-
-
-def _read_columns(table: Table) -> Iterator[tables.Values]:
-  columns = (table.text, table.text_pair, table.label, table.id, table.group)
-  return tables.read_columns(
-    table.path,
-    columns,
-    optional=() if table.label_required else (table.label,),
-    header=table.header,
-    skips_short_rows=table.skips_short_rows,
-    allows_long_rows=table.allows_long_rows,
-  )
+  for table in files:
+    renamed, other_groups, count = dict(table.renamed_labels), set(), 0
+    for location, cells in tables.read_columns(
+      table.path,
+      (table.text, table.text_pair, table.label, table.id, table.group),
+      optional=() if table.label_required else (table.label,),
+      header=table.header,
+      skips_short_rows=table.skips_short_rows,
+      allows_long_rows=table.allows_long_rows,
+    ):
+      text, text_pair, label, example_id, group = cells
+      if table.groups and group not in table.groups:
+        other_groups.add(group)
+        continue
+      if text_pair is not None:
+        text_pair = tables.to_text(text_pair, location, table.text_pair)
+      if example_id is None:
+        example_id = str(count)
+      label = _to_label(label, location, table)
+      yield Example(
+        tables.to_scalar(example_id, location, table.id),
+        tables.to_text(text, location, table.text),
+        text_pair,
+        renamed.get(label, label),
+        location,
+        group,
+      )
+      count += 1
+    if not count:
+      reason = "holds no example"
+      if other_groups:
+        others = tables.list_names(sorted(other_groups))
+        reason += f" of {', '.join(table.groups)}; it has {others}"
+      raise ValueError(f"{table.path}: {reason}")
 
 
 def _to_label(
   value: Any, location: str, table: Table
 ) -> str | tuple[str, ...] | None:
-  if value is None:
-    if table.label_required and table.label is not None:
-      raise ValueError(f"{location}: no label")
-    return None
+  label = value
   if isinstance(value, list):
-    if not value and not table.label_required:
-      return None
-    return tuple(
-      tables.to_scalar(item, location, table.label) for item in value
-    )
-  label = tables.to_scalar(value, location, table.label)
+    items = (tables.to_scalar(item, location, table.label) for item in value)
+    label = tuple(items)
+  elif value is not None:
+    label = tables.to_scalar(value, location, table.label)
+  elif table.label_required and table.label is not None:
+    raise ValueError(f"{location}: no label")
   return label if label or table.label_required else None
 
 
@@ -157,19 +152,14 @@ def find_labels(
 ) -> list[str]:
   """Collects the labels of examples, for their numbers.
 
-  Args:
-    separator: stands between the labels of an example in multi-label problems.
-
   Returns:
     Each label once: in the order of numbers if all of them are integers, else
-    in that of their characters. None for regression.
+    in that of their characters.
 
   Raises:
     ValueError: an example has no label, there is only one, or each example has
       one of its own.
   """
-  if problem == "regression":
-    return []
   counts = collections.Counter()
   path = ""
   for example in examples:
@@ -199,13 +189,13 @@ def make_label_encoder(
 
   Args:
     labels: all labels, in the order of their numbers; none for regression.
+    separator: stands between the labels of an example in multi-label problems.
 
   Returns:
     A function that gives the number of the label (single_label), 1 for each of
     the labels that the example has and 0 for the others (multi_label), or the
-    number that the label is (regression). An example whose label is None, as in
-    test data, gets zeros. The function raises a ValueError that begins with the
-    location if the label is empty, not one of `labels`, or not a number.
+    number that the label is (regression); zeros for a label of None. Its
+    ValueError begins with the location of a label that cannot be right.
   """
   numbers = {label: number for number, label in enumerate(labels)}
 
@@ -229,25 +219,38 @@ def make_label_encoder(
   return encode
 
 
-def _split_label(
-  example: Example, problem: str, separator: str
-) -> tuple[str, ...]:
+def _split_label(example: Example, problem: str, separator: str) -> list[str]:
   """Returns the labels of an example: exactly one of a single-label problem."""
+  label, fault = example.label, ""
   if not separator:
     raise ValueError("--label_separator: expected a character, found none")
-  label, is_single = example.label, problem == "single_label"
-  if is_single and isinstance(label, tuple) and label:
-    raise ValueError(
-      f"{example.location}: a list of labels; expected one (several need"
-      " --problem=multi_label)"
+  if label is None or (problem == "single_label" and not label):
+    fault = "no label"
+  elif problem == "single_label" and not isinstance(label, str):
+    fault = (
+      "a list of labels; expected one (several need --problem=multi_label)"
     )
-  if label is None or (is_single and not label):
-    raise ValueError(f"{example.location}: no label")
-  if is_single:
-    return (label,)
+  if fault:
+    raise ValueError(f"{example.location}: {fault}")
+  if problem == "single_label":
+    return [label]
   if isinstance(label, str):
     label = map(str.strip, label.split(separator))
-  return tuple(filter(None, label))
+  return list(filter(None, label))
+
+
+def _to_float(example: Example) -> float:
+  if example.label is None:
+    return 0.0
+  try:
+    # Not as Python reads it: to float(), 1_0 is 10.
+    value = float(str(example.label).replace("_", "?"))
+  except ValueError:
+    value = math.nan
+  if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.
+    text = repr(example.label)[:99] if example.label else "nothing"
+    raise ValueError(f"{example.location}: expected a number, found {text}")
+  return value
 
 
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
@@ -281,28 +284,13 @@ def average_logits(
   """Returns the outputs that say the same of all examples, and say it best.
 
   Args:
-    problem: "multi_label", for the frequencies of the labels, or "regression",
-      for the mean.
+    problem: "multi_label" or "regression".
     sums: how many of `total` examples have each label, each counted as if one
       example more had it, and another had not; or the sum of the numbers.
   """
   if problem == "regression":
     return [sums[0] / total]
   return [math.log((count + 1) / (total - count + 1)) for count in sums]
-
-
-def _to_float(example: Example) -> float:
-  if example.label is None:
-    return 0.0
-  try:
-    # Not as Python reads it: to float(), 1_0 is 10.
-    value = float(str(example.label).replace("_", "?"))
-  except (TypeError, ValueError):
-    value = math.nan
-  if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.
-    text = repr(example.label)[:99] if example.label else "nothing"
-    raise ValueError(f"{example.location}: expected a number, found {text}")
-  return value
 
 
 # Features.
@@ -317,27 +305,25 @@ def make_features(
 ) -> Iterator[Feature]:
   """Turns examples into inputs of the model.
 
-  Without `doc_stride`, a text is truncated at its end; of a pair, the longer
-  text token by token, as in the original. With it, the text (of a pair, the
-  second one) becomes several windows of as many tokens as fit, each of which
-  begins `doc_stride` tokens after the one before. The first text of a pair is
-  in every window; it is truncated only if fewer than min(doc_stride, length of
-  the second) tokens would be left for the second.
-
   Args:
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
-    doc_stride: tokens between the beginnings of windows; None: no windows.
+    doc_stride: tokens between the beginnings of the windows of a long text, or
+      of the second text of a pair; the first one is in every window, and
+      truncated only if less than a stride would be left for the second. None:
+      the longer text is truncated token by token, as in the original.
   """
   check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, example in enumerate(examples):
     ids_a = tokenizer.encode(example.text_a)
     ids_b = tokenizer.encode(example.text_b) if example.text_b else []
-    label = encode_label(example)
+    label, is_labelled = encode_label(example), example.label is not None
     pairs, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
-    for window_a, window_b in pairs:
-      packed = packing.pack(window_a, window_b, cls_id=cls_id, sep_id=sep_id)
-      yield Feature(packed.input_ids, packed.segment_ids, label, index, was_cut)
+    for part_a, part_b in pairs:
+      ids, _, segments = packing.pack(
+        part_a, part_b, cls_id=cls_id, sep_id=sep_id
+      )
+      yield Feature(ids, segments, label, index, was_cut, is_labelled)
 
 
 def check_doc_stride(doc_stride: int | None, max_seq_length: int) -> None:
@@ -367,26 +353,20 @@ def _fit(
   if doc_stride is None:
     packing.truncate_pair(ids_a, ids_b, room)
     return [(ids_a, ids_b)], True
-  if not ids_b:
-    parts = _split(ids_a, room, doc_stride)
-    return [(part, []) for part in parts], False
-  if doc_stride >= room:
+  if ids_b and doc_stride >= room:
     raise ValueError(
       f"--doc_stride={doc_stride}: expected at most {room - 1} for pairs at"
       f" --max_seq_length={max_seq_length}"
     )
-  kept_a = ids_a[: room - min(doc_stride, len(ids_b))]
-  parts = _split(ids_b, room - len(kept_a), doc_stride)
+  long = ids_b or ids_a
+  kept_a = ids_a[: room - min(doc_stride, len(ids_b))] if ids_b else []
+  parts = [
+    long[part.start : part.start + part.length]
+    for part in windows.make_windows(len(long), room - len(kept_a), doc_stride)
+  ]
+  if not ids_b:
+    return [(part, []) for part in parts], False
   return [(kept_a, part) for part in parts], len(kept_a) < len(ids_a)
-
-
-def _split(ids: list[int], size: int, stride: int) -> list[list[int]]:
-  """Returns the parts of a text that its windows hold."""
-  parts = windows.make_windows(len(ids), size, stride)
-  return [ids[part.start : part.start + part.length] for part in parts]
-
-
-_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
 
 
 def encode_feature(feature: Feature, max_seq_length: int) -> bytes:

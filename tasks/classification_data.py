@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import itertools
-import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -57,7 +56,7 @@ def find_sets(
 ) -> list[ClassificationSet]:
   """Returns the sets of examples of a kind that a task has."""
   sets = {
-    "train": [("train", tuple(task.train))] if task.train else [],
+    "train": [("train", task.train)] if task.train else [],
     "eval": [(name, (table,)) for name, table in task.dev],
     "predict": [(name, (table,)) for name, table in task.test],
   }[kind]
@@ -72,7 +71,7 @@ def find_sets(
       settings=settings,
       paths=tuple(table.path for table in tables),
       source={"tables": [table._asdict() for table in tables]},
-      read=functools.partial(_read_tables, tables),
+      read=functools.partial(classification.read_examples, *tables),
       limit=max_train_examples if kind == "train" else None,
       version=2,
       name=name,
@@ -82,12 +81,6 @@ def find_sets(
     )
     for number, (name, tables) in enumerate(sets)
   ]
-
-
-def _read_tables(tables):
-  return itertools.chain.from_iterable(
-    map(classification.read_examples, tables)
-  )
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
@@ -119,11 +112,10 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   """Reads the examples and yields their rows."""
   settings = data.settings
-  dtype = np.float64 if settings.problem == "regression" else np.int64
+  dtype = float if settings.problem == "regression" else int
   label_sums = np.zeros(settings.num_outputs, dtype)
-  last = -1
   for feature in classification.make_features(
-    _count(itertools.islice(data.read(), data.limit), counts),
+    itertools.islice(data.read(), data.limit),
     data.make_tokenizer(),
     classification.make_label_encoder(
       settings.labels, settings.problem, settings.label_separator
@@ -131,15 +123,17 @@ def _make_rows(
     settings.max_seq_length,
     settings.doc_stride,
   ):
-    index = feature.example_index
-    counts["cut"] += feature.was_cut and index != last  # Once per example.
-    last = index
+    if feature.example_index == counts["examples"]:  # No further window.
+      counts["examples"] += 1
+      counts["cut"] += feature.was_cut
+      counts["labelled"] += feature.is_labelled
     if settings.problem == "single_label":
       label_sums[feature.label] += 1
     else:
       label_sums += feature.label
     serialized = classification.encode_feature(feature, settings.max_seq_length)
-    yield feature_files.Row(serialized, len(feature.input_ids), index)
+    length = len(feature.input_ids)
+    yield feature_files.Row(serialized, length, feature.example_index)
   counts["label_sums"] = label_sums.tolist()
   # A multi-label example may have no labels.
   is_partial = 0 < counts["labelled"] < counts["examples"]
@@ -148,13 +142,6 @@ def _make_rows(
       f"{', '.join(data.paths)}: only {counts['labelled']} of "
       f"{counts['examples']} examples have a label"
     )
-
-
-def _count(examples, counts):
-  for example in examples:
-    counts["examples"] += 1
-    counts["labelled"] += example.label is not None
-    yield example
 
 
 def choose_labels(
@@ -175,7 +162,7 @@ def choose_labels(
     return ()
   labels = tuple(given) or task.labels
   if not labels and task.train and not files.exists(labels_file):
-    examples = _read_tables(task.train)
+    examples = classification.read_examples(*task.train)
     labels = classification.find_labels(examples, task.problem, separator)
   return label_files.choose(
     labels_file,
@@ -187,21 +174,17 @@ def choose_labels(
   )
 
 
-class Outputs(NamedTuple):
-  """The logits of a set, one row per example, and the truth."""
-
-  logits: np.ndarray  # float32 [N, L]
-  targets: np.ndarray  # See classification_results; zeros where not known.
-
-
 def pool_outputs(
   data: ClassificationSet, results: dict[str, np.ndarray], pooling: str
-) -> Outputs:
-  """Makes one row an example, in the order of the files.
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the logits and targets of the examples, in their order.
 
   Args:
-    results: logits and label_ids of its rows, from the model.
+    results: logits and label_ids of the rows, from the model.
     pooling: of the windows of a text, "mean" or "max".
+
+  Returns:
+    float32 [N, L], and targets as of `classification_results`; 0 if not known.
   """
   windows_of, targets = data.features.examples, results["label_ids"]
   targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]
@@ -210,7 +193,7 @@ def pool_outputs(
   logits = classification_results.pool_windows(
     results["logits"], windows_of, pooling
   )
-  return Outputs(logits, targets)
+  return logits, targets
 
 
 def write_answers(
@@ -220,13 +203,13 @@ def write_answers(
 ) -> None:
   """Writes the predictions of a set: a readable file, and the original's."""
   data.check_unchanged()
-  path = os.path.join(folder, f"predictions{data.suffix}.tsv")
   has_pairs = any(table.text_pair is not None for table in data.tables)
   columns = ["text_pair"] * has_pairs + ["label"] * data.is_labelled
   classification_results.write_predictions(
-    path, data.examples(), answers, columns, data.settings.label_separator
+    folder,
+    data.suffix,
+    data.examples(),
+    answers,
+    columns,
+    data.settings.label_separator,
   )
-  print(f"wrote {path}")
-  path = os.path.join(folder, f"test_results{data.suffix}.tsv")
-  classification_results.write_test_results(path, answers.scores)
-  print(f"wrote {path}")

@@ -14,7 +14,6 @@ import numpy as np
 from data import files, tables, threshold_files
 from tasks import classification, metrics, plots, score_tables
 
-_DEFAULT_THRESHOLD = 0.5
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
   "single_label": ("accuracy", "macro_f1"),
@@ -36,19 +35,14 @@ _DOTS = 500  # The first examples, in a scatter plot.
 def pool_windows(
   logits: np.ndarray, examples: np.ndarray, pooling: str
 ) -> np.ndarray:
-  """Makes one row of logits an example from those of its windows.
+  """Makes one row of logits per example, float32 [N, L], from its windows'.
 
   Args:
     logits: float32 [R, L], one row a window.
     examples: int [R], the example of each row, ascending.
     pooling: "mean" or "max".
-
-  Returns:
-    float32 [N, L].
   """
   starts = np.flatnonzero(np.diff(examples, prepend=-1))
-  if len(starts) == len(examples):
-    return logits
   if pooling == "max":
     return np.maximum.reduceat(logits, starts)
   counts = np.diff(np.append(starts, len(examples)))
@@ -61,11 +55,61 @@ def probabilities(logits: np.ndarray, problem: str) -> np.ndarray:
     return logits
   if problem == "multi_label":
     return np.exp(-np.logaddexp(0, -logits))
-  # In place: with many labels each copy is large.
-  shares = logits - logits.max(-1, keepdims=True)
-  np.exp(shares, out=shares)
-  shares /= shares.sum(-1, keepdims=True)
-  return shares
+  return metrics.softmax(logits)
+
+
+class Answers(NamedTuple):
+  """Predictions and the logits and probabilities that they are made of."""
+
+  logits: np.ndarray  # [N, L]
+  scores: np.ndarray  # [N, L], from `probabilities`.
+  predictions: np.ndarray  # They have the form of targets.
+  labels: Sequence[str]  # [L]; of a regression, none.
+  problem: str
+  thresholds: np.ndarray | None  # [L], for "multi_label".
+
+  def as_labels(self) -> list[str] | list[float] | list[list[str]]:
+    """Returns the label or labels of each example; of a regression, numbers."""
+    return name_labels(self.predictions, self.problem, self.labels)
+
+
+def name_labels(
+  values: np.ndarray, problem: str, labels: Sequence[str]
+) -> list[str] | list[float] | list[list[str]]:
+  """Returns the label or labels of targets; of a regression, the numbers."""
+  if problem == "regression":
+    return values.tolist()
+  if problem == "multi_label":
+    return [[labels[i] for i in np.flatnonzero(row)] for row in values]
+  return [labels[value] for value in values]
+
+
+def answer(
+  logits: np.ndarray,
+  problem: str,
+  labels: Sequence[str],
+  thresholds: np.ndarray | None = None,
+  tuning: np.ndarray | None = None,
+) -> Answers:
+  """Turns logits into answers.
+
+  Args:
+    thresholds: of "multi_label", [L]; by default 0.5.
+    tuning: targets to find the best thresholds for; scores of other examples
+      will be a little lower.
+  """
+  scores = probabilities(logits, problem)
+  if problem == "regression":
+    predictions = scores[:, 0]
+  elif problem == "multi_label":
+    if tuning is not None:
+      thresholds = metrics.tune_thresholds(tuning, scores)
+    elif thresholds is None:
+      thresholds = np.full(len(labels), 0.5)
+    predictions = (scores >= thresholds).astype(np.int64)
+  else:
+    predictions = scores.argmax(-1)
+  return Answers(logits, scores, predictions, labels, problem, thresholds)
 
 
 def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
@@ -85,77 +129,56 @@ def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
   return np.log(shifted.sum(-1)) - target_logits
 
 
-def decide(
-  scores: np.ndarray, problem: str, thresholds: np.ndarray | None = None
-) -> np.ndarray:
-  """Turns probabilities into predictions of the form that targets have.
-
-  Args:
-    scores: [N, L], from `probabilities`.
-    thresholds: [L], for "multi_label"; None is 0.5 for all.
-  """
-  if problem == "regression":
-    return scores[:, 0]
-  if problem == "multi_label":
-    limits = _DEFAULT_THRESHOLD if thresholds is None else thresholds
-    return (scores >= limits).astype(np.int64)
-  return scores.argmax(-1)
-
-
 class Scores(NamedTuple):
-  """How good predictions are."""
+  """How good answers are."""
 
+  answers: Answers
+  targets: np.ndarray
   metrics: dict[str, float]  # `loss` is the mean over examples.
   original_loss: float  # The mean over batches of their mean losses.
   report: metrics.ClassificationReport | None  # None for regression.
   is_collapsed: bool  # The same prediction for every example.
-  thresholds: np.ndarray | None  # [L], for "multi_label".
 
 
 def score(
-  logits: np.ndarray,
+  answers: Answers,
   targets: np.ndarray,
-  problem: str,
   names: Iterable[str],
   batch_size: int,
-  thresholds: np.ndarray | None = None,
   groups: Sequence[str] = (),
-  labels: Sequence[str] = (),
 ) -> Scores:
-  """Scores logits.
+  """Scores answers.
 
   Args:
-    logits, targets, problem: see the head of this file.
-    names: the task's own metrics, such as "matthews_correlation".
+    names: the task's own metrics, such as "matthews_correlation"; "f1" is of
+      the label called "1", or else of the second.
     batch_size: of the batches of `original_loss`.
-    thresholds: for "multi_label", see `decide`; None tunes them on these very
-      examples, so that scores of others are a little lower.
     groups: of each example, such as its language; accuracies are then given
       for each, too.
-    labels: [L]; f1 is of the one called "1", or else of the second.
   """
-  scores = probabilities(logits, problem)
-  if problem == "multi_label" and thresholds is None:
-    thresholds = metrics.tune_thresholds(targets, scores)
-  predictions = decide(scores, problem, thresholds)
+  logits, _, predictions, labels, problem, _ = answers
+  report, values = None, {}
   if problem == "regression":
-    report, values = None, metrics.regression_scores(targets, predictions)
-  else:
-    report = _report(predictions, targets, problem, logits.shape[1])
-    values = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
-  if problem == "multi_label":
+    values = metrics.regression_scores(targets, predictions)
+  elif problem == "multi_label":
+    report = metrics.multi_label_report(targets, predictions)
+    untuned = answer(logits, problem, labels).predictions
+    untuned = metrics.multi_label_report(targets, untuned)
     values["micro_f1"] = report.micro.f1
-    untuned = _report(decide(scores, problem), targets, problem, None)
     values["untuned_micro_f1"] = untuned.micro.f1
     values["untuned_macro_f1"] = untuned.macro.f1
-  if groups:
-    for group in sorted(set(groups)):
-      rows = np.equal(groups, group)
-      accuracy = metrics.accuracy(targets[rows], predictions[rows])
-      values[f"accuracy_{group}"] = accuracy
-  if "f1" in names:
+  else:
+    report = metrics.classification_report(targets, predictions, len(labels))
+  if report:
+    averages = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
+    values = averages | values
+  for group in sorted(set(groups)):
+    rows = np.equal(groups, group)
+    accuracy = metrics.accuracy(targets[rows], predictions[rows])
+    values[f"accuracy_{group}"] = accuracy
+  if report and "f1" in names:
     positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
-    values["f1"] = metrics.f1(targets == positive, predictions == positive)
+    values["f1"] = float(report.f1[positive])
   if "matthews_correlation" in names:
     correlation = metrics.matthews_correlation(targets, predictions)
     values["matthews_correlation"] = correlation
@@ -163,13 +186,7 @@ def score(
   values["loss"] = float(each.mean())
   original_loss = metrics.mean_of_batch_means(each, batch_size)
   collapsed = metrics.is_collapsed(targets, predictions)
-  return Scores(values, original_loss, report, collapsed, thresholds)
-
-
-def _report(predictions, targets, problem, num_labels):
-  if problem == "multi_label":
-    return metrics.multi_label_report(targets, predictions)
-  return metrics.classification_report(targets, predictions, num_labels)
+  return Scores(answers, targets, values, original_loss, report, collapsed)
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
@@ -189,16 +206,14 @@ def warn_if_collapsed(scores: Scores) -> None:
     )
 
 
-def write_scores(
-  folder: str, kind: str, scores: Scores, labels: Sequence[str]
-) -> None:
+def write_scores(folder: str, kind: str, scores: Scores) -> None:
   """Prints the scores of every class; writes all to <kind>_metrics.json.
 
   Args:
     kind: "eval" or "predict", and the suffix of the set.
-    labels: [L], their names.
   """
   content: dict[str, Any] = {}
+  labels = scores.answers.labels
   if scores.report:
     content["report"] = score_tables.report_as_dict(scores.report, labels)
     print(score_tables.format_report(scores.report, labels))
@@ -207,15 +222,12 @@ def write_scores(
     print(score_tables.format_confusion(scores.report, labels))
 
 
-def write_evaluation(
-  folder: str, suffix: str, scores: Scores, labels: Sequence[str]
-) -> None:
-  """Writes the scores of an evaluation, and the thresholds that it tuned."""
-  write_scores(folder, f"eval{suffix}", scores, labels)
-  if scores.thresholds is not None:
+def write_thresholds(folder: str, answers: Answers) -> None:
+  """Writes the thresholds of answers, if they have any, for later runs."""
+  if answers.thresholds is not None:
     path = os.path.join(folder, threshold_files.CLASSIFIER)
-    values = dict(zip(labels, scores.thresholds.tolist(), strict=True))
-    files.write_json(path, values)
+    thresholds = answers.thresholds.tolist()
+    files.write_json(path, dict(zip(answers.labels, thresholds, strict=True)))
     print(f"wrote {path}")
 
 
@@ -234,56 +246,15 @@ def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
     ) from None
 
 
-def write_test_results(path: str, scores: np.ndarray) -> None:
-  """Writes the original's test_results.tsv: a row of probabilities each."""
-  # float32, whose digits the original printed.
-  rows = ("\t".join(map(str, row)) for row in scores.astype(np.float32))
-  files.write_lines(path, rows)
-
-
-class Answers(NamedTuple):
-  """Predictions and the probabilities that they are made of."""
-
-  scores: np.ndarray  # [N, L], from `probabilities`.
-  predictions: np.ndarray  # From `decide`.
-  labels: Sequence[str]  # [L]; of a regression, none.
-  problem: str
-  thresholds: np.ndarray | None  # [L], for "multi_label".
-
-  def as_labels(self) -> list[str] | list[float] | list[list[str]]:
-    """Returns the label or labels of each example; of a regression, numbers."""
-    if self.problem == "regression":
-      return self.predictions.tolist()
-    if self.problem == "multi_label":
-      return [
-        [self.labels[number] for number in np.flatnonzero(row)]
-        for row in self.predictions
-      ]
-    return [self.labels[prediction] for prediction in self.predictions]
-
-
-def answer(
-  logits: np.ndarray,
-  problem: str,
-  labels: Sequence[str],
-  thresholds: np.ndarray | None,
-) -> Answers:
-  """Turns logits into answers; see `decide`."""
-  scores = probabilities(logits, problem)
-  if problem == "multi_label" and thresholds is None:
-    thresholds = np.full(len(labels), _DEFAULT_THRESHOLD)
-  predictions = decide(scores, problem, thresholds)
-  return Answers(scores, predictions, labels, problem, thresholds)
-
-
 def write_predictions(
-  path: str,
+  folder: str,
+  suffix: str,
   examples: Iterable[classification.Example],
   answers: Answers,
   columns: Iterable[str] = (),
   separator: str = ",",
 ) -> None:
-  """Writes the prediction and the probabilities of each example as TSV.
+  """Writes predictions.tsv, and test_results.tsv as the original did.
 
   Args:
     columns: text_pair and label, where they are wanted; they may be empty.
@@ -296,21 +267,29 @@ def write_predictions(
     for example, predicted, scores in zip(
       examples, answers.as_labels(), answers.scores, strict=True
     ):
-      row: dict[str, Any] = {"id": example.example_id, "text": example.text_a}
-      row["text_pair"] = example.text_b or ""
-      row["label"] = _join(example.label or "", separator)
-      row["predicted"] = (
-        _rounded(predicted) if is_regression else _join(predicted, separator)
-      )
-      shares = () if is_regression else map(_rounded, scores)
-      yield row | dict(zip(names, shares, strict=True))
+      if is_regression:
+        predicted, scores = _rounded(predicted), ()
+      yield {
+        "id": example.example_id,
+        "text": example.text_a,
+        "text_pair": example.text_b or "",
+        "label": _join(example.label or "", separator),
+        "predicted": _join(predicted, separator),
+        **dict(zip(names, map(_rounded, scores), strict=True)),
+      }
 
+  path = os.path.join(folder, f"predictions{suffix}.tsv")
   header = ["id", "text", *columns, "predicted", *names]
   tables.write_rows(path, describe_rows(), header)
+  print(f"wrote {path}")
+  path = os.path.join(folder, f"test_results{suffix}.tsv")
+  scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
+  files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
+  print(f"wrote {path}")
 
 
-def _join(labels: str | Iterable[str], separator: str) -> str:
-  return labels if isinstance(labels, str) else separator.join(labels)
+def _join(label: str | float | Iterable[str], separator: str) -> str | float:
+  return label if isinstance(label, (str, float)) else separator.join(label)
 
 
 def _rounded(number) -> float:
@@ -339,90 +318,65 @@ def format_seeds(
 # The section of report.html.
 
 
-def describe(
-  examples: Iterable[classification.Example],
-  outputs: tuple[np.ndarray, np.ndarray],
-  scores: Scores,
-  problem: str,
-  labels: Sequence[str],
-) -> str:
-  """Describes predictions in HTML, for report.html.
-
-  Args:
-    examples: N, in order; read one by one.
-    outputs: logits and targets, see the head of this file.
-    labels: [L], their names.
-  """
-  logits, targets = outputs
-  shares = probabilities(logits, problem)
-  guesses = decide(shares, problem, scores.thresholds)
+def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
+  """Describes answers in HTML, for report.html; reads examples one by one."""
+  answers, targets = scores.answers, scores.targets
+  shares, guesses, labels = answers.scores, answers.predictions, answers.labels
   parts = [plots.number_table(scores.metrics)]
-  if problem == "regression":
+  make_table, names = plots.score_table, ("accuracy", "probability")
+  if answers.problem == "regression":
     goodness = surprise = np.abs(guesses - targets)
-    dots = np.stack([targets, guesses], 1)[:_DOTS].tolist()
+    make_table, names = plots.table, ("mean error", "error")
+    dots = {"example": np.stack([targets, guesses], 1)[:_DOTS].tolist()}
     title, axes = "Predicted and true numbers", ("true", "predicted")
-    series = {"example": dots}
-    parts.append(plots.line_chart(title, axes, series, joined=False))
-    names = ("mean error", "error")
+    parts.append(plots.line_chart(title, axes, dots, joined=False))
   else:
     wrong = guesses != targets
-    if problem == "multi_label":
+    if answers.problem == "multi_label":
       goodness = 1.0 - wrong.any(1)
       surprise = np.max(np.abs(shares - targets) * wrong, 1)
     else:
       goodness, surprise = 1.0 - wrong, shares.max(1) * wrong
       parts.append(plots.confusions(scores.report.confusion, labels))
     parts.append(plots.label_table(scores.report, labels))
-    parts.append(_draw_curves(shares, targets, guesses, problem, labels))
-    names = ("accuracy", "probability")
-  worst = metrics.find_worst(surprise)
-  lengths, texts = _read_texts(examples, len(logits), set(worst.tolist()))
-  make = plots.table if problem == "regression" else plots.score_table
+    parts.append(_draw_curves(answers, targets))
+  worst = metrics.find_worst(surprise).tolist()
+  lengths, texts = np.zeros(len(targets), np.int64), {}
+  for i, example in enumerate(examples):
+    pair = [text for text in (example.text_a, example.text_b) if text]
+    lengths[i] = sum(map(len, pair))
+    if i in worst:
+      texts[i] = " | ".join(pair)
   rows = metrics.scores_by_size(lengths, goodness)
   parts.append("<h3>By length of the text</h3>")
-  parts.append(make(("characters", "examples", names[0]), rows))
+  parts.append(make_table(("characters", "examples", names[0]), rows))
   true, predicted = (
-    _name(values[worst], problem, labels) for values in (targets, guesses)
+    map(_write_label, name_labels(values[worst], answers.problem, labels))
+    for values in (targets, guesses)
   )
-  worst_texts = (texts[row] for row in worst.tolist())
   errors = surprise[worst].tolist()
-  rows = zip(worst_texts, true, predicted, errors, strict=True)
+  rows = zip(map(texts.get, worst), true, predicted, errors, strict=True)
   parts.append(plots.mistake_table(("true", "predicted", names[1]), rows))
   return "\n".join(parts)
 
 
-def _read_texts(examples, count, wanted):
-  """Returns the lengths of all texts, and the wanted texts by their numbers."""
-  lengths, texts = np.zeros(count, np.int64), {}
-  for i, example in enumerate(examples):
-    pair = (example.text_a, example.text_b)
-    lengths[i] = sum(len(text) for text in pair if text)
-    if i in wanted:
-      texts[i] = " | ".join(text for text in pair if text)
-  return lengths, texts
+def _write_label(label: str | float | list[str]) -> str:
+  if isinstance(label, list):
+    return ", ".join(label) or "none"
+  return label if isinstance(label, str) else f"{label:.4g}"
 
 
-def _name(values, problem, labels) -> list[str]:
-  answers = Answers(values, values, labels, problem, None)
-  if problem == "single_label":
-    return answers.as_labels()
-  if problem == "regression":
-    return [f"{value:.4g}" for value in answers.as_labels()]
-  return [", ".join(names) or "none" for names in answers.as_labels()]
-
-
-def _draw_curves(shares, targets, guesses, problem, labels) -> str:
+def _draw_curves(answers: Answers, targets: np.ndarray) -> str:
   """Draws precision over recall of frequent labels, and the calibration."""
-  if problem == "multi_label":
-    sure, right = shares.ravel(), targets.ravel()
-    counts = targets.sum(0)
+  shares, labels = answers.scores, answers.labels
+  if answers.problem == "multi_label":
+    sure, right, is_true = shares.ravel(), targets.ravel(), targets > 0
   else:
-    sure, right = shares.max(1), guesses == targets
-    counts = np.bincount(targets, minlength=len(labels))
+    sure, right = shares.max(1), answers.predictions == targets
+    is_true = targets[:, None] == np.arange(len(labels))
   curves = {}
-  for i in np.argsort(-counts, kind="stable")[:_CURVES].tolist():
-    is_true = targets[:, i] if problem == "multi_label" else targets == i
-    curves[labels[i]] = metrics.precision_recall(is_true, shares[:, i])
+  for i in np.argsort(-is_true.sum(0), kind="stable")[:_CURVES].tolist():
+    curves[labels[i]] = metrics.precision_recall(is_true[:, i], shares[:, i])
   axes = ("recall", "precision")
   drawn = plots.line_chart("Precision and recall", axes, curves, limits=(0, 1))
   drawn += plots.calibration_chart(sure, right)

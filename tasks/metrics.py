@@ -41,15 +41,13 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
   return float(np.mean(np.equal(labels, predictions)))
 
 
-def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes the harmonic mean of precision and recall of class 1.
-
-  >>> f1(np.array([1, 1, 1, 0]), np.array([1, 0, 0, 0]))
-  0.5
-  """
-  true, predicted = labels == 1, predictions == 1
-  right = (true & predicted).sum()
-  return float(_ratio(2 * right, true.sum() + predicted.sum()))
+def softmax(logits: np.ndarray) -> np.ndarray:
+  """Computes the softmax over the last axis; -inf has no probability."""
+  # In place: with many labels each copy is large.
+  shares = logits - logits.max(-1, keepdims=True)
+  np.exp(shares, out=shares)
+  shares /= shares.sum(-1, keepdims=True)
+  return shares
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -160,10 +158,10 @@ class Confusion(NamedTuple):
 class ClassificationReport(NamedTuple):
   """How well each label is predicted.
 
-  `macro` is the mean over labels. One that occurs neither in the truth nor in
-  the predictions says nothing and is left out of it, as scikit-learn does for
-  single labels. `micro` is of all decisions together, and with single labels
-  the accuracy three times. `weighted` is the mean weighted by `support`.
+  `macro` is the mean over labels, without those that occur neither in the truth
+  nor in the predictions, as in scikit-learn. `micro` is of all decisions
+  together; with single labels it is the accuracy three times. `weighted` is the
+  mean weighted by `support`.
   """
 
   accuracy: float  # The share of exactly right sets, for multi-label.
@@ -292,9 +290,7 @@ def precision_recall(
   right = np.cumsum(labels[order])[last]
   recall, precision = right / right[-1], right / (last + 1)
   points = np.unique(np.searchsorted(recall, np.linspace(0, 1, 101)))
-  return list(
-    zip(recall[points].tolist(), precision[points].tolist(), strict=True)
-  )
+  return [(float(recall[i]), float(precision[i])) for i in points]
 
 
 def calibration(
@@ -313,13 +309,12 @@ def calibration(
   [(0.25, 0.0, 1), (0.75, 0.5, 2)]
   """
   ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
-  counts = np.bincount(ranges)
-  sums = [np.bincount(ranges, values) for values in (probabilities, right)]
-  return [
-    (float(sums[0][i] / counts[i]), float(sums[1][i] / counts[i]), int(n))
-    for i, n in enumerate(counts)
-    if n
-  ]
+  rows = []
+  for number in np.unique(ranges):
+    in_range = ranges == number
+    shares = [v[in_range].mean(dtype=float) for v in (probabilities, right)]
+    rows.append((float(shares[0]), float(shares[1]), int(in_range.sum())))
+  return rows
 
 
 def find_worst(errors: np.ndarray) -> np.ndarray:
@@ -350,12 +345,8 @@ def scores_by_size(
   edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
   groups, rows = np.searchsorted(edges, sizes), []
   for group in np.unique(groups):
-    group_sizes, group_scores = sizes[groups == group], scores[groups == group]
-    rows.append(
-      (
-        f"{group_sizes.min()} to {group_sizes.max()}",
-        len(group_sizes),
-        float(group_scores.mean()),
-      )
-    )
+    in_group = groups == group
+    lowest, highest = sizes[in_group].min(), sizes[in_group].max()
+    mean = float(scores[in_group].mean())
+    rows.append((f"{lowest} to {highest}", int(in_group.sum()), mean))
   return rows

@@ -6,14 +6,11 @@ the paper.
 """
 
 from collections.abc import Iterable, Iterator
-import itertools
 import re
 from typing import Any, NamedTuple
 
 from data import packing, record_writer, tables
 import tokenization
-
-_SWAG_CHOICE = "ending"
 
 
 class Example(NamedTuple):
@@ -40,88 +37,65 @@ def read_examples(path: str) -> Iterator[Example]:
       the message begins with path and line.
   """
   is_json = tables.find_format(path) == "jsonl"
-  read = _read_json if is_json else _read_columns
-  example = None
-  for example in read(path):
-    _check(example)
-    yield example
-  if example is None:
-    raise ValueError(f"{path}: holds no example")
-
-
-def _check(example: Example) -> None:
-  count = len(example.choices)
-  if count < 2:
-    raise ValueError(
-      f"{example.location}: expected two choices or more, found {count}"
-    )
-  if not (example.context + example.question).strip():
-    raise ValueError(f"{example.location}: neither a context nor a question")
-  for number, choice in enumerate(example.choices):
-    if not choice.strip():
-      raise ValueError(f"{example.location}: choice {number} is empty")
-  if example.label is not None and not 0 <= example.label < count:
-    raise ValueError(
-      f"{example.location}: the label {example.label} is not one of the "
-      f"{count} choices: expected 0 to {count - 1}"
-    )
-
-
-def _read_columns(path: str) -> Iterator[Example]:
-  header = next(tables.read_rows(path), None)
-  if header is None:
-    return
-  names = [name.strip() for name in header.cells]
-  endings = list(
-    itertools.takewhile(
-      lambda name: name in names,
-      (f"{_SWAG_CHOICE}{number}" for number in itertools.count()),
-    )
-  )
-  for name in names:
-    if re.fullmatch(rf"{_SWAG_CHOICE}\d+", name) and name not in endings:
-      missing = f"{_SWAG_CHOICE}{len(endings)}"
-      raise ValueError(f"{path}: a column {name!r}, but none {missing!r}")
-  columns = ["sent1", "sent2", "label", "id", *(endings or ["ending0"])]
-  rows = tables.read_columns(
-    path, columns, optional=("label", "id", "sent2"), header=True
-  )
-  for index, (location, values) in enumerate(rows):
-    context, question, label, example_id, *choices = values
-    while choices and not choices[-1].strip():
+  if is_json:
+    names = ("context", "question", "label", "id")
+    columns, optional = [*names, "choices"], names
+  else:
+    columns = ["sent1", "sent2", "label", "id", *_find_endings(path)]
+    optional = ("sent2", "label", "id")
+  rows = tables.read_columns(path, columns, optional=optional, header=True)
+  index = -1
+  for index, (location, cells) in enumerate(rows):
+    context, question, label, example_id, *choices = cells
+    if is_json:
+      [choices] = choices
+      if not isinstance(choices, list):
+        raise ValueError(
+          f"{location}: 'choices' must be a list of strings, found"
+          f" {tables.describe(choices)}"
+        )
+    while not is_json and choices and not choices[-1].strip():
       choices.pop()  # This question has fewer than others.
-    yield Example(
-      str(index) if example_id is None else example_id.strip(),
-      context.strip(),
-      (question or "").strip(),
-      tuple(choice.strip() for choice in choices),
-      _to_label(label, location),
-      location,
-    )
-
-
-def _read_json(path: str) -> Iterator[Example]:
-  columns = ["context", "question", "choices", "label", "id"]
-  rows = tables.read_columns(
-    path, columns, optional=("context", "question", "label", "id")
-  )
-  for index, (location, values) in enumerate(rows):
-    context, question, choices, label, example_id = values
-    if not isinstance(choices, list):
-      raise ValueError(
-        f"{location}: 'choices' must be a list of strings, found"
-        f" {tables.describe(choices)}"
-      )
-    yield Example(
-      str(index)
-      if example_id is None
-      else tables.to_scalar(example_id, location, "id"),
+    if example_id is None:
+      example_id = str(index)
+    example = Example(
+      tables.to_scalar(example_id, location, "id"),
       _to_text(context, location, "context"),
       _to_text(question, location, "question"),
       tuple(_to_text(choice, location, "choices") for choice in choices),
       _to_label(label, location),
       location,
     )
+    _check(example)
+    yield example
+  if index < 0:
+    raise ValueError(f"{path}: holds no example")
+
+
+def _find_endings(path: str) -> list[str]:
+  """Returns the columns of the choices, as many as the header has of them."""
+  header = next(tables.read_rows(path), None)
+  names = header.cells if header else []
+  count = sum(bool(re.fullmatch(r"ending\d+", name.strip())) for name in names)
+  return [f"ending{number}" for number in range(max(1, count))]
+
+
+def _check(example: Example) -> None:
+  count = len(example.choices)
+  fault = ""
+  if count < 2:
+    fault = f"expected two choices or more, found {count}"
+  elif not (example.context or example.question):
+    fault = "neither a context nor a question"
+  elif "" in example.choices:
+    fault = f"choice {example.choices.index('')} is empty"
+  elif example.label is not None and not 0 <= example.label < count:
+    fault = (
+      f"the label {example.label} is not one of the {count} choices: expected "
+      f"0 to {count - 1}"
+    )
+  if fault:
+    raise ValueError(f"{example.location}: {fault}")
 
 
 def _to_text(value: Any, location: str, name: str) -> str:
@@ -171,12 +145,12 @@ def make_features(
   room = max_seq_length - 3
   for example in examples:
     packed, was_cut = [], False
+    # Without a context, the question stands there.
+    first = example.context or example.question
+    before = example.question if example.context else ""
     for choice in example.choices:
-      # Without a context, the question stands there.
-      first = example.context or example.question
-      before = example.question if example.context else ""
       ids_a = tokenizer.encode(first)
-      ids_b = tokenizer.encode(f"{before} {choice}" if before else choice)
+      ids_b = tokenizer.encode(f"{before} {choice}".strip())
       was_cut = was_cut or len(ids_a) + len(ids_b) > room
       packing.truncate_pair(ids_a, ids_b, room)
       packed.append(packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id))
@@ -198,18 +172,23 @@ def encode_feature(
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
     real choice, 0 for padding; label_ids, int64 [1].
   """
-  names = ("input_ids", "input_mask", "segment_ids")
-  values = {name: [] for name in names}
-  for ids, segments in zip(feature.input_ids, feature.segment_ids, strict=True):
-    choice = (ids, [1] * len(ids), segments)
-    padding = [0] * (max_seq_length - len(ids))
-    for name, numbers in zip(names, choice, strict=True):
-      values[name] += numbers + padding
-  size, mask = num_choices * max_seq_length, [1] * len(feature.input_ids)
+  ids, mask, segments = [], [], []
+  for choice_ids, choice_segments in zip(
+    feature.input_ids, feature.segment_ids, strict=True
+  ):
+    padding = [0] * (max_seq_length - len(choice_ids))
+    ids += choice_ids + padding
+    mask += [1] * len(choice_ids) + padding
+    segments += choice_segments + padding
+  size = num_choices * max_seq_length
+  encode = record_writer.padded_feature
+  is_choice = [1] * len(feature.input_ids)
   return record_writer.encode_example(
     {
-      **{n: record_writer.padded_feature(values[n], size) for n in names},
-      "choice_mask": record_writer.padded_feature(mask, num_choices),
+      "input_ids": encode(ids, size),
+      "input_mask": encode(mask, size),
+      "segment_ids": encode(segments, size),
+      "choice_mask": encode(is_choice, num_choices),
       "label_ids": record_writer.int64_feature([feature.label]),
     }
   )

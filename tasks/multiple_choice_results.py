@@ -15,9 +15,7 @@ def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
     logits: float32 [N, C].
     is_choice: 0 or 1 [N, C].
   """
-  masked = np.where(is_choice > 0, logits, -np.inf)
-  exponents = np.exp(masked - masked.max(-1, keepdims=True))
-  return exponents / exponents.sum(-1, keepdims=True)
+  return metrics.softmax(np.where(is_choice > 0, logits, -np.inf))
 
 
 def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:

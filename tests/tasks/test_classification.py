@@ -183,7 +183,6 @@ def test_a_pair_must_be_text(write):
     (["1.5", "1"], "single_label", ["1", "1.5"]),
     (["b, a", "", "a,,c "], "multi_label", ["a", "b", "c"]),
     ([("b", "a,b"), ()], "multi_label", ["a,b", "b"]),
-    (["1.5"], "regression", []),
   ],
 )
 def test_labels_are_found_and_sorted(labels, problem, found):
@@ -352,7 +351,7 @@ def test_labels_are_in_the_features(tokenizer):
   (feature,) = classification.make_features(
     [example(label="1")], tokenizer, encode_label, 8
   )
-  assert feature == ([2, 5, 3], [0, 0, 0], 1, 0, False)
+  assert feature == ([2, 5, 3], [0, 0, 0], 1, 0, False, True)
 
 
 def test_long_texts_become_windows(tokenizer):
@@ -455,7 +454,7 @@ def parse(record):
 )
 def test_records(label, encoded):
   feature = classification.Feature(
-    [2, 300, 3, 7, 3], [0, 0, 0, 1, 1], label, 0, 0
+    [2, 300, 3, 7, 3], [0, 0, 0, 1, 1], label, 0, False, True
   )
   assert parse(classification.encode_feature(feature, 6)) == {
     "input_ids": ("int64_list", 2, 300, 3, 7, 3, 0),
@@ -467,7 +466,7 @@ def test_records(label, encoded):
 
 
 def test_a_feature_that_is_too_long_is_refused():
-  feature = classification.Feature([2, 5, 3], [0, 0, 0], 0, 0, False)
+  feature = classification.Feature([2, 5, 3], [0, 0, 0], 0, 0, False, True)
   with pytest.raises(ValueError, match="negative count"):
     classification.encode_feature(feature, 2)
 

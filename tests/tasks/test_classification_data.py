@@ -253,6 +253,6 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
     else feature_files.batches_by_tokens(features.lengths, 40)
   )
   results = feature_files.predict(count_tokens, features, order, parse)
-  outputs = classification_data.pool_outputs(train, results, "mean")
-  assert outputs.logits[:, 0].tolist() == features.lengths.tolist()
-  assert outputs.targets.tolist() == [n % 2 for n in range(11)]
+  logits, targets = classification_data.pool_outputs(train, results, "mean")
+  assert logits[:, 0].tolist() == features.lengths.tolist()
+  assert targets.tolist() == [n % 2 for n in range(11)]

@@ -28,17 +28,18 @@ def test_windows_are_pooled_by_example(pooling, expected):
   assert pooled.dtype == np.float32
 
 
-def test_probabilities():
+@pytest.mark.parametrize(
+  ("problem", "expected"),
+  [
+    ("single_label", [0.25, 0.75]),
+    ("multi_label", [0.5, 0.75]),
+    ("regression", [0.0, np.log(3.0)]),
+  ],
+)
+def test_probabilities(problem, expected):
   logits = np.array([[0.0, np.log(3.0)]], np.float32)
-  np.testing.assert_allclose(
-    results.probabilities(logits, "single_label"), [[0.25, 0.75]], rtol=1e-6
-  )
-  np.testing.assert_allclose(
-    results.probabilities(logits, "multi_label"), [[0.5, 0.75]], rtol=1e-6
-  )
-  np.testing.assert_allclose(
-    results.probabilities(logits, "regression"), logits
-  )
+  found = results.probabilities(logits, problem)
+  np.testing.assert_allclose(found, [expected], rtol=1e-6)
 
 
 def test_large_logits_do_not_overflow():
@@ -51,24 +52,35 @@ def test_large_logits_do_not_overflow():
     assert scores.tolist() == [[0.0, 1.0]]
 
 
-def test_losses():
-  logits = np.array([[0.0, np.log(3.0)]], np.float32)
-  assert results.losses(logits, np.array([0]), "single_label")[
-    0
-  ] == pytest.approx(np.log(4.0))
-  assert results.losses(logits, np.array([[1, 0]]), "multi_label")[
-    0
-  ] == pytest.approx((np.log(2.0) + np.log(4.0)) / 2)
-  assert results.losses(
-    np.array([[2.5]], np.float32), np.array([1.0], np.float32), "regression"
-  ).tolist() == [2.25]
+@pytest.mark.parametrize(
+  ("problem", "logits", "target", "loss"),
+  [
+    ("single_label", [0.0, np.log(3.0)], 0, np.log(4.0)),
+    (
+      "multi_label",
+      [0.0, np.log(3.0)],
+      [1, 0],
+      (np.log(2.0) + np.log(4.0)) / 2,
+    ),
+    ("regression", [2.5], 1.0, 2.25),
+  ],
+)
+def test_losses(problem, logits, target, loss):
+  found = results.losses(np.float32([logits]), np.array([target]), problem)
+  assert found == pytest.approx([loss])
+
+
+def score(logits, targets, problem="single_label", labels="01", **options):
+  """Scores logits in batches of two; thresholds are tuned unless given."""
+  logits, targets = np.float32(logits), np.asarray(targets)
+  names, groups = options.pop("names", ()), options.pop("groups", ())
+  options = options or {"tuning": targets}
+  answers = results.answer(logits, problem, list(labels), **options)
+  return results.score(answers, targets, names, 2, groups)
 
 
 def test_scores_and_the_loss_of_the_original():
-  logits = np.array([[1, 0], [1, 0], [1, 0]], np.float32)
-  scores = results.score(
-    logits, np.array([0, 1, 0]), "single_label", ("accuracy",), 2
-  )
+  scores = score([[1, 0], [1, 0], [1, 0]], [0, 1, 0])
   right, wrong = np.log1p(np.exp(-1)), np.log1p(np.exp(1))
   assert scores.metrics["accuracy"] == pytest.approx(2 / 3)
   assert scores.metrics["loss"] == pytest.approx((2 * right + wrong) / 3)
@@ -80,93 +92,84 @@ def test_scores_and_the_loss_of_the_original():
 
 
 @pytest.mark.parametrize(
-  ("labels", "f1"), [((), 2 / 3), (("0", "1"), 2 / 3), (("1", "0"), 0.8)]
+  ("labels", "f1"), [("ab", 2 / 3), ("01", 2 / 3), ("10", 0.8)]
 )
 def test_f1_is_of_the_label_called_1(labels, f1):
-  logits = np.eye(2, dtype=np.float32)[[1, 1, 0, 0, 0]]
-  targets = np.array([1, 0, 0, 0, 1])
-  targets, logits = targets[:4], logits[:4]
-  scores = results.score(
-    logits, targets, "single_label", ("f1",), 8, labels=labels
-  )
+  logits = np.eye(2)[[1, 1, 0, 0]]
+  scores = score(logits, [1, 0, 0, 0], labels=labels, names=("f1",))
   assert scores.metrics["f1"] == pytest.approx(f1)
 
 
-@pytest.mark.parametrize("problem", classification.PROBLEMS)
-def test_metric_names_are_those_of_a_score(problem):
-  logits = np.array([[1, 0], [0, 1]], np.float32)
-  targets = {
-    "single_label": np.array([0, 1]),
-    "multi_label": np.array([[1, 0], [0, 1]]),
-    "regression": np.array([1.0, 0.0]),
-  }[problem]
-  names = () if problem == "multi_label" else ("f1", "matthews_correlation")
-  if problem == "regression":
-    logits, names = logits[:, :1], ()
-  scores = results.score(logits, targets, problem, names, 8)
+@pytest.mark.parametrize(
+  ("problem", "logits", "targets", "names"),
+  [
+    ("single_label", np.eye(2), [0, 1], ("f1", "matthews_correlation")),
+    ("multi_label", np.eye(2), [[1, 0], [0, 1]], ()),
+    ("regression", [[1], [0]], [1.0, 0.0], ()),
+  ],
+)
+def test_metric_names_are_those_of_a_score(problem, logits, targets, names):
+  scores = score(logits, targets, problem, names=names)
   assert set(scores.metrics) == set(results.metric_names(problem, names))
 
 
 def test_thresholds_are_tuned_where_none_are_given():
-  logits = np.array([[-2.0], [-1.0], [-3.0]], np.float32)
-  targets = np.array([[1], [1], [0]])
-  tuned = results.score(logits, targets, "multi_label", (), 8)
+  logits, targets = [[-2.0], [-1.0], [-3.0]], [[1], [1], [0]]
+  tuned = score(logits, targets, "multi_label", "a")
   assert tuned.metrics["micro_f1"] == 1.0
   assert tuned.metrics["untuned_micro_f1"] == 0.0
-  fixed = results.score(logits, targets, "multi_label", (), 8, np.array([0.2]))
+  fixed = score(logits, targets, "multi_label", "a", thresholds=[0.2])
   assert fixed.metrics["micro_f1"] == pytest.approx(2 / 3)
 
 
 def test_accuracies_of_groups():
-  logits, targets = np.eye(2)[[0, 1, 0]], np.array([0, 1, 1])
-  found = results.score(
-    logits, targets, "single_label", (), 8, groups=["en", "zh", "en"]
-  ).metrics
+  logits, targets = np.eye(2)[[0, 1, 0]], [0, 1, 1]
+  found = score(logits, targets, groups=["en", "zh", "en"]).metrics
   assert (found["accuracy_en"], found["accuracy_zh"]) == (0.5, 1.0)
 
 
-def test_predictions_as_a_table(tmp_path):
-  answers = results.answer(
-    np.array([[0.0, np.log(3.0)]]), "single_label", ["a", "b"], None
-  )
-  path = tmp_path / "predictions.tsv"
-  rows = [example(7, "two\tcells\nand lines", "a", "pair")]
+def write_predictions(folder, logits, problem, examples, separator=","):
+  """Returns the content of both files of predictions."""
+  answers = results.answer(np.array(logits), problem, ["a", "b"])
   columns = ["text_pair", "label"]
-  results.write_predictions(str(path), rows, answers, columns)
-  assert path.read_text() == (
-    "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
-    "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n"
+  results.write_predictions(
+    str(folder), "_x", examples, answers, columns, separator
   )
+  names = ("predictions_x.tsv", "test_results_x.tsv")
+  return [(folder / name).read_text() for name in names]
+
+
+def test_predictions_as_tables(tmp_path):
+  rows = [example(7, "two\tcells\nand lines", "a", "pair")]
+  logits = [[0.0, np.log(3.0)]]
+  assert write_predictions(tmp_path, logits, "single_label", rows) == [
+    "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
+    "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n",
+    "0.25\t0.75\n",
+  ]
 
 
 def test_rows_of_a_table_have_the_cells_of_its_header(tmp_path):
-  answers = results.answer(
-    np.array([[9.0, 9.0], [9.0, -9.0]]), "multi_label", ["a", "b"], None
-  )
-  path = tmp_path / "predictions.tsv"
   # The first has neither pair nor label; the label of the second is a list.
   rows = [example(0, "x"), example(1, "y", ("a", "b"), "pair")]
-  columns = ["text_pair", "label"]
-  results.write_predictions(str(path), rows, answers, columns, "|")
-  lines = [line.split("\t")[:5] for line in path.read_text().splitlines()]
-  assert lines == [
+  logits = [[9.0, 9.0], [9.0, -9.0]]
+  text, numbers = write_predictions(tmp_path, logits, "multi_label", rows, "|")
+  assert [line.split("\t")[:5] for line in text.splitlines()] == [
     ["id", "text", "text_pair", "label", "predicted"],
     ["0", "x", "", "", "a|b"],
     ["1", "y", "pair", "a|b", "a"],
   ]
-
-
-def test_test_results_have_the_digits_of_float32(tmp_path):
-  path = tmp_path / "test_results.tsv"
-  results.write_test_results(str(path), np.array([[0.1, 0.9], [1e-9, 1.0]]))
-  assert path.read_text() == "0.1\t0.9\n1e-09\t1.0\n"
+  # The digits of float32.
+  assert numbers.splitlines()[1] == "0.9998766\t0.00012339458"
 
 
 def test_thresholds_are_read_as_written(tmp_path):
   folder = str(tmp_path)
   assert results.read_thresholds(folder, ["a"]) is None
-  scores = results.Scores({}, 0.0, None, False, np.array([0.25, 0.5]))
-  results.write_evaluation(folder, "", scores, ["a", "b"])
+  answers = results.answer(
+    np.zeros([1, 2]), "multi_label", ["a", "b"], np.array([0.25, 0.5])
+  )
+  results.write_thresholds(folder, answers)
   assert results.read_thresholds(folder, ["b", "a"]).tolist() == [0.5, 0.25]
   with pytest.raises(ValueError, match="thresholds.json: expected a number"):
     results.read_thresholds(folder, ["c"])
@@ -174,8 +177,9 @@ def test_thresholds_are_read_as_written(tmp_path):
 
 def test_seeds_are_summarised():
   scores = {
-    seed: results.Scores({"accuracy": value}, 0.0, None, value == 0.5, None)
-    for seed, value in ((1, 0.5), (2, 0.9), (3, 0.7))
+    1: score([[1, 0]] * 2, [0, 1]),
+    2: score(np.eye(2)[[0, 1] * 5], [0, 1] * 4 + [0, 0]),
+    3: score(np.eye(2)[[0, 1] * 5], [0, 1] * 3 + [0, 0, 1, 0]),
   }
   assert results.format_seeds(scores, "accuracy", False) == (
     "    seed  accuracy\n"
@@ -199,15 +203,8 @@ def describe(texts, shares, targets, problem, labels):
     logits = np.log(logits)
   elif problem == "multi_label":
     logits = np.log(logits) - np.log(1 - logits)
-  targets = np.asarray(targets)
-  scores = results.score(
-    logits, targets, problem, (), 8, thresholds=np.full(len(labels), 0.5)
-  )
-  examples = [
-    classification.Example(str(i), text, None, None, "", None)
-    for i, text in enumerate(texts)
-  ]
-  return results.describe(examples, (logits, targets), scores, problem, labels)
+  scores = score(logits, targets, problem, labels, thresholds=None)
+  return results.describe(map(example, range(len(texts)), texts), scores)
 
 
 def test_report_of_single_labels():

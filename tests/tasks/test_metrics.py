@@ -21,16 +21,6 @@ def test_accuracy():
   assert metrics.accuracy(LABELS, PREDICTIONS) == 4 / 8
 
 
-def test_f1_of_a_class():
-  labels, predictions = np.array([1, 1, 1, 0, 0]), np.array([1, 0, 0, 1, 0])
-  # Precision 1/2, recall 1/3.
-  assert metrics.f1(labels, predictions) == pytest.approx(2 / 5)
-
-
-def test_f1_of_a_class_that_does_not_occur_is_0():
-  assert metrics.f1(np.array([0, 2]), np.array([2, 2])) == 0.0
-
-
 def test_matthews_correlation_of_two_classes():
   labels = np.array([1] * 7 + [0] * 5)
   predictions = np.array([1] * 6 + [0] + [1] * 2 + [0] * 3)

@@ -78,7 +78,7 @@ WRONG_TABLES = (
   ),
   (
     "sent1,ending0,ending1,ending3\na,b,c,d\n",
-    ": a column 'ending3', but none 'ending2'",
+    ": no column 'ending2'; the columns are sent1, ending0, ending1, ending3",
   ),
   ("sent1,ending0,ending1\n", ": holds no example"),
   ("", ": holds no example"),
@@ -113,26 +113,33 @@ def features(example, tokenizer, max_seq_length=16):
 
 def test_each_choice_is_an_input_behind_the_question(tokenizer):
   example = make_example("a b", "c", "d", "e e", label=1)
-  feature = features(example, tokenizer)
-  assert feature.input_ids == [[2, 4, 5, 3, 6, 7, 3], [2, 4, 5, 3, 6, 8, 8, 3]]
-  assert feature.segment_ids == [[0, 0, 0, 0, 1, 1, 1], [0] * 4 + [1] * 4]
-  assert (feature.label, feature.was_cut) == (1, False)
+  assert features(example, tokenizer) == (
+    [[2, 4, 5, 3, 6, 7, 3], [2, 4, 5, 3, 6, 8, 8, 3]],
+    [[0, 0, 0, 0, 1, 1, 1], [0] * 4 + [1] * 4],
+    1,
+    False,
+  )
 
 
-def test_without_a_context_the_question_stands_first(tokenizer):
-  feature = features(make_example("", "a", "d", "e"), tokenizer)
-  assert feature.input_ids == [[2, 4, 3, 7, 3], [2, 4, 3, 8, 3]]
-
-
-def test_what_is_too_long_is_cut(tokenizer):
-  feature = features(make_example("a b c d", "", "e", "d e"), tokenizer, 6)
-  assert feature.input_ids == [[2, 4, 5, 3, 8, 3], [2, 4, 5, 3, 7, 3]]
-  assert feature.was_cut
-
-
-def test_a_choice_without_tokens_has_no_second_part(tokenizer):
-  feature = features(make_example("a", "", "\u200b", "b"), tokenizer)
-  assert feature.input_ids == [[2, 4, 3], [2, 4, 3, 5, 3]]
+@pytest.mark.parametrize(
+  ("example", "length", "input_ids", "was_cut"),
+  [
+    (("", "a", "d", "e"), 16, [[2, 4, 3, 7, 3], [2, 4, 3, 8, 3]], False),
+    (
+      ("a b c d", "", "e", "d e"),
+      6,
+      [[2, 4, 5, 3, 8, 3], [2, 4, 5, 3, 7, 3]],
+      True,
+    ),
+    # A choice without tokens has no second part.
+    (("a", "", "\u200b", "b"), 16, [[2, 4, 3], [2, 4, 3, 5, 3]], False),
+  ],
+)
+def test_inputs_without_a_context_or_of_many_tokens(
+  tokenizer, example, length, input_ids, was_cut
+):
+  feature = features(make_example(*example), tokenizer, length)
+  assert (feature.input_ids, feature.was_cut) == (input_ids, was_cut)
 
 
 def test_records_are_padded_in_tokens_and_choices(tokenizer):
