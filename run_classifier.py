@@ -23,7 +23,7 @@ from tasks import (
   classification,
   classification_data,
   classification_results,
-  glue,
+  classification_tasks,
 )
 from training import model_selection
 
@@ -155,7 +155,7 @@ def write_evaluation(
     scores = evaluate(run, examples, task)
     all_scores.append(scores)
     if run.is_chief:
-      written = glue.scores_of_original(task, scores.metrics)
+      written = classification_tasks.scores_of_original(task, scores.metrics)
       run.write_eval_results(
         scores.metrics, examples.suffix, written, scores.original_loss
       )
@@ -192,7 +192,7 @@ def write_predictions(
     classification_data.write_answers(run.folder, examples, answers)
     ids = (example.example_id for example in examples.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
-    glue.write_submission(run.folder, task, examples.name, rows)
+    classification_tasks.write_submission(run.folder, task, examples.name, rows)
     if examples.is_labelled:
       scores = classification_results.score(
         answers,

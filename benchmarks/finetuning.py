@@ -122,10 +122,10 @@ def make_sample(workload: Workload) -> str:
 
 def open_train(workload: Workload):
   """Opens the training data as run_classifier.py does."""
-  from tasks import classification_data, glue
+  from tasks import classification_data, classification_tasks
 
-  task = glue.find_task("sst-2")
-  task = glue.task_in_folder(task, workload.data_dir)
+  task = classification_tasks.find_task("sst-2")
+  task = classification_tasks.task_in_folder(task, workload.data_dir)
   settings = classification_data.FeatureSettings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,

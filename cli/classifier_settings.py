@@ -7,13 +7,16 @@ import os
 from cli import program, shared_flags
 from tasks import (
   classification,
-  classification_files,
   classification_results,
-  glue,
+  classification_tasks,
 )
 
 _data = program.group("Data")
 _task = program.group("Task")
+# They say which files of the user's own to read, and how.
+_OWN_FILE_FLAGS = ("train_file", "eval_file", "predict_file", "text_column")
+_OWN_FILE_FLAGS += ("text_pair_column", "label_column", "id_column", "header")
+_OWN_FILE_FLAGS += ("problem",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,8 @@ class ClassifierSettings(shared_flags.DataSettings):
 
   task_name: str = _data(
     None,
-    f"One of {', '.join(glue.TASKS)}; or file, for your own data.",
+    f"One of {', '.join(classification_tasks.TASKS)}; or file, for your own "
+    "data.",
     required=True,
   )
   text_column: str | None = _data(
@@ -95,31 +99,33 @@ def read_task(
 
 
 def _find_task(settings) -> classification.ClassificationTask:
-  own = {
-    "train_file": settings.train_file,
-    "eval_file": settings.eval_file,
-    "predict_file": settings.predict_file,
-    "text_column": settings.text_column,
-    "text_pair_column": settings.text_pair_column,
-    "label_column": settings.label_column,
-    "id_column": settings.id_column,
-    "header": {"auto": None, "yes": True, "no": False}[settings.header],
-    "problem": settings.problem,
-  }
   if settings.task_name.lower() == "file":
-    return classification_files.file_task(settings.data_dir, **own)
-  task = glue.find_task(settings.task_name)
+    return classification_tasks.file_task(
+      settings.data_dir,
+      train_file=settings.train_file,
+      eval_file=settings.eval_file,
+      predict_file=settings.predict_file,
+      columns=classification_tasks.Columns(
+        settings.text_column,
+        settings.text_pair_column,
+        settings.label_column,
+        settings.id_column,
+      ),
+      header={"auto": None, "yes": True, "no": False}[settings.header],
+      problem=settings.problem,
+    )
+  task = classification_tasks.find_task(settings.task_name)
   if task.name == "xnli":
-    task = glue.xnli_task(settings.xnli_language)
+    task = classification_tasks.xnli_task(settings.xnli_language)
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  unset = (None, classification.PROBLEMS[0])
-  if given := [name for name, value in own.items() if value not in unset]:
-    raise ValueError(
-      f"--{given[0]}: --task_name=file takes it; the files of {task.name} are "
-      "those of --data_dir, in columns of their own"
-    )
-  return glue.task_in_folder(task, settings.data_dir)
+  for name in _OWN_FILE_FLAGS:
+    if getattr(settings, name) != getattr(ClassifierSettings, name):
+      raise ValueError(
+        f"--{name}: --task_name=file takes it; the files of {task.name} are "
+        "those of --data_dir, in columns of their own"
+      )
+  return classification_tasks.task_in_folder(task, settings.data_dir)
 
 
 def by_seed(

@@ -194,27 +194,31 @@ def read_columns(
   ]
   known = [number for number in numbers if number is not None]
   needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
-  delimiter = "comma" if find_format(path) == "csv" else "tab"
-  skipped = 0
-  for location, cells in rows if header else itertools.chain([first], rows):
-    found = len(cells)
-    if found < needed and skips_short_rows:
+  format, skipped = find_format(path), 0
+  for row in rows if header else itertools.chain([first], rows):
+    cells = row.cells
+    if skips_short_rows and len(cells) < needed:
       skipped += 1
       continue
-    if found < needed:
-      raise ValueError(
-        f"{location}: expected at least {needed} columns, found {found} (is a "
-        f"{delimiter} missing?)"
-      )
-    if width is not None and _is_filled(cells[width:]):
-      quotes = " without quotes" if delimiter == "comma" else ""
-      raise ValueError(
-        f"{location}: expected {width} columns, found {found} (is there a "
-        f"{delimiter}{quotes} within a text?)"
-      )
-    yield Row(location, [None if n is None else cells[n] for n in numbers])
+    _check_width(row, needed, width, format)
+    yield Row(row.location, [None if n is None else cells[n] for n in numbers])
   if skipped:
     print(f"{path}: skipped {skipped} rows of too few columns", file=sys.stderr)
+
+
+def _check_width(row: Row, needed: int, width: int | None, format: str) -> None:
+  count, delimiter = len(row.cells), "comma" if format == "csv" else "tab"
+  if count < needed:
+    raise ValueError(
+      f"{row.location}: expected at least {needed} columns, found {count} (is a"
+      f" {delimiter} missing?)"
+    )
+  if width is not None and _is_filled(row.cells[width:]):
+    quotes = " without quotes" if format == "csv" else ""
+    raise ValueError(
+      f"{row.location}: expected {width} columns, found {count} (is there a"
+      f" {delimiter}{quotes} within a text?)"
+    )
 
 
 def _read_keys(

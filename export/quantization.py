@@ -16,7 +16,7 @@ from data import files
 from serving import answers, exported_model
 from tasks import (
   classification,
-  classification_files,
+  classification_tasks,
   metrics,
   multiple_choice,
   squad,
@@ -138,12 +138,12 @@ class _Evaluation(NamedTuple):
 
 
 def _read_texts_and_labels(card, check):
-  task = classification_files.file_task(
+  task = classification_tasks.file_task(
     eval_file=check.eval_file,
     problem=card.kind,
-    text_column=check.text_column,
-    text_pair_column=check.text_pair_column,
-    label_column=check.label_column,
+    columns=classification_tasks.Columns(
+      check.text_column, check.text_pair_column, check.label_column
+    ),
   )
   encode = classification.make_label_encoder(
     card.labels, card.kind, check.label_separator

@@ -14,7 +14,7 @@ import fuzzing
 from serving import request_lines
 from tasks import (
   classification,
-  classification_files,
+  classification_tasks,
   multiple_choice,
   squad,
   tagging,
@@ -90,7 +90,7 @@ def whole(read):
 
 def read_examples(path, **options):
   """Reads a file of unknown columns as run_classifier does."""
-  table = classification_files.find_table(path, **options)
+  table = classification_tasks.find_table(path, **options)
   examples = list(classification.read_examples(table))
   is_list = any(isinstance(example.label, tuple) for example in examples)
   problem = "multi_label" if is_list else "single_label"

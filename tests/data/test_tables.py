@@ -199,8 +199,8 @@ def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):
       "t.csv",
       "a,b\nc,d,e\n",
       0,
-      ":2: expected 2 columns, found 3 (is there a comma without quotes within a"
-      " text?)",
+      ":2: expected 2 columns, found 3 (is there a comma without quotes within "
+      "a text?)",
     ),
     (
       "t.tsv",

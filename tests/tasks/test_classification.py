@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import paths
-from tasks import classification, glue
+from tasks import classification, classification_tasks
 from tasks.classification import Example, Table
 import tokenization
 
@@ -522,7 +522,9 @@ def test_records_are_those_of_the_original(
     pytest.skip(f"{folder} is absent")
   vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
   tokenizer = tokenization.FullTokenizer(str(vocab_file))
-  task = glue.task_in_folder(glue.find_task(name), str(folder))
+  task = classification_tasks.task_in_folder(
+    classification_tasks.find_task(name), str(folder)
+  )
   everything = [*task.train, *(table for _, table in (*task.dev, *task.test))]
   (table,) = (t for t in everything if t.path.endswith(f"/{file}.tsv"))
   found = classification.make_features(

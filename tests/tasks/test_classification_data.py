@@ -8,8 +8,8 @@ from inputs import feature_files
 from tasks import (
   classification,
   classification_data,
-  classification_files,
   classification_results,
+  classification_tasks,
 )
 import tiny
 
@@ -31,7 +31,7 @@ def make_settings(folder, **fields):
 
 def open_train(folder, **fields):
   tiny.write_model(folder)
-  task = classification_files.file_task(str(folder))
+  task = classification_tasks.file_task(str(folder))
   settings = make_settings(folder, **fields)
   [train] = classification_data.find_sets(task, "train", settings)
   classification_data.make_features(train, str(folder))
@@ -127,7 +127,7 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   tiny.write_tsv(tmp_path / "dev.tsv", range(20))
   whole = open_train(tmp_path)
   assert len(whole.features) == 20
-  task, folder = classification_files.file_task(str(tmp_path)), str(tmp_path)
+  task, folder = classification_tasks.file_task(str(tmp_path)), str(tmp_path)
   [train], [dev] = (
     classification_data.find_sets(task, kind, whole.settings, 3)
     for kind in ("train", "eval")

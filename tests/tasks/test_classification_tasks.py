@@ -1,9 +1,9 @@
-"""Tests of tasks/glue.py."""
+"""The tasks of GLUE and XNLI, and finding the columns of the user's files."""
 
 import pytest
 
 import paths
-from tasks import classification, glue
+from tasks import classification, classification_tasks
 
 DATA = paths.SHARED / "data"
 ENTAILMENT = ("contradiction", "entailment", "neutral")
@@ -44,12 +44,12 @@ def texts(table):
   ],
 )
 def test_tasks_are_found_by_any_spelling(name, found):
-  assert glue.find_task(name).name == found
+  assert classification_tasks.find_task(name).name == found
 
 
 def test_an_unknown_task_is_refused():
   with pytest.raises(ValueError) as error:
-    glue.find_task("snli")
+    classification_tasks.find_task("snli")
   assert str(error.value) == (
     "--task_name=snli: expected one of ax, cola, mnli, mrpc, qnli, qqp, rte,"
     " sst-2, sts-b, wnli, xnli, or file for files of your own"
@@ -78,14 +78,14 @@ def test_every_task_is_whole():
 
 
 def tasks():
-  return glue.TASKS
+  return classification_tasks.TASKS
 
 
 def read_glue(write, name, file, content):
   """Reads a file of a task that was written for the test."""
   write(f"data/{file}", content)
-  task = glue.find_task(name)
-  task = glue.task_in_folder(task, "data")
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, "data")
   everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
   (table,) = (t for t in everything if t.path == f"data/{file}")
   return texts(table)
@@ -157,7 +157,7 @@ def test_broken_rows_are_skipped_in_the_training_file_of_qqp_only(
 def test_mismatched_files_may_be_absent(write):
   write("data/dev_matched.tsv", "")
   write("data/test_mismatched.tsv", "")
-  task = glue.task_in_folder(tasks()["mnli"], "data")
+  task = classification_tasks.task_in_folder(tasks()["mnli"], "data")
   assert [name for name, _ in task.dev] == ["matched"]
   assert [name for name, _ in task.test] == ["matched", "mismatched"]
   assert task.test[1][1].path == "data/test_mismatched.tsv"
@@ -180,8 +180,8 @@ def test_xnli_languages(write):
   )
   for language in ("zh", "de"):
     write(f"multinli/multinli.train.{language}.tsv", train.format(language))
-  task = glue.xnli_task([" zh", "de"])
-  task = glue.task_in_folder(task, ".")
+  task = classification_tasks.xnli_task([" zh", "de"])
+  task = classification_tasks.task_in_folder(task, ".")
   assert [texts(table) for table in task.train] == [
     [("0", "zh1", "zh2", "contradiction"), ("1", "zh3", "zh4", "neutral")],
     [("0", "de1", "de2", "contradiction"), ("1", "de3", "de4", "neutral")],
@@ -198,7 +198,7 @@ def test_xnli_is_chinese_by_default():
   assert [t.path for t in task.train] == ["multinli/multinli.train.zh.tsv"]
   assert task.dev[0][1].groups == ("zh",)
   with pytest.raises(ValueError, match="--xnli_language: expected a code"):
-    glue.xnli_task([" "])
+    classification_tasks.xnli_task([" "])
 
 
 REAL_FILES = [
@@ -237,8 +237,8 @@ def test_real_glue_files(name, file, count, text_a, text_b, label):
   folder = DATA / "glue" / name
   if not folder.is_dir():
     pytest.skip(f"{folder} is absent")
-  task = glue.find_task(name)
-  task = glue.task_in_folder(task, str(folder))
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, str(folder))
   everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
   (table,) = (t for t in everything if t.path.endswith(f"/{file}"))
   examples = list(classification.read_examples(table))
@@ -264,8 +264,8 @@ def test_real_xnli_files():
     (["zh"], [2490, 5010]),
     (["sw", "en"], [4980, 10020]),
   ):
-    task = glue.xnli_task(languages)
-    task = glue.task_in_folder(task, str(folder))
+    task = classification_tasks.xnli_task(languages)
+    task = classification_tasks.task_in_folder(task, str(folder))
     for (_, table), count in zip((*task.dev, *task.test), counts, strict=True):
       examples = list(classification.read_examples(table))
       assert len(examples) == count
@@ -279,18 +279,22 @@ def test_submissions(tmp_path):
   folder = str(tmp_path / "new")
   task = tasks()["rte"]
   predictions = [("0", "entailment"), ("1", "not_entailment")]
-  glue.write_submission(folder, task, "test", predictions)
+  classification_tasks.write_submission(folder, task, "test", predictions)
   assert (tmp_path / "new" / "RTE.tsv").read_bytes() == (
     b"index\tprediction\n0\tentailment\n1\tnot_entailment\n"
   )
   with pytest.raises(ValueError, match="RTE.tsv: 'neutral' is no label of rte"):
-    glue.write_submission(folder, task, "test", [("0", "neutral")])
+    classification_tasks.write_submission(
+      folder, task, "test", [("0", "neutral")]
+    )
 
 
 def test_submitted_scores_are_between_0_and_5(tmp_path):
   path = tmp_path / "STS-B.tsv"
   predictions = [("0", -0.5), ("1", 2.34567), ("2", 5.1)]
-  glue.write_submission(str(tmp_path), tasks()["sts-b"], "test", predictions)
+  classification_tasks.write_submission(
+    str(tmp_path), tasks()["sts-b"], "test", predictions
+  )
   assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
 
 
@@ -309,3 +313,255 @@ def test_submissions_have_the_names_that_the_server_expects():
     "STS-B.tsv",
     "WNLI.tsv",
   ]
+
+
+# Files of the user's own.
+
+
+def find(path, *columns, **options):
+  """Returns the columns and the header that are found in a file."""
+  table = classification_tasks.find_table(
+    path, classification_tasks.Columns(*columns), **options
+  )
+  assert table.path == path
+  return tuple(table[1:6])
+
+
+def test_files_are_found_in_a_folder(write):
+  write("data/train.csv", "label,text\n1,a\n")
+  write("data/test.jsonl", '{"text": "b"}\n')
+  task = classification_tasks.file_task("data", problem="multi_label")
+  assert task.train == (
+    classification.Table("data/train.csv", "text", label="label", header=True),
+  )
+  assert task.dev == () and not task.has_text_pair
+  ((name, test),) = task.test
+  assert name == "test"
+  assert test == classification.Table(
+    "data/test.jsonl", "text", label_required=False
+  )
+  assert (task.name, task.labels, task.problem) == ("file", (), "multi_label")
+
+
+def test_files_that_are_given_come_first(write):
+  write("data/train.tsv", "text\tlabel\na\tb\n")
+  write("data/dev.tsv", "text\tlabel\na\tb\n")
+  write("other.csv", "x,y,z\n1,2,3\n")
+  task = classification_tasks.file_task(
+    "data",
+    eval_file="other.csv",
+    predict_file="other.csv",
+    train_file="other.csv",
+    columns=classification_tasks.Columns("y", "-1", "0", "x"),
+  )
+  assert task.has_text_pair
+  assert task.train[0] == classification.Table(
+    "other.csv", "y", -1, 0, "x", header=True
+  )
+  assert task.dev[0][1] == task.train[0]
+  assert task.test[0][1] == task.train[0]._replace(label_required=False)
+
+
+@pytest.mark.parametrize(
+  ("names", "message"),
+  [
+    (
+      ["train.doc"],
+      "no train, dev or test file there; expected a name such as train.tsv,"
+      " ending in .tsv, .csv, .jsonl, with or without .gz or .xz after it",
+    ),
+    (
+      ["dev.tsv", "dev.csv.gz"],
+      "holds dev.tsv and dev.csv.gz; keep one of them",
+    ),
+  ],
+)
+def test_folders_that_are_refused(write, names, message):
+  for name in names:
+    write(f"data/{name}", "")
+  with pytest.raises(ValueError) as error:
+    classification_tasks.file_task("data")
+  assert str(error.value) == f"--data_dir=data: {message}"
+
+
+@pytest.mark.parametrize(
+  ("content", "columns", "expected"),
+  [
+    ("label,text", (), ("text", None, "label", None, True)),
+    ("text,text_b,label", (), ("text", None, "label", None, True)),
+    ("a,b,c", ("b", None, "a"), ("b", None, "a", None, True)),
+    ("a,b,c", ("b", "c", 0), ("b", "c", 0, None, True)),
+    ("text,b,label", (1, None, 0), (1, None, 0, None, True)),
+    (
+      "text,label",
+      (None, None, None, "guid"),
+      ("text", None, "label", None, True),
+    ),
+    ("a,b", (0, None, 1), (0, None, 1, None, False)),
+  ],
+)
+def test_columns_of_files_to_learn_from(write, content, columns, expected):
+  path = write("t.csv", f"{content}\n{content}\n")
+  assert find(path, *columns) == expected
+
+
+def test_columns_of_json_are_its_keys(write):
+  path = write("t.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n')
+  assert find(path) == ("text", None, "label", None, None)
+  path = write("t.jsonl", '{"text": "a", "x": "b"}\n')
+  found = find(path, None, "x", label_required=False)
+  assert found == ("text", "x", None, None, None)
+
+
+@pytest.mark.parametrize(
+  ("content", "columns", "expected"),
+  [
+    ("text,x\na,b\n", (), ("text", None, None, None, True)),
+    ("x,y\na,b\n", ("y", None, "label"), ("y", None, None, None, True)),
+    ("a\nb\n", (), (0, None, None, None, False)),
+    ("a\nb\n", (1, None, 0), (0, None, None, None, False)),
+    ("a,b\n", (0,), (0, None, None, None, False)),
+    ("a,b\n", (0, None, 2), (0, None, None, None, False)),
+    ("a,b\n", (0, 1, -1), (0, 1, None, None, False)),
+    ("x,text\na,b\n", ("text", None, -1), ("text", None, None, None, True)),
+    ("a,b\n", (0, None, 1, 1), (0, None, 1, 1, False)),
+  ],
+)
+def test_files_to_predict_need_no_labels(write, content, columns, expected):
+  path = write("t.csv", content)
+  assert find(path, *columns, label_required=False) == expected
+
+
+def test_a_header_can_be_given(write):
+  path = write("t.csv", "a,b\nc,d\n")
+  assert find(path, 0, None, 1, header=True) == (0, None, 1, None, True)
+  path = write("t.csv", "text,label\nc,d\n")
+  assert find(path, 0, None, 1, header=False) == (0, None, 1, None, False)
+
+
+def write_labels(write, labels):
+  content = "".join(f"{label}\ttext {i}\n" for i, label in enumerate(labels))
+  return write("t.tsv", content)
+
+
+@pytest.mark.parametrize(
+  ("first", "rest"),
+  [("sentiment", ["pos", "neg"] * 2), ("Score", ["1.5", "1.5"])],
+)
+def test_a_first_row_that_looks_like_a_header_is_asked_for(write, first, rest):
+  path = write_labels(write, [first, *rest])
+  with pytest.raises(ValueError) as error:
+    find(path, 1, None, 0)
+  assert str(error.value) == (
+    f"t.tsv:1: is this a header? {first!r} is the label of no other row; pass"
+    " --header=yes or --header=no"
+  )
+  assert find(path, 1, None, 0, header=False) == (1, None, 0, None, False)
+  assert find(path, 1, None, 0, header=True) == (1, None, 0, None, True)
+
+
+@pytest.mark.parametrize(
+  "labels",
+  [
+    ["pos", "neg", "pos"],
+    ["3.5", "1", "1", "1", "1"],
+    ["b,a", "a", "a", "a", "a"],
+    ["d", "a", "b", "c", "a"],  # Few rows for many labels.
+    ["a"],
+  ],
+)
+def test_a_first_label_need_not_return(write, labels):
+  path = write_labels(write, labels)
+  assert find(path, 1, None, 0) == (1, None, 0, None, False)
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "columns", "missing", "role", "row"),
+  [
+    ("t.tsv", "ham\ta\nspam\tb\n", (), "text", "text", "ham, a"),
+    ("t.tsv", "ham\ta\n", (1,), "label", "label", "ham, a"),
+    ("t.csv", "text_a,label\n", (), "text", "text", "text_a, label"),
+    ("t.tsv", "a\tb\tc\n", ("x", None, "b"), "x", "text", "a, b, c"),
+    ("t.csv", "text,label\n", (None, "b"), "b", "text_pair", "text, label"),
+    ("t.jsonl", '{"a": 1}\n', (), "text", "text", "a"),
+  ],
+)
+def test_columns_that_are_missing(
+  write, name, content, columns, missing, role, row
+):
+  with pytest.raises(ValueError) as error:
+    find(write(name, content), *columns)
+  assert str(error.value) == (
+    f"{name}: no column {missing!r}; pass --{role}_column, a name or a number"
+    f" from 0; the first row is: {row}"
+  )
+
+
+@pytest.mark.parametrize(
+  ("content", "columns", "message"),
+  [
+    ("\n", (), "holds no example"),
+    (
+      "text\tlabel\n",
+      ("text", None, 0),
+      "column 0 cannot be a text and the label",
+    ),
+    ("a\ta\tb\n", ("a", None, "b"), "2 columns are called 'a'; pass a number"),
+  ],
+)
+def test_columns_that_are_refused(write, content, columns, message):
+  with pytest.raises(ValueError) as error:
+    find(write("t.tsv", content), *columns)
+  assert str(error.value) == f"t.tsv: {message}"
+
+
+def test_files_to_predict_need_the_columns_that_are_given(write):
+  path = write("t.csv", "text,label\na,b\n")
+  with pytest.raises(ValueError, match="t.csv: no column 'guid'"):
+    find(path, None, None, None, "guid", label_required=False)
+  path = write("test.tsv", "a\n")
+  columns = classification_tasks.Columns(0, 1, 2)
+  task = classification_tasks.file_task(
+    predict_file=path, header=False, columns=columns
+  )
+  with pytest.raises(ValueError, match="test.tsv:1: "):
+    list(classification.read_examples(task.test[0][1]))
+
+
+@pytest.mark.parametrize(
+  ("file", "columns", "problem", "count", "labels"),
+  [
+    (
+      "sms_spam.tsv",
+      ("1", None, "0"),
+      "single_label",
+      5574,
+      ["ham", "spam"],
+    ),
+    (
+      "chnsenticorp/train.tsv",
+      ("text_a",),
+      "single_label",
+      9600,
+      ["0", "1"],
+    ),
+    (
+      "multilabel/train.tsv",
+      ("0", None, "1", "2"),
+      "multi_label",
+      43410,
+      [str(number) for number in range(28)],
+    ),
+  ],
+)
+def test_real_files(file, columns, problem, count, labels):
+  if not (DATA / file).exists():
+    pytest.skip(f"{DATA / file} is absent")
+  task = classification_tasks.file_task(
+    train_file=str(DATA / file),
+    problem=problem,
+    columns=classification_tasks.Columns(*columns),
+  )
+  examples = list(classification.read_examples(task.train[0]))
+  assert len(examples) == count
+  assert classification.find_labels(examples, problem) == labels
