@@ -72,13 +72,10 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   Returns:
     vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
   """
+  inputs = ("input_ids", "input_mask", "segment_ids")
+  output = model(*map(features.get, inputs), return_hidden_states=True)
+  states = output.hidden_states[1:]  # The first is the embedding.
   mask = features["input_mask"]
-  states = model(
-    features["input_ids"],
-    mask,
-    features["segment_ids"],
-    return_hidden_states=True,
-  ).hidden_states[1:]  # The first is the embedding.
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
   if pooling == "none":
     return {"vectors": tf.stack(chosen, 2)}  # [B, S, L, H]
@@ -131,28 +128,27 @@ class Extractor(NamedTuple):
       block_lines: most lines of a block.
       block_bytes: most bytes of the vectors of a block.
     """
+    is_pooled = self.settings.pooling != "none"
+    batching = text_programs.batching(self.settings)
+    vector_bytes = 4 * len(self.layers) * self.model.config.hidden_size
+
+    def size(item):
+      return vector_bytes * (1 if is_pooled else len(item[1]["input_ids"]))
+
     rows = ((line.number, self.encode(line.text)) for line in lines)
-    blocks = text_inputs.split_into_blocks(
-      rows, block_lines, self._size, block_bytes
-    )
+    blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
     for block in blocks:
-      indices, inputs = zip(*block, strict=True)
-      vectors = self._predict(inputs)
-      for index, row, values in zip(indices, inputs, vectors, strict=True):
+      inputs = [row for _, row in block]
+      if is_pooled:
+        results = text_inputs.predict(self.predictor, inputs, batching)
+        vectors = results["vectors"]
+      else:
+        vectors = text_inputs.predict_tokens(self.predictor, inputs, batching)
+      for (number, row), values in zip(block, vectors, strict=True):
         ids = row["input_ids"]
         tokens = self.model.tokenizer.convert_ids_to_tokens(ids)
-        yield vector_files.VectorRow(index, ids, tokens, values)
+        yield vector_files.VectorRow(number, ids, tokens, values)
       lines.report()
-
-  def _size(self, item):
-    tokens = len(item[1]["input_ids"]) if self.settings.pooling == "none" else 1
-    return 4 * tokens * len(self.layers) * self.model.config.hidden_size
-
-  def _predict(self, rows):
-    batching = text_programs.batching(self.settings)
-    if self.settings.pooling == "none":
-      return text_inputs.predict_tokens(self.predictor, rows, batching)
-    return text_inputs.predict(self.predictor, rows, batching)["vectors"]
 
 
 def make_extractor(settings: VectorSettings) -> Extractor:
@@ -181,7 +177,6 @@ def main(**blocks: int) -> None:
   ) as write:
     for line in extractor.extract(lines, **blocks):
       write(line)
-    lines.check_not_empty()
   encode = extractor.encode
   summary = [
     f"wrote {settings.output_file}: {lines.count:,} lines, "

@@ -51,13 +51,21 @@ import heads
 from inputs import text_inputs
 from tasks import masked_words
 
+# By --output_format and --score: how an answer is written.
+_WRITERS = {
+  ("table", False): masked_words.guesses_table,
+  ("jsonl", False): masked_words.guesses_json,
+  ("table", True): masked_words.score_table,
+  ("jsonl", True): masked_words.score_json,
+}
+
 
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
   Args:
     model: a `heads.PretrainingModel`.
-    features: those of `masked_words.ask`, int32 [B, S] or [B, 1].
+    features: the rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
     vocab_size: ids from here on have no token.
     top_k: K.
 
@@ -78,11 +86,7 @@ def make_masked_words(
 ) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
   model = text_programs.open_model(
-    settings,
-    heads.PretrainingModel,
-    [masked_words.MASK],
-    head="cls/predictions/",
-    head_name="masked-LM head",
+    settings, heads.PretrainingModel, [masked_words.MASK]
   )
   vocab_size = max(model.tokenizer.inv_vocab) + 1
   top_k = min(settings.top_k, vocab_size)
@@ -103,38 +107,9 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
     try:
       yield find(line)
     except ValueError as error:
-      if not lines.is_typed():
+      if not lines.is_typed:
         raise
-      print_status(str(error))
-
-
-def write_guesses(settings, words, clozes, write) -> None:
-  """Writes the guesses for every line."""
-  for cloze, masks in zip(clozes, words.fill(clozes), strict=True):
-    line = cloze.line
-    if settings.output_format == "jsonl":
-      write(masked_words.guesses_json(line.number, line.text, masks))
-    else:
-      write(masked_words.guesses_table(line.text, masks))
-
-
-def write_scores(settings, words, clozes, write) -> tuple[float, int]:
-  """Writes the score of every line; returns their sum, and all tokens."""
-  total, tokens = 0.0, 0
-  for cloze, result in zip(clozes, words.score(clozes), strict=True):
-    line = cloze.line
-    if settings.output_format == "jsonl":
-      write(masked_words.score_json(line.number, line.text, result))
-    else:
-      write(masked_words.score_table(line.text, result))
-    total += result.pseudo_log_likelihood
-    tokens += len(result.tokens)
-  return total, tokens
-
-
-def print_status(text: str) -> None:
-  """Prints beside the results."""
-  print(text, file=sys.stderr)
+      print(error, file=sys.stderr)
 
 
 def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
@@ -150,27 +125,28 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   settings = FillMaskSettings.read()
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
-  if lines.is_typed():
-    print_status("type one sentence per line; Ctrl-D ends the input")
+  if lines.is_typed:
+    print("type one sentence per line; Ctrl-D ends the input", file=sys.stderr)
   lines.start()
   blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),
-    1 if lines.is_typed() else block_lines,
-    lambda cloze: cloze.size,
+    1 if lines.is_typed else block_lines,
+    lambda cloze: len(cloze.ids) * len(cloze.positions),
     block_ids,
   )
+  answer = words.score if settings.score else words.fill
+  show = _WRITERS[settings.output_format, settings.score]
   total, tokens = 0.0, 0
   with files.open_lines(settings.output_file) as write:
     if settings.score and settings.output_format == "table":
       write(masked_words.SCORE_HEADER)
     for block in blocks:
-      if settings.score:
-        sums = write_scores(settings, words, block, write)
-        total, tokens = total + sums[0], tokens + sums[1]
-      else:
-        write_guesses(settings, words, block, write)
+      for cloze, result in zip(block, answer(block), strict=True):
+        write(show(cloze.line, result))
+        if settings.score:
+          total += result.pseudo_log_likelihood
+          tokens += len(result.tokens)
       lines.report()
-    lines.check_not_empty()
   summary = [f"{lines.count:,} line(s), {lines.speed()}"]
   if settings.output_file:
     summary[0] = f"wrote {settings.output_file}: {summary[0]}"
@@ -179,14 +155,11 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
       f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "
       f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
     )
-  run_summary.print_end(
-    start,
-    *summary,
-    command=""
-    if words.is_causal  # An export has no causal guesses.
-    else text_programs.export_command(settings, "fill_mask"),
-    file=sys.stderr,  # Beside the results.
-  )
+  command = ""
+  if not words.is_causal:  # An export has no causal guesses.
+    command = text_programs.export_command(settings, "fill_mask")
+  # Beside the results.
+  run_summary.print_end(start, *summary, command=command, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Flags, weights and lines of the programs that apply a model to text."""
+"""Model, lines and batches of the programs that apply a model to text."""
 
 from collections.abc import Callable, Iterator, Sequence
 import shlex
@@ -15,6 +15,8 @@ import tokenization
 from training import loop, prediction
 from vocabularies import vocabulary_table
 from weights import checkpoints
+
+_HEAD = "cls/predictions/"  # What the names of the masked-LM head begin with.
 
 
 class TextModel(NamedTuple):
@@ -36,32 +38,13 @@ def open_model(
   settings: shared_flags.InferenceSettings,
   make_model: Callable[[Any, str], keras.Model],
   tokens: Sequence[str] = (),
-  head: str = "",
-  head_name: str = "",
 ) -> TextModel:
   """Makes the model of the flags and loads its weights, before any tensor.
 
   Args:
     make_model: takes the config and the dtype policy.
     tokens: those that the vocabulary must have.
-    head: see `load_weights`.
-    head_name: its name for users.
   """
-  strategy = make_strategy(settings)
-  config = task_settings.read_config(settings)
-  tokenizer = vocabulary_table.make_tokenizer(
-    settings.vocab_file, settings.do_lower_case, tokens
-  )
-  with strategy.scope():
-    model = make_model(config, settings.compute_dtype)
-  load_weights(settings, loop.model_variables(model), head, head_name)
-  return TextModel(config, tokenizer, model, strategy)
-
-
-def make_strategy(
-  settings: shared_flags.InferenceSettings,
-) -> tf.distribute.Strategy:
-  """Makes the distribution strategy of the flags; call it before any tensor."""
   if settings.distribution == "multi_worker":
     raise ValueError(
       "--distribution=multi_worker: this program works on one host; give each "
@@ -69,31 +52,29 @@ def make_strategy(
       "its devices"
     )
   devices.check_tpu_paths(settings)
-  return devices.make_strategy(settings, says_so=False)
+  strategy = devices.make_strategy(settings, says_so=False)
+  config = task_settings.read_config(settings)
+  tokenizer = vocabulary_table.make_tokenizer(
+    settings.vocab_file, settings.do_lower_case, tokens
+  )
+  with strategy.scope():
+    model = make_model(config, settings.compute_dtype)
+  load_weights(settings, loop.model_variables(model))
+  return TextModel(config, tokenizer, model, strategy)
 
 
 def load_weights(
-  settings: shared_flags.InferenceSettings,
-  variables: dict[str, tf.Variable],
-  head: str = "",
-  head_name: str = "",
+  settings: shared_flags.InferenceSettings, variables: dict[str, tf.Variable]
 ) -> None:
-  """Loads --init_checkpoint; only the layers of the encoder have to match.
-
-  Args:
-    head: the name prefix of a head that the checkpoint must have, if any.
-    head_name: its name for users.
-  """
+  """Loads --init_checkpoint: the encoder's layers, and the masked-LM head."""
   start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
-  if head:
-    missing = set(variables) - set(start.weights.shapes)
-    missing = sorted(name for name in missing if name.startswith(head))
-    if missing:
-      raise ValueError(
-        f"--init_checkpoint={settings.init_checkpoint} has no {head_name}, it "
-        f"lacks {', '.join(missing)}: give one that was pre-trained and not "
-        "fine-tuned since"
-      )
+  missing = sorted(set(variables) - set(start.weights.shapes))
+  if missing := [name for name in missing if name.startswith(_HEAD)]:
+    raise ValueError(
+      f"--init_checkpoint={settings.init_checkpoint} has no masked-LM head, it "
+      f"lacks {', '.join(missing)}: give one that was pre-trained and not "
+      "fine-tuned since"
+    )
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
   print(
@@ -104,21 +85,20 @@ def load_weights(
 
 def batching(settings: shared_flags.InferenceSettings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
+  is_fixed = task_settings.uses_fixed_shapes(settings)
   return text_inputs.Batching(
     lambda lengths: task_settings.batch_order(
       settings, lengths, settings.batch_size
     ),
-    settings.max_seq_length
-    if task_settings.uses_fixed_shapes(settings)
-    else None,
+    settings.max_seq_length if is_fixed else None,
   )
 
 
 def export_command(settings: shared_flags.InferenceSettings, task: str) -> str:
   """Returns the command that exports the model of the flags, to serve it."""
-  names = ("model", "bert_config_file", "init_checkpoint", "vocab_file")
+  names = ("bert_config_file", "init_checkpoint", "vocab_file")
   if settings.model:
-    names = names[:1]
+    names = ("model",)
   given = [f"--{name}={getattr(settings, name)}" for name in names]
   if not (settings.model or settings.do_lower_case):
     given.append("--do_lower_case=false")
@@ -127,39 +107,38 @@ def export_command(settings: shared_flags.InferenceSettings, task: str) -> str:
 
 
 class Lines:
-  """The lines of --input_file, and how many have been processed.
+  """The lines of --input_file, or texts, and how many have been processed.
 
   Attributes:
     count: lines read so far.
+    is_typed: whether a user types the lines and waits for answers.
   """
 
   def __init__(
     self,
     settings: shared_flags.InferenceSettings,
-    texts: Sequence[str] | None = None,
+    texts: Sequence[str] = (),
   ):
-    self._input_file = settings.input_file
-    self._texts, self._paths = texts or [], []
-    if not texts and self._input_file == files.STANDARD_INPUT:
-      self._paths = [files.STANDARD_INPUT]
-    elif not texts:
-      self._paths = files.expand_patterns(self._input_file, "input_file")
-      files.check_is_no_input(settings.output_file, self._paths)
-    elif self._input_file != files.STANDARD_INPUT:
+    path, self._texts = settings.input_file, texts
+    is_standard = path == files.STANDARD_INPUT
+    if texts and not is_standard:
       raise ValueError(
-        f"--text and --input_file={self._input_file} are both given: give one"
+        f"--text and --input_file={path} are both given: give one"
       )
+    self._input_file, self._paths = path, [] if texts else [path]
+    if not is_standard:
+      self._paths = files.expand_patterns(path, "input_file")
+      files.check_is_no_input(settings.output_file, self._paths)
+    self.is_typed = is_standard and not texts and sys.stdin.isatty()
     self.count = self._bytes = 0
-    self._total = files.known_size(self._paths) or 0
-    self.start()
+    self._progress = progress.Progress(files.known_size(self._paths) or 0)
 
   def start(self) -> None:
     """Measures the speed from now on."""
-    self._progress = progress.Progress(self._total)
-    self._lines = progress.Progress(0)
+    self._progress.restart(0)
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
-    """Yields the lines once."""
+    """Yields the lines once; a ValueError if there is none."""
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1
@@ -170,13 +149,6 @@ class Lines:
         yield text_inputs.InputLine(self.count, text, f"{name}:{number}")
         self.count += 1
         self._bytes += len(text.encode()) + 1
-
-  def is_typed(self) -> bool:
-    """Returns whether a user types the lines and waits for answers."""
-    return self._paths == [files.STANDARD_INPUT] and sys.stdin.isatty()
-
-  def check_not_empty(self) -> None:
-    """Raises a ValueError if there was no line."""
     if not self.count:
       raise ValueError(f"--input_file={self._input_file}: the input is empty")
 
@@ -186,10 +158,11 @@ class Lines:
     Call it when the lines read so far have been processed.
     """
     if self._progress.is_due():
-      eta = f"  ETA {self._progress.eta(self._bytes)}" if self._total else ""
+      total = self._progress.total
+      eta = f"  ETA {self._progress.eta(self._bytes)}" if total else ""
       line = f"{self.count:,} lines  {self.speed()}{eta}"
       self._progress.print_line(line, self._bytes)
 
   def speed(self) -> str:
     """Returns the mean speed so far, in words."""
-    return f"{self._lines.units_per_second(self.count):,.1f} lines/s"
+    return f"{self._progress.units_per_second(self.count):,.1f} lines/s"

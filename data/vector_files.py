@@ -53,25 +53,21 @@ def _open_jsonl(path: str, layers: Sequence[int]) -> Iterator[Write]:
   """
 
   def by_layer(vectors):
-    return [
-      {"index": layer, "values": values}
-      for layer, values in zip(layers, vectors, strict=True)
-    ]
+    pairs = zip(layers, vectors, strict=True)
+    return [{"index": layer, "values": values} for layer, values in pairs]
 
   def write(row):
     # Float64 holds a float32 times a million exactly, so this rounds as Python.
     vectors = np.round(row.vectors.astype(np.float64), 6).tolist()
+    fields = {"linex_index": row.number}
     if row.vectors.ndim == 2:
-      content = {"layers": by_layer(vectors)}
+      fields["layers"] = by_layer(vectors)
     else:
-      content = {
-        "features": [
-          {"token": token, "layers": by_layer(of_token)}
-          for token, of_token in zip(row.tokens, vectors, strict=True)
-        ]
-      }
-    text = json.dumps({"linex_index": row.number, **content})
-    file.write(f"{text}\n".encode())
+      pairs = zip(row.tokens, vectors, strict=True)
+      fields["features"] = [
+        {"token": token, "layers": by_layer(values)} for token, values in pairs
+      ]
+    file.write(f"{json.dumps(fields)}\n".encode())
 
   with files.open_for_writing(path) as file:
     yield write

@@ -90,13 +90,13 @@ def split_into_blocks(
   cost: Callable[[_Item], int] = lambda item: 0,
   most_cost: int = 0,
 ) -> Iterator[list[_Item]]:
-  """Cuts a stream into lists.
+  """Cuts a stream into lists; reads it no further than needed.
 
   >>> list(split_into_blocks([3, 3, 3, 9, 1], 2, lambda n: n, 8))
   [[3, 3], [3], [9], [1]]
 
   Args:
-    items: the stream; read no further than needed.
+    items: the stream.
     most_items: in one list.
     most_cost: of one list, unless a single item costs more.
   """
@@ -122,10 +122,10 @@ def predict(
   Returns:
     One array per result, [N, ...], in the order of the rows.
   """
-  order = batching.make_order(_lengths(rows))
-  results = predictor(_Batches(rows, order, batching.width))
+  batches = _Batches(rows, batching)
+  results = predictor(batches)
   # Rows that fill up a batch are repeated.
-  first = np.unique(np.concatenate(order), return_index=True)[1]
+  first = np.unique(np.concatenate(batches.order), return_index=True)[1]
   return {name: values[first] for name, values in results.items()}
 
 
@@ -140,20 +140,15 @@ def predict_tokens(
   Returns:
     N arrays [length, ...], in the order of the rows.
   """
-  lengths = _lengths(rows)
-  order = batching.make_order(lengths)
-  batches = predictor.iterate(_Batches(rows, order, batching.width))
-  results: list[np.ndarray] = [np.empty(0)] * len(rows)
-  for indices, batch in zip(order, batches, strict=True):
+  batches = _Batches(rows, batching)
+  results = {}
+  predicted = predictor.iterate(batches)
+  for indices, batch in zip(batches.order, predicted, strict=True):
     (values,) = batch.values()
     for index, value in zip(indices, values, strict=True):
       # A copy, which does not keep the padding alive.
-      results[index] = value[: lengths[index]].copy()
-  return results
-
-
-def _lengths(rows: list[Row]) -> np.ndarray:
-  return np.array([len(row["input_ids"]) for row in rows])
+      results[index] = value[: batches.lengths[index]].copy()
+  return [results[index] for index in range(len(rows))]
 
 
 class _Batches:
@@ -162,20 +157,20 @@ class _Batches:
   To make a dataset takes 0.1 s, as long as many a batch.
   """
 
-  def __init__(
-    self, rows: list[Row], order: Iterable[np.ndarray], width: int | None
-  ):
-    self._rows, self._order, self._width = rows, order, width
+  def __init__(self, rows: list[Row], batching: Batching):
+    self._rows, self._width = rows, batching.width
+    self.lengths = np.array([len(row["input_ids"]) for row in rows])
+    self.order = batching.make_order(self.lengths)
     self.element_spec = {
       name: tf.TensorSpec(
-        [None, width if name in _PER_TOKEN else len(values)], tf.int32
+        [None, self._width if name in _PER_TOKEN else len(values)], tf.int32
       )
       for name, values in rows[0].items()
     }
 
   def __iter__(self) -> Iterator[dict[str, tf.Tensor]]:
     """Yields the batches."""
-    for indices in self._order:
+    for indices in self.order:
       batch = pad([self._rows[index] for index in indices], self._width)
       yield {name: tf.constant(values) for name, values in batch.items()}
 
@@ -190,9 +185,10 @@ def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
   batch = {}
   for name in rows[0]:
     lists = [row[name] for row in rows]
-    longest = max(map(len, lists))
-    size = width if width and name in _PER_TOKEN else longest
-    batch[name] = np.zeros([len(rows), size], np.int32)
-    for target, values in zip(batch[name], lists, strict=True):
-      target[: len(values)] = values
+    size = max(map(len, lists))
+    if width and name in _PER_TOKEN:
+      size = width
+    batch[name] = np.array(
+      [[*v, *[0] * (size - len(v))] for v in lists], np.int32
+    )
   return batch

@@ -6,7 +6,7 @@ is the sum of the log-probabilities of its tokens, each masked in turn and
 guessed from all the others.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import json
 import math
 from typing import NamedTuple
@@ -61,19 +61,15 @@ class Cloze(NamedTuple):
   ids: list[int]
   positions: list[int]
 
-  @property
-  def size(self) -> int:
-    """The ids that its rows take."""
-    return len(self.ids) * len(self.positions)
-
 
 class MaskedWords:
   """Asks a model for the tokens of texts.
 
   Args:
     max_seq_length: most tokens of a row, [CLS] and [SEP] included.
-    predictor: takes the rows of `ask`; returns for each of them the K most
-      likely ids, their probabilities, and log_prob of the token that was there.
+    predictor: takes rows with masked_lm_positions and masked_lm_ids; returns
+      for each of them the K most likely ids, their probabilities, and log_prob
+      of the token that was there.
     is_causal: whether the model guesses a token from those before it alone;
       also an attribute.
     max_rows: made at once; a long text has many.
@@ -91,7 +87,7 @@ class MaskedWords:
     self._tokenizer, self.is_causal = tokenizer, is_causal
     self._max_rows = max_rows
     (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
-    self._encode = text_inputs.RowMaker(tokenizer, max_seq_length)
+    self._rows = text_inputs.RowMaker(tokenizer, max_seq_length)
     self._predictor, self._batching = predictor, batching
 
   def find_masks(self, line: text_inputs.InputLine) -> Cloze:
@@ -127,18 +123,12 @@ class MaskedWords:
   def score(self, clozes: list[Cloze]) -> Iterator[Score]:
     """Yields the score of every cloze."""
     for cloze, results in self._answer(clozes):
-      yield Score(
-        self._tokenizer.convert_ids_to_tokens(cloze.ids),
-        results["log_prob"].tolist(),
-      )
+      tokens = self._tokenizer.convert_ids_to_tokens(cloze.ids)
+      yield Score(tokens, results["log_prob"].tolist())
 
   def _answer(self, clozes):
     """Yields every cloze with the predictions for its positions."""
-    rows = (
-      ask(self._encode, cloze.ids, position, self._mask_id, self.is_causal)
-      for cloze in clozes
-      for position in cloze.positions
-    )
+    rows = (self._mask(c.ids, place) for c in clozes for place in c.positions)
     blocks = [
       text_inputs.predict(self._predictor, block, self._batching)
       for block in text_inputs.split_into_blocks(rows, self._max_rows)
@@ -149,49 +139,40 @@ class MaskedWords:
       start, end = end, end + len(cloze.positions)
       yield cloze, {k: v[start:end] for k, v in results.items()}
 
+  def _mask(self, ids, position) -> text_inputs.Row:
+    """Makes the input that masks one token of a text.
 
-def ask(
-  encode: text_inputs.RowMaker,
-  ids: Sequence[int],
-  position: int,
-  mask_id: int,
-  is_causal: bool = False,
-) -> text_inputs.Row:
-  """Makes the input that masks one token of a text.
-
-  Of a text that is too long, as much is kept as fits around that token. Of a
-  causal model, the token before predicts it, and it need not be masked.
-  """
-  room = encode.max_seq_length - 2  # For [CLS] and [SEP].
-  before = room - 1 if is_causal else room // 2
-  start = max(0, min(position - before, len(ids) - room))
-  part = list(ids[start : start + room])
-  part[position - start] = mask_id
-  row = encode.pack(part)
-  row["masked_lm_positions"] = [position - start + (not is_causal)]
-  row["masked_lm_ids"] = [ids[position]]
-  return row
+    Of a text that is too long, as much is kept as fits around that token. Of a
+    causal model, the token before predicts it, and it need not be masked.
+    """
+    room = self._rows.max_seq_length - 2  # For [CLS] and [SEP].
+    before = room - 1 if self.is_causal else room // 2
+    start = max(0, min(position - before, len(ids) - room))
+    part = ids[start : start + room]
+    part[position - start] = self._mask_id
+    row = self._rows.pack(part)
+    row["masked_lm_positions"] = [position - start + (not self.is_causal)]
+    row["masked_lm_ids"] = [ids[position]]
+    return row
 
 
-def guesses_json(line: int, text: str, masks: Iterable[list[Guess]]) -> str:
+def guesses_json(
+  line: text_inputs.InputLine, masks: Sequence[list[Guess]]
+) -> str:
   """Returns the guesses for a line as a JSON object."""
   shown = [
     [{"token": g.token, "probability": round(g.probability, 6)} for g in mask]
     for mask in masks
   ]
-  fields = {"line": line, "text": text, "masks": shown}
+  fields = {"line": line.number, "text": line.text, "masks": shown}
   return json.dumps(fields, ensure_ascii=False)
 
 
-def guesses_table(text: str, masks: Sequence[list[Guess]]) -> str:
-  """Returns the guesses for a line for people to read.
-
-  >>> print(guesses_table("a [MASK]", [[Guess("cat", 0.5), Guess("b", 0.25)]]))
-  a [MASK]
-    cat  50.0 %
-    b    25.0 %
-  """
-  lines = [text]
+def guesses_table(
+  line: text_inputs.InputLine, masks: Sequence[list[Guess]]
+) -> str:
+  """Returns the guesses for a line for people to read."""
+  lines = [line.text]
   for number, mask in enumerate(masks, 1):
     title = f"mask {number}  " if len(masks) > 1 else ""
     width = max(len(guess.token) for guess in mask)
@@ -202,12 +183,12 @@ def guesses_table(text: str, masks: Sequence[list[Guess]]) -> str:
   return "\n".join(lines)
 
 
-def score_json(line: int, text: str, score: Score) -> str:
+def score_json(line: text_inputs.InputLine, score: Score) -> str:
   """Returns the score of a line as a JSON object."""
   perplexity = score.pseudo_perplexity
   fields = {
-    "line": line,
-    "text": text,
+    "line": line.number,
+    "text": line.text,
     "pseudo_log_likelihood": round(score.pseudo_log_likelihood, 6),
     "pseudo_perplexity": None if perplexity is None else round(perplexity, 6),
     "tokens": score.tokens,
@@ -219,11 +200,11 @@ def score_json(line: int, text: str, score: Score) -> str:
 SCORE_HEADER = "tokens  log-likelihood    perplexity  text"
 
 
-def score_table(text: str, score: Score) -> str:
+def score_table(line: text_inputs.InputLine, score: Score) -> str:
   """Returns the score of a line below SCORE_HEADER."""
   value = score.pseudo_perplexity
   perplexity = "-" if value is None else f"{value:.2f}"
   return (
     f"{len(score.tokens):6}  {score.pseudo_log_likelihood:14.2f}  "
-    f"{perplexity:>12}  {text}"
+    f"{perplexity:>12}  {line.text}"
   )

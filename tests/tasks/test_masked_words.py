@@ -24,7 +24,7 @@ class FakePredictor:
   """Says that the token is as likely as 1 / (its id)."""
 
   def __init__(self):
-    self.rows = []
+    self.rows, self.positions, self.truth = [], [], []
 
   def __call__(self, batches):
     results = {"ids": [], "probabilities": [], "log_prob": []}
@@ -32,18 +32,22 @@ class FakePredictor:
       ids = batch["input_ids"].numpy()
       self.rows += ids.tolist()
       truth = batch["masked_lm_ids"].numpy()[:, 0]
+      self.truth += truth.tolist()
+      self.positions += batch["masked_lm_positions"].numpy()[:, 0].tolist()
       results["ids"].append(np.stack([truth, np.full_like(truth, A)], 1))
       results["probabilities"].append(np.array([[0.5, 0.25]] * len(ids)))
       results["log_prob"].append(-np.log(truth.astype(np.float32)))
     return {name: np.concatenate(parts) for name, parts in results.items()}
 
 
-def make_words(tokenizer, **options):
+def make_words(tokenizer, length=8, **options):
   batching = text_inputs.Batching(
     lambda lengths: [np.array([i]) for i in np.argsort(-lengths, kind="stable")]
   )
   predictor = FakePredictor()
-  words = masked_words.MaskedWords(tokenizer, 8, predictor, batching, **options)
+  words = masked_words.MaskedWords(
+    tokenizer, length, predictor, batching, **options
+  )
   return words, predictor
 
 
@@ -67,28 +71,20 @@ def make_lines(*texts):
   ]
 
 
-@pytest.mark.parametrize(
-  "position,ids,masked",
-  [
-    (0, [CLS, MASK, B, C, SEP], 1),
-    (1, [CLS, A, MASK, C, SEP], 2),
-    (3, [CLS, C, MASK, A, SEP], 2),  # Truncated on both sides.
-    (6, [CLS, A, A, MASK, SEP], 3),
-  ],
-)
-def test_a_long_text_is_truncated_around_the_mask(
-  tokenizer, position, ids, masked
-):
-  encode = text_inputs.RowMaker(tokenizer, 5)
-  text = [A, B, C, D, A, A, B]
-  row = masked_words.ask(encode, text, position, MASK)
-  assert row == {
-    "input_ids": ids,
-    "input_mask": [1] * 5,
-    "segment_ids": [0] * 5,
-    "masked_lm_positions": [masked],
-    "masked_lm_ids": [text[position]],
-  }
+def test_a_long_text_is_truncated_around_the_mask(tokenizer):
+  words, predictor = make_words(tokenizer, length=5)
+  assert list(words.score([words.find_words(*make_lines("a b c d a a b"))]))
+  assert predictor.rows == [
+    [CLS, MASK, B, C, SEP],
+    [CLS, A, MASK, C, SEP],
+    [CLS, B, MASK, D, SEP],
+    [CLS, C, MASK, A, SEP],
+    [CLS, D, MASK, A, SEP],
+    [CLS, A, MASK, B, SEP],
+    [CLS, A, A, MASK, SEP],
+  ]
+  assert predictor.positions == [1, 2, 2, 2, 2, 2, 3]
+  assert predictor.truth == [A, B, C, D, A, A, B]
 
 
 def test_every_mask_is_asked_for(tokenizer):
@@ -134,14 +130,6 @@ def test_a_long_text_is_scored_in_parts(tokenizer, options):
   assert score.log_probs == pytest.approx(expected)
 
 
-def test_lines_that_are_refused(tokenizer):
-  words, _ = make_words(tokenizer)
-  with pytest.raises(ValueError, match=r"^in.txt:1: no \[MASK\] in 'a b'; put"):
-    words.find_masks(make_lines("a b")[0])
-  with pytest.raises(ValueError, match=r"^in.txt:1: 'a \[MASK\]' holds a"):
-    words.find_words(make_lines("a [MASK]")[0])
-
-
 def test_nothing_but_empty_lines(tokenizer):
   words, predictor = make_words(tokenizer)
   questions = list(map(words.find_masks, make_lines("", " ")))
@@ -154,34 +142,38 @@ def test_guesses_are_written():
     [masked_words.Guess("the", 0.98765432), masked_words.Guess("\u4e2d", 0.01)],
     [masked_words.Guess("b", 0.5)],
   ]
-  assert masked_words.guesses_table("[MASK] x [MASK]", masks) == (
+  line = text_inputs.InputLine(3, "[MASK] x [MASK]", "")
+  assert masked_words.guesses_table(line, masks) == (
     "[MASK] x [MASK]\n"
     "  mask 1  the  98.8 %\n"
     "          \u4e2d     1.0 %\n"
     "  mask 2  b  50.0 %"
   )
-  assert masked_words.guesses_json(3, "x", masks[:1]) == (
-    '{"line": 3, "text": "x", "masks": [[{"token": "the", "probability": '
-    '0.987654}, {"token": "\u4e2d", "probability": 0.01}]]}'
+  one = line._replace(text="x [MASK]")
+  assert masked_words.guesses_table(one, masks[1:]) == "x [MASK]\n  b  50.0 %"
+  assert masked_words.guesses_json(one, masks[:1]) == (
+    '{"line": 3, "text": "x [MASK]", "masks": [[{"token": "the", '
+    '"probability": 0.987654}, {"token": "\u4e2d", "probability": 0.01}]]}'
   )
 
 
 def test_scores_are_written():
   score = masked_words.Score(["a", "b"], [-1.0, -2.0])
-  assert masked_words.score_json(0, "a b", score) == (
+  line, nothing = make_lines("a b", "")
+  assert masked_words.score_json(line, score) == (
     '{"line": 0, "text": "a b", "pseudo_log_likelihood": -3.0, '
     '"pseudo_perplexity": 4.481689, "tokens": ["a", "b"], '
     '"log_probs": [-1.0, -2.0]}'
   )
   empty = masked_words.Score([], [])
-  assert masked_words.score_json(1, "", empty) == (
+  assert masked_words.score_json(nothing, empty) == (
     '{"line": 1, "text": "", "pseudo_log_likelihood": 0.0, '
     '"pseudo_perplexity": null, "tokens": [], "log_probs": []}'
   )
   assert [
     masked_words.SCORE_HEADER,
-    masked_words.score_table("a b", score),
-    masked_words.score_table("", empty),
+    masked_words.score_table(line, score),
+    masked_words.score_table(nothing, empty),
   ] == [
     "tokens  log-likelihood    perplexity  text",
     "     2           -3.00          4.48  a b",
