@@ -138,7 +138,7 @@ class Lines:
     self._progress.restart(0)
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
-    """Yields the lines once; a ValueError if there is none."""
+    """Yields the lines once; the input must not be empty."""
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1

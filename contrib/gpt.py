@@ -2,38 +2,30 @@
 
 A folder of openai/finetune-transformer-lm holds params_shapes.json and
 params_0.npy to params_9.npy: the parameters one after the other, cut into equal
-pieces. In order: positions, tokens, then of every layer the parts of `_LAYER`.
+pieces. In order: positions, tokens, then the parts of every layer, of which the
+first two are kernel and bias of query, key and value together.
 """
 
 import functools
+import itertools
 import math
 import os
 
 import numpy as np
 
 from contrib import gpt_vocabulary, variant
-from convert import readers
+from convert import architecture, readers
 from data import files
 
 SHAPES = "params_shapes.json"
 _HEAD_SIZE = 64  # The shapes do not show it.
-_EPSILON = 1e-5
-# The parts of a layer, by Google's names; c_attn is query, key and value.
-_LAYER = (
-  "attention/self/*/kernel",
-  "attention/self/*/bias",
-  "attention/output/dense/kernel",
-  "attention/output/dense/bias",
-  "attention/output/LayerNorm/gamma",
-  "attention/output/LayerNorm/beta",
-  "intermediate/dense/kernel",
-  "intermediate/dense/bias",
-  "output/dense/kernel",
-  "output/dense/bias",
-  "output/LayerNorm/gamma",
-  "output/LayerNorm/beta",
+_LAYER_PARTS = 12
+_EMBEDDINGS = (
+  "bert/embeddings/position_embeddings",
+  "bert/embeddings/word_embeddings",
+  "bert/embeddings/token_type_embeddings",
+  "cls/predictions/output_bias",
 )
-_SEED = 1
 
 
 def open_folder(folder: str) -> readers.ModelFolder:
@@ -46,39 +38,36 @@ def open_folder(folder: str) -> readers.ModelFolder:
     ValueError: a file is missing, damaged, or of other shapes.
   """
   shapes, config = _read_shapes(folder)
-  values = functools.cache(lambda: _read_values(folder, shapes))
-  variables, hidden = {}, config.hidden_size
+  known = architecture.variables(config)
+  encoder = [
+    name
+    for layer in range(config.num_hidden_layers)
+    for name in known
+    if name.startswith(f"bert/encoder/layer_{layer}/")
+  ]
 
-  def read_words():
-    extra = np.random.default_rng(_SEED).normal(
-      0.0, config.initializer_range, [len(gpt_vocabulary.ADDED), hidden]
+  @functools.cache
+  def read_all():
+    positions, words, *parts = _read_values(folder, shapes)
+    added = np.random.default_rng(1).normal(
+      0.0,
+      config.initializer_range,
+      [len(gpt_vocabulary.ADDED), config.hidden_size],
     )
-    return np.concatenate([values()[1], extra.astype(np.float32)])
+    values = [positions, np.concatenate([words, added.astype(np.float32)])]
+    values += [np.zeros(known[name], np.float32) for name in _EMBEDDINGS[2:]]
+    for start in range(0, len(parts), _LAYER_PARTS):
+      kernel, bias, *others = parts[start : start + _LAYER_PARTS]
+      pairs = zip(np.split(kernel, 3, -1), np.split(bias, 3), strict=True)
+      values += [*itertools.chain(*pairs), *others]
+    return dict(zip((*_EMBEDDINGS, *encoder), values, strict=True))
 
-  vocab = config.vocab_size
-  variables["bert/embeddings/position_embeddings"] = readers.StoredVariable(
-    lambda: values()[0], tuple(shapes[0])
-  )
-  words = readers.StoredVariable(read_words, (vocab, hidden))
-  variables["bert/embeddings/word_embeddings"] = words
-  for name, shape in (
-    ("bert/embeddings/token_type_embeddings", (2, hidden)),
-    ("cls/predictions/output_bias", (vocab,)),
-  ):
-    zeros = functools.partial(np.zeros, shape, np.float32)
-    variables[name] = readers.StoredVariable(zeros, shape)
-  for index in range(2, len(shapes)):
-    layer, part = divmod(index - 2, len(_LAYER))
-    name = f"bert/encoder/layer_{layer}/{_LAYER[part]}"
-    shape = tuple(shapes[index][-2:])  # Kernels have a first axis of 1.
-    thirds = ("query", "key", "value") if "*" in name else ("",)
-    shape = (*shape[:-1], shape[-1] // len(thirds))
-    for number, third in enumerate(thirds):
-
-      def read(index=index, number=number, size=shape[-1]):
-        return values()[index][..., number * size : (number + 1) * size]
-
-      variables[name.replace("*", third)] = readers.StoredVariable(read, shape)
+  variables = {
+    name: readers.StoredVariable(
+      lambda name=name: read_all()[name], known[name]
+    )
+    for name in (*_EMBEDDINGS, *encoder)
+  }
   return readers.ModelFolder(
     readers.make_weights(folder, variables),
     (folder,),
@@ -96,7 +85,7 @@ def _read_shapes(folder):
   try:
     (positions, hidden), (vocab, _) = shapes[:2]
     wide = shapes[8][-1]
-    layers = (len(shapes) - 2) // len(_LAYER)
+    layers = (len(shapes) - 2) // _LAYER_PARTS
     square, vector = [1, hidden, hidden], [hidden]
     layer = [[1, hidden, 3 * hidden], [3 * hidden], square, vector]
     layer += [vector, vector, [1, hidden, wide], [wide], [1, wide, hidden]]
@@ -112,7 +101,7 @@ def _read_shapes(folder):
       max_position_embeddings=positions,
       type_vocab_size=2,
       causal_attention=True,
-      layer_norm_eps=_EPSILON,
+      layer_norm_eps=1e-5,
       embedding_layer_norm=False,
     )
   except (TypeError, ValueError, IndexError):

@@ -9,6 +9,7 @@ and `vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
 """
 
 import heapq
+import itertools
 import os
 
 from data import files
@@ -100,23 +101,20 @@ class BpeTokenizer(tokenization.FullTokenizer):
     return vocab, BpeSplitter(vocab, merges)
 
   def continues_word(self, token):
-    """Returns False: a piece shows where a word ends, not where it begins."""
-    return False
+    return False  # A piece shows where a word ends, not where it begins.
 
   def tokenize_with_offsets(self, text):
     """Splits text into tokens and returns their places in it."""
-    tokens, sources = [], self.basic_tokenizer.sources(text)
-    first = 0
+    tokens, sources = [], iter(self.basic_tokenizer.sources(text))
     for word in self.basic_tokenizer.tokenize(text):
       is_whole = word in self.never_split
       pieces = [word] if is_whole else self.wordpiece_tokenizer.pieces(word)
       for token, piece in zip(self.split_word(word), pieces, strict=True):
-        end = first + len(piece.removesuffix(_END))
-        source = sources[first:end]
+        length = len(piece.removesuffix(_END))
+        places = list(itertools.islice(sources, length))
         tokens.append(
-          tokenization.SourceToken(token, source[0][0], source[-1][1])
+          tokenization.SourceToken(token, places[0][0], places[-1][1])
         )
-        first = end
     return tokens
 
 

@@ -12,9 +12,16 @@ from vocabularies import vocabulary_table
 def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
   """Puts the vectors of a file into word embeddings, and prints how many.
 
+  A line holds a word and its numbers, separated by spaces. The first line may
+  hold two numbers instead, of vectors and of their width. Of a word that
+  occurs twice, the first vector counts.
+
+  Args:
+    path: of the file; .gz and .xz are decompressed.
+
   Raises:
-    ValueError: the vocabulary is missing, or not one of words; or see
-      `replace_rows`.
+    ValueError: the vocabulary is missing, or not one of words; a line is not
+      UTF-8 or not a word and as many finite numbers as embeddings are wide.
   """
   if not vocab_file:
     raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
@@ -35,20 +42,7 @@ def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
 def replace_rows(
   path: str, vocabulary: Mapping[str, int], table: np.ndarray
 ) -> int:
-  """Replaces the rows of the tokens that a file has vectors of; counts them.
-
-  A line holds a word and its numbers, separated by spaces. The first line may
-  hold two numbers instead, of vectors and of their width. Of a word that
-  occurs twice, the first vector counts.
-
-  Args:
-    path: of the file; .gz and .xz are decompressed.
-    vocabulary: token -> row.
-    table: float [V, E], changed in place.
-
-  Raises:
-    ValueError: a line is not UTF-8 or not a word and E finite numbers.
-  """
+  """Replaces the rows of a table, float [V, E], by vectors; counts them."""
   found, width = set(), table.shape[1]
   for number, line in enumerate(files.read_lines(path), 1):
     word, *values = line.rstrip().split(" ")
@@ -63,8 +57,7 @@ def replace_rows(
         f"{path}:{number}: {word!r:.80} has {len(values)} numbers; expected "
         f"{width} finite ones, the width of the model's word embeddings"
       )
-    row = vocabulary.get(word)
-    if row is not None and row not in found:
-      found.add(row)
-      table[row] = vector
+    if word in vocabulary and word not in found:
+      found.add(word)
+      table[vocabulary[word]] = vector
   return len(found)

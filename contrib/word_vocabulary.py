@@ -6,7 +6,6 @@ where it has none; other text becomes BERT's words. A word that is not in the
 vocabulary is one [UNK].
 """
 
-from collections.abc import Iterable
 import functools
 import re
 
@@ -47,12 +46,7 @@ class WordSplitter(tokenization.BasicTokenizer):
 class WordTokenizer(tokenization.FullTokenizer):
   """Turns text into words and their ids; see `FullTokenizer`."""
 
-  def __init__(
-    self,
-    vocab_file: str,
-    do_lower_case: bool = True,
-    never_split: Iterable[str] = (),
-  ):
+  def __init__(self, vocab_file, do_lower_case=True, never_split=()):
     super().__init__(vocab_file, do_lower_case, never_split)
     self.basic_tokenizer = WordSplitter(do_lower_case, never_split)
 
