@@ -180,11 +180,9 @@ def answer(
   return squad_data.answer(examples, logits, settings.for_answers(), report)
 
 
-def evaluate(
-  run: fine_tuning.Run, examples: squad_data.SquadSet
-) -> dict[str, float]:
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with answers."""
-  scored = [result.scored for result in answer(run, examples)]
+  scored = [result.scored for result in answer(run, run.data.dev[0])]
   threshold = run.settings.threshold or 0.0
   if run.is_chief:
     squad_results.warn_if_collapsed(scored, threshold)
@@ -241,7 +239,7 @@ def main() -> None:
     run.make_model(create_model, functools.partial(predict, settings=settings))
     if settings.do_train:
       loss = functools.partial(loss_fn, settings=settings)
-      run.train(loss, lambda: evaluate(run, data.dev[0]))
+      run.train(loss, lambda: evaluate(run))
     if settings.do_predict:
       write_predictions(run)
 

@@ -5,9 +5,53 @@
     --output_dir=/tmp/ner
 """
 
-from cli import program, tagging_settings
+import dataclasses
 
-TaggingSettings = tagging_settings.TaggingSettings
+from cli import program, shared_flags
+from tasks import tagging_schemes
+
+# The layers and the LSTMs of the paper's table 7.
+LAST_LAYERS, LSTM_SIZE = ("-4", "-3", "-2", "-1"), 768
+
+_data, _task = program.group("Data"), program.group("Task")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingSettings(shared_flags.DataSettings):
+  """The settings of this program."""
+
+  token_column: int = _data(0, "The column of the word, from 0.", least=0)
+  tag_column: int = _data(
+    -1,
+    "The column of the tag; -1 is the last. A file to predict may lack it.",
+    least=-1,
+  )
+  tag_scheme: str = _data(
+    "auto",
+    "How tags mark entities. auto: detected in each file. none: they mark "
+    "none, as parts of speech; scores are then those of words.",
+    choices=("auto", *tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
+  )
+  document_context: bool = _task(
+    False,
+    "Whether to fill inputs up with the neighbouring sentences of the "
+    "document.",
+  )
+  feature_based: bool = _task(
+    False, "Whether to freeze BERT and to train a BiLSTM on its layers."
+  )
+  feature_layers: tuple[str, ...] = _task(
+    LAST_LAYERS,
+    "With --feature_based: the layers whose outputs are concatenated; -1 is "
+    "the last one, 0 the embeddings. mix before them sums them, with learned "
+    "weights, and mix alone is that of all.",
+  )
+  lstm_size: int = _task(
+    LSTM_SIZE,
+    "With --feature_based: units of the two LSTMs in each direction.",
+    least=1,
+  )
+
 
 if __name__ == "__main__":
   program.start(TaggingSettings)
@@ -98,7 +142,15 @@ def loss_fn(model, features, seed):
 
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   """Checks the flags; returns the files that they ask for, by kind."""
-  tagging_settings.check_features(settings)
+  given = tuple(settings.feature_layers), settings.lstm_size
+  if not settings.feature_based and given != (LAST_LAYERS, LSTM_SIZE):
+    raise ValueError("--feature_layers and --lstm_size need --feature_based")
+  freezes = str(settings.freeze_layers), settings.layerwise_lr_decay
+  if settings.feature_based and freezes != ("0", 1.0):
+    raise ValueError(
+      "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
+      "--layerwise_lr_decay"
+    )
   paths = task_settings.find_data_files(settings, _ENDINGS)
   return {
     kind: tagging.open_source(
@@ -149,7 +201,7 @@ def open_data(
     answers["by_character"] = by_character
   return fine_tuning.Data(
     features=features,
-    metric=tagging_settings.choose_metric(settings, known),
+    metric=shared_flags.choose_metric(settings.best_metric, known[0], known),
     model_settings=model,
     train=sets.get("train"),
     dev=[sets["eval"]] if "eval" in sets else (),
@@ -163,15 +215,28 @@ def label_words(
   run: fine_tuning.Run, examples: tagging_data.TaggingSet, batch_size: int
 ) -> tagging_data.Outputs:
   """Predicts the labels of all words of a set."""
-  return tagging_data.read_outputs(run.predict(examples, batch_size))
+  results = run.predict(examples, batch_size)
+  return tagging_data.read_outputs(examples, results)
 
 
-def evaluate(
-  run: fine_tuning.Run, examples: tagging_data.TaggingSet
-) -> tagging_results.Scores:
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on labelled words."""
+  [examples] = run.data.dev
   outputs = label_words(run, examples, run.settings.eval_batch_size)
-  return tagging_data.score(examples, outputs)
+  return tagging_data.score(examples, outputs).metrics
+
+
+def write_scores(
+  run: fine_tuning.Run,
+  examples: tagging_data.TaggingSet,
+  outputs: tagging_data.Outputs,
+) -> None:
+  """Prints, writes and describes the scores of a set."""
+  scores = tagging_data.score(examples, outputs)
+  if examples.kind == "eval":
+    run.write_eval_results(scores.metrics)
+  tagging_results.write_scores(run.folder, examples.kind, scores)
+  run.report_on(examples, tagging_results.describe, outputs.labels, scores)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -179,28 +244,17 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   [examples] = run.data.dev
   outputs = label_words(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
-    scores = tagging_data.score(examples, outputs)
-    run.write_eval_results(scores.metrics)
-    write_scores(run, examples, outputs, scores)
-
-
-def write_scores(run, examples, outputs, scores) -> None:
-  """Writes and describes the scores of a set."""
-  tagging_results.write_scores(run.folder, examples.kind, scores)
-  labels = tagging_data.labels_by_sentence(examples, outputs)
-  run.report_on(examples, tagging_results.describe, labels, scores)
+    write_scores(run, examples, outputs)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
   [examples] = run.data.test
   outputs = label_words(run, examples, run.settings.predict_batch_size)
-  if not run.is_chief:
-    return
-  tagging_data.write_outputs(run.folder, examples, outputs)
-  if examples.file.is_tagged:
-    scores = tagging_data.score(examples, outputs)
-    write_scores(run, examples, outputs, scores)
+  if run.is_chief:
+    tagging_data.write_predictions(run.folder, examples, outputs.labels)
+    if examples.file.is_tagged:
+      write_scores(run, examples, outputs)
 
 
 def model_functions(settings: TaggingSettings):
@@ -221,7 +275,7 @@ def main() -> None:
       tagging_data.make_features(examples, run.local_folder)
     run.make_model(*model_functions(settings))
     if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run, data.dev[0]).metrics)
+      run.train(loss_fn, lambda: evaluate(run))
     if settings.do_eval:
       write_evaluation(run)
     if settings.do_predict:

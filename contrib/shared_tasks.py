@@ -85,7 +85,7 @@ def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
     tagging_data.make_features,
     *run_tagging.model_functions(settings),
     lambda run: run_tagging.loss_fn,
-    lambda run: run_tagging.evaluate(run, run.data.dev[0]).metrics,
+    run_tagging.evaluate,
     run_tagging.write_evaluation,
     run_tagging.write_predictions,
   )
@@ -122,7 +122,7 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
     run_squad.create_model,
     functools.partial(run_squad.predict, settings=settings),
     lambda run: functools.partial(run_squad.loss_fn, settings=settings),
-    lambda run: run_squad.evaluate(run, run.data.dev[0]),
+    run_squad.evaluate,
     write_predictions=run_squad.write_predictions,
     max_score=100.0,
   )

@@ -24,7 +24,6 @@ from tasks import (
   squad_metrics,
   tagging,
   tagging_results,
-  tagging_schemes,
   tagging_words,
 )
 
@@ -183,18 +182,13 @@ def _labels_or_number(answer):
 
 
 def _read_sentences(card, check):
-  source = tagging.Source(
-    check.eval_file,
-    token_column=check.token_column,
-    tag_column=check.tag_column,
+  source = tagging.open_source(
+    check.eval_file, check.token_column, check.tag_column, "auto"
   )
-  source = source._replace(scheme=tagging.find_scheme(source))
-  for sentence in tagging.read_sentences(source):
+  scheme = card.settings["label_scheme"]
+  for sentence in tagging.read_sentences(source, scheme):
     text, places = tagging_words.join(sentence.words)
-    tags = tagging_schemes.convert_tags(
-      sentence.tags, card.settings["label_scheme"]
-    )
-    yield sentence._replace(text=text, offsets=tuple(places)), tags
+    yield sentence._replace(text=text, offsets=tuple(places)), sentence.tags
 
 
 def _word_labels(answer):

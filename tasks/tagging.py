@@ -36,6 +36,12 @@ class Source(NamedTuple):
   scheme: str = "iob2"  # That of the tags, see `tagging_schemes`.
   is_tagged: bool = True  # False: there is no column of tags.
 
+  @property
+  def num_columns(self) -> int:
+    """The least number of columns."""
+    last = self.token_column + 1 if self.tag_column < 0 else self.tag_column
+    return 1 + max(self.token_column, last if self.is_tagged else 0)
+
 
 class Sentence(NamedTuple):
   """The words of a sentence, with their tags where they are known."""
@@ -56,10 +62,7 @@ class _Line(NamedTuple):
   text: str
   cells: list[str]  # Empty unless there is a word.
   is_comment: bool
-
-  @property
-  def is_document(self) -> bool:
-    return self.text.startswith(_DOCUMENT)
+  is_document: bool
 
 
 # Reading.
@@ -70,7 +73,7 @@ def open_source(
   token_column: int,
   tag_column: int,
   scheme: str,
-  needs_tags: bool,
+  needs_tags: bool = True,
 ) -> Source:
   """Finds out how a file of sentences is to be read.
 
@@ -89,18 +92,20 @@ def open_source(
     )
   source = Source(path, token_column, tag_column, scheme)
   if not needs_tags:
-    last = token_column + 1 if tag_column < 0 else max(tag_column, token_column)
     untagged = source._replace(is_tagged=False)
     first = next((line for line in _read_lines(untagged) if line.cells), None)
-    if first and len(first.cells) <= last:
+    if first and len(first.cells) < source.num_columns:
       return untagged
-  return (
-    source._replace(scheme=find_scheme(source)) if scheme == "auto" else source
-  )
+  if scheme == "auto":
+    return source._replace(scheme=find_scheme(source))
+  return source
 
 
-def read_sentences(source: Source) -> Iterator[Sentence]:
+def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
   """Yields the sentences of a file.
+
+  Args:
+    scheme: to convert tags to; by default they stay as in the file.
 
   Raises:
     ValueError: a line lacks a column or has a tag outside of the scheme (the
@@ -110,7 +115,11 @@ def read_sentences(source: Source) -> Iterator[Sentence]:
   lines = (line for line in _read_lines(source) if not line.is_comment)
   for is_word, group in itertools.groupby(lines, lambda line: bool(line.cells)):
     if is_word:
-      yield _make_sentence(source, list(group), document)
+      sentence = _make_sentence(source, list(group), document)
+      if scheme and sentence.tags:
+        tags = tagging_schemes.convert_tags(sentence.tags, scheme)
+        sentence = sentence._replace(tags=tags)
+      yield sentence
       has_sentence, is_fresh = True, False
     elif any(line.is_document for line in group) and not is_fresh:
       # A mark before the first sentence of a document ends nothing.
@@ -148,13 +157,12 @@ def _read_lines(source: Source) -> Iterator[_Line]:
     if number == 1:
       text = text.lstrip("\ufeff")
     is_comment = source.token_column > 0 and _NO_WORD.match(text) is not None
-    line = _Line(number, text, _split_columns(text), is_comment)
-    if line.is_document or is_comment:
-      line = line._replace(cells=[])
-    if line.cells:
-      width = width or len(line.cells)
-      _check_cells(source, line, width)
-    yield line
+    is_document = text.startswith(_DOCUMENT)
+    cells = [] if is_document or is_comment else _split_columns(text)
+    if cells:
+      width = width or len(cells)
+      _check_cells(source, f"{path}:{number}", cells, width)
+    yield _Line(number, text, cells, is_comment, is_document)
 
 
 def _split_columns(text: str) -> list[str]:
@@ -164,28 +172,19 @@ def _split_columns(text: str) -> list[str]:
   return text.split("\t") if "\t" in text else _SPACES.split(text.strip(" "))
 
 
-def _check_cells(source: Source, line: _Line, width: int) -> None:
-  location, count = f"{source.path}:{line.number}", len(line.cells)
-  needed = source.token_column + 1
-  if source.is_tagged and source.tag_column < 0:
-    if width <= needed:
-      raise ValueError(
-        f"{location}: expected at least {needed + 1} columns, a word and its"
-        f" tag, found {count}"
-      )
-    if count != width:
-      raise ValueError(
-        f"{location}: expected {width} columns as in the lines before, found"
-        f" {count}"
-      )
-  if source.is_tagged:
-    needed = max(needed, source.tag_column + 1)
-  if count < needed:
+def _check_cells(source, location, cells, width) -> None:
+  count = len(cells)
+  if count < source.num_columns:
     raise ValueError(
-      f"{location}: expected at least {needed} columns (see --token_column and"
-      f" --tag_column), found {count}"
+      f"{location}: expected at least {source.num_columns} columns (see "
+      f"--token_column and --tag_column), found {count}"
     )
-  if not line.cells[source.token_column]:
+  if source.is_tagged and source.tag_column < 0 and count != width:
+    raise ValueError(
+      f"{location}: expected {width} columns as in the lines before, found"
+      f" {count}"
+    )
+  if not cells[source.token_column]:
     raise ValueError(f"{location}: the word is empty")
 
 
@@ -205,19 +204,16 @@ def find_scheme(source: Source) -> str:
   """Returns the scheme that the tags of a file follow; see `detect`."""
   # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
   # does not make a file IOB1.
-  tags, possible = {}, {"iob1", "iob2"}
-  for sentence in read_sentences(
-    source._replace(scheme=tagging_schemes.NO_SCHEME)
-  ):
-    for index, tag in enumerate(sentence.tags):
-      tags.setdefault(tag, f"{sentence.path}:{sentence.line + index}")
+  places, possible = {}, {"iob1", "iob2"}
+  source = source._replace(scheme=tagging_schemes.NO_SCHEME)
+  for sentence in read_sentences(source):
+    tags = sentence.tags
+    for line, tag in enumerate(tags, sentence.line):
+      places.setdefault(tag, f"{sentence.path}:{line}")
     possible = {
-      scheme
-      for scheme in possible
-      if tuple(tagging_schemes.convert_tags(sentence.tags, scheme))
-      == sentence.tags
+      s for s in possible if tagging_schemes.convert_tags(tags, s) == tags
     }
-  return tagging_schemes.detect(tags, possible == {"iob1"})
+  return tagging_schemes.detect(places, possible == {"iob1"})
 
 
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
@@ -238,16 +234,11 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
         f" {tables.list_names(tags)}; is it the right column?"
       )
     return sorted(tags)
-  types = sorted({tag.partition("-")[2] for tag in tags if tag != "O"})
-  if not tags - {"O"}:
+  if tags == {"O"}:
     raise ValueError(
       f"{path}: no entity, all tags are O; is it the right column?"
     )
-  return ["O"] + [
-    f"{prefix}-{type}" if type else prefix
-    for type in types
-    for prefix in tagging_schemes.SCHEMES[scheme]
-  ]
+  return tagging_schemes.labels_of(tags, scheme)
 
 
 # Features.
@@ -286,59 +277,44 @@ def make_features(
   """
   room = max_seq_length - 2
   numbers = {label: number for number, label in enumerate(labels)}
-  encode = functools.lru_cache(1 << 16)(
-    functools.partial(_encode_word, tokenizer, room)
-  )
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+  @functools.lru_cache(1 << 16)
+  def encode(word):
+    ids = tokenizer.encode(word) or tokenizer.convert_tokens_to_ids(["[UNK]"])
+    return ids[:room]
+
+  texts = ([sentence] for sentence in sentences)
+  if document_context:
+    groups = itertools.groupby(sentences, lambda sentence: sentence.document)
+    texts = (list(group) for _, group in groups)
   index = 0
-  for text in _group(sentences, document_context):
+  for text in texts:
     words = [encode(word) for sentence in text for word in sentence.words]
     ends = list(itertools.accumulate(len(s.words) for s in text))
-    bounds = list(zip([0, *ends], ends, strict=False))
+    bounds = zip([0, *ends], ends, strict=False)
     label_ids = [
       numbers.get(tag, len(labels))
       for sentence in text
       for tag in (sentence.tags or [None] * len(sentence.words))
     ]
-    for number, window in windows.fit_windows(
-      list(map(len, words)), bounds, room
-    ):
-      yield _make_feature(
-        window, words, label_ids, cls_id, sep_id, index + number
+    lengths = list(map(len, words))
+    for number, window in windows.fit_windows(lengths, bounds, room):
+      ids, labels_row, mask = [cls_id], [0], [0]
+      for place in range(window.start, window.end):
+        is_labelled = window.first <= place < window.last
+        rest = [0] * (len(words[place]) - 1)
+        ids += words[place]
+        labels_row += [label_ids[place] if is_labelled else 0, *rest]
+        mask += [int(is_labelled), *rest]
+      yield Feature(
+        [*ids, sep_id], [*labels_row, 0], [*mask, 0], index + number
       )
     index += len(text)
 
 
-def _encode_word(tokenizer, room, word) -> tuple[int, ...]:
-  ids = tokenizer.encode(word) or tokenizer.convert_tokens_to_ids(["[UNK]"])
-  return tuple(ids[:room])
-
-
-def _group(sentences, document_context) -> Iterator[list[Sentence]]:
-  if not document_context:
-    return ([sentence] for sentence in sentences)
-  groups = itertools.groupby(sentences, lambda sentence: sentence.document)
-  return (list(group) for _, group in groups)
-
-
-def _make_feature(window, words, label_ids, cls_id, sep_id, sentence):
-  ids, labels, mask = [cls_id], [0], [0]
-  for index in range(window.start, window.end):
-    is_labelled = window.first <= index < window.last
-    rest = [0] * (len(words[index]) - 1)
-    ids += words[index]
-    labels += [label_ids[index] if is_labelled else 0, *rest]
-    mask += [int(is_labelled), *rest]
-  return Feature([*ids, sep_id], [*labels, 0], [*mask, 0], sentence)
-
-
 def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
-  """Encodes a feature as a tf.train.Example.
-
-  Returns:
-    The serialized input_ids, input_mask, segment_ids, label_ids and label_mask,
-    int64 [max_seq_length], padded with 0.
-  """
+  """Encodes a feature as a tf.train.Example, padded with 0."""
   ids, pad = feature.input_ids, record_writer.padded_feature
   return record_writer.encode_inputs(
     ids,

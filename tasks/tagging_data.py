@@ -1,16 +1,16 @@
 """A tagging task as feature files, batches and labels of words."""
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import itertools
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from data import label_files, tables
+from data import files, label_files, tables
 from inputs import feature_files
 from tasks import tagging, tagging_results, tagging_schemes
 
@@ -46,7 +46,7 @@ def find_set(
     settings=settings,
     paths=(file.path,),
     source={"source": file._asdict()},
-    read=functools.partial(read_sentences, file, settings.scheme),
+    read=functools.partial(tagging.read_sentences, file, settings.scheme),
     limit=max_train_examples if kind == "train" else None,
     file=file,
   )
@@ -80,12 +80,9 @@ def make_features(data: TaggingSet, folder: str) -> None:
   )
 
 
-def _make_rows(
-  data: TaggingSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Reads the sentences and yields the rows of their windows."""
-  settings = data.settings
-  unseen: collections.Counter[str] = collections.Counter()
+  settings, unseen = data.settings, collections.Counter()
   for feature in tagging.make_features(
     itertools.islice(_read_counted(data, counts, unseen), data.limit),
     data.make_tokenizer(),
@@ -101,33 +98,18 @@ def _make_rows(
   counts["unseen"] = dict(unseen.most_common())
 
 
-def _read_counted(data, counts, unseen):
-  """Yields the sentences as `read_sentences` does, and counts them."""
+def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
+  """Yields the sentences as `examples` does, and counts them."""
+  convert, scheme = tagging_schemes.convert_tags, data.settings.scheme
   for sentence in tagging.read_sentences(data.file):
     counts["sentences"] += 1
     counts["words"] += len(sentence.words)
     counts["documents"] = sentence.document + 1
-    if sentence.tags is not None:
-      regular = tagging_schemes.convert_tags(sentence.tags, data.file.scheme)
-      counts["irregular"] += tuple(regular) != sentence.tags
-      sentence = _convert(sentence, data.settings.scheme)
+    if tags := sentence.tags:
+      counts["irregular"] += convert(tags, data.file.scheme) != tags
+      sentence = sentence._replace(tags=convert(tags, scheme))
       unseen.update(_find_unseen(sentence.tags, data.settings))
     yield sentence
-
-
-def read_sentences(
-  source: tagging.Source, scheme: str
-) -> Iterator[tagging.Sentence]:
-  """Yields the sentences of a file with their tags written in a scheme."""
-  for sentence in tagging.read_sentences(source):
-    yield _convert(sentence, scheme)
-
-
-def _convert(sentence, scheme):
-  if sentence.tags is None:
-    return sentence
-  tags = tagging_schemes.convert_tags(sentence.tags, scheme)
-  return sentence._replace(tags=tuple(tags))
 
 
 def choose_labels(
@@ -145,7 +127,7 @@ def choose_labels(
   labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
   if train:
     scheme = tagging_schemes.label_scheme(train.scheme)
-    labels = tagging.find_labels(read_sentences(train, scheme), scheme)
+    labels = tagging.find_labels(tagging.read_sentences(train, scheme), scheme)
     origin = f"those of {train.path}"
   labels = label_files.choose(labels_file, labels, origin, initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
@@ -189,27 +171,36 @@ def _find_unseen(tags, settings) -> Iterable[str]:
 class Outputs(NamedTuple):
   """The predictions for a set."""
 
-  labels: np.ndarray  # Int [words], their numbers, in the order of the file.
+  labels: list[list[str]]  # For each sentence, one for each word.
   loss: float  # In nats, the mean over words whose label is known.
 
 
-def labels_by_sentence(data: TaggingSet, outputs: Outputs) -> list[list[str]]:
-  """Returns the predicted labels of each sentence of a set."""
-  labels = (data.settings.labels[number] for number in outputs.labels)
-  return [
-    list(itertools.islice(labels, len(sentence.words)))
+def read_outputs(
+  data: TaggingSet, results: Mapping[str, np.ndarray]
+) -> Outputs:
+  """Returns the labels of all words of a set.
+
+  Args:
+    results: predicted, int [windows, S], -1 where no word begins, and the sums
+      of each window: losses, float, and known, int [windows].
+  """
+  # Windows are in the order of the words that they are made for.
+  numbers = results["predicted"][results["predicted"] >= 0]
+  words = (data.settings.labels[number] for number in numbers)
+  labels = [
+    list(itertools.islice(words, len(sentence.words)))
     for sentence in data.examples()
   ]
+  known = results["known"].sum()
+  loss = results["losses"].sum(dtype=np.float64) / max(1, known)
+  return Outputs(labels, float(loss))
 
 
 def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
   """Scores the predictions for a set with tags."""
-  return tagging_results.score(
-    (sentence.tags for sentence in data.examples()),
-    labels_by_sentence(data, outputs),
-    data.settings.scheme,
-    outputs.loss,
-  )
+  true = (sentence.tags for sentence in data.examples())
+  scheme = data.settings.scheme
+  return tagging_results.score(true, outputs.labels, scheme, outputs.loss)
 
 
 def _scheme_of_file(data: TaggingSet) -> str:
@@ -225,32 +216,22 @@ def _scheme_of_file(data: TaggingSet) -> str:
   return source.scheme if prefixes and not is_bmes else scheme
 
 
-def write_outputs(folder: str, data: TaggingSet, outputs: Outputs) -> None:
-  """Writes predictions as columns, in the file's own scheme, and as spans."""
-  source, scheme = data.file, data.settings.scheme
-  labels = labels_by_sentence(data, outputs)
+def write_predictions(
+  folder: str, data: TaggingSet, labels: Sequence[Sequence[str]]
+) -> None:
+  """Writes labels as columns, in the file's own scheme, and as spans."""
   in_file = _scheme_of_file(data)
+  tags = (tagging_schemes.convert_tags(tags, in_file) for tags in labels)
+  lines = tagging.append_column(data.file, itertools.chain.from_iterable(tags))
   path = os.path.join(folder, "predictions.txt")
-  written = (tagging_schemes.convert_tags(tags, in_file) for tags in labels)
-  tagging_results.write_columns(path, source, written)
+  files.write_lines(path, lines)
   print(f"wrote {path}")
-  path = os.path.join(folder, "predictions.jsonl")
   # In much Chinese data every word is one character.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
-  tagging_results.write_spans(path, data.examples(), labels, scheme, separator)
+  spans = tagging_results.describe_sentences(
+    data.examples(), labels, data.settings.scheme, separator
+  )
+  path = os.path.join(folder, "predictions.jsonl")
+  tables.write_rows(path, spans, ())
   print(f"wrote {path}")
-
-
-def read_outputs(results: dict[str, np.ndarray]) -> Outputs:
-  """Returns the label of every word of a file.
-
-  Args:
-    results: predicted, int [windows, S], -1 where no word begins, and the sums
-      of each window: losses, float, and known, int [windows].
-  """
-  # Windows are in the order of the words that they are made for.
-  labels = results["predicted"][results["predicted"] >= 0]
-  known = results["known"].sum()
-  loss = results["losses"].sum(dtype=np.float64) / max(1, known)
-  return Outputs(labels, float(loss))

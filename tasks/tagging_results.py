@@ -1,13 +1,12 @@
 """Scores of predicted labels of words, and the files that hold them."""
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, tables
 from tasks import (
   metrics,
   plots,
@@ -17,15 +16,12 @@ from tasks import (
   tagging_words,
 )
 
-METRICS = {
-  True: ("f1", "precision", "recall", "accuracy", "loss"),
-  False: ("accuracy", "macro_f1", "loss"),
-}
-
 
 def metric_names(scheme: str) -> tuple[str, ...]:
   """Returns the scores of labels of a scheme, the most important first."""
-  return METRICS[scheme != tagging_schemes.NO_SCHEME]
+  if scheme == tagging_schemes.NO_SCHEME:
+    return ("accuracy", "macro_f1", "loss")
+  return ("f1", "precision", "recall", "accuracy", "loss")
 
 
 class Scores(NamedTuple):
@@ -142,8 +138,7 @@ def describe(
   for sentence, tags in zip(sentences, predicted, strict=True):
     pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
   names = sorted(set(itertools.chain.from_iterable(pairs)))
-  numbers = {name: number for number, name in enumerate(names)}
-  counts = [(numbers[a], numbers[b], n) for (a, b), n in pairs.items()]
+  counts = [(names.index(a), names.index(b), n) for (a, b), n in pairs.items()]
   parts.append(plots.confusions(metrics.Confusion(*np.array(counts).T), names))
   parts.append("<p>Counts words, by the type that they are part of.</p>")
   return "\n".join(parts)
@@ -154,51 +149,33 @@ def _type(tag) -> str:
   return tag.partition("-")[2] or tag
 
 
-def write_columns(
-  path: str, source: tagging.Source, labels: Iterable[Sequence[str]]
-) -> None:
-  """Writes the lines of a file with the predicted tag after each word."""
-  tags = itertools.chain.from_iterable(labels)
-  files.write_lines(path, tagging.append_column(source, tags))
-
-
-def write_spans(
-  path: str,
+def describe_sentences(
   sentences: Iterable[tagging.Sentence],
   labels: Iterable[Sequence[str]],
   scheme: str,
   separator: str,
-) -> None:
-  """Writes the entities of each sentence as JSON Lines.
+) -> Iterator[dict[str, Any]]:
+  """Yields the entities of each sentence as JSON values.
 
-  A line holds id (the number of the sentence, from 0), text, and a list of
-  entities: type, start and end in characters of the text, and the text between.
-  Without a scheme the list is `words`, with a label for a type.
+  They are id (the number of the sentence, from 0), text, and a list `entities`:
+  type, start and end in characters of the text, and the text between. Without a
+  scheme the list is `words`, with a label for a type.
 
   Args:
     separator: between the words of a text, see `tagging_words.join`.
   """
-  pairs = enumerate(zip(sentences, labels, strict=True))
-  rows = (
-    _describe(index, sentence, tags, scheme, separator)
-    for index, (sentence, tags) in pairs
-  )
-  tables.write_rows(path, rows, ())
-
-
-def _describe(index, sentence, labels, scheme, separator) -> dict[str, Any]:
-  text, offsets = tagging_words.join(sentence.words, separator)
+  key, name = "entities", "type"
   if scheme == tagging_schemes.NO_SCHEME:
     key, name = "words", "label"
-    spans = [
-      tagging_schemes.Entity(label, i, i + 1) for i, label in enumerate(labels)
-    ]
-  else:
-    key, name = "entities", "type"
-    spans = tagging_schemes.find_entities(labels)
-  rows = []
-  for span in spans:
-    start, end = offsets[span.start][0], offsets[span.end - 1][1]
-    text_range = {"start": start, "end": end, "text": text[start:end]}
-    rows.append({name: span.type, **text_range})
-  return {"id": index, "text": text, key: rows}
+  pairs = zip(sentences, labels, strict=True)
+  for index, (sentence, tags) in enumerate(pairs):
+    text, offsets = tagging_words.join(sentence.words, separator)
+    spans = tagging_schemes.find_entities(tags)
+    if scheme == tagging_schemes.NO_SCHEME:
+      spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
+    rows = []
+    for span_type, first, end_word in spans:
+      start, end = offsets[first][0], offsets[end_word - 1][1]
+      place = {"start": start, "end": end, "text": text[start:end]}
+      rows.append({name: span_type, **place})
+    yield {"id": index, "text": text, key: rows}

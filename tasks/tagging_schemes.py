@@ -1,6 +1,7 @@
 """Entities as tags of words: IOB1, IOB2 (BIO), IOBES and BMES."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+import re
 from typing import NamedTuple
 
 # The prefixes of each scheme, besides O: the first word of an entity, one in
@@ -33,12 +34,9 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
   last_prefix, last_type = "O", ""
   for index, tag in enumerate(tags):
     prefix, _, type = tag.partition("-")
+    is_new = prefix in ("B", "S") or last_prefix in ("E", "S", "O")
     if prefix != "O":
-      if (
-        prefix in ("B", "S")
-        or last_prefix in ("E", "S", "O")
-        or type != last_type
-      ):
+      if is_new or type != last_type:
         entities.append(Entity(type, index, index + 1))
       else:
         entities[-1] = entities[-1]._replace(end=index + 1)
@@ -46,17 +44,17 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
   return entities
 
 
-def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
+def convert_tags(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
   """Writes the entities of tags in a scheme; see `find_entities`.
 
   >>> convert_tags(["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "bmes")
-  ['B-PER', 'E-PER', 'S-PER', 'O', 'S-LOC']
+  ('B-PER', 'E-PER', 'S-PER', 'O', 'S-LOC')
 
   Args:
     scheme: a key of SCHEMES; NO_SCHEME leaves tags as they are.
   """
   if scheme == NO_SCHEME:
-    return list(tags)
+    return tuple(tags)
   converted = ["O"] * len(tags)
   last = Entity("", -1, -1)
   for entity in find_entities(tags):
@@ -66,7 +64,7 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
       f"{prefix}{dash}{entity.type}" for prefix in prefixes
     ]
     last = entity
-  return converted
+  return tuple(converted)
 
 
 def _prefixes(scheme: str, entity: Entity, last: Entity) -> str:
@@ -88,11 +86,7 @@ def fits(tag: str, scheme: str) -> bool:
   """
   if scheme == NO_SCHEME:
     return bool(tag)
-  prefix, dash, type = tag.partition("-")
-  if prefix == "O":
-    return not dash
-  is_prefix = len(prefix) == 1 and prefix in SCHEMES[scheme]
-  return is_prefix and bool(type) == bool(dash)
+  return bool(re.fullmatch(rf"O|[{SCHEMES[scheme]}](-.+)?", tag))
 
 
 def describe(scheme: str) -> str:
@@ -103,32 +97,22 @@ def describe(scheme: str) -> str:
   """
   if scheme == NO_SCHEME:
     return "a label"
-  prefixes = [f"{prefix}-" for prefix in SCHEMES[scheme]]
-  return f"O, or {', '.join(prefixes[:-1])} or {prefixes[-1]} and a type"
+  prefixes = " or ".join(f"{prefix}-" for prefix in SCHEMES[scheme])
+  return f"O, or {prefixes} and a type"
 
 
-def detect(tags: dict[str, str], is_iob1: bool) -> str:
-  """Returns the scheme that has all of some tags.
+def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
+  """Returns the scheme of tags; NO_SCHEME if not one is a prefix and a type.
 
   Args:
     tags: each with its location, for the error message.
     is_iob1: whether their order is that of IOB1 and not of IOB2.
 
-  Returns:
-    A key of SCHEMES, or NO_SCHEME if no tag is a prefix and a type.
-
   Raises:
     ValueError: only some tags are.
   """
-  all_prefixes = "".join(SCHEMES.values())
-  wrong = [
-    tag
-    for tag in tags
-    if tag != "O" and not (tag[:1] in all_prefixes and tag[1:2] in ("", "-"))
-  ]
-  if wrong and not any(
-    tag[0] in all_prefixes and tag[1:2] == "-" for tag in tags
-  ):
+  wrong = [tag for tag in tags if not re.fullmatch("O|[BIESM](-.*)?", tag)]
+  if wrong and not any(re.match("[BIESM]-", tag) for tag in tags):
     return NO_SCHEME
   if wrong:
     raise ValueError(
@@ -153,6 +137,20 @@ def label_scheme(scheme: str) -> str:
   return "iob2" if scheme == "iob1" else scheme
 
 
+def labels_of(tags: Iterable[str], scheme: str) -> list[str]:
+  """Returns O and, for each type of some tags, all tags of a scheme, by name.
+
+  >>> labels_of(["O", "I-PER"], "iob2")
+  ['O', 'B-PER', 'I-PER']
+  """
+  types = sorted({tag.partition("-")[2] for tag in tags if tag != "O"})
+  return ["O"] + [
+    f"{prefix}-{type}" if type else prefix
+    for type in types
+    for prefix in SCHEMES[scheme]
+  ]
+
+
 def scheme_of_labels(labels: Sequence[str]) -> str:
   """Returns the scheme that all labels of a model make up, or NO_SCHEME.
 
@@ -160,8 +158,6 @@ def scheme_of_labels(labels: Sequence[str]) -> str:
   ('iob2', 'none')
   """
   for scheme in ("iob2", "iobes", "bmes"):
-    types = {label.partition("-")[2] for label in labels if label != "O"}
-    expected = {f"{p}-{t}" if t else p for t in types for p in SCHEMES[scheme]}
-    if types and set(labels) == expected | {"O"}:
+    if set(labels) == set(labels_of(labels, scheme)) != {"O"}:
       return scheme
   return NO_SCHEME

@@ -13,29 +13,23 @@ def split(text: str, by_character: bool = False) -> Iterator[tuple[int, int]]:
   >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split(text)]
   ['The', 'U.S', '.', ',', '中', '文', '!']
   """
-  for match in re.finditer(r"\S" if by_character else r"\S+", text):
-    chars = enumerate(match[0], match.start())
-    for is_lone, group in itertools.groupby(
-      chars, lambda char: _is_ideograph(char[1])
-    ):
-      offsets = [offset for offset, _ in group]
-      if is_lone:
-        yield from ((offset, offset + 1) for offset in offsets)
-      else:
-        yield from _peel(text, offsets[0], offsets[-1] + 1)
 
+  def is_lone(index):
+    return by_character or _is_ideograph(text[index])
 
-def _peel(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-  """Splits punctuation from the beginning and the end of a word."""
-  first, last = start, end
-  while first < last and _is_punctuation(text[first]):
-    first += 1
-  while last > first and _is_punctuation(text[last - 1]):
-    last -= 1
-  yield from ((i, i + 1) for i in range(start, first))
-  if first < last:
-    yield first, last
-  yield from ((i, i + 1) for i in range(last, end))
+  for match in re.finditer(r"\S+", text):
+    for are_lone, group in itertools.groupby(range(*match.span()), is_lone):
+      places = list(group)
+      first, last = places[0], places[-1] + 1
+      # Punctuation is split from both ends of a word.
+      while first < last and (are_lone or _is_punctuation(text[first])):
+        first += 1
+      while last > first and _is_punctuation(text[last - 1]):
+        last -= 1
+      yield from ((i, i + 1) for i in places if i < first)
+      if first < last:
+        yield first, last
+      yield from ((i, i + 1) for i in places if i >= last)
 
 
 @functools.cache

@@ -131,7 +131,8 @@ FAULTS = {
   "one column": (
     "a\n",
     {},
-    ":1: expected at least 2 columns, a word and its tag, found 1",
+    ":1: expected at least 2 columns (see --token_column and --tag_column), "
+    "found 1",
   ),
   "too few for the number": (
     "a x y O\n\nb O\n",
@@ -148,8 +149,8 @@ FAULTS = {
   "a type without its prefix": (
     "a X\n",
     {"scheme": "bmes"},
-    ":1: the tag 'X' is outside of the scheme bmes: expected O, or B-, M-, E- "
-    "or S- and a type (see --tag_scheme and --tag_column)",
+    ":1: the tag 'X' is outside of the scheme bmes: expected O, or B- or M- "
+    "or E- or S- and a type (see --tag_scheme and --tag_column)",
   ),
   "empty word": ("a\tO\n\tO\n", {}, ":2: the word is empty"),
   "empty file": ("\n-DOCSTART- O\n\n", {}, ": holds no sentence"),
@@ -212,6 +213,19 @@ def test_data_without_an_entity_cannot_be_learned(tmp_path):
     tagging.find_labels(sentences, "none")
 
 
+def test_a_column_is_added(tmp_path):
+  source = write(tmp_path, "-DOCSTART- O\n\nAl\tI-X\r\nde O\n\n\nZ O\n")
+  assert list(tagging.append_column(source, ["B-X", "I-X", "O"])) == [
+    "-DOCSTART- O O",
+    "",
+    "Al\tI-X\tB-X",
+    "de O I-X",
+    "",
+    "",
+    "Z O O",
+  ]
+
+
 def make_sentence(words, tags=None, document=0):
   tags = tags and tuple(tags.split())
   return tagging.Sentence(tuple(words.split()), tags, document, "x", 1)
@@ -220,53 +234,51 @@ def make_sentence(words, tags=None, document=0):
 LABELS = ["O", "B-X", "I-X"]
 
 
-def test_first_tokens_have_the_labels(tokenizer):
-  (feature,) = tagging.make_features(
-    [make_sentence("add b cd", "B-X O I-X")], tokenizer, LABELS, 16
+def make_features(tokenizer, *sentences, size=16, document_context=False):
+  return list(
+    tagging.make_features(sentences, tokenizer, LABELS, size, document_context)
   )
-  #                          CLS a  ##d ##d b  c  ##d SEP
-  assert feature.input_ids == [2, 4, 7, 7, 5, 6, 7, 3]
-  assert feature.label_ids == [0, 1, 0, 0, 0, 2, 0, 0]
-  assert feature.label_mask == [0, 1, 0, 0, 1, 1, 0, 0]
 
 
-def test_every_word_has_a_token(tokenizer):
-  (feature,) = tagging.make_features(
-    [make_sentence("a \u200b zzz")], tokenizer, LABELS, 16
-  )
-  assert feature.input_ids == [2, 4, 1, 1, 3]
-  assert feature.label_mask == [0, 1, 1, 1, 0]
-  assert feature.label_ids == [0, 3, 3, 3, 0]  # Not known.
-
-
-def test_a_tag_unseen_in_training_has_the_number_after_the_last(tokenizer):
-  (feature,) = tagging.make_features(
-    [make_sentence("a b", "B-Y B-X")], tokenizer, LABELS, 16
-  )
-  assert feature.label_ids == [0, 3, 1, 0]
+@pytest.mark.parametrize(
+  ("words", "tags", "features"),
+  [
+    #      CLS a  ##d ##d b  c  ##d SEP
+    (
+      "add b cd",
+      "B-X O I-X",
+      (
+        [2, 4, 7, 7, 5, 6, 7, 3],
+        [0, 1, 0, 0, 0, 2, 0, 0],
+        [0, 1, 0, 0, 1, 1, 0, 0],
+      ),
+    ),
+    # Every word has a token; its tag is not known.
+    ("a \u200b zzz", None, ([2, 4, 1, 1, 3], [0, 3, 3, 3, 0], [0, 1, 1, 1, 0])),
+    # A tag unseen in training has the number after the last.
+    ("a b", "B-Y B-X", ([2, 4, 5, 3], [0, 3, 1, 0], [0, 1, 1, 0])),
+  ],
+)
+def test_first_tokens_have_the_labels(tokenizer, words, tags, features):
+  [feature] = make_features(tokenizer, make_sentence(words, tags))
+  assert feature[:3] == features
 
 
 def test_a_word_longer_than_the_window_is_cut(tokenizer):
-  features = list(
-    tagging.make_features(
-      [make_sentence("a" + "d" * 9 + " b", "B-X O")], tokenizer, LABELS, 5
-    )
-  )
+  sentence = make_sentence("addddddddd b", "B-X O")
+  features = make_features(tokenizer, sentence, size=5)
   assert [f.input_ids for f in features] == [[2, 4, 7, 7, 3], [2, 5, 3]]
 
 
 def test_no_word_is_lost_whatever_the_window(tokenizer):
   sentences = [make_sentence("a cd e " * n) for n in (1, 5, 2)]
-  for max_seq_length in (3, 4, 5, 7, 10, 64):
+  for size in (3, 4, 5, 7, 10, 64):
     for context in (False, True):
-      features = list(
-        tagging.make_features(
-          sentences, tokenizer, LABELS, max_seq_length, context
-        )
-      )
       counts = [0, 0, 0]
-      for feature in features:
-        assert len(feature.input_ids) <= max_seq_length
+      for feature in make_features(
+        tokenizer, *sentences, size=size, document_context=context
+      ):
+        assert len(feature.input_ids) <= size
         counts[feature.sentence] += sum(feature.label_mask)
       assert counts == [3, 15, 6]
 
@@ -278,7 +290,7 @@ def test_document_context_is_of_the_same_document_and_has_no_labels(tokenizer):
     make_sentence("c", "B-X"),
     make_sentence("e", "O", document=1),
   ]
-  features = list(tagging.make_features(sentences, tokenizer, LABELS, 16, True))
+  features = make_features(tokenizer, *sentences, document_context=True)
   assert features[1].input_ids == [2, 8, 8, 4, 5, 6, 3]
   assert features[1].label_mask == [0, 0, 0, 1, 1, 0, 0]
   assert features[1].label_ids == [0, 0, 0, 1, 0, 0, 0]
@@ -287,9 +299,7 @@ def test_document_context_is_of_the_same_document_and_has_no_labels(tokenizer):
 
 
 def test_records_are_padded(tokenizer):
-  (feature,) = tagging.make_features(
-    [make_sentence("a", "I-X")], tokenizer, LABELS, 16
-  )
+  [feature] = make_features(tokenizer, make_sentence("a", "I-X"))
   example = tf.train.Example.FromString(tagging.encode_feature(feature, 5))
   found = {
     name: list(value.int64_list.value)

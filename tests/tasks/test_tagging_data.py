@@ -54,12 +54,11 @@ def test_a_head_for_other_labels_is_refused(tmp_path):
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
   examples = open_set(tmp_path, "predict", range(4))
-  words = examples.features.counts["words"]
-  outputs = tagging_data.Outputs(np.zeros(words, np.int64), 0.0)
+  outputs = tagging_data.Outputs([["O"] * 6] * 4, 0.0)
   tiny.write_tags(tmp_path / "predict.txt", range(1, 5))
   changed = "predict.txt: changed while the program ran"
   with pytest.raises(ValueError, match=changed):
-    tagging_data.write_outputs(str(tmp_path), examples, outputs)
+    tagging_data.write_predictions(str(tmp_path), examples, outputs.labels)
   with pytest.raises(ValueError, match=changed):
     tagging_data.score(examples, outputs)
   assert not list(tmp_path.glob("predictions*"))
@@ -98,7 +97,10 @@ def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   examples = tagging_data.find_set("predict", source, settings)
   tagging_data.make_features(examples, str(tmp_path))
   assert len(examples.features) == 2
-  outputs = tagging_data.Outputs(np.array([0, 0]), 0.0)
-  tagging_data.write_outputs(str(tmp_path), examples, outputs)
+  results = {"predicted": np.array([[-1, 0], [-1, 0]])}
+  results |= {"losses": np.array([1.0, 2.0]), "known": np.array([1, 1])}
+  outputs = tagging_data.read_outputs(examples, results)
+  assert outputs == ([[labels[0]]] * 2, 1.5)
+  tagging_data.write_predictions(str(tmp_path), examples, outputs.labels)
   written = (tmp_path / "predictions.txt").read_text().split()
   assert written[2::3] == [expected, expected]

@@ -1,6 +1,5 @@
 """Scores of labels and the files of predictions."""
 
-import json
 import random
 
 import pytest
@@ -125,25 +124,15 @@ def test_words_are_scored_if_there_is_none():
   }
 
 
-def test_predictions_stand_in_one_more_column(tmp_path):
-  path = tmp_path / "in.txt"
-  path.write_text("-DOCSTART- O\n\nAl\tI-X\r\nde O\n\n\nZ O\n")
-  source = tagging.Source(str(path))
-  tagging_results.write_columns(
-    str(tmp_path / "out.txt"), source, [["B-X", "I-X"], ["O"]]
+def describe(words, labels, scheme, separator):
+  [row] = tagging_results.describe_sentences(
+    [make_sentence(words, labels)], [labels.split()], scheme, separator
   )
-  assert (tmp_path / "out.txt").read_text() == (
-    "-DOCSTART- O O\n\nAl\tI-X\tB-X\nde O I-X\n\n\nZ O O\n"
-  )
+  return row
 
 
-def test_spans_have_offsets_into_the_text(tmp_path):
-  path = str(tmp_path / "out.jsonl")
-  sentences = [make_sentence("Al de Z", "O O O"), make_sentence("吴 重", "O O")]
-  labels = [["B-X", "I-X", "B-Y"], ["O", "O"]]
-  tagging_results.write_spans(path, sentences, labels, "iob2", "")
-  first, second = map(json.loads, open(path, encoding="utf-8"))
-  assert first == {
+def test_spans_have_offsets_into_the_text():
+  assert describe("Al de Z", "B-X I-X B-Y", "iob2", "") == {
     "id": 0,
     "text": "AldeZ",
     "entities": [
@@ -151,17 +140,14 @@ def test_spans_have_offsets_into_the_text(tmp_path):
       {"type": "Y", "start": 4, "end": 5, "text": "Z"},
     ],
   }
-  assert second == {"id": 1, "text": "吴重", "entities": []}
-
-
-def test_labels_without_a_scheme_are_spans_of_words(tmp_path):
-  path = str(tmp_path / "out.jsonl")
-  sentences = [make_sentence("the cat", "DT NN")]
-  tagging_results.write_spans(path, sentences, [["DT", "NN"]], "none", " ")
-  assert json.loads(open(path, encoding="utf-8").read())["words"] == [
-    {"label": "DT", "start": 0, "end": 3, "text": "the"},
-    {"label": "NN", "start": 4, "end": 7, "text": "cat"},
-  ]
+  assert describe("the cat", "DT NN", "none", " ") == {
+    "id": 0,
+    "text": "the cat",
+    "words": [
+      {"label": "DT", "start": 0, "end": 3, "text": "the"},
+      {"label": "NN", "start": 4, "end": 7, "text": "cat"},
+    ],
+  }
 
 
 def test_report_of_types_and_which_are_confused():

@@ -17,19 +17,14 @@ CONVERSIONS = {
 @pytest.mark.parametrize("target", CONVERSIONS)
 def test_tags_are_converted_between_schemes(source, target):
   tags = CONVERSIONS[source].split()
-  assert (
-    tagging_schemes.convert_tags(tags, target) == CONVERSIONS[target].split()
-  )
+  found = tagging_schemes.convert_tags(tags, target)
+  assert found == tuple(CONVERSIONS[target].split())
 
 
-def test_tags_without_a_type_are_converted():
-  assert tagging_schemes.convert_tags(["B", "I", "O", "B"], "bmes") == list(
-    "BEOS"
-  )
-
-
-def test_no_scheme_is_converted_as_it_is():
-  assert tagging_schemes.convert_tags(["NN", "I-X"], "none") == ["NN", "I-X"]
+def test_tags_without_a_type_or_a_scheme_are_converted():
+  convert = tagging_schemes.convert_tags
+  assert convert(["B", "I", "O", "B"], "bmes") == ("B", "E", "O", "S")
+  assert convert(["NN", "I-X"], "none") == ("NN", "I-X")
 
 
 def test_entities_are_read_as_conlleval_reads_them():
