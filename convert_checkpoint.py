@@ -93,7 +93,6 @@ import time
 
 from cli import run_summary
 from convert import conversion, readers, writing
-from weights import fitting
 
 
 def make_model(
@@ -131,7 +130,8 @@ def main() -> None:
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
-  _print_left_out(model, folder)
+  for line in conversion.describe_differences(model):
+    print(line)
   name = settings.output_format
   if name == "auto":
     is_google = model.library == readers.GOOGLE
@@ -145,25 +145,6 @@ def main() -> None:
     *(f"  {line}" for line in lines),
     command=command if has_words else "",
   )
-
-
-def _print_left_out(
-  model: conversion.Model, folder: readers.ModelFolder
-) -> None:
-  for field in model.assumed:
-    value = getattr(model.config, field)
-    print(f"not in it, taken: {field}={value!r}; else --bert_config_file")
-  there = {*folder.weights.shapes, *folder.weights.unread}
-  names = there - set(model.values)
-  state = {name for name in names if fitting.is_training_state(name, there)}
-  if state:
-    print(f"left out: {len(state)} variables of the state of the training")
-  if names - state:
-    print(f"left out: {', '.join(sorted(names - state))}")
-  expected = architecture.variables(model.config, model.head)
-  missing = [name for name in expected if name not in model.values]
-  if missing and not model.config.encoder_type:
-    print(f"not in it: {', '.join(missing)}")
 
 
 if __name__ == "__main__":

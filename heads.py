@@ -70,10 +70,8 @@ class MaskedLmHead(compiled.Layer):
     batch, predictions = tf.shape(positions)[0], tf.shape(positions)[1]
     masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
     rows = tf.reshape(masked, [-1, self.config.hidden_size])  # [B*P, H]
-    table = tf.cast(embedding_table, self.compute_dtype)
     rows = self.transform(rows) if self.transform else rows
-    logits = tf.matmul(rows, table, transpose_b=True)
-    logits = tf.cast(logits, tf.float32) + self.output_bias
+    logits = _score(rows, embedding_table, self.output_bias)
     shape = [batch, predictions, self.config.vocab_size]
     return tf.reshape(logits, shape)  # [B, P, V]
 
@@ -95,9 +93,7 @@ class NextSentenceHead(compiled.Layer):
     )
 
   def call(self, pooled_output):
-    weights = tf.convert_to_tensor(self.output_weights)
-    logits = tf.matmul(pooled_output, weights, transpose_b=True)
-    return tf.cast(logits, tf.float32) + self.output_bias
+    return _score(pooled_output, self.output_weights.value, self.output_bias)
 
 
 class PretrainingHeads(compiled.Layer):
@@ -187,12 +183,10 @@ class ClassifierModel(HeadModel):
     bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
     output = bert.pooled_output if self.uses_pooler else bert.sequence_output
     rate, seed = self.dropout_rate, modeling.fold_in(seed, 1)
-    return self._score(modeling.dropout(output, rate, seed))
+    return self.score(modeling.dropout(output, rate, seed))
 
-  def _score(self, pooled):
-    weights = tf.cast(self.output_weights.value, self.compute_dtype)
-    logits = tf.matmul(pooled, weights, transpose_b=True)
-    return tf.cast(logits, tf.float32) + self.output_bias.value  # [B, L]
+  def score(self, pooled):
+    return _score(pooled, self.output_weights.value, self.output_bias)  # [B, L]
 
 
 class TaggerModel(ClassifierModel):
@@ -203,7 +197,7 @@ class TaggerModel(ClassifierModel):
 
   uses_pooler = False
 
-  def _score(self, hidden):
+  def score(self, hidden):
     return score_tokens(hidden, self.output_weights, self.output_bias)
 
 
@@ -232,9 +226,15 @@ def score_tokens(
   """Applies a dense layer in float32: [B, S, size] to [B, S, L]."""
   shape = tf.shape(hidden)
   rows = tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])
-  weights = tf.cast(weights.value, tf.float32)
-  logits = tf.matmul(rows, weights, transpose_b=True) + bias.value  # [B*S, L]
+  logits = _score(rows, weights.value, bias)  # [B*S, L]
   return tf.reshape(logits, [shape[0], shape[1], bias.shape[0]])
+
+
+def _score(states, weights, bias):
+  """Multiplies [..., size] by weights [L, size]; returns float32 [..., L]."""
+  weights = tf.cast(weights, states.dtype)
+  logits = tf.matmul(states, weights, transpose_b=True)
+  return tf.cast(logits, tf.float32) + bias.value
 
 
 class SpanOutput(NamedTuple):
@@ -264,9 +264,9 @@ class SpanModel(HeadModel):
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
     bert = self.bert(input_ids, input_mask, segment_ids, seed)
-    weights = tf.cast(self.output_weights.value, self.compute_dtype)
-    logits = tf.matmul(bert.sequence_output, weights, transpose_b=True)
-    logits = tf.cast(logits, tf.float32) + self.output_bias.value  # [B, S, 2]
+    logits = _score(
+      bert.sequence_output, self.output_weights.value, self.output_bias
+    )  # [B, S, 2]
     return SpanOutput(logits[:, :, 0], logits[:, :, 1])
 
 

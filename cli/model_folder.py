@@ -95,8 +95,8 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
       hint += "writes one of its tokenizer.json"
     raise ValueError(f"--model={folder}: holds no {choices[0]}: {hint}")
   if flag == "vocab_file" and found == os.path.join(folder, "vocab.txt"):
-    size = vocabulary_table.size_of(found)
-    if added := tokenizer_files.added_tokens(folder, size):
+    tokens = tokenizer_files.read_vocabulary(folder)
+    if added := tokens[vocabulary_table.size_of(found) :]:
       raise ValueError(
         f"{found}: lacks the token {added[0]!r} that was added later ("
         f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "

@@ -270,3 +270,26 @@ def check_vocabulary(model: Model) -> None:
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "
       f"vocabulary: pass the --vocab_file of the model{cure}"
     )
+
+
+def describe_differences(model: Model) -> list[str]:
+  """Returns lines about what the source lacks, or the model."""
+  lines = [
+    f"not in it, taken: {field}={getattr(model.config, field)!r}; else "
+    "--bert_config_file"
+    for field in model.assumed
+  ]
+  there = {*model.weights.shapes, *model.weights.unread}
+  names = there - set(model.values)
+  state = {name for name in names if fitting.is_training_state(name, there)}
+  if state:
+    lines.append(
+      f"left out: {len(state)} variables of the state of the training"
+    )
+  if names - state:
+    lines.append(f"left out: {', '.join(sorted(names - state))}")
+  expected = architecture.variables(model.config, model.head)
+  missing = [name for name in expected if name not in model.values]
+  if missing and not model.config.encoder_type:
+    lines.append(f"not in it: {', '.join(missing)}")
+  return lines

@@ -215,19 +215,10 @@ def _load(path: str, file: Any, name: str) -> np.ndarray:
 
 def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
   """Returns the tensors of a folder by their names there."""
-  path = os.path.join(folder, WEIGHTS)
-  if files.exists(path):
-    return _open_file(path)[0]
-  stored = {}
-  shards = readers.find_shards(folder, INDEX, ".safetensors")
-  for path, names in shards.items():
-    tensors, _ = _open_file(path)
-    if missing := sorted(names - set(tensors)):
-      raise ValueError(
-        f"{path}: does not hold {missing[0]!r:.80}, as in {INDEX}"
-      )
-    stored |= {name: tensors[name] for name in names}
-  return stored
+  paths = [os.path.join(folder, WEIGHTS)]
+  if not files.exists(paths[0]):
+    paths = readers.find_shards(folder, INDEX, ".safetensors")
+  return {k: v for path in paths for k, v in _open_file(path)[0].items()}
 
 
 def _match(path, config, current, is_relative):

@@ -132,7 +132,11 @@ def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
     else:
       unread.append(key)
   readers.refuse_unknown(prefix, unknown)
-  unread += _choose_pooler(keys) + _name_head(keys, weights.shapes)
+  for leaf in ("bias", "kernel"):
+    if _NEXT_POOLER + leaf in keys:
+      unread += filter(None, [keys.get(_POOLER + leaf)])
+      keys[_POOLER + leaf] = keys.pop(_NEXT_POOLER + leaf)
+  unread += _name_head(keys, weights.shapes)
   shapes = {name: weights.shapes[key] for name, key in keys.items()}
   config = _infer_config(weights, shapes)
   variables, expected = {}, architecture.variables(config)
@@ -143,7 +147,9 @@ def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
       variables[name] = variables[name].transposed()
     elif expected.get(name) in _without_heads(shapes[name]):
       variables[name] = readers.StoredVariable(load, expected[name])
-  lower = [key for key in unread if _says_casing(key, weights)]
+  # The `do_lower_case` of an encoder, a truth value without a fixed name.
+  scalars = [key for key in unread if weights.shapes[key] == ()]
+  lower = [k for k in scalars if np.asarray(weights.read(k)).dtype == bool]
   casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
   assets = _asset_folders(prefix)
@@ -280,16 +286,6 @@ def _match(name: str) -> str | None:
   return google if pattern in _KNOWN else None
 
 
-def _choose_pooler(keys: dict[str, str]) -> list[str]:
-  """Keeps the pooler that is trained; returns the keys of the other."""
-  left = []
-  for leaf in ("bias", "kernel"):
-    if trained := keys.pop(_NEXT_POOLER + leaf, None):
-      left.append(keys.get(_POOLER + leaf))
-      keys[_POOLER + leaf] = trained
-  return list(filter(None, left))
-
-
 def _name_head(
   keys: dict[str, str], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
@@ -304,11 +300,3 @@ def _name_head(
     return rest
   keys.update(zip(_HEAD, rest, strict=True))
   return []
-
-
-def _says_casing(key: str, weights: checkpoints.Weights) -> bool:
-  """Returns whether a variable is the `do_lower_case` of an encoder."""
-  name = key.removesuffix(_SUFFIX)
-  if not name.endswith(("/do_lower_case", "/Variable:0")):
-    return name == "do_lower_case"
-  return np.asarray(weights.read(key)).dtype == bool

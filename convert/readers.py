@@ -82,8 +82,8 @@ def rename(name: str, renaming: Renaming) -> str:
   return name
 
 
-def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
-  """Returns the names in each file with a folder's weights, by path.
+def find_shards(folder: str, index: str, ending: str) -> list[str]:
+  """Returns the paths of the files with a folder's weights.
 
   Args:
     index: the name of a JSON file with a weight_map.
@@ -95,17 +95,16 @@ def find_shards(folder: str, index: str, ending: str) -> dict[str, set[str]]:
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:
     raise ValueError(f"{index}: has no weight_map")
-  shards: dict[str, set[str]] = {}
-  for tensor, names in places.items():
-    for name in map(str, names if isinstance(names, list) else [names]):
-      path = os.path.join(folder, name)
-      # A name such as ../../x would lead out of the folder.
-      if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
-        raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
-      if path not in shards and not files.exists(path):
-        raise ValueError(f"{index}: {name} is missing in the folder")
-      shards.setdefault(path, set()).add(tensor)
-  return shards
+  shards = set()
+  for names in places.values():
+    shards.update(map(str, names if isinstance(names, list) else [names]))
+  for name in shards:
+    # A name such as ../../x would lead out of the folder.
+    if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
+      raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
+    if not files.exists(os.path.join(folder, name)):
+      raise ValueError(f"{index}: {name} is missing in the folder")
+  return [os.path.join(folder, name) for name in sorted(shards)]
 
 
 def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:

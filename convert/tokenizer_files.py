@@ -107,68 +107,51 @@ def read_tokens(path: str) -> list[str]:
 def read_vocabulary(folder: str) -> list[str] | None:
   """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
 
+  Warns of added tokens, which the text of a user cannot have here.
+
   Returns:
     The tokens by id, with those added later; None if there is neither file.
 
   Raises:
-    ValueError: tokenizer.json is not that of a WordPiece vocabulary.
+    ValueError: they are not those of a WordPiece vocabulary.
   """
-  for name in ("vocab.txt", "vocabulary.txt"):  # The latter is KerasHub's.
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      tokens = read_tokens(path)
-      return tokens + added_tokens(folder, len(tokens))
-  path = os.path.join(folder, "tokenizer.json")
-  if not files.exists(path):
+  whole_path = os.path.join(folder, "tokenizer.json")
+  names = ("vocab.txt", "vocabulary.txt")  # The latter is KerasHub's.
+  paths = (*(os.path.join(folder, name) for name in names), whole_path)
+  path = next(filter(files.exists, paths), None)
+  if not path:
     return None
-  contents = files.read_json(path)
-  model = contents.get("model")
+  whole = files.read_json_if_any(whole_path)
+  added = files.read_json_if_any(os.path.join(folder, "added_tokens.json"))
+  tokens = dict(enumerate(read_tokens(path) if path != whole_path else ()))
   try:
-    prefix = model.get("continuing_subword_prefix", "##")
-    if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
-      raise ValueError
-    ids = dict(model["vocab"])
-    added = {t["content"]: t["id"] for t in contents.get("added_tokens") or []}
-    _warn_added_tokens(added)
-    ids |= added
-    tokens = {id_: token for token, id_ in ids.items()}
+    if not tokens:
+      tokens = {id_: token for token, id_ in _model_of(whole)["vocab"].items()}
+    listed = whole.get("added_tokens") or []
+    added = {token["content"]: token["id"] for token in listed} | added
+    for token, id_ in added.items():
+      tokens.setdefault(id_, token)
     size = max(tokens) + 1
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
       raise ValueError
     # An id without a token gets a name that no text has: it holds spaces.
-    return [tokens.get(id_, f"[no token {id_}]") for id_ in range(size)]
+    vocabulary = [tokens.get(i, f"[no token {i}]") for i in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
-      f"{path}: does not hold the vocabulary of a BERT (model: of type "
-      "WordPiece with the prefix ##; its vocab: tokens and their ids)"
+      f"{path}: does not hold the vocabulary of a BERT, or added tokens do not "
+      "fit it (model: of type WordPiece with the prefix ##; its vocab: tokens "
+      "and their ids)"
     ) from None
+  _warn_added_tokens(added)
+  return vocabulary
 
 
-def added_tokens(folder: str, size: int) -> list[str]:
-  """Returns the tokens that Hugging Face's files add to those of vocab.txt.
-
-  Warns of added tokens, which the text of a user cannot have here.
-
-  Args:
-    size: of vocab.txt, whose ids theirs follow.
-
-  Raises:
-    ValueError: they do not follow them.
-  """
-  names = ("added_tokens.json", "tokenizer.json")
-  alone, within = (
-    files.read_json_if_any(os.path.join(folder, name)) for name in names
-  )
-  try:
-    added = {t["content"]: t["id"] for t in within.get("added_tokens") or []}
-    _warn_added_tokens({**added, **alone})
-    behind = {i: t for t, i in {**added, **alone}.items() if i >= size}
-    return [behind[size + number] for number in range(len(behind))]
-  except (KeyError, TypeError):
-    raise ValueError(
-      f"{folder}: the tokens of {' and '.join(names)} do not follow the {size} "
-      "of vocab.txt"
-    ) from None
+def _model_of(contents: dict[str, Any]) -> dict[str, Any]:
+  model = contents["model"]
+  prefix = model.get("continuing_subword_prefix", "##")
+  if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
+    raise ValueError
+  return model
 
 
 def _warn_added_tokens(tokens: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from convert import architecture, conversion, huggingface, keras_hub
 from data import atomic, files, label_files
@@ -21,15 +21,6 @@ import keras_hub
 model = keras_hub.models.{users}.from_preset("FOLDER")
 """,
 }
-
-
-class _Written(NamedTuple):
-  """The contents of a folder of some format."""
-
-  weights: str  # The name of the file.
-  users: str = ""  # The class that loads it.
-  rest: Sequence[str] = ()  # Variables in no file of that class.
-  lines: Sequence[str] = ()  # About other files.
 
 
 def write(
@@ -55,34 +46,44 @@ def write(
     "keras_hub": _write_keras_hub,
   }
   with atomic.new_folder(folder) as temporary:
-    written = writers[output_format](temporary, model)
+    users, lines = writers[output_format](temporary, model)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
     elif output_format != "keras_hub":  # It writes its own.
       files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
-    text = _make_card(model, output_format, written)
-    files.write_text(os.path.join(temporary, "README.md"), text)
-  count = len(model.values) - len(written.rest)
-  whose = f", for {written.users}" if written.users else " of the model"
-  lines = [f"{written.weights}: {count} variables{whose}", *written.lines]
-  casing = f"do_lower_case={model.do_lower_case}"
-  lines.append(
-    f"{_vocabulary(model)}: {len(model.vocabulary)} tokens, {casing}"
-  )
-  if model.labels:
-    lines.append(f"labels: {', '.join(model.labels)}")
+    name = next(iter(vocabulary_table.saved_names(model.vocab_file or "")))
+    lines.append(
+      f"{name}: {len(model.vocabulary)} tokens, "
+      f"do_lower_case={model.do_lower_case}"
+    )
+    if model.labels:
+      lines.append(f"labels: {', '.join(model.labels)}")
+    code = _LOADING[output_format].format(users=users)
+    notes = conversion.describe_differences(model)
+    card = [
+      "# BERT",
+      "",
+      f"Made by `convert_checkpoint.py` from {model.library}, "
+      f"`{model.source}`: {model.config.num_hidden_layers} layers of "
+      f"{model.config.hidden_size}, --head={model.head}.",
+      "",
+      *(f"- {line}" for line in (*lines, *notes)),
+      "",
+      "Programs of this project take it as `--model=FOLDER`.",
+      "",
+      *(f"    {line}" for line in code.splitlines()),
+    ]
+    files.write_lines(os.path.join(temporary, "README.md"), card)
   return lines
 
 
-def _vocabulary(model: conversion.Model) -> str:
-  """Returns the name of the vocabulary in the folder."""
-  return next(iter(vocabulary_table.saved_names(model.vocab_file or "")))
-
-
-def _write_google(folder: str, model: conversion.Model) -> _Written:
-  state = sorted(set(model.values) - set(conversion.strip(model).values))
-  step = None
-  if set(state) - {"global_step"}:
+def _write_google(
+  folder: str, model: conversion.Model
+) -> tuple[str, list[str]]:
+  """Writes a folder; returns the class that loads it, and lines about it."""
+  weights = conversion.strip(model).values
+  state, step = set(model.values) - set(weights), None
+  if state - {"global_step"}:
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
   path = os.path.join(folder, "bert_config.json")
@@ -93,14 +94,15 @@ def _write_google(folder: str, model: conversion.Model) -> _Written:
     # Readers would guess the other casing.
     path = os.path.join(folder, "tokenizer_config.json")
     files.write_json(path, {"do_lower_case": model.do_lower_case})
-  lines = ["bert_config.json"]
+  lines = [f"{name}: {len(weights)} variables of the model"]
   if state:
-    kept = f"{name}: {len(state)} variables of the state of its training"
-    lines.insert(0, kept)
-  return _Written(name, rest=state, lines=lines)
+    lines.append(f"{name}: {len(state)} variables of the state of its training")
+  return "", [*lines, "bert_config.json"]
 
 
-def _write_hugging_face(folder: str, model: conversion.Model) -> _Written:
+def _write_hugging_face(
+  folder: str, model: conversion.Model
+) -> tuple[str, list[str]]:
   users = architecture.HEADS[model.head].architecture
   _check_representable(model, model.head, f"{users} (--head={model.head})")
   if model.config.embedding_width != model.config.hidden_size:
@@ -116,34 +118,41 @@ def _write_hugging_face(folder: str, model: conversion.Model) -> _Written:
     model.do_lower_case,
     **_head_settings(model),
   )
+  lines = [_count(huggingface.WEIGHTS, users, model, rest)]
+  if rest:
+    lines.append(
+      f"{huggingface.GOOGLE_ONLY}: {_describe(rest, model)}; {users} has no "
+      "place for that, a conversion back reads it"
+    )
   activation = model.config.hidden_act
   activation = huggingface.ACTIVATIONS.get(activation, activation)
-  lines = [f"{huggingface.CONFIG}: hidden_act is {activation}"]
-  if rest:
-    kept = f"{huggingface.GOOGLE_ONLY}: {_describe_rest(rest, model)}; {users} "
-    kept += "has no place for that, a conversion back reads it"
-    lines.insert(0, kept)
-  return _Written(huggingface.WEIGHTS, users, rest, lines)
+  return users, [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
 
 
-def _write_keras_hub(folder: str, model: conversion.Model) -> _Written:
-  users, head, values = "BertBackbone", "encoder", model.values
+def _write_keras_hub(
+  folder: str, model: conversion.Model
+) -> tuple[str, list[str]]:
+  users, head = "BertBackbone", "encoder"
   if model.head == "classifier":
     users, head = "BertTextClassifier", "classifier"
-  else:
-    values = {k: v for k, v in values.items() if k.startswith("bert/")}
   _check_representable(model, head, users)
-  rest = keras_hub.write(
+  names = architecture.variables(model.config, head)
+  values = {name: model.values[name] for name in names}
+  keras_hub.write(
     folder, model.config, values, model.vocabulary, model.do_lower_case
   )
-  rest = sorted({*rest, *(set(model.values) - set(values))})
-  lines = []
+  rest = sorted(set(model.values) - set(values))
+  lines = [_count(keras_hub.WEIGHTS, users, model, rest)]
   if rest:
-    lines = [f"left out, KerasHub has no place: {_describe_rest(rest, model)}"]
-  return _Written(keras_hub.WEIGHTS, users, rest, lines)
+    lines.append(f"left out, KerasHub has no place: {_describe(rest, model)}")
+  return users, lines
 
 
-def _describe_rest(names: Sequence[str], model: conversion.Model) -> str:
+def _count(name, users, model, rest) -> str:
+  return f"{name}: {len(model.values) - len(rest)} variables, for {users}"
+
+
+def _describe(names: Sequence[str], model: conversion.Model) -> str:
   others = [n for n in names if n.rpartition("/")[0] not in model.values]
   slots = len(names) - len(others)
   return ", ".join([*([f"{slots} slots"] if slots else []), *others])
@@ -183,37 +192,3 @@ def _head_settings(model: conversion.Model) -> dict[str, Any]:
   if model.problem in huggingface.PROBLEM_TYPES:
     settings["problem_type"] = huggingface.PROBLEM_TYPES[model.problem]
   return settings
-
-
-def _make_card(
-  model: conversion.Model, output_format: str, written: _Written
-) -> str:
-  """Makes the text of README.md, the model card."""
-  config, weights = model.config, conversion.strip(model).values
-  parameters = sum(value.size for value in weights.values())
-  left_out = [
-    n for n in model.weights.unread if not fitting.is_training_state(n)
-  ]
-  if output_format == "keras_hub":
-    left_out += [name for name in written.rest if name in weights]
-  casing = "lower-cased, without accents" if model.do_lower_case else "as it is"
-  lines = [
-    "# BERT",
-    "",
-    f"Made by `convert_checkpoint.py` from {model.library}, `{model.source}`.",
-    f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-    f"{parameters:,} parameters in `{written.weights}`; on top: {model.head}.",
-    f"{len(model.vocabulary)} tokens in `{_vocabulary(model)}`; text is taken "
-    f"{casing}.",
-    "",
-  ]
-  for field in model.assumed:
-    lines.append(f"- not in it, taken: {field}={getattr(config, field)!r}")
-  if left_out:
-    lines.append(f"- left out: {', '.join(left_out)}")
-  if model.labels:
-    lines.append(f"- labels: {', '.join(model.labels)}")
-  lines += ["", "Programs of this project take it as `--model=FOLDER`.", ""]
-  code = _LOADING[output_format].format(users=written.users)
-  lines += [f"    {line}" for line in code.splitlines()]
-  return "\n".join([*lines, ""])

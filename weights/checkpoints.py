@@ -43,11 +43,7 @@ class DamagedCheckpointError(ValueError):
 
 @contextlib.contextmanager
 def naming_damage(place: str, *others: type[Exception]) -> Iterator[None]:
-  """Turns the errors of readers into a DamagedCheckpointError of one line.
-
-  Args:
-    others: those of a library, besides those of TensorFlow's readers.
-  """
+  """Turns errors of readers, and `others`, into DamagedCheckpointErrors."""
   try:
     yield
   except DamagedCheckpointError:
@@ -61,12 +57,11 @@ def find_checkpoint(path: str) -> str:
   """Finds the prefix of the checkpoint that a path means.
 
   Args:
-    path: a prefix, one of its files, or a folder: the output of a training run
-      (its newest checkpoint that is not damaged) or an unpacked release (its
-      only one).
+    path: a prefix, one of its files, an unpacked release, or the output of a
+      training, whose newest checkpoint that is not damaged counts.
 
   Raises:
-    ValueError: if there is no checkpoint, or a choice of several.
+    ValueError: there is no checkpoint, or a choice of several.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
   if _exists(prefix):
@@ -117,13 +112,9 @@ def checkpoint_prefix(folder: str, step: int) -> str:
 
 
 def latest_checkpoint(folder: str) -> str | None:
-  """Returns the newest checkpoint of an output folder, or None.
-
-  The `checkpoint` file that names it is rewritten after the checkpoint itself,
-  so a run killed between the two has a newer one: the higher step wins.
-  """
-  steps = saved_steps(folder)
-  if steps:
+  """Returns the newest checkpoint of an output folder, or None."""
+  # A run killed before it rewrote the `checkpoint` file has a newer one.
+  if steps := saved_steps(folder):
     return checkpoint_prefix(folder, steps[-1])
   # `tf.train.latest_checkpoint` would log an error where that file names one
   # that a kill left without an index.
@@ -140,10 +131,7 @@ def saved_prefix(folder: str, step: int) -> str:
 
 
 def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
-  """Uses the newest checkpoint; if it is damaged, the one before it.
-
-  Returns:
-    Its step, or None without a checkpoint.
+  """Uses the newest checkpoint that is not damaged; returns its step, if any.
 
   Raises:
     DamagedCheckpointError: all are damaged.
@@ -211,11 +199,7 @@ class Weights(NamedTuple):
 
 
 def open_weights(prefix: str) -> Weights:
-  """Opens a checkpoint; its variables are read when they are asked for.
-
-  Raises:
-    DamagedCheckpointError: it cannot be read.
-  """
+  """Opens a checkpoint; a DamagedCheckpointError if it cannot be read."""
   with naming_damage(f"{prefix}: not a readable checkpoint"):
     reader = (
       tensor_bundles.TensorBundle(prefix)
@@ -259,15 +243,10 @@ def read_step(prefix: str) -> int:
 
 
 def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
-  """Reads a checkpoint, one variable at a time, in order of name.
-
-  V1 and V2 formats and partitioned variables (read whole) are all accepted.
-
-  Yields:
-    Name and value, in the dtype that was stored.
+  """Yields names and values of a checkpoint, V1 or V2, in order of name.
 
   Raises:
-    ValueError: if it cannot be read; a damaged variable is named.
+    DamagedCheckpointError: it cannot be read; a damaged variable is named.
   """
   weights = open_weights(prefix)
   for name in sorted(weights.shapes):
@@ -294,14 +273,11 @@ def assign(
   skipped where `variables` does not ask for it. float16 is widened.
 
   Args:
-    weights: an opened checkpoint.
-    variables: the variables to assign, by name in the checkpoint.
     optional: returns whether only one of the two sides need have a name.
 
   Raises:
-    ValueError: if a variable is missing (-), the checkpoint holds one that is
-      not used (+), or shapes differ; or if it cannot be read. No variable has
-      been changed then.
+    ValueError: a variable is missing (-) or not used (+), shapes differ, or the
+      checkpoint is damaged.
   """
   source = weights.source
   shapes = {name: tuple(v.shape) for name, v in variables.items()}
@@ -322,17 +298,15 @@ def assign(
 
 
 def is_above_layers(name: str) -> bool:
-  """Returns whether a variable is a head's or the pooler's, by its name.
-
-  Hugging Face stores no pooler with a head that does not use it.
-  """
+  """Returns whether a variable is a head's or the pooler's, by its name."""
+  # Hugging Face stores no pooler with a head that does not use it.
   return not name.startswith("bert/") or "/pooler/" in name
 
 
 def restore(
   folder: str, variables: Mapping[str, tf.Variable], reads_all: bool = False
 ) -> int | None:
-  """Loads the newest whole checkpoint of an output folder.
+  """Loads the newest whole checkpoint of an output folder; returns its step.
 
   A damaged one, or one that lost its index, is reported in a line on standard
   error, and the one before it is tried. One without a step in its name
@@ -341,11 +315,8 @@ def restore(
   Args:
     reads_all: also verify variables that the model does not use.
 
-  Returns:
-    Its step, or None if the folder has no checkpoint.
-
   Raises:
-    ValueError: if the newest is of another model, or all are damaged.
+    ValueError: the newest is of another model, or all are damaged.
   """
 
   def use(prefix, optional=lambda name: False):
@@ -390,14 +361,13 @@ def write(
 
   Args:
     folder: must exist.
-    values: what to write, by name.
     step: the number of updates made, to resume at; None to write
       `bert_model.ckpt`, as in a release.
     keep: how many of the newest checkpoints to keep; 0 for all. Those of later
       steps do not count: only if they are damaged is an earlier one saved.
 
   Raises:
-    ValueError: it cannot be written (a full disk); older ones are untouched.
+    ValueError: it cannot be written; older ones are untouched.
   """
   prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
   if step is not None:
