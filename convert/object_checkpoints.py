@@ -32,58 +32,32 @@ _NEXT_POOLER = "next_sentence/pooler_dense/"
 # From their names, with a slash before, to Google's.
 _NAMES = (
   (f"^.*{_LAYER}", r"bert/encoder/layer_\1/"),
-  (
-    r"/(?:self_attention/|_attention_layer/_)(query|key|value)(?:_dense)?/",
-    r"/attention/self/\1/",
-  ),
-  (
-    r"/(?:self_attention/attention_output|self_attention_output"
-    r"|_attention_layer/_output_dense|_attention_output_dense)/",
-    "/attention/output/dense/",
-  ),
-  (r"/(?:self)?_attention_layer_norm/", "/attention/output/LayerNorm/"),
-  (
-    r"(layer_\d+)/(?:_intermediate_dense|intermediate)/",
-    r"\1/intermediate/dense/",
-  ),
-  (r"(layer_\d+)/(?:_output_dense|output)/", r"\1/output/dense/"),
+  (r"/self_attention/(query|key|value)/", r"/attention/self/\1/"),
+  (r"/_attention_layer/_(query|key|value)_dense/", r"/attention/self/\1/"),
+  ("/self_attention(/attention)?_output/", "/attention/output/dense/"),
+  ("/_attention(_layer/)?_output_dense/", "/attention/output/dense/"),
+  ("/(self)?_attention_layer_norm/", "/attention/output/LayerNorm/"),
+  (r"(layer_\d+)/_?intermediate(_dense)?/", r"\1/intermediate/dense/"),
+  (r"(layer_\d+)/_?output(_dense)?/", r"\1/output/dense/"),
   (r"(layer_\d+)/_?output_layer_norm/", r"\1/output/LayerNorm/"),
-  (
-    r"^.*/(?:word_embeddings/embeddings|_embedding_layer/embeddings"
-    r"|masked_lm/embedding_table)$",
-    "bert/embeddings/word_embeddings",
-  ),
-  (
-    r"^.*/(?:position_embedding|_position_embedding_layer)"
-    r"/_?(?:position_)?embeddings$",
-    "bert/embeddings/position_embeddings",
-  ),
-  (
-    r"^.*/(?:type_embeddings|_type_embedding_layer)/embeddings$",
-    "bert/embeddings/token_type_embeddings",
-  ),
-  (
-    r"^.*/(?:embeddings/layer_norm|_embedding_norm_layer)/",
-    "bert/embeddings/LayerNorm/",
-  ),
-  (r"^.*/_?embedding_projection/", "bert/embeddings/project/"),
-  (r"^.*/(?:pooler_transform|_pooler_layer)/", _POOLER),
-  (r"^.*/next_sentence[./]pooler_dense/", _NEXT_POOLER),
-  (
-    r"^.*/(?:cls/predictions/transform|masked_lm)/dense/",
-    "cls/predictions/transform/dense/",
-  ),
-  (
-    r"^.*/(?:cls/predictions/transform/LayerNorm|masked_lm/layer_norm)/",
-    "cls/predictions/transform/LayerNorm/",
-  ),
-  (
-    r"^.*/(?:cls/predictions|masked_lm)/(?:output_bias/)?bias$",
-    "cls/predictions/output_bias",
-  ),
-  (r"^.*/next_sentence/logits/kernel$", "cls/seq_relationship/output_weights"),
-  (r"^.*/next_sentence/logits/bias$", "cls/seq_relationship/output_bias"),
-  (r"^.*/mlm/(?:trainable_)?variables/(\d+)$", r"anonymous/\1"),
+  ("^.*/word_embeddings/embeddings$", "bert/embeddings/word_embeddings"),
+  ("^.*/_embedding_layer/embeddings$", "bert/embeddings/word_embeddings"),
+  ("^.*/masked_lm/embedding_table$", "bert/embeddings/word_embeddings"),
+  (r"^.*/_?(position|type)_embeddings?(_layer)?/\w+$", r"\1_embeddings"),
+  ("^position_embeddings$", "bert/embeddings/position_embeddings"),
+  ("^type_embeddings$", "bert/embeddings/token_type_embeddings"),
+  ("^.*/embeddings/layer_norm/", "bert/embeddings/LayerNorm/"),
+  ("^.*/_embedding_norm_layer/", "bert/embeddings/LayerNorm/"),
+  ("^.*/_?embedding_projection/", "bert/embeddings/project/"),
+  ("^.*/(pooler_transform|_pooler_layer)/", _POOLER),
+  ("^.*/next_sentence[./]pooler_dense/", _NEXT_POOLER),
+  ("^.*/next_sentence/logits/kernel$", "cls/seq_relationship/output_weights"),
+  ("^.*/next_sentence/logits/bias$", "cls/seq_relationship/output_bias"),
+  ("^.*/(masked_lm|cls/predictions)/", "cls/predictions/"),
+  ("^(cls/predictions)/dense/", r"\1/transform/dense/"),
+  ("^(cls/predictions)/layer_norm/", r"\1/transform/LayerNorm/"),
+  ("^(cls/predictions)/(output_bias/)?bias$", r"\1/output_bias"),
+  (r"^.*/mlm/(trainable_)?variables/(\d+)$", r"anonymous/\2"),
 )
 _KNOWN = {
   *architecture.variables(
@@ -92,12 +66,12 @@ _KNOWN = {
   *(f"{_NEXT_POOLER}kernel", f"{_NEXT_POOLER}bias", "anonymous/0"),
 }
 # A masked-LM head without names, as a Keras layer lists its variables.
-_HEAD = tuple(
-  f"cls/predictions/{name}"
-  for name in (
-    *("output_bias", "transform/dense/kernel", "transform/dense/bias"),
-    *("transform/LayerNorm/gamma", "transform/LayerNorm/beta"),
-  )
+_HEAD = (
+  "cls/predictions/output_bias",
+  "cls/predictions/transform/dense/kernel",
+  "cls/predictions/transform/dense/bias",
+  "cls/predictions/transform/LayerNorm/gamma",
+  "cls/predictions/transform/LayerNorm/beta",
 )
 _NUMBERED = re.compile(r"^(.*/layer_with_weights-)(\d+)(/.*)$")
 # Layers before the Transformer's, in the order of their numbers.

@@ -11,11 +11,12 @@ from typing import Any
 from data import files
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Settings of tokenizer_config.json by their names in tokenizer.json.
+# Settings of tokenizer_config.json by their names in tokenizer.json: Hugging
+# Face's, KerasHub's.
 _NORMALIZER = {
-  "do_lower_case": "lowercase",
-  "strip_accents": "strip_accents",
-  "tokenize_chinese_chars": "handle_chinese_chars",
+  "do_lower_case": ("lowercase",),
+  "strip_accents": ("strip_accents",),
+  "tokenize_chinese_chars": ("handle_chinese_chars", "split_on_cjk"),
 }
 
 
@@ -51,16 +52,23 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
     for name in ("tokenizer_config.json", "tokenizer.json")
   ]
   config, whole = map(files.read_json_if_any, paths)
-  if "class_name" in whole:
-    return _read_keras_hub(paths[1], whole.get("config"))
-  normalizer = whole.get("normalizer")
-  normalizer = normalizer if isinstance(normalizer, dict) else {}
-  if normalizer.get("type") == "BertNormalizer":
+  is_keras_hub = "class_name" in whole
+  stated = whole.get("config" if is_keras_hub else "normalizer")
+  stated = stated if isinstance(stated, dict) else {}
+  if is_keras_hub or stated.get("type") == "BertNormalizer":
     for ours, theirs in _NORMALIZER.items():
-      if config.get(ours) is None:
-        config[ours] = normalizer.get(theirs)
+      values = [config.get(ours), *(stated.get(name) for name in theirs)]
+      config[ours] = next((x for x in values if x is not None), None)
   value = config.get("do_lower_case")
   path = next(filter(files.exists, paths), "")
+  accents = config.get("strip_accents")
+  if is_keras_hub and accents not in (None, value):  # KerasHub's default.
+    print(
+      f"note: {path}: strip_accents is {accents}; here accents are stripped if "
+      "and only if text is lower-cased, as by the original",
+      file=sys.stderr,
+    )
+    del config["strip_accents"]
   for name, usual in (
     ("strip_accents", True if value is None else value),
     ("tokenize_chinese_chars", True),
@@ -72,26 +80,8 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
       raise ValueError(
         f"{path}: {name} is {config[name]}: this tokenizer makes WordPieces of "
         "the original's words, splits Chinese characters, and strips accents if"
-        f" it lower-cases; remove {name} to accept other tokens than the model "
-        "was trained on"
+        " it lower-cases; remove the setting to accept other tokens"
       )
-  return (value, path) if isinstance(value, bool) else None
-
-
-def _read_keras_hub(path: str, fields: Any) -> tuple[bool, str] | None:
-  if not isinstance(fields, dict) or "lowercase" not in fields:
-    return None
-  value = fields["lowercase"]
-  if not fields.get("split_on_cjk", True):
-    raise ValueError(
-      f"{path}: split_on_cjk is false: this tokenizer splits Chinese characters"
-    )
-  if fields.get("strip_accents", value) != value:  # KerasHub's default.
-    print(
-      f"note: {path}: strip_accents is {fields['strip_accents']}; here accents "
-      "are stripped if and only if text is lower-cased, as by the original",
-      file=sys.stderr,
-    )
   return (value, path) if isinstance(value, bool) else None
 
 

@@ -224,7 +224,7 @@ def change_json(name, **fields):
     ),
     (
       change_json("tokenizer.json", split_on_cjk=False),
-      "tokenizer.json: split_on_cjk is false",
+      "tokenizer.json: tokenize_chinese_chars is False",
     ),
     (
       lambda folder: (folder / "model.weights.h5").write_bytes(b"\x89HDF\r\n"),
