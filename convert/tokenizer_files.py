@@ -94,13 +94,13 @@ def read_tokens(path: str) -> list[str]:
   return tokens
 
 
-def read_vocabulary(folder: str) -> list[str] | None:
+def read_vocabulary(folder: str) -> list[str]:
   """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
 
   Warns of added tokens, which the text of a user cannot have here.
 
   Returns:
-    The tokens by id, with those added later; None if there is neither file.
+    The tokens by id, with those added later; [] if there is neither file.
 
   Raises:
     ValueError: they are not those of a WordPiece vocabulary.
@@ -110,7 +110,7 @@ def read_vocabulary(folder: str) -> list[str] | None:
   paths = (*(os.path.join(folder, name) for name in names), whole_path)
   path = next(filter(files.exists, paths), None)
   if not path:
-    return None
+    return []
   whole = files.read_json_if_any(whole_path)
   added = files.read_json_if_any(os.path.join(folder, "added_tokens.json"))
   tokens = dict(enumerate(read_tokens(path) if path != whole_path else ()))
