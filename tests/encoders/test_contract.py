@@ -1,5 +1,7 @@
 """What every encoder of the table has to do, whatever it computes."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -171,8 +173,9 @@ def test_xla_compiles_it(name):
 def test_resumes_to_the_bit(name, tmp_path):
   options = {"config": CONFIGS[name], "save_checkpoints_steps": 2}
   tiny_training.run(tmp_path / "whole", 4, **options)
-  for steps in (2, 4):
-    tiny_training.run(tmp_path / "parts", steps, **options)
+  without = shutil.ignore_patterns("*-4.*")
+  shutil.copytree(tmp_path / "whole", tmp_path / "parts", ignore=without)
+  tiny_training.run(tmp_path / "parts", 4, **options)
   whole = tiny_training.saved(tmp_path / "whole", 4)
   parts = tiny_training.saved(tmp_path / "parts", 4)
   assert whole.keys() == parts.keys()

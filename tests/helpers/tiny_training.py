@@ -43,6 +43,34 @@ def random_rows(count):
   }
 
 
+class WordModel(keras.layers.Layer):
+  """Guesses words from themselves: a third of the time that a BERT takes.
+
+  It is for what the loop does with any model that has dropout.
+  """
+
+  def __init__(self, dropout_rate=0.1):
+    super().__init__(name="words")
+    self.dropout_rate = dropout_rate
+    self.table = self.add_weight(name="table", shape=[40, 8])
+    self.bias = self.add_weight(name="bias", shape=[40])
+    self.bert = keras.layers.Identity()  # It has no products to cast.
+
+  def call(self, ids, seed=None):
+    rows = tf.gather(self.table.value, ids)
+    rows = modeling.dropout(rows, self.dropout_rate, seed)
+    return tf.matmul(rows, self.table.value, transpose_b=True) + self.bias
+
+
+def word_loss(model, features, seed):
+  """Sums the loss of a `WordModel`."""
+  ids, weights = features["masked_lm_ids"], features["masked_lm_weights"]
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, model(ids, seed))
+  return {
+    "masked_lm_loss": (tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
+  }
+
+
 def make_input(table):
   """Rows 0, 1, 2, ... of a table, over and over."""
   count = len(table["input_ids"])
@@ -66,19 +94,28 @@ def make_input(table):
 def run(
   folder,
   steps,
-  config=CONFIG,
+  config=None,
   strategy=None,
   source=None,
   rate=1e-2,
   evaluate=None,
   history=None,
+  loss_fn=word_loss,
+  dropout_rate=0.1,
   **options,
 ):
-  """Trains a new model in a folder; returns how it ended."""
+  """Trains a new WordModel, or a BERT if there is a config.
+
+  Returns:
+    How it ended.
+  """
   strategy = strategy or tf.distribute.get_strategy()
   keras.utils.set_random_seed(1)
   with strategy.scope():
-    model = heads.PretrainingModel(config)
+    if config:
+      model, loss_fn = heads.PretrainingModel(config), run_pretraining.loss_fn
+    else:
+      model = WordModel(dropout_rate)
     optimizer = optimization.create_optimizer(
       model.trainable_variables, rate, num_train_steps=6, num_warmup_steps=2
     )
@@ -89,7 +126,6 @@ def run(
     **options,
   )
   source = source or make_input(random_rows(20))
-  loss_fn = run_pretraining.loss_fn
   return loop.train(
     strategy, model, optimizer, loss_fn, source, plan, evaluate, history
   )

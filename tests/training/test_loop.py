@@ -15,23 +15,19 @@ import heads
 from inputs import training_input
 import modeling
 import replicas
-import run_pretraining
 import tiny_training
 from training import loop, model_selection, prediction, reporting
 from weights import checkpoints
 
 
-def assert_equal_within(a, b, tolerance):
-  assert sorted(a) == sorted(b)
-  for name in a:
-    if "key/bias" not in name:  # Its gradient is rounding alone.
-      np.testing.assert_allclose(a[name], b[name], atol=tolerance, err_msg=name)
+def strategy_of(count):
+  return replicas.two_replicas() if count == 2 else tf.distribute.get_strategy()
 
 
 @pytest.fixture(name="alone", scope="module")
 def train_on_one_device(tmp_path_factory):
   folder = tmp_path_factory.mktemp("alone")
-  tiny_training.run(folder, 6, tiny_training.NO_DROPOUT)
+  tiny_training.run(folder, 6, dropout_rate=0)
   return tiny_training.saved(folder)
 
 
@@ -44,42 +40,27 @@ def train_without_a_break(tmp_path_factory):
   return folder
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-def test_accumulation_makes_the_same_update(parts, alone, tmp_path):
-  tiny_training.run(
-    tmp_path, 6, tiny_training.NO_DROPOUT, gradient_accumulation_steps=parts
-  )
-  assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
-
-
-@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_two_replicas_make_the_same_update(parts, alone, tmp_path):
-  strategy = replicas.two_replicas()
-  assert strategy.num_replicas_in_sync == 2
+@pytest.mark.parametrize(("count", "parts"), [(1, 2), (1, 4), (2, 1), (2, 2)])
+def test_devices_and_parts_make_the_same_update(count, parts, alone, tmp_path):
   tiny_training.run(
     tmp_path,
     6,
-    tiny_training.NO_DROPOUT,
-    strategy=strategy,
+    dropout_rate=0,
+    strategy=strategy_of(count),
     gradient_accumulation_steps=parts,
   )
-  assert_equal_within(tiny_training.saved(tmp_path), alone, 1e-5)
+  found = tiny_training.saved(tmp_path)
+  assert sorted(found) == sorted(alone)
+  for name, value in alone.items():
+    np.testing.assert_allclose(found[name], value, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(
-  ("count", "stops"),
-  [pytest.param(1, (1, 4, 6), marks=pytest.mark.slow), (2, (4, 6))],
-)
+@pytest.mark.parametrize(("count", "stops"), [(1, (1, 4, 6)), (2, (4, 6))])
 def test_resumed_equals_uninterrupted_bit_for_bit(count, stops, tmp_path):
-  def strategy():
-    if count == 1:
-      return tf.distribute.get_strategy()
-    return replicas.two_replicas()
-
   whole, parts = tmp_path / "whole", tmp_path / "parts"
-  tiny_training.run(whole, 6, strategy=strategy())
+  tiny_training.run(whole, 6, strategy=strategy_of(count))
   for steps in stops:
-    tiny_training.run(parts, steps, strategy=strategy())
+    tiny_training.run(parts, steps, strategy=strategy_of(count))
   for suffix in ("index", "data-00000-of-00001"):
     name = f"model.ckpt-6.{suffix}"
     assert (parts / name).read_bytes() == (whole / name).read_bytes()
@@ -220,7 +201,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
 def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
   tiny_training.run(tmp_path, 2, save_checkpoints_steps=1)
   values = tiny_training.saved(tmp_path, 2)
-  values["bert/pooler/dense/bias"] = np.full([16], np.nan, np.float32)
+  values["words/bias"] = np.full([40], np.nan, np.float32)
   variables = {name: tf.Variable(value) for name, value in values.items()}
   checkpoints.save(str(tmp_path), 2, variables, keep=0)
   (tmp_path / "model.ckpt-3.index").write_bytes(b"damaged")
@@ -317,7 +298,7 @@ def test_weights_cast_once_predict_the_same(devices):
   config = modeling.BertConfig(
     vocab_size=20,
     hidden_size=16,
-    num_hidden_layers=2,
+    num_hidden_layers=1,
     num_attention_heads=2,
     intermediate_size=32,
   )
@@ -347,24 +328,21 @@ def test_weights_cast_once_predict_the_same(devices):
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_every_update_replica_and_part_draws_its_own_masks(
-  devices, tmp_path, monkeypatch
-):
-  seeds, loss_fn = [], run_pretraining.loss_fn
+def test_every_update_replica_and_part_draws_its_own_masks(devices, tmp_path):
+  seeds = []
 
   def spy(model, features, seed):
     if seed is not None:
       tf.py_function(lambda s: seeds.append(tuple(s.numpy())), [seed], [])
-    return loss_fn(model, features, seed)
+    return tiny_training.word_loss(model, features, seed)
 
-  monkeypatch.setattr(run_pretraining, "loss_fn", spy)
-  strategy = replicas.two_replicas() if devices == 2 else None
   for seed in (1, 2):
     tiny_training.run(
       tmp_path / str(seed),
       3,
-      strategy=strategy,
+      strategy=strategy_of(devices),
       seed=seed,
+      loss_fn=spy,
       gradient_accumulation_steps=2,
     )
   assert len(seeds) == len(set(seeds)) == 2 * 3 * devices * 2
