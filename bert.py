@@ -14,13 +14,13 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from serving import export_card, exported_model
+from serving import answer_maker, answers, export_card, exported_model
 from vocabularies import vocabulary_table
 
 if TYPE_CHECKING:
   import modeling
 
-Answer = exported_model.Answer
+Answer = answer_maker.Answer
 
 
 class Model:
@@ -53,14 +53,12 @@ class Model:
       ValueError: an input is not one that the model takes.
     """
     is_list = isinstance(texts, list)
-    named = [
+    requests = self._model.maker.encode_all(
       (text,) if isinstance(text, str) else text
       for text in (texts if is_list else [texts])
-    ]
-    requests = self._model.maker.encode_all(named)
-    tokens = exported_model.BATCH_SIZE * self._model.card.max_seq_length
-    answers = self._model.answer(requests, tokens)
-    return answers if is_list else answers[0]
+    )
+    found = self._model.answer(requests)
+    return found if is_list else found[0]
 
 
 def load(folder: str | os.PathLike, threads: int = 0) -> Model:
@@ -124,16 +122,12 @@ def load_encoder(
 def _describe(folder, found):
   """Describes a folder that cannot be loaded, and the way out."""
   shown = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
-  message = f"{folder}: holds {shown or 'nothing'}"
+  state = f"holds {shown or 'nothing'}"
   if not os.path.isdir(folder):
-    message = f"{folder}: no such folder"
+    state = "no such folder"
+  expected = "the --export_dir of export_saved_model.py or the --output_dir of "
+  cure = f"; expected {expected}{answers.TRAINING_PROGRAMS}"
   if {"bert_config.json", "config.json"} & set(found):
-    return (
-      f"{message}: a model without a task; train it with run_classifier.py or "
-      "another program, or export it with export_saved_model.py "
-      "--init_checkpoint"
-    )
-  return (
-    f"{message}; expected the --export_dir of export_saved_model.py or the "
-    f"--output_dir of {export_card.TRAINING_PROGRAMS}"
-  )
+    cure = ": a model without a task; train it with run_classifier.py or "
+    cure += "another program, or export it with --init_checkpoint"
+  return f"{folder}: {state}{cure}"

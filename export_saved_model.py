@@ -9,7 +9,6 @@ Lengths, strides and thresholds are those of the training; flags override them.
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from serving import export_card
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
@@ -21,7 +20,7 @@ class ExportSettings(program.Settings):
 
   model: str | None = _flags(None, shared_flags.MODEL)
   model_dir: str | None = _flags(
-    None, f"The --output_dir of {export_card.TRAINING_PROGRAMS}."
+    None, "The --output_dir of a program that fine-tunes."
   )
   init_checkpoint: str | None = _flags(
     None,
@@ -45,7 +44,7 @@ class ExportSettings(program.Settings):
     "saved_model: for TensorFlow Serving and predict.py. onnx: for predict.py "
     "without TensorFlow, the fastest on CPUs; Transformers only. litert: takes "
     "one input of --max_seq_length at a time.",
-    choices=export_card.FORMATS,
+    choices=("saved_model", "litert", "onnx"),
   )
   task: str | None = _flags(
     None,
@@ -81,21 +80,18 @@ class ExportSettings(program.Settings):
   )
   null_score_diff_threshold: float | None = _predictions(
     None,
-    "The odds above which a question has no answer; default the best threshold "
-    "that run_squad.py found, else its flag.",
+    "The odds above which a question has no answer; default the best one that "
+    "run_squad.py found, else its flag.",
   )
   window_pooling: str | None = _predictions(
-    None,
-    "Of classifiers: how the logits of a text's windows become its own.",
-    choices=("mean", "max"),
+    None, "Of classifiers: joins a text's windows.", choices=("mean", "max")
   )
   layer: int | None = _predictions(
     None, "Of features: 0 is the lowest layer, -1 the highest."
   )
   pooling: str | None = _predictions(
     None,
-    "Of features: how a text's vector is made of those of its tokens; default "
-    "mean.",
+    "Of features: makes one vector of those of tokens; default mean.",
     choices=("cls", "mean", "max"),
   )
   quantize: str = _predictions(
@@ -124,8 +120,7 @@ class ExportSettings(program.Settings):
     None, "Of --eval_file: the label, as in run_classifier.py."
   )
   label_separator: str = _predictions(
-    ",",
-    "Of --eval_file: the character between labels, as in run_classifier.py.",
+    ",", "Of --eval_file: stands between labels, as in run_classifier.py."
   )
   token_column: int = _predictions(
     0, "Of --eval_file: the column of the word, as in run_tagging.py."
@@ -135,8 +130,7 @@ class ExportSettings(program.Settings):
   )
   max_score_drop: float = _predictions(
     0.01,
-    "With --quantize: the largest loss of a score (0 to 1) with which the "
-    "export is kept.",
+    "With --quantize: the largest loss of a score (0 to 1) that is accepted.",
   )
 
 
@@ -153,24 +147,18 @@ from data import files
 from export import exporting, prediction_settings, quantization, trained_models
 from vocabularies import vocabulary_table
 
-_PREDICTION_FLAGS = (
-  *("max_seq_length", "doc_stride", "window_pooling", "by_character"),
-  *("layer", "pooling", "top_k", "max_query_length", "max_answer_length"),
-  *("n_best_size", "version_2_with_negative", "null_score_diff_threshold"),
-  "whole_word_answers",
-)
-
 
 def read_settings() -> ExportSettings:
   """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
   model_folder.find_files()
   settings = ExportSettings.read()
   folder = settings.model
-  if folder and files.exists(os.path.join(folder, "settings.json")):
-    if settings.init_checkpoint == model_folder.find_weights(folder):
-      return dataclasses.replace(
-        settings, model_dir=folder, init_checkpoint=None
-      )
+  if (
+    folder
+    and files.exists(os.path.join(folder, "settings.json"))
+    and settings.init_checkpoint == model_folder.find_weights(folder)
+  ):
+    return dataclasses.replace(settings, model_dir=folder, init_checkpoint=None)
   return settings
 
 
@@ -194,10 +182,7 @@ def load_model(
 ) -> trained_models.TrainedModel:
   """Loads the model to export."""
   if settings.model_dir:
-    # --model stands for --bert_config_file, too.
-    config = settings.bert_config_file and not settings.model
-    if settings.task or config:
-      name = "bert_config_file" if config else "task"
+    for name in sorted(settings.given & {"bert_config_file", "task"}):
       raise ValueError(
         f"--{name} is for weights without a task; {settings.model_dir} has one"
       )
@@ -205,10 +190,7 @@ def load_model(
   config = model_folder.read_config(settings)
   start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   return trained_models.load_pretrained(
-    start.weights,
-    config,
-    settings.do_lower_case,
-    settings.task,
+    start.weights, config, settings.do_lower_case, settings.task
   )
 
 
@@ -222,11 +204,10 @@ def make_score_check(
       raise ValueError(f"--{name} needs --quantize=int8")
     return None
   if settings.format != "onnx":
-    raise ValueError(f"--quantize={settings.quantize} needs --format=onnx")
+    raise ValueError("--quantize=int8 needs --format=onnx")
   if not settings.eval_file:
     raise ValueError(
-      f"--quantize={settings.quantize} needs --eval_file: examples on which "
-      "the export is compared with the model"
+      "--quantize=int8 needs --eval_file, to compare the export with the model"
     )
   return quantization.ScoreCheck(**{n: getattr(settings, n) for n in names})
 
@@ -242,10 +223,12 @@ def main() -> None:
     squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
   model_folder.check_vocabulary(vocab_file, trained.config)
-  given = {name: getattr(settings, name) for name in _PREDICTION_FLAGS}
-  given = {name: value for name, value in given.items() if value is not None}
+  given = settings.given & prediction_settings.ALL_NAMES
   prediction = prediction_settings.override(
-    trained.kind, trained.config, trained.prediction, given
+    trained.kind,
+    trained.config,
+    trained.prediction,
+    {name: getattr(settings, name) for name in sorted(given)},
   )
   trained = dataclasses.replace(trained, prediction=prediction)
   print(f"weights from {trained.weights}")

@@ -8,13 +8,13 @@ the program that trained the model.
 """
 
 from collections.abc import Iterator
+from concurrent import futures
 import dataclasses
 import json
 import queue
 import sys
 import threading
 import time
-from typing import Any
 
 from cli import program, run_summary
 from data import files
@@ -25,7 +25,6 @@ from serving import export_card, exported_model, request_lines
 _READ_AHEAD = 1024
 _SERVER_FLAGS = ("host", "allowed_hosts", "port", "max_request_bytes")
 _SERVER_FLAGS += ("batch_wait_ms",)
-
 
 _flags = program.group("Flags")
 _serving = program.group("With --serve")
@@ -87,15 +86,17 @@ def read_ahead(
 ) -> Iterator[list[request_lines.RequestLine]]:
   """Yields the lines there are by now, at least one, while more are read."""
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
+  end: futures.Future = futures.Future()
 
   def read():
-    last = None
     try:
       for line in lines:
         waiting.put(line)
     except Exception as error:  # For the other thread to raise.
-      last = error
-    waiting.put(last)
+      end.set_exception(error)
+    else:
+      end.set_result(None)
+    waiting.put(end)
 
   threading.Thread(target=read, daemon=True).start()
   is_last = False
@@ -103,32 +104,16 @@ def read_ahead(
     window = [waiting.get()]
     while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())
-    is_last = not isinstance(window[-1], request_lines.RequestLine)
-    last = window.pop() if is_last else None
+    is_last = window[-1] is end
+    if is_last:
+      window.pop()
     if window:
       yield window
-    if last is not None:
-      raise last
-
-
-def answer_window(
-  model: exported_model.ExportedModel,
-  window: list[request_lines.RequestLine],
-  most_tokens: int,
-) -> Iterator[dict[str, Any]]:
-  """Yields the answers to lines in their order."""
-  good = [line.request for line in window if line.request is not None]
-  answers = iter(model.answer(good, most_tokens))
-  for line in window:
-    if line.request is None:
-      yield {**line.shown, "error": line.error}
-    else:
-      yield {**line.shown, **next(answers)}
+  end.result()
 
 
 def answer_lines(
-  model: exported_model.ExportedModel,
-  settings: PredictSettings,
+  model: exported_model.ExportedModel, settings: PredictSettings
 ) -> int:
   """Answers the input; returns the exit status."""
   start = time.monotonic()
@@ -140,9 +125,12 @@ def answer_lines(
   count = bad = 0
   with files.open_lines(settings.output_file) as write:
     for window in read_ahead(lines):
-      for answer in answer_window(model, window, most_tokens):
-        write(json.dumps(answer, ensure_ascii=False))
-        count, bad = count + 1, bad + ("error" in answer)
+      good = [line.request for line in window if line.request is not None]
+      answers = iter(model.answer(good, most_tokens))
+      for line in window:
+        answer = {"error": line.error} if line.error else next(answers)
+        write(json.dumps({**line.shown, **answer}, ensure_ascii=False))
+        count, bad = count + 1, bad + bool(line.error)
     if not count:
       raise ValueError(
         f"--input_file={settings.input_file}: the input is empty"
@@ -159,8 +147,7 @@ def answer_lines(
 
 
 def serve(
-  model: exported_model.ExportedModel,
-  settings: PredictSettings,
+  model: exported_model.ExportedModel, settings: PredictSettings
 ) -> int:
   """Serves the model until it is stopped; returns the exit status."""
   from serving import http_server  # Needs a package that the rest does not.
@@ -170,10 +157,9 @@ def serve(
     settings.batch_size * model.card.max_seq_length,
     settings.batch_wait_ms / 1000,
   )
-  address = http_server.Address(
-    settings.host, settings.port, settings.allowed_hosts
+  return http_server.serve(
+    model, limits, settings.host, settings.port, settings.allowed_hosts
   )
-  return http_server.serve(model, address, limits)
 
 
 def main() -> int:

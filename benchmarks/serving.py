@@ -339,17 +339,12 @@ def time_each(workload: Workload, name: str, answer) -> contest.Turn:
 
 def make_our_latency(name: str, workload: Workload) -> contest.Turn:
   """Answers a line as predict.py does when no other has come yet."""
-  import predict
-  from serving import request_lines
-
   model, settings = load_ours(workload, name)
   tokens = settings.batch_size * model.card.max_seq_length
 
   def answer(line):
-    request = model.maker.encode({"text": line})
-    window = [request_lines.RequestLine(request, {"index": 0})]
-    (result,) = predict.answer_window(model, window, tokens)
-    return json.dumps(result, ensure_ascii=False)
+    [result] = model.answer([model.maker.encode({"text": line})], tokens)
+    return json.dumps({"index": 0, **result}, ensure_ascii=False)
 
   return time_each(workload, name, answer)
 

@@ -61,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   engine = RestEngine(flags.url) if flags.url else None
   model = exported_model.ExportedModel(flags.export_dir, engine=engine)
   requests = model.maker.encode_all([json.loads(r) for r in flags.request])
-  tokens = exported_model.BATCH_SIZE * model.card.max_seq_length
-  for answer in model.answer(requests, tokens):
+  for answer in model.answer(requests):
     print(json.dumps(answer, ensure_ascii=False))
 
 

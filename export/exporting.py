@@ -30,7 +30,7 @@ def write(
 
   Args:
     folder: is made.
-    format: one of FORMATS.
+    format: as in `export_card.Card`.
     check: makes the products int8, if their answers pass it.
 
   Returns:
@@ -40,11 +40,44 @@ def write(
     ValueError: it is not near enough, or the format cannot be written.
   """
   graph = signatures.Graph(trained, vocab_file)
-  card = _describe(graph, format)
-  if check:
-    card = dataclasses.replace(card, quantization={"dtype": "int8"})
   with atomic.new_folder(folder) as temporary:
-    return _write(temporary, graph, card, check)
+    card = _write(temporary, graph, format, quantizes=bool(check))
+    if not check:
+      difference = _compare(graph, _load(temporary, card))
+      return f"loaded again, it gives the same within {difference:.1g}"
+    found = quantization.compare(
+      exported_model.ExportedModel(temporary, engine=GraphEngine(graph)),
+      exported_model.ExportedModel(temporary),
+      check,
+    )
+    found.check(check.max_score_drop)
+    described = {**card.quantization, **found._asdict()}
+    _write_card(temporary, dataclasses.replace(card, quantization=described))
+    return found.describe()
+
+
+def _write(folder, graph, format, quantizes) -> export_card.Card:
+  """Writes all files; returns what export.json describes."""
+  trained, vocab_file = graph.trained, graph.vocab_file
+  config = trained.config.to_json_string()
+  files.write_text(os.path.join(folder, "bert_config.json"), config)
+  vocabulary_table.copy(vocab_file, folder)
+  if trained.labels:
+    files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
+  hashed = [*vocabulary_table.saved_names(vocab_file)]
+  if format == "onnx":
+    hashed += _write_onnx(folder, graph, quantizes)
+  elif format == "litert":
+    _write_litert(folder, graph)
+  else:
+    signatures.save(graph, folder)
+  card = dataclasses.replace(
+    _describe(graph, format),
+    quantization={"dtype": "int8"} if quantizes else {},
+    hashes={n: files.hash_file(os.path.join(folder, n)) for n in hashed},
+  )
+  _write_card(folder, card)
+  return card
 
 
 def _describe(graph, format) -> export_card.Card:
@@ -67,32 +100,6 @@ def _describe(graph, format) -> export_card.Card:
     training=dict(trained.settings),
     versions={name: importlib.metadata.version(name) for name in packages},
   )
-
-
-def _write(folder, graph, card, check) -> str:
-  trained, vocab_file = graph.trained, graph.vocab_file
-  config = trained.config.to_json_string()
-  files.write_text(os.path.join(folder, "bert_config.json"), config)
-  vocabulary_table.copy(vocab_file, folder)
-  if trained.labels:
-    files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  hashed = vocabulary_table.saved_names(vocab_file)
-  hashed = [*hashed, *_WRITERS[card.format](folder, graph, card)]
-  hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
-  card = dataclasses.replace(card, hashes=hashes)
-  _write_card(folder, card)
-  if not check:
-    difference = _compare(graph, _load(folder, card))
-    return f"loaded again, it gives the same within {difference:.1g}"
-  found = quantization.compare(
-    exported_model.ExportedModel(folder, engine=GraphEngine(graph)),
-    exported_model.ExportedModel(folder),
-    check,
-  )
-  found.check(check.max_score_drop)
-  described = {**card.quantization, **found._asdict()}
-  _write_card(folder, dataclasses.replace(card, quantization=described))
-  return found.describe()
 
 
 class GraphEngine:
@@ -131,8 +138,7 @@ def _compare(graph, run) -> float:
     ids[0, 1] = graph.mask_id
   inputs = [values.astype(np.int32) for values in (ids * mask, mask, segments)]
   expected = graph.compute(*map(tf.constant, inputs))
-  found = run(*inputs)
-  worst = 0.0
+  found, worst = run(*inputs), 0.0
   for name, values in expected.items():
     wanted, given = values.numpy(), np.asarray(found[name], float)
     if graph.scores_tokens:  # Ignore outputs at padding.
@@ -177,20 +183,14 @@ def _load(folder, card):
   return engine.run
 
 
-def _write_saved_model(folder, graph, card):
-  signatures.save(graph, folder)
-  return ()
-
-
-def _write_litert(folder, graph, card):
+def _write_litert(folder, graph):
   module = tf.Module()
   module.weights = [v.value for v in graph.trained.model.variables]
   shape = [1, graph.max_seq_length]
   specs = [tf.TensorSpec(shape, tf.int32, name) for name in signatures.IDS]
-  function = tf.function(lambda *ids: graph.compute(*ids), specs)
-  module.serve = function
+  module.serve = tf.function(lambda *ids: graph.compute(*ids), specs)
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
-    [function.get_concrete_function()], module
+    [module.serve.get_concrete_function()], module
   )
   try:
     content = converter.convert()
@@ -200,24 +200,16 @@ def _write_litert(folder, graph, card):
       f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
     ) from error
   files.write_bytes(os.path.join(folder, _LITERT), content)
-  return ()
 
 
-def _write_onnx(folder, graph, card):
+def _write_onnx(folder, graph, quantizes):
+  """Writes model.onnx; returns the names of its files."""
   from export import onnx_graph
   from serving import onnx_engine
 
-  built = onnx_graph.build(graph, quantizes=bool(card.quantization))
+  built = onnx_graph.build(graph, quantizes)
   built.save(os.path.join(folder, onnx_engine.MODEL_FILE))
   return onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE
-
-
-# By format: writes the model, and returns the files to hash.
-_WRITERS = {
-  "saved_model": _write_saved_model,
-  "litert": _write_litert,
-  "onnx": _write_onnx,
-}
 
 
 def _write_card(folder, card):

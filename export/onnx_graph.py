@@ -27,13 +27,16 @@ from training import loop
 
 _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # onnxruntime 1.18 and later read it.
-INPUTS = ("input_ids", "input_mask", "segment_ids")
-_GELU_FORMS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
-_OPERATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
+_ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
+  "gelu": ("Gelu", {"approximate": "tanh"}),
+  "gelu_erf": ("Gelu", {}),
+  "gelu_exact": ("Gelu", {}),
+  "linear": ("Identity", {}),
+  "relu": ("Relu", {}),
+  "tanh": ("Tanh", {}),
+}
 _LARGEST_INT8 = 127
-# Smaller constants are part of the graph; others begin at a page of the file.
-_INLINE_BYTES = 1024
-_ALIGNMENT = 4096
+_INLINE_BYTES = 1024  # Smaller constants are part of the graph.
 # Parts not computed with int8, and why. They stand in the card.
 KEPT_IN_FLOAT32 = (
   "embeddings (a lookup takes no time, and its error would pass through all "
@@ -61,12 +64,12 @@ class Graph:
         f"--format=onnx needs onnx ({error}): pip install -r "
         "requirements/onnx.txt"
       ) from None
-    self._onnx, self._weights, self._quantizes = onnx, weights, quantizes
-    self.nodes, self.outputs = [], []
+    self._onnx, self._quantizes = onnx, quantizes
+    self.weights, self.epsilon = weights, epsilon
+    self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
-    self.epsilon = epsilon
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
     """Adds an operation with one output; returns the name of the output.
@@ -87,7 +90,7 @@ class Graph:
     node = self._onnx.helper.make_node(
       operation, inputs, outputs, name=name, **attributes
     )
-    self.nodes.append(node)
+    self._nodes.append(node)
     return outputs
 
   def constant(self, value: Any, name: str = "") -> str:
@@ -99,25 +102,21 @@ class Graph:
     self._constants.setdefault(name, array)
     return name
 
-  def array(self, name: str) -> np.ndarray:
-    """Returns a weight."""
-    return self._weights[name]
-
   def weight(self, name: str) -> str:
     """Adds a weight as a constant of its name."""
-    return self.constant(self._weights[name], name)
+    return self.constant(self.weights[name], name)
 
-  def output(self, name: str, value: str, dtype: Any, shape: list) -> None:
-    """Makes a value an output of the graph.
+  def dense(self, path: str) -> tuple[str, str]:
+    """Adds the kernel and the bias of a layer."""
+    return self.weight(f"{path}/kernel"), self.weight(f"{path}/bias")
 
-    Args:
-      dtype: of NumPy.
-      shape: sizes, or names of sizes that vary.
-    """
-    self.nodes.append(
-      self._onnx.helper.make_node("Identity", [value], [name], name=name)
-    )
-    self.outputs.append(self._describe(name, dtype, shape))
+  def output(
+    self, name: str, value: str, shape: list, dtype: Any = np.float32
+  ) -> None:
+    """Makes a value an output; sizes that vary are names in its shape."""
+    helper = self._onnx.helper
+    self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
+    self._outputs.append(self._describe(name, dtype, shape))
 
   def _describe(self, name, dtype, shape):
     helper = self._onnx.helper
@@ -140,7 +139,7 @@ class Graph:
     if x not in self._quantized:
       self._quantized[x] = self.add_many("DynamicQuantizeLinear", 3, x)
     values, scale, zero = self._quantized[x]
-    numbers, scales = quantize(self.array(kernel))
+    numbers, scales = quantize(self.weights[kernel])
     numbers = self.constant(numbers, kernel)
     product = self.add("MatMulInteger", values, numbers, zero)
     scales = self.constant(scales, f"{kernel}_scales")
@@ -149,46 +148,23 @@ class Graph:
 
   def save(self, path: str) -> None:
     """Writes the graph, and beside it, as `path`.data, its large constants."""
-    helper = self._onnx.helper
-    inputs = [
-      self._describe(name, np.int32, ["batch", "sequence"]) for name in INPUTS
-    ]
-    with open(f"{path}.data", "wb") as file:
-      constants = [
-        self._write_constant(name, array, file)
-        for name, array in self._constants.items()
-      ]
-    graph = helper.make_graph(
-      self.nodes, "bert", inputs, self.outputs, constants
-    )
+    helper, constants = self._onnx.helper, []
+    for name, array in self._constants.items():
+      constant = self._onnx.numpy_helper.from_array(array, name)
+      if array.nbytes >= _INLINE_BYTES:
+        self._onnx.external_data_helper.set_external_data(
+          constant, f"{os.path.basename(path)}.data"
+        )
+      constants.append(constant)
+    shape = ["batch", "sequence"]
+    inputs = [self._describe(name, np.int32, shape) for name in signatures.IDS]
     model = helper.make_model(
-      graph,
+      helper.make_graph(self._nodes, "bert", inputs, self._outputs, constants),
       opset_imports=[helper.make_opsetid("", _OPSET)],
       ir_version=_IR_VERSION,
       producer_name="export_saved_model.py",
     )
-    with open(path, "wb") as file:
-      file.write(model.SerializeToString())
-
-  def _write_constant(self, name, array, file):
-    """Makes the `TensorProto` of a constant; its values may go to a file."""
-    kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    tensor = self._onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
-    values = array.astype(array.dtype.newbyteorder("<")).tobytes()
-    if len(values) < _INLINE_BYTES:
-      tensor.raw_data = values
-      return tensor
-    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-    place = {
-      "location": os.path.basename(file.name),
-      "offset": file.tell(),
-      "length": len(values),
-    }
-    file.write(values)
-    tensor.data_location = self._onnx.TensorProto.EXTERNAL
-    for key, value in place.items():
-      tensor.external_data.add(key=key, value=str(value))
-    return tensor
+    self._onnx.save_model(model, path)
 
 
 def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -216,7 +192,6 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
     so on, float32 [B, N, S, S], of each layer.
 
   Raises:
-    ImportError: there is no onnx.
     ValueError: there is no graph of this kind of model.
   """
   trained = source.trained
@@ -232,16 +207,19 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   graph = Graph(weights, quantizes, encoder_table.layer_norm_epsilon(config))
   states = _add_encoder(graph, config)
   if not isinstance(model, heads.HeadModel):
-    pooling = trained.prediction["pooling"]
     state = states[1:][trained.prediction["layer"]]
-    vectors, shape = _pool(graph, state, pooling), ["batch", config.hidden_size]
-    graph.output("vectors", vectors, np.float32, shape)
+    vectors = _pool(graph, state, trained.prediction["pooling"])
+    graph.output("vectors", vectors, ["batch", config.hidden_size])
   elif isinstance(model, heads.PretrainingModel):
     _add_guesses(graph, source, states[-1])
   elif isinstance(model, heads.SpanModel):
-    _add_spans(graph, states[-1])
+    logits = _score_tokens(graph, states[-1], "cls/squad/")
+    for index, name in enumerate(heads.SpanOutput._fields):
+      part = graph.add("Gather", logits, index, axis=2)
+      graph.output(name, part, ["batch", "sequence"])
   elif source.scores_tokens:
-    _add_token_scores(graph, states[-1])
+    logits = _score_tokens(graph, states[-1])
+    graph.output("logits", logits, ["batch", "sequence", len(trained.labels)])
   else:
     _add_classifier(graph, trained, states[-1])
   return graph
@@ -269,7 +247,7 @@ def _add_encoder(graph, config):
   if encoder_table.normalizes_embeddings(config):
     embedded = _normalize(graph, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
-    kernel, bias = _weights(graph, f"{path}/project")
+    kernel, bias = graph.dense(f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
   if encoder_table.is_causal(config):
@@ -293,7 +271,7 @@ def _add_layer(graph, config, layer, hidden, mask_scores):
   attended = graph.add("Add", attended, hidden)
   attended = _normalize(graph, attended, f"{path}/attention/output")
   wide = _dense(graph, attended, f"{path}/intermediate/dense")
-  wide = _activate(graph, wide, config.hidden_act)
+  wide = _activate(graph, wide, config)
   rows = _dense(graph, wide, f"{path}/output/dense")
   return _normalize(graph, graph.add("Add", rows, attended), f"{path}/output")
 
@@ -313,16 +291,12 @@ def _attend(graph, config, layer, hidden, mask_scores):
   key = split("key", 0, 2, 3, 1)  # [B, N, D, S]
   scores = graph.add("MatMul", query, key)
   scores = graph.add("Mul", scores, 1.0 / math.sqrt(size))
-  probs = graph.add("Softmax", graph.add("Add", scores, mask_scores), axis=-1)
+  probs = graph.add("Softmax", graph.add("Add", scores, mask_scores))
   shape = ["batch", count, "sequence", "sequence"]
-  graph.output(f"attention_{layer}", probs, np.float32, shape)
+  graph.output(f"attention_{layer}", probs, shape)
   context = graph.add("MatMul", probs, value)
   context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
   return graph.add("Reshape", context, [0, 0, -1])
-
-
-def _weights(graph, path):
-  return graph.weight(f"{path}/kernel"), graph.weight(f"{path}/bias")
 
 
 def _dense(graph, x, path):
@@ -335,55 +309,37 @@ def _normalize(graph, x, path):
   return graph.add("LayerNormalization", x, *parts, epsilon=graph.epsilon)
 
 
-def _activate(graph, x, name):
-  if name in _GELU_FORMS:
-    return graph.add("Gelu", x, approximate=_GELU_FORMS[name])
-  return graph.add(_OPERATIONS[name], x)
+def _activate(graph, x, config):
+  operation, attributes = _ACTIVATIONS[config.hidden_act]
+  return graph.add(operation, x, **attributes)
 
 
 # The heads; heads.py and signatures.py in other words.
 
 
 def _add_classifier(graph, trained, state):
-  pooler = _weights(graph, "bert/pooler/dense")
   pooling = "last" if encoder_table.is_causal(trained.config) else "cls"
-  pooled = graph.add("Gemm", _pool(graph, state, pooling), *pooler)
+  pooled = _pool(graph, state, pooling)
+  pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
   pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
   if not trained.labels:  # A number, or the score of a choice.
     name = "value" if trained.kind == "regression" else "logits"
-    number = graph.add("Reshape", logits, [-1])
-    graph.output(name, number, np.float32, ["batch"])
+    graph.output(name, graph.add("Reshape", logits, [-1]), ["batch"])
     return
   shape = ["batch", len(trained.labels)]
-  graph.output("logits", logits, np.float32, shape)
-  if trained.kind == "multi_label":
-    shares = graph.add("Sigmoid", logits)
-  else:
-    shares = graph.add("Softmax", logits, axis=-1)
-  graph.output("probabilities", shares, np.float32, shape)
+  graph.output("logits", logits, shape)
+  activation = "Sigmoid" if trained.kind == "multi_label" else "Softmax"
+  graph.output("probabilities", graph.add(activation, logits), shape)
 
 
 def _score_tokens(graph, state, path=""):
   """Applies a dense layer of [L, H] to each token: [B, S, L]."""
-  weights = graph.array(f"{path}output_weights").T
+  weights = graph.weights[f"{path}output_weights"].T
   weights = graph.constant(weights, f"{path}output_weights")
   product = graph.add("MatMul", state, weights)
   return graph.add("Add", product, graph.weight(f"{path}output_bias"))
-
-
-def _add_token_scores(graph, state):
-  logits = _score_tokens(graph, state)
-  shape = ["batch", "sequence", len(graph.array("output_bias"))]
-  graph.output("logits", logits, np.float32, shape)
-
-
-def _add_spans(graph, state):
-  logits = _score_tokens(graph, state, "cls/squad/")
-  for index, name in enumerate(heads.SpanOutput._fields):
-    part = graph.add("Gather", logits, index, axis=2)
-    graph.output(name, part, np.float32, ["batch", "sequence"])
 
 
 def _pool(graph, state, pooling):
@@ -413,26 +369,25 @@ def _add_guesses(graph, source, state):
   ranks, places = _find_masks(graph, source.mask_id)
   positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]
-  graph.output("positions", graph.cast(positions, np.int32), np.int32, shape)
+  graph.output("positions", graph.cast(positions, np.int32), shape, np.int32)
   places = graph.add("Unsqueeze", places, [2])
   rows = graph.add("GatherND", state, places, batch_dims=1)  # [B, M, H]
   rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
   path = "cls/predictions/transform"
-  rows = graph.add("Gemm", rows, *_weights(graph, f"{path}/dense"))
-  rows = _normalize(graph, _activate(graph, rows, config.hidden_act), path)
+  rows = graph.add("Gemm", rows, *graph.dense(f"{path}/dense"))
+  rows = _normalize(graph, _activate(graph, rows, config), path)
   table = graph.weight("bert/embeddings/word_embeddings")
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
   logits = graph.add("Slice", logits, [0], [source.num_tokens], [1])
-  shares = graph.add("Softmax", logits, axis=-1)
+  shares = graph.add("Softmax", logits)
   best, ids = graph.add_many("TopK", 2, shares, [top_k])
   counts = graph.add("Concat", graph.add("Shape", positions), [top_k], axis=0)
-  for name, value, dtype in (
-    ("ids", graph.cast(ids, np.int32), np.int32),
-    ("probabilities", best, np.float32),
-  ):
+  ids = graph.cast(ids, np.int32)
+  for name, value in (("ids", ids), ("probabilities", best)):
     value = graph.add("Reshape", value, counts, allowzero=1)  # [B, M, K]
-    graph.output(name, value, dtype, [*shape, top_k])
+    dtype = np.int32 if name == "ids" else np.float32
+    graph.output(name, value, [*shape, top_k], dtype)
 
 
 def _find_masks(graph, mask_id):

@@ -17,6 +17,9 @@ _FILE = "prediction.json"
 _ROUNDING = 1e-5  # Scores differ by less.
 # The settings of models that were only pre-trained.
 DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
+ALL_NAMES = {"max_seq_length"}.union(
+  *(maker.settings for maker in answers.MAKERS.values())
+)
 
 
 def names(kind: str) -> list[str]:
@@ -25,20 +28,15 @@ def names(kind: str) -> list[str]:
 
 
 def read(folder: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-  """Reads the settings of a run's predictions from its files.
+  """Reads the settings that `names` lists, and others, from a run's files.
 
   Args:
     settings: of settings.json.
-
-  Returns:
-    The settings that `names` lists, and perhaps others.
   """
   path = os.path.join(folder, _FILE)
-  prediction = files.read_json_if_any(path)
-  prediction.setdefault("by_character", False)  # Older runs lack it.
-  prediction |= {
-    name: settings[name] for name in names(kind) if name in settings
-  }
+  prediction = {"by_character": False}  # Older runs lack it.
+  prediction |= files.read_json_if_any(path)
+  prediction |= {n: settings[n] for n in names(kind) if n in settings}
   tuned = squad_results.read_threshold(folder)
   if tuned is not None:
     # It is the odds of one question, which an export rounds differently.
@@ -46,9 +44,8 @@ def read(folder: str, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
   missing = [name for name in names(kind) if name not in prediction]
   if missing:
     raise ValueError(
-      f"{path} lacks {', '.join(missing)}: it is of a version that did not "
-      "record all that predictions depend on; add them, with the values of the "
-      "flags of the training, as in "
+      f"{path} lacks {', '.join(missing)}: an earlier version wrote it; add "
+      "the values of the training's flags, as in "
       '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
     )
   return prediction
@@ -74,11 +71,7 @@ def override(
   prediction: Mapping[str, Any],
   values: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """Returns settings of predictions with other values.
-
-  Args:
-    kind, config, prediction: of the model.
-    values: by name, which is that of a flag.
+  """Returns the settings of a model's predictions with other values of flags.
 
   Raises:
     ValueError: the kind of model has no such setting, or it is out of range.

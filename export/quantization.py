@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files
-from serving import answers, exported_model
+from serving import exported_model
 from tasks import (
   classification,
   classification_tasks,
@@ -24,7 +24,6 @@ from tasks import (
   squad_metrics,
   tagging,
   tagging_results,
-  tagging_words,
 )
 
 
@@ -67,14 +66,12 @@ class Comparison(NamedTuple):
 
   def describe(self) -> str:
     """Returns the comparison in words."""
-    scores = [
+    scores = ", ".join(
       f"{name} {before:.4f} -> {self.after[name]:.4f}"
       for name, before in self.before.items()
-    ]
-    return (
-      f"on {self.sample}: {', '.join(scores)}; {self.changed:,} of "
-      f"{self.examples:,} answers changed"
     )
+    changed = f"{self.changed:,} of {self.examples:,} answers changed"
+    return f"on {self.sample}: {scores}; {changed}"
 
 
 def compare(
@@ -94,8 +91,8 @@ def compare(
     ValueError: the file is damaged, or not of this kind of model.
   """
   card, path, most = exact.card, check.eval_file, check.max_eval_examples
-  evaluation = _EVALUATIONS[card.kind]
-  examples = list(evaluation.read(card, check))
+  read, score, comparable_part = _EVALUATIONS[card.kind]
+  examples = list(read(card, check))
   if not examples:
     raise ValueError(f"--eval_file={path}: holds no example")
   count = len(examples)
@@ -104,36 +101,34 @@ def compare(
     examples = [examples[i * count // most] for i in range(most)]
     sample = f"{most:,} of the {sample}, evenly spread"
   asked, truths = zip(*examples, strict=True)
-  requests = [
-    exact.maker.encode_sentence(request)
-    if isinstance(request, tagging.Sentence)
-    else exact.maker.encode(request)
-    for request in asked
-  ]
-  tokens = exported_model.BATCH_SIZE * card.max_seq_length
-  before, after = (m.answer(requests, tokens) for m in (exact, quantized))
+  maker = exact.maker
+  encode = maker.encode_words if card.kind == "tagging" else maker.encode
+  requests = list(map(encode, asked))
+  before, after = exact.answer(requests), quantized.answer(requests)
   if truths[0] is None:
     truths = before
-  parts = (map(evaluation.comparable_part, found) for found in (before, after))
   return Comparison(
     sample,
-    evaluation.score(card, before, truths),
-    evaluation.score(card, after, truths),
+    score(card, before, truths),
+    score(card, after, truths),
     len(examples),
-    sum(a != b for a, b in zip(*parts, strict=True)),
+    sum(
+      comparable_part(a) != comparable_part(b)
+      for a, b in zip(before, after, strict=True)
+    ),
   )
 
 
 class _Evaluation(NamedTuple):
   """How the answers of a kind of model are compared with a labelled file."""
 
-  # From card and ScoreCheck to pairs of a request (texts by name, or a
-  # `tagging.Sentence`) and the right answer, None if the file has none.
+  # From card and ScoreCheck to pairs of a request (texts by name, or words for
+  # a tagger) and the right answer, None if the file has none.
   read: Callable[..., Iterator[tuple[Any, Any]]]
   # From card, answers and right answers to scores between 0 and 1.
   score: Callable[..., dict[str, float]]
   # The part of an answer that is compared; numbers are rounded.
-  comparable_part: Callable[[answers.Answer], Any]
+  comparable_part: Callable[[dict[str, Any]], Any]
 
 
 def _read_texts_and_labels(card, check):
@@ -177,18 +172,17 @@ def _score_labels(card, found, truths):
 
 
 def _labels_or_number(answer):
-  label = answer.get("label", answer.get("labels"))
-  return round(answer["value"], 1) if label is None else label
+  if "value" in answer:
+    return round(answer["value"], 1)
+  return answer.get("label", answer.get("labels"))
 
 
 def _read_sentences(card, check):
   source = tagging.open_source(
     check.eval_file, check.token_column, check.tag_column, "auto"
   )
-  scheme = card.settings["label_scheme"]
-  for sentence in tagging.read_sentences(source, scheme):
-    text, places = tagging_words.join(sentence.words)
-    yield sentence._replace(text=text, offsets=tuple(places)), sentence.tags
+  for sentence in tagging.read_sentences(source, card.settings["label_scheme"]):
+    yield sentence.words, sentence.tags
 
 
 def _word_labels(answer):
@@ -225,9 +219,8 @@ def _read_choices(card, check):
   for example in multiple_choice.read_examples(check.eval_file):
     if example.label is None:
       raise ValueError(f"{example.location}: no label")
-    texts = {"context": example.context, "question": example.question}
-    texts[answers.CHOICES] = list(example.choices)
-    yield texts, example.label
+    values = example.context, example.question, list(example.choices)
+    yield dict(zip(card.inputs, values, strict=True)), example.label
 
 
 def _score_choices(card, found, truths):
@@ -256,7 +249,7 @@ def _score_guesses(card, found, truths):
     for values in (found, truths)
   )
   if not guesses.size:
-    raise ValueError(f"--eval_file: no text in it has a {answers.MASK}")
+    raise ValueError("--eval_file: no text in it has a [MASK]")
   return {"same_first_guess": float((guesses == expected).mean())}
 
 
@@ -272,8 +265,6 @@ _EVALUATIONS: dict[str, _Evaluation] = {
   "multiple_choice": _Evaluation(
     _read_choices, _score_choices, operator.itemgetter("predicted")
   ),
-  answers.FEATURES: _Evaluation(
-    _read_texts, _score_vectors, lambda answer: None
-  ),
-  answers.FILL_MASK: _Evaluation(_read_texts, _score_guesses, _first_guesses),
+  "features": _Evaluation(_read_texts, _score_vectors, lambda answer: None),
+  "fill_mask": _Evaluation(_read_texts, _score_guesses, _first_guesses),
 }

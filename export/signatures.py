@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from export import tf_tokenization, trained_models
 import heads
-from serving import answers
+from serving import answers, export_card
 from tasks import classification
 from vocabularies import vocabulary_table
 
 Tensors = dict[str, tf.Tensor]
 
-IDS = heads.HeadModel.input_names
+IDS = export_card.IDS
 _STRINGS_IN = (*classification.PROBLEMS, answers.FEATURES)
 _NOWHERE = -1  # The position of a mask that fills up a row.
 
@@ -48,7 +48,7 @@ class Graph:
     """Computes the outputs of input_ids, input_mask, segment_ids [B, S].
 
     Returns:
-      The outputs that the `answers.AnswerMaker` of its kind reads, and of
+      The outputs that the maker of answers of its kind reads, and of
       classifiers also `probabilities` [B, L].
     """
     model, kind = self.trained.model, self.trained.kind
@@ -61,23 +61,18 @@ class Graph:
     logits = model(*ids)
     if self.scores_tokens:
       return {"logits": logits}  # [B, S, L]
-    if kind == "regression":
-      return {"value": logits[:, 0]}
-    if not self.trained.labels:  # A row for each choice.
-      return {"logits": logits[:, 0]}
+    if not self.trained.labels:  # A number, or the score of a choice.
+      return {"value" if kind == "regression" else "logits": logits[:, 0]}
     activate = tf.sigmoid if kind == "multi_label" else tf.nn.softmax
     return {"logits": logits, "probabilities": activate(logits)}
 
-  def _pool(self, input_ids, input_mask, segment_ids):
-    states = self.trained.model(
-      input_ids, input_mask, segment_ids, return_hidden_states=True
-    ).hidden_states[1:]  # The first is the embedding.
+  def _pool(self, *ids):
+    states = self.trained.model(*ids, return_hidden_states=True).hidden_states
     settings = self.trained.prediction
-    return heads.pool(
-      states[settings["layer"]], input_mask, settings["pooling"]
-    )
+    state = states[1:][settings["layer"]]  # The first is the embedding.
+    return heads.pool(state, ids[1], settings["pooling"])
 
-  def _guess(self, input_ids, input_mask, segment_ids):
+  def _guess(self, input_ids, *others):
     """Guesses masked words.
 
     Returns:
@@ -88,7 +83,7 @@ class Graph:
     masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
     positions = masks.to_tensor(default_value=_NOWHERE)  # [B, M]
     logits = self.trained.model(
-      input_ids, input_mask, segment_ids, tf.maximum(positions, 0)
+      input_ids, *others, tf.maximum(positions, 0)
     ).masked_lm_logits[:, :, : self.num_tokens]
     count = min(self.trained.prediction["top_k"], self.num_tokens)
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
@@ -96,8 +91,7 @@ class Graph:
 
   def attend(self, *ids: tf.Tensor) -> tf.Tensor:
     """Returns the attention in ids, int32 [B, S]: [B, layers, heads, S, S]."""
-    model = self.trained.model
-    encoder = getattr(model, "bert", model)
+    encoder = getattr(self.trained.model, "bert", self.trained.model)
     probs = encoder(*ids, return_attention_probs=True).attention_probs
     return tf.stack(probs, 1)
 
@@ -124,27 +118,22 @@ class StringServer:
     self._labels = tf.constant(list(trained.labels), tf.string)
     self._thresholds = tf.constant(list(trained.thresholds), tf.float32)
 
-  def pack(self, text, text_pair=None) -> tf_tokenization.Packed:
-    """Makes the model's input of strings [B]; text_pair may be ""."""
-    if text_pair is None:
-      text_pair = tf.zeros_like(text)
-    most = self._max_seq_length
-    ids = [self.tokenizer.encode(x, most) for x in (text, text_pair)]
-    return tf_tokenization.pack(*ids, *self._special, most)
-
-  def serve(self, *texts: tf.Tensor) -> Tensors:
-    """Answers strings [B].
+  def serve(self, text: tf.Tensor, text_pair: tf.Tensor | None = None):
+    """Answers strings [B]; text_pair may be "".
 
     Returns:
       vectors [B, H]; value [B]; or labels, string, and probabilities [B, L],
       with label, string [B], or of several labels chosen, bool [B, L]. And
       truncated, bool [B]: the text was too long.
     """
-    packed = self.pack(*texts)
+    if text_pair is None:
+      text_pair = tf.zeros_like(text)
+    most = self._max_seq_length
+    ids = [self.tokenizer.encode(x, most) for x in (text, text_pair)]
+    packed = tf_tokenization.pack(*ids, *self._special, most)
     outputs = {**self._compute(*packed[:3]), "truncated": packed.was_cut}
-    if "logits" not in outputs:
+    if outputs.pop("logits", None) is None:
       return outputs
-    del outputs["logits"]
     probabilities = outputs["probabilities"]
     shape = tf.shape(probabilities)
     outputs["labels"] = tf.broadcast_to(self._labels, shape)

@@ -12,7 +12,7 @@ from encoders import encoder_table
 from export import prediction_settings
 import heads
 import modeling
-from serving import answers, export_card
+from serving import answers
 from tasks import feature_tagger
 import tokenization
 from training import loop, model_selection
@@ -50,12 +50,11 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
-  pretrained = (answers.FEATURES, answers.FILL_MASK)
-  if kind not in answers.MAKERS or kind in pretrained:
+  if kind not in {*answers.MAKERS} - {answers.FEATURES, answers.FILL_MASK}:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"{folder}: {found}; expected the --output_dir of "
-      f"{export_card.TRAINING_PROGRAMS}"
+      f"{answers.TRAINING_PROGRAMS}"
     )
   needed = ["vocab_file_sha256", "do_lower_case"]
   if settings.get("feature_based"):
@@ -73,10 +72,9 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   labels, thresholds = prediction_settings.read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
   variables = loop.model_variables(model)
-  step = model_selection.restore_best(folder, variables)
-  is_best = step is not None
-  if not is_best:
-    step = checkpoints.restore(folder, variables)
+  choice, step = "best", model_selection.restore_best(folder, variables)
+  if step is None:
+    choice, step = "newest", checkpoints.restore(folder, variables)
   if step is None:
     raise ValueError(f"{folder}: no checkpoint there")
   return TrainedModel(
@@ -89,7 +87,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     prediction.pop("has_text_pair", True),
     prediction,
     settings,
-    f"{folder}, {'best' if is_best else 'newest'} weights, step {step}",
+    f"{folder}, {choice} weights, step {step}",
   )
 
 
@@ -103,11 +101,7 @@ def _make_model(kind, config, labels, settings):
     settings["feature_layers"], config.num_hidden_layers
   )
   return feature_tagger.FeatureTaggerModel(
-    config,
-    len(labels),
-    layers=layers,
-    mixed=mixed,
-    lstm_size=settings["lstm_size"],
+    config, len(labels), "float32", layers, mixed, settings["lstm_size"]
   )
 
 
@@ -128,21 +122,20 @@ def load_pretrained(
   """
   tokenization.validate_case_matches_checkpoint(do_lower_case, weights.source)
   has_head = _MASKED_LM in weights.shapes
-  best = answers.FILL_MASK if has_head else answers.FEATURES
-  kind = kind or best
-  if kind == answers.FILL_MASK and encoder_table.is_causal(config):
-    raise ValueError(
-      "--task=fill_mask: the guesses of a causal model cannot be exported; "
-      "fill_mask.py makes them"
-    )
-  if kind == answers.FILL_MASK and not has_head:
-    raise ValueError(
-      f"--init_checkpoint={weights.source} has no masked-LM head: give one "
-      "that was pre-trained and not fine-tuned since"
-    )
-  make, needed = encoder_table.make_encoder, "bert/"
+  kind = kind or (answers.FILL_MASK if has_head else answers.FEATURES)
+  make, needed = encoder_table.make_encoder, ("bert/",)
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
+    if encoder_table.is_causal(config):
+      raise ValueError(
+        "--task=fill_mask: the guesses of a causal model cannot be exported; "
+        "fill_mask.py makes them"
+      )
+    if not has_head:
+      raise ValueError(
+        f"--init_checkpoint={weights.source} has no masked-LM head: give one "
+        "that was pre-trained and not fine-tuned since"
+      )
   model = make(config)
   checkpoints.assign(
     weights,

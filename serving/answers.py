@@ -6,20 +6,16 @@ and entities are made by the code of the tasks. Nothing here knows which engine
 computes the outputs, and nothing loads TensorFlow.
 """
 
-import abc
-from collections.abc import Sequence
-import difflib
-from typing import Any, NamedTuple
+import functools
 
 import numpy as np
 
-from data import packing, tables
-from serving import export_card
+from data import packing
+from serving import answer_maker, export_card
 from tasks import (
   classification,
   classification_results,
   multiple_choice,
-  multiple_choice_results,
   squad,
   squad_answers,
   squad_features,
@@ -27,239 +23,49 @@ from tasks import (
   tagging_schemes,
   tagging_words,
 )
-from vocabularies import vocabulary_table
 
 MASK = "[MASK]"
-# The name of an input of lines, which may also be given as a list.
-CHOICES = "choices"
-# The texts of all kinds of models.
-_NAMES = {"text", "text_pair", "question", "context", CHOICES}
 _NEVER = -1e9  # Far below any logit.
-# difflib's cutoff: `textpair` is close to `text_pair`, `question_id` is not
-# close to `question`.
-_NEAR = 0.85
-
-Answer = dict[str, Any]
-Outputs = dict[str, np.ndarray]  # Those of one input of the model.
 
 
-class Input(NamedTuple):
-  """A text that a model takes."""
-
-  name: str
-  required: bool
-
-
-class Encoded(NamedTuple):
-  """A request as inputs of the model."""
-
-  rows: list[packing.PackedIds]  # Not padded; may be empty.
-  was_cut: bool  # Tokens of a text are in none of them.
-  source: Any  # For making the answer: the texts, and their windows.
-
-
-class AnswerMaker(abc.ABC):
-  """Makes the requests and answers of a kind of model; see the classes below.
-
-  Attributes:
-    title: of a page about the model.
-    head: the class in heads.py that computes its outputs; "" for the encoder.
-    settings: which ones the answers depend on besides weights, labels and
-      max_seq_length, and of which types they are.
-    texts: the names of all texts that it may take.
-    optional: the one of them that may be missing.
-    never_split: tokens that a text may hold.
-    inputs: the texts of a request.
-    pads_fully: whether padding changes answers, so that all inputs have to be
-      padded to max_seq_length as they were in training.
-  """
-
-  title: str
-  head = "ClassifierModel"
-  settings: dict[str, tuple[type, ...]]
-  texts: tuple[str, ...] = ("text", "text_pair")
-  optional = "text_pair"
-  never_split: tuple[str, ...] = ()
-  pads_fully = False
-
-  def __init__(self, card: export_card.Card, vocab_file: str):
-    self.card = card
-    self._tokenizer = vocabulary_table.make_tokenizer(
-      vocab_file, card.do_lower_case, self.never_split
-    )
-    self._special = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    self.inputs = tuple(Input(n, n != self.optional) for n in card.inputs)
-
-  def encode(self, request: Any) -> Encoded:
-    """Encodes a request.
-
-    Args:
-      request: texts by the names of `inputs`, or a tuple in their order;
-        optional ones may be missing. Other names may stand beside them.
-
-    Raises:
-      ValueError: it is not of strings, lacks one, has one that only other
-        models take, or an empty one that cannot be answered.
-    """
-    names = ", ".join(
-      f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
-    )
-    if isinstance(request, tuple):
-      if len(request) > len(self.inputs):
-        raise ValueError(f"{len(request)} texts; the model takes {names}")
-      request = dict(zip(self.card.inputs, request, strict=False))
-    if not isinstance(request, dict):
-      raise ValueError(f"expected a JSON object with {names}")
-    missing = [n for n, _ in self.inputs if request.get(n) is None]
-    for name in request.keys() - set(self.card.inputs):
-      near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
-      if name in _NAMES or near:
-        # Half a surrogate pair could not be written.
-        name = str(name).encode(errors="backslashreplace").decode()
-        raise ValueError(f"{name} is not read; the model takes {names}")
-    texts = {}
-    for name, required in self.inputs:
-      value = request.get(name)
-      if value is None and not required:
-        value = ""
-      if name == CHOICES and isinstance(value, list):
-        texts[name] = _check_choices(value)
-        continue
-      if not isinstance(value, str):
-        found = "nothing" if value is None else type(value).__name__
-        raise ValueError(
-          f"{name} is {found}, expected a string; the model takes {names}"
-        )
-      tables.check_unicode(value, name)
-      if name == CHOICES:
-        value = _check_choices(filter(str.strip, value.split("\n")))
-      texts[name] = value
-    return self._encode(texts)
-
-  def encode_all(self, requests: Sequence[Any]) -> list[Encoded]:
-    """Encodes several requests; a ValueError says which one is wrong."""
-    found = []
-    for number, request in enumerate(requests):
-      try:
-        found.append(self.encode(request))
-      except ValueError as error:
-        raise ValueError(f"inputs[{number}]: {error}") from None
-    return found
-
-  @abc.abstractmethod
-  def _encode(self, texts: dict[str, Any]) -> Encoded:
-    """Encodes texts; see `encode`."""
-
-  def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
-    """Returns the answer to a request, ready to be JSON.
-
-    Args:
-      encoded: from `encode`.
-      outputs: of the model for each of its rows; outputs of tokens have some
-        for padding, too.
-    """
-    answer = self._answer(encoded, outputs)
-    return answer | {"truncated": encoded.was_cut}
-
-  @abc.abstractmethod
-  def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
-    """Returns all but `truncated`; see `answer`."""
-
-  def tokens(self, row: packing.PackedIds) -> list[str]:
-    """Returns the tokens of an input."""
-    return self._tokenizer.convert_ids_to_tokens(row.input_ids)
-
-  def _pack(self, ids_a, ids_b=()):
-    cls_id, sep_id = self._special
-    return packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id)
-
-  def _encode_pair(self, texts, doc_stride=None):
-    """Encodes a text or a pair as run_classifier.py does."""
-    text_pair = texts.get("text_pair") or None
-    example = classification.Example(
-      "", texts["text"], text_pair, None, "", None
-    )
-    features = list(
-      classification.make_features(
-        [example],
-        self._tokenizer,
-        lambda example: 0,
-        self.card.max_seq_length,
-        doc_stride,
-      )
-    )
-    rows = [_row(f.input_ids, f.segment_ids) for f in features]
-    return Encoded(rows, features[0].was_cut, None)
-
-
-def _check_choices(values) -> tuple[str, ...]:
-  """Returns choices, two or more texts, without the spaces around them."""
-  choices = list(values)
-  for number, choice in enumerate(choices):
-    if not isinstance(choice, str):
-      raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
-    tables.check_unicode(choice, CHOICES)
-    if not choice.strip():  # Skipping it would renumber the others.
-      raise ValueError(f"{CHOICES}: number {number} is empty")
-  if len(choices) < 2:
-    raise ValueError(f"{CHOICES}: found {len(choices)}, expected two or more")
-  return tuple(choice.strip() for choice in choices)
-
-
-def _row(input_ids, segment_ids) -> packing.PackedIds:
-  return packing.PackedIds(input_ids, [1] * len(input_ids), segment_ids)
-
-
-class Classification(AnswerMaker):
+class Classification(answer_maker.AnswerMaker):
   """Labels, or a number, of texts or pairs. Outputs: `logits` or `value`."""
 
   title = "Classifies texts"
   settings = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
 
-  def _encode(self, texts):
-    return self._encode_pair(texts, self.card.settings["doc_stride"])
-
   def _answer(self, encoded, outputs):
-    card = self.card
-    if card.kind == "regression":
-      logits = np.array([[output["value"]] for output in outputs])
-    else:
-      logits = np.stack([output["logits"] for output in outputs])
-    examples = np.zeros(len(logits), int)
+    card, kind = self.card, self.card.kind
+    name = "value" if kind == "regression" else "logits"
+    logits = np.stack([np.atleast_1d(output[name]) for output in outputs])
+    of_one_text = np.zeros(len(logits), int)
     found = classification_results.answer(
       classification_results.pool_windows(
-        logits, examples, card.settings["window_pooling"]
+        logits, of_one_text, card.settings["window_pooling"]
       ),
-      card.kind,
+      kind,
       card.labels,
       np.array(card.thresholds) if card.thresholds else None,
     )
-    (prediction,), (scores,) = found.predictions, found.scores.tolist()
-    if card.kind == "regression":
-      return {"value": float(prediction)}
+    [answer], [scores] = found.as_labels(), found.scores.tolist()
+    if kind == "regression":
+      return {"value": answer}
     probabilities = dict(zip(card.labels, scores, strict=True))
-    if card.kind == "single_label":
-      label = card.labels[prediction]
-      return {"label": label, "probabilities": probabilities}
-    chosen = zip(card.labels, prediction, strict=True)
-    labels = [label for label, is_chosen in chosen if is_chosen]
-    return {"labels": labels, "probabilities": probabilities}
+    name = "labels" if kind == "multi_label" else "label"
+    return {name: answer, "probabilities": probabilities}
 
 
-class Features(AnswerMaker):
+class Features(answer_maker.AnswerMaker):
   """One vector of a text or a pair. Outputs: `vectors`."""
 
   title, head = "Makes vectors of texts", ""
   settings = {"layer": (int,), "pooling": (str,)}
 
-  def _encode(self, texts):
-    return self._encode_pair(texts)
-
   def _answer(self, encoded, outputs):
     return {"vector": outputs[0]["vectors"].tolist()}
 
 
-class FillMask(AnswerMaker):
+class FillMask(answer_maker.AnswerMaker):
   """The likeliest tokens for each [MASK].
 
   Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
@@ -269,52 +75,49 @@ class FillMask(AnswerMaker):
   settings = {"top_k": (int,)}
   texts, never_split = ("text",), (MASK,)
 
-  def _encode(self, texts):
-    ids = self._tokenizer.encode(texts["text"])
-    room = self.card.max_seq_length - 2
-    return Encoded([self._pack(ids[:room])], len(ids) > room, None)
-
   def _answer(self, encoded, outputs):
-    (output,) = outputs
+    [output] = outputs
     is_mask = output["positions"] >= 0
-    guesses = map(
-      zip,
+    guesses = zip(
       output["ids"][is_mask].tolist(),
       output["probabilities"][is_mask].tolist(),
+      strict=True,
     )
     tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
     return {
       "masks": [
-        [{"token": tokens.get(i, ""), "probability": p} for i, p in pairs]
-        for pairs in guesses
+        [
+          {"token": tokens.get(number, ""), "probability": share}
+          for number, share in zip(ids, shares, strict=True)
+        ]
+        for ids, shares in guesses
       ]
     }
 
 
-class MultipleChoice(AnswerMaker):
+class MultipleChoice(answer_maker.AnswerMaker):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
 
   title = "Chooses among answers"
   settings = {}
-  texts, optional = ("context", "question", CHOICES), "question"
+  texts = ("context", "question", answer_maker.CHOICES)
+  optional = "question"
 
   def _encode(self, texts):
     context, question = texts["context"].strip(), texts["question"].strip()
-    choices = texts[CHOICES]
+    choices = texts[answer_maker.CHOICES]
     if not context and not question:
       raise ValueError("neither a context nor a question")
     example = multiple_choice.Example("", context, question, choices, None, "")
-    (feature,) = multiple_choice.make_features(
+    [feature] = multiple_choice.make_features(
       [example], self._tokenizer, self.card.max_seq_length
     )
-    rows = list(map(_row, feature.input_ids, feature.segment_ids))
-    return Encoded(rows, feature.was_cut, choices)
+    rows = map(answer_maker.make_row, feature.input_ids, feature.segment_ids)
+    return answer_maker.Encoded(list(rows), feature.was_cut, choices)
 
   def _answer(self, encoded, outputs):
     logits = np.array([[output["logits"] for output in outputs]])
-    shares = multiple_choice_results.probabilities(
-      logits, np.ones_like(logits)
-    )[0]
+    [shares] = classification_results.probabilities(logits, "single_label")
     predicted = int(shares.argmax())
     return {
       "predicted": predicted,
@@ -323,7 +126,7 @@ class MultipleChoice(AnswerMaker):
     }
 
 
-class Tagging(AnswerMaker):
+class Tagging(answer_maker.AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
   title, head = "Labels words", "TaggerModel"
@@ -332,27 +135,30 @@ class Tagging(AnswerMaker):
 
   def _encode(self, texts):
     text = texts["text"]
-    by_character = self.card.settings["by_character"]
-    places = tuple(tagging_words.split(text, by_character))
-    words = tuple(text[start:end] for start, end in places)
-    return self.encode_sentence(
-      tagging.Sentence(words, None, 0, "", 1, text, places)
-    )
+    places = tagging_words.split(text, self.card.settings["by_character"])
+    return self._encode_words(text, list(places))
 
-  def encode_sentence(self, sentence: tagging.Sentence) -> Encoded:
-    """Encodes words that have been found in their text."""
-    card = self.card
+  def encode_words(self, words: list[str]) -> answer_maker.Encoded:
+    """Encodes words that need not be found in a text."""
+    return self._encode_words(*tagging_words.join(words))
+
+  def _encode_words(self, text, places):
+    words = tuple(text[start:end] for start, end in places)
     features = tagging.make_features(
-      [sentence], self._tokenizer, card.labels, card.max_seq_length
+      [tagging.Sentence(words, None, 0, "", 1, text, tuple(places))],
+      self._tokenizer,
+      self.card.labels,
+      self.card.max_seq_length,
     )
     rows, masks = [], []
     for feature in features:
-      rows.append(_row(feature.input_ids, [0] * len(feature.input_ids)))
+      ids = feature.input_ids
+      rows.append(answer_maker.make_row(ids, [0] * len(ids)))
       masks.append(np.array(feature.label_mask) > 0)
-    return Encoded(rows, False, (sentence, masks))
+    return answer_maker.Encoded(rows, False, (text, places, masks))
 
   def _answer(self, encoded, outputs):
-    sentence, masks = encoded.source
+    text, places, masks = encoded.source
     of_words = [np.zeros([0, len(self.card.labels)])] + [
       output["logits"][: len(mask)][mask]
       for output, mask in zip(outputs, masks, strict=True)
@@ -360,42 +166,39 @@ class Tagging(AnswerMaker):
     shares = classification_results.probabilities(
       np.concatenate(of_words), "single_label"
     )
-    numbers, certainty = shares.argmax(-1), shares.max(-1)
-    labels = [self.card.labels[number] for number in numbers]
-    answer = {
-      "words": [
-        {
-          "word": word,
-          "label": label,
-          "start": start,
-          "end": end,
-          "probability": float(share),
-        }
-        for word, label, (start, end), share in zip(
-          sentence.words, labels, sentence.offsets, certainty, strict=True
-        )
-      ]
-    }
+    labels = [self.card.labels[number] for number in shares.argmax(-1)]
+    certainty = shares.max(-1).tolist()
+    words = [
+      {
+        "word": text[start:end],
+        "label": label,
+        "start": start,
+        "end": end,
+        "probability": share,
+      }
+      for label, (start, end), share in zip(
+        labels, places, certainty, strict=True
+      )
+    ]
     if self.card.settings["label_scheme"] == tagging_schemes.NO_SCHEME:
-      return answer
+      return {"words": words}
     entities = []
     for entity in tagging_schemes.find_entities(labels):
-      start = sentence.offsets[entity.start][0]
-      end = sentence.offsets[entity.end - 1][1]
+      start, end = places[entity.start][0], places[entity.end - 1][1]
       of_entity = certainty[entity.start : entity.end]
       entities.append(
         {
-          "text": sentence.text[start:end],
+          "text": text[start:end],
           "type": entity.type,
           "start": start,
           "end": end,
-          "probability": float(of_entity.mean()),
+          "probability": float(np.mean(of_entity)),
         }
       )
-    return answer | {"entities": entities}
+    return {"words": words, "entities": entities}
 
 
-class QuestionAnswering(AnswerMaker):
+class QuestionAnswering(answer_maker.AnswerMaker):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
 
   title, head = "Answers questions about texts", "SpanModel"
@@ -423,6 +226,8 @@ class QuestionAnswering(AnswerMaker):
       settings["max_query_length"],
       settings["version_2_with_negative"],
     )
+    cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
     self._maker = squad_features.FeatureMaker(shape, is_training=False)
     self._find = squad_answers.SpanSearch(
       squad_answers.AnswerSettings(
@@ -446,7 +251,8 @@ class QuestionAnswering(AnswerMaker):
       self._pack(query, document.ids[start : start + length])
       for start, length in windows
     ]
-    return Encoded(rows, was_cut, (question, document, len(query), windows))
+    source = question, document, len(query), windows
+    return answer_maker.Encoded(rows, was_cut, source)
 
   def _answer(self, encoded, outputs):
     question, document, query_length, windows = encoded.source
@@ -469,7 +275,7 @@ class QuestionAnswering(AnswerMaker):
 # The kinds of models that were only pre-trained.
 FEATURES, FILL_MASK = "features", "fill_mask"
 # By the kind of a model.
-MAKERS: dict[str, type[AnswerMaker]] = {
+MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
   **dict.fromkeys(classification.PROBLEMS, Classification),
   "question_answering": QuestionAnswering,
   "tagging": Tagging,
@@ -479,6 +285,10 @@ MAKERS: dict[str, type[AnswerMaker]] = {
 }
 # The kinds that have labels.
 LABELLED = ("single_label", "multi_label", "tagging")
+# Those whose --output_dir is loaded and exported.
+TRAINING_PROGRAMS = (
+  "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
+)
 
 
 def check(card: export_card.Card) -> None:

@@ -14,12 +14,9 @@ FILE = "export.json"
 # Changed whenever older exports can no longer be used.
 VERSION = 3
 
-FORMATS = ("saved_model", "litert", "onnx")
-# The folders that bert.load and export_saved_model.py take are theirs.
-TRAINING_PROGRAMS = (
-  "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
-)
+IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
 NUMBER = (int, float)
+_ITEMS = {"inputs": (str,), "labels": (str,), "thresholds": NUMBER}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Card:
 
   version: int  # VERSION of the program that wrote it.
   kind: str  # A key of `answers.MAKERS`.
-  format: str  # One of FORMATS.
+  format: str  # "saved_model", "litert" or "onnx".
   inputs: tuple[str, ...]  # The names of the texts that it takes.
   labels: tuple[str, ...]
   thresholds: tuple[float, ...]  # For each label of multi_label.
@@ -36,7 +33,7 @@ class Card:
   do_lower_case: bool
   num_layers: int
   num_heads: int
-  settings: Mapping[str, Any]  # Those of its `answers.AnswerMaker`.
+  settings: Mapping[str, Any]  # Those of its `answer_maker.AnswerMaker`.
   weights: str  # Where they are from.
   training: Mapping[str, Any]  # The settings of the training.
   versions: Mapping[str, str]  # The packages that it was written with.
@@ -49,11 +46,9 @@ class Card:
   def __post_init__(self):
     for field in dataclasses.fields(self):
       check_type(field.name, getattr(self, field.name), (_class_of(field),))
-    for name in ("inputs", "labels"):
+    for name, types in _ITEMS.items():
       for value in getattr(self, name):
-        check_type(f"one of {name}", value, (str,))
-    for value in self.thresholds:
-      check_type("one of thresholds", value, NUMBER)
+        check_type(f"one of {name}", value, types)
 
 
 def check_file(folder: str, name: str, card: Card) -> None:
@@ -68,8 +63,7 @@ def check_file(folder: str, name: str, card: Card) -> None:
   if found != card.hashes.get(name):
     raise ValueError(
       f"{path}: not the file that {FILE} describes (its SHA-256 is another): "
-      "it was cut, changed or swapped; copy the whole folder of the export "
-      "again"
+      "copy the whole folder of the export again"
     )
 
 
@@ -109,8 +103,8 @@ def read(
     )
   if content != seal(content):
     raise ValueError(
-      f"{path}: not as it was written (its sha256 is another), so answers may "
-      "be wrong; copy the whole folder of the export, or export the model again"
+      f"{path}: not as it was written (its sha256 is another); copy the whole "
+      "folder of the export, or export the model again"
     )
   try:
     values = {}
@@ -122,11 +116,10 @@ def read(
     check(card)
     return card
   except KeyError as error:
-    raise ValueError(
-      f"{path}: no {error.args[0]!r} there; export the model again"
-    ) from None
+    fault = f"no {error.args[0]!r} there"
   except ValueError as error:
-    raise ValueError(f"{path}: {error}; export the model again") from None
+    fault = str(error)
+  raise ValueError(f"{path}: {fault}; export the model again")
 
 
 def _class_of(field: dataclasses.Field) -> type:

@@ -1,7 +1,7 @@
 """Applies an exported model: requests in, answers out.
 
-`answers` encodes requests and makes answers; an engine
-computes; request_lines and http_server take the requests.
+`answers` encodes requests and makes answers; an engine computes;
+request_lines and http_server take the requests.
 """
 
 import base64
@@ -11,11 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from serving import answers, export_card
+from serving import answer_maker, answers, export_card
 from vocabularies import vocabulary_table
-
-Request = answers.Encoded
-Answer = answers.Answer
 
 # Inputs of the full length in a batch, by default. On two cores, larger ones
 # are slower: they are padded more.
@@ -76,15 +73,16 @@ class ExportedModel:
 
   def answer(
     self,
-    requests: Sequence[Request],
-    most_tokens: int,
+    requests: Sequence[answer_maker.Encoded],
+    most_tokens: int = 0,
     is_wanted: Callable[[], bool] = lambda: True,
-  ) -> list[Answer]:
+  ) -> list[answer_maker.Answer]:
     """Answers requests, in their order, by batches of similar length.
 
     Args:
       requests: from `maker.encode`.
       most_tokens: of a batch, padding included; a single input may have more.
+        0: those of BATCH_SIZE inputs.
       is_wanted: asked before each batch; False ends the work.
 
     Raises:
@@ -93,7 +91,8 @@ class ExportedModel:
     rows = [row for request in requests for row in request.rows]
     full_size = self.card.max_seq_length if self.maker.pads_fully else 0
     sizes = [full_size or len(row.input_ids) for row in rows]
-    outputs: list[answers.Outputs] = [{}] * len(rows)
+    most_tokens = most_tokens or BATCH_SIZE * self.card.max_seq_length
+    outputs: list[answer_maker.Outputs] = [{}] * len(rows)
     for indices in group_by_length(sizes, most_tokens):
       if not is_wanted():
         raise TimeoutError("nobody waits for the answers any more")
@@ -108,8 +107,11 @@ class ExportedModel:
     ]
 
   def attend(
-    self, request: Request, layer: int | None = None, head: int | None = None
-  ) -> Answer:
+    self,
+    request: answer_maker.Encoded,
+    layer: int | None = None,
+    head: int | None = None,
+  ) -> answer_maker.Answer:
     """Returns the attention of a head, or of all heads.
 
     Args:
@@ -126,24 +128,27 @@ class ExportedModel:
     """
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
-    counts = {"layer": self.card.num_layers, "head": self.card.num_heads}
     is_one = layer is not None or head is not None
-    for name, value in (("layer", layer), ("head", head)) if is_one else ():
-      if type(value) is not int or not 0 <= value < counts[name]:
-        raise ValueError(
-          f"{name} is {value!r}; expected a number from 0 to {counts[name] - 1}"
-        )
+    if is_one:
+      _check_number("layer", layer, self.card.num_layers)
+      _check_number("head", head, self.card.num_heads)
     if not request.rows:
       raise ValueError("there are no words in the text")
     row = request.rows[0]
-    ids = _pad([row], len(row.input_ids))
-    found = self._engine.attend(*ids)[0]
+    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
     if is_one:
       shown = found[layer, head].round(5).tolist()
     else:
       numbers = (found * 65535).round().astype("<u2")
       shown = base64.b64encode(numbers.tobytes()).decode()
     return {"tokens": self.maker.tokens(row), "attention": shown}
+
+
+def _check_number(name, value, count):
+  if type(value) is not int or not 0 <= value < count:
+    raise ValueError(
+      f"{name} is {value!r}; expected a number from 0 to {count - 1}"
+    )
 
 
 def open_engine(
@@ -166,13 +171,10 @@ def open_engine(
 
 def _pad(rows, length: int) -> list[np.ndarray]:
   """Returns the parts of inputs as int32 [B, length]."""
-  padded = []
-  for part in zip(*rows, strict=True):
-    values = np.zeros([len(rows), length], np.int32)
-    for row, numbers in zip(values, part, strict=True):
-      row[: len(numbers)] = numbers
-    padded.append(values)
-  return padded
+  padded = np.zeros([3, len(rows), length], np.int32)
+  for index, row in enumerate(rows):
+    padded[:, index, : len(row.input_ids)] = row
+  return list(padded)
 
 
 def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:

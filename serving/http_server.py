@@ -22,7 +22,7 @@ import time
 from typing import Any, NamedTuple
 import urllib.parse
 
-from serving import exported_model
+from serving import answer_maker, exported_model
 
 try:
   import waitress
@@ -59,14 +59,6 @@ class Limits(NamedTuple):
   answer_seconds: float = 120  # How long a client waits, at most.
 
 
-class Address(NamedTuple):
-  """Where a server is."""
-
-  host: str
-  port: int  # 0 for any that is free.
-  names: Sequence[str] = ()  # Other names of the host.
-
-
 class Batcher:
   """Answers the requests of many threads in one thread, in batches."""
 
@@ -76,8 +68,8 @@ class Batcher:
     threading.Thread(target=self._run, daemon=True).start()
 
   def answer(
-    self, requests: Sequence[exported_model.Request]
-  ) -> list[exported_model.Answer]:
+    self, requests: Sequence[answer_maker.Encoded]
+  ) -> list[answer_maker.Answer]:
     """Waits for the answers to requests.
 
     Raises:
@@ -100,8 +92,7 @@ class Batcher:
   def _run(self):
     while True:
       batch = self._collect()
-      batch = [item for item in batch if item[1].set_running_or_notify_cancel()]
-      self._answer(batch)
+      self._answer([x for x in batch if x[1].set_running_or_notify_cancel()])
 
   def _answer(self, batch):
     """Answers a batch; only the sender of a bad request gets its error."""
@@ -114,12 +105,12 @@ class Batcher:
     except Exception as error:
       if len(batch) == 1:
         batch[0][1].set_exception(error)
-      else:
-        for item in batch:
-          self._answer([item])
-      return
-    for (_, result, _), answer in zip(batch, answers, strict=True):
-      result.set_result(answer)
+        return
+      for item in batch:
+        self._answer([item])
+    else:
+      for (_, result, _), answer in zip(batch, answers, strict=True):
+        result.set_result(answer)
 
   def _collect(self):
     """Waits for a request, and a little longer for others."""
@@ -165,28 +156,25 @@ class Application:
     self._names = {name.lower().rstrip(".") for name in names}
     self._batcher, self._limits = Batcher(model, limits), limits
     self._attending = threading.Lock()
-    folder = pathlib.Path(__file__).parent
-    self._page = {
-      path: (folder.joinpath(name).read_bytes(), kind)
-      for path, (name, kind) in _PAGE.items()
+    gets = {
+      **dict.fromkeys(_PAGE, _read_page),
+      "/model": lambda environ: self._describe(),
+      "/health": lambda environ: {"status": "ok"},
     }
+    posts = {"/predict": self._predict, "/attention": self._attend}
     self._actions: dict[str, dict[str, Callable]] = {
-      "GET": {
-        **dict.fromkeys(self._page, lambda e: self._page[e["PATH_INFO"]]),
-        "/model": lambda environ: self._describe(),
-        "/health": lambda environ: {"status": "ok"},
-      },
-      "POST": {"/predict": self._predict, "/attention": self._attend},
+      "GET": gets,
+      "POST": posts,
+      "HEAD": gets,
     }
-    self._actions["HEAD"] = self._actions["GET"]
 
   def __call__(self, environ, start_response) -> list[bytes]:
     status, content = self._respond(environ)
+    kind = "application/json"
     if isinstance(content, tuple):
       content, kind = content
     else:
       content = json.dumps(content, ensure_ascii=False).encode()
-      kind = "application/json"
     headers = [
       ("Content-Type", kind),
       ("Content-Length", str(len(content))),
@@ -199,18 +187,19 @@ class Application:
   def _respond(self, environ):
     try:
       self._check_sender(environ)
-      return http.HTTPStatus.OK, self._act(environ)
+      return http.HTTPStatus.OK, self._find_action(environ)(environ)
     except _RefusedError as error:
-      return error.status, {"error": str(error)}
+      status, message = error.status, str(error)
     except ValueError as error:
-      return http.HTTPStatus.BAD_REQUEST, {"error": str(error)}
+      status, message = http.HTTPStatus.BAD_REQUEST, str(error)
     except (queue.Full, TimeoutError):
+      status = http.HTTPStatus.SERVICE_UNAVAILABLE
       message = "too many requests are waiting, or one takes too long"
-      return http.HTTPStatus.SERVICE_UNAVAILABLE, {"error": message}
     except Exception as error:
       print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)
+      status = http.HTTPStatus.INTERNAL_SERVER_ERROR
       message = "internal error"
-      return http.HTTPStatus.INTERNAL_SERVER_ERROR, {"error": message}
+    return status, {"error": message}
 
   def _check_sender(self, environ):
     """Refuses requests that come from the pages of other sites.
@@ -233,36 +222,33 @@ class Application:
   def _is_ours(self, host):
     try:
       name = urllib.parse.urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-      return False
-    if name.rstrip(".") in self._names:
-      return True
-    try:
-      ipaddress.ip_address(name)  # An address cannot be rebound.
+      if name.rstrip(".") not in self._names:
+        ipaddress.ip_address(name)  # An address cannot be rebound.
     except ValueError:
       return False
     return True
 
-  def _act(self, environ):
-    actions = self._actions.get(environ["REQUEST_METHOD"], {})
-    action = actions.get(environ["PATH_INFO"])
-    if action is None:
-      known = f"; {environ['REQUEST_METHOD']} knows {', '.join(actions)}"
-      raise _RefusedError(
-        http.HTTPStatus.NOT_FOUND, "nothing here" + known * bool(actions)
-      )
-    return action(environ)
+  def _find_action(self, environ):
+    method = environ["REQUEST_METHOD"]
+    actions = self._actions.get(method, {})
+    if environ["PATH_INFO"] in actions:
+      return actions[environ["PATH_INFO"]]
+    known = f"; {method} knows {', '.join(actions)}" if actions else ""
+    raise _RefusedError(http.HTTPStatus.NOT_FOUND, f"nothing here{known}")
 
   def _describe(self) -> dict[str, Any]:
     """Describes the model for the page."""
+    card = self._model.card
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
-    card = {name: getattr(self._model.card, name) for name in names}
-    inputs = [input._asdict() for input in self._model.maker.inputs]
-    quantized = self._model.card.quantization.get("dtype")
-    format = " ".join(filter(None, (self._model.card.format, quantized)))
-    more = {"name": self._model.name, "inputs": inputs, "format": format}
-    most = {"max_request_bytes": self._limits.body_bytes}
-    return {**card, **more, **most, "max_requests": _MOST_REQUESTS}
+    quantized = card.quantization.get("dtype", "")
+    return {
+      **{name: getattr(card, name) for name in names},
+      "name": self._model.name,
+      "inputs": [input._asdict() for input in self._model.maker.inputs],
+      "format": f"{card.format} {quantized}".strip(),
+      "max_request_bytes": self._limits.body_bytes,
+      "max_requests": _MOST_REQUESTS,
+    }
 
   def _predict(self, environ):
     content = _read_json(environ)
@@ -286,6 +272,11 @@ class Application:
       )
     finally:
       self._attending.release()
+
+
+def _read_page(environ) -> tuple[bytes, str]:
+  name, kind = _PAGE[environ["PATH_INFO"]]
+  return pathlib.Path(__file__).with_name(name).read_bytes(), kind
 
 
 def _read_json(environ) -> Any:
@@ -327,8 +318,6 @@ class _Parser(parser.HTTPRequestParser):
 
 
 class _Channel(channel.HTTPChannel):
-  """A connection."""
-
   parser_class = _Parser
 
 
@@ -342,14 +331,21 @@ def check_name(name: str) -> None:
 
 
 def serve(
-  model: exported_model.ExportedModel, address: Address, limits: Limits
+  model: exported_model.ExportedModel,
+  limits: Limits,
+  host: str,
+  port: int,
+  names: Sequence[str],
 ) -> int:
   """Serves a model until SIGTERM or SIGINT; returns the exit status.
+
+  Args:
+    port: 0 for any that is free.
+    names: other names of the host.
 
   Raises:
     ValueError: the address cannot be used.
   """
-  host, port, names = address
   for name in names:
     check_name(name)
   family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -12,7 +12,7 @@ from serving import export_card
 
 try:
   import onnxruntime
-  from onnxruntime.capi import onnxruntime_pybind11_state as faults
+  from onnxruntime.capi import onnxruntime_pybind11_state
 except ImportError as error:
   raise ImportError(
     f"an export of --format=onnx needs onnxruntime ({error}): pip install "
@@ -21,9 +21,13 @@ except ImportError as error:
 
 MODEL_FILE = "model.onnx"
 DATA_FILE = f"{MODEL_FILE}.data"
-_IDS = ("input_ids", "input_mask", "segment_ids")
 _ATTENTION = "attention_"  # The outputs of this name and a layer's number.
 _ERRORS_ONLY = 3  # ONNX Runtime's own log.
+_FAULTS = tuple(
+  value
+  for value in vars(onnxruntime_pybind11_state).values()
+  if isinstance(value, type) and issubclass(value, Exception)
+)
 
 
 class Engine:
@@ -41,17 +45,22 @@ class Engine:
     # Before the runtime, which believes its graphs. The weights are hashed
     # while it reads them.
     export_card.check_file(folder, MODEL_FILE, card)
+    path = os.path.join(folder, MODEL_FILE)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = _ERRORS_ONLY
     with futures.ThreadPoolExecutor(1) as thread:
       hashing = thread.submit(export_card.check_file, folder, DATA_FILE, card)
       try:
-        self._session = _open_session(folder, threads)
+        self._session = onnxruntime.InferenceSession(
+          path, options, providers=["CPUExecutionProvider"]
+        )
       except _FAULTS as error:
         hashing.result()  # Says more if the file is damaged.
         raise ValueError(
-          f"{os.path.join(folder, MODEL_FILE)}: onnxruntime "
-          f"{onnxruntime.__version__} cannot run it; install the latest "
-          "(pip install -U onnxruntime) or export the model again: "
-          f"{' '.join(str(error).split())}"
+          f"{path}: onnxruntime {onnxruntime.__version__} cannot run it; "
+          "install the latest (pip install -U onnxruntime) or export the model "
+          f"again: {' '.join(str(error).split())}"
         ) from None
       hashing.result()
     outputs = {o.name: o.shape for o in self._session.get_outputs()}
@@ -74,27 +83,5 @@ class Engine:
     return np.stack(self._call(self._maps, ids), 1)
 
   def _call(self, names, ids):
-    feeds = dict(zip(_IDS, ids, strict=True))
+    feeds = dict(zip(export_card.IDS, ids, strict=True))
     return self._session.run(names, feeds, self._options)
-
-
-_FAULTS = (
-  faults.Fail,
-  faults.InvalidArgument,
-  faults.InvalidGraph,
-  faults.InvalidProtobuf,
-  faults.NoSuchFile,
-  faults.NotImplemented,
-  faults.RuntimeException,
-)
-
-
-def _open_session(folder, threads):
-  options = onnxruntime.SessionOptions()
-  options.intra_op_num_threads = threads
-  options.log_severity_level = _ERRORS_ONLY
-  return onnxruntime.InferenceSession(
-    os.path.join(folder, MODEL_FILE),
-    options,
-    providers=["CPUExecutionProvider"],
-  )

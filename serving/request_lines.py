@@ -5,10 +5,11 @@ A line that cannot be answered does not end the stream: it holds an error.
 
 from collections.abc import Iterator, Sequence
 import json
+import os
 from typing import Any, NamedTuple
 
 from data import files
-from serving import answers
+from serving import answer_maker
 
 FORMATS = ("lines", "tsv", "jsonl")
 
@@ -16,7 +17,7 @@ FORMATS = ("lines", "tsv", "jsonl")
 class RequestLine(NamedTuple):
   """A line of the input."""
 
-  request: answers.Encoded | None  # None if there is an error.
+  request: answer_maker.Encoded | None  # None if there is an error.
   shown: dict[str, Any]  # The first fields of its answer.
   error: str = ""
 
@@ -25,7 +26,7 @@ def read(
   texts: Sequence[str] | None,
   path: str,
   format: str,
-  maker: answers.AnswerMaker,
+  maker: answer_maker.AnswerMaker,
 ) -> Iterator[RequestLine]:
   """Yields the lines of a file as they come.
 
@@ -38,8 +39,9 @@ def read(
   Raises:
     OSError, ValueError: the file cannot be read.
   """
+  names = [input.name for input in maker.inputs]
   if format == "auto":
-    format = _guess_format(path, maker)
+    format = _guess_format(path, names)
   parse = {"lines": _parse_line, "tsv": _parse_columns, "jsonl": _parse_json}
   for index, line in enumerate(_raw_lines(texts, path)):
     shown = {"index": index}
@@ -47,9 +49,7 @@ def read(
       text = line.decode("utf-8").removesuffix("\n")
       if not (index or texts):
         text = text.removeprefix("\ufeff")
-      if format != "jsonl":
-        text = text.replace("\r", "")  # As `files.read_lines` does.
-      request = parse[format](text, maker.inputs)
+      request = parse[format](text, names)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         shown["id"] = _check_id(request["id"])
       yield RequestLine(maker.encode(request), shown)
@@ -60,43 +60,38 @@ def read(
       yield RequestLine(None, shown, f"line {index + 1}: {error}")
 
 
-def _guess_format(path: str, maker: answers.AnswerMaker) -> str:
-  name = path.lower()
-  for ending in (".gz", ".xz"):
-    name = name.removesuffix(ending)
-  for format in ("tsv", "jsonl"):
-    if name.endswith(f".{format}"):
-      return format
-  for ending in (".csv", ".json", ".ft"):
-    if name.endswith(ending):
-      raise ValueError(
-        f"{path}: {ending} is not read; make it .tsv or .jsonl, or say by "
-        "--input_format what its lines are"
-      )
-  return "tsv" if len(maker.inputs) > 1 else "lines"
+def _guess_format(path: str, names: list[str]) -> str:
+  name = path.lower().removesuffix(".gz").removesuffix(".xz")
+  ending = os.path.splitext(name)[1]
+  if ending in (".csv", ".json"):
+    raise ValueError(
+      f"{path}: {ending} is not read; make it .tsv or .jsonl, or say by "
+      "--input_format what its lines are"
+    )
+  if ending in (".tsv", ".jsonl"):
+    return ending[1:]
+  return "tsv" if len(names) > 1 else "lines"
 
 
 def _raw_lines(texts, path) -> Iterator[bytes]:
   if texts:
     # Invalid UTF-8 on the command line is in surrogates.
     yield from (text.encode("utf-8", "surrogateescape") for text in texts)
-    return
-  if path != files.STANDARD_INPUT:
+  elif path != files.STANDARD_INPUT:
     yield from files.read_raw_lines(path)
-    return
-  # A thread reads it, and Python aborts if one holds sys.stdin at its end.
-  with open(0, "rb", closefd=False) as source:
-    yield from source
+  else:
+    # A thread reads it, and Python aborts if one holds sys.stdin at its end.
+    with open(0, "rb", closefd=False) as source:
+      yield from source
 
 
-def _parse_line(text, inputs):
-  return {inputs[0].name: text}
+def _parse_line(text, names):
+  return {names[0]: text.replace("\r", "")}  # As `files.read_lines` does.
 
 
-def _parse_columns(text, inputs):
-  cells, names = text.split("\t"), [name for name, _ in inputs]
-  last = len(names) - 1
-  if names[last] == answers.CHOICES and len(cells) > last:
+def _parse_columns(text, names):
+  cells, last = text.replace("\r", "").split("\t"), len(names) - 1
+  if names[last] == answer_maker.CHOICES and len(cells) > last:
     cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
     raise ValueError(
@@ -105,7 +100,7 @@ def _parse_columns(text, inputs):
   return dict(zip(names, cells, strict=False))
 
 
-def _parse_json(text, inputs):
+def _parse_json(text, names):
   try:
     return json.loads(text)
   except (ValueError, RecursionError) as error:

@@ -5,6 +5,8 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
+from serving import export_card
+
 try:
   import tensorflow_text  # noqa: F401  Operations of the graph with tokenizer.
 except ImportError as error:
@@ -12,8 +14,6 @@ except ImportError as error:
     "the export's graph holds operations of tensorflow-text: pip install -r "
     f"requirements.txt ({error})"
   ) from None
-
-_IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Engine:
@@ -50,6 +50,6 @@ class Engine:
     return self._call("attention", ids)["attention"]
 
   def _call(self, name, ids):
-    tensors = dict(zip(_IDS, map(tf.constant, ids), strict=True))
+    tensors = dict(zip(export_card.IDS, map(tf.constant, ids), strict=True))
     outputs = self.model.signatures[name](**tensors)
     return {key: value.numpy() for key, value in outputs.items()}

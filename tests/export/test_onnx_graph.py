@@ -85,7 +85,7 @@ def open_session(trained, settings=(), **options):
 
 def run(session, inputs):
   names = [output.name for output in session.get_outputs()]
-  feeds = dict(zip(onnx_graph.INPUTS, inputs, strict=True))
+  feeds = dict(zip(signatures.IDS, inputs, strict=True))
   return dict(zip(names, session.run(names, feeds), strict=True))
 
 

@@ -18,7 +18,7 @@ class Answers:
   def __init__(self, maker, answers):
     self.maker, self.card, self.answers = maker, maker.card, answers
 
-  def answer(self, requests, most_tokens):
+  def answer(self, requests):
     self.requests = requests
     return self.answers
 
@@ -49,7 +49,7 @@ def test_columns_of_words_and_tags(compare):
     token_column=2,
     tag_column=1,
   )
-  assert request.source[0].words == ("Ada", "wrote")
+  assert request.source[0] == "Ada wrote"
   assert found.before["accuracy"] == 1.0 and found.after["accuracy"] == 0.5
   assert (found.examples, found.changed) == (1, 1)
 

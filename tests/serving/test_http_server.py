@@ -1,5 +1,6 @@
 """Hostile and unlucky clients, over raw sockets."""
 
+from concurrent import futures
 import json
 import re
 import socket
@@ -81,6 +82,12 @@ def statuses(answer):
   return list(map(int, re.findall(rb"HTTP/1\.[01] (\d{3}) ", answer)))
 
 
+def together(function, values):
+  """Calls a function with all values at once; returns the results."""
+  with futures.ThreadPoolExecutor(len(values)) as pool:
+    return list(pool.map(function, values))
+
+
 def test_one_request_after_the_other(port):
   answer = exchange(port, request(), request(body=b'{"text": "film"}'))
   assert statuses(answer) == [200, 200]
@@ -93,8 +100,7 @@ def test_a_body_for_an_unknown_address_is_not_the_next_request(
 ):
   before = len(model.calls)
   hidden = request(body=b'{"text": "smuggled"}')
-  answer = exchange(port, request(path, hidden))
-  assert statuses(answer) == [404]
+  assert statuses(exchange(port, request(path, hidden))) == [404]
   assert len(model.calls) == before
 
 
@@ -113,23 +119,24 @@ def test_a_body_for_an_unknown_address_is_not_the_next_request(
 )
 def test_two_or_strange_lengths_are_refused(port, model, lines):
   before = len(model.calls)
-  answer = exchange(port, request("/predict", b'{"text": "the film"}', *lines))
-  assert statuses(answer) == [400]
+  body = b'{"text": "the film"}'
+  assert statuses(exchange(port, request("/predict", body, *lines))) == [400]
   assert len(model.calls) == before
 
 
-def test_other_encodings_are_refused_and_chunks_taken(port):
-  body = b'14\r\n{"text": "the film"}\r\n0\r\n\r\n'
-  answer = exchange(
-    port, request("/predict", body, "Transfer-Encoding: chunked")
-  )
-  assert answer.endswith(b'{"tokens": 4}')
-  answer = exchange(port, request("/predict", body, "Transfer-Encoding: gzip"))
-  assert statuses(answer) == [501]
-  answer = exchange(
-    port, request("/predict", b"zz\r\n", "Transfer-Encoding: chunked")
-  )
-  assert statuses(answer) == [400]
+@pytest.mark.parametrize(
+  ("body", "encoding", "end"),
+  [
+    (b'14\r\n{"text": "the film"}\r\n0\r\n\r\n', "chunked", b's": 4}'),
+    (b"zz\r\n", "chunked", b"400 Bad Request"),
+    (b"zz\r\n", "gzip", b"501 Not Implemented"),
+  ],
+)
+def test_other_encodings_are_refused_and_chunks_taken(
+  port, body, encoding, end
+):
+  line = f"Transfer-Encoding: {encoding}"
+  assert end in exchange(port, request("/predict", body, line))
 
 
 @pytest.mark.parametrize(
@@ -185,36 +192,19 @@ def test_all_answers_come_from_one_thread(port, model):
 
 
 def test_attention_is_computed_for_one_at_a_time(port, model):
-  body = b'{"text": "", "layer": 0, "head": 0}'
-  clients = [
-    threading.Thread(target=exchange, args=[port, request("/attention", body)])
-    for _ in range(8)
-  ]
-  for client in clients:
-    client.start()
-  for client in clients:
-    client.join()
+  body = request("/attention", b'{"text": "", "layer": 0, "head": 0}')
+  together(lambda _: exchange(port, body), range(8))
   assert model.most == 1
 
 
 def test_a_request_that_fails_fails_no_other(port):
   body = b'{"inputs": [{"text": "%s"}, {"text": "the"}]}'
-  found = []
-  clients = [
-    threading.Thread(
-      target=lambda word=word: found.append(
-        exchange(port, request(body=body % word))
-      )
-    )
-    for word in [b"awful"] + [b"good"] * 20
-  ]
-  for client in clients:
-    client.start()
-  for client in clients:
-    client.join()
-  failed = [answer for answer in found if b"awful" in answer]
-  assert statuses(b"".join(failed)) == [400]
-  assert sum(statuses(answer) == [200] for answer in found) == 20
+  failed, *others = together(
+    lambda word: exchange(port, request(body=body % word)),
+    [b"awful"] + [b"good"] * 20,
+  )
+  assert statuses(failed) == [400] and b"awful" in failed
+  assert list(map(statuses, others)) == [[200]] * 20
 
 
 def test_who_waits_too_long_gets_an_error(model):
@@ -237,23 +227,13 @@ def test_an_answer_to_head_has_no_body(port, path):
 
 
 def test_200_clients_share_64_threads_and_none_is_mixed_up(port):
-  with_tokens = {n: b'{"text": "%s"}' % b" ".join([b"a"] * n) for n in range(9)}
-  wrong = []
-
   def ask(number):
     count = number % 9
-    answer = exchange(port, *[request(body=with_tokens[count])] * 3)
-    if answer.count(b'{"tokens": %d}' % (count + 2)) != 3:
-      wrong.append(answer)
+    body = b'{"text": "%s"}' % b" ".join([b"a"] * count)
+    answer = exchange(port, *[request(body=body)] * 3)
+    return answer.count(b'{"tokens": %d}' % (count + 2))
 
-  clients = [threading.Thread(target=ask, args=[n]) for n in range(200)]
-  before = threading.active_count()
-  for client in clients:
-    client.start()
-  assert threading.active_count() <= before + 200
-  for client in clients:
-    client.join()
-  assert not wrong
+  assert together(ask, range(200)) == [3] * 200
   names = {t.name for t in threading.enumerate()}  # Those of two servers.
   assert 0 < sum("waitress" in name for name in names) <= 64
 
@@ -261,15 +241,13 @@ def test_200_clients_share_64_threads_and_none_is_mixed_up(port):
 def test_slow_readers_and_writers_hold_up_nobody(port):
   body = b'{"text": "a", "layer": "large", "head": 0}'
   slow = []
-  for _ in range(80):  # More than there are threads.
+  for number in range(160):  # Twice more than there are threads.
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     client.connect(("127.0.0.1", port))
-    client.sendall(request("/attention", body))
-    slow.append(client)
-  for _ in range(80):
-    client = socket.create_connection(("127.0.0.1", port))
-    client.sendall(request()[:-1])  # The last byte is to come.
+    # From half of them the last byte is to come.
+    is_reader = number < 80
+    client.sendall(request("/attention", body) if is_reader else request()[:-1])
     slow.append(client)
   time.sleep(0.2)
   start = time.monotonic()

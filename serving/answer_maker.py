@@ -1,0 +1,180 @@
+"""What makers of answers share: requests are checked, texts become inputs."""
+
+import abc
+from collections.abc import Iterable, Sequence
+import difflib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from data import packing, tables
+from serving import export_card
+from tasks import classification
+from vocabularies import vocabulary_table
+
+# The name of an input of lines, which may also be given as a list.
+CHOICES = "choices"
+# The texts of all kinds of models.
+_NAMES = {"text", "text_pair", "question", "context", CHOICES}
+# difflib's cutoff: `textpair` is close to `text_pair`, `question_id` is not
+# close to `question`.
+_NEAR = 0.85
+
+Answer = dict[str, Any]
+Outputs = dict[str, np.ndarray]  # Those of one input of the model.
+
+
+class Input(NamedTuple):
+  """A text that a model takes."""
+
+  name: str
+  required: bool
+
+
+class Encoded(NamedTuple):
+  """A request as inputs of the model."""
+
+  rows: list[packing.PackedIds]  # Not padded; may be empty.
+  was_cut: bool  # Tokens of a text are in none of them.
+  source: Any = None  # For making the answer: the texts, and their windows.
+
+
+class AnswerMaker(abc.ABC):
+  """Makes the requests and answers of a kind of model; see `answers`.
+
+  Attributes:
+    title: of a page about the model.
+    head: the class in heads.py that computes its outputs; "" for the encoder.
+    settings: which ones the answers depend on besides weights, labels and
+      max_seq_length, and of which types they are.
+    texts: the names of all texts that it may take.
+    optional: the one of them that may be missing.
+    never_split: tokens that a text may hold.
+    inputs: the texts of a request.
+    pads_fully: whether padding changes answers, so that all inputs have to be
+      padded to max_seq_length as they were in training.
+  """
+
+  title: str
+  head = "ClassifierModel"
+  settings: dict[str, tuple[type, ...]]
+  texts: tuple[str, ...] = ("text", "text_pair")
+  optional = "text_pair"
+  never_split: tuple[str, ...] = ()
+  pads_fully = False
+
+  def __init__(self, card: export_card.Card, vocab_file: str):
+    self.card = card
+    self._tokenizer = vocabulary_table.make_tokenizer(
+      vocab_file, card.do_lower_case, self.never_split
+    )
+    self.inputs = tuple(Input(n, n != self.optional) for n in card.inputs)
+
+  def encode(self, request: Any) -> Encoded:
+    """Encodes a request.
+
+    Args:
+      request: texts by the names of `inputs`, or a tuple in their order;
+        optional ones may be missing. Other names may stand beside them.
+
+    Raises:
+      ValueError: it is not of strings, lacks one, has one that only other
+        models take, or an empty one that cannot be answered.
+    """
+    names = ", ".join(
+      f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
+    )
+    if isinstance(request, tuple):
+      if len(request) > len(self.inputs):
+        raise ValueError(f"{len(request)} texts; the model takes {names}")
+      request = dict(zip(self.card.inputs, request, strict=False))
+    if not isinstance(request, dict):
+      raise ValueError(f"expected a JSON object with {names}")
+    missing = [n for n in self.card.inputs if request.get(n) is None]
+    for name in request.keys() - set(self.card.inputs):
+      near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
+      if name in _NAMES or near:
+        # Half a surrogate pair could not be written.
+        name = str(name).encode(errors="backslashreplace").decode()
+        raise ValueError(f"{name} is not read; the model takes {names}")
+    texts = {}
+    for name, required in self.inputs:
+      value = request.get(name)
+      if value is None and not required:
+        value = ""
+      if name == CHOICES and isinstance(value, str):
+        value = [line for line in value.split("\n") if line.strip()]
+      if name == CHOICES and isinstance(value, list):
+        texts[name] = _check_choices(value)
+      elif isinstance(value, str):
+        tables.check_unicode(value, name)
+        texts[name] = value
+      else:
+        found = "nothing" if value is None else type(value).__name__
+        raise ValueError(
+          f"{name} is {found}, expected a string; the model takes {names}"
+        )
+    return self._encode(texts)
+
+  def encode_all(self, requests: Iterable[Any]) -> list[Encoded]:
+    """Encodes several requests; a ValueError says which one is wrong."""
+    encoded = []
+    for number, request in enumerate(requests):
+      try:
+        encoded.append(self.encode(request))
+      except ValueError as error:
+        raise ValueError(f"inputs[{number}]: {error}") from None
+    return encoded
+
+  def _encode(self, texts: dict[str, Any]) -> Encoded:
+    """Encodes a text or a pair as run_classifier.py does."""
+    pair = texts.get("text_pair") or None
+    example = classification.Example("", texts["text"], pair, None, "", None)
+    features = list(
+      classification.make_features(
+        [example],
+        self._tokenizer,
+        lambda example: 0,
+        self.card.max_seq_length,
+        self.card.settings.get("doc_stride"),
+      )
+    )
+    rows = [make_row(f.input_ids, f.segment_ids) for f in features]
+    return Encoded(rows, features[0].was_cut)
+
+  def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Returns the answer to a request, ready to be JSON.
+
+    Args:
+      encoded: from `encode`.
+      outputs: of the model for each of its rows; outputs of tokens have some
+        for padding, too.
+    """
+    answer = self._answer(encoded, outputs)
+    return answer | {"truncated": encoded.was_cut}
+
+  @abc.abstractmethod
+  def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Returns all but `truncated`; see `answer`."""
+
+  def tokens(self, row: packing.PackedIds) -> list[str]:
+    """Returns the tokens of an input."""
+    return self._tokenizer.convert_ids_to_tokens(row.input_ids)
+
+
+def _check_choices(choices: list[Any]) -> tuple[str, ...]:
+  """Returns choices, two or more texts, without the spaces around them."""
+  for number, choice in enumerate(choices):
+    if not isinstance(choice, str):
+      raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
+    tables.check_unicode(choice, CHOICES)
+    if not choice.strip():  # Skipping it would renumber the others.
+      raise ValueError(f"{CHOICES}: number {number} is empty")
+  if len(choices) < 2:
+    raise ValueError(f"{CHOICES}: found {len(choices)}, expected two or more")
+  return tuple(choice.strip() for choice in choices)
+
+
+def make_row(ids: list[int], segment_ids: list[int]) -> packing.PackedIds:
+  """Makes an input without padding."""
+  return packing.PackedIds(ids, [1] * len(ids), segment_ids)
