@@ -3,15 +3,12 @@
 The campaign in benchmarks/faults meets them by chance; here each has a test.
 """
 
-import gzip
 import sys
-import zlib
 
 import pytest
 import tensorflow as tf
 
-from data import record_writer
-from inputs import records, training_input
+from inputs import training_input
 import program_flags
 import tiny
 import tiny_training
@@ -20,7 +17,6 @@ from training import workers as loop_workers
 from weights import checkpoints
 
 DATA, INDEX = "data-00000-of-00001", "index"
-SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
 
 
 def write(folder, *steps, keep=0):
@@ -190,59 +186,6 @@ def test_damaged_best_weights_kept_nowhere_else_are_skipped(tmp_path, capsys):
   assert said[0].endswith(f"; trying {tmp_path}/model.ckpt-1")
   assert said[1].startswith(f"{tmp_path}/model.ckpt-1: a is damaged")
   assert said[1].endswith("; trying the newest weights")
-
-
-def compress_cut_short(path, content):
-  """Writes a gzip file whose end is missing."""
-  packer = zlib.compressobj(wbits=31)
-  path.write_bytes(packer.compress(content) + packer.flush(zlib.Z_SYNC_FLUSH))
-
-
-# An example is 245 bytes, a record of it 261.
-@pytest.mark.parametrize("size", [2 * 261, 2 * 261 + 5, 2 * 261 + 100])
-def test_a_compressed_file_cut_short_anywhere_is_noticed(size, tmp_path):
-  path = tmp_path / "cut.tfrecord"
-  frames = [
-    record_writer.frame_record(tiny.encode(tiny.make_values(number)))
-    for number in range(3)
-  ]
-  compress_cut_short(path, b"".join(frames)[:size])
-  fault = records.find_fault([str(path)], SPEC, {})
-  assert fault.startswith(
-    f"{path}: record 2 is damaged or cut short, or this is not a TFRecord "
-    "file: from byte 522 on, decompressed: "
-  )
-  rows = records.training_dataset([str(path)], seed=1)
-  with pytest.raises(tf.errors.OpError):
-    list(rows.take(3))
-
-
-def test_compressed_files_in_parts_are_read(tmp_path):
-  path = tmp_path / "two.tfrecord"
-  frames = [
-    record_writer.frame_record(tiny.encode(tiny.make_values(number)))
-    for number in range(2)
-  ]
-  path.write_bytes(b"".join(map(gzip.compress, frames)))
-  assert records.find_fault([str(path)], SPEC, {}) is None
-  assert len(list(records.training_dataset([str(path)], seed=1).take(4))) == 4
-
-
-def test_the_byte_of_a_damaged_record_is_named(tmp_path):
-  path = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
-  tiny.damage(path, 261 + 40)
-  assert records.find_fault([path], SPEC, {}).startswith(
-    f"{path}: record 1 is damaged or cut short, or this is not a TFRecord "
-    "file: byte 261: "
-  )
-
-
-def test_a_damaged_length_is_named_where_it_is(tmp_path):
-  path = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
-  tiny.damage(path, 261 + 1)
-  with pytest.raises(ValueError) as caught:
-    records.check_files([path], SPEC, {})
-  assert str(caught.value) == f"{path}: the record at byte 261 is damaged"
 
 
 PROGRAM = """

@@ -683,14 +683,15 @@ def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   assert checkpoint_bytes(out, 6) == good
 
 
-def test_a_record_damaged_in_the_middle_is_named(trained, tmp_path):
+def test_a_record_that_does_not_fit_is_named(trained, tmp_path):
   """In training and in evaluation; what was saved stays as it was."""
   out = tmp_path / "out"
   copy_run(trained, out)
-  hurt = tiny.write_records(tmp_path / "hurt.tfrecord", range(300))
-  tiny.damage(hurt, 200 * 261 + 40)
+  values = [tiny.make_values(number) for number in range(300)]
+  values[200]["masked_lm_ids"][0] = -1
+  hurt = tiny.write_values(tmp_path / "hurt.tfrecord", *values)
   options = {"input_file": hurt, "num_train_steps": 1000, "new_phase": True}
-  message = f"{hurt}: record 200 is damaged or cut short"
+  message = f"{hurt}: record 200: masked_lm_ids holds -1"
   result = run_tiny(tmp_path, do_train=True, **options)
   lines = program_flags.error_lines(result.stderr)
   assert result.returncode == 1

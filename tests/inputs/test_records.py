@@ -1,9 +1,10 @@
 """Records as batches: their order, and how what does not fit is named."""
 
 import collections
-import pathlib
+import gzip
 import re
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -161,166 +162,125 @@ def test_compressed_records_are_counted_once(tmp_path, monkeypatch):
   assert records.count_records([path]) == 20
 
 
-# What each fault is reported as, by a way to make it from a good file.
+def frame(*records):
+  return b"".join(map(record_writer.frame_record, records))
 
 
-def make_empty(path):
-  path.write_bytes(b"")
+def change(name, value):
+  """Returns a file whose third record holds another value."""
+  examples = [tiny.make_values(number) for number in range(3)]
+  examples[2][name][0] = value
+  return frame(*map(tiny.encode, examples))
 
 
-def make_text(path):
-  path.write_text("a text that is long enough to have a header, and more\n")
+def cut_gzip(size):
+  packer = zlib.compressobj(wbits=31)
+  return packer.compress(GOOD[:size]) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
-def make_other_features(path):
-  feature = {"label_ids": record_writer.int64_feature([1])}
-  with record_writer.open_shards([str(path)]) as write:
-    write(record_writer.encode_example(feature))
+def damage(place):
+  return GOOD[:place] + bytes([GOOD[place] ^ 255]) + GOOD[place + 1 :]
 
 
-def make_other_messages(path):
-  with record_writer.open_shards([str(path)]) as write:
-    write(b"\xff not a message")
-
-
-def make_cut(path):
-  tiny.write_records(path, range(3))
-  path.write_bytes(path.read_bytes()[:-100])
-
-
-def make_cut_header(path):
-  tiny.write_records(path, range(3))
-  with path.open("ab") as file:
-    file.write(b"\x05\x00\x00")
-
-
-def make_longer(path):
-  tiny.write_records(path, range(3), sequence=32)
-
-
-def make_more_predictions(path):
-  tiny.write_records(path, range(3), predictions=20)
-
-
-def make_floats(path):
-  features = {name: record_writer.float_feature([1.0]) for name in SPEC}
-  path.write_bytes(
-    record_writer.frame_record(record_writer.encode_example(features))
-  )
-
-
-def make_other_vocabulary(path):
-  values = tiny.make_values(0)
-  values["input_ids"][2] = 40
-  tiny.write_values(path, values)
-
-
-def make_third_segment(path):
-  values = tiny.make_values(0)
-  values["segment_ids"][2] = 2
-  tiny.write_values(path, values)
-
-
-def make_negative(path):
-  values = tiny.make_values(0)
-  values["masked_lm_ids"][0] = -1
-  tiny.write_values(path, values)
-
-
-@pytest.mark.parametrize(
-  ("make", "message"),
-  [
-    (make_empty, "{path}: holds no record"),
-    (make_text, "{path}: record 0 is damaged or cut short, or this is not a"),
-    (
-      make_other_features,
-      "{path}: record 0 has no feature input_ids, input_mask, masked_lm_ids, "
-      "masked_lm_positions, masked_lm_weights, next_sentence_labels, "
-      "segment_ids; it has label_ids",
+# An example is 245 bytes, a record of it 261.
+GOOD = frame(*(tiny.encode(tiny.make_values(number)) for number in range(3)))
+OTHER_MODEL = ": the records were made for another model"
+FAULTS = [
+  (b"", ": holds no record"),
+  (
+    b"a text that is long enough to have a header, and more\n",
+    ": record 0, at byte 0: no length of a record, or this is no TFRecord file",
+  ),
+  (
+    frame(
+      record_writer.encode_example({"id": record_writer.int64_feature([1])})
     ),
-    (make_other_messages, "{path}: record 0 is not a tf.train.Example"),
-    (make_cut, "{path}: the record at byte 522 is cut short; the file has "),
-    (make_cut_header, "{path}: the record at byte 783 is cut short; the "),
-    (
-      make_longer,
-      "{path}: record 0: input_ids holds 32 values, expected 16; pass "
-      "--max_seq_length=32, which the records were made with",
+    ": record 0 has no feature input_ids, input_mask, masked_lm_ids, "
+    "masked_lm_positions, masked_lm_weights, next_sentence_labels, "
+    "segment_ids; it has id (not pre-training records?)",
+  ),
+  (frame(b"\xff no message"), ": record 0 is not a tf.train.Example"),
+  (
+    GOOD[:-100],
+    ": record 2, at byte 522: the record is damaged or cut short",
+  ),
+  (GOOD + b"\5\0\0", ": record 3, at byte 783: no length of a record, or "),
+  (damage(262), ": record 1, at byte 261: no length of a record, or this is "),
+  (damage(300), ": record 1, at byte 261: the record is damaged or cut short"),
+  (GOOD + record_writer.frame_header(1 << 63), ": record 3, at byte 783: "),
+  *(
+    (cut_gzip(size), ", decompressed: record 2, at byte 522: ")
+    for size in (522, 527, 622)
+  ),
+  (
+    frame(tiny.encode(tiny.make_values(0, sequence=32))),
+    ": record 0: input_ids holds 32 values, expected 16; pass "
+    "--max_seq_length=32, which the records were made with",
+  ),
+  (
+    frame(tiny.encode(tiny.make_values(0, predictions=20))),
+    ": record 0: masked_lm_positions holds 20 values, expected 4; pass "
+    "--max_predictions_per_seq=20, which the records were made with",
+  ),
+  (
+    frame(
+      record_writer.encode_example(
+        {name: record_writer.float_feature([1.0]) for name in SPEC}
+      )
     ),
-    (
-      make_more_predictions,
-      "{path}: record 0: masked_lm_positions holds 20 values, expected 4; pass "
-      "--max_predictions_per_seq=20, which the records were made with",
-    ),
-    (
-      make_floats,
-      "{path}: record 0: input_ids holds 0 values, expected 16",
-    ),
-    (
-      make_other_vocabulary,
-      "{path}: record 0: input_ids holds 40, the config's vocab_size is 40: "
-      "the records were made for another model",
-    ),
-    (
-      make_third_segment,
-      "{path}: record 0: segment_ids holds 2, the config's type_vocab_size is "
-      "2: the records were made for another model",
-    ),
-    (make_negative, "{path}: record 0: masked_lm_ids holds -1, the config's"),
-  ],
-)
-def test_a_file_that_does_not_fit_is_named(make, message, tmp_path):
+    ": record 0: input_ids holds 0 values, expected 16 in its int64_list",
+  ),
+  (
+    change("input_ids", 40),
+    ": record 2: input_ids holds 40, the config's vocab_size is 40"
+    + OTHER_MODEL,
+  ),
+  (
+    change("segment_ids", 2),
+    ": record 2: segment_ids holds 2, the config's type_vocab_size is 2"
+    + OTHER_MODEL,
+  ),
+  (
+    change("masked_lm_positions", 16),
+    ": record 2: masked_lm_positions holds 16, --max_seq_length is 16"
+    + OTHER_MODEL,
+  ),
+  (change("masked_lm_ids", -1), ": record 2: masked_lm_ids holds -1, the "),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), FAULTS, ids=range(len(FAULTS)))
+def test_a_file_that_does_not_fit_is_named(content, message, tmp_path):
   path = tmp_path / "wrong.tfrecord"
-  make(path)
+  path.write_bytes(content)
   good = tiny.write_records(tmp_path / "good.tfrecord", range(3))
-  with pytest.raises(ValueError) as caught:
+  expected = f"{path}{message}"
+  if content:
+    fault = records.find_fault([good, str(path)], SPEC, LIMITS)
+    assert fault.startswith(expected) and "\n" not in fault
+  # Before training: all bytes of a plain file, and what its first record holds.
+  if "record 2" not in message or "at byte 522: the" in message:
+    with pytest.raises(ValueError) as caught:
+      records.check_files([good, str(path)], SPEC, LIMITS)
+    assert str(caught.value).startswith(expected)
+  else:
     records.check_files([good, str(path)], SPEC, LIMITS)
-  assert str(caught.value).startswith(message.format(path=path))
-  assert "\n" not in str(caught.value)
+    with pytest.raises(tf.errors.OpError):  # Training meets it.
+      for _, row in records.training_dataset([str(path)], seed=1).take(3):
+        records.parse_batch(row[None], SPEC, LIMITS)
+
+
+def test_compressed_files_in_parts_are_read(tmp_path):
+  path = tmp_path / "two.tfrecord"
+  path.write_bytes(gzip.compress(GOOD[:261]) + gzip.compress(GOOD[261:]))
+  assert records.find_fault([str(path)], SPEC, {}) is None
+  assert len(list(records.training_dataset([str(path)], seed=1).take(6))) == 6
 
 
 def test_a_missing_file_is_named(tmp_path):
   missing = f"{tmp_path}/gone.tfrecord"
-  with pytest.raises(ValueError, match=re.escape(f"{missing}: record 0")):
+  with pytest.raises(OSError, match=re.escape(missing)):
     records.check_files([missing], SPEC, LIMITS)
-
-
-def test_a_fault_in_the_middle_is_found_with_file_and_record(tmp_path):
-  good = tiny.write_records(tmp_path / "good.tfrecord", range(3))
-  hurt = tiny.write_records(tmp_path / "hurt.tfrecord", range(3))
-  assert records.find_fault([good, hurt], SPEC, LIMITS) is None
-  tiny.damage(hurt, 300)  # In the second of three.
-  records.check_files([good, hurt], SPEC, LIMITS)  # It reads the first only.
-  fault = records.find_fault([good, hurt], SPEC, LIMITS)
-  assert fault.startswith(f"{hurt}: record 1 is damaged or cut short")
-  assert "{{" not in fault
-
-
-def test_a_wrong_id_in_the_middle_is_found(tmp_path):
-  values = [tiny.make_values(number) for number in range(3)]
-  values[2]["masked_lm_positions"][0] = 16
-  path = tiny.write_values(tmp_path / "wrong.tfrecord", *values)
-  assert records.find_fault([path], SPEC, LIMITS) == (
-    f"{path}: record 2: masked_lm_positions holds 16, --max_seq_length is 16: "
-    "the records were made for another model"
-  )
-  serialized = [
-    serialized
-    for _, serialized in tf.data.Dataset.zip(
-      tf.data.Dataset.range(3), tf.data.TFRecordDataset(path)
-    )
-  ]
-  with pytest.raises(tf.errors.InvalidArgumentError):
-    records.parse_batch(tf.stack(serialized), SPEC, LIMITS)
-
-
-def test_a_compressed_file_that_is_cut_is_found(tmp_path):
-  path = tiny.write_records(tmp_path / "cut.gz", range(200), compress=True)
-  content = pathlib.Path(path).read_bytes()
-  pathlib.Path(path).write_bytes(content[: len(content) // 2])
-  fault = records.find_fault([path], SPEC, LIMITS)
-  assert re.match(
-    re.escape(path) + r": record \d+ is damaged or cut short", fault
-  )
 
 
 def test_a_digest_reads_blocks_all_over_a_file(tmp_path):
@@ -346,7 +306,7 @@ def test_a_digest_reads_blocks_all_over_a_file(tmp_path):
   assert describe(9_967_232, copies=100) != describe(copies=100)
 
 
-def test_trim_keeps_what_any_row_needs():
+def test_trim_cuts_the_padding_that_all_rows_of_a_batch_have():
   mask = np.zeros([2, 24], np.int32)
   mask[0, :3] = mask[1, :9] = 1
   features = {"input_ids": mask + 5, "input_mask": mask, "label_ids": mask}
@@ -354,22 +314,10 @@ def test_trim_keeps_what_any_row_needs():
   assert trimmed["input_ids"].shape == (2, 9)
   assert np.sum(trimmed["input_mask"]) == 12
   assert trimmed["label_ids"].shape == (2, 24)
-
-
-def test_trim_stays_within_the_longest_possible():
-  mask = np.ones([1, 11], np.int32)
-  trimmed = records.trim({"input_mask": mask}, "input_mask")
+  choices = np.zeros([2, 3, 8], np.int32)
+  choices[1, 2, :5] = 1
+  trimmed = records.trim({"input_mask": choices}, "input_mask")
+  assert trimmed["input_mask"].shape == (2, 3, 5)
+  full = np.ones([1, 11], np.int32)
+  trimmed = records.trim({"input_mask": full}, "input_mask")
   assert trimmed["input_mask"].shape == (1, 11)
-
-
-def test_trim_takes_choices_and_leaves_other_names():
-  mask = np.zeros([2, 3, 8], np.int32)
-  mask[1, 2, :5] = 1
-  features = {"input_mask": mask, "label_mask": mask, "other": mask}
-  trimmed = records.trim(features, "input_mask", "label_mask")
-  shapes = {name: value.shape for name, value in trimmed.items()}
-  assert shapes == {
-    "input_mask": (2, 3, 5),
-    "label_mask": (2, 3, 5),
-    "other": (2, 3, 8),
-  }
