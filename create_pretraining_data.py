@@ -11,6 +11,7 @@ are the original program's, one by one. WikiText-2's validation and test text
 
 import contextlib
 import dataclasses
+import functools
 import time
 
 from cli import model_folder, pretraining, program
@@ -36,13 +37,14 @@ def main() -> None:
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings)
-  text, work = files.Text(inputs), _Work(start)
+  text = files.Text(inputs)
+  show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
     vocabulary,
     shape,
     settings.num_processes,
-    None if settings.documents_per_block else work.show,
+    None if settings.documents_per_block else show,
   )
   statistics, records = [], 0
   with (
@@ -55,7 +57,7 @@ def main() -> None:
         write(record)
       records += len(block.records)
       statistics.append(block.statistics)
-      work.show(text.part_read())
+      show(text.part_read())
       del block  # Else it would stay while the next one is made.
     total = pretraining_data.add_up(statistics)
   progress.clear()
@@ -72,23 +74,6 @@ def _check_processes(settings: PretrainingDataSettings) -> None:
       f"--num_processes={processes} needs --documents_per_block, say 100:"
       " processes share the work by blocks of documents"
     )
-
-
-class _Work:
-  """Says from time to time how much of the work is done."""
-
-  def __init__(self, start: float):
-    self._start = start
-    self._progress = progress.Progress(total=1)
-
-  def show(self, part: float | None) -> None:
-    """Shows the part done, from 0 to 1; None if it is unknown."""
-    if not self._progress.is_due():
-      return
-    line = f"{time.monotonic() - self._start:.0f} s"
-    if part:
-      line = f"{part:.0%} in {line}, {self._progress.eta(part)} to go"
-    self._progress.print_line(line, part or 0)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ _MAX_WORDS = 500_000
 _LONGEST_WORD = 50
 _ITERATIONS = 3
 
-
 _flags = program.group("Flags")
 
 
@@ -51,10 +50,9 @@ class VocabSettings(program.Settings):
   )
   model: str = _flags(
     "wordpiece",
-    "The kind of vocabulary: unigram and bpe make a model of SentencePiece, "
-    "whose --output_file ends in .model; words a list of the most frequent "
-    "words, Chinese ones as jieba cuts them, whose --output_file ends in "
-    ".words.",
+    "The kind of vocabulary: unigram and bpe make a model of SentencePiece "
+    "(*.model); words a list of the most frequent words (*.words), Chinese "
+    "ones as jieba cuts them.",
     choices=("wordpiece", *_ENDINGS),
   )
   reserved_tokens: tuple[str, ...] = _flags(
@@ -157,10 +155,7 @@ def count_words(
     total, characters = total + len(found), characters + len("".join(found))
     if len(words) > 2 * most_words:
       words = collections.Counter(dict(_by_frequency(words)[:most_words]))
-    if report.is_due():
-      part = text.part_read()
-      left = f", {part:.0%}, {report.eta(part)} to go" if part else ""
-      report.print_line(f"counting words: {number:,} lines{left}", part or 0)
+    report.print_part(f"counting words: {number:,} lines", text.part_read())
   progress.clear()
   return number, total, characters, words
 
@@ -235,9 +230,7 @@ def learn_pieces(
   learner = PieceLearner(words)
 
   def learn(frequency: int) -> dict[str, None]:
-    if report.is_due():
-      line = f"learning pieces that occur {frequency:,} times"
-      report.print_line(line, 0)
+    report.print_part(f"learning pieces that occur {frequency:,} times", None)
     found = learner.learn(frequency)
     return {piece: None for piece in found if piece not in known}
 

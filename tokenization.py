@@ -1,7 +1,8 @@
 """WordPiece tokenization, equal to the original BERT's on every string.
 
 Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
-(`WordpieceTokenizer`); `FullTokenizer` does both. Only Python's own library.
+(`WordpieceTokenizer`); `FullTokenizer` does both. Its `encode` takes the fast
+path at the end of this file. Only Python's own library is used.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -23,7 +24,6 @@ CJK_RANGES = (
   (0x2F800, 0x2FA1F),
 )
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
-# The folder of a released model, whose name says its casing.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
   r"_L-\d+_H-\d+_A-\d+)(?:/bert_model\.ckpt|/?$)"
@@ -47,19 +47,15 @@ def convert_to_unicode(text: str | bytes) -> str:
   )
 
 
-def printable_text(text: str | bytes) -> str:
-  """Returns text for printing or logging, whether str or UTF-8 bytes."""
-  return convert_to_unicode(text)
+printable_text = convert_to_unicode  # The original's; Python 2 had two kinds.
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads a vocabulary: one token per line; the line number is its id.
 
   Only `\\n` ends a line: U+2028 and the like are tokens of the Chinese
-  vocabulary, which stripping, as in the original, makes empty strings.
-
-  Raises:
-    ValueError: the file is empty or not UTF-8.
+  vocabulary, which stripping, as in the original, makes empty strings. A
+  ValueError says that the file is empty or not UTF-8.
   """
   content = _read_bytes(vocab_file)
   try:
@@ -106,18 +102,8 @@ def convert_by_vocab(
     ) from None
 
 
-def convert_tokens_to_ids(
-  vocab: Mapping[str, int], tokens: Iterable[str]
-) -> list[int]:
-  """Looks up the ids of tokens; a ValueError names one that has none."""
-  return convert_by_vocab(vocab, tokens)
-
-
-def convert_ids_to_tokens(
-  inv_vocab: Mapping[int, str], ids: Iterable[int]
-) -> list[str]:
-  """Looks up the tokens of ids; a ValueError names an id that has none."""
-  return convert_by_vocab(inv_vocab, ids)
+# The original's names for the two directions.
+convert_tokens_to_ids = convert_ids_to_tokens = convert_by_vocab
 
 
 def whitespace_tokenize(text: str) -> list[str]:
@@ -127,6 +113,56 @@ def whitespace_tokenize(text: str) -> list[str]:
   ['two', 'words']
   """
   return text.split()
+
+
+class _Table(dict):
+  """Maps keys; computes the value of each on first use."""
+
+  def __init__(self, compute: Callable[[Any], Any]):
+    super().__init__()
+    self._compute = compute
+
+  def __missing__(self, key: Any) -> Any:
+    value = self[key] = self._compute(key)
+    return value
+
+
+def _is_cjk(code_point: int) -> bool:
+  return any(first <= code_point <= last for first, last in CJK_RANGES)
+
+
+def _is_punctuation(char: str) -> bool:
+  # All of ASCII's symbols count: $, +, <, =, >, ^, `, | and ~ too, which
+  # Unicode does not call punctuation.
+  if char.isascii():
+    return char.isprintable() and not char.isalnum() and char != " "
+  return unicodedata.category(char).startswith("P")
+
+
+def _clean(code_point: int) -> str:
+  char = chr(code_point)
+  category = unicodedata.category(char)
+  if char in "\t\n\r" or category == "Zs":
+    return " "
+  if char in "\0\ufffd" or category in ("Cc", "Cf"):
+    return ""
+  return f" {char} " if _is_cjk(code_point) else char
+
+
+def _space_punctuation(code_point: int) -> str:
+  char = chr(code_point)
+  return f" {char} " if _is_punctuation(char) else char
+
+
+def _strip_accent_or_space(code_point: int) -> str:
+  if unicodedata.category(chr(code_point)) == "Mn":
+    return ""
+  return _space_punctuation(code_point)
+
+
+_CLEAN = _Table(_clean)
+_SPACED_PUNCTUATION = _Table(_space_punctuation)
+_STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
 
 
 class BasicTokenizer:
@@ -151,11 +187,8 @@ class BasicTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into words."""
-    text = convert_to_unicode(text)
-    if self._kept is None:
-      return self._split(text)
     words = []
-    for index, part in enumerate(self._kept.split(text)):
+    for index, part in enumerate(self._parts(convert_to_unicode(text))):
       words += [part] if index % 2 else self._split(part)
     return words
 
@@ -163,27 +196,29 @@ class BasicTokenizer:
     """Returns the start and end in a text of each character of its words.
 
     A character becomes as many alone as in its word: neighbours change the form
-    of a sigma and the order of marks only. Accents that are stripped belong to
-    the character before them.
+    of a sigma and the order of marks only.
     """
-    parts = [text] if self._kept is None else self._kept.split(text)
     sources: list[tuple[int, int]] = []
     position = 0
-    for index, part in enumerate(parts):
+    for index, part in enumerate(self._parts(text)):
       is_in_word = False
       for place, char in enumerate(part, position):
         cleaned = _CLEAN[ord(char)]
         made = 1 if index % 2 else len("".join(self._split(char)))
         sources += [(place, place + 1)] * made
-        if cleaned.strip() and not made and is_in_word:
+        if cleaned.strip() and not made and is_in_word:  # A stripped accent.
           sources[-1] = (sources[-1][0], place + 1)
         if cleaned:  # A deleted character ends no word.
           is_in_word = (is_in_word or made > 0) and not cleaned[-1].isspace()
       position += len(part)
     return sources
 
+  def _parts(self, text: str) -> list[str]:
+    """Returns text between kept tokens, and at odd places these tokens."""
+    return self._kept.split(text) if self._kept else [text]
+
   def _split(self, text: str) -> list[str]:
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.isprintable():  # The same words, sooner.
       return _ASCII_WORDS.findall(text.lower() if self.do_lower_case else text)
     text = text.translate(_CLEAN)
     if not self.do_lower_case:
@@ -212,9 +247,6 @@ class WordpieceTokenizer:
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
     self._longest = max(map(len, vocab), default=0)
-    self._continuations = {
-      token[2:]: token for token in vocab if token.startswith("##")
-    }
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits words, separated by whitespace, into tokens."""
@@ -225,20 +257,18 @@ class WordpieceTokenizer:
     """Splits one word; if any part is not a token, the word is unknown."""
     if len(word) > self.max_input_chars_per_word:
       return [self.unk_token]
-    if word in self.vocab:
-      return [word]
-    # The first piece is looked up unchanged, the others after "##".
-    start, end = 0, min(len(word), self._longest)
-    while end and word[:end] not in self.vocab:
-      end -= 1
-    pieces = [word[:end]]
-    while start < end < len(word):
-      start, end = end, min(len(word), end + self._longest)
-      while end > start and word[start:end] not in self._continuations:
-        end -= 1
-      if start < end:
-        pieces.append(self._continuations[word[start:end]])
-    return pieces if start < end else [self.unk_token]
+    pieces, start = [], 0
+    while start < len(word):
+      prefix = "##" if start else ""
+      for end in range(min(len(word), start + self._longest), start, -1):
+        piece = prefix + word[start:end]
+        if piece in self.vocab:
+          break
+      else:
+        return [self.unk_token]
+      pieces.append(piece)
+      start = end
+    return pieces
 
 
 class SourceToken(NamedTuple):
@@ -251,9 +281,6 @@ class SourceToken(NamedTuple):
 
 class FullTokenizer:
   """Turns text into the tokens and ids of a vocabulary file.
-
-  `tokenize` is the reference; `encode` returns the ids of the same tokens much
-  faster, and `tokenize_with_offsets` their places in the text.
 
   Args:
     vocab_file: one token per line.
@@ -302,8 +329,7 @@ class FullTokenizer:
   def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
     """Splits text into tokens and returns their places in it.
 
-    Tokens made from one character (the letters of a Hangul syllable, say) share
-    it; an unknown word is one token.
+    Tokens made from one character (letters of a Hangul syllable, say) share it.
     """
     tokens, sources = [], self.basic_tokenizer.sources(text)
     first = 0
@@ -341,11 +367,7 @@ class FullTokenizer:
 def validate_case_matches_checkpoint(
   do_lower_case: bool, init_checkpoint: str | None
 ) -> None:
-  """Checks the casing against the folder's name of a released checkpoint.
-
-  Raises:
-    ValueError: it is a checkpoint of Google's with the other casing.
-  """
+  """Raises a ValueError if a released model's folder shows another casing."""
   match = _RELEASED_MODEL.match(init_checkpoint or "")
   if not match:
     return
@@ -357,39 +379,6 @@ def validate_case_matches_checkpoint(
       f"{'lower-cased' if is_lower else 'cased'} text; pass "
       f"--do_lower_case={is_lower}"
     )
-
-
-def _is_cjk(code_point: int) -> bool:
-  return any(first <= code_point <= last for first, last in CJK_RANGES)
-
-
-def _is_punctuation(char: str) -> bool:
-  # All of ASCII's symbols count: $, +, <, =, >, ^, `, | and ~ too, which
-  # Unicode does not call punctuation.
-  if char.isascii():
-    return char.isprintable() and not char.isalnum() and char != " "
-  return unicodedata.category(char).startswith("P")
-
-
-def _clean(code_point: int) -> str:
-  char = chr(code_point)
-  category = unicodedata.category(char)
-  if char in "\t\n\r" or category == "Zs":
-    return " "
-  if char in "\0\ufffd" or category in ("Cc", "Cf"):
-    return ""
-  return f" {char} " if _is_cjk(code_point) else char
-
-
-def _space_punctuation(code_point: int) -> str:
-  char = chr(code_point)
-  return f" {char} " if _is_punctuation(char) else char
-
-
-def _strip_accent_or_space(code_point: int) -> str:
-  if unicodedata.category(chr(code_point)) == "Mn":
-    return ""
-  return _space_punctuation(code_point)
 
 
 # The fast path. A cache is emptied at this many entries, tens of megabytes:
@@ -408,20 +397,8 @@ _LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
 _LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
 
 
-class _Table(dict):
-  """Maps characters; computes each entry on first use."""
-
-  def __init__(self, compute: Callable[[Any], Any]):
-    super().__init__()
-    self._compute = compute
-
-  def __missing__(self, key: Any) -> Any:
-    value = self[key] = self._compute(key)
-    return value
-
-
 class _Cache(_Table):
-  """Maps strings; bounded, as strings never end."""
+  """A bounded table of strings."""
 
   def __missing__(self, key: str) -> Any:
     value = self._compute(key)
@@ -432,14 +409,8 @@ class _Cache(_Table):
     return value
 
 
-# For str.translate, filled on first use.
-_CLEAN = _Table(_clean)
-_SPACED_PUNCTUATION = _Table(_space_punctuation)
-_STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
-
-
 class _Encoder:
-  """The fast path of `FullTokenizer.encode`: ids by caches of strings."""
+  """Makes the ids of a text by caches of its strings."""
 
   def __init__(self, tokenizer: FullTokenizer):
     self._tokenizer, basic = tokenizer, tokenizer.basic_tokenizer

@@ -22,23 +22,21 @@ def replace_on_success(path: str) -> Iterator[str]:
   """Gives a temporary name that becomes `path` if the body succeeds.
 
   Whatever stops the body, a power cut included, `path` is either complete or as
-  it was before: the file is on the disk before it is renamed. Two processes
-  that write one path at once do not disturb each other; the last one wins. The
-  temporary file is hidden, so no glob takes it for an output. The next
-  process that writes `path` removes the remains of a killed one.
+  it was before. Of two processes that write one path at once, the last one
+  wins. The next process that writes `path` removes the remains of a killed one.
 
   Args:
     path: the file to write; missing folders are made.
 
   Yields:
-    The path of an empty file in the folder of `path`. Write to it, and close it
-    in the body.
+    The path of an empty file in the folder of `path`, hidden so that no glob
+    takes it for an output. Write to it, and close it in the body.
 
   Raises:
     OSError: `path` is a folder or a device, or the disk is full.
   """
   if remote.is_remote(path):
-    with _replace_remote(path) as temporary:
+    with _remote_temporary(path, is_folder=False) as temporary:
       yield temporary
     return
   target = os.path.realpath(path)  # Keeps a symbolic link a link.
@@ -87,16 +85,21 @@ def _sync(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _replace_remote(path: str) -> Iterator[str]:
-  temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+def _remote_temporary(path: str, is_folder: bool) -> Iterator[str]:
+  suffix = "work" if is_folder else f"{os.urandom(4).hex()}.tmp"
+  temporary = f"{path}.{suffix}"
   with remote.os_errors(path):
-    remote.gfile().makedirs(os.path.dirname(path))
+    if is_folder:
+      remote.remove(temporary)  # A killed process's.
+    new = temporary if is_folder else os.path.dirname(path)
+    remote.gfile().makedirs(new)
     try:
       yield temporary
-      publish(temporary, path)
+      if is_folder:
+        remote.remove(path)
+      remote.gfile().rename(temporary, path, overwrite=True)
     finally:
-      if remote.gfile().exists(temporary):
-        remote.gfile().remove(temporary)
+      remote.remove(temporary)
 
 
 @contextlib.contextmanager
@@ -104,14 +107,8 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   """Gives temporary names for several files that appear almost together.
 
   They are renamed one by one when all are on the disk: a kill in between, which
-  takes milliseconds, leaves some of them as they were.
-
-  Args:
-    paths: the files to write, see `replace_on_success`.
-
-  Raises:
-    OSError: another process is writing one of them; the files of two runs would
-      be mixed.
+  takes milliseconds, leaves some of them as they were. An OSError says that
+  another process is writing one of them.
   """
   with contextlib.ExitStack() as stack:
     temporaries = [
@@ -119,7 +116,7 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
     ]
     for path in itertools.filterfalse(remote.is_remote, paths):
       others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
-      if any(map(_is_in_use, others)):
+      if any(map(_is_in_use, others)):  # The files of two runs would be mixed.
         raise OSError(
           f"{path}: another process is writing it; wait for its end or choose "
           "another name"
@@ -131,15 +128,12 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-  """Gives a temporary folder that becomes `path` if the body succeeds.
+  """Gives a temporary folder that becomes `path`, if the body succeeds.
 
-  Its files are on the disk before it is renamed; see `replace_on_success`.
-
-  Raises:
-    OSError: it cannot be made, or is not empty.
+  See `replace_on_success`; an OSError says that `path` is not empty.
   """
   if remote.is_remote(path):
-    with _new_remote_folder(path.rstrip("/")) as temporary:
+    with _remote_temporary(path.rstrip("/"), is_folder=True) as temporary:
       yield temporary
     return
   path = os.path.realpath(path)  # A link to an empty folder stays one.
@@ -155,31 +149,8 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _new_remote_folder(path: str) -> Iterator[str]:
-  temporary, gfile = f"{path}.work", remote.gfile()
-
-  def remove(folder):
-    if gfile.exists(folder):
-      gfile.rmtree(folder)
-
-  with remote.os_errors(path):
-    try:
-      remove(temporary)
-      gfile.makedirs(temporary)
-      yield temporary
-      remove(path)
-      gfile.rename(temporary, path)
-    finally:
-      remove(temporary)
-
-
-@contextlib.contextmanager
 def claim_folder(path: str) -> Iterator[None]:
-  """Makes a folder and keeps other processes from claiming it meanwhile.
-
-  Raises:
-    OSError: another process has claimed it.
-  """
+  """Makes a folder; an OSError if another process has claimed it."""
   if remote.is_remote(path):
     yield
     return
@@ -197,8 +168,7 @@ def claim_folder(path: str) -> Iterator[None]:
 def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
   """Makes a hidden file or folder beside a path; removes it if it is left.
 
-  It is locked while the body runs. One without a lock was left by a process
-  that was killed, and is removed.
+  It is locked while the body runs; one without a lock is a killed process's.
   """
   for path in _find_temporaries(target):
     # Another process may remove it first.
@@ -222,9 +192,7 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
 def _locked(path: str) -> Iterator[bool | None]:
   """Locks a local file or folder while the body runs; a kill unlocks it, too.
 
-  Yields:
-    Whether no other process had locked it; None if its file system has no
-    locks.
+  Yields whether no other process had locked it; None if locks are unknown here.
   """
   descriptor = os.open(path, os.O_RDONLY)
   try:

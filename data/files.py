@@ -22,17 +22,12 @@ from data import atomic, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
-
 
 def expand_patterns(patterns: str, flag: str) -> list[str]:
   """Returns the files that comma-separated glob patterns match.
 
-  Returns:
-    The files in the order of the patterns; sorted by name within one.
-
-  Raises:
-    ValueError: a pattern matches no file.
+  They are in the order of the patterns, and sorted by name within one. A
+  ValueError names a pattern that matches no file.
   """
   found = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
@@ -67,12 +62,9 @@ def _glob(pattern: str) -> list[str]:
 def find_one(
   folder: str, names: Iterable[str], endings: Sequence[str]
 ) -> str | None:
-  """Returns the file of a folder with one of the names and endings.
+  """Returns the file with one of the names and endings, and perhaps .gz or .xz.
 
-  .gz or .xz may follow; None if there is no such file.
-
-  Raises:
-    ValueError: there are several.
+  None if there is no such file; a ValueError if there are several.
   """
   paths = [
     os.path.join(folder, name + ending + compression)
@@ -87,13 +79,26 @@ def find_one(
   return found[0] if found else None
 
 
-def read_lines(path: str, keeps_returns: bool = False) -> Iterator[str]:
+@contextlib.contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
+  """Opens a local or a remote file to read its bytes as they are."""
+  opener = remote.gfile().GFile if remote.is_remote(path) else open
+  with remote.os_errors(path), opener(path, "rb") as file:
+    yield file
+
+
+Opener = Callable[[str], contextlib.AbstractContextManager[BinaryIO]]
+
+
+def read_lines(
+  path: str, keeps_returns: bool = False, opener: Opener = open_bytes
+) -> Iterator[str]:
   r"""Yields the lines of a UTF-8 text without their "\n".
 
   Only "\n" ends a line: U+2028 or "\f" within one are text.
 
   Args:
-    path: see `read_raw_lines`.
+    path, opener: see `read_raw_lines`.
     keeps_returns: keeps "\r". TensorFlow's GFile, with which the original reads
       lines, drops each one.
 
@@ -101,19 +106,8 @@ def read_lines(path: str, keeps_returns: bool = False) -> Iterator[str]:
     ValueError: the bytes are not UTF-8, with the offset (after decompression)
       of the first bad one, or the compressed file is damaged.
   """
-  yield from _decode(read_raw_lines(path), path, keeps_returns)
-
-
-def decode_lines(file: BinaryIO, path: str) -> Iterator[str]:
-  """Yields what `read_lines` yields of a path, from its open file."""
-  yield from _decode(_split(file, path), path)
-
-
-def _decode(
-  lines: Iterable[bytes], path: str, keeps_returns: bool = False
-) -> Iterator[str]:
   offset = 0
-  for line in lines:
+  for line in read_raw_lines(path, opener):
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -126,15 +120,14 @@ def _decode(
     yield text if keeps_returns else text.replace("\r", "")
 
 
-def read_raw_lines(path: str) -> Iterator[bytes]:
+def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
   r"""Yields the lines of a file, with their "\n".
 
   A name that ends in `.gz` or `.xz` is decompressed on the way; no more than a
   line and the buffers are in memory.
 
   Args:
-    path: a local file, a remote one that TensorFlow can open, or "-", which is
-      the standard input.
+    path: a file that `opener` opens, or "-", which is the standard input.
 
   Raises:
     ValueError: the compressed file is damaged.
@@ -142,22 +135,34 @@ def read_raw_lines(path: str) -> Iterator[bytes]:
   if path == STANDARD_INPUT:
     yield from sys.stdin.buffer
     return
-  with open_bytes(path) as file:
-    yield from _split(file, path)
+  with opener(path) as file:
+    lines: Iterable[bytes] = file
+    if path.endswith(".gz"):
+      lines = gzip.open(file)
+    elif path.endswith(".xz"):
+      lines = _join_lines(_decompress_xz(file))
+    elif remote.is_remote(path):  # The lines of TensorFlow's GFile lack "\r".
+      lines = _join_lines(iter(lambda: file.read(1 << 18), b""))
+    try:
+      yield from lines
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+      raise ValueError(f"{path}: damaged compressed file ({error})") from None
 
 
-def _split(file: BinaryIO, path: str) -> Iterator[bytes]:
-  """Yields the lines of an open file, decompressed by the name of its path."""
-  ending = os.path.splitext(path)[1]
-  lines = file
-  if ending in _OPENERS:
-    lines = _OPENERS[ending](file)
-  elif remote.is_remote(path):  # The lines of TensorFlow's GFile lack "\r".
-    lines = _join_lines(iter(lambda: file.read(1 << 18), b""))
-  try:
-    yield from lines
-  except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-    raise ValueError(f"{path}: damaged compressed file ({error})") from None
+def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:
+  """Decompresses all streams of a file; `lzma.open` ignores junk behind one."""
+  decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+  for packed in iter(lambda: file.read(1 << 12), b""):
+    while packed:
+      if decompressor.eof:
+        packed = packed.lstrip(b"\0")  # Padding between streams.
+        if not packed:
+          break
+        decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+      yield decompressor.decompress(packed)
+      packed = decompressor.unused_data
+  if not decompressor.eof:
+    raise EOFError("its end is missing")
 
 
 def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -170,14 +175,6 @@ def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     parts.append(rest)
   if last := b"".join(parts):
     yield last
-
-
-@contextlib.contextmanager
-def open_bytes(path: str) -> Iterator[BinaryIO]:
-  """Opens a local or a remote file to read its bytes as they are."""
-  opener = remote.gfile().GFile if remote.is_remote(path) else open
-  with remote.os_errors(path), opener(path, "rb") as file:
-    yield file
 
 
 def hash_file(path: str) -> str:
@@ -199,7 +196,6 @@ class Text:
   """The lines of several files, which says how much of them has passed."""
 
   def __init__(self, paths: list[str]):
-    """Takes files that `read_lines` can read."""
     self._paths, self._bytes = paths, 0
     self._total_bytes = known_size(paths)
 
@@ -225,24 +221,26 @@ def exists(path: str) -> bool:
 
 def remove(path: str) -> None:
   """Removes a file, local or remote, if it is there."""
-  if not remote.is_remote(path):
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(path)
-  elif exists(path):
-    with remote.os_errors(path):
-      remote.gfile().remove(path)
+  with remote.os_errors(path), contextlib.suppress(FileNotFoundError):
+    (remote.remove if remote.is_remote(path) else os.remove)(path)
+
+
+@contextlib.contextmanager
+def _open_new(path: str) -> Iterator[BinaryIO]:
+  with atomic.replace_on_success(path) as temporary:
+    with open_for_writing(temporary) as file:
+      yield file
+
+
+def write_bytes(path: str, content: bytes) -> None:
+  """Writes a small file whole or not at all; makes missing folders."""
+  with _open_new(path) as file:
+    file.write(content)
 
 
 def write_text(path: str, text: str) -> None:
   """Writes a small UTF-8 file whole or not at all; makes missing folders."""
   write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: str, content: bytes) -> None:
-  """Writes a small file whole or not at all; makes missing folders."""
-  with atomic.replace_on_success(path) as temporary:
-    with open_for_writing(temporary) as file:
-      file.write(content)
 
 
 def write_json(path: str, content: Any) -> None:
@@ -279,17 +277,15 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
 def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
   """Gives a function that writes lines of UTF-8, whole or not at all.
 
-  Args:
-    path: of the file; None for the standard output, line by line.
+  Without a path it writes to the standard output, line by line.
   """
   if not path:
     if isinstance(sys.stdout, io.TextIOWrapper):
       sys.stdout.reconfigure(encoding="utf-8")  # Whatever the locale.
     yield functools.partial(print, flush=True)
     return
-  with atomic.replace_on_success(path) as temporary:
-    with open_for_writing(temporary) as file:
-      yield lambda line: file.write(f"{line}\n".encode())
+  with _open_new(path) as file:
+    yield lambda line: file.write(f"{line}\n".encode())
 
 
 def open_for_writing(path: str) -> BinaryIO:

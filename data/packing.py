@@ -45,9 +45,6 @@ def pack(
     max_seq_length: pads to this length, with zeros whatever the id of [PAD] is,
       as in the original. None: no padding.
 
-  Raises:
-    ValueError: the sequences do not fit; see `truncate_pair`.
-
   >>> pack([7, 8], [9], cls_id=1, sep_id=2, max_seq_length=7)
   ... # doctest: +NORMALIZE_WHITESPACE
   PackedIds(input_ids=[1, 7, 8, 2, 9, 2, 0], input_mask=[1, 1, 1, 1, 1, 1, 0],

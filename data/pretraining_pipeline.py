@@ -10,6 +10,7 @@ No other file imports Beam, which comes from requirements/beam.txt.
 import builtins
 from collections.abc import Iterator
 import contextlib
+import functools
 import itertools
 import logging
 import os
@@ -47,10 +48,8 @@ def make_records(
   """Runs the pipeline; the output files appear if all of it succeeds.
 
   Args:
-    make_block: makes the records.
     inputs: text files, read as if they were one.
-    outputs: each receives a share of the records.
-    compress: whether they are GZIP.
+    outputs: each receives a share of the records, as GZIP if `compress`.
     arguments: flags of Beam's.
 
   Returns:
@@ -90,7 +89,7 @@ def _build(
     | "Text" >> beam.Create([list(map(_absolute, inputs))])
     | "CutText" >> beam.FlatMap(_cut_text, per_block)
     | "ShareOut" >> beam.Reshuffle()
-    | "MakeRecords" >> beam.ParDo(_MakeRecords(make_block))
+    | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
     | "WriteFiles"
     >> tfrecordio.WriteToTFRecord(
       prefix,
@@ -104,30 +103,23 @@ def _cut_text(
   inputs: list[str], documents_per_block: int
 ) -> Iterator[tuple[int, list[list[str]]]]:
   """Yields the numbered blocks of a text's documents."""
-  lines = itertools.chain.from_iterable(map(_read_lines, inputs))
+  opener = functools.partial(
+    filesystems.FileSystems.open,
+    compression_type=filesystem.CompressionTypes.UNCOMPRESSED,
+  )
+  lines = (line for p in inputs for line in files.read_lines(p, opener=opener))
   documents = pretraining_data.read_documents(lines)
   blocks = pretraining_data.cut_blocks(documents, documents_per_block)
   yield from enumerate(map(list, blocks))
 
 
-def _read_lines(path: str) -> Iterator[str]:
-  plain = filesystem.CompressionTypes.UNCOMPRESSED
-  with filesystems.FileSystems.open(path, compression_type=plain) as file:
-    yield from files.decode_lines(file, path)
-
-
-class _MakeRecords(beam.DoFn):
+def _make_records(task, make_block) -> list[bytes]:
   """Makes the records of a block, and counts."""
-
-  def __init__(self, make_block: pretraining_data.BlockMaker):
-    self._make = make_block
-
-  def process(self, task):
-    made = self._make(task)
-    counts = {**made.statistics._asdict(), "records": len(made.records)}
-    for name, count in counts.items():
-      beam.metrics.Metrics.counter(COUNTERS, name).inc(count)
-    return made.records
+  made = make_block(task)
+  counts = {**made.statistics._asdict(), "records": len(made.records)}
+  for name, count in counts.items():
+    beam.metrics.Metrics.counter(COUNTERS, name).inc(count)
+  return made.records
 
 
 def _read_counters(

@@ -1,9 +1,4 @@
-"""Shows how far long work is: a live line on a terminal, else lines of a log.
-
-On a terminal there is one line with a bar, renewed several times a second and
-erased when the work ends. Piped into a file or another program, there is a
-plain line every few seconds.
-"""
+"""Shows how far long work is: a live line on a terminal, or lines of a log."""
 
 import contextlib
 import datetime
@@ -47,19 +42,18 @@ def leave_closed_pipes() -> None:
 class Progress:
   """Prints a line from time to time during long work.
 
+  On a terminal it is one line with a bar, renewed several times a second, which
+  `clear` erases. Elsewhere there is a plain line every few seconds.
+
   Args:
     total: units of work in all; 0 if unknown.
     start: units done before this run; they do not count for the speed.
   """
 
   def __init__(self, total: int, start: int = 0):
-    self.total, self._is_live = total, sys.stderr.isatty()
-    self._seconds_per_line = (
-      _SECONDS_PER_LIVE_LINE if self._is_live else _SECONDS_PER_LINE
-    )
+    self._total, self._is_live = total, sys.stderr.isatty()
     self._printed = time.monotonic()
-    # Speed is measured from here; `restart` moves it past a slow first call.
-    self._begin, self._begin_done = self._printed, start
+    self.restart(start)
 
   def restart(self, done: int) -> None:
     """Measures the speed from now on, with `done` units behind."""
@@ -67,7 +61,8 @@ class Progress:
 
   def is_due(self) -> bool:
     """Returns whether it is time for the next line."""
-    return time.monotonic() - self._printed >= self._seconds_per_line
+    wait = _SECONDS_PER_LIVE_LINE if self._is_live else _SECONDS_PER_LINE
+    return time.monotonic() - self._printed >= wait
 
   def units_per_second(self, done: float) -> float:
     """Returns the mean speed since the start; 0 before anything is done."""
@@ -79,8 +74,14 @@ class Progress:
     speed = self.units_per_second(done)
     if speed <= 0:
       return "?"
-    left = round((self.total - done) / speed)
+    left = round((self._total - done) / speed)
     return str(datetime.timedelta(seconds=left))
+
+  def print_part(self, doing: str, part: float | None) -> None:
+    """Says, if it is time, which part of a total of 1 is done, if known."""
+    if self.is_due():
+      left = f", {part:.0%}, {self.eta(part)} to go" if part else ""
+      self.print_line(f"{doing}{left}", part or 0)
 
   def print_line(self, text: str, done: float | None = None) -> None:
     """Prints to standard error, if it is read, and starts to wait again.
@@ -100,8 +101,8 @@ class Progress:
       clear()
       print(text, file=sys.stderr, flush=True)
       return
-    if self.total:
-      filled = round(_BAR * min(1.0, done / self.total))
+    if self._total:
+      filled = round(_BAR * min(1.0, done / self._total))
       text = f"[{'#' * filled:-<{_BAR}}] {text}"
     # A longer line would wrap, and could not be erased.
     width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)

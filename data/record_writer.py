@@ -1,8 +1,7 @@
 """Writes tf.train.Example records to TFRecord files, without TensorFlow.
 
-Importing TensorFlow costs seconds and hundreds of megabytes, and building
-protocol buffers object by object most of the time a record takes. The bytes are
-those of protobuf's wire format, so every reader of TFRecord files reads them.
+Building protocol buffers object by object takes most of the time of a record.
+The bytes are those of protobuf's wire format, so every reader reads them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,23 +26,15 @@ def int64_feature(values: Iterable[int]) -> bytes:
 
 
 def packed_feature(packed: bytes) -> bytes:
-  """Makes a tf.train.Feature of integers that are encoded already.
-
-  Args:
-    packed: the outcomes of `encode_integer`, joined. A number from 0 to 127 is
-      the byte of this value.
-  """
-  return _feature(3, packed)
+  """Makes a tf.train.Feature of the joined outcomes of `encode_integer`."""
+  return _feature_header(3, len(packed)) + packed
 
 
 def encode_integer(value: int) -> bytes:
   """Encodes an integer in groups of 7 bits, the lowest first.
 
-  >>> encode_integer(300).hex()
-  'ac02'
-
-  Raises:
-    ValueError: the integer has more than 64 bits.
+  >>> encode_integer(127).hex(), encode_integer(300).hex()
+  ('7f', 'ac02')
   """
   if not -(1 << 63) <= value < 1 << 63:
     raise ValueError(f"{value} does not fit into 64 bits")
@@ -67,7 +58,8 @@ def padded_feature(values: Sequence[int], size: int) -> bytes:
 
 def float_feature(values: Sequence[float]) -> bytes:
   """Encodes floats as a tf.train.Feature, in 32 bits each."""
-  return _feature(2, struct.pack(f"<{len(values)}f", *values))
+  packed = struct.pack(f"<{len(values)}f", *values)
+  return _feature_header(2, len(packed)) + packed
 
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
@@ -84,12 +76,7 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
 def encode_inputs(
   ids: Sequence[int], segments: Sequence[int], size: int, **others: bytes
 ) -> bytes:
-  """Encodes the inputs of a model as a tf.train.Example, padded with zeros.
-
-  Args:
-    ids, segments: of the tokens.
-    others: further features, encoded.
-  """
+  """Encodes the inputs of a model, padded with zeros, and other features."""
   values = {"input_ids": ids, "input_mask": [1] * len(ids)}
   values["segment_ids"] = segments
   inputs = {name: padded_feature(v, size) for name, v in values.items()}
@@ -112,14 +99,11 @@ def unframe_record(frame: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
-  """Opens a file to write bytes to, as GZIP if `compress`.
-
-  Without name and time, equal records give equal files.
-  """
   with files.open_for_writing(path) as file:
     if not compress:
       yield file
       return
+    # Without name and time, equal records give equal files.
     packed = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)
     with io.BufferedWriter(packed, _BUFFER_BYTES) as buffer:
       yield buffer
@@ -142,11 +126,6 @@ def open_shards(
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
-
-
-def _feature(kind: int, packed: bytes) -> bytes:
-  return _feature_header(kind, len(packed)) + packed
-
 
 # A message within a message is preceded by its tag and its length. The lengths
 # that occur are few, so headers are computed once.

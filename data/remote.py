@@ -21,6 +21,14 @@ def gfile() -> ModuleType:
   return tf.io.gfile
 
 
+def remove(path: str) -> None:
+  """Removes a remote file, or a folder with its files, if it is there."""
+  if gfile().isdir(path):
+    gfile().rmtree(path)
+  elif gfile().exists(path):
+    gfile().remove(path)
+
+
 @contextlib.contextmanager
 def os_errors(path: str) -> Iterator[None]:
   """Turns TensorFlow's errors about a remote path into `OSError`."""

@@ -31,15 +31,13 @@ def map_in_order(
   """Yields the results of the tasks, in their order.
 
   Args:
-    make_function: is pickled, and called once in each process. The outcome of
-      the function may depend on nothing but the task.
+    make_function: is pickled, and called once in each process.
     tasks: read as they are needed.
     num_processes: 1 works in this process.
     memory_flags: flags to lower if the memory is too small, for an error.
 
   Raises:
     OSError: a process died.
-    Exception: an error of the function.
   """
   if num_processes == 1:
     yield from map(make_function(), tasks)

@@ -1,10 +1,9 @@
 """Feature files: TFRecords with an index, read in batches of similar length.
 
 A feature file is what the original wrote before training (`train.tf_record`): a
-tf.train.Example per row, padded to max_seq_length. The index beside it says
-where each row starts, how many tokens it has and which example it is of, so
-that rows can be read in any order while the file stays on the disk. It also
-holds a key, the digest of everything that affects the rows: if the key has
+tf.train.Example per row, padded to max_seq_length. The index beside it, with
+the place, length and example of each row, lets rows be read in any order. It
+also holds a key, the digest of everything that affects the rows: if the key has
 changed, the file is made again.
 """
 
@@ -28,8 +27,8 @@ from inputs import records, training_input
 import tokenization
 from vocabularies import vocabulary_table
 
-# Batches of shuffled rows that are sorted by length together. More pad
-# less, fewer mix better; but never more than a quarter of the rows.
+# Batches of shuffled rows that are sorted by length together, at most a quarter
+# of the rows. More pad less, fewer mix better.
 _BATCHES_PER_CHUNK = 50
 _ROWS_PER_READ = 256
 # Tokens of padding that cost as much time as one more batch; measured with a
@@ -48,8 +47,8 @@ class Row(NamedTuple):
 def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
   """Returns a digest of settings and of the contents of files.
 
-  Paths in the settings count by their endings only, which show the format:
-  workers may keep equal files in different places.
+  Workers may keep equal files in different places: of the paths in the
+  settings, only the endings count.
   """
   text = json.dumps(settings, sort_keys=True)
   for number, path in enumerate(paths):
@@ -72,10 +71,7 @@ class FeatureSettings:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class FeatureSet:
-  """A set of examples, and its features once they are made.
-
-  A task's `make_features` makes them, in a folder that the run may write to.
-  """
+  """A set of examples, and its features once a task has made them."""
 
   kind: str  # "train", "eval" or "predict"; names the feature file.
   settings: FeatureSettings
@@ -94,7 +90,7 @@ class FeatureSet:
     """A digest of everything that affects the features."""
     return self._make_key()
 
-  def _make_key(self):
+  def _make_key(self) -> str:
     settings = {**dataclasses.asdict(self.settings), **self.source}
     settings["version"] = self.version
     if self.limit is not None:
@@ -104,10 +100,8 @@ class FeatureSet:
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
     if self._make_key() != self.key:
-      paths = [self.settings.vocab_file, *self.paths]
-      raise ValueError(
-        f"{', '.join(paths)}: changed while the program ran; run it again"
-      )
+      paths = ", ".join([self.settings.vocab_file, *self.paths])
+      raise ValueError(f"{paths}: changed while the program ran; run it again")
 
   def examples(self) -> Iterator[Any]:
     """Reads the examples; a ValueError if their files have changed."""
@@ -154,21 +148,14 @@ def find_set(
 
 
 class FeatureFile:
-  """The rows of a local feature file; `open_or_make` opens it.
-
-  Attributes:
-    path: of the TFRecord file.
-    is_new: whether this process made it.
-    lengths: int32 [N], tokens of each row.
-    examples: int32 [N], the example each row is of.
-    counts: numbers and texts that were counted while the file was made.
-    key: of all that shaped it.
-  """
+  """The rows of a local feature file; `open_or_make` opens it."""
 
   def __init__(self, path: str, index: dict[str, Any], is_new: bool):
-    self.path, self.key, self.is_new = path, str(index["key"]), is_new
-    self.lengths: np.ndarray = index["lengths"]
-    self.examples: np.ndarray = index["examples"]
+    self.path, self.key = path, str(index["key"])
+    self.is_new = is_new  # Whether this process made it.
+    self.lengths: np.ndarray = index["lengths"]  # int32 [N], tokens of rows.
+    self.examples: np.ndarray = index["examples"]  # int32 [N], theirs.
+    # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
     self._file = open(path, "rb", buffering=0)
@@ -203,60 +190,50 @@ class FeatureFile:
   def training_rows(
     self, batch_size: int, seed: int, skip: int = 0
   ) -> tf.data.Dataset:
-    """Repeats the rows forever, ordered for batches of one size.
+    """Repeats the rows forever, every epoch in its `epoch_order`.
 
-    Every epoch has each row once. Consecutive rows make batches of similar
-    length; see `epoch_order`. Skipping n rows continues exactly where a run
-    that took n rows stopped.
+    Skipping n rows continues exactly where a run that took n rows stopped.
 
     Yields:
       (int64 index, serialized row), scalars.
     """
 
     def read_epochs():
-      epoch, position = divmod(skip, len(self))
-      while True:
+      first, position = divmod(skip, len(self))
+      for epoch in itertools.count(first):
         order = epoch_order(self.lengths, batch_size, seed, epoch)[position:]
-        starts = range(0, len(order), _ROWS_PER_READ)
-        yield from self._read_groups(
-          order[start : start + _ROWS_PER_READ] for start in starts
-        )
-        epoch, position = epoch + 1, 0
+        splits = range(_ROWS_PER_READ, len(order), _ROWS_PER_READ)
+        yield from np.split(order, splits)
+        position = 0
 
-    return _dataset(read_epochs).unbatch()
+    return self._read_groups(read_epochs).unbatch()
 
   def batches(
     self, order: Iterable[np.ndarray], parse: Callable[[tf.Tensor], Any]
   ) -> tf.data.Dataset:
     """Reads and parses batches of rows, given by their indices."""
-    batches = _dataset(lambda: self._read_groups(order))
-    batches = batches.map(
+    batches = self._read_groups(lambda: order).map(
       lambda indices, serialized: parse(serialized),
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
     )
     return training_input.prefetch(batches, 4)
 
-  def _read_groups(self, groups):
-    for indices in groups:
-      yield indices, _as_array(self.read(indices))
+  def _read_groups(self, groups: Callable) -> tf.data.Dataset:
+    """Yields arrays of indices, int64 [B], and their rows, string [B]."""
 
+    def read():
+      for indices in groups():
+        # An array of objects: numpy's own strings lose zeros at their end.
+        rows = np.empty(len(indices), object)
+        rows[:] = self.read(indices)
+        yield indices, rows
 
-def _dataset(generator) -> tf.data.Dataset:
-  return tf.data.Dataset.from_generator(
-    generator,
-    output_signature=(
+    signature = (
       tf.TensorSpec([None], tf.int64),
       tf.TensorSpec([None], tf.string),
-    ),
-  )
-
-
-def _as_array(rows: list[bytes]) -> np.ndarray:
-  # An array of objects: numpy's own strings lose zeros at their end.
-  array = np.empty(len(rows), object)
-  array[:] = rows
-  return array
+    )
+    return tf.data.Dataset.from_generator(read, output_signature=signature)
 
 
 def open_or_make(
@@ -310,9 +287,8 @@ def _write_rows(path, rows):
       lengths.append(row.length)
       examples.append(row.example)
       if reporter.is_due():
-        speed = reporter.units_per_second(row.example)
-        line = f"{row.example:,} examples  {speed:,.0f}/s"
-        reporter.print_line(line, row.example)
+        speed = f"{reporter.units_per_second(row.example):,.0f}/s"
+        reporter.print_line(f"{row.example:,} examples  {speed}", row.example)
   progress.clear()
   return {
     "offsets": np.array(offsets, np.int64),
@@ -363,9 +339,7 @@ def predict(
 ) -> dict[str, np.ndarray]:
   """Predicts rows; returns arrays [rows, ...] by name, in the file's order.
 
-  Args:
-    order: the batches, by the indices of their rows; a row may be repeated.
-    parse: from serialized rows, string [B], to features.
+  `order` holds the batches, by the indices of their rows; some may be repeated.
   """
   indices, first = np.unique(np.concatenate(order), return_index=True)
   with training_input.naming_bad_record(features.find_fault):
@@ -385,8 +359,6 @@ def epoch_order(
 
   Args:
     lengths: int [N], tokens per row.
-    batch_size: rows per update.
-    seed, epoch: decide the order.
 
   Returns:
     int64 [N], each index once.
@@ -412,8 +384,7 @@ def batches_by_tokens(
 ) -> list[np.ndarray]:
   """Splits rows, longest first, into batches that take equal work.
 
-  Where few rows are spread over many lengths, a batch ends earlier: its padding
-  would cost more than another batch.
+  A batch ends earlier where its padding would cost more than another batch.
 
   Args:
     lengths: int [N], tokens per row.
@@ -459,18 +430,13 @@ def make_parser(
 ) -> Callable[[tf.Tensor], training_input.Features]:
   """Returns the function from serialized rows, string [B], to features.
 
-  Args:
-    vocab_size, type_vocab_size: the model's.
-    is_static: whether to keep all padding.
+  Padding that all rows of a batch have is cut, unless shapes are static.
   """
-  inputs = ("input_ids", "input_mask", "segment_ids", *layout.per_token)
+  inputs = (*records.INPUT_NAMES, *layout.per_token)
   integers = tf.io.FixedLenFeature(list(layout.shape), tf.int64)
   spec = {**dict.fromkeys(inputs, integers), **layout.others}
   limits = {
-    "input_ids": records.Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": records.Limit(
-      type_vocab_size, "the config's type_vocab_size"
-    ),
+    **records.input_limits(vocab_size, type_vocab_size),
     **layout.limits,
   }
 

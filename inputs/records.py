@@ -72,16 +72,23 @@ class Limit(NamedTuple):
 Limits = Mapping[str, Limit]
 
 
+def input_limits(vocab_size: int, type_vocab_size: int) -> Limits:
+  """Returns the limits of a model's inputs."""
+  return {
+    "input_ids": Limit(vocab_size, "the config's vocab_size"),
+    "segment_ids": Limit(type_vocab_size, "the config's type_vocab_size"),
+  }
+
+
 def pretraining_limits(
   max_seq_length: int, vocab_size: int, type_vocab_size: int
 ) -> Limits:
   """Returns the limits of a pre-training example's integers."""
-  vocabulary = Limit(vocab_size, "the config's vocab_size")
+  inputs = input_limits(vocab_size, type_vocab_size)
   return {
-    "input_ids": vocabulary,
-    "segment_ids": Limit(type_vocab_size, "the config's type_vocab_size"),
+    **inputs,
     "masked_lm_positions": Limit(max_seq_length, "--max_seq_length"),
-    "masked_lm_ids": vocabulary,
+    "masked_lm_ids": inputs["input_ids"],
     "next_sentence_labels": Limit(2, "the number of classes"),
   }
 

@@ -54,9 +54,7 @@ def _load(content: bytes):
 def load_vocab(path: str) -> dict[str, int]:
   """Returns the pieces of a model and their ids.
 
-  Raises:
-    ValueError: it is damaged, or lacks a special piece of BERT's.
-    ImportError: sentencepiece is not installed.
+  A ValueError says that it is damaged, or lacks a special piece of BERT's.
   """
   model = _open(path)
   vocab = {model.IdToPiece(i): i for i in range(model.GetPieceSize())}
@@ -82,7 +80,6 @@ def train(
   """Trains a model on text and returns the contents of its file.
 
   Args:
-    paths: of the text, see `files.read_lines`.
     model_type: "unigram" or "bpe".
     vocab_size: the most pieces, with `reserved_tokens`, which no text gives.
 
@@ -124,7 +121,7 @@ def train(
       raise faults[0] from None
     if not has_words:
       raise ValueError("--input_file: it holds no words") from None
-    # Drops the place in the library's source, and the advice to use an option
+    # Without the place in the library's source, and the advice to use an option
     # that this program does not have.
     reason = str(error).splitlines()[-1].rpartition("] ")[2]
     reason = reason.partition(" or decrease")[0]
@@ -174,27 +171,25 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
     """Splits text into pieces and returns their places in it."""
     tokens = []
+    lower = str.lower if self._lowers else str
     for model, start, part in self._parts(text):
       if not model:
         end = start + len(part)
         tokens.append(tokenization.SourceToken(part, start, end))
         continue
-      lower = str.lower if self._lowers else str
       # The model's places are of bytes; each is of a character of the text.
       sources = [
         i for i, char in enumerate(part, start) for _ in lower(char).encode()
       ]
-      proto = model.Encode(lower(part), return_type="proto")
-      for piece in proto.pieces:
-        inside = [
-          i for i in sources[piece.begin : piece.end] if not text[i].isspace()
-        ]
-        first = (
-          inside[0] if inside else sources[piece.begin] if sources else start
-        )
-        last = inside[-1] + 1 if inside else first
+      for piece in model.Encode(lower(part), return_type="proto").pieces:
+        of_piece = sources[piece.begin : piece.end]
+        inside = [i for i in of_piece if not text[i].isspace()]
+        if inside:
+          first, end = inside[0], inside[-1] + 1
+        else:
+          first = end = sources[piece.begin] if sources else start
         name = self.inv_vocab[piece.id]
-        tokens.append(tokenization.SourceToken(name, first, last))
+        tokens.append(tokenization.SourceToken(name, first, end))
     return tokens
 
   def _parts(self, text: str):

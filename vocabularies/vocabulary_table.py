@@ -48,13 +48,7 @@ def make_tokenizer(
   do_lower_case: bool = True,
   never_split: Iterable[str] = (),
 ) -> tokenization.FullTokenizer:
-  """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`.
-
-  Args:
-    vocab_file: `*.model` of SentencePiece, `*.words`, GPT-1's
-      `encoder_bpe_40000.json`, or WordPieces, one a line.
-    do_lower_case, never_split: see `tokenization.FullTokenizer`.
-  """
+  """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`."""
   module = _module_of(vocab_file)
   make = module.Tokenizer if module else tokenization.FullTokenizer
   return make(vocab_file, do_lower_case, never_split)
@@ -90,10 +84,7 @@ def find(folders: Iterable[str]) -> str | None:
 
 
 def is_cased(vocab: Iterable[str]) -> bool | None:
-  """Guesses whether a vocabulary's text kept its capital letters and accents.
-
-  Returns:
-    None if no token shows it.
+  """Guesses whether text kept its capitals and accents; None if unknown.
 
   >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
   (True, False)

@@ -3,15 +3,13 @@
 import dataclasses
 import importlib.util
 import json
-import pickle
 import random
 
 import psutil
 import pytest
 
 from data import files, pretraining_data, record_writer
-from data.fast_random import Generator
-from data.pretraining_data import RecordSettings
+from data.pretraining_data import Generator, RecordSettings
 import paths
 import tokenization
 
@@ -71,24 +69,16 @@ class Scripted(Generator):
     pass
 
 
-@pytest.mark.parametrize(
-  "length", [0, 1, 2, 63, 64, 65, 1023, 1024, 1025, 3000]
-)
-def test_the_generator_shuffles_like_random(length):
+def test_the_generator_draws_what_random_draws():
   ours, reference = Generator(3), random.Random(3)
-  for _ in range(3):
+  for length in [0, 1, 2, 63, 64, 65, 1023, 1024, 1025, 3000] * 2:
     items, expected = list(range(length)), list(range(length))
     ours.shuffle(items)
     reference.shuffle(expected)
     assert items == expected
-  assert ours.getstate() == reference.getstate()
-
-
-def test_the_generator_draws_integers_like_random():
-  ours, reference = Generator(4), random.Random(4)
   for limit in [*range(1, 70), 30522, 1 << 31, 1 << 33]:
     assert ours.below(limit) == reference.randint(0, limit - 1)
-  assert ours.random() == reference.random()
+  assert ours.getstate() == reference.getstate()
 
 
 def test_blank_lines_end_documents():
@@ -107,47 +97,35 @@ def test_no_block_has_a_document_alone(count, sizes):
   assert sum(blocks, []) == documents
 
 
-def make_pairs(documents, settings, **draws):
+@pytest.mark.parametrize(
+  ("documents", "randoms", "belows", "expected"),
+  [
+    # No short pairs; splits after the second sentence; the actual next one.
+    ([["a b", "c", "d e"], ["k"]], [0.1, 0.5], [1], [("a b c", "d e", False)]),
+    # Splits after "a b", draws document 0, its own, then 1 from its second
+    # sentence on. "c d e", left over, is alone: no split, no choice.
+    (
+      [["a b", "c d e"], ["k", "l m", "n"]],
+      [0.1, 0.4],
+      [0, 0, 1, 1, 1, 1],
+      [("a b", "l m n", True), ("c d e", "l m", True)],
+    ),
+    # A short pair, of two tokens; then each pair splits after its first.
+    (
+      [["a", "b", "c", "d"], ["k"]],
+      [0.09, 0.5, 0.5],
+      [0, 0, 0],
+      [("a", "b", False), ("c", "d", False)],
+    ),
+  ],
+)
+def test_pairs_of_sentences(documents, randoms, belows, expected):
   documents = [[tokens(sentence) for sentence in d] for d in documents]
-  rng = Scripted(**draws)
+  rng, settings = Scripted(randoms, belows), RecordSettings(max_seq_length=8)
   pairs = list(pretraining_data.make_pairs(documents, 0, settings, rng))
   assert not rng.randoms and not rng.belows
-  return [(text(p.tokens_a), text(p.tokens_b), *p[2:]) for p in pairs]
-
-
-def test_a_pair_of_adjoining_sentences():
-  pairs = make_pairs(
-    [["a b", "c", "d e"], ["k"]],
-    RecordSettings(max_seq_length=8),
-    randoms=[0.1, 0.5],  # No short sequences; the actual next sentence.
-    belows=[1],  # Splits after the second sentence.
-  )
-  assert pairs == [("a b c", "d e", False, False)]
-
-
-def test_what_a_random_next_sentence_replaces_is_used_again():
-  pairs = make_pairs(
-    [["a b", "c d e"], ["k", "l m", "n"]],
-    RecordSettings(max_seq_length=8),
-    randoms=[0.1, 0.4],
-    # The first pair splits after "a b", draws document 0, its own, then 1 from
-    # its second sentence on. "c d e", left over, is alone: no split, no choice.
-    belows=[0, 0, 1, 1, 1, 1],
-  )
-  assert pairs == [
-    ("a b", "l m n", True, False),
-    ("c d e", "l m", True, False),
-  ]
-
-
-def test_a_short_target_makes_short_pairs():
-  pairs = make_pairs(
-    [["a", "b", "c", "d"], ["k"]],
-    RecordSettings(max_seq_length=8),
-    randoms=[0.09, 0.5, 0.5],
-    belows=[0, 0, 0],  # Two tokens; then each pair splits after its first.
-  )
-  assert pairs == [("a", "b", False, False), ("c", "d", False, False)]
+  found = [(text(p.tokens_a), text(p.tokens_b), *p[2:]) for p in pairs]
+  assert found == [(*pair, False) for pair in expected]
 
 
 def test_truncation_takes_from_the_longer_span_at_either_end():
@@ -159,51 +137,52 @@ def test_truncation_takes_from_the_longer_span_at_either_end():
   assert [text(span) for span in pair] == ["b c d", "g h"]
 
 
-def mask(text_before, settings, **draws):
-  before = tokens(text_before)
-  rng = Scripted(**draws)
+@pytest.mark.parametrize(
+  ("before", "settings", "randoms", "belows", "after", "positions"),
+  [
+    (
+      "[CLS] a b [SEP] c d [SEP]",
+      {"masked_lm_prob": 0.5},  # 7 tokens: rounds 3.5 to the even 4.
+      [0.79, 0.8, 0.49, 0.8, 0.5, 0.0],
+      [17],
+      "[CLS] [MASK] b [SEP] m [MASK] [SEP]",
+      [1, 2, 4, 5],
+    ),
+    (
+      "[CLS] a [SEP] b [SEP]",
+      {"masked_lm_prob": 0},  # At least one.
+      [0],
+      [],
+      "[CLS] [MASK] [SEP] b [SEP]",
+      [1],
+    ),
+    (
+      "[CLS] a [SEP] b c [SEP]",
+      {"masked_lm_prob": 1, "max_predictions_per_seq": 2},
+      [0, 0],
+      [],
+      "[CLS] [MASK] [SEP] [MASK] c [SEP]",
+      [1, 3],
+    ),
+    (
+      # "a ##i ##j" does not fit into two tokens; "##i" counts to "b".
+      "[CLS] a ##i ##j b [SEP] ##i c [SEP]",
+      {"masked_lm_prob": 0.25, "do_whole_word_mask": True},
+      [0, 0],
+      [],
+      "[CLS] a ##i ##j [MASK] [SEP] [MASK] c [SEP]",
+      [4, 6],
+    ),
+  ],
+)
+def test_masks(before, settings, randoms, belows, after, positions):
+  before, rng = tokens(before), Scripted(randoms, belows)
   length_a = before.index(tokens("[SEP]")[0]) + 1
-  masked = pretraining_data.mask_tokens(
-    before, length_a, VOCABULARY, settings, rng
+  masked, found = pretraining_data.mask_tokens(
+    before, length_a, VOCABULARY, RecordSettings(**settings), rng
   )
   assert not rng.randoms and not rng.belows
-  return text(masked.tokens), masked.positions, text(masked.labels)
-
-
-def test_masking_replaces_keeps_and_randomizes():
-  masked = mask(
-    "[CLS] a b [SEP] c d [SEP]",
-    RecordSettings(masked_lm_prob=0.5),  # 7 tokens: rounds 3.5 to the even 4.
-    randoms=[0.79, 0.8, 0.49, 0.8, 0.5, 0.0],
-    belows=[17],
-  )
-  assert masked == (
-    "[CLS] [MASK] b [SEP] m [MASK] [SEP]",
-    [1, 2, 4, 5],
-    "a b c d",
-  )
-
-
-def test_at_least_one_and_at_most_so_many_tokens_are_masked():
-  few = RecordSettings(masked_lm_prob=0)
-  assert mask("[CLS] a [SEP] b [SEP]", few, randoms=[0])[1] == [1]
-  many = RecordSettings(masked_lm_prob=1, max_predictions_per_seq=2)
-  assert mask("[CLS] a [SEP] b c [SEP]", many, randoms=[0, 0])[1] == [1, 3]
-
-
-def test_words_are_masked_whole_or_not_at_all():
-  settings = RecordSettings(masked_lm_prob=0.25, do_whole_word_mask=True)
-  masked = mask(
-    # "a ##i ##j" does not fit into two tokens; "##i" counts to "b", before it.
-    "[CLS] a ##i ##j b [SEP] ##i c [SEP]",
-    settings,
-    randoms=[0, 0],
-  )
-  assert masked == (
-    "[CLS] a ##i ##j [MASK] [SEP] [MASK] c [SEP]",
-    [4, 6],
-    "b ##i",
-  )
+  assert (text(masked), found) == (after, positions)
 
 
 def test_a_record_is_packed_and_padded():
@@ -263,10 +242,12 @@ def children():
 
 
 def test_processes_change_no_record(vocabulary):
-  settings = RecordSettings(**{**vars(SMALL), "documents_per_block": 4})
+  settings = dataclasses.replace(SMALL, documents_per_block=4)
   make = pretraining_data.BlockMaker(VOCABULARY, settings)
   expected = [make((n, CORPUS[4 * n : 4 * n + 4])) for n in range(6)]
   assert blocks_of(settings) == expected
+  large = dataclasses.replace(SMALL, documents_per_block=1000)
+  assert blocks_of(large) == blocks_of(SMALL)
   before = children()
   for num_processes in (2, 9):
     assert blocks_of(settings, num_processes, vocabulary) == expected
@@ -282,16 +263,13 @@ def test_seed_and_place_of_a_block_change_its_records():
   assert len(made) == 6
 
 
-def test_pairs_that_are_truncated_are_counted():
+def test_the_shortest_sequences_and_truncated_pairs():
+  settings = RecordSettings(max_seq_length=5, short_seq_prob=1, dupe_factor=1)
+  assert blocks_of(settings)[0].records
   settings = RecordSettings(max_seq_length=8, dupe_factor=1, short_seq_prob=0.0)
   corpus = [["a b c d e f"] * 3, ["b"]]
   block = pretraining_data.BlockMaker(VOCABULARY, settings)((0, corpus))
   assert block.statistics.truncated_pairs == 4
-
-
-def test_one_large_block_is_the_whole_corpus():
-  settings = RecordSettings(**{**vars(SMALL), "documents_per_block": 1000})
-  assert blocks_of(settings) == blocks_of(SMALL)
 
 
 def test_a_process_that_dies_is_an_error_with_the_cure():
@@ -302,11 +280,6 @@ def test_a_process_that_dies_is_an_error_with_the_cure():
   with pytest.raises(OSError, match="lower --documents_per_block or --num_pro"):
     list(pretraining_data.make_blocks(documents, vocabulary, settings, 2))
   assert children() == before
-
-
-def test_a_vocabulary_can_be_sent_to_a_process():
-  vocabulary = pickle.loads(pickle.dumps(VOCABULARY))
-  assert vocabulary.tokenize("a x") == tokens("a [UNK]")
 
 
 def test_documents_without_tokens_are_left_out():
@@ -326,11 +299,6 @@ def test_documents_without_tokens_are_left_out():
 def test_a_vocabulary_without_special_tokens():
   with pytest.raises(ValueError, match=r"v.txt: no \[CLS\], \[MASK\]"):
     pretraining_data.make_vocabulary(encode, {"[SEP]": 0, "[UNK]": 1}, "v.txt")
-
-
-def test_the_shortest_sequences_work():
-  settings = RecordSettings(max_seq_length=5, short_seq_prob=1, dupe_factor=1)
-  assert blocks_of(settings)[0].records
 
 
 @pytest.mark.parametrize(
