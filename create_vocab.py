@@ -140,8 +140,7 @@ def count_words(
 ) -> tuple[int, int, int, collections.Counter]:
   """Counts lines, words, their characters, and how often each word occurs.
 
-  A Chinese character is a word, unless jieba cuts Chinese text into words. The
-  table holds twice `most_words` at most.
+  A Chinese character is a word, unless jieba cuts Chinese text into words.
   """
   splitter = tokenization.BasicTokenizer
   if cuts_chinese:
@@ -171,8 +170,7 @@ def choose_characters(
 ) -> tuple[list[str], list[str]]:
   """Returns the frequent letters, and the other frequent characters.
 
-  The others (punctuation, Chinese characters) are words by themselves: they
-  never continue a word (##).
+  The others (punctuation, Chinese characters) are words by themselves.
   """
   counts = collections.Counter()
   for word, count in words.items():

@@ -437,9 +437,14 @@ class _Encoder:
 
   def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
     if chunk.isascii():
-      return self._encode_ascii_chunk(chunk)
+      # Most are a word, or a word followed by one mark.
+      word = chunk.lower() if self._is_lower else chunk
+      if word.isalnum():
+        return self._get_word_ids(word)
+      if word[:-1].isalnum() and word.isprintable():
+        return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
     # Lower-casing a sigma depends on its context.
-    if "\u03a3" in chunk:
+    if chunk.isascii() or "\u03a3" in chunk:
       return tuple(self.encode_words(self._split(chunk)))
     ids = []
     for lone, other in _LONE_RUNS.findall(chunk):
@@ -448,15 +453,6 @@ class _Encoder:
       else:
         ids += self.encode_words(self._split(other))
     return tuple(ids)
-
-  def _encode_ascii_chunk(self, chunk: str) -> tuple[int, ...]:
-    # Most are a word, or a word followed by one mark.
-    word = chunk.lower() if self._is_lower else chunk
-    if word.isalnum():
-      return self._get_word_ids(word)
-    if word[:-1].isalnum() and word.isprintable():
-      return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
-    return tuple(self.encode_words(self._split(chunk)))
 
   def _encode_lone(self, char: str) -> int:
     (index,) = self.encode_words(self._split(char))

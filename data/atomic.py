@@ -116,11 +116,13 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
     ]
     for path in itertools.filterfalse(remote.is_remote, paths):
       others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
-      if any(map(_is_in_use, others)):  # The files of two runs would be mixed.
-        raise OSError(
-          f"{path}: another process is writing it; wait for its end or choose "
-          "another name"
-        )
+      for other in others:
+        with contextlib.suppress(FileNotFoundError), _locked(other) as is_free:
+          if is_free is False:  # The files of two runs would be mixed.
+            raise OSError(
+              f"{path}: another process is writing it; wait for its end or "
+              "choose another name"
+            )
     yield temporaries
     for path in itertools.filterfalse(remote.is_remote, temporaries):
       _sync(path)
@@ -206,12 +208,6 @@ def _locked(path: str) -> Iterator[bool | None]:
     yield is_locked
   finally:
     os.close(descriptor)
-
-
-def _is_in_use(path: str) -> bool:
-  with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
-    return is_locked is False
-  return False
 
 
 def _find_temporaries(target: str) -> list[str]:

@@ -24,10 +24,9 @@ STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
 
 def expand_patterns(patterns: str, flag: str) -> list[str]:
-  """Returns the files that comma-separated glob patterns match.
+  """Returns what comma-separated patterns match, sorted within each.
 
-  They are in the order of the patterns, and sorted by name within one. A
-  ValueError names a pattern that matches no file.
+  A ValueError names the flag and a pattern that matches no file.
   """
   found = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
@@ -93,14 +92,10 @@ Opener = Callable[[str], contextlib.AbstractContextManager[BinaryIO]]
 def read_lines(
   path: str, keeps_returns: bool = False, opener: Opener = open_bytes
 ) -> Iterator[str]:
-  r"""Yields the lines of a UTF-8 text without their "\n".
+  r"""Yields the lines of a UTF-8 text without their "\n"; see `read_raw_lines`.
 
-  Only "\n" ends a line: U+2028 or "\f" within one are text.
-
-  Args:
-    path, opener: see `read_raw_lines`.
-    keeps_returns: keeps "\r". TensorFlow's GFile, with which the original reads
-      lines, drops each one.
+  Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
+  dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
 
   Raises:
     ValueError: the bytes are not UTF-8, with the offset (after decompression)
@@ -121,16 +116,10 @@ def read_lines(
 
 
 def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
-  r"""Yields the lines of a file, with their "\n".
+  r"""Yields the lines of a file, with their "\n"; "-" is the standard input.
 
-  A name that ends in `.gz` or `.xz` is decompressed on the way; no more than a
-  line and the buffers are in memory.
-
-  Args:
-    path: a file that `opener` opens, or "-", which is the standard input.
-
-  Raises:
-    ValueError: the compressed file is damaged.
+  A name that ends in `.gz` or `.xz` is decompressed on the way, of which no
+  more than a line and the buffers are in memory.
   """
   if path == STANDARD_INPUT:
     yield from sys.stdin.buffer

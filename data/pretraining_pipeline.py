@@ -34,7 +34,7 @@ except ImportError as error:
 finally:
   logging.disable(logging.NOTSET)
 
-COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
+_COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
 _STEP_NAME = re.compile(r" \[while running '[^']*'\]")
 
 
@@ -45,10 +45,9 @@ def make_records(
   compress: bool,
   arguments: list[str],
 ) -> tuple[pretraining_data.Statistics, int]:
-  """Runs the pipeline; the output files appear if all of it succeeds.
+  """Makes records of text files; they appear if all of it succeeds.
 
   Args:
-    inputs: text files, read as if they were one.
     outputs: each receives a share of the records, as GZIP if `compress`.
     arguments: flags of Beam's.
 
@@ -63,10 +62,24 @@ def make_records(
   outputs = list(map(_absolute, outputs))
   for folder in filter(os.path.isdir, outputs):
     raise OSError(f"{folder}: cannot write, it is a folder")
+  types = filesystem.CompressionTypes
   with _working_folder(outputs[0]) as folder:
-    pipeline = beam.Pipeline(_make_runner(options), options)
     prefix = f"{folder}/records"
-    _build(pipeline, make_block, inputs, prefix, len(outputs), compress)
+    sink = tfrecordio.WriteToTFRecord(
+      prefix,
+      num_shards=len(outputs),
+      compression_type=types.GZIP if compress else types.UNCOMPRESSED,
+    )
+    pipeline = beam.Pipeline(_make_runner(options), options)
+    _ = (
+      pipeline
+      | "Text" >> beam.Create([list(map(_absolute, inputs))])
+      | "CutText"
+      >> beam.FlatMap(_cut_text, make_block.settings.documents_per_block)
+      | "ShareOut" >> beam.Reshuffle()
+      | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
+      | "WriteFiles" >> sink
+    )
     outcome = _read_counters(_run(pipeline))
     for number, output in enumerate(outputs):
       _replace(f"{prefix}-{number:05}-of-{len(outputs):05}", output)
@@ -76,27 +89,6 @@ def make_records(
 def _absolute(path: str) -> str:
   """Returns a path that does not depend on the folder a worker runs in."""
   return path if remote.is_remote(path) else os.path.abspath(path)
-
-
-def _build(
-  pipeline, make_block, inputs, prefix: str, num_files: int, compress: bool
-) -> None:
-  """Adds the steps to the pipeline; prefix begins the files' names."""
-  types = filesystem.CompressionTypes
-  per_block = make_block.settings.documents_per_block
-  _ = (
-    pipeline
-    | "Text" >> beam.Create([list(map(_absolute, inputs))])
-    | "CutText" >> beam.FlatMap(_cut_text, per_block)
-    | "ShareOut" >> beam.Reshuffle()
-    | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
-    | "WriteFiles"
-    >> tfrecordio.WriteToTFRecord(
-      prefix,
-      num_shards=num_files,
-      compression_type=types.GZIP if compress else types.UNCOMPRESSED,
-    )
-  )
 
 
 def _cut_text(
@@ -118,14 +110,14 @@ def _make_records(task, make_block) -> list[bytes]:
   made = make_block(task)
   counts = {**made.statistics._asdict(), "records": len(made.records)}
   for name, count in counts.items():
-    beam.metrics.Metrics.counter(COUNTERS, name).inc(count)
+    beam.metrics.Metrics.counter(_COUNTERS, name).inc(count)
   return made.records
 
 
 def _read_counters(
   result: runners.PipelineResult,
 ) -> tuple[pretraining_data.Statistics, int]:
-  of_ours = beam.metrics.MetricsFilter().with_namespace(COUNTERS)
+  of_ours = beam.metrics.MetricsFilter().with_namespace(_COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
   counts = {c.key.metric.name: c.result or 0 for c in counters}
   records = counts.pop("records", 0)
@@ -148,7 +140,7 @@ def _working_folder(path: str) -> Iterator[str]:
 
 
 def _replace(path: str, target: str) -> None:
-  """Renames a file; HDFS does so only to a name that is free."""
+  """Renames a file, on HDFS to a name that must be free."""
   folder = os.path.dirname(target)
   if not filesystems.FileSystems.exists(folder):
     filesystems.FileSystems.mkdirs(folder)
@@ -182,10 +174,7 @@ class _Parser(pipeline_options._BeamArgumentParser):
 def _make_runner(
   options: pipeline_options.PipelineOptions,
 ) -> runners.PipelineRunner | None:
-  """Makes this machine's runner; returns None if a flag names another one.
-
-  Beam's default would first try to download the program of another runner.
-  """
+  """Makes this machine's runner; returns None if a flag names another one."""
   logger = logging.getLogger("apache_beam")
   if options.view_as(pipeline_options.StandardOptions).runner:
     logger.setLevel(logging.INFO)  # How the job is doing, and where.
@@ -199,7 +188,7 @@ def _make_runner(
       f"for create_pretraining_data.py --num_processes={workers}; for Beam's "
       "own pass --direct_running_mode, too"
     )
-  return fn_runner.FnApiRunner()
+  return fn_runner.FnApiRunner()  # Beam's default tries to download another.
 
 
 def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:

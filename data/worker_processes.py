@@ -6,7 +6,9 @@ one may have imported TensorFlow, which takes seconds and much memory.
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
+import contextlib
 import functools
+from multiprocessing import resource_tracker
 import os
 import signal
 import threading
@@ -48,7 +50,8 @@ def map_in_order(
   pending: collections.deque[loky.Future] = collections.deque()
   try:
     for task in tasks:
-      pending.append(pool.submit(_work, task))
+      with _blocked_interrupt():
+        pending.append(pool.submit(_work, task))
       if len(pending) >= _AHEAD * num_processes:
         yield pending.popleft().result()
     while pending:
@@ -61,12 +64,25 @@ def map_in_order(
     pool.shutdown(kill_workers=True)
 
 
+@contextlib.contextmanager
+def _blocked_interrupt() -> Iterator[None]:
+  """Delays Ctrl-C; processes that are started meanwhile never get it.
+
+  One whose parent ends while it is started would print a traceback.
+  """
+  resource_tracker.ensure_running()  # Starting it would end the delay.
+  mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _start(
   make_function: Callable[[], Callable[[Any], Any]], parent: int
 ) -> None:
   global _get_function
   _get_function = functools.cache(make_function)
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent.
   threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

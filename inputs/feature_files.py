@@ -192,10 +192,7 @@ class FeatureFile:
   ) -> tf.data.Dataset:
     """Repeats the rows forever, every epoch in its `epoch_order`.
 
-    Skipping n rows continues exactly where a run that took n rows stopped.
-
-    Yields:
-      (int64 index, serialized row), scalars.
+    Yields (int64 index, serialized row), scalars, without the first `skip`.
     """
 
     def read_epochs():
@@ -240,8 +237,6 @@ def open_or_make(
   data: FeatureSet, folder: str, rows: Iterable[Row], counts: dict[str, Any]
 ) -> FeatureFile:
   """Opens the feature file of a set, made now unless one has its key.
-
-  It becomes the `features` of the set.
 
   Args:
     folder: a local one, of the file; it has the original's name.
@@ -353,9 +348,8 @@ def epoch_order(
   """Orders an epoch's rows so that every batch holds rows of similar length.
 
   Rows are shuffled, sorted by length within chunks of many batches, and the
-  batches shuffled again: a batch is random except for its length. Batches run
-  over the end of an epoch, so an epoch begins with the rows that complete the
-  last batch of the one before.
+  batches shuffled again: a batch is random except for its length. An epoch
+  begins with the rows that complete the last batch of the one before.
 
   Args:
     lengths: int [N], tokens per row.
@@ -407,10 +401,7 @@ def batches_by_tokens(
 
 
 def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
-  """Splits rows, in order, into batches of one size.
-
-  The last row is repeated to fill up the last batch: a TPU takes one shape.
-  """
+  """Splits rows into batches of one size, the last one filled by its last."""
   padded = -(-count // batch_size) * batch_size
   indices = np.minimum(np.arange(padded), count - 1)
   return list(indices.reshape(-1, batch_size))

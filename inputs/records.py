@@ -1,11 +1,6 @@
-"""TFRecords of pre-training examples as batches of tensors.
+"""TFRecords of pre-training examples, named as Google's, as batches."""
 
-The feature names and their order are Google's, so files are interchangeable.
-Writing is in data/record_writer.py, which does without TensorFlow.
-"""
-
-# The stubs of TensorFlow that type checkers have know neither datasets of
-# datasets nor the shapes of features.
+# TensorFlow's stubs know neither datasets of datasets nor shapes of features.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 # pyright: reportIndexIssue=false, reportReturnType=false
 
@@ -112,8 +107,8 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
 def describe_files(paths: Sequence[str]) -> str:
   """Returns the number, size and digest of files; copies have the same.
 
-  The digest is of the sizes and of blocks of the files: both ends of each, and
-  about 64 of all of them in between, so that large ones take no time.
+  The digest is of the sizes and of blocks: both ends of each file, and about 64
+  of all of them in between, so that large ones take no time.
   """
   digest, total = hashlib.sha256(), 0
   steps = max(1, _BLOCKS_BETWEEN // max(1, len(paths))) + 1

@@ -1,45 +1,29 @@
 """Tests of create_pretraining_data.py as its users run it."""
 
-import contextlib
 import gzip
 import os
 import resource
 import signal
-import subprocess
-import sys
-import time
 
 import psutil
 import pytest
 
-import paths
 import program_flags
+import record_programs
+from record_programs import PLAIN
 import tiny
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
   (tmp_path / "vocab.txt").write_text("\n".join(tiny.CORPUS_WORDS))
   (tmp_path / "text.txt").write_text(tiny.make_corpus(20))
   return tmp_path
 
 
-def command(**flags):
-  flags = {
-    "input_file": "text.txt",
-    "output_file": "out",
-    "vocab_file": "vocab.txt",
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    **flags,
-  }
-  program = str(paths.ROOT / "create_pretraining_data.py")
-  return [sys.executable, program, *(f"--{k}={v}" for k, v in flags.items())]
-
-
-def run(folder, **flags):
-  with contextlib.chdir(folder):
-    return program_flags.run_here(command(**flags))
+def run(**flags):
+  return program_flags.run_here(record_programs.command(PLAIN, **flags))
 
 
 def records_in(path, compression=None):
@@ -54,9 +38,7 @@ def test_records_summary_and_files(folder):
     gzip.compress(tiny.make_corpus(9, 1).encode())
   )
   flags = {"input_file": "text.txt,*.gz", "output_file": "new dir/a,new dir/b"}
-  done = subprocess.run(
-    command(**flags), cwd=folder, capture_output=True, text=True
-  )
+  done = record_programs.run(PLAIN, **flags)
   assert (done.returncode, done.stderr) == (0, "")
   # The end of a file ends no document.
   assert (
@@ -74,7 +56,6 @@ def test_records_summary_and_files(folder):
 def test_blocks_processes_and_compression(folder):
   for processes in (1, 2):
     done = run(
-      folder,
       output_file=f"out{processes}",
       documents_per_block=3,
       num_processes=processes,
@@ -87,7 +68,7 @@ def test_blocks_processes_and_compression(folder):
 
 def test_a_warning_of_few_predictions(folder):
   (folder / "text.txt").write_text("a b c\n\n" * 9 + "d e\n\nf z\n")
-  done = run(folder, max_predictions_per_seq=3)
+  done = run(max_predictions_per_seq=3)
   assert done.returncode == 0
   assert "3.23% [UNK]" in done.stdout
   (few,) = done.stderr.splitlines()
@@ -142,7 +123,7 @@ def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
   (folder / "folder").mkdir()
   (folder / "out").write_text("old")
   before = {p: p.is_file() and p.read_bytes() for p in folder.iterdir()}
-  done = run(folder, **flags)
+  done = run(**flags)
   assert done.returncode == 1
   assert done.stdout == ""
   (line,) = done.stderr.splitlines()
@@ -157,7 +138,7 @@ def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
   (folder / "out").write_text("old")
   with open(folder / "text.txt", "ab") as file:
     file.write(b"\n\nbad \xff")
-  done = run(folder, documents_per_block=2, num_processes=processes)
+  done = run(documents_per_block=2, num_processes=processes)
   assert done.returncode == 1
   assert "text.txt: byte offset" in done.stderr
   assert (folder / "out").read_text() == "old"
@@ -167,11 +148,10 @@ def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
 @pytest.mark.parametrize("documents_per_block", [0, 2])
 def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
   limit = (1 << 15, 1 << 15)
-  done = subprocess.run(
-    command(documents_per_block=documents_per_block, dupe_factor=99),
-    cwd=folder,
-    capture_output=True,
-    text=True,
+  done = program_flags.run_command(
+    record_programs.command(
+      PLAIN, documents_per_block=documents_per_block, dupe_factor=99
+    ),
     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
   )
   assert done.returncode == 1
@@ -184,27 +164,14 @@ def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
 def test_an_interrupted_run_can_be_repeated(folder, stop):
   (folder / "text.txt").write_text(tiny.make_corpus(400))
   flags = {"documents_per_block": 20, "num_processes": 2}
-  process = subprocess.Popen(
-    command(dupe_factor=1000, **flags),
-    cwd=folder,
-    stderr=subprocess.PIPE,
-    text=True,
-    # A shell that started the tests with "&" made them ignore Ctrl-C.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-  )
-  deadline = time.monotonic() + 30
-  # The first two keep loky's semaphores.
-  while len(workers := psutil.Process(process.pid).children()) < 4:
-    assert time.monotonic() < deadline and process.poll() is None
-    time.sleep(0.01)
-  process.send_signal(stop)
-  stderr = process.communicate(timeout=30)[1]
-  assert not (folder / "out").exists()
-  if stop == signal.SIGINT:
-    assert process.returncode == 130
-    assert stderr == "create_pretraining_data.py: error: interrupted\n"
-    assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
+  workers = []
+
+  def is_working(process):
+    workers[:] = psutil.Process(process).children()
+    return len(workers) > 3  # The first two keep loky's semaphores.
+
+  record_programs.interrupt(PLAIN, stop, is_working, dupe_factor=1000, **flags)
   _, alive = psutil.wait_procs(workers, timeout=10)
   assert not alive
-  assert run(folder, dupe_factor=1, **flags).returncode == 0
+  assert run(dupe_factor=1, **flags).returncode == 0
   assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]

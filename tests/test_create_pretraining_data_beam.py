@@ -11,7 +11,9 @@ import time
 import pytest
 
 from data import pretraining_data
-import paths
+import program_flags
+import record_programs
+from record_programs import BEAM, PLAIN
 import tiny
 import tokenization
 
@@ -23,7 +25,7 @@ from data import pretraining_pipeline
 SETTINGS = pretraining_data.RecordSettings(
   max_seq_length=32, max_predictions_per_seq=5, documents_per_block=4
 )
-PROGRAM = "create_pretraining_data_beam.py"
+FLAGS = {"input_file": "1.txt,2.txt.gz", "documents_per_block": 4}
 
 
 @pytest.fixture
@@ -55,23 +57,8 @@ def make_records(*arguments, **changes):
   )
 
 
-def command(program, **flags):
-  flags = {
-    "input_file": "1.txt,2.txt.gz",
-    "vocab_file": "vocab.txt",
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    "documents_per_block": 4,
-    **flags,
-  }
-  flags = (f"--{name}={value}" for name, value in flags.items())
-  return [sys.executable, str(paths.ROOT / program), *flags]
-
-
 def run(program, **flags):
-  return subprocess.run(
-    command(program, **flags), capture_output=True, text=True
-  )
+  return record_programs.run(program, **{**FLAGS, **flags})
 
 
 def records_in(*names, opener=open):
@@ -85,8 +72,8 @@ def records_in(*names, opener=open):
   return records
 
 
-def make_plain(**flags):
-  done = run("create_pretraining_data.py", output_file="plain", **flags)
+def make_plain():
+  done = run(PLAIN, output_file="plain")
   assert (done.returncode, done.stderr) == (0, "")
   return done.stdout.splitlines()
 
@@ -118,12 +105,12 @@ def test_records_equal_those_of_the_plain_program(
 
 def test_the_summary_equals_that_of_the_plain_program(folder):
   stated = make_plain()
-  done = run(PROGRAM, output_file="a")
+  done = run(BEAM)
   assert (done.returncode, done.stderr) == (0, "")
   summary = done.stdout.splitlines()
   assert summary[:2] == stated[:2]
   assert summary[2].startswith("finished in ")
-  assert summary[3] == "  wrote a"
+  assert summary[3] == "  wrote out"
 
 
 @pytest.mark.parametrize(
@@ -193,55 +180,34 @@ def test_flags_for_a_job_server_stand_behind_two_dashes(folder):
 )
 def test_an_error_is_one_line(folder, text, flags, message):
   (folder / "1.txt").write_bytes(text)
-  done = run(PROGRAM, output_file="a", **flags)
-  assert (done.returncode, done.stdout) == (1, "")
-  assert done.stderr == f"{PROGRAM}: error: {message.format(folder=folder)}\n"
+  done = run(BEAM, **flags)
+  program_flags.assert_refused(done, message.format(folder=folder))
+  assert done.stdout == ""
 
 
 def test_without_beam_there_is_help_and_one_line(folder):
   # As on a machine without Beam.
   (folder / "apache_beam.py").write_text("raise ImportError('none')")
-  environment = {**os.environ, "PYTHONPATH": str(folder)}
-  ran = [
-    subprocess.run(
-      [*command(PROGRAM, output_file="a"), *more],
-      env=environment,
-      capture_output=True,
-      text=True,
-    )
-    for more in ([], ["--help"])
-  ]
-  assert ran[0].returncode == 1
-  assert ran[0].stderr == (
-    f"{PROGRAM}: error: Apache Beam is missing: pip install -r "
-    "requirements/beam.txt (none)\n"
+  command = record_programs.command(BEAM, **FLAGS)
+  environment = {"PYTHONPATH": str(folder)}
+  ran = program_flags.run_command(command, **environment)
+  program_flags.assert_refused(
+    ran,
+    "Apache Beam is missing: pip install -r requirements/beam.txt (none)",
   )
-  assert "--documents_per_block" in ran[1].stdout
+  ran = program_flags.run_command([*command, "--help"], **environment)
+  assert "--documents_per_block" in ran.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_can_be_repeated(folder, stop):
-  before = sorted(os.listdir())
-  process = subprocess.Popen(
-    command(PROGRAM, output_file="a", dupe_factor=2000),
-    stderr=subprocess.PIPE,
-    text=True,
-    # A shell that started the tests with "&" made them ignore Ctrl-C.
-    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-  )
-  deadline = time.monotonic() + 60
-  while not list(folder.glob("a.*.work")):
-    assert time.monotonic() < deadline and process.poll() is None
-    time.sleep(0.01)
-  process.send_signal(stop)
-  stderr = process.communicate(timeout=30)[1]
-  assert not (folder / "a").exists()
-  if stop == signal.SIGINT:
-    assert process.returncode == 130
-    assert stderr == f"{PROGRAM}: error: interrupted\n"
-    assert sorted(os.listdir()) == before
-  assert run(PROGRAM, output_file="a").returncode == 0
+  def is_working(process):
+    return list(folder.glob("out.*.work"))
+
+  flags = {**FLAGS, "dupe_factor": 2000}
+  record_programs.interrupt(BEAM, stop, is_working, **flags)
+  assert run(BEAM).returncode == 0
 
 
 @pytest.mark.slow
@@ -259,8 +225,7 @@ def test_a_job_server_makes_the_same_records(folder):
       assert time.monotonic() < deadline and server.poll() is None
       time.sleep(0.1)
     done = run(
-      PROGRAM,
-      output_file="a",
+      BEAM,
       runner="PortableRunner",
       job_endpoint=f"localhost:{(folder / 'port').read_text()}",
       environment_type="LOOPBACK",
@@ -269,4 +234,4 @@ def test_a_job_server_makes_the_same_records(folder):
     server.kill()
     server.wait()
   assert done.returncode == 0, done.stderr
-  assert records_in("a") == records_in("plain")
+  assert records_in("out") == records_in("plain")

@@ -2,8 +2,6 @@
 
 import collections
 import gzip
-import subprocess
-import sys
 
 import pytest
 from tensorflow_text.tools.wordpiece_vocab import (
@@ -12,15 +10,11 @@ from tensorflow_text.tools.wordpiece_vocab import (
 
 import create_vocab
 import paths
+import program_flags
 import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9
-
-
-def run(folder, *arguments):
-  command = [sys.executable, str(paths.ROOT / "create_vocab.py"), *arguments]
-  return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -30,16 +24,20 @@ def corpus(tmp_path):
   return str(path)
 
 
-def test_the_program_writes_what_the_tokenizer_reads(tmp_path, corpus):
+def test_the_program_writes_what_the_tokenizer_reads(
+  tmp_path, corpus, monkeypatch
+):
   chinese = "\u4e2d\u6587\uff0c\u4e2d\n" * 3
   (tmp_path / "zh.txt.gz").write_bytes(gzip.compress(chinese.encode()))
-  result = run(
-    tmp_path,
-    "--input_file=corpus.txt,*.gz",
-    "--output_file=new/vocab.txt",
-    "--vocab_size=44",
-    "--reserved_tokens=[PAD],[unused0],[UNK],[CLS],[SEP],[MASK]",
+  monkeypatch.chdir(tmp_path)
+  command = program_flags.command(
+    "create_vocab",
+    input_file="corpus.txt,*.gz",
+    output_file="new/vocab.txt",
+    vocab_size=44,
+    reserved_tokens="[PAD],[unused0],[UNK],[CLS],[SEP],[MASK]",
   )
+  result = program_flags.run_command(command)
   assert result.returncode == 0, result.stderr
   assert result.stdout.startswith(
     "12 lines, 129 words, 15 different\n"
@@ -67,28 +65,40 @@ def test_no_more_pieces_than_asked_for_and_the_same_each_time():
 
 
 @pytest.mark.parametrize(
-  ("content", "flag", "message"),
+  ("content", "flags", "message"),
   [
-    (b" \n\n", "do_lower_case=False", "--input_file=text: it holds no words"),
-    (b"caf\xe9\n", "vocab_size=99", "text: byte offset 3: not UTF-8"),
-    (b"ab!\n", "vocab_size=9", "--vocab_size=9: expected at least 10, for 5"),
-    (b"ab!\n", "vocab_size=4", "--vocab_size=4: expected at least 5, for --r"),
+    (b" \n\n", {"do_lower_case": False}, "--input_file=text: it holds no word"),
+    (b"caf\xe9\n", {"vocab_size": 99}, "text: byte offset 3: not UTF-8"),
+    (
+      b"ab!\n",
+      {"vocab_size": 9},
+      "--vocab_size=9: expected at least 10, for 5",
+    ),
+    (
+      b"ab!\n",
+      {"vocab_size": 4},
+      "--vocab_size=4: expected at least 5, for --",
+    ),
     (
       b"ab\n",
-      "reserved_tokens=[UNK]",
+      {"reserved_tokens": "[UNK]"},
       "--reserved_tokens=[UNK]: expected [PAD] first",
     ),
-    (b"ab\n", "output_file=./text", "--output_file=./text is an input"),
-    (b"ab\n", "input_file=t*s", "--input_file: no file matches 't*s'"),
+    (b"ab\n", {"output_file": "./text"}, "--output_file=./text is an input"),
+    (b"ab\n", {"input_file": "t*s"}, "--input_file: no file matches 't*s'"),
+    (b"ab\n", {"model": "bpe"}, "expected a name that ends in .model"),
+    (b"ab\n", {"output_file": "v.words"}, "a name that ends in none of .model"),
   ],
 )
-def test_errors_are_one_line(tmp_path, content, flag, message):
+def test_errors_are_one_line(tmp_path, monkeypatch, content, flags, message):
+  monkeypatch.chdir(tmp_path)
   (tmp_path / "text").write_bytes(content)
-  result = run(tmp_path, "--input_file=text", "--output_file=v", f"--{flag}")
-  assert result.returncode == 1
-  assert result.stderr.startswith(f"create_vocab.py: error: {message}")
-  assert result.stderr.count("\n") == 1
-  assert not (tmp_path / "v").exists()
+  flags = {"input_file": "text", "output_file": "v", **flags}
+  result = program_flags.run_here(
+    program_flags.command("create_vocab", **flags)
+  )
+  program_flags.assert_refused(result, message)
+  assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 def test_words_are_the_tokenizers(corpus):

@@ -41,6 +41,9 @@ def test_words_and_pieces(tokenizer):
     ("\xa3\xd75", ["\xa3\xd75"], ["\xa3\xd75"]),
     ("\u2260", ["="], ["\u2260"]),
     ("\u0301", [], ["\u0301"]),
+    # A final sigma depends on its word, whose punctuation does not end it.
+    ("\u0391\u03a3.\u0391", ["\u03b1\u03c3", ".", "\u03b1"], None),
+    ("\u0391 \u0391\u03a3", ["\u03b1", "\u03b1\u03c2"], None),
     ("", [], []),
   ],
 )
@@ -49,14 +52,6 @@ def test_basic_words(text, lower, kept):
     assert tokenization.BasicTokenizer().tokenize(text) == lower
   if kept is not None:
     assert tokenization.BasicTokenizer(False).tokenize(text) == kept
-
-
-def test_final_sigma_depends_on_its_word():
-  # Its punctuation included: the full stop does not end the word.
-  words = tokenization.BasicTokenizer().tokenize(
-    "\u0391\u03a3.\u0391 \u0391\u03a3"
-  )
-  assert words == ["\u03b1\u03c3", ".", "\u03b1", "\u03b1\u03c2"]
 
 
 def test_words_over_the_limit_are_unknown():
@@ -184,20 +179,14 @@ def test_vocabulary_lines(tmp_path):
     (b"\n\n", "vocab.txt: empty"),
     (b"a\nb\n", r"vocab.txt: no line '\[UNK\]' among 2 tokens"),
     (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: byte offset 9: not UTF-8"),
+    (b"[UNK]\nb\n", r"vocab.txt: no line '\[X\]' among 2 tokens"),
   ],
 )
 def test_bad_vocabularies_are_named(tmp_path, content, message):
   path = tmp_path / "vocab.txt"
   path.write_bytes(content)
   with pytest.raises(ValueError, match=message):
-    tokenization.FullTokenizer(str(path))
-
-
-def test_never_split_tokens_are_in_the_vocabulary(tmp_path):
-  with pytest.raises(ValueError, match=r"vocab.txt: no line '\[X\]'"):
-    tokenization.FullTokenizer(
-      hard_strings.write_vocab(tmp_path), never_split=["[X]"]
-    )
+    tokenization.FullTokenizer(str(path), never_split=["[X]"])
 
 
 def test_missing_tokens_and_ids_are_named(tokenizer):
@@ -229,17 +218,13 @@ def test_text_of_another_type_is_named(tokenizer):
     ("my_cased_model", True, True),
   ],
 )
-@pytest.mark.parametrize("rest", ["", "/", "/bert_model.ckpt"])
-def test_casing_fits_the_released_checkpoint(folder, lower, fits, rest):
-  def check():
-    tokenization.validate_case_matches_checkpoint(lower, folder + rest)
-
-  if fits:
-    check()
-  else:
-    with pytest.raises(ValueError, match=f"pass --do_lower_case={not lower}$"):
-      check()
-
-
-def test_no_checkpoint_has_no_casing():
-  tokenization.validate_case_matches_checkpoint(True, None)
+def test_casing_fits_the_released_checkpoint(folder, lower, fits):
+  check = tokenization.validate_case_matches_checkpoint
+  check(lower, None)
+  for rest in ("", "/", "/bert_model.ckpt"):
+    if fits:
+      check(lower, folder + rest)
+    else:
+      message = f"pass --do_lower_case={not lower}$"
+      with pytest.raises(ValueError, match=message):
+        check(lower, folder + rest)

@@ -15,8 +15,8 @@ import tokenization
 
 MARK = "\u2581"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Part of the text that the characters of a vocabulary cover. The rarest are
-# many in a Chinese text, and their words become [UNK].
+# Part of the text that the characters of a vocabulary cover. The rarest, many
+# of them Chinese, are [UNK].
 CHARACTER_COVERAGE = 0.9999
 # Behind the bytes of a model, this makes one that puts no mark before a text:
 # ModelProto.normalizer_spec.add_dummy_prefix = false, which protobuf merges.

@@ -35,16 +35,20 @@ def test_failure_leaves_the_old_file(tmp_path, error):
   assert os.listdir(tmp_path) == ["out"]
 
 
+def kill_within(statement):
+  """Lets a process be killed in the body of a with statement."""
+  code = f"import os; from data import atomic\nwith atomic.{statement}"
+  code += "\n  os.kill(os.getpid(), 9)\n"
+  done = subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT)
+  assert done.returncode == -9
+
+
 def test_what_a_killed_run_left_behind_is_removed(tmp_path):
   path = str(tmp_path / "out")
-  killed = (
-    "import os\n"
-    "from data import atomic\n"
-    f"with atomic.replace_on_success({path!r}) as temporary:\n"
-    "  open(temporary, 'w').write('half')\n"
-    "  os.kill(os.getpid(), 9)\n"
+  kill_within(
+    f"replace_on_success({path!r}) as temporary:\n"
+    "  open(temporary, 'w').write('half')"
   )
-  subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT, check=False)
   assert len(os.listdir(tmp_path)) == 1
   assert not os.path.exists(path)
   with atomic.replace_on_success(path) as temporary:
@@ -83,6 +87,7 @@ def test_files_of_two_runs_are_not_mixed(tmp_path):
 
 def test_a_folder_is_claimed_by_one_at_a_time(tmp_path):
   path = str(tmp_path)
+  kill_within(f"claim_folder({path!r}):")  # Which ends the claim.
   for _ in range(2):
     with atomic.claim_folder(path):
       with (
@@ -91,19 +96,6 @@ def test_a_folder_is_claimed_by_one_at_a_time(tmp_path):
       ):
         pass
   assert os.listdir(tmp_path) == []
-
-
-def test_a_kill_ends_the_claim_of_a_folder(tmp_path):
-  path = str(tmp_path)
-  killed = (
-    "import os; from data import atomic\n"
-    f"with atomic.claim_folder({path!r}):\n"
-    "  os.kill(os.getpid(), 9)\n"
-  )
-  done = subprocess.run([sys.executable, "-c", killed], cwd=paths.ROOT)
-  assert done.returncode == -9
-  with atomic.claim_folder(path):
-    pass
 
 
 @pytest.fixture
@@ -123,7 +115,8 @@ def test_a_file_is_synced_before_it_gets_its_name(tmp_path, events):
 
 def test_several_files_are_synced_before_one_gets_its_name(tmp_path, events):
   with atomic.replace_all_on_success([f"{tmp_path}/a", f"{tmp_path}/b"]):
-    pass
+    assert not set(os.listdir(tmp_path)) & {"a", "b"}
+  assert sorted(os.listdir(tmp_path)) == ["a", "b"]
   assert [event.split()[0] for event in events[:3]] == ["sync", "sync", "sync"]
   assert sum(event.startswith("rename") for event in events) == 2
 
@@ -182,12 +175,3 @@ def test_devices_and_folders_are_not_replaced(path):
     atomic.replace_on_success(path),
   ):
     pass
-
-
-def test_several_files_appear_together(tmp_path):
-  paths = [str(tmp_path / "a"), str(tmp_path / "b")]
-  with atomic.replace_all_on_success(paths) as temporaries:
-    for temporary in temporaries:
-      open(temporary, "w").close()
-    assert not set(os.listdir(tmp_path)) & {"a", "b"}
-  assert sorted(os.listdir(tmp_path)) == ["a", "b"]

@@ -5,22 +5,6 @@ import pytest
 from data import packing
 
 
-@pytest.mark.parametrize(
-  ("a", "b", "limit", "left"),
-  [
-    ([1, 2], [3], 3, ([1, 2], [3])),
-    ([1, 2], [3, 4], 3, ([1, 2], [3])),
-    ([1, 2], [3, 4, 5, 6], 4, ([1, 2], [3, 4])),
-    ([1, 2, 3, 4, 5], [6, 7], 3, ([1, 2], [6])),
-    ([1, 2], [], 1, ([1], [])),
-    ([1], [2], 0, ([], [])),
-  ],
-)
-def test_truncate_pair(a, b, limit, left):
-  packing.truncate_pair(a, b, limit)
-  assert (a, b) == left
-
-
 def test_truncate_pair_pops_from_the_longer():
   for length_a in range(8):
     for length_b in range(8):
@@ -36,13 +20,10 @@ def test_truncate_pair_pops_from_the_longer():
         assert (a, b) == (expected_a, expected_b)
 
 
-@pytest.mark.parametrize("second", [None, []])
-def test_pack_one_sequence(second):
-  packed = packing.pack([7], second, cls_id=1, sep_id=2)
-  assert packed == ([1, 7, 2], [1, 1, 1], [0, 0, 0])
-
-
-def test_pack_two_sequences_and_pad():
+def test_one_sequence_and_two_are_packed_and_padded():
+  for second in (None, []):
+    packed = packing.pack([7], second, cls_id=1, sep_id=2)
+    assert packed == ([1, 7, 2], [1, 1, 1], [0, 0, 0])
   packed = packing.pack([7], [8, 9], cls_id=1, sep_id=2, max_seq_length=8)
   assert packed.input_ids == [1, 7, 2, 8, 9, 2, 0, 0]
   assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]

@@ -50,7 +50,7 @@ def text(tokens):
 class Scripted(Generator):
   """Draws from a list, so that a test can say what chance does."""
 
-  def __new__(cls, **unused_draws):
+  def __new__(cls, *unused_draws):
     return super().__new__(cls)
 
   def __init__(self, randoms=(), belows=()):
@@ -130,7 +130,7 @@ def test_pairs_of_sentences(documents, randoms, belows, expected):
 
 def test_truncation_takes_from_the_longer_span_at_either_end():
   # If the lengths are equal, the second one is truncated.
-  rng = Scripted(randoms=[0.4, 0.6, 0.4])
+  rng = Scripted([0.4, 0.6, 0.4])
   pair = pretraining_data.truncate_pair(
     tokens("a b c d e"), tokens("f g h"), 5, rng
   )
