@@ -51,7 +51,7 @@ class Progress:
   """
 
   def __init__(self, total: int, start: int = 0):
-    self._total, self._is_live = total, sys.stderr.isatty()
+    self.total, self._is_live = total, sys.stderr.isatty()
     self._printed = time.monotonic()
     self.restart(start)
 
@@ -74,7 +74,7 @@ class Progress:
     speed = self.units_per_second(done)
     if speed <= 0:
       return "?"
-    left = round((self._total - done) / speed)
+    left = round((self.total - done) / speed)
     return str(datetime.timedelta(seconds=left))
 
   def print_part(self, doing: str, part: float | None) -> None:
@@ -101,8 +101,8 @@ class Progress:
       clear()
       print(text, file=sys.stderr, flush=True)
       return
-    if self._total:
-      filled = round(_BAR * min(1.0, done / self._total))
+    if self.total:
+      filled = round(_BAR * min(1.0, done / self.total))
       text = f"[{'#' * filled:-<{_BAR}}] {text}"
     # A longer line would wrap, and could not be erased.
     width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
