@@ -121,10 +121,12 @@ def make_model(
 def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
-  model_folder.find_files()
   settings = ConversionSettings.read()
+  if settings.input and settings.model:
+    raise ValueError("--input and --model are the same: give one")
   model_folder.check_free("output", settings.output)
-  folder = model_folder.open(settings.input, settings.bert_config_file)
+  path = settings.input or model_folder.find_weights(settings.model)
+  folder = model_folder.open(path, settings.bert_config_file)
   model = make_model(settings, folder)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "

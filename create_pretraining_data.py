@@ -30,8 +30,7 @@ class PretrainingDataSettings(pretraining.RecordFlags):
 def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
-  model_folder.find_files()
-  settings = PretrainingDataSettings.read()
+  settings = model_folder.find_files(PretrainingDataSettings.read())
   shape = settings.for_records()
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)

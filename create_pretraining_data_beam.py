@@ -18,8 +18,7 @@ from data import pretraining_data
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
-  model_folder.find_files()
-  settings = pretraining.RecordFlags.read()
+  settings = model_folder.find_files(pretraining.RecordFlags.read())
   shape = settings.for_records()
   if not shape.documents_per_block:
     raise ValueError(

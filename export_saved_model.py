@@ -15,7 +15,7 @@ _predictions = program.group("Predictions; by default as in the training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(program.Settings):
+class ExportSettings(shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
   model: str | None = _flags(None, shared_flags.MODEL)
@@ -150,8 +150,7 @@ from vocabularies import vocabulary_table
 
 def read_settings() -> ExportSettings:
   """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
-  model_folder.find_files()
-  settings = ExportSettings.read()
+  settings = model_folder.find_files(ExportSettings.read())
   folder = settings.model
   if (
     folder
@@ -188,9 +187,8 @@ def load_model(
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
   config = model_folder.read_config(settings)
-  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
   return trained_models.load_pretrained(
-    start.weights, config, settings.do_lower_case, settings.task
+    settings.start().weights, config, settings.do_lower_case, settings.task
   )
 
 

@@ -167,8 +167,7 @@ def make_extractor(settings: VectorSettings) -> Extractor:
 def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
-  model_folder.find_files()
-  settings = VectorSettings.read()
+  settings = model_folder.find_files(VectorSettings.read())
   lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
   lines.start()

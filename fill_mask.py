@@ -121,8 +121,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
       as long as the text for each of its tokens.
   """
   start = time.monotonic()
-  model_folder.find_files()
-  settings = FillMaskSettings.read()
+  settings = model_folder.find_files(FillMaskSettings.read())
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
   if lines.is_typed:

@@ -16,7 +16,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, task_settings
+from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
 from tasks import (
@@ -52,7 +52,7 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed, problem, class_weights):
-  """Sums the losses over a batch; see `loop.LossFn`."""
+  """Sums the losses over a batch; see `training_plan.LossFn`."""
   logits, labels = predict(model, features, seed).values()
   if problem == "regression":
     losses = tf.square(logits - labels)[:, 0]
@@ -87,10 +87,10 @@ def open_data(
   """Finds the examples and labels; nothing is written."""
   labels = classification_data.choose_labels(
     task,
-    task_settings.labels_file(settings),
+    settings.labels_file,
     settings.labels,
     settings.label_separator,
-    task_settings.initial_labels(settings.init_checkpoint),
+    model_folder.initial_labels(settings),
   )
   features = classification_data.FeatureSettings(
     vocab_file=settings.vocab_file,
@@ -225,7 +225,7 @@ def fine_tune(
 
 
 def main() -> None:
-  settings = task_settings.read(ClassifierSettings)
+  settings = fine_tuning.read_settings(ClassifierSettings)
   task = classifier_settings.read_task(settings)
   by_seed = classifier_settings.by_seed(settings)
   strategy = devices.make_strategy(settings)

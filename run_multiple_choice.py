@@ -24,7 +24,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import devices, fine_tuning, task_settings
+from cli import devices, fine_tuning
 import heads
 from inputs import feature_files
 import modeling
@@ -66,7 +66,7 @@ def predict(model, features) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `loop.LossFn`."""
+  """Sums the losses over a batch; see `training_plan.LossFn`."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     features["label_ids"][:, 0], compute_logits(model, features, seed)
   )
@@ -76,7 +76,7 @@ def loss_fn(model, features, seed):
 
 def find_files(settings: ChoiceSettings) -> dict[str, str]:
   """Returns the paths of the files that the flags ask for, by kind."""
-  return task_settings.find_data_files(settings, _ENDINGS)
+  return shared_flags.find_data_files(settings, _ENDINGS)
 
 
 def open_data(
@@ -155,7 +155,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 
 def main() -> None:
-  settings = task_settings.read(ChoiceSettings)
+  settings = fine_tuning.read_settings(ChoiceSettings)
   choose_metric(settings)
   paths = find_files(settings)
   strategy = devices.make_strategy(settings)

@@ -51,13 +51,13 @@ if __name__ == "__main__":
 import contextlib
 import time
 
-from cli import devices, model_folder, output_folder, run_report, task_settings
+from cli import devices, fine_tuning, model_folder, output_folder, run_report
 from contrib import multitask_training, task_files
 
 
 def main() -> None:
   start = time.monotonic()
-  settings = task_settings.read(MultitaskSettings)
+  settings = fine_tuning.read_settings(MultitaskSettings)
   shared_flags.check_work(settings)
   if settings.num_train_steps and "num_train_epochs" in settings.given:
     raise ValueError("--num_train_steps and --num_train_epochs: pass only one")

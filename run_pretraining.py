@@ -57,7 +57,7 @@ def _compare_guesses(logits, labels):
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses of section 3.1 over a batch; see `loop.LossFn`."""
+  """Sums the losses of section 3.1 over a batch; see `training_plan.LossFn`."""
   rows = compare(model, features, seed)
   weights = rows["masked_lm_weights"]
   tokens = tf.reduce_sum(weights)
@@ -104,8 +104,7 @@ def read_data(
 
 
 def main() -> None:
-  model_folder.find_files()
-  settings = PretrainingSettings.read()
+  settings = model_folder.find_files(PretrainingSettings.read())
   if not settings.do_train and not settings.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
@@ -122,7 +121,9 @@ def main() -> None:
         rows, scores = evaluate(run.predictor, data, settings)
         run.scores[step] = scores
         describe = pretraining_results.describe
-        run.report_on(describe, rows, scores, settings.vocab_file)
+        run.add_section(
+          "Evaluation", describe, rows, scores, settings.vocab_file
+        )
       return run.scores[step]
 
     if settings.do_train:

@@ -20,7 +20,7 @@ import sys
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, output_folder, task_settings
+from cli import devices, fine_tuning, output_folder
 from encoders import encoder_table
 import heads
 import modeling
@@ -62,7 +62,7 @@ def predict(model, features, settings) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed, settings):
-  """Sums the losses over a batch; see `loop.LossFn`.
+  """Sums the losses over a batch; see `training_plan.LossFn`.
 
   The loss of a window is the mean cross entropy of its start and its end.
   """
@@ -229,7 +229,7 @@ def check_no_answer(
 
 
 def main() -> None:
-  settings = check(task_settings.read(SquadSettings))
+  settings = check(fine_tuning.read_settings(SquadSettings))
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
   with fine_tuning.open_run(settings, data, strategy) as run:

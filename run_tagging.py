@@ -62,7 +62,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, task_settings
+from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
 from tasks import feature_tagger, tagging, tagging_data, tagging_results
@@ -134,7 +134,7 @@ def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over the words of a batch; see `loop.LossFn`."""
+  """Sums the losses over the words of a batch; see `training_plan.LossFn`."""
   _, losses, known = compute_losses(model, features, seed)
   weights = tf.cast(known, tf.float32)
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
@@ -151,7 +151,7 @@ def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
       "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
       "--layerwise_lr_decay"
     )
-  paths = task_settings.find_data_files(settings, _ENDINGS)
+  paths = shared_flags.find_data_files(settings, _ENDINGS)
   return {
     kind: tagging.open_source(
       path,
@@ -170,9 +170,9 @@ def open_data(
   """Finds the sentences and labels; nothing is written."""
   labels, scheme = tagging_data.choose_labels(
     sources.get("train"),
-    task_settings.labels_file(settings),
+    settings.labels_file,
     settings.tag_scheme,
-    task_settings.initial_labels(settings.init_checkpoint),
+    model_folder.initial_labels(settings),
   )
   for source in sources.values():
     tagging_data.check_scheme(source, scheme)
@@ -266,7 +266,7 @@ def model_functions(settings: TaggingSettings):
 
 
 def main() -> None:
-  settings = task_settings.read(TaggingSettings)
+  settings = fine_tuning.read_settings(TaggingSettings)
   sources = find_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, sources)

@@ -133,8 +133,7 @@ def make_our_extraction(
     precision=precision,
     pad_to_max_length=is_padded,
   )
-  model_folder.find_files()
-  settings = extract_features.VectorSettings.read()
+  settings = model_folder.find_files(extract_features.VectorSettings.read())
   with mock.patch.object(text_programs, "load_weights"):
     extractor = extract_features.make_extractor(settings)
 

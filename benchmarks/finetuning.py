@@ -197,7 +197,7 @@ def make_our_training(
   from inputs import feature_files
   import optimization
   import run_classifier
-  from training import loop
+  from training import loop, training_plan
 
   model, split, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
@@ -208,7 +208,7 @@ def make_our_training(
   )
   size = workload.batch_size
   source = feature_files.training_source(split, parse, size, contest.SEED)
-  plan = loop.TrainingPlan("", 100000, size)
+  plan = training_plan.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)
   distribute = functools.partial(
@@ -221,7 +221,7 @@ def make_our_training(
   )
   train_steps = loop._make_train_steps(
     strategy,
-    loop.TrainingTask(model, optimizer, loss_fn, source, plan),
+    training_plan.TrainingTask(model, optimizer, loss_fn, source, plan),
     loop._make_global_step(strategy),
     distribute()[1],
   )

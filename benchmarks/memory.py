@@ -102,13 +102,13 @@ def make_step(workload: Workload) -> contest.Turn:
   import modeling
   import optimization
   import run_classifier
-  from training import loop, recomputation
+  from training import loop, memory, training_plan
 
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   model = heads.ClassifierModel(config, 2, dtype[workload.precision])
   if workload.recompute:
-    recomputation.recompute_layers(model.bert)
+    memory.recompute_layers(model.bert)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, 2e-5, 1000, 100
   )
@@ -120,10 +120,10 @@ def make_step(workload: Workload) -> contest.Turn:
     problem="single_label",
     class_weights=tf.ones([2]),
   )
-  plan = loop.TrainingPlan("", 1000, workload.batch_size)
+  plan = training_plan.TrainingPlan("", 1000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    loop.TrainingTask(model, optimizer, loss_fn, None, plan),
+    training_plan.TrainingTask(model, optimizer, loss_fn, None, plan),
     loop._make_global_step(strategy),
     batches.element_spec,
   )

@@ -193,7 +193,6 @@ def write_weights(workload: Workload) -> None:
   from data import files
   import heads
   import modeling
-  from training import loop
   from weights import checkpoints
 
   keras.utils.set_random_seed(contest.SEED)
@@ -217,7 +216,7 @@ def write_weights(workload: Workload) -> None:
     "has_text_pair": False,
   }
   (folder / "prediction.json").write_text(json.dumps(prediction))
-  checkpoints.save(str(folder), 1, loop.model_variables(model), keep=1)
+  checkpoints.save(str(folder), 1, checkpoints.model_variables(model), keep=1)
 
 
 def run_program(name: str, **values: Any) -> None:

@@ -387,7 +387,7 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import devices, fine_tuning, task_settings
+  from cli import devices, fine_tuning
   import run_squad
   from tasks import squad_data
 
@@ -410,7 +410,9 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    settings = run_squad.check(task_settings.read(run_squad.SquadSettings))
+    settings = run_squad.check(
+      fine_tuning.read_settings(run_squad.SquadSettings)
+    )
     strategy = devices.make_strategy(settings)
     data = run_squad.open_data(settings)
     run = fine_tuning.open_run(settings, data, strategy).__enter__()
@@ -427,14 +429,13 @@ def write_random_weights(workload: Workload, folder: str) -> None:
   """Leaves a model in a folder, as run_squad.py predicts with no other."""
   import modeling
   import run_squad
-  from training import loop
   from weights import checkpoints
 
   os.makedirs(folder, exist_ok=True)
   if not checkpoints.latest_checkpoint(folder):
     config = modeling.BertConfig.from_json_file(workload.bert_config_file)
     model = run_squad.create_model(config, None, "float32")
-    checkpoints.save(folder, 1, loop.model_variables(model), keep=1)
+    checkpoints.save(folder, 1, checkpoints.model_variables(model), keep=1)
 
 
 def make_sample(workload: Workload) -> str:

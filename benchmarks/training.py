@@ -167,7 +167,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
   import heads
   import optimization
   import run_pretraining
-  from training import loop
+  from training import loop, training_plan
 
   config = encoder_table.make_config(workload.config)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
@@ -177,10 +177,12 @@ def make_ours(workload: Workload, precision: str) -> Step:
   )
   batches = tf.data.Dataset.from_tensors(make_features(workload)).repeat()
   strategy = tf.distribute.get_strategy()
-  plan = loop.TrainingPlan("", 100000, workload.batch_size)
+  plan = training_plan.TrainingPlan("", 100000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    loop.TrainingTask(model, optimizer, run_pretraining.loss_fn, None, plan),
+    training_plan.TrainingTask(
+      model, optimizer, run_pretraining.loss_fn, None, plan
+    ),
     loop._make_global_step(strategy),
     batches.element_spec,
   )

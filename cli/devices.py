@@ -83,6 +83,11 @@ def uses_tpu(settings: DeviceSettings) -> bool:
   return settings.use_tpu or settings.distribution == "tpu"
 
 
+def uses_fixed_shapes(settings: Any) -> bool:
+  """Returns whether all batches of a program with texts must have one shape."""
+  return settings.pad_to_max_length or uses_tpu(settings)
+
+
 def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
   """Returns whether the flags ask for another machine's TPU."""
   return (

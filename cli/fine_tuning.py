@@ -13,20 +13,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import functools
+import os
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import output_folder, run_report, shared_flags, task_settings
+from cli import (
+  devices,
+  model_folder,
+  output_folder,
+  run_report,
+  run_summary,
+  shared_flags,
+  training_run,
+)
+from data import files
 from inputs import feature_files
 import modeling
 import optimization
-from training import loop, model_selection, prediction, same_run, workers
+from training import model_selection, same_run, training_plan, workers
 
+_Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
+
+# The program or the vocabulary decides these, if the flags do not.
+_NOT_FOLLOWED = ("problem", "do_lower_case")
 # Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (
   "train_batch_size",
@@ -64,6 +78,51 @@ class Data(NamedTuple):
     return list({id(examples): examples for examples in sets}.values())
 
 
+def read_settings(kind: type[_Settings]) -> _Settings:
+  """Reads the flags, after checking that a remote TPU can work with them.
+
+  A run that does not train predicts as the training of its weights: flags that
+  are not given have the values that are recorded there.
+
+  Raises:
+    ValueError: a remote TPU cannot open a path or be trained from here; --model
+      lacks a file; or --do_lower_case contradicts the model.
+  """
+  settings = kind.read()
+  devices.check_tpu_paths(settings)  # Before any file is looked for.
+  if settings.do_train and devices.uses_tpu_elsewhere(settings):
+    raise ValueError(
+      "--distribution=tpu: this program hands the training data to the TPU, "
+      "which only one of the same machine can take: run on the TPU's own "
+      "machine with --tpu_name=local"
+    )
+  settings = model_folder.find_files(settings)
+  return settings if settings.do_train else _follow_training(settings)
+
+
+def _follow_training(settings: _Settings) -> _Settings:
+  """Gives flags that were not given the values that a training recorded."""
+  folder, defaults = settings.output_dir, type(settings)
+  if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
+    folder = os.path.join(folder, f"seed-{seeds[0]}")
+  own = dataclasses.replace(settings, output_dir=folder)
+  folder = output_folder.trained_folder(own)
+  values = settings.flag_values()
+  followed = {}
+  for name, (value, path) in same_run.read_training(folder).items():
+    if name in _NOT_FOLLOWED or name not in values or name in settings.given:
+      continue
+    if isinstance(value, list):
+      value = tuple(value)
+    if isinstance(getattr(defaults, name), str):
+      value = str(value)  # A threshold, which may also be "auto".
+    if followed.get(name, values[name]) != value:
+      followed[name] = value
+      shown = same_run.show(value)
+      print(f"--{name}={shown}, as {path} says", file=sys.stderr)
+  return dataclasses.replace(settings, **followed)
+
+
 def describe_run(
   settings: shared_flags.FineTuningSettings, data: Data
 ) -> same_run.RunRecord:
@@ -94,37 +153,18 @@ def describe_run(
   return same_run.RunRecord(model, answers, training)
 
 
-@dataclasses.dataclass
-class Run:
+@dataclasses.dataclass(kw_only=True)
+class Run(training_run.TrainingRun):
   """A model and its data; `open_run` makes it."""
 
-  settings: shared_flags.FineTuningSettings
-  data: Data
-  strategy: tf.distribute.Strategy
-  config: modeling.EncoderConfig
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
-  step: int = 0  # The number of updates behind the weights.
   score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
-  # Sections of report.html: HTML by the title.
-  report: dict[str, str] = dataclasses.field(default_factory=dict)
-  model: keras.Model = dataclasses.field(init=False)
-  predictor: prediction.Predictor = dataclasses.field(init=False)
-
-  @property
-  def folder(self) -> str:
-    """The output folder."""
-    return self.settings.output_dir
 
   @property
   def thresholds_folder(self) -> str:
     """The folder with thresholds of the weights; else the output folder."""
     return output_folder.find_thresholds(self.settings) or self.folder
-
-  @property
-  def is_chief(self) -> bool:
-    """Whether this worker writes to the output folder."""
-    return self.strategy.extended.should_checkpoint
 
   def make_model(
     self,
@@ -143,10 +183,8 @@ class Run:
       predict: see `prediction.Predictor`.
     """
     settings, data = self.settings, self.data
-    keras.utils.set_random_seed(settings.seed % 2**32)
-    with self.strategy.scope():
-      self.model = create_model(self.config, data, settings.compute_dtype)
-    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
+    dtype = settings.compute_dtype
+    self.use_model(lambda: create_model(self.config, data, dtype), predict)
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
       output_folder.write_model_files(
@@ -154,9 +192,8 @@ class Run:
       )
       output_folder.record(settings, self.record)
       for examples in data.test:  # The scores are of earlier predictions.
-        output_folder.remove(
-          self.folder, f"predict{examples.suffix}_metrics.json"
-        )
+        name = f"predict{examples.suffix}_metrics.json"
+        files.remove(os.path.join(self.folder, name))
 
   def parser(
     self, data: feature_files.FeatureSet
@@ -166,15 +203,8 @@ class Run:
       data.layout,
       self.config.vocab_size,
       self.config.type_vocab_size,
-      task_settings.uses_fixed_shapes(self.settings),
+      devices.uses_fixed_shapes(self.settings),
     )
-
-  def batch_order(
-    self, data: feature_files.FeatureSet, batch_size: int
-  ) -> list[np.ndarray]:
-    """Returns the batches to predict; see `task_settings.batch_order`."""
-    lengths = data.features.lengths
-    return task_settings.batch_order(self.settings, lengths, batch_size)
 
   def predict(
     self, data: feature_files.FeatureSet, batch_size: int
@@ -184,15 +214,21 @@ class Run:
     Args:
       batch_size: rows of --max_seq_length per batch; more if they are shorter.
     """
+    features, settings = data.features, self.settings
+    order = feature_files.make_batches(
+      features.lengths,
+      batch_size,
+      settings.max_seq_length,
+      devices.uses_fixed_shapes(settings),
+    )
     return feature_files.predict(
-      self.predictor,
-      data.features,
-      self.batch_order(data, batch_size),
-      self.parser(data),
+      self.predictor, features, order, self.parser(data)
     )
 
   def train(
-    self, loss_fn: loop.LossFn, evaluate: Callable[[], Mapping[str, float]]
+    self,
+    loss_fn: training_plan.LossFn,
+    evaluate: Callable[[], Mapping[str, float]],
   ) -> None:
     """Trains or resumes; restores the best weights if any were kept.
 
@@ -204,23 +240,22 @@ class Run:
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
-    self.step, self.score = train_tasks(
+    self.step, self.score = training_run.train(
       self.settings,
       self.strategy,
       {"": self.make_task(loss_fn, plan, steps_per_epoch)},
-      np.zeros(plan.num_train_steps, np.int8),
       plan,
-      evaluate,
+      lambda step: name_for_evaluation(evaluate()),
       self.data.metric,
     )
 
   def make_task(
     self,
-    loss_fn: loop.LossFn,
-    plan: loop.TrainingPlan,
+    loss_fn: training_plan.LossFn,
+    plan: training_plan.TrainingPlan,
     steps_per_epoch: float,
     source: Any = None,
-  ) -> loop.TrainingTask:
+  ) -> training_plan.TrainingTask:
     """Makes the optimizer and the input of training.
 
     Args:
@@ -244,7 +279,9 @@ class Run:
         plan.train_batch_size,
         settings.seed,
       )
-    task = loop.TrainingTask(self.model, optimizer, loss_fn, source, plan)
+    task = training_plan.TrainingTask(
+      self.model, optimizer, loss_fn, source, plan
+    )
     if not self.is_chief:
       return task
     return task._replace(
@@ -265,7 +302,7 @@ class Run:
       written: the scores to write; None for all.
       original_loss: the mean of the batches' losses; None to leave it out.
     """
-    results = _named_for_evaluation(scores if written is None else written)
+    results = name_for_evaluation(scores if written is None else written)
     if original_loss is not None:
       results["loss"] = original_loss
     name = f"eval_results{suffix}.txt"
@@ -290,11 +327,9 @@ class Run:
     Args:
       describe: makes the section's HTML from the examples and the values.
     """
-    if self.is_chief and self.settings.report:
-      title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
-      title = " of ".join(filter(None, [title, data.name]))
-      with run_report.report_errors_as_notes():
-        self.report[title] = describe(data.examples(), *values)
+    title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
+    title = " of ".join(filter(None, [title, data.name]))
+    self.add_section(title, lambda: describe(data.examples(), *values))
 
 
 @contextlib.contextmanager
@@ -311,14 +346,14 @@ def open_run(
   Args:
     strategy: from `devices.make_strategy`; several runs may share it.
   """
-  config = task_settings.read_config(settings)
+  config = model_folder.read_checked_config(settings)
   folder = settings.output_dir
-  start = run_report.begin(folder)
+  start = run_summary.begin(folder)
   with (
     output_folder.claim(folder, config, strategy, settings.do_train),
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
-    task_settings.check_evaluations(settings)
+    check_evaluations(settings)
     record = describe_run(settings, data)
     same_run.check_workers(
       strategy,
@@ -333,72 +368,35 @@ def open_run(
         **record.model,
       },
     )
-    same_run.check(folder, output_folder.source_folder(settings), record)
-    run = Run(settings, data, strategy, config, record, local_folder)
+    same_run.check(folder, output_folder.trained_folder(settings), record)
+    run = Run(
+      settings=settings,
+      data=data,
+      strategy=strategy,
+      config=config,
+      record=record,
+      local_folder=local_folder,
+    )
     yield run
     workers.wait_for_all(strategy)
     if run.is_chief:
       problem = data.model_settings["problem"]
-      run_report.finish(settings, start, problem, run.report, run.score)
+      if settings.report:
+        title = problem.replace("_", " ")
+        run_report.write(settings, start.time, title, run.report, run.score)
+      # Language models are trained by run_multitask.py alone.
+      can_export = not problem.endswith("_lm")
+      run_summary.print_summary(folder, start, run.score, can_export)
 
 
-def train_tasks(
-  settings: shared_flags.FineTuningSettings,
-  strategy: tf.distribute.Strategy,
-  tasks: Mapping[str, loop.TrainingTask],
-  draws: np.ndarray,
-  plan: loop.TrainingPlan,
-  evaluate: Callable[[], Mapping[str, float]],
-  metric: str,
-) -> tuple[int, str]:
-  """Trains or resumes; restores the best weights if any were kept.
-
-  SIGINT and SIGTERM save, then exit with status 128 + signal number.
-
-  Args:
-    strategy, tasks, draws, plan: see `loop.train_tasks`.
-    evaluate: scores the weights, by name.
-    metric: the score that decides which weights are best.
-
-  Returns:
-    The step of the weights, and the best score in words; "" if there was no
-    evaluation.
-  """
-  history = None
-  if settings.evaluates_in_training:
-    history = model_selection.History(
-      settings.output_dir,
-      f"eval_{metric}",
-      settings.early_stopping_patience,
-      writes=strategy.extended.should_checkpoint,
-    )
-
-  def evaluate_at(step):
-    return _named_for_evaluation(evaluate())
-
-  step, interrupted_by = loop.train_tasks(
-    strategy, tasks, draws, plan, evaluate_at, history
-  )
-  if interrupted_by:
-    sys.exit(128 + interrupted_by)
-  if history:
-    workers.wait_for_all(strategy)
-    variables, _ = loop.name_variables(tasks)
-    best = model_selection.restore_best(settings.output_dir, variables)
-    if best is not None:
-      print(f"weights from the best evaluation: {history.summary()}")
-      return best, history.summary()
-  return step, ""
-
-
-def _named_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
+def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
   """Renames scores as the original names those of evaluations."""
   return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def make_plan(
   settings: shared_flags.FineTuningSettings, steps_per_epoch: float
-) -> loop.TrainingPlan:
+) -> training_plan.TrainingPlan:
   """Makes the plan of --num_train_epochs, which must be a batch at least."""
   # As in the original: truncated, operations in this order.
   num_train_steps = int(steps_per_epoch * settings.num_train_epochs)
@@ -412,19 +410,35 @@ def make_plan(
   eval_every_steps: float = settings.eval_every_steps
   if settings.eval_every_epochs:
     eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
-  return loop.TrainingPlan(
-    output_dir=settings.output_dir,
-    num_train_steps=num_train_steps,
-    train_batch_size=settings.train_batch_size,
-    gradient_accumulation_steps=settings.gradient_accumulation_steps,
-    save_checkpoints_steps=settings.save_checkpoints_steps,
-    keep_checkpoint_max=settings.keep_checkpoint_max,
-    eval_every_steps=eval_every_steps,
-    iterations_per_loop=settings.iterations_per_loop,
-    seed=settings.seed,
-    recompute=settings.recompute,
-    max_seq_length=settings.max_seq_length,
+  return training_run.make_plan(
+    settings, num_train_steps, eval_every_steps=eval_every_steps
   )
+
+
+def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
+  """Raises a ValueError if the flags of evaluations contradict each other.
+
+  So do best weights of an earlier training, which programs would use instead of
+  those of one without evaluations.
+  """
+  evaluates = settings.evaluates_in_training
+  if settings.eval_every_steps and settings.eval_every_epochs:
+    raise ValueError(
+      "--eval_every_steps and --eval_every_epochs: pass only one"
+    )
+  patience = settings.early_stopping_patience
+  if settings.do_train and patience and not evaluates:
+    raise ValueError(
+      f"--early_stopping_patience={patience} needs --eval_every_epochs or "
+      "--eval_every_steps"
+    )
+  best = model_selection.best_step(settings.output_dir)
+  if settings.do_train and best is not None and not evaluates:
+    raise ValueError(
+      f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
+      "would be used instead of those of a training without evaluations: pass "
+      "--eval_every_epochs or --eval_every_steps, or move the folder best away"
+    )
 
 
 def _freeze_layers(value: str) -> int | str:

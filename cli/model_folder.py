@@ -1,27 +1,27 @@
 """The one door for models: the files of a folder, whoever wrote them.
 
-`open` is asked once, at the start of a program, about a Google release, the
---output_dir of a training run, or a model of another library. Everything behind
-it sees a `convert.readers.ModelFolder`:
+A program asks it once: about a Google release, the --output_dir of a training,
+or a model of another library. All others see a `convert.readers.ModelFolder`:
 
-  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
-  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
+  settings = model_folder.find_files(TaggingSettings.read())
+  weights = settings.start().weights
 """
 
 import dataclasses
+import functools
 import os
 import sys
+from typing import Any, TypeVar
 
-from absl import flags
-
+from cli import shared_flags
 from convert import tokenizer_files
 from data import files
+import tokenization
 from vocabularies import vocabulary_table
 
-FLAGS = flags.FLAGS
-
-# The flags that --model sets unless they are given, and the names that their
-# files may have; the weights are searched for in the folder.
+_Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
+# What --model stands for unless it is given, and the names of its files; the
+# weights are searched for in the folder.
 _FILES = {
   "bert_config_file": ("bert_config.json", "config.json"),
   "vocab_file": (
@@ -54,31 +54,44 @@ def open(path: str, bert_config_file: str | None = None):
   return formats.open_model(path, bert_config_file)
 
 
-def find_files() -> None:
-  """Sets the flags that --model replaces, and --do_lower_case.
+def find_files(settings: _Settings) -> _Settings:
+  """Returns settings with the files and the casing of --model.
 
-  Call it before the flags are read.
+  Their `start` opens the model, at its first call.
 
   Raises:
     ValueError: the folder lacks a file, or --do_lower_case contradicts what the
       files beside the weights or the vocabulary say.
   """
-  # The --model of create_vocab.py is no folder.
-  if "model" not in FLAGS or not {"vocab_file", "input"} & set(FLAGS):
-    return
-  if "input" in FLAGS:  # convert_checkpoint.py finds the other files.
-    if FLAGS.input and FLAGS.model:
-      raise ValueError("--input and --model are the same: give one")
-    FLAGS.input = FLAGS.input or find_weights(FLAGS.model)
-    return
-  if FLAGS.model:
-    for name, choices in _FILES.items():
-      if name in FLAGS and not FLAGS[name].value:
-        setattr(FLAGS, name, _find_file(FLAGS.model, name, choices))
-  if "do_lower_case" in FLAGS:
-    names = ("model", "model_dir", *_FILES)
-    paths = [FLAGS[name].value for name in names if name in FLAGS]
-    _follow_casing(list(filter(None, paths)))
+  values, folder = settings.flag_values(), settings.model
+  if folder:
+    found = {
+      name: _find_file(folder, name, choices)
+      for name, choices in _FILES.items()
+      if name in values and not values[name]
+    }
+    settings = dataclasses.replace(settings, **found)
+    values |= found
+  start = functools.cache(
+    functools.partial(
+      open,
+      values.get("init_checkpoint") or folder or "",
+      values.get("bert_config_file"),
+    )
+  )
+  settings = dataclasses.replace(settings, start=start)
+  if "do_lower_case" not in values:
+    return settings
+  casing = _find_casing(settings, values)
+  if casing is None or casing[0] == values["do_lower_case"]:
+    return settings
+  value, source = casing
+  if "do_lower_case" in settings.given:
+    raise ValueError(
+      f"--do_lower_case={not value}: {source} says {value}: leave out the flag"
+    )
+  print(f"--do_lower_case={value}, as {source} says", file=sys.stderr)
+  return dataclasses.replace(settings, **{"do_lower_case": value})
 
 
 def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
@@ -118,42 +131,32 @@ def _is_of_bert(path: str) -> bool:
   return not is_keras_hub and contents.get("model_type", "bert") == "bert"
 
 
-def _follow_casing(paths: list[str]) -> None:
-  """Sets --do_lower_case to what a file next to one of the paths says."""
-  flag = FLAGS["do_lower_case"]
-  for path in paths:
+def _find_casing(
+  settings: shared_flags.StartSettings, values: dict[str, Any]
+) -> tuple[bool, str] | None:
+  """Returns the casing of a model, and the file next to it that says it."""
+  paths = [values.get(name) for name in ("model", "model_dir", *_FILES)]
+  for path in filter(None, paths):
     for folder in (path, os.path.dirname(path) or "."):
-      stated = tokenizer_files.read_casing(folder) or _guess_casing(folder)
-      if stated is None:
-        continue
-      value, source = stated
-      if flag.value == value:
-        return
-      if flag.present:
-        raise ValueError(
-          f"--do_lower_case={flag.value}: {source} says {value}: leave out the "
-          "flag"
-        )
-      print(f"--do_lower_case={value}, as {source} says", file=sys.stderr)
-      FLAGS.do_lower_case = value
-      return
+      found = tokenizer_files.read_casing(folder)
+      if not found and folder == settings.model and values["vocab_file"]:
+        found = _guess_casing(settings, values["vocab_file"])
+      if found:
+        return found
+  return None
 
 
-def _guess_casing(folder: str) -> tuple[bool, str] | None:
+def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
   """Returns the casing that the weights or the vocabulary of --model show."""
-  if folder != FLAGS.model or not FLAGS.vocab_file:
-    return None
-  if FLAGS.vocab_file == os.path.join(folder, "assets", "vocab.txt"):
-    value = open(folder).do_lower_case
+  if vocab_file == os.path.join(settings.model, "assets", "vocab.txt"):
+    value = settings.start().do_lower_case
     if value is not None:
-      return value, folder
-  is_cased = vocabulary_table.is_cased(
-    vocabulary_table.load_vocab(FLAGS.vocab_file)
-  )
-  return None if is_cased is None else (not is_cased, FLAGS.vocab_file)
+      return value, settings.model
+  is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
+  return None if is_cased is None else (not is_cased, vocab_file)
 
 
-def read_config(settings):
+def read_config(settings: Any):
   """Reads the config of --bert_config_file, or of the weights of --model.
 
   Raises:
@@ -163,7 +166,7 @@ def read_config(settings):
     from convert import formats  # Slow: TensorFlow.
 
     return formats.read_config(settings.bert_config_file)
-  folder = open(settings.init_checkpoint)
+  folder = settings.start()
   if not folder.config:
     raise ValueError(
       f"--model={settings.model}: holds no bert_config.json: pass "
@@ -173,6 +176,35 @@ def read_config(settings):
     value = getattr(folder.config, field)
     print(f"not in {settings.model}, taken: {field}={value!r}", file=sys.stderr)
   return folder.config
+
+
+def read_checked_config(settings: Any):
+  """Reads the config; compares vocabulary, casing and lengths with it."""
+  config = read_config(settings)
+  check_vocabulary(settings.vocab_file, config)
+  check_length(settings.max_seq_length, config)
+  tokenization.validate_case_matches_checkpoint(
+    settings.do_lower_case, settings.init_checkpoint
+  )
+  return config
+
+
+def check_length(max_seq_length: int, config) -> None:
+  """Raises a ValueError if a model has no positions for so many tokens."""
+  if max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length} is above the config's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+
+
+def initial_labels(settings: Any) -> tuple[str, ...]:
+  """Returns the labels of the head in --init_checkpoint, () if not known."""
+  if not settings.init_checkpoint:
+    return ()
+  start = settings.start()
+  # They may be of a head that is not read, such as DistilBERT's.
+  return start.labels if "output_weights" in start.weights.shapes else ()
 
 
 def check_free(flag: str, path: str) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from cli import model_folder
 from data import atomic, files, label_files, remote, threshold_files
-from training import loop, model_selection, same_run
+from training import model_selection, same_run
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
@@ -91,11 +91,6 @@ def write_model_files(
     label_files.write(os.path.join(folder, "labels.txt"), labels)
 
 
-def remove(folder: str, name: str) -> None:
-  """Removes a file of an earlier run, if there is one."""
-  files.remove(os.path.join(folder, name))
-
-
 def write_eval_results(
   folder: str,
   step: int,
@@ -124,7 +119,7 @@ def load_trained_weights(settings: Any, model: keras.Model) -> int:
   Returns:
     The number of updates behind the weights.
   """
-  folder, variables = settings.output_dir, loop.model_variables(model)
+  folder, variables = settings.output_dir, checkpoints.model_variables(model)
   if settings.do_train:
     return load_weights(settings, variables)
   step = model_selection.restore_best(folder, variables)
@@ -137,8 +132,7 @@ def load_trained_weights(settings: Any, model: keras.Model) -> int:
         f"--output_dir={folder} holds no trained model: pass --do_train=true, "
         "or --init_checkpoint with one"
       )
-    start = model_folder.open(settings.init_checkpoint)
-    missing = set(variables) - set(start.weights.shapes)
+    missing = set(variables) - set(settings.start().weights.shapes)
     if not model.uses_pooler:
       missing = {name for name in missing if "/pooler/" not in name}
     if missing:
@@ -170,9 +164,7 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
   if settings.init_checkpoint:
-    start = model_folder.open(
-      settings.init_checkpoint, settings.bert_config_file
-    )
+    start = settings.start()
     loaded = checkpoints.assign(
       start.weights, variables, checkpoints.is_above_layers
     )
@@ -192,28 +184,39 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
   return 0
 
 
-def holds_weights(folder: str) -> bool:
-  """Returns whether a folder has weights of its own."""
-  is_best = model_selection.best_step(folder) is not None
-  return is_best or checkpoints.latest_checkpoint(folder) is not None
-
-
-def trained_folder(folder: str, init_checkpoint: str | None) -> str:
+def trained_folder(settings: Any) -> str:
   """Returns the folder of the training whose weights a run predicts with.
 
   It is the run's own, unless only --init_checkpoint was trained for a task.
   """
-  if init_checkpoint and not holds_weights(folder):
-    folders = model_folder.open(init_checkpoint).folders
-    return next(filter(same_run.is_of_training, folders), folder)
-  return folder
-
-
-def source_folder(settings: Any) -> str:
-  """Returns the folder of the training that a run is one with."""
-  if settings.do_train:
+  if not _starts_elsewhere(settings):
     return settings.output_dir
-  return trained_folder(settings.output_dir, settings.init_checkpoint)
+  folders = settings.start().folders
+  return next(filter(same_run.is_of_training, folders), settings.output_dir)
+
+
+def _starts_elsewhere(settings) -> bool:
+  """Returns whether a run predicts with the weights of --init_checkpoint."""
+  folder = settings.output_dir
+  is_own = settings.do_train or model_selection.best_step(folder) is not None
+  return bool(
+    settings.init_checkpoint
+    and not is_own
+    and not checkpoints.latest_checkpoint(folder)
+  )
+
+
+def initial_weights(settings: Any) -> str | None:
+  """Identifies the weights of a run in a folder that has none of its own."""
+  return (
+    _identify(settings.start().source) if _starts_elsewhere(settings) else None
+  )
+
+
+def _identify(prefix: str) -> str:
+  """Returns a hash of the index, which has all checksums, or else a path."""
+  index = f"{prefix}.index"
+  return files.hash_file(index) if files.exists(index) else prefix
 
 
 def find_thresholds(settings: Any) -> str | None:
@@ -228,25 +231,13 @@ def find_thresholds(settings: Any) -> str | None:
   )
   if same_run.was_run_with(folder, weights) and (is_tuned or weights is None):
     return folder
-  source = trained_folder(folder, settings.init_checkpoint)
+  source = trained_folder(settings)
   if source == folder:
     return None
-  own = _identify(model_folder.find_weights(source))
-  return source if own == weights else None
-
-
-def initial_weights(settings: Any) -> str | None:
-  """Identifies the weights of a run in a folder that has none of its own."""
-  if settings.do_train or holds_weights(settings.output_dir):
-    return None
-  return settings.init_checkpoint and _identify(settings.init_checkpoint)
-
-
-def _identify(start: str) -> str:
-  """Returns a hash of the index, which has all checksums, or else a path."""
-  prefix = model_folder.open(start).source
-  index = f"{prefix}.index"
-  return files.hash_file(index) if files.exists(index) else prefix
+  own = model_folder.find_weights(source)
+  if checkpoints.latest_checkpoint(own):
+    own = checkpoints.find_checkpoint(own)
+  return source if _identify(own) == weights else None
 
 
 def remove_thresholds(folder: str) -> None:
@@ -263,4 +254,4 @@ def record(settings: Any, run: same_run.RunRecord) -> None:
   folder, weights = settings.output_dir, initial_weights(settings)
   if not same_run.was_run_with(folder, weights):
     remove_thresholds(folder)
-  same_run.write(folder, source_folder(settings), run, weights)
+  same_run.write(folder, trained_folder(settings), run, weights)

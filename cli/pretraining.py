@@ -16,7 +16,7 @@ _flags = program.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordFlags(program.Settings):
+class RecordFlags(shared_flags.StartSettings):
   """The settings of both programs: the original's, --model, the last two."""
 
   input_file: str = _flags(

@@ -16,12 +16,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import output_folder, pretraining_settings, run_report
-from inputs import training_input
+from cli import (
+  output_folder,
+  pretraining_settings,
+  run_report,
+  run_summary,
+  training_run,
+)
 import modeling
 import optimization
 from tasks import pretraining_data
-from training import loop, phases, prediction, same_run, workers
+from training import loop, reporting, same_run, training_plan, workers
+from weights import checkpoints
 
 # The updates depend on these. A resumed run must have the same values unless
 # --new_phase is given.
@@ -37,36 +43,20 @@ _PHASE_FLAGS = (
 )
 
 
-@dataclasses.dataclass
-class Run:
+@dataclasses.dataclass(kw_only=True)
+class Run(training_run.TrainingRun):
   """A model and its records; `open_run` makes it."""
 
-  settings: pretraining_settings.PretrainingSettings
-  config: modeling.EncoderConfig
-  data: pretraining_data.PretrainingData
-  strategy: tf.distribute.Strategy
-  step: int = 0  # The number of updates behind the weights.
-  phase: phases.Phase | None = None  # For a training.
+  phase: training_plan.Phase | None = None  # For a training.
   # The evaluations of this process, by step.
   scores: dict[int, Mapping[str, float]] = dataclasses.field(
     default_factory=dict
   )
-  # Sections of report.html: HTML by the title.
-  report: dict[str, str] = dataclasses.field(default_factory=dict)
-  model: keras.Model = dataclasses.field(init=False)
-  predictor: prediction.Predictor = dataclasses.field(init=False)
-
-  @property
-  def is_chief(self) -> bool:
-    """Whether this worker writes to the output folder."""
-    return self.strategy.extended.should_checkpoint
 
   def make_model(
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
-    predict: Callable[
-      [keras.Model, training_input.Features], dict[str, tf.Tensor]
-    ],
+    predict: Callable[..., dict[str, tf.Tensor]],
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
@@ -74,36 +64,29 @@ class Run:
       create_model: takes config and Keras dtype policy.
       predict: see `prediction.Predictor`.
     """
-    settings = self.settings
-    keras.utils.set_random_seed(settings.seed)
-    with self.strategy.scope():
-      self.model = create_model(self.config, settings.compute_dtype)
-    variables = loop.model_variables(self.model)
+    settings, dtype = self.settings, self.settings.compute_dtype
+    self.use_model(lambda: create_model(self.config, dtype), predict)
+    variables = checkpoints.model_variables(self.model)
     self.step = output_folder.load_weights(settings, variables)
     if settings.do_train:
-      self.phase = self._enter_phase()
+      self.phase = training_plan.enter_phase(
+        os.path.join(self.folder, "training.json"),
+        self.step,
+        {
+          "input_file": self.data.source.identity,
+          **{name: getattr(settings, name) for name in _PHASE_FLAGS},
+        },
+        settings.new_phase,
+        writes=self.is_chief,
+      )
     if self.is_chief:
       output_folder.write_model_files(
-        settings.output_dir, self.config, settings.vocab_file
+        self.folder, self.config, settings.vocab_file
       )
-    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
-
-  def _enter_phase(self):
-    settings = self.settings
-    return phases.enter(
-      os.path.join(settings.output_dir, "training.json"),
-      self.step,
-      {
-        "input_file": self.data.source.identity,
-        **{name: getattr(settings, name) for name in _PHASE_FLAGS},
-      },
-      settings.new_phase,
-      writes=self.is_chief,
-    )
 
   def train(
     self,
-    loss_fn: loop.LossFn,
+    loss_fn: training_plan.LossFn,
     evaluate: Callable[[int], Mapping[str, float]],
     watch: Any = None,
   ) -> None:
@@ -113,39 +96,24 @@ class Run:
 
     Args:
       evaluate: takes the step; scores the weights, by name.
-      watch: see `loop.TrainingPlan`.
+      watch: see `training_plan.TrainingPlan`.
     """
-    settings = self.settings
+    settings, num_steps = self.settings, self.settings.num_train_steps
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
         settings.learning_rate,
-        settings.num_train_steps,
+        num_steps,
         settings.num_warmup_steps,
       )
-    plan = loop.TrainingPlan(
-      output_dir=settings.output_dir,
-      num_train_steps=settings.num_train_steps,
-      train_batch_size=settings.train_batch_size,
-      gradient_accumulation_steps=settings.gradient_accumulation_steps,
-      save_checkpoints_steps=settings.save_checkpoints_steps,
-      keep_checkpoint_max=settings.keep_checkpoint_max,
-      eval_every_steps=settings.eval_every_steps,
-      iterations_per_loop=settings.iterations_per_loop,
-      seed=settings.seed,
-      recompute=settings.recompute,
-      max_seq_length=settings.max_seq_length,
-      phase=self.phase,
-      watch=watch,
+    plan = training_run.make_plan(
+      settings, num_steps, phase=self.phase, watch=watch
+    )
+    task = training_plan.TrainingTask(
+      self.model, optimizer, loss_fn, self.data.source, plan
     )
     self.step, interrupted_by = loop.train(
-      self.strategy,
-      self.model,
-      optimizer,
-      loss_fn,
-      self.data.source,
-      plan,
-      evaluate,
+      self.strategy, {"": task}, plan, evaluate
     )
     self.data.check_unchanged()
     if interrupted_by:
@@ -154,19 +122,7 @@ class Run:
   def write_evaluation(self, scores: Mapping[str, float]) -> None:
     """Prints scores and writes them to eval_results.txt."""
     if self.is_chief:
-      output_folder.write_eval_results(
-        self.settings.output_dir, self.step, scores
-      )
-
-  def report_on(self, describe: Callable[..., str], *values: Any) -> None:
-    """Adds the section on an evaluation to report.html, if there will be one.
-
-    Args:
-      describe: makes the section's HTML from the values.
-    """
-    if self.is_chief and self.settings.report:
-      with run_report.report_errors_as_notes():
-        self.report["Evaluation"] = describe(*values)
+      output_folder.write_eval_results(self.folder, self.step, scores)
 
 
 @contextlib.contextmanager
@@ -192,10 +148,33 @@ def open_run(
   )
   folder, trains = settings.output_dir, settings.do_train
   with output_folder.claim(folder, config, strategy, trains):
-    run = Run(settings, config, data, strategy)
+    run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:
-      run_report.finish_pretraining(
-        settings, start, run.step, run.scores, run.phase, run.report
-      )
+      if settings.report:
+        run_report.write(settings, start, "pre-training", run.report)
+      print_summary(run, start)
     workers.wait_for_all(strategy)
+
+
+def print_summary(run: Run, start: float) -> None:
+  """Prints how a run ended that began at a time of `time.monotonic`."""
+  lines = [f"wrote {run.folder}: the weights of step {run.step}"]
+  points = reporting.read_curves(run.folder, run.step)
+  losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
+  # Those of an earlier phase may be of other data.
+  first_step = run.phase.first_step if run.phase else run.step
+  losses = {step: loss for step, loss in losses.items() if step > first_step}
+  losses |= {step: scores["loss"] for step, scores in run.scores.items()}
+  if losses:
+    best = min(losses, key=losses.__getitem__)
+    lines.append(
+      f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
+    )
+  command = "the same command with --do_train=false --do_eval=true"
+  if run.settings.do_eval:
+    command = (
+      f"python run_classifier.py --model={run.folder} --task_name=... "
+      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
+    )
+  run_summary.print_end(start, *lines, command=command)

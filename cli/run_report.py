@@ -6,7 +6,6 @@ import datetime
 import os
 import platform
 import sys
-from typing import Any
 import urllib.parse
 
 import keras
@@ -28,44 +27,6 @@ def report_errors_as_notes() -> Iterator[None]:
     yield
   except Exception as error:  # What a run has found is worth more than this.
     print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
-
-
-def begin(folder: str) -> run_summary.Start:
-  """Notes when a run begins, and the files in its folder; see `finish`."""
-  return run_summary.begin(folder)
-
-
-def finish(
-  settings: shared_flags.ModelSettings,
-  start: run_summary.Start,
-  problem: str,
-  sections: Mapping[str, str],
-  score: str,
-) -> None:
-  """Writes the report, if flags ask for it, and prints the summary."""
-  if settings.report:
-    write(settings, start.time, problem.replace("_", " "), sections, score)
-  can_export = not problem.endswith("_lm")  # Only run_multitask.py has those.
-  run_summary.print_summary(settings.output_dir, start, score, can_export)
-
-
-def finish_pretraining(
-  settings: Any,
-  start: float,
-  step: int,
-  scores: Mapping[int, Mapping[str, float]],
-  phase: Any | None,
-  sections: Mapping[str, str],
-) -> None:
-  """Does what `finish` does for a pre-training.
-
-  Args:
-    settings, start, sections: see `write`.
-    step, scores, phase: see `run_summary.print_pretraining`.
-  """
-  if settings.report:
-    write(settings, start, "pre-training", sections)
-  run_summary.print_pretraining(settings, step, scores, phase, start)
 
 
 @report_errors_as_notes()

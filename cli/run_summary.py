@@ -1,12 +1,11 @@
 """What a program prints at its end: time, files, best score, next command."""
 
-from collections.abc import Mapping
 import contextlib
 import datetime
 import os
 import shlex
 import time
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 # Prefixes of the names of files that only programs read.
 _INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
@@ -101,40 +100,3 @@ def print_summary(
     arguments = (f"--model={folder}", f"--export_dir={folder}_export")
     command = shlex.join(["python", "export_saved_model.py", *arguments])
   print_end(start.time, *lines, command=command)
-
-
-def print_pretraining(
-  settings: Any,
-  step: int,
-  scores: Mapping[int, Mapping[str, float]],
-  phase: Any | None,
-  start: float,
-) -> None:
-  """Prints how a pre-training ended.
-
-  Args:
-    scores: of the evaluations of this process, by step.
-    phase: the `phases.Phase` of a training; older scores may be of other data.
-    start: when the run began, by `time.monotonic`.
-  """
-  from training import reporting
-
-  folder = settings.output_dir
-  lines = [f"wrote {folder}: the weights of step {step}"]
-  points = reporting.read_curves(folder, step)
-  losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
-  first_step = phase.first_step if phase else step
-  losses = {n: loss for n, loss in losses.items() if n > first_step}
-  losses |= {n: found["loss"] for n, found in scores.items()}
-  if losses:
-    best = min(losses, key=losses.__getitem__)
-    lines.append(
-      f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
-    )
-  command = "the same command with --do_train=false --do_eval=true"
-  if settings.do_eval:
-    command = (
-      f"python run_classifier.py --model={folder} --task_name=... "
-      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-    )
-  print_end(start, *lines, command=command)

@@ -1,9 +1,12 @@
 """Settings that several programs share; they do not need TensorFlow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import dataclasses
+import os
+from typing import Any
 
 from cli import devices, program
+from data import files
 from vocabularies import vocabulary_table
 
 _model = program.group("Model")
@@ -13,9 +16,8 @@ _evaluation = program.group("Evaluation and prediction")
 
 MODEL = (
   "The model's folder, which stands for its config, vocabulary, casing and "
-  "weights: an unpacked release, the --output_dir of a training (its best "
-  "weights, if they were kept), or a folder of Hugging Face's, KerasHub's or "
-  "TF-Hub's."
+  "weights: an unpacked release, the --output_dir of a training, or a folder "
+  "of Hugging Face's, KerasHub's or TF-Hub's."
 )
 INPUT_FILE = (
   "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
@@ -25,16 +27,24 @@ _CONFIG = "The bert_config.json of the model: its architecture."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSettings(program.Settings):
+class StartSettings(program.Settings):
+  """The settings of programs that start from a model."""
+
+  model: str | None = None
+  # Opens the model, once; `model_folder.find_files` sets it.
+  start: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings(StartSettings):
   """The settings of programs that train a model."""
 
   model: str | None = _model(None, MODEL)
   bert_config_file: str | None = _model(None, _CONFIG, unless="model")
   init_checkpoint: str | None = _model(
     None,
-    "Weights to start from: the prefix of a TF1 checkpoint, a folder with one "
-    "in it, such as an unpacked release, or what another library wrote: see "
-    "docs/checkpoints.md. Unused once --output_dir has its own.",
+    "Weights to start from, unless --output_dir has its own: the prefix or the "
+    "folder of a checkpoint, or what another library wrote.",
   )
   word_vectors: str | None = _model(
     None,
@@ -47,8 +57,7 @@ class ModelSettings(program.Settings):
     required=True,
   )
   report: bool = _model(
-    True,
-    "Whether to write output_dir/report.html: curves, scores, mistakes.",
+    True, "Whether to write output_dir/report.html: curves, scores, mistakes."
   )
 
 
@@ -76,9 +85,7 @@ class TrainingSettings(program.Settings):
 
   do_train: bool = _training(False, "Whether to train.")
   learning_rate: float = _training(
-    5e-5,
-    "The rate that warm-up aims at; it decays linearly to zero.",
-    least=0.0,
+    5e-5, "The rate that warm-up aims at; it decays linearly to 0.", least=0.0
   )
   train_batch_size: int = _training(
     32,
@@ -87,24 +94,22 @@ class TrainingSettings(program.Settings):
   )
   gradient_accumulation_steps: int = _training(
     1,
-    "Parts that a batch is computed in, one after the other; more parts take "
-    "less memory and make the same update, but for the masks of dropout.",
+    "Parts of a batch, computed one after the other in less memory; the update "
+    "is the same, but for the masks of dropout.",
     least=1,
   )
   recompute: bool = _training(
     False,
-    "Whether to keep only the input of every encoder layer for the backward "
-    "pass, which computes the rest again: less memory and the same update, in "
-    "more time.",
+    "Whether the backward pass computes encoder layers again: the same update "
+    "in less memory and more time.",
   )
   save_checkpoints_steps: int = _training(
     1000, "Steps from one checkpoint to the next.", least=1
   )
   keep_checkpoint_max: int = _training(
     5,
-    "How many of the newest checkpoints to keep; 0 keeps all. To resume, 1 is "
-    "enough. Each has three times the size of the weights, which it holds with "
-    "the two moments of Adam.",
+    "How many of the newest checkpoints to keep, each three times the size of "
+    "the weights; 0 keeps all.",
     least=0,
   )
   eval_every_steps: int = _training(
@@ -121,15 +126,14 @@ class TrainingSettings(program.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InferenceSettings(devices.DeviceSettings, TextSettings):
+class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
   """The settings of programs that apply a model to text."""
 
   model: str | None = _model(None, MODEL)
   bert_config_file: str | None = _model(None, _CONFIG, unless="model")
   init_checkpoint: str = _model(
     None,
-    "The weights: the prefix of a TF1 checkpoint, a folder with one in it, "
-    "such as an unpacked release or the output of a training, or a folder of "
+    "The weights: the prefix or the folder of a checkpoint, or a folder of "
     "Hugging Face's.",
     unless="model",
   )
@@ -144,10 +148,7 @@ class InferenceSettings(devices.DeviceSettings, TextSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(
-  devices.DeviceSettings,
-  TrainingSettings,
-  TextSettings,
-  ModelSettings,
+  devices.DeviceSettings, TrainingSettings, TextSettings, ModelSettings
 ):
   """The settings of every fine-tuning program."""
 
@@ -164,22 +165,17 @@ class FineTuningSettings(
     0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0
   )
   max_train_examples: int | None = _training(
-    None,
-    "Trains on the first examples only, this many, to try something out; by "
-    "default on all.",
-    least=1,
+    None, "Trains on the first examples only, this many; default all.", least=1
   )
   freeze_layers: str = _training(
     "0",
     "How many of the lowest layers to freeze, with the embeddings; or "
-    "'gradual': trains only the head at first, and one more layer from the top "
-    "after every epoch.",
+    "'gradual': first trains the head, then one more layer every epoch.",
   )
   eval_every_epochs: float = _evaluation(
     0.0,
-    "Epochs from one evaluation during training to the next, instead of "
-    "--eval_every_steps; 0 for none. With either, the weights of the best "
-    "evaluation are kept in output_dir/best and used from then on.",
+    "Epochs from one evaluation during training to the next; 0 for none. With "
+    "this or --eval_every_steps, the weights of the best one are used.",
     least=0.0,
   )
   best_metric: str | None = _evaluation(
@@ -202,6 +198,11 @@ class FineTuningSettings(
     return self.do_train and bool(
       self.eval_every_steps or self.eval_every_epochs
     )
+
+  @property
+  def labels_file(self) -> str:
+    """The path of the run's labels."""
+    return os.path.join(self.output_dir, "labels.txt")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,12 +241,45 @@ def check_work(settings: EvaluationSettings) -> None:
     )
 
 
+def find_data_files(
+  settings: DataSettings, endings: Sequence[str], predicts: bool = True
+) -> dict[str, str]:
+  """Returns the paths of the data files by purpose: train, eval or predict.
+
+  Args:
+    predicts: whether the task does anything at --do_predict.
+  """
+  check_work(settings)
+  evaluates = settings.do_eval or settings.evaluates_in_training
+  folder, paths = settings.data_dir or "", {}
+  for kind, is_asked, path, names in (
+    ("train", settings.do_train, settings.train_file, ["train"]),
+    ("eval", evaluates, settings.eval_file, ["dev", "valid", "val"]),
+    (
+      "predict",
+      settings.do_predict and predicts,
+      settings.predict_file,
+      ["test"],
+    ),
+  ):
+    if is_asked and not (path or folder):
+      raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
+    if is_asked:
+      paths[kind] = path or files.find_one(folder, names, endings)
+      if not paths[kind]:
+        raise ValueError(
+          f"--data_dir={folder}: no file for --do_{kind}; expected "
+          f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
+          "without .gz or .xz after it"
+        )
+  return paths
+
+
 def choose_metric(
   best_metric: str | None, default: str, known: Iterable[str]
 ) -> str:
   """Returns the name of the score that decides which weights are best."""
-  name = (best_metric or default).removeprefix("eval_")
-  known = list(known)
+  name, known = (best_metric or default).removeprefix("eval_"), list(known)
   if name not in known:
     raise ValueError(
       f"--best_metric={name}: expected one of {', '.join(known)}"

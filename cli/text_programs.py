@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import devices, model_folder, shared_flags, task_settings
+from cli import devices, model_folder, shared_flags
 from data import files, progress
-from inputs import text_inputs
+from inputs import feature_files, text_inputs
 import tokenization
-from training import loop, prediction
+from training import prediction
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
@@ -53,13 +53,13 @@ def open_model(
     )
   devices.check_tpu_paths(settings)
   strategy = devices.make_strategy(settings, says_so=False)
-  config = task_settings.read_config(settings)
+  config = model_folder.read_checked_config(settings)
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case, tokens
   )
   with strategy.scope():
     model = make_model(config, settings.compute_dtype)
-  load_weights(settings, loop.model_variables(model))
+  load_weights(settings, checkpoints.model_variables(model))
   return TextModel(config, tokenizer, model, strategy)
 
 
@@ -67,7 +67,7 @@ def load_weights(
   settings: shared_flags.InferenceSettings, variables: dict[str, tf.Variable]
 ) -> None:
   """Loads --init_checkpoint: the encoder's layers, and the masked-LM head."""
-  start = model_folder.open(settings.init_checkpoint, settings.bert_config_file)
+  start = settings.start()
   missing = sorted(set(variables) - set(start.weights.shapes))
   if missing := [name for name in missing if name.startswith(_HEAD)]:
     raise ValueError(
@@ -85,12 +85,12 @@ def load_weights(
 
 def batching(settings: shared_flags.InferenceSettings) -> text_inputs.Batching:
   """Returns how inputs are put into batches."""
-  is_fixed = task_settings.uses_fixed_shapes(settings)
+  is_static = devices.uses_fixed_shapes(settings)
   return text_inputs.Batching(
-    lambda lengths: task_settings.batch_order(
-      settings, lengths, settings.batch_size
+    lambda lengths: feature_files.make_batches(
+      lengths, settings.batch_size, settings.max_seq_length, is_static
     ),
-    settings.max_seq_length if is_fixed else None,
+    settings.max_seq_length if is_static else None,
   )
 
 

@@ -91,7 +91,7 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `loop.LossFn`."""
+  """Sums the losses over a batch; see `training_plan.LossFn`."""
   sums = {
     k: tf.reduce_sum(v) for k, v in compare(model, features, seed).items()
   }

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
-from cli import fine_tuning, model_folder, program, shared_flags, task_settings
+from cli import fine_tuning, model_folder, program, shared_flags
 from contrib import causal_data, shared_tasks
 from encoders import encoder_table
 import heads
@@ -90,7 +90,7 @@ def prepare_causal_lm(
   metric = shared_flags.choose_metric(
     settings.best_metric, causal_data.METRICS[0], causal_data.METRICS
   )
-  paths = task_settings.find_data_files(settings, (".txt",), predicts=False)
+  paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
   if not encoder_table.is_causal(model_folder.read_config(settings)):
     raise ValueError("causal_lm needs a config with causal_attention: true")
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cli import fine_tuning, task_settings
+from cli import fine_tuning, training_run
 from contrib import shared_tasks, task_files, task_sampling
-from training import loop, model_selection, same_run
+from training import model_selection, same_run, training_plan
 from weights import checkpoints
 
 Tasks = Mapping[str, shared_tasks.SharedTask]
@@ -114,35 +114,35 @@ def train(
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
   metric = choose_metric(settings.best_metric, runs)
   training = describe_training(settings, entries, runs, plan.num_train_steps)
-  task_settings.check_evaluations(settings)
+  fine_tuning.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
   same_run.resume_training(settings.output_dir, training, is_chief)
   trained = make_tasks(tasks, runs, plan, epoch, schedule)
-  step, score = fine_tuning.train_tasks(
+  step, score = training_run.train(
     settings,
     strategy,
     trained,
-    schedule.draws,
     plan,
-    lambda: evaluate(tasks, runs),
+    lambda step: fine_tuning.name_for_evaluation(evaluate(tasks, runs)),
     metric,
+    schedule.draws,
   )
   for run in runs.values():
     run.step, run.score = step, score
     if run.is_chief:
-      variables = loop.model_variables(run.model)
+      variables = checkpoints.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
 
 
 def make_tasks(
   tasks: Tasks,
   runs: Runs,
-  plan: loop.TrainingPlan,
+  plan: training_plan.TrainingPlan,
   steps_per_epoch: float,
   schedule: task_sampling.TaskSchedule,
-) -> dict[str, loop.TrainingTask]:
+) -> dict[str, training_plan.TrainingTask]:
   """Makes the inputs and optimizers, which share the encoder's moments."""
-  made: dict[str, loop.TrainingTask] = {}
+  made: dict[str, training_plan.TrainingTask] = {}
   for i, (name, run) in enumerate(runs.items()):
     task, size = tasks[name], run.settings.train_batch_size
     own = run.make_task(

@@ -19,7 +19,7 @@ from tasks import (
   squad_data,
   tagging_data,
 )
-from training import loop
+from training import training_plan
 
 
 class SharedTask(NamedTuple):
@@ -30,7 +30,7 @@ class SharedTask(NamedTuple):
   make_features: Callable[[Any, str], Any]
   create_model: Callable[..., Any]  # As `predict`: see `Run.make_model`.
   predict: Callable[..., dict[str, tf.Tensor]]
-  make_loss: Callable[[fine_tuning.Run], loop.LossFn]
+  make_loss: Callable[[fine_tuning.Run], training_plan.LossFn]
   evaluate: Callable[[fine_tuning.Run], Mapping[str, float]]  # Scores by name.
   write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
   write_predictions: Callable[[fine_tuning.Run], Any] | None = None

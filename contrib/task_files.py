@@ -171,7 +171,8 @@ def _make_settings(
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
   parsed = kind.parse({"output_dir": folder, **own})
   names = [n for n in kind.flags_by_name() if n in common and n not in own]
-  values = {name: common[name] for name in names} | {"output_dir": folder}
+  values = {name: common[name] for name in names}
+  values |= {"output_dir": folder, "start": settings.start}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
   return dataclasses.replace(parsed, **values, given=frozenset(own))

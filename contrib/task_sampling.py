@@ -15,7 +15,7 @@ Weight = float | Sequence[tuple[int, float]]
 
 
 class TaskSteps(NamedTuple):
-  """The updates that one task makes; a `phases.Phase` for its rows."""
+  """The updates that one task makes; a `training_plan.Phase` for its rows."""
 
   is_mine: np.ndarray  # Bool [steps].
   batch_size: int

@@ -23,7 +23,7 @@ from encoders import encoder_table
 from export import signatures
 import heads
 import modeling
-from training import loop
+from weights import checkpoints
 
 _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # onnxruntime 1.18 and later read it.
@@ -202,7 +202,7 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
       "--format=onnx takes Transformers with a dense head: export this model "
       "with --format=saved_model or litert"
     )
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes, encoder_table.layer_norm_epsilon(config))
   states = _add_encoder(graph, config)

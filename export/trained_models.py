@@ -15,7 +15,7 @@ import modeling
 from serving import answers
 from tasks import feature_tagger
 import tokenization
-from training import loop, model_selection
+from training import model_selection
 from weights import checkpoints
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
@@ -71,7 +71,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   prediction = prediction_settings.read(folder, kind, settings)
   labels, thresholds = prediction_settings.read_labels(folder, kind)
   model = _make_model(kind, config, labels, settings)
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   choice, step = "best", model_selection.restore_best(folder, variables)
   if step is None:
     choice, step = "newest", checkpoints.restore(folder, variables)
@@ -139,7 +139,7 @@ def load_pretrained(
   model = make(config)
   checkpoints.assign(
     weights,
-    loop.model_variables(model),
+    checkpoints.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
   longest = config.max_position_embeddings

@@ -407,6 +407,21 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
   return list(indices.reshape(-1, batch_size))
 
 
+def make_batches(
+  lengths: np.ndarray, batch_size: int, max_seq_length: int, is_static: bool
+) -> list[np.ndarray]:
+  """Returns the batches to predict, as row indices.
+
+  Args:
+    lengths: int [N], tokens of each row.
+    batch_size: rows of max_seq_length per batch; more if they are shorter.
+    is_static: whether all batches must have one shape.
+  """
+  if is_static:
+    return equal_batches(len(lengths), batch_size)
+  return batches_by_tokens(lengths, batch_size * max_seq_length)
+
+
 class Layout(NamedTuple):
   """The features of a row besides its three inputs."""
 

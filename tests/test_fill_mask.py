@@ -16,7 +16,6 @@ import fill_mask
 import program_flags
 import tiny
 import tiny_models
-from training import loop
 from weights import checkpoints
 
 VOCABULARY = tiny.VOCABULARY
@@ -106,7 +105,7 @@ def test_a_causal_model_is_read_from_left_to_right(tmp_path, capsys):
   config = {"causal_attention": True, "num_hidden_layers": 2}
   tiny.write_model(tmp_path, config)
   model = tiny_models.make_masked_lm(tmp_path)
-  checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
+  checkpoints.save(str(tmp_path), 0, checkpoints.model_variables(model), keep=0)
   texts = ["the film was very good", "a " * 30]
   short, long = run_on(tmp_path, tmp_path, texts, score=True)
   assert "next:" not in capsys.readouterr().err  # It cannot be exported.

@@ -12,7 +12,7 @@ import optimization
 import paths
 import program_flags
 import run_pretraining
-from training import loop
+from training import loop, training_plan
 from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden"
@@ -34,7 +34,9 @@ def load_case(name):
   folder = GOLDEN / "model" / name
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   model = heads.PretrainingModel(config)
-  checkpoints.load(str(folder / "bert_model.ckpt"), loop.model_variables(model))
+  checkpoints.load(
+    str(folder / "bert_model.ckpt"), checkpoints.model_variables(model)
+  )
   return folder, np.load(folder / "golden.npz"), model
 
 
@@ -107,7 +109,7 @@ def test_training_steps(name, tmp_path):
     int(golden["num_train_steps"]),
     int(golden["num_warmup_steps"]),
   )
-  plan = loop.TrainingPlan(
+  plan = training_plan.TrainingPlan(
     output_dir=str(tmp_path),
     num_train_steps=steps,
     train_batch_size=1,
@@ -115,12 +117,13 @@ def test_training_steps(name, tmp_path):
     eval_every_steps=1,
     iterations_per_loop=1,
   )
+  source = first_example(golden)
+  task = training_plan.TrainingTask(
+    model, optimizer, run_pretraining.loss_fn, source, plan
+  )
   loop.train(
     tf.distribute.get_strategy(),
-    model,
-    optimizer,
-    run_pretraining.loss_fn,
-    first_example(golden),
+    {"": task},
     plan,
     evaluate=lambda step: {},  # Makes it record every step.
   )

@@ -19,7 +19,6 @@ import paths
 import program_flags
 from tasks import feature_tagger
 import tokenization
-from training import loop
 from weights import checkpoints
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -165,7 +164,7 @@ def test_saved_models(tmp_path):
 def save_google(folder, encoder, leaves_out="none"):
   folder.mkdir()
   (folder / "bert_config.json").write_text(encoder.config.to_json_string())
-  variables = loop.model_variables(encoder)
+  variables = checkpoints.model_variables(encoder)
   kept = {n: v for n, v in variables.items() if leaves_out not in n}
   checkpoints.save(str(folder), 0, kept, keep=1)
 

@@ -28,7 +28,6 @@ from serving import exported_model, tensorflow_engine
 import tiny
 import tiny_models
 import tokenization
-from training import loop
 from weights import checkpoints
 
 LONG = "the film was very good and a plot the cast was very very bad"
@@ -40,7 +39,7 @@ def trained(tmp_path_factory):
   model = tiny_models.write_trained(folder)
   # Chances of all sizes, not only near 50 %.
   model.output_weights.assign(20.0 * model.output_weights.value)
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   checkpoints.save(str(folder), 7, variables, keep=1)
   result = tiny_models.export(folder)
   assert result.returncode == 0, result.stderr

@@ -10,7 +10,7 @@ import tensorflow as tf
 import heads
 import modeling
 import paths
-from training import loop
+from weights import checkpoints
 
 FOLDER = paths.SHARED / "data/checkpoints/bert_tiny_sst2_encoder"
 TEXTS = [
@@ -38,7 +38,7 @@ def model():
     max_position_embeddings=2,
   )
   model = heads.ClassifierModel(config, num_labels=2)
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   with np.load(FOLDER / "encoder_float32.npz") as arrays:
     values = {name.replace("|", "/"): arrays[name] for name in arrays}
   ours = {name for name in variables if "/embeddings/" not in name}

@@ -19,7 +19,6 @@ from convert import writing
 import heads
 import modeling
 import tokenization
-from training import loop
 from weights import checkpoints
 
 SIZES = {
@@ -100,7 +99,7 @@ def assert_same(ours, model, names):
 
 def write_ours(folder, model, config):
   """Writes a model with large random weights, biases included."""
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   source = np.random.default_rng(2)
   for variable in variables.values():
     variable.assign_add(source.normal(0, 0.2, variable.shape))

@@ -12,16 +12,14 @@ import signal
 from typing import NamedTuple
 import zlib
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from data import shortage
 from inputs import training_input
-import optimization
 from training import (
   memory,
   model_selection,
-  recomputation,
   reporting,
   same_run,
   training_plan,
@@ -29,10 +27,6 @@ from training import (
 )
 from training import step as training_step
 from weights import checkpoints
-
-LossFn = training_plan.LossFn
-TrainingPlan = training_plan.TrainingPlan
-TrainingTask = training_plan.TrainingTask
 
 
 class TrainingResult(NamedTuple):
@@ -42,20 +36,13 @@ class TrainingResult(NamedTuple):
   signal: int | None  # The signal that ended it early.
 
 
-def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
-  """Returns a model's variables under their names in a checkpoint."""
-  return {variable.path: variable.value for variable in model.variables}
-
-
 def train(
   strategy: tf.distribute.Strategy,
-  model: keras.Model,
-  optimizer: optimization.AdamWeightDecayOptimizer,
-  loss_fn: LossFn,
-  source: training_input.TrainingInput,
-  plan: TrainingPlan,
+  tasks: Mapping[str, training_plan.TrainingTask],
+  plan: training_plan.TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
   history: model_selection.History | None = None,
+  draws: np.ndarray | None = None,
 ) -> TrainingResult:
   """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
@@ -65,37 +52,23 @@ def train(
   The caller ensures that no other process trains in the folder.
 
   Args:
-    strategy: in whose scope model and optimizer were made.
+    strategy: in whose scope models and optimizers were made.
+    tasks: by name; a run with only one calls it "". What is not of model.bert
+      is saved under tasks/<name>/.
+    plan: of the run; a task's own says which rows its updates take.
     evaluate: called with the step every `plan.eval_every_steps`, and last; its
       results are reported by name.
     history: keeps the results of `evaluate` and the best weights, and may end
       training early. Steps are then saved before they are evaluated.
+    draws: int [steps], the number of the task that makes each update; by
+      default the first makes all.
 
   Raises:
     ValueError: the batch cannot be split, the folder has another model, a loss
       is not finite, the input is damaged, a checkpoint cannot be written.
   """
-  tasks = {"": TrainingTask(model, optimizer, loss_fn, source, plan)}
-  draws = np.zeros(plan.num_train_steps, np.int8)
-  return train_tasks(strategy, tasks, draws, plan, evaluate, history)
-
-
-def train_tasks(
-  strategy: tf.distribute.Strategy,
-  tasks: Mapping[str, TrainingTask],
-  draws: np.ndarray,
-  plan: TrainingPlan,
-  evaluate: Callable[[int], Mapping[str, float]] | None = None,
-  history: model_selection.History | None = None,
-) -> TrainingResult:
-  """Trains as `train` does, by updates of several tasks.
-
-  Args:
-    strategy, evaluate, history: see `train`.
-    tasks: by name. All but model.bert is saved under tasks/<name>/.
-    draws: int [steps], the number of the task that makes each update.
-    plan: of the run; a task's own says which rows its updates take.
-  """
+  if draws is None:
+    draws = np.zeros(plan.num_train_steps, np.int8)
   for task in tasks.values():
     _check_split(task.plan, strategy)
   variables, slots = name_variables(tasks)
@@ -108,7 +81,7 @@ def train_tasks(
   for task in tasks.values():
     task.begin()
     if plan.recompute:
-      recomputation.recompute_layers(task.model.bert)
+      memory.recompute_layers(task.model.bert)
   runners = [
     (
       _make_runner(strategy, name, task, global_step),
@@ -120,7 +93,7 @@ def train_tasks(
 
 
 def name_variables(
-  tasks: Mapping[str, TrainingTask],
+  tasks: Mapping[str, training_plan.TrainingTask],
 ) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
   """Returns the variables of tasks, and their moments, by name.
 
@@ -132,7 +105,7 @@ def name_variables(
     prefix = f"tasks/{task_name}/" if task_name else ""
     shared = {v.path for v in task.model.bert.variables} if prefix else ()
     for own, named in (
-      (model_variables(task.model), variables),
+      (checkpoints.model_variables(task.model), variables),
       (task.optimizer.slots, slots),
     ):
       for name, variable in own.items():
@@ -183,7 +156,7 @@ def _make_runner(strategy, name, task, global_step):
   def run_steps(count):
     with (
       training_input.naming_bad_record(task.source.find_fault),
-      memory.naming_memory_flags("training", memory.TRAINING_CURES),
+      shortage.naming_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
     _check_finite(means, int(global_step.read_value()), task.source, task.plan)

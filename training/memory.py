@@ -11,21 +11,25 @@ c bytes per number of the compute dtype:
   gradients   4 bytes a parameter that is trained, 8 if they are accumulated
   kept        values of the forward pass for the backward pass
   working     temporary values, the larger of those of the head and of a layer
+
+Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
+Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the
+input of each encoder layer is kept for the backward pass, which recomputes the
+rest.
 """
 
-from collections.abc import Iterator
 import contextlib
 import math
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import psutil
 import tensorflow as tf
 
-from data import shortage
 import modeling
 import optimization
+from training import prediction
 
 GIGABYTE = 2**30
 
@@ -36,15 +40,11 @@ _GRAPH_OF_LAYER = 8 * 2**20
 _GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
 _LIMIT_OF_CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
 
-# Flags that help when training or prediction needs too much memory.
+# Flags that help when training needs too much memory.
 TRAINING_CURES = (
   "lower --train_batch_size or --max_seq_length, raise "
   "--gradient_accumulation_steps, or pass --recompute=true or "
   "--precision=bfloat16"
-)
-PREDICTION_CURES = (
-  "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
-  "was, or --max_seq_length, or pass --precision=bfloat16"
 )
 
 
@@ -185,21 +185,58 @@ def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
   return ram, "machine"
 
 
-@contextlib.contextmanager
-def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
-  """Turns a lack of memory into one line that names the flags to change.
+def recompute_layers(bert: modeling.BertModel) -> None:
+  """Makes a BERT recompute its encoder layers in the backward pass.
 
-  Args:
-    doing: the body's work, after "while".
-    cures: flags to change.
-
-  Raises:
-    MemoryError: with that line.
+  Outputs and gradients do not change: dropout is a function of its seed. Calls
+  without a seed, which do not train, do not change at all; calls with a seed
+  cannot return the attention.
   """
-  try:
-    yield
-  except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = shortage.describe(error)
-    if fault is None:
-      raise
-    raise MemoryError(f"while {doing}: {fault}: {cures}") from error
+  encoder = bert.encoder
+
+  def call(hidden, input_mask, seed=None):
+    states, attention = [], []
+    for i, block in enumerate(encoder.blocks):
+      inputs = (hidden, input_mask, modeling.fold_in(seed, i))
+      hidden, probs = _call_block(block, *inputs)
+      states.append(hidden)
+      attention.append(probs)
+    return states, attention
+
+  encoder.call = call
+
+
+def _call_block(
+  block: modeling.EncoderLayer,
+  hidden: tf.Tensor,
+  input_mask: tf.Tensor,
+  seed: tf.Tensor | None,
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+  """Calls an encoder layer; with the same arguments and results."""
+  if seed is None:
+    return block(hidden, input_mask)
+
+  def run(inputs, input_mask, seed):
+    hidden, *weights = inputs
+    # As tensors: a custom gradient cannot use variables of a strategy.
+    with prediction.substituted(block.variables, weights):
+      return block(hidden, input_mask, seed)[0]
+
+  @tf.custom_gradient
+  def call(*inputs):
+    def gradient(upstream):
+      # The dependency keeps TensorFlow from merging the two passes again. The
+      # seed needs it too: else masks are kept.
+      with tf.control_dependencies([upstream]):
+        again, others = tf.nest.map_structure(
+          tf.identity, [list(inputs), [input_mask, seed]]
+        )
+      with tf.GradientTape() as tape:
+        tape.watch(again)
+        output = run(again, *others)
+      return tape.gradient(output, again, upstream)
+
+    return run(inputs, input_mask, seed), gradient
+
+  output: Any = call(hidden, *(v.value for v in block.variables))
+  return output, None

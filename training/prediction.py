@@ -12,9 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data import progress
+from data import progress, shortage
 from inputs import training_input
-from training import memory
 
 Features = training_input.Features
 
@@ -25,6 +24,13 @@ _TOKENS_AT_ONCE = 4096
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
+
+
+# Flags that help when it needs too much memory.
+_CURES = (
+  "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
+  "was, or --max_seq_length, or pass --precision=bfloat16"
+)
 
 
 def matrices(model: keras.Layer) -> list[keras.Variable]:
@@ -102,7 +108,7 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if not is_single:
         features = _split(self._strategy, features, rows)
-      with memory.naming_memory_flags("predicting", memory.PREDICTION_CURES):
+      with shortage.naming_flags("predicting", _CURES):
         results = run(features)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 

@@ -68,7 +68,7 @@ class Reporter:
   """Prints and records the loop's means; sets the length of its calls.
 
   Args:
-    plan: the `loop.TrainingPlan`.
+    plan: the `training_plan.TrainingPlan`.
     step: at which training begins or resumes.
     strategy: only its chief prints and writes.
   """

@@ -1,22 +1,48 @@
-"""The settings of a training: its model, data, length and dates of saving."""
+"""The plan of a training: its model, data, length, phases and dates of saving.
+
+Most runs have one phase. Devlin et al. (section A.2) pre-train in two: 90 % of
+the steps with 128 tokens, the rest with 512. Settings that affect the updates
+must not change within a phase, so that a resumed run equals an uninterrupted
+one. A new phase, which has to be requested, keeps the step, the weights and
+Adam's moments. If input and seed are those of the phase before, records
+continue after the last one used; otherwise they begin at the first.
+"""
 
 from collections.abc import Callable, Mapping
 import dataclasses
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from data import files
 from inputs import training_input
 import optimization
-from training import phases
 
 # (model, features, seed) -> {name: (sum, weight)}; see training/step.py.
 LossFn = Callable[
   [keras.Model, training_input.Features, tf.Tensor | None],
   dict[str, tuple[tf.Tensor, tf.Tensor]],
 ]
+
+
+# These decide which records are read, and in which order.
+_ORDER = ("input_file", "seed")
+
+
+class Phase(NamedTuple):
+  """A part of a run with the same settings."""
+
+  first_step: int  # Updates made before it.
+  first_record: int  # In the endless series of its records.
+  settings: Mapping[str, Any]  # By the name of the flag.
+
+  def record_at(self, step: int) -> int:
+    """Returns the number of records to skip to resume at a step."""
+    steps = step - self.first_step
+    return self.first_record + steps * self.settings["train_batch_size"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +58,9 @@ class TrainingPlan:
   eval_every_steps: float = 0  # Rounded down each time. 0: never in training.
   iterations_per_loop: int = 1000  # Most steps per call of the compiled loop.
   seed: int = 12345  # Decides the dropout.
-  recompute: bool = False  # Layers of model.bert: training/recomputation.py.
+  recompute: bool = False  # Layers of model.bert: training/memory.py.
   max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
-  phase: phases.Phase | None = None  # None: the run has one phase.
+  phase: Phase | None = None  # None: the run has one phase.
   # Takes the step, and the means of so many steps up to it; may warn.
   watch: Callable[[int, int, Mapping[str, float]], str] | None = None
 
@@ -83,3 +109,89 @@ def _next_multiple(step: int, period: float) -> int:
   while int(count * period) <= step:
     count += 1
   return int(count * period)
+
+
+def enter_phase(
+  path: str,
+  step: int,
+  settings: Mapping[str, Any],
+  is_new_phase: bool,
+  writes: bool,
+) -> Phase:
+  """Returns the phase to pre-train in, after comparing it with the run so far.
+
+  Args:
+    path: of the run's `training.json`, which keeps them.
+    step: at which training begins or resumes.
+    settings: of this phase, with train_batch_size; values are JSON's.
+    is_new_phase: whether changed settings may begin a new phase.
+    writes: whether to write the file; only one worker does.
+
+  Raises:
+    ValueError: the settings have changed, or the file is damaged.
+  """
+  found = _read_phases(path, step)
+  if step and not found:
+    print(
+      f"note: no {path}: how the checkpoint of step {step} was trained is not "
+      f"known, so that none of {', '.join(settings)} is compared",
+      file=sys.stderr,
+    )
+  known = list(found)
+  # A phase that begins here has made no update: the one before it may go on.
+  while (
+    len(known) > 1
+    and known[-1].first_step == step
+    and _describe_changes(known[-1].settings, settings)
+  ):
+    known.pop()
+  last = known[-1] if known else Phase(0, 0, settings)
+  changes = _describe_changes(last.settings, settings)
+  if changes and not is_new_phase:
+    raise ValueError(
+      f"{', '.join(changes)}: the run of {path} cannot resume at step {step} "
+      "with changed settings: restore them, choose another --output_dir, or "
+      "start a new phase with --new_phase=true"
+    )
+  if changes:
+    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
+    record = last.record_at(step) if is_same_order else 0
+    print(
+      f"new phase from step {step} and record {record}: {', '.join(changes)}"
+    )
+    known = [p for p in known if p.first_step < step]
+    last = Phase(step, record, settings)
+  if changes or not known:
+    known.append(last)
+  if writes and known != found:
+    entries = [
+      {"first_step": first_step, "first_record": record, **values}
+      for first_step, record, values in known
+    ]
+    files.write_json(path, {"phases": entries})
+  return last
+
+
+def _describe_changes(old, new) -> list[str]:
+  return [
+    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
+    for name in new
+    if old.get(name) != new[name]
+  ]
+
+
+def _read_phases(path: str, step: int) -> list[Phase]:
+  """Reads the phases up to a step; later updates will be made again."""
+  if not step or not files.exists(path):
+    return []
+  try:
+    phases = [
+      Phase(int(p.pop("first_step")), int(p.pop("first_record")), p)
+      for p in files.read_json(path)["phases"]
+    ]
+    return [phase for phase in phases if phase.first_step <= step]
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{path}: not the phases of a run ({error!r}); delete it to go on with "
+      "the settings given"
+    ) from None

@@ -12,6 +12,7 @@ import re
 import sys
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -187,6 +188,11 @@ def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
     _reported.add(prefix)
     prefix = checkpoint_prefix(folder, to_step)
     print(f"{fault}; trying {prefix}", file=sys.stderr)
+
+
+def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
+  """Returns a model's variables under their names in a checkpoint."""
+  return {variable.path: variable.value for variable in model.variables}
 
 
 class Weights(NamedTuple):

@@ -15,7 +15,6 @@ import tensorflow as tf
 from inputs import records, training_input
 import tiny
 import tiny_models
-from training import loop
 from weights import checkpoints
 
 
@@ -74,7 +73,7 @@ def write(name: str) -> None:
   for path in folder.glob("*ckpt-0*"):
     path.unlink()
   for step in (30, 40):
-    checkpoints.save(name, step, loop.model_variables(model), 0)
+    checkpoints.save(name, step, checkpoints.model_variables(model), 0)
   (folder / "texts.txt").write_text("the film was good\n")
   json.loads((folder / "config.json").read_text())
 

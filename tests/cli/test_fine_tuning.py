@@ -8,23 +8,25 @@ import pytest
 
 from cli import (
   classifier_settings,
+  fine_tuning,
+  model_folder,
   output_folder,
+  pretraining_run,
   run_summary,
   shared_flags,
-  task_settings,
 )
 from encoders import encoder_table
 import program_flags
 import run_squad
-from training import phases
+from training import training_plan
 from weights import checkpoints
 
 
 def test_a_task_that_predicts_nothing_needs_no_file_for_it():
   settings = shared_flags.DataSettings(output_dir="out", do_predict=True)
   with pytest.raises(ValueError, match="--do_predict needs --predict_file"):
-    task_settings.find_data_files(settings, (".txt",))
-  assert not task_settings.find_data_files(settings, (".txt",), predicts=False)
+    shared_flags.find_data_files(settings, (".txt",))
+  assert not shared_flags.find_data_files(settings, (".txt",), predicts=False)
 
 
 def test_no_answer_cannot_be_asked_of_a_causal_model():
@@ -50,7 +52,7 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   flags = {"output_dir": tmp_path, "seeds": "7,8", "task_name": "file"}
   settings = program_flags.read(
     classifier_settings.ClassifierSettings,
-    task_settings.read,
+    fine_tuning.read_settings,
     **flags,
     vocab_file="v",
     bert_config_file="c",
@@ -64,10 +66,14 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
 def test_settings_of_others_are_no_training(tmp_path):
   checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)})
   (tmp_path / "settings.json").write_text('{"a": 1} // An editor\'s.')
-  find = output_folder.trained_folder
-  assert find("new", str(tmp_path)) == "new"
+  settings = shared_flags.FineTuningSettings(
+    output_dir="new",
+    init_checkpoint="x",
+    start=lambda: model_folder.open(str(tmp_path)),
+  )
+  assert output_folder.trained_folder(settings) == "new"
   (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')
-  assert find("new", str(tmp_path)) == "new"
+  assert output_folder.trained_folder(settings) == "new"
 
 
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
@@ -99,11 +105,17 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
   lines = [{"step": n, "eval/loss": loss} for n, loss in losses.items()]
   lines.insert(1, {"step": 3, "loss": 0.5})
   (tmp_path / "curves.jsonl").write_text("\n".join(map(json.dumps, lines)))
-  settings = types.SimpleNamespace(output_dir=str(tmp_path), do_eval=False)
+  settings = types.SimpleNamespace(do_eval=False)
   for scores, first, expected in (
     ({6: {"loss": 2.0}}, 0, "best of 3 evaluations: step 4, loss 1\n"),
     ({}, 4, "best of 1 evaluations: step 6, loss 2\n"),  # Another phase.
   ):
-    phase = phases.Phase(first, 0, {})
-    run_summary.print_pretraining(settings, 6, scores, phase, 0.0)
+    run = types.SimpleNamespace(
+      folder=str(tmp_path),
+      settings=settings,
+      step=6,
+      scores=scores,
+      phase=training_plan.Phase(first, 0, {}),
+    )
+    pretraining_run.print_summary(run, 0.0)
     assert expected in capsys.readouterr().out

@@ -22,12 +22,11 @@ FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
 def read(**values):
   """Returns the settings of flags with these values."""
 
-  def read_settings(kind):
-    model_folder.find_files()
-    return kind.read()
-
-  kind = shared_flags.InferenceSettings
-  return program_flags.read(kind, read_settings, **values)
+  return program_flags.read(
+    shared_flags.InferenceSettings,
+    lambda kind: model_folder.find_files(kind.read()),
+    **values,
+  )
 
 
 def read_files(**values):

@@ -1,6 +1,7 @@
 """Checkpoints converted there and back, changed, or refused in one line."""
 
 import dataclasses
+import functools
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import any_model
-from cli import model_folder, output_folder, task_settings
+from cli import model_folder, output_folder
 from convert import conversion, writing
 import convert_checkpoint
 import heads
@@ -20,7 +21,6 @@ import modeling
 import paths
 import program_flags
 from tasks import feature_tagger
-from training import loop
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
@@ -53,7 +53,7 @@ def write_google(folder, model=None, slots=(), **others):
   """Writes a checkpoint and the files beside it; returns its values."""
   folder.mkdir(exist_ok=True)
   model = model or heads.PretrainingModel(CONFIG)
-  variables = dict(loop.model_variables(model))
+  variables = dict(checkpoints.model_variables(model))
   source = np.random.default_rng(1)
   for variable in variables.values():
     variable.assign(source.normal(size=variable.shape))
@@ -295,6 +295,12 @@ def test_labels_and_problems_travel(tmp_path):
   assert json.loads(text)["do_lower_case"] is False
 
 
+def initial_labels(path):
+  start = functools.partial(model_folder.open, str(path))
+  settings = types.SimpleNamespace(init_checkpoint=str(path), start=start)
+  return model_folder.initial_labels(settings)
+
+
 @pytest.mark.parametrize(
   ("names", "labels"),
   [
@@ -310,7 +316,7 @@ def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
   edit_config(folder, id2label=names)
   assert model_folder.open(str(folder)).labels == labels
   # The labels are of a head that is not read.
-  assert task_settings.initial_labels(str(folder)) == ()
+  assert initial_labels(folder) == ()
 
 
 def test_labels_of_a_training(tmp_path):
@@ -320,7 +326,7 @@ def test_labels_of_a_training(tmp_path):
   for path in tmp_path.glob("model.ckpt-7.*"):
     shutil.copy(path, tmp_path / "best")
   for folder in (tmp_path, tmp_path / "best"):
-    labels = task_settings.initial_labels(f"{folder}/model.ckpt-7")
+    labels = initial_labels(f"{folder}/model.ckpt-7")
     assert labels == ("pos", "neg")
 
 
@@ -656,9 +662,10 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
       bert_config_file=str(tmp_path / "there/config.json"),
       do_train=do_train,
       word_vectors=None,
+      start=lambda: model_folder.open(str(tmp_path / "there")),
     )
     output_folder.load_trained_weights(settings, model)
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   assert (
     "not in it, start at random: bert/pooler/dense/bias, "
     "bert/pooler/dense/kernel"

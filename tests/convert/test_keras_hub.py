@@ -19,7 +19,6 @@ from convert import writing
 import heads
 import modeling
 import program_flags
-from training import loop
 from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
@@ -88,7 +87,7 @@ def assert_near(ours, theirs):
 
 def test_keras_hub_computes_what_we_do(tmp_path):
   ours = heads.ClassifierModel(CONFIG, LABELS)
-  variables = loop.model_variables(ours)
+  variables = checkpoints.model_variables(ours)
   draw(variables.values())
   checkpoints.save(str(tmp_path), 1, variables, keep=1)
   (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())

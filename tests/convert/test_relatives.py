@@ -15,7 +15,6 @@ import heads
 import modeling
 from paths import SHARED
 import program_flags
-from training import loop
 from weights import checkpoints
 
 SIZES = {
@@ -145,7 +144,7 @@ def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
 def write_electra(folder, config):
   """Writes a BERT as google-research/electra names its variables."""
   values = {}
-  for name, variable in loop.model_variables(
+  for name, variable in checkpoints.model_variables(
     modeling.BertModel(config)
   ).items():
     if "/pooler/" not in name:

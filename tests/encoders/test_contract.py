@@ -11,7 +11,7 @@ from encoders import encoder_table
 import heads
 import optimization
 import tiny_training
-from training import memory, recomputation
+from training import memory
 
 SIZES = {
   "vocab_size": 40,
@@ -119,7 +119,7 @@ def test_moving_a_mask_changes_what_is_guessed(name):
 def differentiate(name, dtype="float32", recomputes=False, **options):
   encoder = make(name, dtype)
   if recomputes:
-    recomputation.recompute_layers(encoder)
+    memory.recompute_layers(encoder)
 
   @tf.function(autograph=False, **options)
   def compute():

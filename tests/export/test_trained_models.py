@@ -8,7 +8,6 @@ from cli import model_folder
 from export import trained_models
 import tiny
 import tiny_models
-from training import loop
 from weights import checkpoints
 
 
@@ -27,7 +26,7 @@ def test_half_a_masked_lm_head(tmp_path):
 def test_guesses_of_a_causal_model(tmp_path):
   tiny.write_model(tmp_path, {"causal_attention": True})
   model = tiny_models.make_masked_lm(tmp_path)
-  checkpoints.save(str(tmp_path), 0, loop.model_variables(model), keep=0)
+  checkpoints.save(str(tmp_path), 0, checkpoints.model_variables(model), keep=0)
   with pytest.raises(ValueError, match="guesses of a causal model cannot be"):
     load_pretrained(tmp_path)
 

@@ -2,7 +2,6 @@
 
 from cli import model_folder
 from convert import conversion
-from training import loop
 from weights import checkpoints
 
 
@@ -21,4 +20,6 @@ def values(path):
 def load(path, model, optional=lambda name: False):
   """Loads weights into a model; returns `checkpoints.Loaded`."""
   weights = model_folder.open(str(path)).weights
-  return checkpoints.assign(weights, loop.model_variables(model), optional)
+  return checkpoints.assign(
+    weights, checkpoints.model_variables(model), optional
+  )

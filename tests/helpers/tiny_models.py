@@ -15,7 +15,6 @@ import paths
 import program_flags
 from serving import answers, export_card
 import tiny
-from training import loop
 from weights import checkpoints
 
 LABELS = ["neg", "pos"]
@@ -83,7 +82,7 @@ def write_trained(
   (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
-  checkpoints.save(str(folder), 7, loop.model_variables(model), keep=1)
+  checkpoints.save(str(folder), 7, checkpoints.model_variables(model), keep=1)
   return model
 
 
@@ -213,7 +212,7 @@ def write_masked_lm(folder, keep=lambda name: True):
   """
   tiny.write_model(folder, {"num_hidden_layers": 2})
   model = make_masked_lm(folder)
-  variables = loop.model_variables(model)
+  variables = checkpoints.model_variables(model)
   kept = {name: value for name, value in variables.items() if keep(name)}
   checkpoints.save(str(folder), 0, kept, keep=0)
   return model

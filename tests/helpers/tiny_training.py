@@ -11,7 +11,7 @@ from inputs import training_input
 import modeling
 import optimization
 import run_pretraining
-from training import loop
+from training import loop, training_plan
 from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
@@ -119,16 +119,15 @@ def run(
     optimizer = optimization.create_optimizer(
       model.trainable_variables, rate, num_train_steps=6, num_warmup_steps=2
     )
-  plan = loop.TrainingPlan(
+  plan = training_plan.TrainingPlan(
     output_dir=str(folder),
     num_train_steps=steps,
     train_batch_size=8,
     **options,
   )
   source = source or make_input(random_rows(20))
-  return loop.train(
-    strategy, model, optimizer, loss_fn, source, plan, evaluate, history
-  )
+  task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
+  return loop.train(strategy, {"": task}, plan, evaluate, history)
 
 
 def saved(folder, step=6):

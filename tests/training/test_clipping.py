@@ -9,7 +9,7 @@ import heads
 import optimization
 import replicas
 import tiny_training
-from training import loop
+from training import loop, training_plan
 
 # Rows with few words, so that most of them are repeated.
 ROWS = {
@@ -64,11 +64,12 @@ def train(folder, strategy, parts=1):
     return norm, rate
 
   optimizer.clip_and_apply = keep_norm
-  plan = loop.TrainingPlan(
+  plan = training_plan.TrainingPlan(
     str(folder), 2, train_batch_size=8, gradient_accumulation_steps=parts
   )
   source = tiny_training.make_input(ROWS)
-  loop.train(strategy, model, optimizer, loss_fn, source, plan)
+  task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
+  loop.train(strategy, {"": task}, plan)
   return norms[0], tiny_training.saved(folder, 2)
 
 

@@ -16,7 +16,7 @@ from inputs import training_input
 import modeling
 import replicas
 import tiny_training
-from training import loop, model_selection, prediction, reporting
+from training import loop, model_selection, prediction, reporting, training_plan
 from weights import checkpoints
 
 
@@ -185,7 +185,7 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
   ],
 )
 def test_nothing_is_done_twice_just_before_the_end(steps, period, due):
-  plan = loop.TrainingPlan("", steps, 8)
+  plan = training_plan.TrainingPlan("", steps, 8)
   everything = range(1, steps + 1)
   assert [step for step in everything if plan.is_due(step, period)] == due
   plan = dataclasses.replace(plan, eval_every_steps=period)
@@ -285,7 +285,10 @@ def test_an_error_of_a_batch_ends_the_prediction():
 
 def test_no_iterator_waits_for_the_thread_that_tunes_it():
   source = tiny_training.make_input(tiny_training.random_rows(4))
-  plan, context = loop.TrainingPlan("", 1, 2), tf.distribute.InputContext()
+  plan, context = (
+    training_plan.TrainingPlan("", 1, 2),
+    tf.distribute.InputContext(),
+  )
   batches = loop._replica_batches(source, plan, 1, context, 0)
   assert not batches.options().autotune.enabled
   batches = training_input.prefetch(tf.data.Dataset.range(5), 2)

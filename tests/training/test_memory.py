@@ -114,14 +114,14 @@ def test_a_full_disk_is_no_lack_of_memory():
   assert shortage.describe(error) is None
   full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
-    with memory.naming_memory_flags("training", "buy a disk"):
+    with shortage.naming_flags("training", "buy a disk"):
       raise full
   with pytest.raises(
     MemoryError,
     match="^while training: OOM when allocating "
     r"tensor with shape\[16,12\] and type float: sell it$",
   ):
-    with memory.naming_memory_flags("training", "sell it"):
+    with shortage.naming_flags("training", "sell it"):
       raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_allocated_is_one_line():
     match="^while thinking: OOM when allocating "
     "tensor with shape.* and type float: think less$",
   ):
-    with memory.naming_memory_flags("thinking", "think less"):
+    with shortage.naming_flags("thinking", "think less"):
       tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
 
 

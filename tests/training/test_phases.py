@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from training import phases
+from training import training_plan
 
 FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
 
 
 def enter(folder, step, is_new=False, **changes):
   path = str(folder / "training.json")
-  return phases.enter(path, step, {**FIRST, **changes}, is_new, writes=True)
+  settings = {**FIRST, **changes}
+  return training_plan.enter_phase(path, step, settings, is_new, writes=True)
 
 
 def test_one_phase_goes_on(tmp_path):

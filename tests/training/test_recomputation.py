@@ -12,7 +12,8 @@ import optimization
 import replicas
 import run_pretraining
 import tiny_training
-from training import loop, recomputation
+from training import loop, memory, training_plan
+from weights import checkpoints
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=3)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])
@@ -21,7 +22,7 @@ MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
 
 def test_calls_without_a_seed_return_the_attention_as_ever():
   bert = heads.ClassifierModel(CONFIG, 2).bert
-  recomputation.recompute_layers(bert)
+  memory.recompute_layers(bert)
   output = bert(IDS, MASK, return_attention_probs=True)
   assert [probs.shape for probs in output.attention_probs] == [(2, 2, 4, 4)] * 3
 
@@ -34,15 +35,13 @@ def train(folder, strategy, **options):
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=2, num_warmup_steps=0
     )
-  loop.train(
-    strategy,
-    model,
-    optimizer,
-    run_pretraining.loss_fn,
-    tiny_training.make_input(tiny_training.random_rows(16)),
-    loop.TrainingPlan(str(folder), 2, train_batch_size=8, **options),
+  plan = training_plan.TrainingPlan(str(folder), 2, 8, **options)
+  source = tiny_training.make_input(tiny_training.random_rows(16))
+  task = training_plan.TrainingTask(
+    model, optimizer, run_pretraining.loss_fn, source, plan
   )
-  variables = loop.model_variables(model)
+  loop.train(strategy, {"": task}, plan)
+  variables = checkpoints.model_variables(model)
   return {name: value.numpy() for name, value in variables.items()}
 
 

@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from training import loop, reporting
+from training import reporting, training_plan
 
 
 def report(folder, steps):
   """Reports steps of a training, and an evaluation after the last one."""
-  plan = loop.TrainingPlan(str(folder), 5000, train_batch_size=8)
+  plan = training_plan.TrainingPlan(str(folder), 5000, train_batch_size=8)
   strategy = tf.distribute.get_strategy()
   reporter = reporting.Reporter(plan, steps[0] - 1, strategy)
   for step in steps:
@@ -26,7 +26,7 @@ def test_every_second_of_many_points_is_kept_and_every_evaluation(tmp_path):
 def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
   seconds = iter(range(0, 1000, 2))
   monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
-  plan = loop.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
+  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
   reporter = reporting.Reporter(plan, 0, tf.distribute.get_strategy())
   written = []
   monkeypatch.setattr(

@@ -12,7 +12,6 @@ import heads
 import modeling
 import paths
 import tiny_index
-from training import loop
 from weights import checkpoints
 
 DATA = paths.SHARED / "data/checkpoints"
@@ -137,7 +136,7 @@ def model_of(**changes):
       **changes,
     }
   )
-  return loop.model_variables(heads.ClassifierModel(config, 2))
+  return checkpoints.model_variables(heads.ClassifierModel(config, 2))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ def test_reads_a_run_of_the_original():
 
 @functools.cache  # Two of the models have 110 million random numbers.
 def shapes_of(config):
-  variables = loop.model_variables(heads.PretrainingModel(config))
+  variables = checkpoints.model_variables(heads.PretrainingModel(config))
   return {name: tuple(value.shape) for name, value in variables.items()}
 
 

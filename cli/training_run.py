@@ -1,0 +1,135 @@
+"""What all runs that train share; see `fine_tuning` and `pretraining_run`."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from cli import run_report, shared_flags
+import modeling
+from training import (
+  loop,
+  model_selection,
+  prediction,
+  training_plan,
+  workers,
+)
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainingRun:
+  """A model, its data, and the devices it runs on."""
+
+  settings: Any  # Of the program.
+  data: Any
+  strategy: tf.distribute.Strategy
+  config: modeling.EncoderConfig
+  step: int = 0  # The number of updates behind the weights.
+  # Sections of report.html: HTML by the title.
+  report: dict[str, str] = dataclasses.field(default_factory=dict)
+  model: keras.Model = dataclasses.field(init=False)
+  predictor: prediction.Predictor = dataclasses.field(init=False)
+
+  @property
+  def folder(self) -> str:
+    """The output folder."""
+    return self.settings.output_dir
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this worker writes to the output folder."""
+    return self.strategy.extended.should_checkpoint
+
+  def use_model(
+    self, create_model: Callable[[], keras.Model], predict: Callable[..., Any]
+  ) -> None:
+    """Makes the model, with random weights, and its predictor."""
+    keras.utils.set_random_seed(self.settings.seed % 2**32)
+    with self.strategy.scope():
+      self.model = create_model()
+    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
+
+  def add_section(
+    self, title: str, describe: Callable[..., str], *values: Any
+  ) -> None:
+    """Adds a section to report.html, if there will be one.
+
+    Args:
+      describe: makes the section's HTML from the values.
+    """
+    if self.is_chief and self.settings.report:
+      with run_report.report_errors_as_notes():
+        self.report[title] = describe(*values)
+
+
+def make_plan(
+  settings: Any, num_train_steps: int, **others: Any
+) -> training_plan.TrainingPlan:
+  """Makes the plan of a training from its flags.
+
+  Args:
+    **others: fields of the plan that no flag has, or in their place.
+  """
+  plan = training_plan.TrainingPlan(
+    output_dir=settings.output_dir,
+    num_train_steps=num_train_steps,
+    train_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+    save_checkpoints_steps=settings.save_checkpoints_steps,
+    keep_checkpoint_max=settings.keep_checkpoint_max,
+    eval_every_steps=settings.eval_every_steps,
+    iterations_per_loop=settings.iterations_per_loop,
+    seed=settings.seed,
+    recompute=settings.recompute,
+    max_seq_length=settings.max_seq_length,
+  )
+  return dataclasses.replace(plan, **others)
+
+
+def train(
+  settings: shared_flags.FineTuningSettings,
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, training_plan.TrainingTask],
+  plan: training_plan.TrainingPlan,
+  evaluate: Callable[[int], Mapping[str, float]],
+  metric: str,
+  draws: np.ndarray | None = None,
+) -> tuple[int, str]:
+  """Trains or resumes; restores the best weights if any were kept.
+
+  SIGINT and SIGTERM save, then exit with status 128 + signal number.
+
+  Args:
+    strategy, tasks, plan, evaluate, draws: see `loop.train`.
+    metric: the score that decides which weights are best, without "eval_".
+
+  Returns:
+    The step of the weights, and the best score in words; "" if there was no
+    evaluation.
+  """
+  history = None
+  if settings.evaluates_in_training:
+    history = model_selection.History(
+      settings.output_dir,
+      f"eval_{metric}",
+      settings.early_stopping_patience,
+      writes=strategy.extended.should_checkpoint,
+    )
+  step, interrupted_by = loop.train(
+    strategy, tasks, plan, evaluate, history, draws
+  )
+  if interrupted_by:
+    sys.exit(128 + interrupted_by)
+  if not history:
+    return step, ""
+  workers.wait_for_all(strategy)
+  variables, _ = loop.name_variables(tasks)
+  best = model_selection.restore_best(settings.output_dir, variables)
+  if best is None:
+    return step, ""
+  print(f"weights from the best evaluation: {history.summary()}")
+  return best, history.summary()
