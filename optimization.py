@@ -15,6 +15,9 @@ import re
 import tensorflow as tf
 
 CLIP_NORM = 1.0  # The most of all gradients together, before every update.
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # Adam's.
+WEIGHT_DECAY = 0.01
+_NOT_DECAYING = ("LayerNorm", "layer_norm", "bias")  # In their paths.
 
 _ENCODER_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
@@ -68,17 +71,14 @@ def row_norms(
 
   In fine-tuning, where the word embeddings are only looked up, their gradient
   is `tf.IndexedSlices`: one row for every token of the batch. The original
-  clips by `tf.clip_by_global_norm`, which takes the norm of these rows without
-  first adding up the rows of a repeated word. The norm is thus the root of the
-  sum of |dL/dx|^2 over all tokens x of the batch (and over all other
-  gradients), where L is the loss of the whole batch. It is a sum over tokens,
-  so it does not depend on how the batch is split: the results of replicas and
-  micro-batches, each with its loss divided by the weight of the whole batch,
-  are added up like the gradients.
+  clips by `tf.clip_by_global_norm`, which does not add up the rows of a
+  repeated word before it takes the norm: the root of the sum of |dL/dx|^2 over
+  all tokens x (and all other gradients), where L is the loss of the whole
+  batch. Those of replicas and micro-batches therefore add up.
 
-  In pre-training the table's gradient is dense, as it is also the output
-  matrix, and on a TPU the original multiplies by one-hot rows: rows of a word
-  are then added up before the norm.
+  In pre-training the table is the output matrix, too, and on a TPU the original
+  multiplies by one-hot rows: then the gradient is dense, and rows of a word are
+  added up before the norm.
 
   Returns:
     Half the squared norm of every gradient that is `tf.IndexedSlices`, 0 for
@@ -106,14 +106,10 @@ class AdamWeightDecayOptimizer:
   Args:
     variables: those to update.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
-    weight_decay_rate: the decay, except where exclude_from_weight_decay
-      matches the path.
-    beta_1, beta_2, epsilon: Adam's.
-    exclude_from_weight_decay: regular expressions searched for in the path.
-    rate_scales: factors of the rate, one per variable; 1 by default.
-    first_steps: the step from which a variable is updated, one per variable; 0
-      by default. Before, the variable and its moments do not change, and its
-      gradient does not count in the clipped norm.
+    rate_scales: factors of the rate, one per variable.
+    first_steps: the step from which a variable is updated, one per variable.
+      Before, the variable and its moments do not change, and its gradient does
+      not count in the clipped norm.
   """
 
   def __init__(
@@ -122,32 +118,17 @@ class AdamWeightDecayOptimizer:
     init_lr: float,
     num_train_steps: int,
     num_warmup_steps: int,
-    weight_decay_rate: float = 0.01,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
-    exclude_from_weight_decay: Sequence[str] = (
-      "LayerNorm",
-      "layer_norm",
-      "bias",
-    ),
-    rate_scales: Sequence[float] | None = None,
-    first_steps: Sequence[int] | None = None,
+    rate_scales: Sequence[float],
+    first_steps: Sequence[int],
   ):
-    self.init_lr = init_lr
-    self.num_train_steps = num_train_steps
-    self.num_warmup_steps = num_warmup_steps
-    self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+    self.schedule = (init_lr, num_train_steps, num_warmup_steps)
+    self.rate_scales, self.first_steps = rate_scales, first_steps
     self.paths = [variable.path for variable in variables]
     self.variables = [variable.value for variable in variables]
     self.decay_rates = [
-      0.0
-      if any(re.search(e, path) for e in exclude_from_weight_decay)
-      else weight_decay_rate
+      0.0 if any(part in path for part in _NOT_DECAYING) else WEIGHT_DECAY
       for path in self.paths
     ]
-    self.rate_scales = list(rate_scales or [1.0] * len(self.paths))
-    self.first_steps = list(first_steps or [0] * len(self.paths))
     self.adam_m = [_zeros_like(v) for v in self.variables]
     self.adam_v = [_zeros_like(v) for v in self.variables]
 
@@ -192,12 +173,10 @@ class AdamWeightDecayOptimizer:
     norm = self._global_norm(gradients, row_norms, step)
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
-    rate = learning_rate_at(
-      step, self.init_lr, self.num_train_steps, self.num_warmup_steps
-    )
+    rate = learning_rate_at(step, *self.schedule)
     # The update applies the factor: no clipped copy of the gradients is made.
     numbers = [
-      (factor, rate * scale, decay, self.beta_1, self.beta_2, self.epsilon)
+      (factor, rate * scale, decay)
       for scale, decay in zip(self.rate_scales, self.decay_rates, strict=True)
     ]
     tf.distribute.get_replica_context().merge_call(
@@ -248,11 +227,11 @@ def _wide_half_square(gradient):
 
 def _adam(p, gradient, m, v, numbers):
   """Returns the new p, m and v; numbers are those of `clip_and_apply`."""
-  factor, rate, decay, beta_1, beta_2, epsilon = numbers
+  factor, rate, decay = numbers
   gradient = tf.cast(gradient, tf.float32) * factor
-  m = beta_1 * m + (1.0 - beta_1) * gradient
-  v = beta_2 * v + (1.0 - beta_2) * tf.square(gradient)
-  step = m / (tf.sqrt(v) + epsilon)
+  m = BETA_1 * m + (1.0 - BETA_1) * gradient
+  v = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
+  step = m / (tf.sqrt(v) + EPSILON)
   if decay:
     step += decay * p
   return p - rate * step, m, v
@@ -267,9 +246,10 @@ _compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
 @tf.function(autograph=False, jit_compile=True)
 def _assign_adam(p, gradient, m, v, numbers):
   """Updates in place; saves writing copies, so it is a quarter faster."""
-  new = _adam(p, gradient, m, v, numbers)
-  for variable, value in zip((p, m, v), new, strict=True):
-    variable.assign(value)
+  for x, value in zip(
+    (p, m, v), _adam(p, gradient, m, v, numbers), strict=True
+  ):
+    x.assign(value)
 
 
 def _adam_each(p, gradient, m, v, numbers):
@@ -280,8 +260,8 @@ def _adam_each(p, gradient, m, v, numbers):
   """
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
   new = _compiled_adam(*old, numbers)
-  for variable, value in zip((p, m, v), new, strict=True):
-    variable.assign(value)
+  for x, value in zip((p, m, v), new, strict=True):
+    x.assign(value)
 
 
 def create_optimizer(
@@ -311,22 +291,28 @@ def create_optimizer(
   Raises:
     ValueError: a value is out of its range.
   """
-  paths = [variable.path for variable in variables]
-  num_layers = count_layers(paths)
-  layers = map(layer_of, paths)
-  depths = [num_layers + 1 if layer is None else layer for layer in layers]
+  num_layers = count_layers(variable.path for variable in variables)
   if not 0 < layerwise_lr_decay <= 1:
     raise ValueError(
       f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "
       "and at most 1 (all layers alike)"
     )
-  _check_freeze_layers(freeze_layers, num_layers)
   is_gradual = freeze_layers == "gradual"
+  if not is_gradual and freeze_layers not in range(num_layers + 1):
+    raise ValueError(
+      f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
+      f"{num_layers} (all layers of the model), or gradual"
+    )
   lowest = int(freeze_layers) + 1 if freeze_layers and not is_gradual else 0
-  kept = [i for i, depth in enumerate(depths) if depth >= lowest]
-  below_top = [num_layers + 1 - depths[i] for i in kept]
+  kept, below_top = [], []
+  for variable in variables:
+    layer = layer_of(variable.path)
+    depth = num_layers + 1 if layer is None else layer
+    if depth >= lowest:
+      kept.append(variable)
+      below_top.append(num_layers + 1 - depth)
   return AdamWeightDecayOptimizer(
-    [variables[i] for i in kept],
+    kept,
     init_lr,
     num_train_steps,
     num_warmup_steps,
@@ -336,14 +322,6 @@ def create_optimizer(
       for count in below_top
     ],
   )
-
-
-def _check_freeze_layers(freeze_layers, num_layers):
-  if freeze_layers != "gradual" and freeze_layers not in range(num_layers + 1):
-    raise ValueError(
-      f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
-      f"{num_layers} (all layers of the model), or gradual"
-    )
 
 
 def _step_after_epochs(epochs, steps_per_epoch):

@@ -17,9 +17,7 @@ import tensorflow as tf
 from cli import devices, model_folder, pretraining_run
 from encoders import encoder_table
 import heads
-import modeling
 from tasks import loss_watch, pretraining_data, pretraining_results
-from training import prediction
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
@@ -72,35 +70,12 @@ def loss_fn(model, features, seed):
   }
 
 
-def evaluate(
-  predictor: prediction.Predictor,
-  data: pretraining_data.PretrainingData,
-  settings: PretrainingSettings,
-) -> pretraining_data.Evaluation:
-  """Scores the model on --max_eval_steps batches."""
-  return pretraining_data.evaluate(
-    predictor, data, settings.max_eval_steps, settings.eval_batch_size
-  )
-
-
-def read_data(
-  settings: PretrainingSettings, config: modeling.EncoderConfig
-) -> pretraining_data.PretrainingData:
+def read_data(settings, config) -> pretraining_data.PretrainingData:
   """Finds and checks the input files."""
   if settings.group_by_length and devices.uses_tpu(settings):
     raise ValueError("--group_by_length=true: a TPU takes batches of one shape")
-  return pretraining_data.open_files(
-    settings.input_file,
-    settings.eval_input_file or settings.input_file,
-    pretraining_data.RecordSettings(
-      max_seq_length=settings.max_seq_length,
-      max_predictions_per_seq=settings.max_predictions_per_seq,
-      train_batch_size=settings.train_batch_size,
-      seed=settings.seed,
-      group_by_length=settings.group_by_length,
-    ),
-    config,
-  )
+  model_folder.check_length(settings.max_seq_length, config)
+  return pretraining_data.open_files(settings, config)
 
 
 def main() -> None:
@@ -118,7 +93,7 @@ def main() -> None:
 
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.
-        rows, scores = evaluate(run.predictor, data, settings)
+        rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
         run.scores[step] = scores
         describe = pretraining_results.describe
         run.add_section(

@@ -27,19 +27,18 @@ class DeviceSettings(program.Settings):
   )
   precision: str = _devices(
     "float32",
-    "What matrix products compute in; weights, softmax, normalisation and "
-    "losses are float32 in both.",
+    "What matrix products compute in; the rest is float32 in both.",
     choices=("float32", "bfloat16"),
   )
   deterministic: bool = _devices(
     True,
-    "On GPUs: whether to use only operations that give the same bits in every "
-    "run, which are slower. CPUs always do.",
+    "On GPUs: whether every run gives the same bits, which is slower; CPUs "
+    "always do.",
   )
   tf32: bool = _devices(
     False,
-    "On GPUs: whether float32 products may round their inputs to "
-    "TensorFloat-32: faster, with errors of 1e-3 instead of 1e-6.",
+    "On GPUs: whether float32 products may round inputs to TensorFloat-32: "
+    "faster, with errors of 1e-3 instead of 1e-6.",
   )
   use_tpu: bool = _devices(False, "Same as --distribution=tpu.")
   tpu_name: str | None = _devices(
@@ -99,8 +98,7 @@ def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
   """Refuses local paths if the TPU of another machine must open them.
 
   Args:
-    *names: of flags whose files TensorFlow reads while training; the flags of
-      checkpoints are checked, too.
+    *names: of flags with input files, besides the flags of checkpoints.
   """
   if not uses_tpu_elsewhere(settings):
     return

@@ -128,28 +128,24 @@ def describe_run(
 ) -> same_run.RunRecord:
   """Returns what later runs in the output folder are compared with."""
   answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
-  model = same_run.describe_model(
-    data.model_settings, settings.do_lower_case, settings.vocab_file
-  )
+  model = {
+    **data.model_settings,
+    "do_lower_case": settings.do_lower_case,
+    same_run.VOCABULARY: files.hash_file(settings.vocab_file),
+  }
   if not data.train:
     return same_run.RunRecord(model, answers)
-  training = {
-    "training_features": data.train.key,
-    **{name: getattr(settings, name) for name in _TRAINING_FLAGS},
-    **data.training_settings,
-  }
+  training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
+  training |= {"training_features": data.train.key, **data.training_settings}
   if settings.evaluates_in_training:
-    # Scores of other data, or of other answers, cannot be compared with the
-    # best score.
+    # Scores of other data, or of other answers, cannot be compared.
     training |= {
-      **{
-        name: value
-        for name, value in data.answer_settings.items()
-        if name not in _EXPORT_SETTINGS
-      },
-      "best_metric": f"eval_{data.metric}",
-      "evaluation_features": data.dev[0].key,
+      name: value
+      for name, value in data.answer_settings.items()
+      if name not in _EXPORT_SETTINGS
     }
+    training["best_metric"] = f"eval_{data.metric}"
+    training["evaluation_features"] = data.dev[0].key
   return same_run.RunRecord(model, answers, training)
 
 
@@ -169,9 +165,7 @@ class Run(training_run.TrainingRun):
   def make_model(
     self,
     create_model: Callable[[modeling.EncoderConfig, Data, str], keras.Model],
-    predict: Callable[
-      [keras.Model, dict[str, tf.Tensor]], dict[str, tf.Tensor]
-    ],
+    predict: Callable[..., dict[str, tf.Tensor]],
   ) -> None:
     """Makes the model and loads its weights, all of them or none.
 
@@ -206,6 +200,17 @@ class Run(training_run.TrainingRun):
       devices.uses_fixed_shapes(self.settings),
     )
 
+  def batch_order(
+    self, data: feature_files.FeatureSet, batch_size: int
+  ) -> list[np.ndarray]:
+    """Returns the batches to predict; see `feature_files.make_batches`."""
+    return feature_files.make_batches(
+      data.features.lengths,
+      batch_size,
+      self.settings.max_seq_length,
+      devices.uses_fixed_shapes(self.settings),
+    )
+
   def predict(
     self, data: feature_files.FeatureSet, batch_size: int
   ) -> dict[str, np.ndarray]:
@@ -214,15 +219,9 @@ class Run(training_run.TrainingRun):
     Args:
       batch_size: rows of --max_seq_length per batch; more if they are shorter.
     """
-    features, settings = data.features, self.settings
-    order = feature_files.make_batches(
-      features.lengths,
-      batch_size,
-      settings.max_seq_length,
-      devices.uses_fixed_shapes(settings),
-    )
+    order = self.batch_order(data, batch_size)
     return feature_files.predict(
-      self.predictor, features, order, self.parser(data)
+      self.predictor, data.features, order, self.parser(data)
     )
 
   def train(
@@ -230,9 +229,7 @@ class Run(training_run.TrainingRun):
     loss_fn: training_plan.LossFn,
     evaluate: Callable[[], Mapping[str, float]],
   ) -> None:
-    """Trains or resumes; restores the best weights if any were kept.
-
-    SIGINT and SIGTERM save, then exit with status 128 + signal number.
+    """Trains or resumes, see `training_run.train`.
 
     Args:
       evaluate: scores the weights, by name, where flags ask for it.
@@ -262,6 +259,7 @@ class Run(training_run.TrainingRun):
       source: the input if it is no feature file.
     """
     settings, num_steps = self.settings, plan.num_train_steps
+    frozen = settings.freeze_layers
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
@@ -269,7 +267,7 @@ class Run(training_run.TrainingRun):
         num_steps,
         int(num_steps * settings.warmup_proportion),
         settings.layerwise_lr_decay,
-        _freeze_layers(settings.freeze_layers),
+        int(frozen) if frozen.isdecimal() else frozen,
         steps_per_epoch,
       )
     if source is None:
@@ -311,22 +309,13 @@ class Run(training_run.TrainingRun):
 
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
     """Keeps the score for the summary, unless it has one."""
-    name = self.data.metric
-    self.score = self.score or (
-      f"eval_{name} {scores[name]:.4g} at step {self.step}"
-    )
+    score = f"eval_{self.data.metric} {scores[self.data.metric]:.4g}"
+    self.score = self.score or f"{score} at step {self.step}"
 
   def report_on(
-    self,
-    data: feature_files.FeatureSet,
-    describe: Callable[..., str],
-    *values: Any,
+    self, data: feature_files.FeatureSet, describe: Any, *values: Any
   ) -> None:
-    """Adds a section on a set to report.html, if there will be one.
-
-    Args:
-      describe: makes the section's HTML from the examples and the values.
-    """
+    """Adds a section to report.html: `describe(examples, *values)`, in HTML."""
     title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
     title = " of ".join(filter(None, [title, data.name]))
     self.add_section(title, lambda: describe(data.examples(), *values))
@@ -355,7 +344,7 @@ def open_run(
   ):
     check_evaluations(settings)
     record = describe_run(settings, data)
-    same_run.check_workers(
+    workers.check_same(
       strategy,
       {
         **settings.flags_of_workers(),
@@ -381,12 +370,11 @@ def open_run(
     workers.wait_for_all(strategy)
     if run.is_chief:
       problem = data.model_settings["problem"]
-      if settings.report:
-        title = problem.replace("_", " ")
-        run_report.write(settings, start.time, title, run.report, run.score)
+      title, score = problem.replace("_", " "), run.score
+      run_report.write(settings, start.time, title, run.report, score)
       # Language models are trained by run_multitask.py alone.
       can_export = not problem.endswith("_lm")
-      run_summary.print_summary(folder, start, run.score, can_export)
+      run_summary.print_summary(folder, start, score, can_export)
 
 
 def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
@@ -421,31 +409,19 @@ def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
   So do best weights of an earlier training, which programs would use instead of
   those of one without evaluations.
   """
-  evaluates = settings.evaluates_in_training
   if settings.eval_every_steps and settings.eval_every_epochs:
     raise ValueError(
       "--eval_every_steps and --eval_every_epochs: pass only one"
     )
-  patience = settings.early_stopping_patience
-  if settings.do_train and patience and not evaluates:
-    raise ValueError(
-      f"--early_stopping_patience={patience} needs --eval_every_epochs or "
-      "--eval_every_steps"
-    )
+  if not settings.do_train or settings.evaluates_in_training:
+    return
+  flags = "--eval_every_epochs or --eval_every_steps"
+  if patience := settings.early_stopping_patience:
+    raise ValueError(f"--early_stopping_patience={patience} needs {flags}")
   best = model_selection.best_step(settings.output_dir)
-  if settings.do_train and best is not None and not evaluates:
+  if best is not None:
     raise ValueError(
       f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
       "would be used instead of those of a training without evaluations: pass "
-      "--eval_every_epochs or --eval_every_steps, or move the folder best away"
+      f"{flags}, or move the folder best away"
     )
-
-
-def _freeze_layers(value: str) -> int | str:
-  if value == "gradual":
-    return value
-  if not value.isdecimal():
-    raise ValueError(
-      f"--freeze_layers={value}: expected a number of layers, or gradual"
-    )
-  return int(value)

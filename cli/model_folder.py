@@ -37,13 +37,11 @@ def open(path: str, bert_config_file: str | None = None):
   """Opens a model: a checkpoint, a folder with one, or another library's.
 
   Args:
-    path: --init_checkpoint: a prefix, a release, the output of a training, or a
-      folder of another library. `find_weights` makes it of --model.
+    path: --init_checkpoint; `find_weights` makes it of --model.
     bert_config_file: its config, if that is not beside the weights.
 
   Returns:
-    A `convert.readers.ModelFolder`: config, vocabulary, casing, labels, and
-    weights by Google's names, which are read when they are asked for.
+    A `convert.readers.ModelFolder`; weights are read when they are asked for.
 
   Raises:
     ValueError: there is no model, a file is damaged, or the config is not that

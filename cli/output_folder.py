@@ -78,10 +78,7 @@ def write_model_files(
   vocab_file: str | None,
   labels: Sequence[str] = (),
 ) -> None:
-  """Writes config, vocabulary and labels, so that --model can name the folder.
-
-  Call it when the checkpoint is known to fit.
-  """
+  """Writes config, vocabulary and labels: --model can name the folder then."""
   path = os.path.join(folder, "bert_config.json")
   if not files.exists(path):
     files.write_text(path, config.to_json_string())
@@ -100,10 +97,8 @@ def write_eval_results(
   """Prints scores and writes them to a file, sorted by name."""
   # The original printed float32 digits.
   numbers = {name: np.float32(value) for name, value in scores.items()}
-  lines = [
-    f"{name} = {value!s}"
-    for name, value in sorted({**numbers, "global_step": step}.items())
-  ]
+  numbers["global_step"] = step
+  lines = [f"{name} = {value!s}" for name, value in sorted(numbers.items())]
   path = os.path.join(folder, name)
   files.write_text(path, "\n".join(lines) + "\n")
   print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
@@ -126,28 +121,28 @@ def load_trained_weights(settings: Any, model: keras.Model) -> int:
   if step is not None:
     print(f"weights from the best evaluation, at step {step}")
     return step
-  if not checkpoints.latest_checkpoint(folder):
-    if not settings.init_checkpoint:
-      raise ValueError(
-        f"--output_dir={folder} holds no trained model: pass --do_train=true, "
-        "or --init_checkpoint with one"
-      )
-    missing = set(variables) - set(settings.start().weights.shapes)
-    if not model.uses_pooler:
-      missing = {name for name in missing if "/pooler/" not in name}
-    if missing:
-      raise ValueError(
-        f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
-        f"task, it lacks {', '.join(sorted(missing))}: pass --do_train=true"
-      )
+  if checkpoints.latest_checkpoint(folder):
+    return load_weights(settings, variables)
+  if not settings.init_checkpoint:
+    raise ValueError(
+      f"--output_dir={folder} holds no trained model: pass --do_train=true, or "
+      "--init_checkpoint with one"
+    )
+  missing = sorted(set(variables) - set(settings.start().weights.shapes))
+  if not model.uses_pooler:
+    missing = [name for name in missing if "/pooler/" not in name]
+  if missing:
+    raise ValueError(
+      f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
+      f"task, it lacks {', '.join(missing)}: pass --do_train=true"
+    )
   return load_weights(settings, variables)
 
 
 def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
   """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
-  --init_checkpoint may lack the variables of this head, and those of another
-  head are ignored; both are printed.
+  That may lack this head's variables, and have another's; both are printed.
 
   Returns:
     The number of updates behind the weights; 0 for --init_checkpoint.
@@ -226,10 +221,8 @@ def find_thresholds(settings: Any) -> str | None:
   of their training, if it predicts with them itself; or None.
   """
   folder, weights = settings.output_dir, initial_weights(settings)
-  is_tuned = any(
-    files.exists(os.path.join(folder, n)) for n in threshold_files.ALL
-  )
-  if same_run.was_run_with(folder, weights) and (is_tuned or weights is None):
+  is_tuned = weights is None or any(map(files.exists, _threshold_files(folder)))
+  if same_run.was_run_with(folder, weights) and is_tuned:
     return folder
   source = trained_folder(settings)
   if source == folder:
@@ -242,11 +235,13 @@ def find_thresholds(settings: Any) -> str | None:
 
 def remove_thresholds(folder: str) -> None:
   """Deletes the thresholds that were tuned for weights trained so far."""
-  for name in threshold_files.ALL:
-    path = os.path.join(folder, name)
-    if files.exists(path):
-      files.remove(path)
-      print(f"removed {path}, tuned for other weights")
+  for path in filter(files.exists, _threshold_files(folder)):
+    files.remove(path)
+    print(f"removed {path}, tuned for other weights")
+
+
+def _threshold_files(folder: str) -> list[str]:
+  return [os.path.join(folder, name) for name in threshold_files.ALL]
 
 
 def record(settings: Any, run: same_run.RunRecord) -> None:

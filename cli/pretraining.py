@@ -21,15 +21,12 @@ class RecordFlags(shared_flags.StartSettings):
 
   input_file: str = _flags(
     None,
-    "Text files or globs, separated by commas, with a sentence a line and a "
-    "blank line between documents (the end of a file ends none); .gz and .xz "
-    "are decompressed.",
+    "Text files or globs, by commas, .gz and .xz too: a sentence a line, a "
+    "blank line between documents (the end of a file ends none).",
     required=True,
   )
   output_file: str = _flags(
-    None,
-    "TFRecord files to write, separated by commas; records go to them in turn.",
-    required=True,
+    None, "TFRecord files to write in turn, by commas.", required=True
   )
   model: str | None = _flags(None, shared_flags.MODEL)
   vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")
@@ -39,8 +36,8 @@ class RecordFlags(shared_flags.StartSettings):
   max_seq_length: int = _flags(128, "Tokens of a record, padded.")
   max_predictions_per_seq: int = _flags(
     20,
-    "The most tokens of a record to mask; choose --max_seq_length "
-    "times --masked_lm_prob. run_pretraining.py needs both lengths, too.",
+    "The most tokens of a record to mask; choose --max_seq_length times "
+    "--masked_lm_prob.",
   )
   masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
   short_seq_prob: float = _flags(
@@ -55,8 +52,8 @@ class RecordFlags(shared_flags.StartSettings):
   random_seed: int = _flags(12345, "The same seed, the same records.")
   documents_per_block: int = _flags(
     0,
-    "Makes records from blocks of this many documents, in bounded memory; they "
-    "differ from the original's. 0: one block of all documents.",
+    "Makes records from blocks of this many documents, in bounded memory, "
+    "other than the original's; 0: one block of all documents.",
   )
   compress: bool = _flags(False, "Writes GZIP files.")
 
@@ -74,9 +71,7 @@ class RecordFlags(shared_flags.StartSettings):
     )
 
 
-def find_files(
-  settings: RecordFlags,
-) -> tuple[list[str], list[str]]:
+def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = files.expand_patterns(settings.input_file, "input_file")
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
@@ -90,9 +85,7 @@ def find_files(
   return inputs, outputs
 
 
-def read_vocabulary(
-  settings: RecordFlags,
-) -> pretraining_data.Vocabulary:
+def read_vocabulary(settings: RecordFlags) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads the vocabulary of --vocab_file."""
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case
@@ -114,10 +107,11 @@ def warn_of_few_predictions(settings: RecordFlags) -> None:
   """Warns if records cannot hold all masks of --masked_lm_prob."""
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
-    _warn(
-      f"--max_predictions_per_seq={settings.max_predictions_per_seq} masks "
-      f"fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a full "
-      "record"
+    print(
+      f"warning: --max_predictions_per_seq={settings.max_predictions_per_seq} "
+      f"masks fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a "
+      "full record",
+      file=sys.stderr,
     )
 
 
@@ -135,18 +129,10 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
 
 def print_end(settings: RecordFlags, outputs: list[str], start: float) -> None:
   """Prints the files written, the time, and the next command."""
-  arguments = [
-    f"--input_file={','.join(outputs)}",
-    f"--vocab_file={settings.vocab_file}",
-    f"--max_seq_length={settings.max_seq_length}",
-    f"--max_predictions_per_seq={settings.max_predictions_per_seq}",
-    "--bert_config_file=configs/bert_base.json",
-    "--do_train=true",
-    "--output_dir=pretrained",
-  ]
+  names = ("vocab_file", "max_seq_length", "max_predictions_per_seq")
+  arguments = [f"--input_file={','.join(outputs)}"]
+  arguments += [f"--{name}={getattr(settings, name)}" for name in names]
+  arguments += ["--bert_config_file=configs/bert_base.json", "--do_train=true"]
+  arguments += ["--output_dir=pretrained"]
   command = shlex.join(["python", "run_pretraining.py", *arguments])
   run_summary.print_end(start, f"wrote {', '.join(outputs)}", command=command)
-
-
-def _warn(message: str) -> None:
-  print(f"warning: {message}", file=sys.stderr)

@@ -26,7 +26,7 @@ from cli import (
 import modeling
 import optimization
 from tasks import pretraining_data
-from training import loop, reporting, same_run, training_plan, workers
+from training import loop, reporting, training_plan, workers
 from weights import checkpoints
 
 # The updates depend on these. A resumed run must have the same values unless
@@ -137,7 +137,7 @@ def open_run(
   At the end it prints a summary and waits for the other workers.
   """
   start = time.monotonic()
-  same_run.check_workers(
+  workers.check_same(
     strategy,
     {
       **settings.flags_of_workers(),
@@ -151,8 +151,7 @@ def open_run(
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:
-      if settings.report:
-        run_report.write(settings, start, "pre-training", run.report)
+      run_report.write(settings, start, "pre-training", run.report)
       print_summary(run, start)
     workers.wait_for_all(strategy)
 

@@ -34,8 +34,8 @@ class PretrainingSettings(
   )
   vocab_file: str | None = _model(
     None,
-    "The vocab.txt of the records: vocab_size in the config becomes its size, "
-    "and it is copied to --output_dir.",
+    "The vocab.txt of the records: decides the vocab_size of the config, and "
+    "is copied to --output_dir.",
   )
   num_train_steps: int = _training(100000, "Updates in all.", least=1)
   num_warmup_steps: int = _training(
@@ -43,15 +43,13 @@ class PretrainingSettings(
   )
   group_by_length: bool = _training(
     False,
-    "Whether batches hold records of similar length, padded to the longest: "
-    "faster where many are short. The original's order is random.",
+    "Whether batches hold records of similar length: faster where many are "
+    "short.",
   )
   new_phase: bool = _training(
     False,
-    "Whether settings may differ from those that --output_dir was trained with "
-    "so far: training then continues from its newest checkpoint with the new "
-    "ones. The records continue where they were, or begin anew if --input_file "
-    "or --seed is another.",
+    "Whether training may continue from --output_dir with other settings; "
+    "records begin anew if --input_file or --seed is another.",
   )
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
   eval_batch_size: int = _evaluation(
@@ -59,7 +57,7 @@ class PretrainingSettings(
   )
   max_eval_steps: int = _evaluation(
     100,
-    "Batches to evaluate, starting over where the records end; 0 evaluates "
-    "every record once.",
+    "Batches to evaluate, starting over where the records end; 0: every record "
+    "once.",
     least=0,
   )

@@ -37,7 +37,7 @@ def write(
   sections: Mapping[str, str],
   score: str = "",
 ) -> None:
-  """Writes the report to --output_dir; a failure only prints a note.
+  """Writes the report, if flags ask for it; a failure only prints a note.
 
   Args:
     start: when the run began, by `time.monotonic`.
@@ -45,6 +45,8 @@ def write(
     sections: HTML by title.
     score: the best one, in words.
   """
+  if not settings.report:
+    return
   folder = settings.output_dir
   points = reporting.read_curves(folder)
   # What was evaluated when a killed run was resumed is only there.

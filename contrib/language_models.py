@@ -64,7 +64,7 @@ def prepare_masked_lm(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def evaluate(run):
     found = run.data.train.found
-    return run_pretraining.evaluate(run.predictor, found, settings).scores
+    return pretraining_data.evaluate(run.predictor, found, settings).scores
 
   return shared_tasks.SharedTask(
     settings,

@@ -1,9 +1,8 @@
 """Pre-training records as the input of a training and of its evaluations."""
 
 from collections.abc import Callable
-import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,17 +12,6 @@ from inputs import records, training_input
 import modeling
 from tasks import pretraining_results
 from training import prediction
-
-
-@dataclasses.dataclass(frozen=True)
-class RecordSettings:
-  """How records were made, and in which order they are read."""
-
-  max_seq_length: int
-  max_predictions_per_seq: int
-  train_batch_size: int
-  seed: int
-  group_by_length: bool
 
 
 class PretrainingData(NamedTuple):
@@ -48,27 +36,21 @@ class Evaluation(NamedTuple):
 
 
 def open_files(
-  input_file: str,
-  eval_input_file: str,
-  settings: RecordSettings,
-  config: modeling.EncoderConfig,
+  settings: Any, config: modeling.EncoderConfig
 ) -> PretrainingData:
   """Finds and checks files of records.
 
   Args:
-    input_file, eval_input_file: globs, by commas.
+    settings: of run_pretraining.py.
 
   Raises:
     ValueError: a file is missing or damaged, or not of the settings.
   """
   length = settings.max_seq_length
-  if length > config.max_position_embeddings:
-    raise ValueError(
-      f"--max_seq_length={length} is above the config's "
-      f"max_position_embeddings of {config.max_position_embeddings}"
-    )
-  train_files = files.expand_patterns(input_file, "input_file")
-  eval_files = files.expand_patterns(eval_input_file, "eval_input_file")
+  train_files = files.expand_patterns(settings.input_file, "input_file")
+  eval_files = files.expand_patterns(
+    settings.eval_input_file or settings.input_file, "eval_input_file"
+  )
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
   limits = records.pretraining_limits(
     length, config.vocab_size, config.type_vocab_size
@@ -96,17 +78,13 @@ def open_files(
 def evaluate(
   predictor: prediction.Predictor,
   data: PretrainingData,
-  max_eval_steps: int,
-  batch_size: int,
+  settings: Any,
 ) -> Evaluation:
-  """Scores a model on some batches; on every record once if there is no limit.
-
-  Args:
-    max_eval_steps: the number of batches; 0 for no limit.
-  """
+  """Scores a model on --max_eval_steps batches; 0: on every record once."""
+  batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
-  total = max_eval_steps * batch_size or None
+  total = settings.max_eval_steps * batch_size or None
   if total:
     # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(total)

@@ -21,7 +21,6 @@ from training import (
   memory,
   model_selection,
   reporting,
-  same_run,
   training_plan,
   workers,
 )
@@ -309,7 +308,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
       f"number of rows {name}": own.row_at(plan.num_train_steps),
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
-  same_run.check_workers(
+  workers.check_same(
     strategy,
     {
       "step in --output_dir": step,
@@ -337,27 +336,27 @@ def _save(strategy, plan, step, saved):
 def _caught_signals() -> Iterator[list[int]]:
   """Collects the first SIGINT or SIGTERM; a second one acts at once."""
   caught: list[int] = []
-  previous = {}
+  signals = (signal.SIGINT, signal.SIGTERM)
+  previous = [signal.getsignal(number) for number in signals]
+
+  def restore():
+    for number, handler in zip(signals, previous, strict=True):
+      signal.signal(number, handler)
 
   def catch(signum, frame):
     caught.append(signum)
-    _restore_handlers(previous)
+    restore()
     name = signal.Signals(signum).name
     # Not print: the signal may have interrupted a print.
     with contextlib.suppress(OSError):  # Ctrl-C ends a `| tee` as well.
       os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
 
-  for signum in (signal.SIGINT, signal.SIGTERM):
-    previous[signum] = signal.signal(signum, catch)
+  for number in signals:
+    signal.signal(number, catch)
   try:
     yield caught
   finally:
-    _restore_handlers(previous)
-
-
-def _restore_handlers(handlers):
-  for signum, handler in handlers.items():
-    signal.signal(signum, handler)
+    restore()
 
 
 def _check_finite(means, step, source, plan):
@@ -405,11 +404,12 @@ class _Evaluation:
     if history:
       history.forget_after(step)
     if step and self.is_due(step):  # A kill may have prevented it.
-      # Only the chief has the curves, so with several workers all evaluate
-      # again.
-      is_needed = history or workers.are_several(strategy)
-      if is_needed or not reporting.was_evaluated(plan, step):
-        reporting.add_missed(plan, step, strategy, self.run(step))
+      is_known = reporting.was_evaluated(plan.output_dir, step)
+      # Only the chief has the curves, so several workers all evaluate again.
+      if history or workers.are_several(strategy) or not is_known:
+        results = self.run(step)
+        if not is_known:
+          reporting.Reporter(plan, step, strategy).add_evaluation(step, results)
     elif history:
       self._decide()
 

@@ -21,7 +21,7 @@ rest.
 import contextlib
 import math
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import psutil
@@ -153,22 +153,19 @@ def report(
     f"{step.length} tokens at a time"
   )
   line += f" on each of {replicas} devices" * (replicas > 1)
-  found = available(strategy)
-  if not found:
-    return line
-  size, owner = found
-  line += f"; this {owner} has {size / GIGABYTE:,.1f} GB for it"
-  if needed > size:
-    line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
+  if found := available(strategy):
+    size, owner = found
+    line += f"; this {owner} has {size / GIGABYTE:,.1f} GB for it"
+    if needed > size:
+      line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
   return line
 
 
 def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
   """Returns the bytes available to an update, and of which memory.
 
-  On a CPU, that is the RAM available now and what the process already has,
-  at most the limit of its container. With several GPUs: the memory of the
-  smallest. None if unknown.
+  On a CPU: the RAM that is free or already the process's, at most the limit of
+  its container. With several GPUs: the memory of the smallest. None if unknown.
   """
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return None
@@ -206,12 +203,7 @@ def recompute_layers(bert: modeling.BertModel) -> None:
   encoder.call = call
 
 
-def _call_block(
-  block: modeling.EncoderLayer,
-  hidden: tf.Tensor,
-  input_mask: tf.Tensor,
-  seed: tf.Tensor | None,
-) -> tuple[tf.Tensor, tf.Tensor | None]:
+def _call_block(block, hidden, input_mask, seed):
   """Calls an encoder layer; with the same arguments and results."""
   if seed is None:
     return block(hidden, input_mask)
@@ -238,5 +230,4 @@ def _call_block(
 
     return run(inputs, input_mask, seed), gradient
 
-  output: Any = call(hidden, *(v.value for v in block.variables))
-  return output, None
+  return call(hidden, *(v.value for v in block.variables)), None

@@ -40,10 +40,9 @@ class History:
   Args:
     folder: of the run; an existing file is read.
     metric: the score to select by; see `is_better_if_lower`.
-    patience: stop after this many evaluations in a row without a better score;
-      0 never stops.
-    writes: whether to write scores and weights to the folder. One of several
-      workers does; all get the same scores and make the same decisions.
+    patience: evaluations in a row without a better score; 0 never stops.
+    writes: whether to write scores and weights; one of several workers does,
+      all make the same decisions.
 
   Raises:
     ValueError: the file is damaged or lacks the metric.
@@ -97,22 +96,16 @@ class History:
     """
     assert step > max(self._results, default=-1), step
     self._check_metric(results)
-    scores = {name: float(value) for name, value in results.items()}
-    self._results[step] = scores
+    self._results[step] = {n: float(value) for n, value in results.items()}
     self._write()
 
   def forget_after(self, step: int) -> None:
-    """Drops the scores and best weights of later steps.
-
-    Call it with the step at which training resumes: later updates will be made
-    again.
-    """
+    """Drops the scores and best weights of steps that will be made again."""
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
       folder = _best_folder(self.folder)
       # --model looks for it: it goes first, and weights never go before it.
-      if files.exists(state := tf.io.gfile.join(folder, "checkpoint")):
-        tf.io.gfile.remove(state)
+      files.remove(tf.io.gfile.join(folder, "checkpoint"))
       checkpoints.delete(folder, best)
     kept = {s: scores for s, scores in self._results.items() if s <= step}
     if kept != self._results:
@@ -122,16 +115,12 @@ class History:
   @property
   def best(self) -> Best | None:
     """The best evaluation, the earliest of equals; None if all gave NaN."""
-    values = {
-      step: scores[self.metric]
-      for step, scores in self._results.items()
-      if not math.isnan(scores[self.metric])
-    }
+    found = [
+      Best(n, scores[self.metric]) for n, scores in self._results.items()
+    ]
+    found = [best for best in found if not math.isnan(best.value)]
     choose = min if is_better_if_lower(self.metric) else max
-    if not values:
-      return None
-    step = choose(values, key=values.__getitem__)
-    return Best(step, values[step])
+    return choose(found, key=lambda best: best.value, default=None)
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
@@ -226,9 +215,8 @@ def _best_folder(folder):
 
 def _is_complete(folder, step):
   """Returns whether the best weights are those of a step, and nothing else."""
-  path = _best_folder(folder)
-  data = (f"model.ckpt-{step}.data-00000-of-00001", f"model.ckpt-{step}.index")
-  expected = ["checkpoint", *data]
+  path, name = _best_folder(folder), f"model.ckpt-{step}"
+  expected = ["checkpoint", f"{name}.data-00000-of-00001", f"{name}.index"]
   return tf.io.gfile.isdir(path) and (
     sorted(tf.io.gfile.listdir(path)) == expected
   )
@@ -240,11 +228,10 @@ def _parse(line):
     entry = json.loads(line)
   except json.JSONDecodeError as error:
     raise ValueError(f"not JSON ({error.msg})") from None
-  step = entry.pop("step", None) if isinstance(entry, dict) else None
+  scores = entry if isinstance(entry, dict) else {}
+  step = scores.pop("step", None)
   # A bool is an int to Python, but neither a step nor a score.
-  if type(step) is not int or step < 0:
+  kinds = {type(value) for value in scores.values()}
+  if type(step) is not int or step < 0 or not kinds <= {int, float}:
     raise ValueError(f'expected {{"step": 100, scores by name}}, got {line!r}')
-  for name, value in entry.items():
-    if type(value) not in (int, float):
-      raise ValueError(f"{name!r} is not a number: {value!r}")
-  return step, {name: float(value) for name, value in entry.items()}
+  return step, {name: float(value) for name, value in scores.items()}

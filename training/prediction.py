@@ -1,7 +1,6 @@
 """Applies a model to batches of any length, compiled once.
 
-The function is traced once. In bfloat16 the weights are cast once for all
-batches.
+In bfloat16 the weights are cast once for all batches.
 """
 
 import collections
@@ -80,10 +79,7 @@ class Predictor:
   def __call__(
     self, batches: tf.data.Dataset, total: int | None = 0
   ) -> dict[str, np.ndarray]:
-    """Returns one array per result, [rows, ...], in the order of the input.
-
-    Arguments are those of `iterate`.
-    """
+    """Returns the results of `iterate` joined, [rows, ...]."""
     parts = list(self.iterate(batches, total))
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
@@ -117,10 +113,9 @@ class Predictor:
       yield gathered
       done += len(next(iter(gathered.values())))
       if is_shown and reporter.is_due():
-        expected = f" of {total:,} rows" if total else " rows"
-        eta = f"  ETA {reporter.eta(done)}" if total else ""
-        speed = reporter.units_per_second(done)
-        line = f"{done:,}{expected}  {speed:,.1f} rows/s{eta}"
+        line = f"{done:,} of {total:,} rows" if total else f"{done:,} rows"
+        line += f"  {reporter.units_per_second(done):,.1f} rows/s"
+        line += f"  ETA {reporter.eta(done)}" if total else ""
         reporter.print_line(line, done)
     progress.clear()
 

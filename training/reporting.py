@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import files, progress
+from training import training_plan
 from weights import checkpoints
 
 # A call of the compiled loop aims at this many seconds: short enough to print
@@ -43,20 +44,9 @@ def read_curves(
     return []
 
 
-def add_missed(
-  plan,
-  step: int,
-  strategy: tf.distribute.Strategy,
-  results: Mapping[str, float],
-) -> None:
-  """Reports the evaluation of a step unless it was before a kill."""
-  if not was_evaluated(plan, step):
-    Reporter(plan, step, strategy).add_evaluation(step, results)
-
-
-def was_evaluated(plan, step: int) -> bool:
+def was_evaluated(folder: str, step: int) -> bool:
   """Returns whether the curves of a run hold an evaluation of a step."""
-  points = read_curves(plan.output_dir, step)
+  points = read_curves(folder, step)
   return any(p["step"] == step for p in points if _is_evaluation(p))
 
 
@@ -68,20 +58,21 @@ class Reporter:
   """Prints and records the loop's means; sets the length of its calls.
 
   Args:
-    plan: the `training_plan.TrainingPlan`.
     step: at which training begins or resumes.
     strategy: only its chief prints and writes.
   """
 
-  def __init__(self, plan, step: int, strategy: tf.distribute.Strategy):
+  def __init__(
+    self,
+    plan: training_plan.TrainingPlan,
+    step: int,
+    strategy: tf.distribute.Strategy,
+  ):
     self._plan = plan
     self._progress = progress.Progress(plan.num_train_steps, step)
     self._is_chief = strategy.extended.should_checkpoint
-    self._writer = (
-      tf.summary.create_file_writer(plan.output_dir)
-      if self._is_chief
-      else tf.summary.create_noop_writer()
-    )
+    make_writer = tf.summary.create_file_writer
+    self._writer = make_writer(plan.output_dir) if self._is_chief else None
     self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
     # The speed is of the updates after the first, and of their examples.
@@ -103,13 +94,12 @@ class Reporter:
   ) -> None:
     """Takes the means of a call; prints them when a line is due."""
     self._examples += count * batch_size
-    seconds = (time.monotonic() - self._called) / count
     first_call = self._seconds_per_step is None
+    self._seconds_per_step = (time.monotonic() - self._called) / count
     self._pending.append((count, means))
     self._points.append({"step": step, **means})
     if self._plan.watch and (warning := self._plan.watch(step, count, means)):
       self._print(f"warning: {warning}")
-    self._seconds_per_step = seconds
     if first_call:  # It compiled the loop: do not time it.
       self._progress.restart(step)
       self._first, self._examples = step, 0
@@ -165,20 +155,20 @@ class Reporter:
     """Prints pending means and the place of the results."""
     progress.leave_closed_pipes()
     self._flush(step)
-    self._writer.close()
     self.save()
-    if self._is_chief:
-      progress.clear()
-      folder, last = self._plan.output_dir, self._plan.num_train_steps
-      if not is_finished:
-        print(
-          f"stopped at step {step} of {last}; run the same command again to "
-          "resume"
-        )
-      print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
-      print(f"curves: tensorboard --logdir={folder}", flush=True)
+    if not self._writer:
+      return
+    self._writer.close()
+    progress.clear()
+    folder, last = self._plan.output_dir, self._plan.num_train_steps
+    if not is_finished:
+      print(f"stopped at step {step} of {last}; run the same command to resume")
+    print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
+    print(f"curves: tensorboard --logdir={folder}", flush=True)
 
   def _write(self, step, values):
+    if not self._writer:
+      return
     try:
       with self._writer.as_default(step=step):
         for name, value in values.items():

@@ -1,8 +1,7 @@
 """What a run is: recorded in its folder, and compared by the runs after it.
 
 settings.json ties a folder to its model, training.json to how that is trained,
-and prediction.json to how it answers. The workers of one run are compared with
-each other.
+and prediction.json to how it answers.
 """
 
 from collections.abc import Mapping
@@ -10,14 +9,9 @@ import json
 import os
 import sys
 from typing import Any, NamedTuple
-import zlib
-
-import numpy as np
-import tensorflow as tf
 
 from data import files
 from encoders import encoder_table
-from training import workers
 from weights import checkpoints
 
 _SETTINGS = "settings.json"
@@ -50,24 +44,10 @@ class RunRecord(NamedTuple):
 def find_changes(
   earlier: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> list[str]:
-  """Returns the names of the settings that differ from the recorded ones.
-
-  Settings that an older version of a program did not record are not compared.
-  """
+  """Returns the names of recorded settings that differ now."""
   settings = json.loads(json.dumps(settings))  # Tuples become lists.
-  known = filter(earlier.__contains__, settings)
+  known = filter(earlier.__contains__, settings)  # Older versions lack some.
   return [name for name in known if earlier[name] != settings[name]]
-
-
-def describe_model(
-  settings: Mapping[str, Any], do_lower_case: bool, vocab_file: str
-) -> dict[str, Any]:
-  """Returns the `RunRecord.model` of a task's settings and its vocabulary."""
-  return {
-    **settings,
-    "do_lower_case": do_lower_case,
-    VOCABULARY: files.hash_file(vocab_file),
-  }
 
 
 def compare(path: str, settings: Mapping[str, Any]) -> None:
@@ -81,15 +61,15 @@ def compare(path: str, settings: Mapping[str, Any]) -> None:
   for name in find_changes(earlier, settings):
     # Several tasks record theirs as `<task>.<setting>`.
     task, _, setting = name.rpartition(".")
-    change = f"{show(earlier[name])}, not {show(settings[name])}"
-    change = _DIGESTS.get(setting, change)
-    is_own_digest = setting in _DIGESTS and not task
-    changes.append(change if is_own_digest else f"{name}: {change}")
+    change = _DIGESTS.get(setting)
+    if task or not change:
+      change = change or f"{show(earlier[name])}, not {show(settings[name])}"
+      change = f"{name}: {change}"
+    changes.append(change)
   if changes:
-    listing = ", ".join(changes)
     raise ValueError(
-      f"{path}: the runs in this folder had other settings ({listing}); use "
-      "them again or choose another folder"
+      f"{path}: the runs in this folder had other settings "
+      f"({', '.join(changes)}); use them again or choose another folder"
     )
 
 
@@ -109,10 +89,8 @@ def check_config(folder: str, config: Any) -> None:
   path = os.path.join(folder, _CONFIG)
   if not files.exists(path):
     return
-  ours, theirs = (
-    json.loads(either.to_json_string())
-    for either in (config, encoder_table.read_config(path))
-  )
+  ours = json.loads(config.to_json_string())
+  theirs = json.loads(encoder_table.read_config(path).to_json_string())
   listing = ", ".join(
     f"{name}: {theirs.get(name)}, not {ours.get(name)}"
     for name in theirs | ours
@@ -162,12 +140,16 @@ def resume_training(
   Raises:
     ValueError: the folder was trained in another way.
   """
-  path = os.path.join(folder, _TRAINING)
   if checkpoints.latest_checkpoint(folder):
-    compare(path, training)
+    compare(os.path.join(folder, _TRAINING), training)
   if writes:
-    # A run that does not evaluate keeps an earlier run's evaluation data.
-    files.write_json(path, {**files.read_json_if_any(path), **training})
+    _write_training(folder, training)
+
+
+def _write_training(folder, training) -> None:
+  path = os.path.join(folder, _TRAINING)
+  # A run that does not evaluate keeps an earlier run's evaluation data.
+  files.write_json(path, {**files.read_json_if_any(path), **training})
 
 
 def write(
@@ -187,8 +169,7 @@ def write(
   if run.training is None:
     _note_other_answers(trained_folder, run)
     return
-  path = os.path.join(folder, _TRAINING)
-  files.write_json(path, {**files.read_json_if_any(path), **run.training})
+  _write_training(folder, run.training)
   files.write_json(os.path.join(folder, _PREDICTION), run.answers)
 
 
@@ -210,12 +191,12 @@ def _note_other_answers(trained, run):
 
 def read_training(folder: str) -> dict[str, tuple[Any, str]]:
   """Returns what a training recorded for predictions: values and files."""
-  recorded = {}
-  for name in (_SETTINGS, _PREDICTION):
-    path = os.path.join(folder, name)
-    for key, value in files.read_json_if_any(path).items():
-      recorded[key] = value, path
-  return recorded
+  paths = [os.path.join(folder, name) for name in (_SETTINGS, _PREDICTION)]
+  return {
+    name: (value, path)
+    for path in paths
+    for name, value in files.read_json_if_any(path).items()
+  }
 
 
 def is_of_training(folder: str) -> bool:
@@ -232,30 +213,3 @@ def was_run_with(folder: str, weights: str | None) -> bool:
   """Returns whether the last run in a folder had these weights, if known."""
   earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
   return earlier.get(_WEIGHTS, weights) == weights
-
-
-def check_workers(
-  strategy: tf.distribute.Strategy, settings: Mapping[str, object]
-) -> None:
-  """Compares what must be the same on all workers of a run.
-
-  Args:
-    strategy: with one worker, nothing is compared.
-    settings: by the name shown to users; every worker has the same names.
-
-  Raises:
-    ValueError: on every worker, naming what differs, and its own value.
-  """
-  if not workers.are_several(strategy):
-    return
-  digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
-  own = strategy.run(lambda: tf.constant([digests], tf.int64))
-  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
-  differing = np.flatnonzero((gathered != gathered[0]).any(0))
-  if len(differing):
-    names = list(settings)
-    listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
-    raise ValueError(
-      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
-      "start all of them with the same command and the same files"
-    )

@@ -1,4 +1,4 @@
-"""What the workers of TF_CONFIG exchange besides gradients."""
+"""What the workers of TF_CONFIG exchange and compare, besides gradients."""
 
 from collections.abc import Mapping
 import zlib
@@ -48,3 +48,30 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
     value = np.ascontiguousarray(variables[name].read_value())
     checksum = zlib.crc32(value.tobytes(), checksum)
   return f"{checksum:08x}"
+
+
+def check_same(
+  strategy: tf.distribute.Strategy, settings: Mapping[str, object]
+) -> None:
+  """Compares what must be the same on all workers of a run.
+
+  Args:
+    strategy: with one worker, nothing is compared.
+    settings: by the name shown to users; every worker has the same names.
+
+  Raises:
+    ValueError: on every worker, naming what differs, and its own value.
+  """
+  if not are_several(strategy):
+    return
+  digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
+  own = strategy.run(lambda: tf.constant([digests], tf.int64))
+  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
+  differing = np.flatnonzero((gathered != gathered[0]).any(0))
+  if len(differing):
+    names = list(settings)
+    listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
+    raise ValueError(
+      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
+      "start all of them with the same command and the same files"
+    )

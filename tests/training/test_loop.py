@@ -137,7 +137,7 @@ def test_workers_compare_what_they_train_on(tmp_path, monkeypatch):
   compared = []
   monkeypatch.setattr(loop.workers, "are_several", lambda _: True)
   monkeypatch.setattr(
-    loop.same_run, "check_workers", lambda _, facts: compared.append(facts)
+    loop.workers, "check_same", lambda _, facts: compared.append(facts)
   )
   assert tiny_training.run(tmp_path, 2).step == 2
   [facts] = compared
