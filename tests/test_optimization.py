@@ -8,25 +8,21 @@ import optimization
 import replicas
 
 
-def rates(num_train_steps, num_warmup_steps, steps):
-  return [
-    float(
-      optimization.learning_rate_at(
-        tf.constant(step, tf.int64), 1.0, num_train_steps, num_warmup_steps
-      )
+@pytest.mark.parametrize(
+  ("num_train_steps", "num_warmup_steps", "rates"),
+  [
+    # It rises, then falls to zero. After the warm-up the decay has run from
+    # step 0: 0.6 at step 4, not 1.0.
+    (10, 4, {0: 0.0, 1: 0.25, 3: 0.75, 4: 0.6, 9: 0.1, 10: 0.0, 11: 0.0}),
+    (4, 0, {0: 1.0, 1: 0.75, 4: 0.0}),
+  ],
+)
+def test_learning_rate(num_train_steps, num_warmup_steps, rates):
+  for step, rate in rates.items():
+    found = optimization.learning_rate_at(
+      tf.constant(step, tf.int64), 1.0, num_train_steps, num_warmup_steps
     )
-    for step in steps
-  ]
-
-
-def test_rate_rises_then_falls_to_zero():
-  # After the warm-up the decay has run from step 0: 0.6 at step 4, not 1.0.
-  expected = [0.0, 0.25, 0.75, 0.6, 0.1, 0.0, 0.0]
-  assert rates(10, 4, [0, 1, 3, 4, 9, 10, 11]) == pytest.approx(expected)
-
-
-def test_rate_without_warmup():
-  assert rates(4, 0, [0, 1, 4]) == pytest.approx([1.0, 0.75, 0.0])
+    assert float(found) == pytest.approx(rate)
 
 
 class Named:
@@ -72,25 +68,21 @@ def test_clips_as_tensorflow_does(gradient, clipped):
   np.testing.assert_allclose(optimizer.adam_m[0] * 10, clipped, rtol=1e-6)
 
 
-def test_norms_and_biases_do_not_decay():
-  optimizer = optimization.create_optimizer(
-    [Named(path) for path in PATHS], 0.1, 10, 0
-  )
-  assert optimizer.decay_rates == [0.01, 0.0, 0.0, 0.0, 0.01]
-
-
-PATHS = [
-  "bert/encoder/layer_0/output/dense/kernel",
-  "bert/encoder/layer_0/output/dense/bias",
-  "bert/encoder/layer_0/output/LayerNorm/gamma",
-  "cls/predictions/output_bias",
-  "cls/seq_relationship/output_weights",
-]
-
-
-def test_slots_have_googles_names():
-  optimizer = optimization.create_optimizer([Named("a/b")], 0.1, 10, 0)
-  assert sorted(optimizer.slots) == ["a/b/adam_m", "a/b/adam_v"]
+@pytest.mark.parametrize(
+  ("path", "decay"),
+  [
+    ("bert/encoder/layer_0/output/dense/kernel", 0.01),
+    ("bert/encoder/layer_0/output/dense/bias", 0.0),
+    ("bert/encoder/layer_0/output/LayerNorm/gamma", 0.0),
+    ("cls/predictions/output_bias", 0.0),
+    ("cls/seq_relationship/output_weights", 0.01),
+  ],
+)
+def test_norms_and_biases_do_not_decay(path, decay):
+  optimizer = optimization.create_optimizer([Named(path)], 0.1, 10, 0)
+  assert optimizer.decay_rates == [decay]
+  # The slots have Google's names.
+  assert sorted(optimizer.slots) == [f"{path}/adam_m", f"{path}/adam_v"]
 
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -133,37 +125,42 @@ def test_lower_layers_learn_more_slowly():
   np.testing.assert_allclose(values(variables), expected, rtol=1e-6)
 
 
-def test_frozen_layers_are_no_variables_of_the_optimizer():
-  variables, optimizer = make(freeze_layers=1, layerwise_lr_decay=0.5)
-  assert optimizer.paths == [UPPER, POOLER, HEAD]
-  assert optimizer.rate_scales == [0.5, 1.0, 1.0]
-  assert len(optimizer.variables) == 3 and len(optimizer.slots) == 6
+@pytest.mark.parametrize(
+  ("freeze_layers", "trained"),
+  [(0, MODEL), (1, [UPPER, POOLER, HEAD]), (2, [POOLER, HEAD])],
+)
+def test_frozen_layers_are_no_variables_of_the_optimizer(
+  freeze_layers, trained
+):
+  variables, optimizer = make(
+    freeze_layers=freeze_layers, layerwise_lr_decay=0.5
+  )
+  assert optimizer.paths == trained
+  scales = [0.125, 0.25, 0.5, 1.0, 1.0][-len(trained) :]
+  assert optimizer.rate_scales == scales
+  assert len(optimizer.slots) == 2 * len(trained)
   for step in range(3):
-    optimizer.clip_and_apply([tf.constant([0.1])] * 3, step)
+    optimizer.clip_and_apply([tf.constant([0.1])] * len(trained), step)
   changed = [value != 1.0 for value in values(variables)]
-  assert changed == [False, False, True, True, True]
+  assert changed == [path in trained for path in MODEL]
 
 
 @pytest.mark.parametrize(
-  ("freeze_layers", "trained"), [(0, MODEL), (2, [POOLER, HEAD])]
+  ("paths", "steps_per_epoch", "first_steps"),
+  [
+    (MODEL, 2.5, [8, 5, 3, 0, 0]),  # Epochs end after 2.5, 5 and 7.5 steps.
+    # Rounding delays nothing: 29 / 7 * 7 > 29.
+    ([EMBEDDINGS, "bert/encoder/layer_5/x", HEAD], 29 / 7, [29, 5, 0]),
+  ],
 )
-def test_freezing_none_and_all_layers(freeze_layers, trained):
-  assert make(freeze_layers=freeze_layers)[1].paths == trained
-
-
-def test_layers_are_unfrozen_from_the_top_one_an_epoch():
-  optimizer = make(freeze_layers="gradual", steps_per_epoch=2.5)[1]
-  # The epochs are over after 2.5, 5 and 7.5 steps.
-  assert optimizer.first_steps == [8, 5, 3, 0, 0]
-
-
-def test_the_rounding_of_an_epoch_delays_nothing():
-  paths = [EMBEDDINGS, "bert/encoder/layer_5/output/dense/kernel", HEAD]
+def test_layers_are_unfrozen_from_the_top_one_an_epoch(
+  paths, steps_per_epoch, first_steps
+):
+  variables = [Named(path) for path in paths]
   optimizer = optimization.create_optimizer(
-    [Named(path) for path in paths], 0.1, 100, 0, 1.0, "gradual", 29 / 7
+    variables, 0.1, 100, 0, 1.0, "gradual", steps_per_epoch
   )
-  assert 29 / 7 * 7 > 29
-  assert optimizer.first_steps == [29, 5, 0]
+  assert optimizer.first_steps == first_steps
 
 
 def test_what_is_not_yet_unfrozen_is_untouched():
@@ -237,21 +234,15 @@ def test_every_replica_is_updated():
 
 
 @pytest.mark.parametrize(
-  ("options", "message"),
+  ("name", "value", "message"),
   [
-    (
-      {"layerwise_lr_decay": 0.0},
-      "--layerwise_lr_decay=0.0: expected a factor",
-    ),
-    (
-      {"layerwise_lr_decay": 1.1},
-      "--layerwise_lr_decay=1.1: expected a factor",
-    ),
-    ({"freeze_layers": 3}, "--freeze_layers=3: expected a number from 0 .* 2"),
-    ({"freeze_layers": -1}, "--freeze_layers=-1: expected a number"),
-    ({"freeze_layers": "all"}, "--freeze_layers=all: expected a number"),
+    ("layerwise_lr_decay", 0.0, "expected a factor"),
+    ("layerwise_lr_decay", 1.1, "expected a factor"),
+    ("freeze_layers", 3, "expected a number from 0 .* 2"),
+    ("freeze_layers", -1, "expected a number"),
+    ("freeze_layers", "all", "expected a number"),
   ],
 )
-def test_values_out_of_range_are_refused(options, message):
-  with pytest.raises(ValueError, match=message):
-    make(**options)
+def test_values_out_of_range_are_refused(name, value, message):
+  with pytest.raises(ValueError, match=f"--{name}={value}: {message}"):
+    make(**{name: value})

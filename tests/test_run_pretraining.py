@@ -22,7 +22,6 @@ import program_flags
 import run_pretraining
 from tasks import loss_watch
 import tiny
-from training import prediction
 from weights import checkpoints
 import workers
 
@@ -175,23 +174,6 @@ def test_tensorboard_gets_the_same_by_name(trained):
     assert history[f"eval/{name}"][6] == pytest.approx(results[name])
 
 
-def test_no_thread_tunes_the_batches_of_an_evaluation(
-  trained, data, tmp_path, monkeypatch
-):
-  folder = shutil.copytree(trained[0], tmp_path / "run")
-  found = []
-  call = prediction.Predictor.__call__
-
-  def predict(predictor, batches, *rest):
-    found.append(batches.options().autotune.enabled)
-    return call(predictor, batches, *rest)
-
-  monkeypatch.setattr(prediction.Predictor, "__call__", predict)
-  result = run_tiny(folder, input_file=data, do_eval=1, max_eval_steps=1)
-  assert result.returncode == 0, result.stderr
-  assert found == [False]
-
-
 def test_evaluation_counts_every_record_once(trained, data):
   """--max_eval_steps=0, --eval_batch_size and the newest checkpoint."""
   folder, _ = trained
@@ -233,9 +215,7 @@ def test_evaluation_counts_every_record_once(trained, data):
 
 def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
   out = tmp_path / "out"
-  out.mkdir()
-  for path in (trained[0] / "out").glob("model.ckpt-3.*"):
-    shutil.copy(path, out)
+  copy_run(trained, out, "model.ckpt-3.*")
   line = refuse({"hidden_size": 32})
   assert f"{out} belongs to another model; choose another --" in line
   assert not (out / "bert_config.json").exists()  # That of the refused run.
@@ -445,24 +425,8 @@ def test_an_input_that_is_changed_while_it_is_read_is_told_of(data, tmp_path):
   )
 
 
-# What the user can get wrong. Most of it in this process: `run_program` turns
-# these exceptions, and no others, into one line, as the first test shows.
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    (
-      {"do_trian": True},
-      "no flag is called --do_trian: did you mean --do_train?",
-    ),
-    ({}, "nothing to do: pass --do_train=true or --do_eval=true"),
-  ],
-)
-def test_a_wrong_command_line_is_one_line(options, message, data, tmp_path):
-  result = run_tiny(tmp_path, input_file=data, **options)
-  program_flags.assert_refused(result, message)
-  assert not result.stdout
+# What the user can get wrong: `run_program` turns these exceptions, and no
+# others, into one line, as test_numbers_that_cannot_be_used_are_refused shows.
 
 
 @pytest.fixture(name="refuse")
@@ -482,6 +446,7 @@ def make_refuse(tmp_path, data):
 @pytest.mark.parametrize(
   ("config", "options", "message"),
   [
+    ({}, {"do_train": False}, "nothing to do: pass --do_train=true or --do_"),
     ({}, {"max_seq_length": 8}, "pass --max_seq_length=16"),
     ({}, {"max_seq_length": 32}, "--max_seq_length=32 is above the config's"),
     ({}, {"max_predictions_per_seq": 3}, "pass --max_predictions_per_seq=4"),
@@ -589,6 +554,9 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
     ("learning_rate=nan", "--learning_rate=nan: expected a finite number"),
     ("learning_rate=inf", "--learning_rate=inf: expected a finite number"),
     ("seed=-1", "--seed=-1: "),
+    ("train_batch_size=0", "--train_batch_size=0: 0 is not a positive"),
+    ("eval_batch_size=0", "--eval_batch_size=0: 0 is not a positive"),
+    ("max_seq_length=0", "--max_seq_length=0: 0 is not a positive"),
     ("seed=2147483648", "--seed=2147483648: "),
   ],
 )
@@ -615,14 +583,6 @@ def test_workers_with_other_data_are_refused(data, tmp_path):
     assert "--input_file (here " in line and f"--seed (here {seed})" in line
 
 
-@pytest.mark.parametrize(
-  "name", ["train_batch_size", "eval_batch_size", "max_seq_length"]
-)
-def test_a_size_of_zero_is_refused(name, tmp_path):
-  with pytest.raises(flags.Error, match=f"--{name}=0: 0 is not a positive"):
-    run_main(command_tiny(tmp_path, **{name: 0}))
-
-
 def write_checkpoint(folder, step=1, shape=(2,)):
   folder.mkdir(exist_ok=True)
   name = "bert/embeddings/word_embeddings"
@@ -639,33 +599,34 @@ def test_an_initial_checkpoint_of_another_model_lists_the_misfits(
   assert line.endswith("shape (2, 16), the model's is (40, 16)")
 
 
-@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
-@pytest.mark.parametrize("share", [0.0, 0.5])
+def copy_run(trained, out, names="*"):
+  out.mkdir()
+  for path in (trained[0] / "out").glob(names):
+    shutil.copy(path, out)
+
+
+@pytest.mark.parametrize(
+  ("suffix", "share"),
+  [
+    (".index", 0.0),
+    (".index", 0.5),
+    (".data-00000-of-00001", None),
+    (".data-00000-of-00001", 0.0),
+    (".data-00000-of-00001", 0.5),
+  ],
+)
 def test_a_half_written_checkpoint_is_named(
   suffix, share, refuse, trained, tmp_path
 ):
   init = tmp_path / "init"
-  init.mkdir()
-  for path in (trained[0] / "out").glob("model.ckpt-6.*"):
-    (init / path.name).write_bytes(path.read_bytes())
+  copy_run(trained, init, "model.ckpt-6.*")
   path = init / f"model.ckpt-6{suffix}"
-  path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+  path.write_bytes(path.read_bytes()[: int(path.stat().st_size * (share or 0))])
+  if share is None:
+    path.unlink()
   assert refuse(init_checkpoint=init).startswith(f"{init}/model.ckpt-6: ")
-  assert refuse(output_dir=init).startswith(f"{init}/model.ckpt-6: ")
-
-
-def test_a_missing_data_file_is_named(refuse, trained, tmp_path):
-  init = tmp_path / "init"
-  init.mkdir()
-  index = (trained[0] / "out" / "model.ckpt-6.index").read_bytes()
-  (init / "model.ckpt-6.index").write_bytes(index)
-  assert refuse(init_checkpoint=init).startswith(f"{init}/model.ckpt-6: ")
-
-
-def copy_run(trained, out):
-  out.mkdir()
-  for path in (trained[0] / "out").iterdir():
-    (out / path.name).write_bytes(path.read_bytes())
+  if share is not None:
+    assert refuse(output_dir=init).startswith(f"{init}/model.ckpt-6: ")
 
 
 def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):

@@ -103,29 +103,41 @@ def test_the_casing_is_what_the_files_say(folder, capsys, name, flag):
     read(**{flag: folder}, do_lower_case=True)
 
 
-def test_the_casing_is_found_beside_a_checkpoint(folder):
-  (folder / "settings.json").write_text('{"do_lower_case": false}')
-  assert not read(init_checkpoint=folder / "model.ckpt-7").do_lower_case
-  assert not read(init_checkpoint=folder / "best").do_lower_case
+CASED = {"do_lower_case": False}
 
 
-def test_a_vocabulary_with_capital_letters_is_cased(folder):
-  (folder / "vocab.txt").write_text("[UNK]\nThe\n")
-  assert read(model=folder).do_lower_case is False
+@pytest.mark.parametrize(
+  ("path", "name", "contents"),
+  [
+    ("model.ckpt-7", "settings.json", CASED),
+    ("best", "settings.json", CASED),
+    ("", "tokenizer_config.json", {**CASED, "strip_accents": False}),
+    ("", "tokenizer_config.json", {**CASED, "tokenize_chinese_chars": True}),
+    (
+      "",
+      "tokenizer.json",
+      {"normalizer": {"type": "BertNormalizer", "lowercase": False}},
+    ),
+  ],
+)
+def test_where_the_casing_is_found(path, name, contents, folder, monkeypatch):
+  monkeypatch.setitem(sys.modules, "weights", None)  # Nor TensorFlow.
+  (folder / name).write_text(json.dumps(contents))
+  assert read(init_checkpoint=folder / path).do_lower_case is False
 
 
 @pytest.mark.parametrize(
   ("token", "is_lower"),
   [
+    ("All", False),
     ("\u0939\u093f\u0928\u094d\u0926\u0940", False),  # Loses a vowel sign.
     ("\ud55c", False),  # Hangul is taken apart.
     ("\u2581\xe9t\xe9", True),  # SentencePiece keeps its accents.
     ("\u4e2d", None),
   ],
 )
-def test_a_vocabulary_may_show_its_casing_without_capitals(
-  folder, token, is_lower
-):
+def test_a_vocabulary_may_show_its_casing(folder, token, is_lower):
+  (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
   (folder / "vocab.txt").write_text(f"[UNK]\n{token}\n")
   assert read(model=folder).do_lower_case is (is_lower is not False)
   for given in (True, False):
@@ -142,12 +154,6 @@ def test_settings_of_an_editor_are_not_read(folder):
     read(model=folder)
   (folder / "bert_config.json").unlink()
   assert read(vocab_file=folder / "vocab.txt", init_checkpoint="x").vocab_file
-
-
-def test_the_casing_of_hugging_face_needs_no_tensorflow(folder, monkeypatch):
-  monkeypatch.setitem(sys.modules, "weights", None)
-  (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-  assert read(init_checkpoint=folder).do_lower_case is False
 
 
 @pytest.mark.parametrize(
@@ -168,34 +174,17 @@ def test_tokens_that_our_tokenizer_cannot_make_are_refused(
     read(init_checkpoint=folder)
 
 
-def test_the_normalizer_of_tokenizer_json_is_followed(folder):
-  def write(**fields):
-    contents = {"normalizer": {"type": "BertNormalizer", **fields}}
-    (folder / "tokenizer.json").write_text(json.dumps(contents))
-
-  write(lowercase=False, strip_accents=None, handle_chinese_chars=True)
-  assert read(init_checkpoint=folder).do_lower_case is False
+def test_a_tokenizer_config_overrules_a_normalizer(folder):
+  normalizer = {"type": "BertNormalizer", "lowercase": False}
+  path = folder / "tokenizer.json"
+  path.write_text(json.dumps({"normalizer": normalizer}))
   (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
   assert read(init_checkpoint=folder).do_lower_case is True
-  write(lowercase=True, strip_accents=False)
-  with pytest.raises(ValueError, match="strip_accents is False"):
+  path.write_text(
+    json.dumps({"normalizer": {**normalizer, "strip_accents": 0}})
+  )
+  with pytest.raises(ValueError, match="strip_accents is 0"):
     read(init_checkpoint=folder)
-
-
-def test_a_file_that_does_not_tell_the_casing_leaves_it_to_the_vocabulary(
-  folder, capsys
-):
-  (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
-  (folder / "vocab.txt").write_text("[UNK]\nAll\n")
-  assert read(model=folder).do_lower_case is False
-  assert "--do_lower_case=False, as" in capsys.readouterr().err
-
-
-def test_usual_tokenizer_settings_are_accepted(folder):
-  settings = {"do_lower_case": False, "strip_accents": False}
-  settings["tokenize_chinese_chars"] = True
-  (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-  assert read(init_checkpoint=folder).do_lower_case is False
 
 
 def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):

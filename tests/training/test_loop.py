@@ -31,15 +31,6 @@ def train_on_one_device(tmp_path_factory):
   return tiny_training.saved(folder)
 
 
-@pytest.fixture(name="whole", scope="module")
-def train_without_a_break(tmp_path_factory):
-  """With dropout; a checkpoint after every step, two of which are kept."""
-  folder = tmp_path_factory.mktemp("whole")
-  options = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 2}
-  tiny_training.run(folder, 6, **options)
-  return folder
-
-
 @pytest.mark.parametrize(("count", "parts"), [(1, 2), (1, 4), (2, 1), (2, 2)])
 def test_devices_and_parts_make_the_same_update(count, parts, alone, tmp_path):
   tiny_training.run(
@@ -58,7 +49,9 @@ def test_devices_and_parts_make_the_same_update(count, parts, alone, tmp_path):
 @pytest.mark.parametrize(("count", "stops"), [(1, (1, 4, 6)), (2, (4, 6))])
 def test_resumed_equals_uninterrupted_bit_for_bit(count, stops, tmp_path):
   whole, parts = tmp_path / "whole", tmp_path / "parts"
-  tiny_training.run(whole, 6, strategy=strategy_of(count))
+  options = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 2}
+  tiny_training.run(whole, 6, strategy=strategy_of(count), **options)
+  assert checkpoints.saved_steps(str(whole)) == [5, 6]
   for steps in stops:
     tiny_training.run(parts, steps, strategy=strategy_of(count))
   for suffix in ("index", "data-00000-of-00001"):
@@ -68,35 +61,6 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, stops, tmp_path):
   steps = [point["step"] for point in curves]
   assert steps == sorted(set(steps)) and {1, 4, 5, 6} <= set(steps)
   assert all(point["loss"] > 0 for point in curves)
-
-
-def test_a_signal_saves_and_the_same_command_goes_on(whole, tmp_path):
-  source = tiny_training.make_input(tiny_training.random_rows(20))
-
-  def kill_at_row_24(index, row):
-    if index == 24:  # The first row of the fourth batch.
-      os.kill(os.getpid(), signal.SIGTERM)
-    return row
-
-  def rows(skip):
-    def watch(index, row_id, row):
-      row = tf.py_function(kill_at_row_24, [index, row], tf.string)
-      return row_id, tf.ensure_shape(row, [])
-
-    dataset = source.rows(skip).enumerate(skip)
-    return dataset.map(lambda index, row: watch(index, *row))
-
-  killer = source._replace(rows=rows)
-  result = tiny_training.run(
-    tmp_path / "killed", 6, source=killer, iterations_per_loop=1
-  )
-  assert result.signal == signal.SIGTERM
-  assert 1 <= result.step <= 4
-  assert checkpoints.saved_steps(str(tmp_path / "killed")) == [result.step]
-  tiny_training.run(tmp_path / "killed", 6)
-  killed = tiny_training.saved(tmp_path / "killed")
-  for name, value in tiny_training.saved(whole).items():
-    np.testing.assert_array_equal(killed[name], value)
 
 
 def test_a_signal_in_the_last_evaluation_ends_the_program(tmp_path):
@@ -144,14 +108,6 @@ def test_workers_compare_what_they_train_on(tmp_path, monkeypatch):
   assert facts["step in --output_dir"] == 0
   assert facts["first batch "].startswith("of checksum ")
   assert facts["number of rows "] == 2 * 8
-
-
-def test_a_finished_run_has_nothing_to_do(tmp_path, capsys):
-  tiny_training.run(tmp_path, 2)
-  before = (tmp_path / "model.ckpt-2.index").stat().st_mtime_ns
-  assert tiny_training.run(tmp_path, 2).step == 2
-  assert "step 2 of 2: nothing to do" in capsys.readouterr().out
-  assert (tmp_path / "model.ckpt-2.index").stat().st_mtime_ns == before
 
 
 def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
@@ -213,26 +169,6 @@ def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
 def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
   with pytest.raises(ValueError, match="--train_batch_size=8 cannot be split"):
     tiny_training.run(tmp_path, 6, gradient_accumulation_steps=3)
-
-
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(
-  whole, tmp_path, capsys
-):
-  tiny_training.run(tmp_path / "hurt", 4, save_checkpoints_steps=2)
-  data = tmp_path / "hurt" / "model.ckpt-4.data-00000-of-00001"
-  data.write_bytes(data.read_bytes()[:-100])
-  tiny_training.run(tmp_path / "hurt", 6, save_checkpoints_steps=2)
-  captured = capsys.readouterr()
-  assert "model.ckpt-4: " in captured.err
-  assert "resuming at step 2 of 6" in captured.out
-  hurt = tiny_training.saved(tmp_path / "hurt")
-  for name, value in tiny_training.saved(whole).items():
-    np.testing.assert_array_equal(hurt[name], value)
-
-
-def test_old_checkpoints_are_deleted(whole):
-  assert checkpoints.saved_steps(str(whole)) == [5, 6]
-  assert not list(whole.glob("*.ckpt-4*"))
 
 
 def test_prediction_keeps_order_and_strips_padding():

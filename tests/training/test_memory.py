@@ -111,28 +111,19 @@ def test_available_memory_is_a_part_of_the_machines():
 def test_a_full_disk_is_no_lack_of_memory():
   message = "Failed to flush 8 events to out/events.out.tfevents.1: No space"
   error = tf.errors.ResourceExhaustedError(None, None, message)
-  assert shortage.describe(error) is None
-  full = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
   with pytest.raises(tf.errors.ResourceExhaustedError):
     with shortage.naming_flags("training", "buy a disk"):
-      raise full
-  with pytest.raises(
-    MemoryError,
-    match="^while training: OOM when allocating "
-    r"tensor with shape\[16,12\] and type float: sell it$",
-  ):
-    with shortage.naming_flags("training", "sell it"):
-      raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
+      raise error
 
 
 def test_what_cannot_be_allocated_is_one_line():
-  with pytest.raises(
-    MemoryError,
-    match="^while thinking: OOM when allocating "
-    "tensor with shape.* and type float: think less$",
-  ):
+  message = "^while thinking: OOM when allocating tensor with shape.* and type "
+  with pytest.raises(MemoryError, match=f"{message}float: think less$"):
     with shortage.naming_flags("thinking", "think less"):
       tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
+  with pytest.raises(MemoryError, match=f"{message}float: think less$"):
+    with shortage.naming_flags("thinking", "think less"):
+      raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
 def test_frozen_layers_are_not_trained():

@@ -80,11 +80,6 @@ def test_best(metric, values, best, tmp_path):
   assert history.best == best
 
 
-def test_best_has_names(tmp_path):
-  best = make(tmp_path).best
-  assert (best.step, best.value) == (200, 0.75)
-
-
 @pytest.mark.parametrize(
   ("patience", "values", "stops"),
   [
