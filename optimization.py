@@ -49,9 +49,7 @@ def learning_rate_at(
 def layer_of(path: str) -> int | None:
   """Returns the part of BERT that a variable is in, counted upwards.
 
-  Returns:
-    0 for the embeddings, i + 1 for layer i of the encoder, None for the pooler
-    and the heads.
+  0 are the embeddings, i + 1 is layer i; None: the pooler and the heads.
   """
   if path.startswith("bert/embeddings/"):
     return 0
@@ -72,13 +70,10 @@ def row_norms(
   In fine-tuning, where the word embeddings are only looked up, their gradient
   is `tf.IndexedSlices`: one row for every token of the batch. The original
   clips by `tf.clip_by_global_norm`, which does not add up the rows of a
-  repeated word before it takes the norm: the root of the sum of |dL/dx|^2 over
-  all tokens x (and all other gradients), where L is the loss of the whole
-  batch. Those of replicas and micro-batches therefore add up.
-
-  In pre-training the table is the output matrix, too, and on a TPU the original
-  multiplies by one-hot rows: then the gradient is dense, and rows of a word are
-  added up before the norm.
+  repeated word first: it is the root of the sum of |dL/dx|^2 over all tokens x,
+  L being the loss of the whole batch, so that replicas and micro-batches add
+  up. In pre-training (the table is the output matrix, too) and on a TPU (the
+  original multiplies by one-hot rows) the gradient is dense.
 
   Returns:
     Half the squared norm of every gradient that is `tf.IndexedSlices`, 0 for
@@ -92,6 +87,10 @@ def row_norms(
       for gradient in gradients
     ]
   )
+
+
+def _zeros_like(variable: tf.Variable) -> tf.Variable:
+  return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
 
 
 class AdamWeightDecayOptimizer:
@@ -156,8 +155,7 @@ class AdamWeightDecayOptimizer:
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Clips the gradients by their global norm and updates the variables.
 
-    Call it in replica context, with gradients summed over the replicas: the
-    norm is that of the whole batch.
+    Call it in replica context, with gradients summed over the replicas.
 
     Args:
       gradients: dense, one per variable; float32 or bfloat16.
@@ -253,11 +251,7 @@ def _assign_adam(p, gradient, m, v, numbers):
 
 
 def _adam_each(p, gradient, m, v, numbers):
-  """Updates one of several replicas.
-
-  The variables stay outside the compiled function: replicas would silently
-  share those inside.
-  """
+  # Replicas would silently share variables inside of the compiled function.
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
   new = _compiled_adam(*old, numbers)
   for x, value in zip((p, m, v), new, strict=True):
@@ -279,11 +273,9 @@ def create_optimizer(
     variables: all that the model could train.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
     layerwise_lr_decay: each part's rate is this factor times that of the part
-      above it: pooler and heads have the full rate, the top layer this factor
-      of it, the embeddings this factor to the power of the layers + 1.
-    freeze_layers: a number N > 0: the embeddings and the N lowest layers never
-      change, and the optimizer leaves them out, so that their gradients are not
-      computed (the embeddings alone cannot be frozen). 0: nothing is frozen.
+      above it; pooler and heads have the full rate.
+    freeze_layers: N > 0: the embeddings and the N lowest layers never change,
+      and the optimizer leaves them out, so that no gradients are computed.
       "gradual": only pooler and heads change at first; every epoch unfreezes
       one more part, the top layer first, the embeddings last.
     steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
@@ -318,17 +310,8 @@ def create_optimizer(
     num_warmup_steps,
     rate_scales=[layerwise_lr_decay**count for count in below_top],
     first_steps=[
-      _step_after_epochs(count, steps_per_epoch) if is_gradual else 0
-      for count in below_top
+      # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
+      math.ceil(epochs * steps_per_epoch - 1e-6) if is_gradual else 0
+      for epochs in below_top
     ],
   )
-
-
-def _step_after_epochs(epochs, steps_per_epoch):
-  """Returns the first step after a number of epochs."""
-  # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
-  return math.ceil(epochs * steps_per_epoch - 1e-6)
-
-
-def _zeros_like(variable: tf.Variable) -> tf.Variable:
-  return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)

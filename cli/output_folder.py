@@ -97,8 +97,8 @@ def write_eval_results(
   """Prints scores and writes them to a file, sorted by name."""
   # The original printed float32 digits.
   numbers = {name: np.float32(value) for name, value in scores.items()}
-  numbers["global_step"] = step
-  lines = [f"{name} = {value!s}" for name, value in sorted(numbers.items())]
+  rows = sorted({**numbers, "global_step": step}.items())
+  lines = [f"{name} = {value!s}" for name, value in rows]
   path = os.path.join(folder, name)
   files.write_text(path, "\n".join(lines) + "\n")
   print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))

@@ -322,18 +322,13 @@ def _fail(message: str, status: int = 1) -> int:
 
 def _describe_failure(error: Exception) -> str | None:
   """Describes failures that are not bugs: lost workers, lack of memory."""
-  if _is_of_lost_worker(error):
-    return (
-      "another worker of TF_CONFIG has ended or cannot be reached: start all "
-      "of them again, and they resume from the last checkpoint"
-    )
+  if "distribution" in FLAGS and FLAGS.distribution == "multi_worker":
+    from inputs import training_input
+
+    if isinstance(error, training_input.LOST_WORKER_ERRORS):
+      return (
+        "another worker of TF_CONFIG has ended or cannot be reached: start all "
+        "of them again, and they resume from the last checkpoint"
+      )
   fault = shortage.describe(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
-
-
-def _is_of_lost_worker(error: Exception) -> bool:
-  if "distribution" not in FLAGS or FLAGS.distribution != "multi_worker":
-    return False
-  from inputs import training_input
-
-  return isinstance(error, training_input.LOST_WORKER_ERRORS)

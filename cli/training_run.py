@@ -24,7 +24,7 @@ from training import (
 class TrainingRun:
   """A model, its data, and the devices it runs on."""
 
-  settings: Any  # Of the program.
+  settings: Any  # The values of the program's flags.
   data: Any
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig

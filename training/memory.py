@@ -88,11 +88,10 @@ def parameters_of(
 def shape_of_batch(
   signature: dict[str, tf.TensorSpec], parts: int, predictions: int = 0
 ) -> tuple[int, int]:
-  """Returns B and P of a batch computed in micro-batches.
+  """Returns B and P of a batch computed in so many micro-batches.
 
   Args:
     signature: of the features of a replica.
-    parts: micro-batches, one after the other.
     predictions: P, if no feature has its size.
   """
   # [B, choices, S]; a length that differs by batch is None.

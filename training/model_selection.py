@@ -34,8 +34,7 @@ def is_better_if_lower(metric: str) -> bool:
 class History:
   """The scores of a run's evaluations, kept in `folder/evaluations.jsonl`.
 
-  A line is {"step": 100, "eval_accuracy": 0.9, ...}; an undefined score is
-  written as NaN.
+  A line is {"step": 100, "eval_accuracy": 0.9, ...}, maybe with NaN.
 
   Args:
     folder: of the run; an existing file is read.
@@ -89,11 +88,7 @@ class History:
     return self._results.get(step)
 
   def add(self, step: int, results: Mapping[str, float]) -> None:
-    """Appends the scores of a step later than all so far.
-
-    Raises:
-      ValueError: the metric to select by is not among them.
-    """
+    """Appends the scores of a later step; they must hold the metric."""
     assert step > max(self._results, default=-1), step
     self._check_metric(results)
     self._results[step] = {n: float(value) for n, value in results.items()}
@@ -188,9 +183,6 @@ def restore_best(
 
   If they are damaged, a line on standard error says so, and the training
   checkpoint of the same step is loaded instead, if it still exists.
-
-  Raises:
-    ValueError: they fit another model.
   """
   try:
     return checkpoints.restore(_best_folder(folder), variables)

@@ -127,11 +127,7 @@ class Predictor:
     return np.concatenate([share.numpy() for share in shares])
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
-    """Makes the function of a batch, with the current weights.
-
-    Args:
-      spec: of the features, [B, ...]; traced once for batches of any size.
-    """
+    """Makes the function of a batch, of any size, with the current weights."""
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
     if self._strategy.num_replicas_in_sync > 1:
@@ -148,9 +144,7 @@ def map_ahead(
 ) -> Iterator[dict[str, np.ndarray]]:
   """Yields the function of every batch, in order.
 
-  Args:
-    count: of batches to compute at once.
-    tokens: of all these batches, unless one has more.
+  It computes up to `count` batches at once, of up to `tokens` in all.
   """
   if count == 1:
     yield from map(function, batches)
@@ -168,10 +162,7 @@ def map_ahead(
 
 
 def _split(strategy, features, rows):
-  """Gives each replica a share; pads by repeating the last row.
-
-  Every worker reads whole batches and keeps the shares of its own replicas.
-  """
+  """Gives each replica a share of a batch; pads by repeating the last row."""
   share = -(-rows // strategy.num_replicas_in_sync)
 
   def take(context):

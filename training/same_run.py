@@ -51,11 +51,7 @@ def find_changes(
 
 
 def compare(path: str, settings: Mapping[str, Any]) -> None:
-  """Compares settings with those of earlier runs, read from a JSON file.
-
-  Raises:
-    ValueError: they differ.
-  """
+  """Raises a ValueError if settings are not those recorded in a JSON file."""
   earlier = files.read_json_if_any(path)
   changes = []
   for name in find_changes(earlier, settings):
@@ -81,11 +77,7 @@ def show(value: Any) -> str:
 
 
 def check_config(folder: str, config: Any) -> None:
-  """Compares a config with that of the model in a folder, if there is one.
-
-  Raises:
-    ValueError: they differ.
-  """
+  """Raises a ValueError if the model in a folder has another config."""
   path = os.path.join(folder, _CONFIG)
   if not files.exists(path):
     return
@@ -104,14 +96,11 @@ def check_config(folder: str, config: Any) -> None:
 
 
 def check(folder: str, trained_folder: str, run: RunRecord) -> None:
-  """Compares a run with those before it, before any work.
+  """Raises a ValueError if a run does not agree with those before it.
 
   Args:
     folder: the output folder.
     trained_folder: that of the training of its weights, if it does not train.
-
-  Raises:
-    ValueError: it does not agree with what they recorded.
   """
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {os.path.join(folder, _SETTINGS): run.model}
@@ -136,9 +125,6 @@ def resume_training(
 
   Args:
     writes: whether to write; one of several workers does.
-
-  Raises:
-    ValueError: the folder was trained in another way.
   """
   if checkpoints.latest_checkpoint(folder):
     compare(os.path.join(folder, _TRAINING), training)
@@ -155,10 +141,7 @@ def _write_training(folder, training) -> None:
 def write(
   folder: str, trained_folder: str, run: RunRecord, weights: str | None
 ) -> None:
-  """Records a run in its folder, for later runs to agree with.
-
-  A run that trains also records what its answers depend on, so that
-  export_saved_model.py can predict as the run does.
+  """Records a run, for later runs to agree with, and exports to answer alike.
 
   Args:
     folder, trained_folder: see `check`.

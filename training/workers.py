@@ -18,7 +18,6 @@ def agree(
   """Makes workers run equal steps per call, and stop together.
 
   Args:
-    strategy: with one worker, nothing is changed.
     count: steps that this worker would run.
     is_stopping: whether this worker would stop.
 
@@ -33,10 +32,9 @@ def agree(
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits until all workers have called it.
+  """Waits for all workers: files of the chief are then complete.
 
-  Files that the chief wrote before are then complete. Programs also end with
-  it: a worker that exits early looks lost to those that are still running.
+  A worker that exits early would look lost to those that are still running.
   """
   agree(strategy, 0, False)
 
@@ -56,7 +54,6 @@ def check_same(
   """Compares what must be the same on all workers of a run.
 
   Args:
-    strategy: with one worker, nothing is compared.
     settings: by the name shown to users; every worker has the same names.
 
   Raises:
