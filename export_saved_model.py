@@ -12,6 +12,7 @@ from cli import model_folder, program, shared_flags
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
+_COLUMN = "Of --eval_file: as in the program that trained the model."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,24 +111,12 @@ class ExportSettings(shared_flags.StartSettings):
     "With --quantize: examples to compare, evenly spread over --eval_file.",
     least=1,
   )
-  text_column: str | None = _predictions(
-    None, "Of --eval_file: the text, as in run_classifier.py."
-  )
-  text_pair_column: str | None = _predictions(
-    None, "Of --eval_file: the second text, as in run_classifier.py."
-  )
-  label_column: str | None = _predictions(
-    None, "Of --eval_file: the label, as in run_classifier.py."
-  )
-  label_separator: str = _predictions(
-    ",", "Of --eval_file: stands between labels, as in run_classifier.py."
-  )
-  token_column: int = _predictions(
-    0, "Of --eval_file: the column of the word, as in run_tagging.py."
-  )
-  tag_column: int = _predictions(
-    -1, "Of --eval_file: the column of the tag, as in run_tagging.py."
-  )
+  text_column: str | None = _predictions(None, _COLUMN)
+  text_pair_column: str | None = _predictions(None, _COLUMN)
+  label_column: str | None = _predictions(None, _COLUMN)
+  label_separator: str = _predictions(",", _COLUMN)
+  token_column: int = _predictions(0, _COLUMN)
+  tag_column: int = _predictions(-1, _COLUMN)
   max_score_drop: float = _predictions(
     0.01,
     "With --quantize: the largest loss of a score (0 to 1) that is accepted.",
@@ -181,9 +170,10 @@ def load_model(
 ) -> trained_models.TrainedModel:
   """Loads the model to export."""
   if settings.model_dir:
-    for name in sorted(settings.given & {"bert_config_file", "task"}):
+    if unread := settings.given & {"bert_config_file", "task"}:
       raise ValueError(
-        f"--{name} is for weights without a task; {settings.model_dir} has one"
+        f"--{min(unread)} is for weights without a task; {settings.model_dir} "
+        "has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
   config = model_folder.read_config(settings)
@@ -198,8 +188,8 @@ def make_score_check(
   """Returns the check of a quantized export; None for others."""
   names = [field.name for field in dataclasses.fields(quantization.ScoreCheck)]
   if settings.quantize == "none":
-    for name in filter(settings.given.__contains__, names):
-      raise ValueError(f"--{name} needs --quantize=int8")
+    if unread := settings.given.intersection(names):
+      raise ValueError(f"--{min(unread)} needs --quantize=int8")
     return None
   if settings.format != "onnx":
     raise ValueError("--quantize=int8 needs --format=onnx")

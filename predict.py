@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 import time
+from typing import Any
 
 from cli import program, run_summary
 from data import files
@@ -23,9 +24,8 @@ from serving import export_card, exported_model, request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_SERVER_FLAGS = ("host", "allowed_hosts", "port", "max_request_bytes")
-_SERVER_FLAGS += ("batch_wait_ms",)
-
+_SERVER_FLAGS = {"host", "port", "allowed_hosts", "batch_wait_ms"}
+_SERVER_FLAGS |= {"max_request_bytes"}
 _flags = program.group("Flags")
 _serving = program.group("With --serve")
 
@@ -81,9 +81,7 @@ class PredictSettings(program.Settings):
   batch_wait_ms: int = _serving(3, "How long a batch waits for more.", least=0)
 
 
-def read_ahead(
-  lines: Iterator[request_lines.RequestLine],
-) -> Iterator[list[request_lines.RequestLine]]:
+def read_ahead(lines: Iterator[Any]) -> Iterator[list[Any]]:
   """Yields the lines there are by now, at least one, while more are read."""
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
   end: futures.Future = futures.Future()
@@ -172,11 +170,10 @@ def main() -> int:
   }
   if len(used := [name for name, is_given in given.items() if is_given]) > 1:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
-  unread = ["input_format"] if settings.serve else _SERVER_FLAGS
-  for name in unread:
-    if name in settings.given:
-      without = "cannot be given with" if settings.serve else "needs"
-      raise ValueError(f"--{name} {without} --serve")
+  if settings.serve and "input_format" in settings.given:
+    raise ValueError("--input_format cannot be given with --serve")
+  if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
+    raise ValueError(f"--{min(unread)} needs --serve")
   if export_card.read(settings.export_dir).format == "saved_model":
     program.import_tensorflow()
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)

@@ -59,6 +59,8 @@ def write(
 def _write(folder, graph, format, quantizes) -> export_card.Card:
   """Writes all files; returns what export.json describes."""
   trained, vocab_file = graph.trained, graph.vocab_file
+  card = _describe(graph, format)
+  answers.MAKERS[card.kind](card, vocab_file)  # Refuses lengths without room.
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
@@ -72,7 +74,7 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
   else:
     signatures.save(graph, folder)
   card = dataclasses.replace(
-    _describe(graph, format),
+    card,
     quantization={"dtype": "int8"} if quantizes else {},
     hashes={n: files.hash_file(os.path.join(folder, n)) for n in hashed},
   )

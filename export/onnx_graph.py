@@ -51,12 +51,9 @@ class Graph:
   Args:
     weights: by their names in Google's checkpoints.
     quantizes: whether products with the encoder's kernels are of int8.
-    epsilon: of each LayerNorm.
   """
 
-  def __init__(
-    self, weights: Mapping[str, np.ndarray], quantizes: bool, epsilon: float
-  ):
+  def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
     try:
       import onnx
     except ImportError as error:
@@ -64,19 +61,16 @@ class Graph:
         f"--format=onnx needs onnx ({error}): pip install -r "
         "requirements/onnx.txt"
       ) from None
-    self._onnx, self._quantizes = onnx, quantizes
-    self.weights, self.epsilon = weights, epsilon
+    self._onnx, self.weights, self._quantizes = onnx, weights, quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
-    """Adds an operation with one output; returns the name of the output.
+    """Adds an operation of ONNX with one output; returns the output's name.
 
-    Args:
-      operation: its name in ONNX.
-      *inputs: names, or numbers and arrays, which become constants.
+    Inputs are names, or numbers and arrays, which become constants.
     """
     return self.add_many(operation, 1, *inputs, **attributes)[0]
 
@@ -182,17 +176,10 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
-  """Builds the graph of a trained model.
+  """Builds the graph of a trained model; a ValueError if it has none.
 
-  Args:
-    quantizes: see `Graph`.
-
-  Returns:
-    The graph. Its outputs are those of `source.compute`, and `attention_0` and
-    so on, float32 [B, N, S, S], of each layer.
-
-  Raises:
-    ValueError: there is no graph of this kind of model.
+  Its outputs are those of `source.compute`, and `attention_0` and so on,
+  float32 [B, N, S, S], of each layer.
   """
   trained = source.trained
   model, config = trained.model, trained.config
@@ -204,7 +191,7 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
     )
   variables = checkpoints.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
-  graph = Graph(weights, quantizes, encoder_table.layer_norm_epsilon(config))
+  graph = Graph(weights, quantizes)
   states = _add_encoder(graph, config)
   if not isinstance(model, heads.HeadModel):
     state = states[1:][trained.prediction["layer"]]
@@ -245,7 +232,7 @@ def _add_encoder(graph, config):
     "Add", embedded, graph.add("Slice", positions, [0], length)
   )
   if encoder_table.normalizes_embeddings(config):
-    embedded = _normalize(graph, embedded, path)
+    embedded = _normalize(graph, config, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = graph.dense(f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
@@ -269,11 +256,12 @@ def _add_layer(graph, config, layer, hidden, mask_scores):
   attended = _attend(graph, config, layer, hidden, mask_scores)
   attended = _dense(graph, attended, f"{path}/attention/output/dense")
   attended = graph.add("Add", attended, hidden)
-  attended = _normalize(graph, attended, f"{path}/attention/output")
+  attended = _normalize(graph, config, attended, f"{path}/attention/output")
   wide = _dense(graph, attended, f"{path}/intermediate/dense")
   wide = _activate(graph, wide, config)
   rows = _dense(graph, wide, f"{path}/output/dense")
-  return _normalize(graph, graph.add("Add", rows, attended), f"{path}/output")
+  rows = graph.add("Add", rows, attended)
+  return _normalize(graph, config, rows, f"{path}/output")
 
 
 def _attend(graph, config, layer, hidden, mask_scores):
@@ -304,9 +292,10 @@ def _dense(graph, x, path):
   return graph.add("Add", product, graph.weight(f"{path}/bias"))
 
 
-def _normalize(graph, x, path):
+def _normalize(graph, config, x, path):
   parts = (graph.weight(f"{path}/LayerNorm/{n}") for n in ("gamma", "beta"))
-  return graph.add("LayerNormalization", x, *parts, epsilon=graph.epsilon)
+  epsilon = encoder_table.layer_norm_epsilon(config)
+  return graph.add("LayerNormalization", x, *parts, epsilon=epsilon)
 
 
 def _activate(graph, x, config):
@@ -375,7 +364,7 @@ def _add_guesses(graph, source, state):
   rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
   path = "cls/predictions/transform"
   rows = graph.add("Gemm", rows, *graph.dense(f"{path}/dense"))
-  rows = _normalize(graph, _activate(graph, rows, config), path)
+  rows = _normalize(graph, config, _activate(graph, rows, config), path)
   table = graph.weight("bert/embeddings/word_embeddings")
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
@@ -391,11 +380,9 @@ def _add_guesses(graph, source, state):
 
 
 def _find_masks(graph, mask_id):
-  """Finds the masks of each text, from the left.
+  """Returns numbers above 0 for masks, and their places, int64 [B, M].
 
-  Returns:
-    Numbers above 0 for masks, 0 for what fills the row up, int32 [B, M], and
-    their places, int64 [B, M].
+  They are in the order of the text, and then 0 for what fills the row up.
   """
   is_mask = graph.add("Equal", "input_ids", np.int32(mask_id))
   is_mask = graph.cast(is_mask, np.int32)

@@ -98,11 +98,6 @@ def override(
     raise ValueError(
       "--pooling=cls: the first token of a causal model sees no other: use mean"
     )
-  if length < found.get("max_query_length", 0) + 4:
-    raise ValueError(
-      f"--max_seq_length={length}: expected more than --max_query_length="
-      f"{found['max_query_length']} and 3"
-    )
   threshold = "null_score_diff_threshold"
   if threshold in values and not found["version_2_with_negative"]:
     raise ValueError(f"--{threshold}: this model answers every question")

@@ -26,9 +26,6 @@ _NOWHERE = -1  # The position of a mask that fills up a row.
 class Graph:
   """Computes the numbers of which a trained model's answers are made.
 
-  Args:
-    vocab_file: of the model.
-
   Attributes:
     max_seq_length: tokens at which inputs are truncated.
     num_tokens: of the vocabulary.
@@ -45,11 +42,9 @@ class Graph:
     self.scores_tokens = not getattr(trained.model, "uses_pooler", True)
 
   def compute(self, *ids: tf.Tensor) -> Tensors:
-    """Computes the outputs of input_ids, input_mask, segment_ids [B, S].
+    """Computes what `answers` reads of the inputs IDS, int32 [B, S].
 
-    Returns:
-      The outputs that the maker of answers of its kind reads, and of
-      classifiers also `probabilities` [B, L].
+    Classifiers also have `probabilities` [B, L].
     """
     model, kind = self.trained.model, self.trained.kind
     if isinstance(model, heads.PretrainingModel):
@@ -73,11 +68,9 @@ class Graph:
     return heads.pool(state, ids[1], settings["pooling"])
 
   def _guess(self, input_ids, *others):
-    """Guesses masked words.
+    """Guesses masked words, whose positions are int32 [B, M], -1 for none.
 
-    Returns:
-      positions, int32 [B, M], of the masks, -1 for none; ids, int32, and
-      probabilities, float32 [B, M, K].
+    The ids, int32, and probabilities of the guesses are [B, M, K].
     """
     places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
     masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
@@ -101,9 +94,6 @@ class StringServer:
 
   Args:
     compute: `graph.compute`, or a function of it.
-
-  Attributes:
-    inputs: the names of the strings.
   """
 
   def __init__(self, graph: Graph, compute: Callable):

@@ -1,9 +1,7 @@
 """The ids of `tokenization.py` inside a TensorFlow graph.
 
-`make_tokenizer` turns a batch of strings into ragged ids; `pack` makes a
-model's input of them. Of tensorflow-text only operations that TensorFlow
-Serving has are used. Shapes: B texts, W words, T tokens, S the length of the
-longest input.
+Of tensorflow-text only operations that TensorFlow Serving has are used.
+Shapes: B texts, W words, T tokens, S the length of the longest input.
 """
 
 from collections.abc import Iterable
@@ -49,14 +47,7 @@ def _category(*names: str) -> str:
 
 
 class WordPieces(tf.Module):
-  """Turns texts into the ids that `tokenization.FullTokenizer` gives.
-
-  Invalid UTF-8 is dropped.
-
-  Args:
-    python: the tokenizer of the vocabulary.
-    do_lower_case: as it has it.
-  """
+  """Turns texts into the ids that a tokenizer in Python gives."""
 
   def __init__(self, python: tokenization.FullTokenizer, do_lower_case: bool):
     super().__init__()
@@ -75,12 +66,11 @@ class WordPieces(tf.Module):
   def encode(
     self, texts: tf.Tensor, most_words: int | None = None
   ) -> tf.RaggedTensor:
-    """Returns the ids of texts, int32 [B, (T)].
+    """Returns the ids of texts, string [B], as int32 [B, (T)].
 
     Args:
-      texts: string [B].
-      most_words: those after so many of a text are left out, to save time where
-        its tokens would be truncated anyway: a word has one token or more.
+      most_words: words after so many are left out, whose tokens would be
+        truncated anyway: a word has one token or more.
     """
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
@@ -111,7 +101,7 @@ class WordPieces(tf.Module):
 
 
 class SentencePieces(tf.Module):
-  """Turns texts into the ids that `SentencePieceTokenizer` gives."""
+  """Turns texts into the ids of a model of SentencePiece."""
 
   def __init__(self, vocab_file: str, do_lower_case: bool):
     super().__init__()
@@ -134,11 +124,7 @@ class SentencePieces(tf.Module):
 def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True
 ) -> WordPieces | SentencePieces:
-  """Makes the tokenizer of a vocabulary for a graph.
-
-  Raises:
-    ValueError: no graph splits texts as this vocabulary does.
-  """
+  """Makes the tokenizer of a vocabulary, if a graph can split texts so."""
   if vocab_file.endswith(".model"):
     return SentencePieces(vocab_file, do_lower_case)
   python = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
@@ -167,12 +153,9 @@ def pack(
   sep_id: int,
   max_seq_length: int,
 ) -> Packed:
-  """Truncates a pair like `packing.truncate_pair`, and packs it.
+  """Truncates pairs of ids, int32 [B, (T)], as `packing` does, and packs them.
 
-  Args:
-    ids_a, ids_b: int32 [B, (T)]. Without an id in ids_b, a row gets no second
-      [SEP].
-    max_seq_length: the most tokens, [CLS] and [SEP] included.
+  Without an id in ids_b, a row gets no second [SEP].
   """
   sizes_a, sizes_b = (
     tf.cast(ids.row_lengths(), tf.int32) for ids in (ids_a, ids_b)

@@ -24,13 +24,6 @@ Answer = dict[str, Any]
 Outputs = dict[str, np.ndarray]  # Those of one input of the model.
 
 
-class Input(NamedTuple):
-  """A text that a model takes."""
-
-  name: str
-  required: bool
-
-
 class Encoded(NamedTuple):
   """A request as inputs of the model."""
 
@@ -50,7 +43,7 @@ class AnswerMaker(abc.ABC):
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
-    inputs: the texts of a request.
+    inputs: the names of a request's texts, and whether they are required.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.
   """
@@ -68,37 +61,38 @@ class AnswerMaker(abc.ABC):
     self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, card.do_lower_case, self.never_split
     )
-    self.inputs = tuple(Input(n, n != self.optional) for n in card.inputs)
+    self.inputs = {name: name != self.optional for name in card.inputs}
 
   def encode(self, request: Any) -> Encoded:
     """Encodes a request.
 
     Args:
-      request: texts by the names of `inputs`, or a tuple in their order;
-        optional ones may be missing. Other names may stand beside them.
+      request: texts by the names of `inputs`, or a tuple in their order; other
+        names may stand beside them.
 
     Raises:
       ValueError: it is not of strings, lacks one, has one that only other
         models take, or an empty one that cannot be answered.
     """
     names = ", ".join(
-      f"{i.name}{'' if i.required else ' (optional)'}" for i in self.inputs
+      name if required else f"{name} (optional)"
+      for name, required in self.inputs.items()
     )
     if isinstance(request, tuple):
       if len(request) > len(self.inputs):
         raise ValueError(f"{len(request)} texts; the model takes {names}")
-      request = dict(zip(self.card.inputs, request, strict=False))
+      request = dict(zip(self.inputs, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
-    missing = [n for n in self.card.inputs if request.get(n) is None]
-    for name in request.keys() - set(self.card.inputs):
+    missing = [name for name in self.inputs if request.get(name) is None]
+    for name in request.keys() - self.inputs.keys():
       near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
       if name in _NAMES or near:
         # Half a surrogate pair could not be written.
         name = str(name).encode(errors="backslashreplace").decode()
         raise ValueError(f"{name} is not read; the model takes {names}")
     texts = {}
-    for name, required in self.inputs:
+    for name, required in self.inputs.items():
       value = request.get(name)
       if value is None and not required:
         value = ""
@@ -146,9 +140,7 @@ class AnswerMaker(abc.ABC):
     """Returns the answer to a request, ready to be JSON.
 
     Args:
-      encoded: from `encode`.
-      outputs: of the model for each of its rows; outputs of tokens have some
-        for padding, too.
+      outputs: of the model for each row; those of tokens have padding, too.
     """
     answer = self._answer(encoded, outputs)
     return answer | {"truncated": encoded.was_cut}

@@ -88,14 +88,12 @@ def read(
   path = os.path.join(folder, FILE)
   try:
     with open(path, encoding="utf-8") as file:
-      content = json.load(file)
-  except (OSError, ValueError, RecursionError):
+      content = dict(json.load(file))
+  except (OSError, ValueError, TypeError, RecursionError):
     raise ValueError(
       f"{folder}: no readable {FILE} there; expected the --export_dir of "
       "export_saved_model.py"
     ) from None
-  if not isinstance(content, dict):
-    raise ValueError(f"{path}: expected a JSON object; export the model again")
   if content.get("version") != VERSION:
     raise ValueError(
       f"{path}: version {content.get('version')!r}, expected {VERSION}: it is "

@@ -23,13 +23,10 @@ class Engine(Protocol):
   """Computes the outputs of a model."""
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes the outputs of a batch.
+    """Computes the outputs that `answers` reads, a row for each input.
 
     Args:
       *ids: input_ids, input_mask and segment_ids, int32 [B, S].
-
-    Returns:
-      The outputs that `serving.answers` reads, by name, a row for each input.
     """
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:
@@ -39,14 +36,11 @@ class Engine(Protocol):
 class ExportedModel:
   """A model from a folder that export_saved_model.py wrote.
 
+  Its `maker` encodes requests and makes answers.
+
   Args:
     threads: of the engine; 0: one for each core.
     engine, card: to use instead of those of the folder.
-
-  Attributes:
-    card: of the export.
-    name: of the folder.
-    maker: encodes requests and makes answers.
 
   Raises:
     ValueError: the folder holds something else, or another vocabulary than the
@@ -112,10 +106,9 @@ class ExportedModel:
     layer: int | None = None,
     head: int | None = None,
   ) -> answer_maker.Answer:
-    """Returns the attention of a head, or of all heads.
+    """Returns the attention of a head in a request's first input.
 
     Args:
-      request: from `maker.encode`; of several inputs, the first is looked at.
       layer, head: from 0; both None: all of them.
 
     Returns:
@@ -123,15 +116,17 @@ class ExportedModel:
       16-bit integers, little-endian, 65535 for 1 [layers, heads, S, S].
 
     Raises:
-      ValueError: the model has no such layer or head or no attention at all, or
-        the request no token.
+      ValueError: the model has no such head, or the request no token.
     """
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
     is_one = layer is not None or head is not None
-    if is_one:
-      _check_number("layer", layer, self.card.num_layers)
-      _check_number("head", head, self.card.num_heads)
+    counts = {"layer": self.card.num_layers, "head": self.card.num_heads}
+    for name, value in (("layer", layer), ("head", head)):
+      if is_one and (type(value) is not int or not 0 <= value < counts[name]):
+        raise ValueError(
+          f"{name} is {value!r}; expected a number from 0 to {counts[name] - 1}"
+        )
     if not request.rows:
       raise ValueError("there are no words in the text")
     row = request.rows[0]
@@ -142,13 +137,6 @@ class ExportedModel:
       numbers = (found * 65535).round().astype("<u2")
       shown = base64.b64encode(numbers.tobytes()).decode()
     return {"tokens": self.maker.tokens(row), "attention": shown}
-
-
-def _check_number(name, value, count):
-  if type(value) is not int or not 0 <= value < count:
-    raise ValueError(
-      f"{name} is {value!r}; expected a number from 0 to {count - 1}"
-    )
 
 
 def open_engine(
@@ -178,16 +166,13 @@ def _pad(rows, length: int) -> list[np.ndarray]:
 
 
 def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-  """Puts items of similar size together.
+  """Yields the indices of items of similar size, the largest last.
 
   >>> list(group_by_length([5, 1, 9, 2, 30], 10))
   [[1, 3], [0], [2], [4]]
 
   Args:
     most: of a group: its largest size times its number, unless it has one item.
-
-  Yields:
-    The indices of the items of each group, the largest last.
   """
   group: list[int] = []
   for index in sorted(range(len(sizes)), key=sizes.__getitem__):

@@ -22,7 +22,7 @@ import time
 from typing import Any, NamedTuple
 import urllib.parse
 
-from serving import answer_maker, exported_model
+from serving import answer_maker, exported_model, request_lines
 
 try:
   import waitress
@@ -132,15 +132,11 @@ def _count_tokens(request) -> int:
 
 
 class _RefusedError(Exception):
-  """An error that is answered with this status and message."""
-
-  def __init__(self, status: http.HTTPStatus, message: str):
-    super().__init__(message)
-    self.status = status
+  """An error that is answered with its arguments, a status and a message."""
 
 
 class Application:
-  """The page and the actions behind it as WSGI: requests in, answers out.
+  """The page and the actions behind it as WSGI.
 
   Args:
     names: of the host; requests for another one are refused.
@@ -156,17 +152,13 @@ class Application:
     self._names = {name.lower().rstrip(".") for name in names}
     self._batcher, self._limits = Batcher(model, limits), limits
     self._attending = threading.Lock()
-    gets = {
+    gets: dict[str, Callable] = {
       **dict.fromkeys(_PAGE, _read_page),
       "/model": lambda environ: self._describe(),
       "/health": lambda environ: {"status": "ok"},
     }
     posts = {"/predict": self._predict, "/attention": self._attend}
-    self._actions: dict[str, dict[str, Callable]] = {
-      "GET": gets,
-      "POST": posts,
-      "HEAD": gets,
-    }
+    self._actions = {"GET": gets, "HEAD": gets, "POST": posts}
 
   def __call__(self, environ, start_response) -> list[bytes]:
     status, content = self._respond(environ)
@@ -181,24 +173,23 @@ class Application:
       ("X-Content-Type-Options", "nosniff"),
       ("Content-Security-Policy", _POLICY),
     ]
-    start_response(f"{status.value} {status.phrase}", headers)
+    start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [content]
 
   def _respond(self, environ):
     try:
       self._check_sender(environ)
-      return http.HTTPStatus.OK, self._find_action(environ)(environ)
+      return 200, self._find_action(environ)(environ)
     except _RefusedError as error:
-      status, message = error.status, str(error)
+      status, message = error.args
     except ValueError as error:
-      status, message = http.HTTPStatus.BAD_REQUEST, str(error)
+      status, message = 400, str(error)
     except (queue.Full, TimeoutError):
-      status = http.HTTPStatus.SERVICE_UNAVAILABLE
+      status = 503
       message = "too many requests are waiting, or one takes too long"
     except Exception as error:
       print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)
-      status = http.HTTPStatus.INTERNAL_SERVER_ERROR
-      message = "internal error"
+      status, message = 500, "internal error"
     return status, {"error": message}
 
   def _check_sender(self, environ):
@@ -209,15 +200,11 @@ class Application:
     """
     host = environ.get("HTTP_HOST", "")
     if not self._is_ours(host):
-      raise _RefusedError(
-        http.HTTPStatus.FORBIDDEN,
-        f"Host {host!r:.80} is not this server; see --allowed_hosts",
-      )
+      message = f"Host {host!r:.80} is not this server; see --allowed_hosts"
+      raise _RefusedError(403, message)
     origin = environ.get("HTTP_ORIGIN", host)
     if origin not in (host, f"http://{host}", f"https://{host}"):
-      raise _RefusedError(
-        http.HTTPStatus.FORBIDDEN, f"Origin {origin!r:.80} is another site"
-      )
+      raise _RefusedError(403, f"Origin {origin!r:.80} is another site")
 
   def _is_ours(self, host):
     try:
@@ -234,31 +221,31 @@ class Application:
     if environ["PATH_INFO"] in actions:
       return actions[environ["PATH_INFO"]]
     known = f"; {method} knows {', '.join(actions)}" if actions else ""
-    raise _RefusedError(http.HTTPStatus.NOT_FOUND, f"nothing here{known}")
+    raise _RefusedError(404, f"nothing here{known}")
 
   def _describe(self) -> dict[str, Any]:
     """Describes the model for the page."""
-    card = self._model.card
+    card, inputs = self._model.card, self._model.maker.inputs.items()
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     quantized = card.quantization.get("dtype", "")
     return {
       **{name: getattr(card, name) for name in names},
       "name": self._model.name,
-      "inputs": [input._asdict() for input in self._model.maker.inputs],
+      "inputs": [{"name": name, "required": must} for name, must in inputs],
       "format": f"{card.format} {quantized}".strip(),
       "max_request_bytes": self._limits.body_bytes,
       "max_requests": _MOST_REQUESTS,
     }
 
   def _predict(self, environ):
-    content = _read_json(environ)
+    content, maker = _read_json(environ), self._model.maker
     if not (isinstance(content, dict) and "inputs" in content):
-      (answer,) = self._batcher.answer([self._model.maker.encode(content)])
+      [answer] = self._batcher.answer([maker.encode(content)])
       return answer
     rows = content["inputs"]
     if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
       raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
-    return {"outputs": self._batcher.answer(self._model.maker.encode_all(rows))}
+    return {"outputs": self._batcher.answer(maker.encode_all(rows))}
 
   def _attend(self, environ):
     content = _read_json(environ)
@@ -281,14 +268,7 @@ def _read_page(environ) -> tuple[bytes, str]:
 
 def _read_json(environ) -> Any:
   body = environ["wsgi.input"].read()
-  try:
-    return json.loads(body.decode("utf-8"))
-  except UnicodeDecodeError as error:
-    raise ValueError(
-      f"the body is not UTF-8 at byte offset {error.start}"
-    ) from None
-  except (ValueError, RecursionError) as error:
-    raise ValueError(f"the body is not JSON: {error}") from None
+  return request_lines.parse_json(request_lines.decode(body))
 
 
 class _Parser(parser.HTTPRequestParser):

@@ -39,23 +39,20 @@ def read(
   Raises:
     OSError, ValueError: the file cannot be read.
   """
-  names = [input.name for input in maker.inputs]
+  names = list(maker.inputs)
   if format == "auto":
     format = _guess_format(path, names)
-  parse = {"lines": _parse_line, "tsv": _parse_columns, "jsonl": _parse_json}
   for index, line in enumerate(_raw_lines(texts, path)):
     shown = {"index": index}
     try:
-      text = line.decode("utf-8").removesuffix("\n")
+      text = decode(line).removesuffix("\n")
       if not (index or texts):
         text = text.removeprefix("\ufeff")
-      request = parse[format](text, names)
+      request = _parse(text, format, names)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
-        shown["id"] = _check_id(request["id"])
+        _check_id(request["id"])
+        shown["id"] = request["id"]
       yield RequestLine(maker.encode(request), shown)
-    except UnicodeDecodeError as error:
-      message = f"not UTF-8 at byte offset {error.start}"
-      yield RequestLine(None, shown, f"line {index + 1}: {message}")
     except ValueError as error:
       yield RequestLine(None, shown, f"line {index + 1}: {error}")
 
@@ -85,12 +82,21 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
       yield from source
 
 
-def _parse_line(text, names):
-  return {names[0]: text.replace("\r", "")}  # As `files.read_lines` does.
+def decode(line: bytes) -> str:
+  """Decodes UTF-8; a ValueError says where it is something else."""
+  try:
+    return line.decode("utf-8")
+  except UnicodeDecodeError as error:
+    raise ValueError(f"not UTF-8 at byte offset {error.start}") from None
 
 
-def _parse_columns(text, names):
-  cells, last = text.replace("\r", "").split("\t"), len(names) - 1
+def _parse(text, format, names) -> Any:
+  if format == "jsonl":
+    return parse_json(text)
+  text = text.replace("\r", "")  # As `files.read_lines` does.
+  if format == "lines":
+    return {names[0]: text}
+  cells, last = text.split("\t"), len(names) - 1
   if names[last] == answer_maker.CHOICES and len(cells) > last:
     cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
@@ -100,16 +106,16 @@ def _parse_columns(text, names):
   return dict(zip(names, cells, strict=False))
 
 
-def _parse_json(text, names):
+def parse_json(text: str) -> Any:
+  """Parses JSON; a ValueError says why it is something else."""
   try:
     return json.loads(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"not JSON: {error}") from None
 
 
-def _check_id(id_: Any) -> Any:
+def _check_id(id_: Any) -> None:
   try:
     json.dumps(id_, ensure_ascii=False, allow_nan=False).encode()
   except (ValueError, RecursionError) as error:
     raise ValueError(f"id cannot be written: {error}") from None
-  return id_

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import keras
+import pytest
 
 from data import files
 from encoders import encoder_table
@@ -139,6 +140,17 @@ def export(folder, **flags):
     **flags,
   }
   return run("export_saved_model.py", **flags)
+
+
+def close(expected, **tolerances):
+  """Makes answers equal to others whose numbers, however deep, are near."""
+  if isinstance(expected, dict):
+    return {k: close(value, **tolerances) for k, value in expected.items()}
+  if isinstance(expected, list):
+    return [close(value, **tolerances) for value in expected]
+  if isinstance(expected, float):
+    return pytest.approx(expected, **tolerances)
+  return expected
 
 
 def one_label(config):

@@ -19,8 +19,7 @@ def good(tmp_path):
 
 
 def read(folder, content):
-  content = export_card.seal(content) if content else content
-  (folder / "export.json").write_text(json.dumps(content))
+  (folder / "export.json").write_text(json.dumps(export_card.seal(content)))
   return export_card.read(str(folder), answers.check)
 
 
@@ -62,18 +61,18 @@ def test_what_is_wrong_is_named(tmp_path, good, name, value, message):
   assert str(caught.value).endswith("export the model again")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\xff", None])
-def test_what_cannot_be_read(tmp_path, text):
-  if text is not None:
-    (tmp_path / "export.json").write_bytes(text.encode("latin-1"))
-  with pytest.raises(ValueError, match="no readable export.json there"):
-    export_card.read(str(tmp_path))
-
-
-def test_labels_that_changed_places(tmp_path, good):
-  content = {**export_card.seal(good), "labels": ["pos", "neg"]}
-  (tmp_path / "export.json").write_text(json.dumps(content))
-  with pytest.raises(ValueError, match="not as it was written .* copy the who"):
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    *((x, "no readable export.json") for x in (b"", b"{", b"\xff", None)),
+    *((x, "no readable export.json") for x in (b"[" * 100_000, b"[1]")),
+    (b'{"version": 3, "sha256": ""}', "not as it was written .* copy the who"),
+  ],
+)
+def test_what_cannot_be_read(tmp_path, content, message):
+  if content is not None:
+    (tmp_path / "export.json").write_bytes(content)
+  with pytest.raises(ValueError, match=message):
     export_card.read(str(tmp_path))
 
 
@@ -84,7 +83,7 @@ def test_another_vocabulary(tmp_path, good):
 
   path = tmp_path / "vocab.txt"
   good["hashes"] = {"vocab.txt": hashlib.sha256(path.read_bytes()).hexdigest()}
-  assert load(good).maker.inputs == (("text", True),)
+  assert load(good).maker.inputs == {"text": True}
   path.write_text(path.read_text().replace("good\ngreat", "great\ngood"))
   with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
     load(good)
@@ -92,11 +91,6 @@ def test_another_vocabulary(tmp_path, good):
   (tmp_path / "vocab.model").touch()
   with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
     load({**good, "hashes": {"vocab.model": ""}})
-
-
-def test_another_value_than_an_object(tmp_path):
-  with pytest.raises(ValueError, match="expected a JSON object"):
-    read(tmp_path, [])
 
 
 def test_thresholds_are_one_a_label(tmp_path, good):
