@@ -1,6 +1,7 @@
 """A trained folder, its export and predict.py answer as the program did."""
 
 import csv
+import functools
 import http.server
 import json
 import sys
@@ -9,22 +10,22 @@ import threading
 import pytest
 import tensorflow as tf
 
+import bert
 import export_saved_model
 import paths
 import program_flags
 from serving import exported_model
+from tasks import multiple_choice, squad
 import tiny
+import tiny_models
 
 sys.path.append(str(paths.ROOT / "examples"))
 import serving_client
 
+WINDOWS = {"max_seq_length": 9, "doc_stride": 3, "window_pooling": "max"}
 # Flags that are not the programs' defaults, with texts too long for some.
 FLAGS = {
-  "run_classifier": {
-    "max_seq_length": 9,
-    "doc_stride": 3,
-    "window_pooling": "max",
-  },
+  "run_classifier": WINDOWS,
   "run_squad": {"n_best_size": 7, "max_answer_length": 3, "doc_stride": 3},
   "run_tagging": {"max_seq_length": 6},
   "run_multiple_choice": {"max_seq_length": 7},
@@ -34,12 +35,7 @@ PROGRAMS = [
   for name in FLAGS
 ]
 PREDICTION = {
-  "run_classifier": {
-    "max_seq_length": 9,
-    "doc_stride": 3,
-    "window_pooling": "max",
-    "has_text_pair": False,
-  },
+  "run_classifier": {**WINDOWS, "has_text_pair": False},
   "run_squad": {
     "max_seq_length": 16,
     "doc_stride": 3,
@@ -59,17 +55,6 @@ PREDICTION = {
 }
 
 
-def read_squad(path):
-  content = json.loads(path.read_text())
-  for article in content["data"]:
-    for paragraph in article["paragraphs"]:
-      for question in paragraph["qas"]:
-        yield {
-          "question": question["question"],
-          "context": paragraph["context"],
-        }
-
-
 def read_json_lines(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -81,56 +66,40 @@ def read_predictions(program, folder):
   with open(folder / "predictions.tsv", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t"))
   for row in rows:
-    shares = {
+    row["probabilities"] = {
       name.removeprefix("probability_"): float(value)
       for name, value in row.items()
       if name.startswith("probability_") and value
     }
-    row["probabilities"] = shares
-    if program == "run_multiple_choice":
-      row["probabilities"] = list(shares.values())
-      row["predicted"] = int(row["predicted"])
   return rows
 
 
 def requests_of(program, folder, rows):
   """Returns what the program was asked, as requests."""
   if program == "run_squad":
-    return list(read_squad(folder / "dev.json"))
+    questions = squad.read_questions(str(folder / "dev.json"))
+    return [{"question": q.text, "context": q.context} for q in questions]
   if program == "run_multiple_choice":
-    choices = [
-      row.split(",")[2:6]
-      for row in (folder / "test.csv").read_text().splitlines()[1:]
-    ]
-    return [
-      {"context": r["context"], "question": r["question"], "choices": c}
-      for r, c in zip(rows, choices, strict=True)
-    ]
+    examples = multiple_choice.read_examples(str(folder / "test.csv"))
+    names = ("context", "question", "choices")
+    return [{n: getattr(e, n) for n in names} for e in examples]
   return [{"text": row["text"]} for row in rows]
 
 
 def shown(program, row):
   """Returns what the program wrote of an answer, as predict.py has it."""
-  if program == "run_classifier":
-    return {"label": row["predicted"], "probabilities": row["probabilities"]}
+  if program == "run_squad":
+    return {k: v for k, v in row.items() if k not in ("id", "question")}
   if program == "run_tagging":
     return {"entities": row["entities"]}
-  if program == "run_multiple_choice":
-    return {name: row[name] for name in ("predicted", "choice")} | {
-      "probabilities": row["probabilities"]
-    }
-  return {k: v for k, v in row.items() if k not in ("id", "question")}
+  shares = row["probabilities"]
+  if program == "run_classifier":
+    return {"label": row["predicted"], "probabilities": shares}
+  shown = {"predicted": int(row["predicted"]), "choice": row["choice"]}
+  return {**shown, "probabilities": list(shares.values())}
 
 
-def close(expected):
-  """Compares numbers, however deep, with six digits."""
-  if isinstance(expected, dict):
-    return {name: close(value) for name, value in expected.items()}
-  if isinstance(expected, list):
-    return [close(value) for value in expected]
-  if isinstance(expected, float):
-    return pytest.approx(expected, rel=1e-4, abs=1e-5)
-  return expected
+close = functools.partial(tiny_models.close, rel=1e-4, abs=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +139,9 @@ def test_an_export_answers_as_the_program(trained, program):
   rows = read_predictions(program, folder / "out")
   requests = requests_of(program, folder, rows)
   model = exported_model.ExportedModel(str(folder / "export"))
-  answers = model.answer([model.maker.encode(r) for r in requests], 100)
-  assert max(len(model.maker.encode(request).rows) for request in requests) > 1
+  encoded = model.maker.encode_all(requests)
+  answers = model.answer(encoded, 100)
+  assert max(len(request.rows) for request in encoded) > 1
   for row, answer in zip(rows, answers, strict=True):
     expected = shown(program, row)
     if program == "run_tagging":  # It writes no probabilities.
@@ -199,12 +169,8 @@ class TensorFlowServing(http.server.BaseHTTPRequestHandler):
     size = int(self.headers["Content-Length"])
     body = json.loads(self.rfile.read(size))
     signature = self.server.model.signatures[body["signature_name"]]
-    outputs = signature(
-      **{k: tf.constant(v) for k, v in body["inputs"].items()}
-    )
-    outputs = {
-      name: values.numpy().tolist() for name, values in outputs.items()
-    }
+    inputs = {k: tf.constant(v) for k, v in body["inputs"].items()}
+    outputs = {k: v.numpy().tolist() for k, v in signature(**inputs).items()}
     if len(outputs) == 1:  # It leaves out the name of an only one.
       [outputs] = outputs.values()
     content = json.dumps({"outputs": outputs}).encode()
@@ -227,10 +193,9 @@ def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
     + [json.dumps(request) for request in requests]
   )
   server.shutdown()
-  found = map(json.loads, capsys.readouterr().out.splitlines())
-  model = exported_model.ExportedModel(str(folder / "export"))
-  expected = model.answer([model.maker.encode(r) for r in requests], 100)
-  assert list(found) == close(expected) and len(expected) == 3
+  found = list(map(json.loads, capsys.readouterr().out.splitlines()))
+  assert found == close(bert.load(folder / "export")(requests))
+  assert len(found) == 3
 
 
 @pytest.mark.slow

@@ -1,14 +1,11 @@
-"""Tests of onnx_graph.py: ONNX Runtime computes what the models here do."""
+"""Tests of onnx_graph.py: ONNX Runtime computes what signatures.py does."""
 
 import dataclasses
 import json
-import pathlib
-import tempfile
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from encoders import encoder_table
 from export import onnx_graph, signatures, trained_models
@@ -43,15 +40,25 @@ def same_weights():
   keras.utils.set_random_seed(1)
 
 
-def make_trained(kind, model):
-  """Gives a model biases and gains, which are 0 and 1 in a new one."""
-  source = np.random.default_rng(1)
-  for variable in model.variables:
-    noise = 0.1 * source.standard_normal(variable.shape)
-    variable.assign(variable.numpy() + noise)
-  config = getattr(model, "bert", model).config
-  labels = ("x", "y", "z") if "label" in kind else ()
-  return trained_models.TrainedModel(kind, config, model, True, labels)
+@pytest.fixture
+def make_graph(tmp_path):
+  def make(kind, model, **settings):
+    """Gives a model biases and gains, which are 0 and 1 in a new one."""
+    source = np.random.default_rng(1)
+    for variable in model.variables:
+      noise = 0.1 * source.standard_normal(variable.shape)
+      variable.assign(variable.numpy() + noise)
+    config = getattr(model, "bert", model).config
+    labels = ("x", "y", "z") if kind in ("single_label", "tagging") else ()
+    trained = trained_models.TrainedModel(kind, config, model, True, labels)
+    prediction = {"max_seq_length": 24, **settings}
+    # [MASK] is line 4 of 38, so that two rows of the embeddings have no token.
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
+    trained = dataclasses.replace(trained, prediction=prediction)
+    return signatures.Graph(trained, str(path))
+
+  return make
 
 
 def make_inputs(batch=3, length=12, seed=0):
@@ -64,147 +71,127 @@ def make_inputs(batch=3, length=12, seed=0):
   return [values.astype(np.int32) for values in (ids, mask, segments)]
 
 
-def make_graph(trained, settings=()):
-  # [MASK] is line 4 of 38, so that two rows of the embeddings have no token.
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder, "vocab.txt")
-    path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
-    prediction = {"max_seq_length": 24, **dict(settings)}
-    trained = dataclasses.replace(trained, prediction=prediction)
-    return signatures.Graph(trained, str(path))
+@pytest.fixture
+def open_session(tmp_path):
+  def open_session(graph, **options):
+    """Returns the function of a graph in ONNX from inputs to outputs."""
+    # A session maps its weights, so each has a file of its own.
+    path = str(tmp_path / f"{len(list(tmp_path.iterdir()))}.onnx")
+    onnx_graph.build(graph, **options).save(path)
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs):
+      feeds = dict(zip(signatures.IDS, inputs, strict=True))
+      return dict(zip(names, session.run(names, feeds), strict=True))
+
+    return run
+
+  return open_session
 
 
-def open_session(trained, settings=(), **options):
-  graph = onnx_graph.build(make_graph(trained, settings), **options)
-  with tempfile.TemporaryDirectory() as folder:
-    graph.save(f"{folder}/model.onnx")
-    return onnxruntime.InferenceSession(
-      f"{folder}/model.onnx", providers=["CPUExecutionProvider"]
-    )
-
-
-def run(session, inputs):
-  names = [output.name for output in session.get_outputs()]
-  feeds = dict(zip(signatures.IDS, inputs, strict=True))
-  return dict(zip(names, session.run(names, feeds), strict=True))
-
-
-def assert_near(found, expected, tolerance=1e-4):
-  expected = np.asarray(expected)
-  assert found.dtype == expected.dtype
-  np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
-  assert np.abs(expected).max() > 0.05
-
-
-@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
-def test_classifier_of_every_activation(act):
-  model = heads.ClassifierModel(make_config(hidden_act=act), LABELS)
-  session = open_session(make_trained("single_label", model))
-  for batch, length in ((1, 2), (3, 12), (2, 24)):
-    inputs = make_inputs(batch, length)
-    logits = model(*inputs).numpy()
-    found = run(session, inputs)
-    assert_near(found["logits"], logits)
-    assert_near(found["probabilities"], tf.nn.softmax(logits))
-
-
-def test_narrow_embeddings():
-  model = heads.ClassifierModel(make_config(embedding_size=8), LABELS)
-  found = run(open_session(make_trained("single_label", model)), make_inputs())
-  assert_near(found["logits"], model(*make_inputs()))
-
-
-@pytest.mark.parametrize("encoder_type", ["text_cnn", "bilstm"])
-def test_no_graph_of_other_encoders(encoder_type):
-  config = encoder_table.make_config(SIZES | {"encoder_type": encoder_type})
-  trained = make_trained("single_label", heads.ClassifierModel(config, LABELS))
-  message = "--format=onnx takes Transformers .* --format=saved_model or litert"
-  with pytest.raises(ValueError, match=message):
-    open_session(trained)
-
-
-def test_no_graph_of_lstms_on_features():
-  model = feature_tagger.FeatureTaggerModel(
-    make_config(), LABELS, layers=(-2, -1), lstm_size=8
-  )
-  with pytest.raises(ValueError, match="--format=onnx takes Transformers"):
-    open_session(make_trained("tagging", model))
+def assert_same(found, graph, inputs):
+  """Compares the outputs of ONNX Runtime with those of TensorFlow."""
+  for name, expected in graph.compute(*inputs).items():
+    assert found[name].dtype == expected.dtype.as_numpy_dtype, name
+    np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-4)
+    assert np.abs(expected).max() > 0.05
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_transformers_that_are_causal_or_else_not_quite_bert(
-  causal, normalized
+  make_graph, open_session, causal, normalized
 ):
   fields = json.loads(make_config().to_json_string())
   fields |= {"causal_attention": causal, "embedding_layer_norm": normalized}
   config = encoder_table.make_config(fields | {"layer_norm_eps": 0.1})
-  model = heads.ClassifierModel(config, LABELS)
-  session = open_session(make_trained("single_label", model))
+  graph = make_graph("single_label", heads.ClassifierModel(config, LABELS))
+  run = open_session(graph)
   for batch, length in ((1, 2), (3, 12), (2, 24)):
     inputs = make_inputs(batch, length)
-    found = run(session, inputs)
-    assert_near(found["logits"], model(*inputs))
+    found = run(inputs)
+    assert_same(found, graph, inputs)
     is_lower = np.triu(found["attention_1"], 1).max() < 1e-6
     assert is_lower == (causal or length == 1)
-  session = open_session(make_trained("single_label", model), quantizes=True)
-  assert np.abs(run(session, inputs)["logits"] - model(*inputs)).max() < 1.0
+  logits = open_session(graph, quantizes=True)(inputs)["logits"]
+  assert np.abs(logits - found["logits"]).max() < 1.0
+
+
+@pytest.mark.parametrize(
+  "fields",
+  [
+    *({"hidden_act": x} for x in "gelu gelu_erf relu tanh linear".split()),
+    {"embedding_size": 8},
+  ],
+)
+def test_configs(make_graph, open_session, fields):
+  model = heads.ClassifierModel(make_config(**fields), LABELS)
+  graph = make_graph("single_label", model)
+  run = open_session(graph)
+  for batch, length in ((1, 2), (3, 12), (2, 24)):
+    inputs = make_inputs(batch, length)
+    assert_same(run(inputs), graph, inputs)
+
+
+@pytest.mark.parametrize("encoder_type", ["text_cnn", "bilstm", ""])
+def test_no_graph_of_other_encoders_and_heads(make_graph, encoder_type):
+  if encoder_type:
+    config = encoder_table.make_config(SIZES | {"encoder_type": encoder_type})
+    model = heads.ClassifierModel(config, LABELS)
+  else:
+    model = feature_tagger.FeatureTaggerModel(
+      make_config(), LABELS, layers=(-2, -1), lstm_size=8
+    )
+  message = "--format=onnx takes Transformers .* --format=saved_model or litert"
+  with pytest.raises(ValueError, match=message):
+    onnx_graph.build(make_graph("tagging", model))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
 @pytest.mark.parametrize("layer", [0, -1])
-def test_vectors(pooling, layer):
-  model = modeling.BertModel(make_config())
-  settings = {"layer": layer, "pooling": pooling}
-  session = open_session(make_trained("features", model), settings)
-  inputs = make_inputs()
-  states = model(*inputs, return_hidden_states=True).hidden_states[1:]
-  expected = []
-  for state, mask in zip(states[layer].numpy(), inputs[1], strict=True):
-    rows = state[mask > 0]
-    pools = {"cls": rows[0], "mean": rows.mean(0), "max": rows.max(0)}
-    expected.append(pools[pooling])
-  assert_near(run(session, inputs)["vectors"], np.stack(expected))
+def test_vectors(make_graph, open_session, pooling, layer):
+  model, inputs = modeling.BertModel(make_config()), make_inputs()
+  graph = make_graph("features", model, layer=layer, pooling=pooling)
+  assert_same(open_session(graph)(inputs), graph, inputs)
 
 
 @pytest.mark.parametrize("embedding_size", [None, 8])
-def test_guesses_of_masks(embedding_size):
+def test_guesses_of_masks(make_graph, open_session, embedding_size):
   model = heads.PretrainingModel(make_config(embedding_size=embedding_size))
-  session = open_session(make_trained("fill_mask", model), {"top_k": 2})
-  inputs = make_inputs()
+  graph, inputs = make_graph("fill_mask", model, top_k=2), make_inputs()
   inputs[0][0, [3, 7]] = inputs[0][2, 1] = MASK_ID
-  found = run(session, inputs)
-  positions = np.array([[3, 7], [-1, -1], [1, -1]], np.int32)
-  np.testing.assert_array_equal(found["positions"], positions)
-  logits = model(*inputs, np.maximum(positions, 0)).masked_lm_logits[..., :38]
-  best, ids = tf.math.top_k(tf.nn.softmax(logits), 2)
-  is_mask = positions >= 0
-  assert_near(found["probabilities"][is_mask], best.numpy()[is_mask])
-  np.testing.assert_array_equal(found["ids"][is_mask], ids.numpy()[is_mask])
+  run = open_session(graph)
+  found, is_mask = run(inputs), np.array([[1, 1], [0, 0], [1, 0]]) > 0
+  assert found["positions"].tolist() == [[3, 7], [-1, -1], [1, -1]]
+  expected = graph.compute(*inputs)
+  for name in ("ids", "probabilities"):
+    wanted = expected[name].numpy()[is_mask]
+    np.testing.assert_allclose(found[name][is_mask], wanted, atol=1e-4)
   inputs[0][inputs[0] == MASK_ID] = 5
-  assert run(session, inputs)["probabilities"].shape == (3, 0, 2)
+  assert run(inputs)["probabilities"].shape == (3, 0, 2)
 
 
-def test_int8_is_near_and_a_quarter_of_the_kernels(tmp_path):
+def test_int8_is_near_and_a_quarter_of_the_kernels(
+  make_graph, open_session, tmp_path
+):
   config = make_config(
     initializer_range=0.1, hidden_size=64, intermediate_size=256
   )
-  trained = make_trained("single_label", heads.ClassifierModel(config, LABELS))
-  exact = run(open_session(trained), make_inputs())["logits"]
-  session = open_session(trained, quantizes=True)
-  logits = run(session, make_inputs())["logits"]
+  graph = make_graph("single_label", heads.ClassifierModel(config, LABELS))
+  exact = open_session(graph)(make_inputs())["logits"]
+  logits = open_session(graph, quantizes=True)(make_inputs())["logits"]
   assert 0 < np.abs(logits - exact).max() < 0.05
-  graph = onnx_graph.build(make_graph(trained), quantizes=True)
-  graph.save(str(tmp_path / "m.onnx"))
-  model = onnx.load(tmp_path / "m.onnx")
-  types = {t.name: t.data_type for t in model.graph.initializer}
-  int8, float32 = 3, 1
-  kernels = [name for name, kind in types.items() if kind == int8]
-  assert len(kernels) == 2 * 6
-  assert all(name.startswith("bert/encoder/layer_") for name in kernels)
-  assert types["bert/embeddings/word_embeddings"] == float32
-  assert types["bert/pooler/dense/kernel"] == float32
-  assert types["output_weights"] == float32
+  onnx_graph.build(graph, quantizes=True).save(str(tmp_path / "int8.onnx"))
+  tensors = onnx.load(tmp_path / "int8.onnx").graph.initializer
+  int8, float32 = (
+    {tensor.name for tensor in tensors if tensor.data_type == kind}
+    for kind in (3, 1)
+  )
+  assert len(int8) == 2 * 6
+  assert all(name.startswith("bert/encoder/layer_") for name in int8)
+  assert "bert/embeddings/word_embeddings" in float32
+  assert {"bert/pooler/dense/kernel", "output_weights"} < float32
 
 
 def test_quantize():

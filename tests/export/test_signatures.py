@@ -29,7 +29,7 @@ def vocab_file(tmp_path_factory):
 @pytest.fixture
 def save(vocab_file, tmp_path):
   def save(kind, model, settings=None, **fields):
-    """Saves a model; returns the signatures, which take lists."""
+    """Saves a model; returns what calls its signatures with lists."""
     prediction = {"max_seq_length": SEQUENCE, **(settings or {})}
     trained = trained_models.TrainedModel(
       kind, CONFIG, model, True, prediction=prediction, **fields
@@ -37,9 +37,10 @@ def save(vocab_file, tmp_path):
     signatures.save(signatures.Graph(trained, vocab_file), str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
 
-    def call(name, **inputs):
-      tensors = {k: tf.constant(value) for k, value in inputs.items()}
-      outputs = loaded.signatures[name](**tensors)
+    def call(name, *values):
+      names = sorted(loaded.signatures[name].structured_input_signature[1])
+      inputs = dict(zip(names, map(tf.constant, values), strict=True))
+      outputs = loaded.signatures[name](**inputs)
       return {k: value.numpy() for k, value in outputs.items()}
 
     call.names = sorted(loaded.signatures)
@@ -80,7 +81,7 @@ def test_classifier(save, pack, problem):
   assert call.names == ["attention", "ids", "serving_default"]
   texts, pairs = random_texts(6, 12), random_texts(6, 9, seed=2)
   pairs[0] = texts[1] = ""
-  outputs = call("serving_default", text=texts, text_pair=pairs)
+  outputs = call("serving_default", texts, pairs)
   for row, (a, b) in enumerate(zip(texts, pairs, strict=True)):
     ids = pack(a, b)
     logits = model(*ids).numpy()[0]
@@ -91,25 +92,24 @@ def test_classifier(save, pack, problem):
       expected = 1 / (1 + np.exp(-logits))
       chosen = [expected[0] >= 0.5, expected[1] >= 0.9, expected[2] >= 0.1]
       assert outputs["chosen"][row].tolist() == chosen
-    np.testing.assert_allclose(
-      outputs["probabilities"][row], expected, atol=1e-5
-    )
-    found = call("ids", **dict(zip(signatures.IDS, ids, strict=True)))
-    np.testing.assert_allclose(found["logits"][0], logits, atol=1e-5)
+    shares = outputs["probabilities"][row]
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
+    found = call("ids", *ids)["logits"][0]
+    np.testing.assert_allclose(found, logits, atol=1e-5)
     assert outputs["labels"][row].tolist() == [b"x", b"y", b"z"]
     tokens = len(a.split()) + len(b.split())
     room = SEQUENCE - (3 if b else 2)
     assert outputs["truncated"][row] == (tokens > room)
   assert outputs["truncated"].tolist().count(True) in range(1, 6)
   nothing = np.array([], str)
-  none = call("serving_default", text=nothing, text_pair=nothing)
+  none = call("serving_default", nothing, nothing)
   assert {len(values) for values in none.values()} == {0}
 
 
 def test_regression_of_single_texts(save, pack):
   model = heads.ClassifierModel(CONFIG, 1)
   call = save("regression", model, has_text_pair=False)
-  outputs = call("serving_default", text=["the old house"])
+  outputs = call("serving_default", ["the old house"])
   assert sorted(outputs) == ["truncated", "value"]
   expected = model(*pack("the old house")).numpy()[0, 0]
   assert outputs["value"][0] == pytest.approx(expected, abs=1e-5)
@@ -120,11 +120,8 @@ def test_attention(save, pack):
   call = save("single_label", model, labels=("x", "y"))
   ids = pack("the house")
   probs = model.bert(*ids, return_attention_probs=True).attention_probs
-  found = call("attention", **dict(zip(signatures.IDS, ids, strict=True)))
-  for layer, expected in enumerate(probs):
-    np.testing.assert_allclose(
-      found["attention"][0, layer], expected[0], atol=1e-5
-    )
+  found, expected = call("attention", *ids)["attention"], np.stack(probs, 1)
+  np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
@@ -132,7 +129,7 @@ def test_vectors(save, pack, pooling):
   model = modeling.BertModel(CONFIG)
   call = save("features", model, {"layer": -2, "pooling": pooling})
   texts, pairs = ["the old house", "", "red"], ["", "", "a tree"]
-  vectors = call("serving_default", text=texts, text_pair=pairs)["vectors"]
+  vectors = call("serving_default", texts, pairs)["vectors"]
   for text, pair, found in zip(texts, pairs, vectors, strict=True):
     states = model(*pack(text, pair), return_hidden_states=True).hidden_states
     state = states[-2].numpy()[0]
@@ -145,14 +142,11 @@ def test_guesses(save, pack):
   call = save("fill_mask", model, {"top_k": 3})
   ids = [values.numpy() for values in pack("the house was a tree")]
   ids[0][0, [2, 4]] = tiny.SQUAD_VOCABULARY.index("[MASK]")
-  outputs = call("ids", **dict(zip(signatures.IDS, ids, strict=True)))
+  outputs = call("ids", *ids)
   assert outputs["positions"].tolist() == [[2, 4]]
   logits = model(*ids, tf.constant([[2, 4]])).masked_lm_logits.numpy()[0]
   best = np.argsort(-logits, axis=-1)[:, :3]
   assert outputs["ids"][0].tolist() == best.tolist()
   shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-  np.testing.assert_allclose(
-    outputs["probabilities"][0],
-    np.take_along_axis(shares, best, -1),
-    atol=1e-5,
-  )
+  expected = np.take_along_axis(shares, best, -1)
+  np.testing.assert_allclose(outputs["probabilities"][0], expected, atol=1e-5)

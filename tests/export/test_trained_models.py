@@ -11,24 +11,23 @@ import tiny_models
 from weights import checkpoints
 
 
-def load_pretrained(folder):
-  start = model_folder.open(str(folder), str(folder / "config.json"))
-  kind = "fill_mask"
-  return trained_models.load_pretrained(start.weights, start.config, True, kind)
-
-
-def test_half_a_masked_lm_head(tmp_path):
-  tiny_models.write_masked_lm(tmp_path, lambda name: "output_bias" not in name)
-  with pytest.raises(ValueError, match="- cls/predictions/output_bias"):
-    load_pretrained(tmp_path)
-
-
-def test_guesses_of_a_causal_model(tmp_path):
-  tiny.write_model(tmp_path, {"causal_attention": True})
-  model = tiny_models.make_masked_lm(tmp_path)
-  checkpoints.save(str(tmp_path), 0, checkpoints.model_variables(model), keep=0)
-  with pytest.raises(ValueError, match="guesses of a causal model cannot be"):
-    load_pretrained(tmp_path)
+@pytest.mark.parametrize(
+  ("config", "message"),
+  [
+    ({}, "- cls/predictions/output_bias"),
+    ({"causal_attention": True}, "guesses of a causal model cannot be"),
+  ],
+)
+def test_weights_that_guess_no_masks(tmp_path, config, message):
+  tiny.write_model(tmp_path, config)
+  variables = checkpoints.model_variables(tiny_models.make_masked_lm(tmp_path))
+  del variables["cls/predictions/output_bias"]
+  checkpoints.save(str(tmp_path), 0, variables, keep=0)
+  start = model_folder.open(str(tmp_path), str(tmp_path / "config.json"))
+  with pytest.raises(ValueError, match=message):
+    trained_models.load_pretrained(
+      start.weights, start.config, True, "fill_mask"
+    )
 
 
 @pytest.mark.parametrize(

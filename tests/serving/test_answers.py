@@ -29,43 +29,40 @@ def test_a_guessed_id_without_a_token_is_empty(tmp_path):
   ]
 
 
-def test_a_context_without_words_is_an_error_of_its_request(tmp_path):
+@pytest.mark.parametrize(
+  ("context", "message"),
+  [
+    (" ", "^context: the context is empty"),
+    ("\u5317\u4eac\u5728\u5317\u4eac", "tokens that are not parts of its"),
+  ],
+)
+def test_a_bad_context_is_an_error_of_its_request(tmp_path, context, message):
   path = tmp_path / "some.words"
   path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n\u5317\u4eac\n\u5728\n")
   maker = tiny_models.make_maker(
     tmp_path, QUESTION, "question_answering", path.name
   )
-  request = {"question": "?", "context": "\u5317\u4eac\u5728\u5317\u4eac"}
-  with pytest.raises(ValueError, match="has tokens that are not parts of its"):
-    maker.encode(request)
-
-
-def test_an_empty_context_is_named(tmp_path):
-  maker = tiny_models.make_maker(tmp_path, QUESTION, "question_answering")
-  with pytest.raises(ValueError, match="^context: the context is empty"):
-    maker.encode({"question": "a", "context": " "})
+  with pytest.raises(ValueError, match=message):
+    maker.encode({"question": "?", "context": context})
 
 
 @pytest.mark.parametrize(
-  ("inputs", "request_"),
+  ("inputs", "name", "shown"),
   [
-    (["text"], {"text": "a", "text_pair": "b"}),
-    (["text"], {"text": "a", "question": "b"}),
-    (["text", "text_pair"], {"text": "a", "textPair": "b"}),
-    (["text", "text_pair"], {"text": "a", "text_pairs": "b"}),
+    (["text"], "text_pair", "text_pair"),
+    (["text"], "question", "question"),
+    (["text", "text_pair"], "textPair", "textPair"),
+    (["text", "text_pair"], "text_pairs", "text_pairs"),
+    (["text", "text_pair"], "text_pair\ud800", r"text_pair\\ud800"),
   ],
 )
-def test_texts_that_would_not_be_read_are_refused(tmp_path, inputs, request_):
+def test_texts_that_would_not_be_read_are_refused(
+  tmp_path, inputs, name, shown
+):
   maker = tiny_models.make_maker(tmp_path, inputs)
-  name = list(request_)[-1]
-  with pytest.raises(ValueError, match=f"{name} is not read; the model takes"):
-    maker.encode(request_)
-
-
-def test_a_name_that_cannot_be_written_is_told(tmp_path):
-  maker = tiny_models.make_maker(tmp_path, ["text", "text_pair"])
-  with pytest.raises(ValueError, match="ud800 is not read") as caught:
-    maker.encode({"text": "a", "text_pair\ud800": "b"})
+  message = f"{shown} is not read; the model takes"
+  with pytest.raises(ValueError, match=message) as caught:
+    maker.encode({"text": "a", name: "b"})
   assert str(caught.value).encode()
 
 
@@ -112,9 +109,8 @@ def test_padding_hides_answers_only_where_it_did_in_training(
 ):
   settings = tiny_models.PREDICTION["question_answering"]
   settings = settings | {"padding_competes": competes, "n_best_size": 1}
-  inputs = ["question", "context"]
   maker = tiny_models.make_maker(
-    tmp_path, inputs, "question_answering", **settings
+    tmp_path, QUESTION, "question_answering", **settings
   )
   assert maker.pads_fully == competes
   encoded = maker.encode({"question": "a", "context": "b c"})
