@@ -15,7 +15,6 @@ if __name__ == "__main__":
 from collections.abc import Iterator
 import dataclasses
 import functools
-import sys
 
 import keras
 import tensorflow as tf
@@ -67,14 +66,9 @@ def loss_fn(model, features, seed, settings):
   The loss of a window is the mean cross entropy of its start and its end.
   """
   logits = compute_logits(model, features, settings, seed)
-  losses = [
-    tf.nn.sparse_softmax_cross_entropy_with_logits(features[labels], values)
-    for labels, values in (
-      ("start_positions", logits.start_logits),
-      ("end_positions", logits.end_logits),
-    )
-  ]
-  losses = tf.add_n(losses) / 2.0  # [B]
+  labels = features["start_positions"], features["end_positions"]
+  losses = map(tf.nn.sparse_softmax_cross_entropy_with_logits, labels, logits)
+  losses = tf.add_n(list(losses)) / 2.0  # [B]
   weights = tf.ones_like(losses)
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
@@ -174,10 +168,7 @@ def answer(
     run.batch_order(examples, settings.predict_batch_size),
     run.local_folder,
   )
-  report = None
-  if settings.verbose_logging:
-    report = functools.partial(print, "note:", file=sys.stderr)
-  return squad_data.answer(examples, logits, settings.for_answers(), report)
+  return squad_data.answer(examples, logits, settings.for_answers())
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:

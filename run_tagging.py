@@ -57,7 +57,6 @@ if __name__ == "__main__":
   program.start(TaggingSettings)
 
 import functools
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -94,16 +93,16 @@ def create_model(
   )
 
 
-class WordLosses(NamedTuple):
-  """The result of each token, [B, S]."""
+def compute_losses(
+  model, features, seed=None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Compares the labels of a batch with the predictions.
 
-  predicted: tf.Tensor  # int32, the likeliest label; -1 where no word begins.
-  losses: tf.Tensor  # float32, cross entropies in nats; 0 where none is known.
-  known: tf.Tensor  # int32, 1 where the model has the true label of a word.
-
-
-def compute_losses(model, features, seed=None) -> WordLosses:
-  """Compares the labels of a batch with the predictions."""
+  Returns:
+    For each token, [B, S]: the likeliest label, int32, -1 where no word begins;
+    the cross entropy in nats, float32, 0 where the true label is not known; and
+    whether it is, int32.
+  """
   names = ["input_ids", "input_mask", "segment_ids"]
   logits = model(*(features[name] for name in names), seed)  # [B, S, L]
   mask, labels = features["label_mask"], features["label_ids"]
@@ -113,7 +112,7 @@ def compute_losses(model, features, seed=None) -> WordLosses:
     tf.minimum(labels, last), logits
   )
   predicted = tf.where(mask > 0, tf.argmax(logits, -1, tf.int32), -1)
-  return WordLosses(predicted, losses * tf.cast(known, tf.float32), known)
+  return predicted, losses * tf.cast(known, tf.float32), known
 
 
 def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
@@ -197,8 +196,7 @@ def open_data(
     model["lstm_size"] = settings.lstm_size
   answers = {"document_context": settings.document_context}
   if "train" in sources:
-    by_character = tagging_data.is_by_character(sources["train"])
-    answers["by_character"] = by_character
+    answers["by_character"] = tagging_data.is_by_character(sources["train"])
   return fine_tuning.Data(
     features=features,
     metric=shared_flags.choose_metric(settings.best_metric, known[0], known),
@@ -212,18 +210,19 @@ def open_data(
 
 
 def label_words(
-  run: fine_tuning.Run, examples: tagging_data.TaggingSet, batch_size: int
+  run: fine_tuning.Run, examples: tagging_data.TaggingSet
 ) -> tagging_data.Outputs:
   """Predicts the labels of all words of a set."""
-  results = run.predict(examples, batch_size)
-  return tagging_data.read_outputs(examples, results)
+  is_test = examples in run.data.test
+  settings = run.settings
+  size = settings.predict_batch_size if is_test else settings.eval_batch_size
+  return tagging_data.read_outputs(examples, run.predict(examples, size))
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on labelled words."""
   [examples] = run.data.dev
-  outputs = label_words(run, examples, run.settings.eval_batch_size)
-  return tagging_data.score(examples, outputs).metrics
+  return tagging_data.score(examples, label_words(run, examples)).metrics
 
 
 def write_scores(
@@ -233,7 +232,7 @@ def write_scores(
 ) -> None:
   """Prints, writes and describes the scores of a set."""
   scores = tagging_data.score(examples, outputs)
-  if examples.kind == "eval":
+  if examples in run.data.dev:
     run.write_eval_results(scores.metrics)
   tagging_results.write_scores(run.folder, examples.kind, scores)
   run.report_on(examples, tagging_results.describe, outputs.labels, scores)
@@ -242,7 +241,7 @@ def write_scores(
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   [examples] = run.data.dev
-  outputs = label_words(run, examples, run.settings.eval_batch_size)
+  outputs = label_words(run, examples)
   if run.is_chief:
     write_scores(run, examples, outputs)
 
@@ -250,7 +249,7 @@ def write_evaluation(run: fine_tuning.Run) -> None:
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
   [examples] = run.data.test
-  outputs = label_words(run, examples, run.settings.predict_batch_size)
+  outputs = label_words(run, examples)
   if run.is_chief:
     tagging_data.write_predictions(run.folder, examples, outputs.labels)
     if examples.file.is_tagged:

@@ -103,9 +103,8 @@ class SquadSettings(shared_flags.FineTuningSettings):
     return squad_answers.AnswerSettings(
       n_best_size=self.n_best_size,
       max_answer_length=self.max_answer_length,
-      version_2_with_negative=self.version_2_with_negative,
-      do_lower_case=self.do_lower_case,
       whole_word_answers=self.whole_word_answers,
+      verbose_logging=self.verbose_logging,
     )
 
 

@@ -67,14 +67,14 @@ class BiLstm(keras.layers.Layer):
 
   def __init__(self, input_size: int, units: int, **kwargs):
     super().__init__(**kwargs)
-    self.input_size, self.units = input_size, units
-    policy = self.dtype_policy
-    self.forward_lstm = Lstm(units, name="forward", dtype=policy)
-    self.backward_lstm = Lstm(units, name="backward", dtype=policy)
+    self.forward_lstm, self.backward_lstm = (
+      Lstm(input_size, units, name=name, dtype=self.dtype_policy)
+      for name in ("forward", "backward")
+    )
 
   def build(self, input_shape=None):
-    self.forward_lstm.build([None, None, self.input_size])
-    self.backward_lstm.build([None, None, self.input_size])
+    self.forward_lstm.build()
+    self.backward_lstm.build()
 
   def call(self, x, input_mask):
     x = tf.transpose(x, [1, 0, 2])  # [S, B, I]
@@ -92,14 +92,14 @@ class Lstm(keras.layers.Layer):
   input gate, the forget gate, the candidate and the output gate.
   """
 
-  def __init__(self, units: int, **kwargs):
+  def __init__(self, input_size: int, units: int, **kwargs):
     super().__init__(**kwargs)
-    self.units = units
+    self.input_size, self.units = input_size, units
 
-  def build(self, input_shape):
+  def build(self, input_shape=None):
     self.input_weights = self.add_weight(
       name="input_weights",
-      shape=[input_shape[-1], 4 * self.units],
+      shape=[self.input_size, 4 * self.units],
       initializer="glorot_uniform",
     )
     self.recurrent_weights = self.add_weight(
@@ -120,8 +120,8 @@ class Lstm(keras.layers.Layer):
     def step(state, inputs):
       (hidden, memory), (gates, mask) = state, inputs
       gates += tf.matmul(tf.cast(hidden, gates.dtype), weights)
-      parts = tf.split(tf.cast(gates, tf.float32), 4, -1)
-      write, forget, candidate, output = parts
+      gates = tf.cast(gates, tf.float32)
+      write, forget, candidate, output = tf.split(gates, 4, -1)
       # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
       memory *= tf.sigmoid(forget + 1.0)
       memory += tf.sigmoid(write) * tf.tanh(candidate)

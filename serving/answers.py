@@ -230,14 +230,12 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
     self._maker = squad_features.FeatureMaker(shape, is_training=False)
     self._find = squad_answers.SpanSearch(
+      self._maker,
       squad_answers.AnswerSettings(
         settings["n_best_size"],
         settings["max_answer_length"],
-        settings["version_2_with_negative"],
-        card.do_lower_case,
         settings["whole_word_answers"],
       ),
-      self._maker.tokens,
     )
 
   def _encode(self, texts):

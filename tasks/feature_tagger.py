@@ -51,35 +51,30 @@ class FeatureTaggerModel(heads.HeadModel):
     size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
     for index in range(_LSTM_LAYERS):
-      self.lstms.append(
-        bilstm.BiLstm(size, lstm_size, name=f"lstm_{index}", dtype="float32")
+      lstm = bilstm.BiLstm(
+        size, lstm_size, name=f"lstm_{index}", dtype="float32"
       )
-      self.lstms[-1].build()
+      lstm.build()
+      self.lstms.append(lstm)
       size = 2 * lstm_size
     self.output_weights, self.output_bias = heads.make_output(num_labels, size)
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
-    hidden = self._features(input_ids, input_mask, segment_ids)
+    hidden = self.features(input_ids, input_mask, segment_ids)
     for index, lstm in enumerate(self.lstms):
       hidden = self._drop(hidden, seed, index)
       hidden = lstm(hidden, input_mask)  # [B, S, 2 * lstm_size]
     dropped = self._drop(hidden, seed, len(self.lstms))
     return heads.score_tokens(dropped, self.output_weights, self.output_bias)
 
-  def _features(self, input_ids, input_mask, segment_ids):
-    states = self.bert(
-      input_ids,
-      input_mask,
-      segment_ids,
-      return_hidden_states=True,
-      training=False,
-    ).hidden_states
-    used = [tf.stop_gradient(states[layer]) for layer in self.layers_used]
-    used = [tf.cast(state, tf.float32) for state in used]
-    if self.mix is not None:
-      return self.mix(used)  # [B, S, H]
-    return tf.concat(used, -1)
+  def features(self, input_ids, input_mask, segment_ids):
+    """Returns the outputs of the frozen layers, float32 [B, S, H or more]."""
+    inputs = input_ids, input_mask, segment_ids
+    output = self.bert(*inputs, return_hidden_states=True, training=False)
+    used = [output.hidden_states[layer] for layer in self.layers_used]
+    used = [tf.cast(tf.stop_gradient(state), tf.float32) for state in used]
+    return tf.concat(used, -1) if self.mix is None else self.mix(used)
 
   def _drop(self, x, seed, index):
     return modeling.dropout(x, self.dropout_rate, modeling.fold_in(seed, index))
@@ -112,15 +107,12 @@ class ScalarMix(keras.layers.Layer):
 def read_feature_layers(
   names: Sequence[str], num_layers: int
 ) -> tuple[list[int], bool]:
-  """Reads the layers of a `FeatureTaggerModel` as --feature_layers names them.
+  """Reads the layers of a `FeatureTaggerModel`, and whether they are mixed.
 
   Args:
-    names: numbers of layers; "mix" before them says that they are summed, and
-      alone stands for all of them and the embeddings.
+    names: as of --feature_layers: numbers of layers; "mix" before them says
+      that they are summed, and alone stands for all and the embeddings.
     num_layers: of the encoder.
-
-  Returns:
-    The layers, and whether they are mixed.
 
   Raises:
     ValueError: there is no such layer.

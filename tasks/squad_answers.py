@@ -4,10 +4,11 @@ N-best lists, the way from tokens back to the text and the odds of no answer are
 the original's. Shapes: W windows of a question, S tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,11 +32,10 @@ class AnswerSettings:
 
   n_best_size: int  # Starts, ends to combine in a window; answers to keep.
   max_answer_length: int  # Tokens.
-  version_2_with_negative: bool
-  do_lower_case: bool
   # False: an answer ends where its tokens do, as the original's did, which may
   # be inside a word: "iron lattic" of "iron lattice", if "##e" is a token.
   whole_word_answers: bool = False
+  verbose_logging: bool = False  # Prints a note where words lack a text.
 
 
 class Span(NamedTuple):
@@ -66,11 +66,7 @@ class Prediction(NamedTuple):
     return next((s for s in self.spans if s.start is not None), None)
 
   def decide(self, threshold: float) -> Span | None:
-    """Returns the answer; None if the odds of no answer exceed a threshold.
-
-    Args:
-      threshold: not used if every question has an answer.
-    """
+    """Returns the answer; None if the odds of no answer exceed a threshold."""
     is_silent = self.odds is not None and self.odds > threshold
     return None if is_silent else self.answer
 
@@ -79,19 +75,17 @@ class SpanSearch:
   """Finds the answers to a question in the logits of its windows.
 
   Args:
-    on_failure: takes a note on words that do not contain the text of their
-      tokens.
+    maker: of the windows.
   """
 
   def __init__(
-    self,
-    settings: AnswerSettings,
-    tokens: Callable[[Sequence[int]], list[str]],
-    on_failure: Callable[[str], None] | None = None,
+    self, maker: squad_features.FeatureMaker, settings: AnswerSettings
   ):
-    self._settings, self._tokens = settings, tokens
-    self._basic_tokenizer = tokenization.BasicTokenizer(settings.do_lower_case)
-    self._on_failure = on_failure
+    self._settings, self._tokens = settings, maker.tokens
+    self._has_version_2 = maker.settings.version_2_with_negative
+    self._basic_tokenizer = tokenization.BasicTokenizer(
+      maker.settings.do_lower_case
+    )
 
   def __call__(
     self,
@@ -112,7 +106,7 @@ class SpanSearch:
     """
     candidates = self._find(parts, query_length + 2, start_logits, end_logits)
     null = None
-    if self._settings.version_2_with_negative:
+    if self._has_version_2:
       scores = start_logits[:, 0].astype(float) + end_logits[:, 0]
       first = int(scores.argmin())
       logits = (float(x[first, 0]) for x in (start_logits, end_logits))
@@ -191,8 +185,9 @@ class SpanSearch:
     )
     part = find_tokens(text, alignment)
     if part is None:
-      if self._on_failure:
-        self._on_failure(f"no {text!r} found in {alignment.words!r}")
+      if self._settings.verbose_logging:
+        note = f"note: no {text!r} found in {alignment.words!r}"
+        print(note, file=sys.stderr)
       part = 0, len(alignment.words)
     return begin + part[0], begin + part[1]
 
@@ -245,7 +240,7 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
 
   Returns:
     The start and end of the answer in the words; None if it is not found or the
-    numbers of characters differ. All words are the answer then.
+    numbers of characters differ.
 
   >>> basic = tokenization.BasicTokenizer()
   >>> find_tokens("steve smith", align("Steve Smith's", basic))
@@ -288,10 +283,10 @@ def describe(
     best answers; no_answer_odds if questions may have no answer.
   """
   others = [s for s in prediction.spans if s.start is not None and s != chosen]
+  no_answer = [s for s in prediction.spans if not s.text]
+  no_answer.append(Span("", None, None, 0.0, 0.0))
   row = {"id": question.question_id, "question": question.text}
-  no_answer = Span("", None, None, 0.0, 0.0)
-  no_answer = next((s for s in prediction.spans if not s.text), no_answer)
-  row |= _as_answer(chosen or no_answer)
+  row |= _as_answer(chosen or no_answer[0])
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
   row["runners_up"] = [_as_answer(span) for span in others[:_RUNNERS_UP]]

@@ -209,11 +209,10 @@ def answer(
   data: SquadSet,
   logits: np.ndarray,
   settings: squad_answers.AnswerSettings,
-  on_failure: Callable[[str], None] | None = None,
 ) -> Iterator[squad_results.QuestionResult]:
   """Answers all questions, in their order."""
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
-  search = squad_answers.SpanSearch(settings, maker.tokens, on_failure)
+  search = squad_answers.SpanSearch(maker, settings)
   is_labelled, row = data.is_labelled, 0
   for document, question in maker.documents(data.examples()):
     query, windows, _ = maker.windows(document, question)

@@ -142,11 +142,7 @@ def is_by_character(source: tagging.Source) -> bool:
 
 
 def check_scheme(source: tagging.Source, scheme: str) -> None:
-  """Raises a ValueError if tags that mark no entities are compared with some.
-
-  Args:
-    scheme: of the labels.
-  """
+  """Raises a ValueError if only the labels, of a scheme, mark entities."""
   if source.is_tagged and source.scheme == tagging_schemes.NO_SCHEME != scheme:
     raise ValueError(
       f"{source.path}: its tags mark no entities, but the model's labels do "

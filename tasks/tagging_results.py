@@ -67,10 +67,6 @@ def entity_report(
   the overall score of `conlleval`. Tjong Kim Sang & De Meulder,
   https://arxiv.org/abs/cs/0306050, section 2.3.
 
-  Args:
-    true: the tags of each sentence, see `tagging_schemes`.
-    predicted: as many tags of each.
-
   Returns:
     The report, one label a type; its accuracy is the share of words with the
     right tag. And the types, sorted; one without a name is "_".
@@ -96,15 +92,10 @@ def entity_report(
 
 
 def _score_words(true, predicted):
-  pairs = [
-    np.array(list(itertools.chain.from_iterable(labels)))
-    for labels in (true, predicted)
-  ]
-  names, numbers = np.unique(np.concatenate(pairs), return_inverse=True)
-  true_numbers, predicted_numbers = np.split(numbers, 2)
-  report = metrics.classification_report(
-    true_numbers, predicted_numbers, len(names)
-  )
+  chain = itertools.chain.from_iterable
+  words = [*chain(true), *chain(predicted)]
+  names, numbers = np.unique(np.array(words), return_inverse=True)
+  report = metrics.classification_report(*np.split(numbers, 2), len(names))
   return report, names.tolist()
 
 
@@ -122,12 +113,8 @@ def describe(
 ) -> str:
   """Describes labels for report.html.
 
-  Args:
-    sentences: with the true labels; read one by one.
-
-  Returns:
-    HTML: the scores of each type, and which words get which type; or of each
-    label, if labels follow no scheme.
+  It has the scores of each type, and which words get which type; or of each
+  label, if labels follow no scheme.
   """
   parts = [plots.number_table(scores.metrics)]
   parts.append(plots.label_table(scores.report, scores.names))

@@ -87,18 +87,13 @@ def fit_windows(
       first = last
 
 
-def _surround(
-  sums: list[int], first: int, last: int, room: int
-) -> FilledWindow:
-  left = room - (sums[last] - sums[first])
-
+def _surround(sums, first, last, room) -> FilledWindow:
   def reach_back(tokens):
     return bisect.bisect_left(sums, sums[first] - tokens, 0, first)
 
+  left = room - (sums[last] - sums[first])
   start = reach_back(left // 2)
-  left -= sums[first] - sums[start]
-  end = bisect.bisect_right(sums, sums[last] + left, last) - 1
-  left -= sums[end] - sums[last]
+  end = bisect.bisect_right(sums, sums[start] + room, last) - 1
   # Words before it get the room left by words after it.
-  start = reach_back(sums[first] - sums[start] + left)
+  start = reach_back(left - (sums[end] - sums[last]))
   return FilledWindow(start, end, first, last)

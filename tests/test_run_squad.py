@@ -3,7 +3,6 @@
 import functools
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -15,6 +14,10 @@ from weights import checkpoints
 
 run_tiny = functools.partial(tiny.run, "run_squad")
 GOLDEN = paths.SHARED / "golden" / "e2e"
+TUNED = "null_score_diff_threshold.json"
+SILENCE = '{"eval_best_f1_threshold": -1e9}'  # Below all odds of no answer.
+V2 = {"version_2_with_negative": True, "padding_competes": False}
+AUTO = {**V2, "null_score_diff_threshold": "auto"}
 
 
 def run(folder, **flags):
@@ -28,65 +31,70 @@ def read_json(path):
   return json.loads(path.read_text())
 
 
+def is_silent(out):
+  return set(read_json(out / "predictions.json").values()) == {""}
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   """A folder in which a model was trained on v2.0, and its output."""
   folder = tmp_path_factory.mktemp("trained")
-  tiny.write_squad(folder / "train.json", range(400), impossible=4)
-  tiny.write_squad(folder / "dev.json", range(400, 460), impossible=4)
-  output = run(
-    folder,
-    do_train=True,
-    train_file=folder / "train.json",
-    num_train_epochs=6,
-    eval_every_epochs=3,
-    do_predict=True,
-    predict_file=folder / "dev.json",
-    version_2_with_negative=True,
-    null_score_diff_threshold="auto",
-    padding_competes=False,
-  )
-  return folder, output
+  train = tiny.write_squad(folder / "train.json", range(400), impossible=4)
+  dev = tiny.write_squad(folder / "dev.json", range(400, 460), impossible=4)
+  flags = {"do_train": True, "train_file": train, "num_train_epochs": 6}
+  flags |= {"do_predict": True, "predict_file": dev, "eval_every_epochs": 3}
+  return folder, run(folder, **flags, **AUTO)
+
+
+@pytest.fixture
+def out(trained, tmp_path):
+  """A copy of the output folder of `trained`."""
+  return shutil.copytree(trained[0] / "out", tmp_path / "out")
+
+
+@pytest.fixture
+def without_best(out):
+  """A copy that may be trained on without evaluations."""
+  shutil.rmtree(out / "best")
+  return out
 
 
 def test_training_learns_and_keeps_the_best_weights(trained):
-  folder, _ = trained
-  lines = (folder / "out" / "evaluations.jsonl").read_text().splitlines()
+  out = trained[0] / "out"
+  lines = (out / "evaluations.jsonl").read_text().splitlines()
   assert len(lines) == 2
   best = max(json.loads(line)["eval_best_f1"] for line in lines)
-  metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
+  metrics = read_json(out / "predict_metrics.json")["metrics"]
   assert metrics["best_f1"] == best
   assert metrics["f1"] > 90 and metrics["no_answer_f1"] > 80
-
-
-def test_report_of_the_run(trained):
-  folder, _ = trained
-  text = (folder / "out" / "report.html").read_text()
+  text = (out / "report.html").read_text()
   assert "<h3>By question word</h3>" in text and "<td class=" in text
   assert "<title>eval/f1: " in text and '<td dir="auto">no answer' in text
 
 
 def test_the_threshold_is_tuned_and_kept(trained):
   folder, output = trained
-  metrics = read_json(folder / "out" / "predict_metrics.json")["metrics"]
-  path = folder / "out" / "null_score_diff_threshold.json"
+  out = folder / "out"
+  metrics = read_json(out / "predict_metrics.json")["metrics"]
   threshold = metrics["best_f1_threshold"]
-  assert read_json(path) == {"eval_best_f1_threshold": threshold}
+  assert read_json(out / TUNED) == {"eval_best_f1_threshold": threshold}
   assert (
     f"tuning --null_score_diff_threshold on {folder / 'dev.json'}" in output
   )
-  odds = read_json(folder / "out" / "null_odds.json")
-  predictions = read_json(folder / "out" / "predictions.json")
+  odds = read_json(out / "null_odds.json")
+  predictions = read_json(out / "predictions.json")
   for name, answer in predictions.items():
     assert (answer == "") == (odds[name] > threshold)
   assert metrics["f1"] == pytest.approx(metrics["best_f1"])
+  names = [f"q{n}" for n in range(400, 460)]
+  for name in ("predictions", "nbest_predictions", "null_odds"):
+    assert list(read_json(out / f"{name}.json")) == names
+    assert f"wrote {out / name}.json" in output
 
 
-def test_every_question_is_answered_once(trained, tmp_path, monkeypatch):
+def test_every_question_is_answered_once(trained, out, monkeypatch):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  (out / "null_score_diff_threshold.json").unlink()
+  (out / TUNED).unlink()
   written = [path.name for path in out.glob("*predict*")]
   answered, answer = [], squad_answers.SpanSearch.__call__
 
@@ -95,15 +103,8 @@ def test_every_question_is_answered_once(trained, tmp_path, monkeypatch):
     return answer(self, *arguments)
 
   monkeypatch.setattr(squad_answers.SpanSearch, "__call__", count)
-  output = run(
-    folder,
-    output_dir=out,
-    do_predict=True,
-    predict_file=folder / "dev.json",
-    version_2_with_negative=True,
-    null_score_diff_threshold="auto",
-    padding_competes=False,
-  )
+  flags = {"do_predict": True, "predict_file": folder / "dev.json"}
+  output = run(folder, output_dir=out, **flags, **AUTO)
   # They are tuned on, written and scored.
   assert "tuning" in output and "predict_metrics.json: exact_match" in output
   assert len(answered) == 60
@@ -112,18 +113,8 @@ def test_every_question_is_answered_once(trained, tmp_path, monkeypatch):
     assert name == "prediction.json" or (out / name).read_bytes() == expected
 
 
-def test_files_are_of_the_same_questions(trained):
-  folder, output = trained
-  names = [f"q{n}" for n in range(400, 460)]
-  for name in ("predictions", "nbest_predictions", "null_odds"):
-    assert list(read_json(folder / "out" / f"{name}.json")) == names
-    assert f"wrote {folder / 'out' / name}.json" in output
-
-
-def test_own_questions_are_answered_with_their_places(trained, tmp_path):
+def test_own_questions_are_answered_with_their_places(trained, out, tmp_path):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
   path = tmp_path / "own.jsonl"
   contexts = ["the  old tree\nwas Yellow and the house", "a red house"]
   contexts += ["the old house was very old"]
@@ -134,15 +125,8 @@ def test_own_questions_are_answered_with_their_places(trained, tmp_path):
       for n, context in enumerate(contexts)
     )
   )
-  output = run(
-    folder,
-    output_dir=out,
-    do_predict=True,
-    predict_file=path,
-    version_2_with_negative=True,
-    null_score_diff_threshold="auto",
-    padding_competes=False,
-  )
+  flags = {"do_predict": True, "predict_file": path}
+  output = run(folder, output_dir=out, **flags, **AUTO)
   assert f"wrote {out / 'predictions.jsonl'}" in output
   assert "tuning" not in output and "predict_metrics" not in output
   assert not (out / "predict_metrics.json").exists()  # They were of others.
@@ -154,22 +138,14 @@ def test_own_questions_are_answered_with_their_places(trained, tmp_path):
   assert rows[2]["start"] is None and rows[2]["runners_up"]
 
 
-def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
+def test_other_settings_than_those_of_exports_are_noted(trained, out):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  flags = {
-    "output_dir": out,
-    "do_predict": True,
-    "predict_file": folder / "dev.json",
-    "version_2_with_negative": True,
-    "null_score_diff_threshold": "auto",
-    "padding_competes": False,
-  }
-  assert not program_flags.error_lines(run_tiny(folder, **flags).stderr)
+  flags = {"output_dir": out, "do_predict": True}
+  flags["predict_file"] = folder / "dev.json"
+  assert not program_flags.error_lines(run_tiny(folder, **flags, **AUTO).stderr)
   answers = (out / "predictions.json").read_bytes()
   [line] = program_flags.error_lines(
-    run_tiny(folder, **flags, doc_stride=3, n_best_size=2).stderr
+    run_tiny(folder, **flags, **AUTO, doc_stride=3, n_best_size=2).stderr
   )
   assert line == (
     "note: this run predicts with doc_stride 3 instead of 4, n_best_size 2 "
@@ -177,11 +153,9 @@ def test_other_settings_than_those_of_exports_are_told_of(trained, tmp_path):
     f"{out / 'prediction.json'}"
   )
   # Flags that are not given, and the tuned threshold, are those of exports.
-  for name in ("version_2_with_negative", "null_score_diff_threshold"):
-    del flags[name]
   changed = {**read_json(out / "prediction.json"), "n_best_size": 3}
   (out / "prediction.json").write_text(json.dumps(changed))
-  result = run_tiny(folder, **flags)
+  result = run_tiny(folder, **flags, padding_competes=False)
   assert program_flags.error_lines(result.stderr) == [
     f"--n_best_size=3, as {out / 'prediction.json'} says",
     f"--version_2_with_negative=True, as {out / 'prediction.json'} says",
@@ -224,24 +198,19 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
   out = tmp_path / "out"
   result = answer_with(folder, out, eval_file=folder / "train.json")
   assert f"threshold on {folder / 'train.json'}" in result.stdout
-  tuned = out / "null_score_diff_threshold.json"
-  tuned.write_text('{"eval_best_f1_threshold": -1e9}')
+  (out / TUNED).write_text(SILENCE)
   answer_with(folder, out)  # By what is tuned for these weights ...
-  assert set(read_json(out / "predictions.json").values()) == {""}
+  assert is_silent(out)
   facts = read_json(out / "settings.json")
   (out / "settings.json").write_text(json.dumps(facts | {"weights": "x"}))
   answer_with(folder, out)  # ... not for others.
   predictions = (folder / "out" / "predictions.json").read_bytes()
   assert (out / "predictions.json").read_bytes() == predictions
-  assert not tuned.exists()
+  assert not (out / TUNED).exists()
   result = answer_with(folder, out, version_2_with_negative=False)
   assert result.returncode == 0, result.stderr
   answers = read_json(out / "predictions.json").values()
   assert "" not in answers and not (out / "null_odds.json").exists()
-
-
-TUNED = "null_score_diff_threshold.json"
-SILENCE = '{"eval_best_f1_threshold": -1e9}'  # Below all odds of no answer.
 
 
 def copy_of_training(folder, target):
@@ -251,15 +220,10 @@ def copy_of_training(folder, target):
   return target
 
 
-def is_silent(out):
-  return set(read_json(out / "predictions.json").values()) == {""}
-
-
 def answer_by(model, folder, out, **flags):
   """Answers by a model that need not be of a training; returns what it says."""
   flags |= {"max_seq_length": tiny.SEQUENCE, "max_query_length": 4}
-  flags |= {"version_2_with_negative": True, "padding_competes": False}
-  result = answer_with(folder, out, model=model, doc_stride=4, **flags)
+  result = answer_with(folder, out, model=model, doc_stride=4, **flags, **V2)
   assert result.returncode == 0, result.stderr
   return result.stdout
 
@@ -317,42 +281,23 @@ def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
   assert read_json(out / TUNED) == tuned and not is_silent(out)
 
 
-def test_scores_of_other_answers_are_not_compared(trained, tmp_path):
+def test_scores_of_other_answers_are_not_compared(trained):
   folder, _ = trained
+  flags = {"do_train": True, "train_file": folder / "train.json"}
+  flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
   result = run_tiny(
-    folder,
-    do_train=True,
-    train_file=folder / "train.json",
-    num_train_epochs=7,
-    eval_every_epochs=3,
-    eval_file=folder / "dev.json",
-    version_2_with_negative=True,
-    null_score_diff_threshold="auto",
-    padding_competes=False,
-    max_answer_length=2,
+    folder, **flags, **AUTO, num_train_epochs=7, max_answer_length=2
   )
   program_flags.assert_refused(result, "max_answer_length: 30, not 2")
 
 
-def copy_without_best(folder, target):
-  """Copies an output folder that may be trained on without evaluations."""
-  best = shutil.ignore_patterns("best")
-  return shutil.copytree(folder / "out", target / "out", ignore=best)
-
-
 def test_training_on_forgets_the_threshold_of_earlier_weights(
-  trained, tmp_path
+  trained, without_best
 ):
   folder, _ = trained
-  out = copy_without_best(folder, tmp_path)
-  path = out / "null_score_diff_threshold.json"
-  flags = {
-    "output_dir": out,
-    "do_train": True,
-    "train_file": folder / "train.json",
-    "version_2_with_negative": True,
-    "padding_competes": False,
-  }
+  path = without_best / TUNED
+  flags = {"output_dir": without_best, "do_train": True, **V2}
+  flags["train_file"] = folder / "train.json"
   # Nothing to do: the weights stay, so does the threshold.
   run(folder, **flags, num_train_epochs=6)
   assert path.exists()
@@ -368,15 +313,19 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
     ({"padding_competes": True}, "padding_competes: False, not True"),
   ],
 )
-def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
+def test_training_on_needs_the_same_settings(
+  trained, without_best, flags, message
+):
   folder, _ = trained
-  out = copy_without_best(folder, tmp_path)
-  features = (out / "train.tf_record").stat()
-  same = {"train_file": folder / "train.json", "num_train_epochs": 6}
-  same |= {"version_2_with_negative": True, "padding_competes": False}
-  result = run_tiny(folder, output_dir=out, do_train=True, **{**same, **flags})
-  program_flags.assert_refused(result, message)
-  assert (out / "train.tf_record").stat() == features
+  features = (without_best / "train.tf_record").stat()
+  flags = {**V2, "num_train_epochs": 6, **flags, "output_dir": without_best}
+  flags |= {"do_train": True, "train_file": folder / "train.json"}
+  program_flags.assert_refused(run_tiny(folder, **flags), message)
+  assert (without_best / "train.tf_record").stat() == features
+
+
+SOME_FILE = "tests/helpers/tiny.py"
+ANSWER = {"do_predict": True, "predict_file": SOME_FILE}
 
 
 @pytest.mark.parametrize(
@@ -389,47 +338,25 @@ def test_training_on_needs_the_same_settings(trained, tmp_path, flags, message):
       "--predict_file=nowhere.json: no such file",
     ),
     (
-      {
-        "do_predict": True,
-        "predict_file": "tests/helpers/tiny.py",
-        "null_score_diff_threshold": "high",
-      },
+      {**ANSWER, "null_score_diff_threshold": "high"},
       "--null_score_diff_threshold=high: expected a number, or auto",
     ),
     (
-      {
-        "do_predict": True,
-        "predict_file": "tests/helpers/tiny.py",
-        "null_score_diff_threshold": "auto",
-      },
+      {**ANSWER, "null_score_diff_threshold": "auto"},
       "=auto needs --version_2_with_negative=true",
     ),
-    (
-      {
-        "do_predict": True,
-        "predict_file": "tests/helpers/tiny.py",
-        "vocab_file": "pieces.model",
-        "whole_word_answers": True,
-      },
-      "--whole_word_answers needs a vocab.txt",
+    *(
+      (
+        {**ANSWER, "vocab_file": name, "whole_word_answers": True},
+        "--whole_word_answers needs a vocab.txt",
+      )
+      for name in ("pieces.model", "encoder_bpe_40000.json")
     ),
     (
-      {
-        "do_predict": True,
-        "predict_file": "tests/helpers/tiny.py",
-        "vocab_file": "encoder_bpe_40000.json",
-        "whole_word_answers": True,
-      },
-      "--whole_word_answers needs a vocab.txt",
-    ),
-    (
-      {
-        "do_train": True,
-        "train_file": "tests/helpers/tiny.py",
-        "eval_every_steps": 5,
-      },
+      {"do_train": True, "train_file": SOME_FILE, "eval_every_steps": 5},
       "an evaluation while training needs --eval_file",
     ),
+    ({**ANSWER, "best_metric": "bleu"}, "expected one of exact_match, f1"),
   ],
 )
 def test_flags_that_contradict(tmp_path, values, message):
@@ -439,62 +366,46 @@ def test_flags_that_contradict(tmp_path, values, message):
 
 def test_an_eval_file_that_nothing_would_read_is_refused(trained):
   folder, _ = trained
-  result = run_tiny(
-    folder,
-    output_dir=folder / "out",
-    do_predict=True,
-    predict_file=folder / "train.json",
-    eval_file=folder / "train.json",
-    version_2_with_negative=True,
-    null_score_diff_threshold=0.5,
-    padding_competes=False,
-  )
+  train = folder / "train.json"
+  flags = {"do_predict": True, "predict_file": train, "eval_file": train}
+  result = run_tiny(folder, **flags, **V2, null_score_diff_threshold=0.5)
   program_flags.assert_refused(result, "--eval_file is not read")
 
 
-def test_a_threshold_is_not_that_of_earlier_weights(trained, tmp_path):
+def test_a_threshold_is_not_that_of_earlier_weights(
+  trained, without_best, tmp_path
+):
   folder, _ = trained
-  out = copy_without_best(folder, tmp_path)
-  (tmp_path / "own.jsonl").write_text(
+  path = tmp_path / "own.jsonl"
+  path.write_text(
     '{"id": 1, "question": "what color ?", "context": "a red house"}\n'
   )
-  result = run_tiny(
-    folder,
-    output_dir=out,
-    do_train=True,
-    train_file=folder / "train.json",
-    num_train_epochs=6,
-    do_predict=True,
-    predict_file=tmp_path / "own.jsonl",
-    version_2_with_negative=True,
-    null_score_diff_threshold="auto",
-    padding_competes=False,
-  )
-  program_flags.assert_refused(
-    result, "own.jsonl: only 0 of 1 questions have answers"
-  )
+  flags = {"do_train": True, "train_file": folder / "train.json"}
+  flags |= {"do_predict": True, "predict_file": path, "num_train_epochs": 6}
+  result = run_tiny(folder, output_dir=without_best, **flags, **AUTO)
+  message = "own.jsonl: only 0 of 1 questions have answers"
+  program_flags.assert_refused(result, message)
 
 
 def test_an_empty_file_is_refused_in_one_line(tmp_path):
-  (tmp_path / "empty.json").write_text('{"data": []}')
-  result = run_tiny(
-    tmp_path, do_predict=True, predict_file=tmp_path / "empty.json"
-  )
+  path = tmp_path / "empty.json"
+  path.write_text('{"data": []}')
+  result = run_tiny(tmp_path, do_predict=True, predict_file=path)
   program_flags.assert_refused(result, "no example to make features of")
 
 
 @pytest.mark.parametrize(
   ("version", "others"),
   [
-    ("v1.1", []),
+    ("v1.1", {}),
     (
       "v2.0",
-      [
-        "--version_2_with_negative=True",
-        "--null_score_diff_threshold=-0.5",
-        "--n_best_size=80",
-        "--max_answer_length=60",
-      ],
+      {
+        "version_2_with_negative": True,
+        "null_score_diff_threshold": -0.5,
+        "n_best_size": 80,
+        "max_answer_length": 60,
+      },
     ),
   ],
 )
@@ -504,14 +415,18 @@ def test_answers_are_those_of_the_original(tmp_path, version, others):
   out = tmp_path / "out"
   shutil.copytree(GOLDEN / "squad", out, copy_function=shutil.copyfile)
   out.chmod(0o755)
-  vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
-  inputs = GOLDEN / "inputs" / "squad" / f"dev-{version}.json"
-  command = [sys.executable, str(paths.ROOT / "run_squad.py"), *others]
-  command += [f"--vocab_file={vocab_file}", f"--output_dir={out}"]
-  command += [f"--bert_config_file={out / 'bert_config.json'}"]
-  command += ["--do_lower_case=True", "--do_predict=True"]
-  command += ["--max_seq_length=192", "--doc_stride=64"]
-  command += ["--max_query_length=48", f"--predict_file={inputs}"]
+  flags = {
+    "vocab_file": paths.SHARED / "data" / "vocab" / "uncased_vocab.txt",
+    "output_dir": out,
+    "bert_config_file": out / "bert_config.json",
+    "do_lower_case": True,
+    "do_predict": True,
+    "max_seq_length": 192,
+    "doc_stride": 64,
+    "max_query_length": 48,
+    "predict_file": GOLDEN / "inputs" / "squad" / f"dev-{version}.json",
+  }
+  command = program_flags.command("run_squad", **flags, **others)
   result = program_flags.run_here(command)
   assert result.returncode == 0, result.stderr
   expected = GOLDEN / "expected" / f"squad-{version}"

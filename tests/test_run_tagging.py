@@ -242,27 +242,10 @@ FAULTS = {
     "B-, I-, E-, S- or M- and a type (--tag_scheme=none takes all tags as they "
     "are)",
   ),
-  "a tag outside of the scheme that is given": (
-    {"train.txt": "good S-PER\n"},
-    {"tag_scheme": "iob2"},
-    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected "
-    "O, or B- or I- and a type (see --tag_scheme and --tag_column)",
-  ),
-  "a row that is too short": (
-    {"train.txt": "good X I-PER\n\nbad\n"},
-    {"tag_column": 2},
-    "{}/train.txt:3: expected at least 3 columns (see --token_column and "
-    "--tag_column), found 1",
-  ),
   "words that are their own tags": (
     {},
     {"token_column": 0, "tag_column": 0},
     "--token_column and --tag_column are both 0: the words would be the tags",
-  ),
-  "a file without a sentence": (
-    {"dev.txt": "\n\n"},
-    {},
-    "{}/dev.txt: holds no sentence",
   ),
   "tags of another kind than the labels": (
     {"dev.txt": "good X JJ\nbad X NN\n"},
@@ -270,11 +253,6 @@ FAULTS = {
     "{}/dev.txt: its tags mark no entities, but the model's labels do "
     "(--tag_column names their column; one that a file to predict lacks says "
     "that it has no tags)",
-  ),
-  "an empty word": (
-    {"dev.txt": "good\tO\n\tO\n"},
-    {},
-    "{}/dev.txt:2: the word is empty",
   ),
   "nothing to do": (
     {},

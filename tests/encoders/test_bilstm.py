@@ -7,8 +7,8 @@ from encoders import bilstm
 
 
 def test_lstm_by_hand():
-  lstm = bilstm.Lstm(1, name="lstm")
-  lstm.build([None, None, 1])
+  lstm = bilstm.Lstm(1, 1, name="lstm")
+  lstm.build()
   lstm.input_weights.assign([[0.5, 0.1, 2.0, 1.0]])
   lstm.recurrent_weights.assign([[1.0, -1.0, 0.5, 0.3]])
   lstm.bias.assign([0.1, 0.2, 0.3, 0.4])

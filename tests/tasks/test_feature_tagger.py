@@ -48,10 +48,10 @@ def test_names_of_a_feature_tagger(mixed):
 
 def test_features_of_single_layers():
   states = make_encoder_states(model := make_feature_tagger((0, -1), True))
-  features = model._features(IDS, MASK, 0 * IDS)
+  features = model.features(IDS, MASK, 0 * IDS)
   np.testing.assert_allclose(features, (states[0] + states[-1]) / 2, rtol=1e-6)
   model = make_feature_tagger((0,))
-  assert model._features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
+  assert model.features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
 
 
 def make_encoder_states(model):

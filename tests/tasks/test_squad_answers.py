@@ -1,6 +1,7 @@
 """Answers from logits made by hand."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -38,16 +39,17 @@ def search(
   n_best_size=3,
   max_answer_length=4,
   has_null=False,
-  whole_words=False,
-  on_failure=None,
+  **others,
 ):
   """Answers a question of one token."""
+  maker = mock.Mock()
+  maker.settings.version_2_with_negative = has_null
+  maker.settings.do_lower_case = True
+  maker.tokens = lambda ids: [pieces[i] for i in ids]
   settings = squad_answers.AnswerSettings(
-    n_best_size, max_answer_length, has_null, True, whole_words
+    n_best_size, max_answer_length, **others
   )
-  find = squad_answers.SpanSearch(
-    settings, lambda ids: [pieces[i] for i in ids], on_failure
-  )
+  find = squad_answers.SpanSearch(maker, settings)
   return find(document or make_document(), 1, parts, *logits)
 
 
@@ -135,7 +137,7 @@ def test_answers_end_inside_words_or_not(whole_words, first, last, expected):
   logits = low()
   logits[0, 0, 3 + first] = logits[1, 0, 3 + last] = 5
   found = search(
-    logits, WHOLE, document, pieces, whole_words=whole_words
+    logits, WHOLE, document, pieces, whole_word_answers=whole_words
   ).answer
   assert found.text == context[found.start : found.end] == expected
 
@@ -242,10 +244,10 @@ def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
   assert len(calls) == 1
 
 
-def test_words_that_cannot_be_cut_are_the_answer_and_noted():
-  notes, logits = [], low()
+def test_words_that_cannot_be_cut_are_the_answer_and_noted(capsys):
+  logits = low()
   logits[:, 0, 3 + 4] = 5
   unknown = ["[UNK]"] * len(VOCABULARY)
-  prediction = search(logits, pieces=unknown, on_failure=notes.append)
+  prediction = search(logits, pieces=unknown, verbose_logging=True)
   assert prediction.spans[0].text == "WINS,"
-  assert "no '[UNK]' found in 'WINS,'" in notes
+  assert "note: no '[UNK]' found in 'WINS,'\n" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Files of questions as feature files, and logits as answers and scores."""
 
+import dataclasses
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ from tasks import (
 )
 import tiny
 
-ANSWER_SETTINGS = squad_answers.AnswerSettings(20, 3, True, True)
+ANSWER_SETTINGS = squad_answers.AnswerSettings(20, 3)
 
 
 @pytest.fixture
@@ -236,11 +237,11 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   row["answers"] = [{"text": "中国的", "answer_start": 3}]
   (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
   path = str(tmp_path / "a.jsonl")
+  settings = dataclasses.replace(settings, version_2_with_negative=False)
   examples = open_set("eval", path, settings)
   logits = np.full([1, 2, tiny.SEQUENCE], -9, np.float32)
   logits[0, 0, 4 + 3] = logits[0, 1, 4 + 4] = 5  # "中国".
-  answer_settings = squad_answers.AnswerSettings(20, 3, False, True)
-  (answered,) = squad_data.answer(examples, logits, answer_settings)
+  (answered,) = squad_data.answer(examples, logits, ANSWER_SETTINGS)
   assert answered.prediction.answer[:3] == ("中国", 3, 5)
   # Two of three characters: P 1, R 2/3.
   scores = squad_metrics.score([answered.scored], 0.0)
