@@ -18,6 +18,16 @@ from tasks import plots
 from training import reporting
 
 _NAME = "report.html"
+# What the names of their curves end in; all others are scores.
+_CHARTS: dict[str, tuple[str, ...]] = {
+  "Losses": ("loss", "_error"),
+  "Perplexity": ("perplexity",),
+  "Scores": (),
+  "Scores above 1": (),
+  "Thresholds": ("_threshold",),
+  "Learning rate": ("learning_rate",),
+  "Gradient norm": ("gradient_norm",),
+}
 
 
 @contextlib.contextmanager
@@ -74,7 +84,6 @@ def write_tasks(
   """Writes the report of a run of several tasks, which have their own.
 
   Args:
-    settings, start: see `write`.
     scores: the best one of each task, in words, by the task's name.
   """
   # With evaluations in training there is one best score, of all tasks.
@@ -89,46 +98,37 @@ def write_tasks(
 
 
 def draw_curves(points: list[dict[str, float]]) -> str:
-  """Draws what `reporting.read_curves` returns; "" of nothing."""
-  series: dict[str, dict[float, float]] = {}
+  """Draws the points of `reporting.read_curves`; "" without any."""
+  curves: dict[str, dict[float, float]] = {}
   for point in sorted(points, key=lambda point: point["step"]):
     for name, value in point.items():
       if name != "step":
-        series.setdefault(name, {})[point["step"]] = value
-  scales: dict[str, float] = {}  # By what precedes the name of a score.
-  for name, values in series.items():
+        curves.setdefault(name, {})[point["step"]] = value
+  # Scores of one evaluation share a scale.
+  largest: dict[str, float] = {}
+  for name, curve in curves.items():
     if _choose_chart(name) == "Scores":
       group = name.rpartition("/")[0]
-      scales[group] = max(scales.get(group, 0), *map(abs, values.values()))
-  charts: dict[str, dict[str, list[plots.Point]]] = {}
-  for name, values in series.items():
-    title = _choose_chart(name)
-    if title == "Scores" and scales[name.rpartition("/")[0]] > 1:
+      largest[group] = max(largest.get(group, 0), *map(abs, curve.values()))
+  charts: dict[str, dict[str, list[plots.Point]]] = {t: {} for t in _CHARTS}
+  for name, curve in curves.items():
+    title, points_of_curve = _choose_chart(name), list(curve.items())
+    if title == "Scores" and largest[name.rpartition("/")[0]] > 1:
       title = "Scores above 1"
-    shown = charts.setdefault(title, {})
-    curve = list(values.items())
     # A single loss is also that of the task.
-    if title != "Losses" or curve not in shown.values():
-      shown[name] = curve
-  titles = ["Losses", "Perplexity", "Scores", "Scores above 1", "Thresholds"]
-  titles += ["Learning rate", "Gradient norm"]
+    if title != "Losses" or points_of_curve not in charts[title].values():
+      charts[title][name] = points_of_curve
   drawn = "".join(
-    plots.line_chart(title, ("step", ""), charts.get(title, {}))
-    for title in titles
+    plots.line_chart(title, ("step", ""), shown)
+    for title, shown in charts.items()
   )
   return drawn and f'<div class="charts">{drawn}</div>'
 
 
-def _choose_chart(name) -> str:
-  for ending, title in (
-    ("loss", "Losses"),
-    ("_error", "Losses"),
-    ("_threshold", "Thresholds"),
-    ("perplexity", "Perplexity"),
-    ("learning_rate", "Learning rate"),
-    ("gradient_norm", "Gradient norm"),
-  ):
-    if name.endswith(ending):
+def _choose_chart(name: str) -> str:
+  """Returns the title of the chart of a curve."""
+  for title, endings in _CHARTS.items():
+    if name.endswith(endings):
       return title
   return "Scores"
 

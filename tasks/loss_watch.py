@@ -18,9 +18,7 @@ class Labels(NamedTuple):
   counts: collections.Counter  # By the ids of labels.
 
   def entropy(self) -> float:
-    """Returns the unigram entropy, in nats.
-
-    It is the loss of predicting every label with its relative frequency.
+    """Returns the loss of predicting labels by their frequencies, in nats.
 
     >>> labels = Labels(2, collections.Counter({7: 2, 8: 1, 9: 1}))
     >>> labels.entropy() / math.log(2)
@@ -54,9 +52,8 @@ def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
 class LossWatch:
   """Warns once of a loss that is no better than guessing by frequency.
 
-  Args:
-    num_warmup_steps: the loss is judged after twice as many steps, and at least
-      1,000 after them.
+  It judges the loss well after the warm-up: after twice as many steps, and at
+  least 1,000 steps later.
   """
 
   def __init__(self, labels: Labels, num_warmup_steps: int):
@@ -89,11 +86,7 @@ def watch(
   learning_rate: float,
   num_warmup_steps: int,
 ) -> LossWatch | None:
-  """Prints the loss of guessing by frequency; returns its comparison.
-
-  Raises:
-    ValueError: a record is damaged.
-  """
+  """Prints the loss of guessing by frequency; returns its comparison."""
   with training_input.naming_bad_record(source.find_fault):
     labels = sample(paths, source.parse)
   print(

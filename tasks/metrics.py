@@ -14,8 +14,6 @@ import numpy as np
 def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
   """Averages the means of consecutive batches, as the original's `loss` does.
 
-  The examples of a smaller last batch count for more than the others.
-
   >>> mean_of_batch_means(np.array([1.0, 3.0, 5.0]), batch_size=2)
   3.5
   """
@@ -25,13 +23,7 @@ def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
 
 
 def is_collapsed(labels: np.ndarray, predictions: np.ndarray) -> bool:
-  """Returns whether all examples get the same prediction, wrong for some.
-
-  >>> is_collapsed(np.array([1, 0, 1]), np.array([1, 1, 1]))
-  True
-  >>> is_collapsed(np.array([1, 1, 1]), np.array([1, 1, 1]))
-  False
-  """
+  """Returns whether all examples get the same prediction, wrong for some."""
   is_one = len(predictions) > 1 and (predictions == predictions[:1]).all()
   return bool(is_one) and not np.array_equal(labels, predictions)
 
@@ -57,16 +49,11 @@ def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 
 def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
-  """Computes Matthews' correlation of any number of classes.
+  """Computes Matthews' correlation of any number of classes, from -1 to 1.
 
   With two classes it is Matthews (1975), with more R_K of Gorodkin, "Comparing
-  two K-category assignments by a K-category correlation coefficient" (2004).
-
-  Returns:
-    -1 to 1; 0 if the labels or the predictions are all the same.
-
-  >>> matthews_correlation(np.array([1, 1, 0, 0]), np.array([0, 0, 1, 1]))
-  -1.0
+  two K-category assignments by a K-category correlation coefficient" (2004). It
+  is 0 if the labels or the predictions are all the same.
   """
   classes, codes = np.unique([labels, predictions], return_inverse=True)
   true, predicted = codes.reshape(2, -1)
@@ -100,9 +87,6 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
   """Computes Spearman's correlation of two [N], that of their ranks.
 
   Equal values share the mean of their ranks.
-
-  >>> spearman(np.array([1, 2, 3]), np.array([1, 10, 100]))
-  1.0
   """
   return pearson(_ranks(x), _ranks(y))
 
@@ -139,10 +123,7 @@ class Average(NamedTuple):
 
 
 class Confusion(NamedTuple):
-  """How often a true label gets which predicted one: the P pairs that occur.
-
-  They are in ascending order of the true label, then of the predicted one.
-  """
+  """How often a true label gets which predicted one: the P pairs that occur."""
 
   true: np.ndarray  # Int [P].
   predicted: np.ndarray  # Int [P].
@@ -330,11 +311,7 @@ def find_worst(errors: np.ndarray) -> np.ndarray:
 def scores_by_size(
   sizes: np.ndarray, scores: np.ndarray
 ) -> list[tuple[str, int, float]]:
-  """Averages scores by size, in about five groups of about as many examples.
-
-  Args:
-    sizes: int [N].
-    scores: float [N].
+  """Averages scores [N] by size [N], in about five groups of equal counts.
 
   Returns:
     The sizes of each group in words, its number of examples, its mean score.

@@ -69,23 +69,15 @@ def round_step(low: float, high: float) -> float:
 
 
 class _Axis(NamedTuple):
-  """The pixels of numbers in a picture."""
+  """The round numbers of an axis, and the pixels of the first and the last."""
 
-  low: float
-  high: float
-  start: float  # The pixel of the lowest number.
+  ticks: list[float]
+  start: float
   end: float
 
-  def ticks(self) -> list[float]:
-    """Returns the round numbers to show."""
-    step = round_step(self.low, self.high)
-    first, last = math.ceil(self.low / step - 1e-6), self.high / step + 1e-6
-    return [
-      float(f"{n * step:.10g}") for n in range(first, math.floor(last) + 1)
-    ]
-
   def to_pixel(self, value: float) -> float:
-    share = (value - self.low) / (self.high - self.low)
+    low, high = self.ticks[0], self.ticks[-1]
+    share = (value - low) / (high - low)
     return round(self.start + share * (self.end - self.start), 1)
 
 
@@ -120,27 +112,21 @@ def line_chart(
     )
   if not lines:
     return ""
-  x, y = (
-    _make_axis([p[i] for _, points in lines for p in points], limits, *ends)
-    for i, ends in enumerate(
-      ((_LEFT, _WIDTH - _RIGHT), (_HEIGHT - _BOTTOM, _TOP))
+  values = np.array([point for _, points in lines for point in points])
+  x = _make_axis(values[:, 0], limits, _LEFT, _WIDTH - _RIGHT)
+  y = _make_axis(values[:, 1], limits, _HEIGHT - _BOTTOM, _TOP)
+  drawn, keys = _draw_axes(x, y, axes), ""
+  for i, (name, points) in enumerate(lines):
+    drawn += _draw(i, name, points, x, y, joined)
+    keys += (
+      f'<span><svg class="key" viewBox="0 0 26 6"><path class="line c{i}" '
+      f'd="M0 3H26"/></svg> {html.escape(name)}</span> '
     )
-  )
-  drawn = [
-    _draw(i, name, points, (x, y), joined)
-    for i, (name, points) in enumerate(lines)
-  ]
-  keys = "".join(
-    f'<span><svg class="key" viewBox="0 0 26 6"><path class="line c{i}" '
-    f'd="M0 3H26"/></svg> {html.escape(name)}</span> '
-    for i, (name, _) in enumerate(lines)
-  )
+  title = html.escape(title)
   return (
-    f"<figure><figcaption>{html.escape(title)}</figcaption>"
-    f'<div class="keys">{keys}</div>'
-    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-    f'aria-label="{html.escape(title)}">{_draw_axes(x, y, axes)}'
-    f"{''.join(drawn)}</svg></figure>"
+    f'<figure><figcaption>{title}</figcaption><div class="keys">{keys}</div>'
+    f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">'
+    f"{drawn}</svg></figure>"
   )
 
 
@@ -153,59 +139,53 @@ def _average(points, joined) -> list[Point]:
 
 def _make_axis(values, limits, start, end) -> _Axis:
   """Makes an axis with round ends; with 0, if the numbers are not far."""
-  low, high = limits or (min(values), max(values))
+  low, high = limits or (float(values.min()), float(values.max()))
   if high - low <= 1e-12 * max(abs(low), abs(high)):  # But for rounding.
     low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
   if 0 < low < high / 2:
     low = 0
   step = round_step(low, high)
-  low, high = (
-    math.floor(low / step + 1e-6) * step,
-    math.ceil(high / step - 1e-6) * step,
-  )
-  return _Axis(low, high, start, end)
+  first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
+  ticks = [float(f"{n * step:.15g}") for n in range(first, last + 1)]
+  return _Axis(ticks, start, end)
 
 
-def _draw_axes(x: _Axis, y: _Axis, names) -> str:
+def _draw_axes(x: _Axis, y: _Axis, names: tuple[str, str]) -> str:
+  """Draws lines at round numbers, the numbers, and the names of the axes."""
+  right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
   parts = []
-  for value in y.ticks():
+  for value in y.ticks:
     pixel = y.to_pixel(value)
-    parts.append(
-      f'<path class="grid" d="M{_LEFT} {pixel}H{_WIDTH - _RIGHT}"/>'
-      f'<text x="{_LEFT - 5}" y="{pixel + 4}" class="end">{number(value)}'
-      "</text>"
-    )
-  for value in x.ticks():
+    parts.append(f'<path class="grid" d="M{_LEFT} {pixel}H{right}"/>')
+    parts.append(_text_at(_LEFT - 5, pixel + 4, "end", number(value)))
+  for value in x.ticks:
     pixel = x.to_pixel(value)
-    parts.append(
-      f'<path class="grid" d="M{pixel} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
-      f'<text x="{pixel}" y="{_HEIGHT - _BOTTOM + 15}" '
-      f'class="middle">{number(value)}</text>'
-    )
-  middle = (_TOP + _HEIGHT - _BOTTOM) / 2
-  return "".join(parts) + (
-    f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 6}" '
-    f'class="middle name">{html.escape(names[0])}</text>'
-    f'<text transform="translate(11 {middle}) rotate(-90)" '
-    f'class="middle name">{html.escape(names[1])}</text>'
-  )
+    parts.append(f'<path class="grid" d="M{pixel} {_TOP}V{bottom}"/>')
+    parts.append(_text_at(pixel, bottom + 15, "middle", number(value)))
+  middle_x, middle_y = (_LEFT + right) / 2, (_TOP + bottom) / 2
+  parts.append(_text_at(middle_x, _HEIGHT - 6, "middle name", names[0]))
+  turned = f'transform="translate(11 {middle_y}) rotate(-90)"'
+  parts.append(_text_at(0, 0, "middle name", names[1], turned))
+  return "".join(parts)
 
 
-def _draw(index, name, points, axes, joined) -> str:
+def _text_at(x: float, y: float, kind: str, text: str, other: str = "") -> str:
+  text = html.escape(text)
+  return f'<text x="{x}" y="{y}" {other} class="{kind}">{text}</text>'
+
+
+def _draw(index, name, points, x: _Axis, y: _Axis, joined) -> str:
   """Draws one line; hovering over a point shows its values."""
-  pixels = [
-    tuple(axis.to_pixel(v) for axis, v in zip(axes, point, strict=True))
-    for point in points
-  ]
+  pixels = [(x.to_pixel(a), y.to_pixel(b)) for a, b in points]
   path = ""
   if joined:
-    path = "L".join(f"{x} {y}" for x, y in pixels)
+    path = "L".join(f"{a} {b}" for a, b in pixels)
     path = f'<path class="line c{index}" d="M{path}"/>'
   kind = "dot" if not joined or len(points) <= _MOST_DOTS else "dot hidden"
   return path + "".join(
-    f'<circle class="{kind} c{index}" cx="{x}" cy="{y}" r="3">'
+    f'<circle class="{kind} c{index}" cx="{px}" cy="{py}" r="3">'
     f"<title>{html.escape(name)}: {number(a)}, {number(b)}</title></circle>"
-    for (x, y), (a, b) in zip(pixels, points, strict=True)
+    for (px, py), (a, b) in zip(pixels, points, strict=True)
   )
 
 
@@ -221,7 +201,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
   )
 
 
-def _make_cell(cell) -> str:
+def _make_cell(cell: Cell) -> str:
   if isinstance(cell, Link):
     address = html.escape(cell.address)
     return f'<td><a href="{address}">{_text(cell.text)}</a></td>'
@@ -231,10 +211,8 @@ def _make_cell(cell) -> str:
   if isinstance(cell, Shaded):
     style = f' style="--share:{cell.share:.3g}"'
     cell = cell.value
-  is_whole = isinstance(cell, (int, np.integer))
-  return (
-    f'<td class="n"{style}>{f"{cell:,}" if is_whole else f"{cell:.4f}"}</td>'
-  )
+  format = "," if isinstance(cell, (int, np.integer)) else ".4f"
+  return f'<td class="n"{style}>{cell:{format}}</td>'
 
 
 def _text(text: str) -> str:
@@ -253,13 +231,11 @@ def score_table(
   header: Sequence[str], rows: Iterable[Sequence[Cell]], best: float = 1.0
 ) -> str:
   """Makes a table whose floats are scores, shaded from 0 to the best one."""
-  return table(
-    header,
-    (
-      [Shaded(c, c / best) if isinstance(c, float) else c for c in row]
-      for row in rows
-    ),
-  )
+
+  def shade(cell):
+    return Shaded(cell, cell / best) if isinstance(cell, float) else cell
+
+  return table(header, (map(shade, row) for row in rows))
 
 
 def confusions(confusion: metrics.Confusion, names: Sequence[str]) -> str:
@@ -288,9 +264,9 @@ def label_table(
   labels = np.argsort(-report.support, kind="stable")[:_MOST_LABELS].tolist()
   columns = report.precision, report.recall, report.f1, report.support
   rows = [[names[i], *(c[i].item() for c in columns)] for i in labels]
-  title = "By label" + f": the {_MOST_LABELS} most frequent" * (
-    len(names) > _MOST_LABELS
-  )
+  title = "By label"
+  if len(names) > _MOST_LABELS:
+    title += f": the {_MOST_LABELS} most frequent"
   header = ("label", "precision", "recall", "F1", "count")
   return f"<h3>{title}</h3>{score_table(header, rows)}"
 
@@ -318,15 +294,14 @@ def page(title: str, subtitle: str, sections: Mapping[str, str]) -> str:
     subtitle: a line below it.
     sections: HTML by the title of its section; empty ones are left out.
   """
-  filled = [(name, body) for name, body in sections.items() if body]
   style = pathlib.Path(__file__).with_name("report.css").read_text()
-  links = " ".join(
-    f'<a href="#s{i}">{_text(name)}</a>' for i, (name, _) in enumerate(filled)
-  )
-  parts = "".join(
-    f'<section id="s{i}"><h2>{_text(name)}</h2>\n{body}</section>\n'
-    for i, (name, body) in enumerate(filled)
-  )
+  filled = [name for name, body in sections.items() if body]
+  links, parts = "", ""
+  for i, name in enumerate(filled):
+    title_of_part = _text(name)
+    links += f'<a href="#s{i}">{title_of_part}</a> '
+    parts += f'<section id="s{i}"><h2>{title_of_part}</h2>\n{sections[name]}'
+    parts += "</section>\n"
   text = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

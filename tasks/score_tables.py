@@ -15,6 +15,8 @@ from tasks import metrics
 LARGEST_MATRIX = 200
 # Likewise on the terminal, which shows only the frequent confusions of more.
 LARGEST_SHOWN = 20
+_COLUMNS = (*metrics.Average._fields, "support")
+_AVERAGES = ("macro", "micro", "weighted")
 _LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
 
 
@@ -40,54 +42,49 @@ def report_as_dict(
   """
   columns = report.precision, report.recall, report.f1, report.support
   rows = zip(*(column.tolist() for column in columns), strict=True)
-  keys = (*metrics.Average._fields, "support")
+  labels = {
+    name: dict(zip(_COLUMNS, row, strict=True))
+    for name, row in zip(label_names, rows, strict=True)
+  }
+  averages = {name: getattr(report, name)._asdict() for name in _AVERAGES}
+  confusion: Any = None
+  if report.confusion and len(label_names) <= LARGEST_MATRIX:
+    confusion = report.confusion.as_matrix(len(label_names)).tolist()
+  elif report.confusion:
+    confusion = {}
+    for true, predicted, count in zip(*report.confusion, strict=True):
+      row = confusion.setdefault(label_names[true], {})
+      row[label_names[predicted]] = int(count)
   return {
     "accuracy": report.accuracy,
-    "labels": {
-      name: dict(zip(keys, row, strict=True))
-      for name, row in zip(label_names, rows, strict=True)
-    },
-    "macro": report.macro._asdict(),
-    "micro": report.micro._asdict(),
-    "weighted": report.weighted._asdict(),
-    "confusion": _confusion_as_json(report.confusion, label_names),
+    "labels": labels,
+    **averages,
+    "confusion": confusion,
   }
-
-
-def _confusion_as_json(confusion, label_names):
-  if confusion is None:
-    return None
-  if len(label_names) <= LARGEST_MATRIX:
-    return confusion.as_matrix(len(label_names)).tolist()
-  counts: dict[str, dict[str, int]] = {}
-  for true, predicted, count in zip(*confusion, strict=True):
-    row = counts.setdefault(label_names[true], {})
-    row[label_names[predicted]] = int(count)
-  return counts
 
 
 def format_report(
   report: metrics.ClassificationReport, label_names: Sequence[str]
 ) -> str:
   """Returns a table of the scores of each label, the averages, the accuracy."""
-  rows = [["", *metrics.Average._fields, "support"]]
+
+  def make_row(name, scores, support=""):
+    return [name, *(f"{score:.4f}" for score in scores), str(support)]
+
   columns = report.precision, report.recall, report.f1
-  for name, *scores, support in zip(
-    label_names, *columns, report.support, strict=True
-  ):
-    rows.append([name, *_four_decimals(scores), str(support)])
-  total = str(report.support.sum())
-  rows.append([""] * 5)
+  scores = zip(*columns, strict=True)
+  total = report.support.sum()
   # The micro average of single labels is the accuracy.
-  micro = [] if report.confusion else ["micro"]
-  for name in ("macro", *micro, "weighted"):
-    rows.append([name, *_four_decimals(getattr(report, name)), total])
-  rows.append(["accuracy", "", "", *_four_decimals([report.accuracy]), ""])
-  return _align(rows)
-
-
-def _four_decimals(scores) -> list[str]:
-  return [f"{score:.4f}" for score in scores]
+  averages = [n for n in _AVERAGES if not (report.confusion and n == "micro")]
+  return _align(
+    [
+      ["", *_COLUMNS],
+      *map(make_row, label_names, scores, report.support),
+      [""] * 5,
+      *(make_row(name, getattr(report, name), total) for name in averages),
+      ["accuracy", "", *make_row("", [report.accuracy])],
+    ]
+  )
 
 
 def format_confusion(
@@ -101,14 +98,20 @@ def format_confusion(
   """
   assert report.confusion is not None
   if len(label_names) > LARGEST_SHOWN:
-    return _list_confusions(report.confusion, label_names)
+    lines = ["most frequent confusions, true -> predicted:"]
+    for true, other, count in frequent_confusions(
+      report.confusion, label_names
+    ):
+      lines.append(f"{true} -> {other}: {count}")
+    empty = "no label is taken for another"
+    return "\n".join(lines) if len(lines) > 1 else empty
   matrix = report.confusion.as_matrix(len(label_names))
-  counts = [list(map(str, row)) for row in matrix]
   rows = [["true \\ predicted", *label_names]]
-  rows += [[name, *row] for name, row in zip(label_names, counts, strict=True)]
+  for name, counts in zip(label_names, matrix, strict=True):
+    rows.append([name, *map(str, counts)])
   if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
-    rows[0][1:] = [str(number) for number in range(1, len(rows))]
     for number, row in enumerate(rows[1:], start=1):
+      rows[0][number] = str(number)
       row[0] = f"{number:>2} {row[0]}"
   return _align(rows)
 
@@ -127,16 +130,6 @@ def frequent_confusions(
     )
     for pair in order[:LARGEST_SHOWN]
   ]
-
-
-def _list_confusions(confusion, label_names) -> str:
-  lines = [
-    f"{true} -> {predicted}: {count}"
-    for true, predicted, count in frequent_confusions(confusion, label_names)
-  ]
-  if not lines:
-    return "no label is taken for another"
-  return "\n".join(["most frequent confusions, true -> predicted:", *lines])
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
@@ -161,10 +154,7 @@ def _width(text: str) -> int:
   >>> _width("ham"), _width("好评"), _width("Ｑ＆Ａ"), _width("e\u0301")
   (3, 4, 6, 1)
   """
-  return sum(map(_character_width, text))
-
-
-def _character_width(character: str) -> int:
-  if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-    return 0  # Drawn over the character before, or not at all.
-  return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+  # Some are drawn over the character before, or not at all.
+  shown = [c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf")]
+  wide = sum(unicodedata.east_asian_width(c) in "WF" for c in shown)
+  return len(shown) + wide
