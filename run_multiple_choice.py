@@ -38,44 +38,33 @@ _METRICS = ("accuracy", "loss")
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
 ) -> keras.Model:
-  """Makes the model; this is the place for another head.
-
-  Returns:
-    A model called with input_ids, input_mask and segment_ids, int32 [B*C, S],
-    and a seed for its dropout, int32 [2] or None; returns the score of each
-    choice, float32 [B*C, 1].
-  """
+  """Makes a model that scores inputs [B*C, S], float32 [B*C, 1]."""
   return heads.ClassifierModel(config, 1, dtype)
 
 
-def compute_logits(model, features, seed=None) -> tf.Tensor:
-  """Scores the choices of a batch, float32 [B, C]."""
+def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
+  """Scores the choices of a batch, float32 [B, C]; keeps mask and labels."""
   shape = tf.shape(features["input_ids"])
   names = ["input_ids", "input_mask", "segment_ids"]
   inputs = [tf.reshape(features[name], [-1, shape[2]]) for name in names]
-  logits = model(*inputs, seed)  # [B*C, 1]
-  logits = tf.reshape(logits, shape[:2])
+  logits = tf.reshape(model(*inputs, seed), shape[:2])
   is_choice = tf.cast(features["choice_mask"], tf.float32)
-  return logits + _NEVER * (1.0 - is_choice)
-
-
-def predict(model, features) -> dict[str, tf.Tensor]:
-  """Scores the choices of a batch; keeps the labels."""
+  logits += _NEVER * (1.0 - is_choice)
   kept = {name: features[name] for name in ("choice_mask", "label_ids")}
-  return {"logits": compute_logits(model, features), **kept}
+  return {"logits": logits, **kept}
 
 
 def loss_fn(model, features, seed):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    features["label_ids"][:, 0], compute_logits(model, features, seed)
-  )
-  weight = tf.reduce_sum(tf.ones_like(features["label_ids"]))
-  return {"choice_loss": (tf.reduce_sum(losses), tf.cast(weight, tf.float32))}
+  logits, _, labels = predict(model, features, seed).values()
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, 0], logits)
+  weights = tf.ones_like(losses)
+  return {"choice_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
 def find_files(settings: ChoiceSettings) -> dict[str, str]:
-  """Returns the paths of the files that the flags ask for, by kind."""
+  """Checks the flags; returns the files that they ask for, by kind."""
+  choose_metric(settings)
   return shared_flags.find_data_files(settings, _ENDINGS)
 
 
@@ -142,21 +131,22 @@ def write_evaluation(run: fine_tuning.Run) -> None:
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
   [examples] = run.data.test
-  shares, labels = choose(run, examples, run.settings.predict_batch_size)
+  chosen = choose(run, examples, run.settings.predict_batch_size)
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice_results.write_predictions(path, examples.examples(), shares)
+  multiple_choice_results.write_predictions(
+    path, examples.examples(), chosen[0]
+  )
   print(f"wrote {path}")
   if examples.is_labelled:
-    scores = multiple_choice_results.score(shares, labels)
+    scores = multiple_choice_results.score(*chosen)
     score_tables.write_metrics(run.folder, "predict", scores)
-    run.report_on(examples, multiple_choice_results.describe, shares, labels)
+    run.report_on(examples, multiple_choice_results.describe, *chosen)
 
 
 def main() -> None:
   settings = fine_tuning.read_settings(ChoiceSettings)
-  choose_metric(settings)
   paths = find_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, paths)

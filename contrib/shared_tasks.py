@@ -95,7 +95,6 @@ def prepare_multiple_choice(
   settings: run_multiple_choice.ChoiceSettings,
 ) -> SharedTask:
   """Checks the flags of multiple choice."""
-  run_multiple_choice.choose_metric(settings)
   paths = run_multiple_choice.find_files(settings)
   return SharedTask(
     settings,

@@ -53,9 +53,6 @@ def find_format(path: str) -> str:
 
   >>> find_format("train.csv.gz"), find_format("messages.txt")
   ('csv', 'tsv')
-
-  Raises:
-    ValueError: the name has an unknown ending.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   for ending, format in _FORMATS.items():
@@ -68,19 +65,11 @@ def find_format(path: str) -> str:
 
 
 def read_rows(path: str) -> Iterator[Row]:
-  r"""Yields the rows of a file, the header included.
+  r"""Yields the rows of a UTF-8 file, plain, .gz or .xz, with its header.
 
   Blank rows are left out, and so are a byte-order mark, the "\r" before the end
-  of a line and, in TSV, any other.
-
-  Args:
-    path: a UTF-8 file, plain, `.gz` or `.xz`; see `find_format`. In CSV a cell
-      may stand in double quotes, with line ends in it and its own quotes
-      doubled. In TSV a quote is a quote.
-
-  Yields:
-    Rows of strings; of JSON values, its numbers as `Number`, NaN as null, by
-    their keys.
+  of a line and, in TSV, any other. In TSV a quote is a quote. Cells are
+  strings; those of JSON Lines values by their keys, NaN as null.
   """
   read = {"tsv": _read_tsv, "csv": _read_csv, "jsonl": _read_json_lines}
   return read[find_format(path)](path)
@@ -168,8 +157,7 @@ def read_columns(
   Args:
     columns: those to read; None yields None.
     optional: names among them which the file may lack.
-    header: whether the first row holds names; None: if a column is a name. The
-      keys of JSON Lines are the names of columns.
+    header: whether the first row holds names; None: if a column is a name.
     skips_short_rows: leaves out rows that lack one of the columns and says how
       many in the end; else such a row is an error.
     allows_long_rows: -1 is the last cell of each row, however many it has; else
@@ -270,12 +258,9 @@ def _find_number(
 def write_rows(
   path: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
 ) -> None:
-  """Writes rows as JSON Lines, or as TSV with a header.
+  """Writes rows as JSON Lines, or as TSV with a header, by the path's ending.
 
-  Args:
-    path: ends in .jsonl or .tsv.
-    rows: an absent column is an empty cell.
-    columns: of a TSV file; tabs and newlines in its cells become spaces.
+  Tabs and newlines in cells of TSV become spaces.
   """
   if path.endswith(".jsonl"):
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
@@ -291,11 +276,7 @@ def _one_line(value: Any) -> str:
 
 
 def find_column(names: Sequence[str], name: str, path: str) -> int:
-  """Returns the number of a column, from 0.
-
-  >>> find_column(["id", "text"], "text", "train.tsv")
-  1
-  """
+  """Returns the number of a column, from 0; the path is for error messages."""
   if names.count(name) > 1:
     raise ValueError(
       f"{path}: {names.count(name)} columns are called {name!r}; pass a number"

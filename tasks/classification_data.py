@@ -153,8 +153,8 @@ def choose_labels(
 ) -> tuple[str, ...]:
   """Returns the labels of a task, in the order of the head's outputs.
 
-  They are those of an earlier run, else those given by the user, else those of
-  the task, else those found in the training data; see `label_files.choose`.
+  They are those of an earlier run, given by the user, of the task, or in the
+  training data, the first that are known; see `label_files.choose`.
   """
   if task.problem == "regression":
     if given:

@@ -38,7 +38,7 @@ def pool_windows(
   """Makes one row of logits per example, float32 [N, L], from its windows'.
 
   Args:
-    logits: float32 [R, L], one row a window.
+    logits: float32 [R, L], one row per window.
     examples: int [R], the example of each row, ascending.
     pooling: "mean" or "max".
   """

@@ -184,7 +184,7 @@ def write_submission(
 
   Args:
     predictions: the id of each example of the test set, and its label; for
-      STS-B its score, which is brought to the range of 0 to 5.
+      STS-B its score, which the server takes from 0 to 5.
   """
   if not task.submissions:
     return
@@ -249,36 +249,35 @@ def file_task(
   """Makes a task of the user's own files, whose beginnings it reads.
 
   Args:
-    data_dir: a folder with train, dev and test files, ending in .tsv, .csv or
-      .jsonl, with or without .gz or .xz after it; any may be missing.
+    data_dir: a folder with train, dev and test files; any may be missing.
     train_file, eval_file, predict_file: used instead of those in the folder.
       The last one need not have labels.
     columns, header: see `find_table`.
     problem: one of `classification.PROBLEMS`.
   """
-  found = {}
-  paths = {"train": train_file, "dev": eval_file, "test": predict_file}
-  for name, path in paths.items():
+  sets = {}
+  for name, path in (
+    ("train", train_file),
+    ("dev", eval_file),
+    ("test", predict_file),
+  ):
     path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     if path:
-      found[name] = path
-  if not found:
+      table = find_table(path, columns, header, label_required=name != "test")
+      sets[name] = ((name, table),)
+  if not sets:
     raise ValueError(
       f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
       " without .gz or .xz after it"
     )
-  own = {
-    name: find_table(path, columns, header, label_required=name != "test")
-    for name, path in found.items()
-  }
   return classification.ClassificationTask(
     name="file",
     labels=(),
     problem=problem,
-    train=(own["train"],) if "train" in own else (),
-    dev=(("dev", own["dev"]),) if "dev" in own else (),
-    test=(("test", own["test"]),) if "test" in own else (),
+    train=tuple(table for _, table in sets.get("train", ())),
+    dev=sets.get("dev", ()),
+    test=sets.get("test", ()),
     metrics=_METRICS[problem],
   )
 
@@ -298,9 +297,6 @@ def find_table(
     header: whether the first row holds names; None: if a column is given by
       name, or one there is called "text" or "label".
     label_required: False for a file to predict.
-
-  Raises:
-    ValueError: a column is missing; the message names the flag to pass.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:

@@ -30,11 +30,7 @@ def read_examples(path: str) -> Iterator[Example]:
   A CSV or TSV file has SWAG's columns: sent1, sent2, ending0, ending1 and so
   on, label, and perhaps id; more choices than a row has are empty. A row of
   JSON Lines is {"context": ..., "choices": [...]}, and perhaps "question",
-  "label" and "id". Labels are numbers from 0.
-
-  Raises:
-    ValueError: a row is damaged, lacks something or has a label of no choice;
-      the message begins with path and line.
+  "label" and "id". A ValueError names path and line of a row that is wrong.
   """
   is_json = tables.find_format(path) == "jsonl"
   if is_json:
@@ -121,8 +117,9 @@ class Feature(NamedTuple):
 
   input_ids: list[list[int]]  # [CLS] context [SEP] question choice [SEP].
   segment_ids: list[list[int]]  # 0 up to the first [SEP], then 1.
-  label: int  # 0 if it is not known.
+  label: int | None
   was_cut: bool  # Tokens of some choice are not in its input.
+  location: str  # "path:line".
 
 
 def make_features(
@@ -157,8 +154,9 @@ def make_features(
     yield Feature(
       [choice.input_ids for choice in packed],
       [choice.segment_ids for choice in packed],
-      example.label or 0,
+      example.label,
       was_cut,
+      example.location,
     )
 
 
@@ -170,7 +168,7 @@ def encode_feature(
   Returns:
     The serialized input_ids, input_mask and segment_ids, int64 [num_choices *
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
-    real choice, 0 for padding; label_ids, int64 [1].
+    real choice; label_ids, int64 [1], 0 if it is not known.
   """
   ids, mask, segments = [], [], []
   for choice_ids, choice_segments in zip(
@@ -189,6 +187,6 @@ def encode_feature(
       "input_mask": encode(mask, size),
       "segment_ids": encode(segments, size),
       "choice_mask": encode(is_choice, num_choices),
-      "label_ids": record_writer.int64_feature([feature.label]),
+      "label_ids": record_writer.int64_feature([feature.label or 0]),
     }
   )

@@ -53,24 +53,17 @@ def _make_rows(
   data: feature_files.FeatureSet, counts: dict[str, Any]
 ) -> Iterator[feature_files.Row]:
   """Reads the questions and yields their rows."""
-
-  def read():
-    return itertools.islice(data.read(), data.limit)
-
-  def count(examples):
-    for example in examples:
-      counts["labelled"] += example.label is not None
-      if example.label is None:
-        counts["unlabelled"] = counts["unlabelled"] or example.location
-      yield example
-
   length = data.settings.max_seq_length
-  counts["choices"] = max(len(example.choices) for example in read())
+  examples = itertools.islice(data.read(), data.limit)
+  counts["choices"] = max(len(example.choices) for example in examples)
   features = multiple_choice.make_features(
-    count(read()), data.make_tokenizer(), length
+    itertools.islice(data.read(), data.limit), data.make_tokenizer(), length
   )
   for index, feature in enumerate(features):
     counts["cut"] += feature.was_cut
+    counts["labelled"] += feature.label is not None
+    if feature.label is None:
+      counts["unlabelled"] = counts["unlabelled"] or feature.location
     serialized = multiple_choice.encode_feature(
       feature, length, counts["choices"]
     )

@@ -9,25 +9,12 @@ from tasks import metrics, multiple_choice, plots
 
 
 def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
-  """Returns the softmax of scores over the real choices, without padding.
-
-  Args:
-    logits: float32 [N, C].
-    is_choice: 0 or 1 [N, C].
-  """
+  """Returns the softmax of scores [N, C] over real choices, 0 or 1 [N, C]."""
   return metrics.softmax(np.where(is_choice > 0, logits, -np.inf))
 
 
 def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
-  """Scores probabilities by the right choices.
-
-  Args:
-    shares: float32 [N, C], from `probabilities`.
-    labels: int [N].
-
-  Returns:
-    accuracy, and loss in nats.
-  """
+  """Computes accuracy and loss, in nats, of probabilities [N, C]."""
   labels = np.asarray(labels)
   right = shares[np.arange(len(labels)), labels].astype(np.float64)
   smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
@@ -42,13 +29,7 @@ def describe(
   shares: np.ndarray,
   labels: np.ndarray,
 ) -> str:
-  """Describes choices in HTML, for report.html.
-
-  Args:
-    examples: N, in order; read one by one.
-    shares: float32 [N, C], from `probabilities`.
-    labels: int [N].
-  """
+  """Describes choices in HTML, for report.html; reads examples one by one."""
   chosen, sure = shares.argmax(-1), shares.max(-1)
   count = shares.shape[-1]
   report = metrics.classification_report(labels, chosen, count)
@@ -78,17 +59,16 @@ def write_predictions(
   def describe_rows():
     for example, row_shares in zip(examples, shares, strict=True):
       predicted = int(row_shares.argmax())
-      row = example._asdict()
-      row["id"] = example.example_id
-      row["label"] = "" if example.label is None else example.label
-      row["predicted"] = predicted
-      row["choice"] = example.choices[predicted]
       # An example of fewer choices has empty cells.
-      for name, share, _ in zip(
-        names, row_shares, example.choices, strict=False
-      ):
-        row[name] = float(f"{share:.6g}")
-      yield row
+      rounded = [float(f"{s:.6g}") for s in row_shares[: len(example.choices)]]
+      yield {
+        **example._asdict(),
+        "id": example.example_id,
+        "label": "" if example.label is None else example.label,
+        "predicted": predicted,
+        "choice": example.choices[predicted],
+        **dict(zip(names, rounded, strict=False)),
+      }
 
   columns = ["id", "context", "question", "label", "predicted", "choice"]
   tables.write_rows(path, describe_rows(), columns + names)

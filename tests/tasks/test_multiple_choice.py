@@ -118,6 +118,7 @@ def test_each_choice_is_an_input_behind_the_question(tokenizer):
     [[0, 0, 0, 0, 1, 1, 1], [0] * 4 + [1] * 4],
     1,
     False,
+    "x:1",
   )
 
 
