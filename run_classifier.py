@@ -102,19 +102,20 @@ def open_data(
     problem=task.problem,
   )
 
-  def find(kind, is_asked):
-    limit = settings.max_train_examples
-    sets = classification_data.find_sets
-    return sets(task, kind, features, limit) if is_asked else []
-
-  [train] = find("train", settings.do_train) or [None]
+  find_sets = functools.partial(
+    classification_data.find_sets,
+    task,
+    settings=features,
+    max_train_examples=settings.max_train_examples,
+  )
+  evaluates = settings.do_eval or settings.evaluates_in_training
   return fine_tuning.Data(
     features=features,
     metric=classifier_settings.choose_metric(settings, task),
     model_settings={"problem": task.problem},
-    train=train,
-    dev=find("eval", settings.do_eval or settings.evaluates_in_training),
-    test=find("predict", settings.do_predict),
+    train=find_sets("train")[0] if settings.do_train else None,
+    dev=find_sets("eval") if evaluates else (),
+    test=find_sets("predict") if settings.do_predict else (),
     labels=labels,
     training_settings={"class_weights": settings.class_weights},
     answer_settings={

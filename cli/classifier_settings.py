@@ -78,11 +78,7 @@ class ClassifierSettings(shared_flags.DataSettings):
 def read_task(
   settings: ClassifierSettings,
 ) -> classification.ClassificationTask:
-  """Makes the task of the flags, with the paths of its files.
-
-  Raises:
-    ValueError: flags contradict each other, or a file is not there.
-  """
+  """Makes the task of the flags, with the paths of its files."""
   shared_flags.check_work(settings)
   task = _find_task(settings)
   if task.problem == "regression" and settings.class_weights:

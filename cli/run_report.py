@@ -81,11 +81,7 @@ def write(
 def write_tasks(
   settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
 ) -> None:
-  """Writes the report of a run of several tasks, which have their own.
-
-  Args:
-    scores: the best one of each task, in words, by the task's name.
-  """
+  """Writes the report of several tasks; scores are their best, in words."""
   # With evaluations in training there is one best score, of all tasks.
   best, *others = set(scores.values())
   best = "" if others else best
@@ -105,15 +101,15 @@ def draw_curves(points: list[dict[str, float]]) -> str:
       if name != "step":
         curves.setdefault(name, {})[point["step"]] = value
   # Scores of one evaluation share a scale.
-  largest: dict[str, float] = {}
-  for name, curve in curves.items():
-    if _choose_chart(name) == "Scores":
-      group = name.rpartition("/")[0]
-      largest[group] = max(largest.get(group, 0), *map(abs, curve.values()))
+  groups_above_1 = {
+    name.rpartition("/")[0]
+    for name, curve in curves.items()
+    if _choose_chart(name) == "Scores" and max(map(abs, curve.values())) > 1
+  }
   charts: dict[str, dict[str, list[plots.Point]]] = {t: {} for t in _CHARTS}
   for name, curve in curves.items():
     title, points_of_curve = _choose_chart(name), list(curve.items())
-    if title == "Scores" and largest[name.rpartition("/")[0]] > 1:
+    if title == "Scores" and name.rpartition("/")[0] in groups_above_1:
       title = "Scores above 1"
     # A single loss is also that of the task.
     if title != "Losses" or points_of_curve not in charts[title].values():

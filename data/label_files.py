@@ -6,11 +6,7 @@ from data import files, tables
 
 
 def write(path: str, labels: Sequence[str]) -> None:
-  """Writes labels for `read`, one a line, whole or not at all.
-
-  Raises:
-    ValueError: a label could not be read back, or occurs twice.
-  """
+  """Writes labels, one a line; a ValueError if `read` would not return them."""
   written = set()
   for label in labels:
     is_line = label and label == label.strip() and not set(label) & set("\r\n")
@@ -26,11 +22,7 @@ def write(path: str, labels: Sequence[str]) -> None:
 
 
 def read(path: str) -> list[str]:
-  """Reads labels, one a line, in the order of their numbers.
-
-  Raises:
-    ValueError: a line is blank or repeated, or the file is empty.
-  """
+  """Reads labels, one a line, in the order of their numbers."""
   lines = {}
   for number, line in enumerate(files.read_lines(path), 1):
     label = (line.removeprefix("\ufeff") if number == 1 else line).strip()
@@ -63,10 +55,9 @@ def choose(
   Args:
     path: where an earlier run left them.
     labels: of the data, or given by the user; () if they are not known.
-    origin: of `labels`, for an error message.
+    origin, flag: where labels are from, for error messages.
     head: its labels; () if they are not known.
     is_ordered: whether the user gave the order, so that no other will do.
-    flag: one that gives labels, for an error message.
   """
   arrange = tuple if is_ordered else sorted
   if files.exists(path):

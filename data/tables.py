@@ -276,7 +276,7 @@ def _one_line(value: Any) -> str:
 
 
 def find_column(names: Sequence[str], name: str, path: str) -> int:
-  """Returns the number of a column, from 0; the path is for error messages."""
+  """Returns the number of a column, from 0."""
   if names.count(name) > 1:
     raise ValueError(
       f"{path}: {names.count(name)} columns are called {name!r}; pass a number"

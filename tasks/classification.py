@@ -1,8 +1,7 @@
 """Classification of texts and pairs: examples, their labels, their features.
 
 A `ClassificationTask` lists files, a `Table` the columns of one.
-`read_examples` reads them, `make_features` makes the inputs of the model, and
-`encode_feature` the records of the original program.
+`read_examples` reads them, `make_features` makes the inputs of the model.
 """
 
 import collections
@@ -11,7 +10,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from data import packing, record_writer, tables
+from data import packing, tables
 from tasks import windows
 import tokenization
 
@@ -20,7 +19,6 @@ Label = int | list[int] | float
 PROBLEMS = ("single_label", "multi_label", "regression")
 _LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
 INTEGER = re.compile(r"-?[0-9]{1,18}")
-_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
 # With at least this many examples, labels that all differ are a wrong column.
 _TOO_MANY_LONE_LABELS = 20
 
@@ -88,12 +86,7 @@ class Feature(NamedTuple):
 
 
 def read_examples(*files: Table) -> Iterator[Example]:
-  """Yields the examples of files, no more than a row being in memory.
-
-  Raises:
-    ValueError: a row or a column is missing or damaged; the message begins with
-      the path and, where there is one, the line.
-  """
+  """Yields the examples of files, no more than a row being in memory."""
   for table in files:
     renamed, other_groups, count = dict(table.renamed_labels), set(), 0
     for location, cells in tables.read_columns(
@@ -150,15 +143,10 @@ def _to_label(
 def find_labels(
   examples: Iterable[Example], problem: str, separator: str = ","
 ) -> list[str]:
-  """Collects the labels of examples, for their numbers.
+  """Collects the labels of examples, each once, in their order.
 
-  Returns:
-    Each label once: in the order of numbers if all of them are integers, else
-    in that of their characters.
-
-  Raises:
-    ValueError: an example has no label, there is only one, or each example has
-      one of its own.
+  It is that of numbers if all of them are integers, else of characters. A
+  ValueError says that an example has no label, or that the column is wrong.
   """
   counts = collections.Counter()
   path = ""
@@ -194,8 +182,7 @@ def make_label_encoder(
   Returns:
     A function that gives the number of the label (single_label), 1 for each of
     the labels that the example has and 0 for the others (multi_label), or the
-    number that the label is (regression); zeros for a label of None. Its
-    ValueError begins with the location of a label that cannot be right.
+    number that the label is (regression); zeros for a label of None.
   """
   numbers = {label: number for number, label in enumerate(labels)}
 
@@ -285,8 +272,8 @@ def average_logits(
 
   Args:
     problem: "multi_label" or "regression".
-    sums: how many of `total` examples have each label, each counted as if one
-      example more had it, and another had not; or the sum of the numbers.
+    sums: how many of `total` examples have each label, counted with one more
+      that has it and one that does not; or the sum of the numbers.
   """
   if problem == "regression":
     return [sums[0] / total]
@@ -367,26 +354,3 @@ def _fit(
   if not ids_b:
     return [(part, []) for part in parts], False
   return [(kept_a, part) for part in parts], len(kept_a) < len(ids_a)
-
-
-def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
-  """Encodes a feature as a record of the original's, a tf.train.Example.
-
-  Returns:
-    The serialized input_ids, input_mask and segment_ids, int64
-    [max_seq_length], padded with 0; is_real_example, int64 [1], a 1; label_ids,
-    int64 [1] (single_label), int64 [labels] (multi_label) or float [1]
-    (regression).
-  """
-  label = feature.label
-  labels = label if isinstance(label, list) else [label]
-  encode = record_writer.int64_feature
-  if isinstance(label, float):
-    encode = record_writer.float_feature
-  return record_writer.encode_inputs(
-    feature.input_ids,
-    feature.segment_ids,
-    max_seq_length,
-    label_ids=encode(labels),
-    is_real_example=_IS_REAL_EXAMPLE,
-  )

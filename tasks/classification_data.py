@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import files, label_files
+from data import files, label_files, record_writer
 from inputs import feature_files
 from tasks import classification, classification_results
+
+_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _make_rows(
       label_sums[feature.label] += 1
     else:
       label_sums += feature.label
-    serialized = classification.encode_feature(feature, settings.max_seq_length)
+    serialized = encode_feature(feature, settings.max_seq_length)
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.example_index)
   counts["label_sums"] = label_sums.tolist()
@@ -142,6 +144,30 @@ def _make_rows(
       f"{', '.join(data.paths)}: only {counts['labelled']} of "
       f"{counts['examples']} examples have a label"
     )
+
+
+def encode_feature(
+  feature: classification.Feature, max_seq_length: int
+) -> bytes:
+  """Encodes a feature as a record of the original's, a tf.train.Example.
+
+  Returns:
+    The serialized input_ids, input_mask and segment_ids, int64
+    [max_seq_length], padded with 0; is_real_example, int64 [1], a 1; label_ids,
+    int64 [1], of multi_label [labels], or of regression float [1].
+  """
+  label = feature.label
+  labels = label if isinstance(label, list) else [label]
+  encode = record_writer.int64_feature
+  if isinstance(label, float):
+    encode = record_writer.float_feature
+  return record_writer.encode_inputs(
+    feature.input_ids,
+    feature.segment_ids,
+    max_seq_length,
+    label_ids=encode(labels),
+    is_real_example=_IS_REAL_EXAMPLE,
+  )
 
 
 def choose_labels(
@@ -177,14 +203,11 @@ def choose_labels(
 def pool_outputs(
   data: ClassificationSet, results: dict[str, np.ndarray], pooling: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the logits and targets of the examples, in their order.
+  """Returns logits [N, L] and targets of the examples, in their order.
 
   Args:
     results: logits and label_ids of the rows, from the model.
     pooling: of the windows of a text, "mean" or "max".
-
-  Returns:
-    float32 [N, L], and targets as of `classification_results`; 0 if not known.
   """
   windows_of, targets = data.features.examples, results["label_ids"]
   targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]

@@ -115,9 +115,7 @@ def answer(
 def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
   """Computes each example's loss, as it was minimised without class weights.
 
-  Returns:
-    float32 [N]: cross entropy in nats; its mean over labels for "multi_label";
-    the squared error for "regression".
+  It is the cross entropy in nats, its mean over labels, or the squared error.
   """
   if problem == "regression":
     return np.square(logits[:, 0] - targets)
@@ -150,11 +148,9 @@ def score(
   """Scores answers.
 
   Args:
-    names: the task's own metrics, such as "matthews_correlation"; "f1" is of
-      the label called "1", or else of the second.
+    names: the task's own metrics; "f1" is of the label "1" or else the second.
     batch_size: of the batches of `original_loss`.
-    groups: of each example, such as its language; accuracies are then given
-      for each, too.
+    groups: of each example, such as its language, to give accuracies for, too.
   """
   logits, _, predictions, labels, problem, _ = answers
   report, values = None, {}
@@ -207,11 +203,7 @@ def warn_if_collapsed(scores: Scores) -> None:
 
 
 def write_scores(folder: str, kind: str, scores: Scores) -> None:
-  """Prints the scores of every class; writes all to <kind>_metrics.json.
-
-  Args:
-    kind: "eval" or "predict", and the suffix of the set.
-  """
+  """Prints the scores of every class; writes all to <kind>_metrics.json."""
   content: dict[str, Any] = {}
   labels = scores.answers.labels
   if scores.report:

@@ -17,6 +17,7 @@ _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _ENTAILED = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
 _ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
+_MATTHEWS = ("matthews_correlation", "accuracy")
 _CORRELATIONS = ("corr", "pearson", "spearman")
 # The rows of GLUE and XNLI have further columns, not always the same number.
 _PAIRS = classification.Table(
@@ -28,7 +29,12 @@ _PAIRS = classification.Table(
   allows_long_rows=True,
 )
 _SENTENCES = _PAIRS._replace(text="sentence", text_pair=None)
-_QUESTIONS = _PAIRS._replace(text="question1", text_pair="question2")
+_COLA = _SENTENCES._replace(text=3, label=1, header=False)
+_MRPC = _PAIRS._replace(text=3, text_pair=4, label=0)
+_QNLI = _PAIRS._replace(text="question", text_pair="sentence")
+_QQP = _PAIRS._replace(
+  text="question1", text_pair="question2", label="is_duplicate"
+)
 _MNLI = _PAIRS._replace(text=8, text_pair=9, label=-1, id=0)
 
 
@@ -58,25 +64,15 @@ def _task(
 # The columns of CoLA, MRPC, MNLI and XNLI are the original's, by number. It
 # took no labels from test files, even if there were some, nor do we.
 _GLUE = (
-  _task(
-    "CoLA",
-    _BINARY,
-    ("matthews_correlation", "accuracy"),
-    _SENTENCES._replace(text=3, label=1, header=False),
-    text=1,
-    id=0,
-    header=True,
-  ),
+  _task("CoLA", _BINARY, _MATTHEWS, _COLA, text=1, id=0, header=True),
   _task("SST-2", _BINARY, _ACCURACY, _SENTENCES),
-  _task(
-    "MRPC", _BINARY, _F1, _PAIRS._replace(text=3, text_pair=4, label=0), id=0
-  ),
+  _task("MRPC", _BINARY, _F1, _MRPC, id=0),
   _task("STS-B", (), _CORRELATIONS, _PAIRS._replace(label="score")),
   _task(
     "QQP",
     _BINARY,
     _F1,
-    _QUESTIONS._replace(label="is_duplicate"),
+    _QQP,
     skips_short_rows=True,  # The official train.tsv has a few broken ones.
     id="id",
   ),
@@ -91,12 +87,7 @@ _GLUE = (
     ),
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
   ),
-  _task(
-    "QNLI",
-    _ENTAILED,
-    _ACCURACY,
-    _PAIRS._replace(text="question", text_pair="sentence"),
-  ),
+  _task("QNLI", _ENTAILED, _ACCURACY, _QNLI),
   _task("RTE", _ENTAILED, _ACCURACY),
   _task("WNLI", _BINARY, _ACCURACY),
   _task(
@@ -110,9 +101,8 @@ def xnli_task(
 ) -> classification.ClassificationTask:
   """Makes the XNLI task of some of its languages, by their codes.
 
-  Trains on the translations of MNLI into each of them, one after the other;
-  `Example.group` of the other examples is their language. The labels of
-  the test set are read if it has them.
+  It trains on the translations of MNLI, one after the other, and reads labels
+  of the test set if it has them.
   """
   languages = tuple(filter(None, map(str.strip, languages)))
   if not languages:
@@ -251,9 +241,7 @@ def file_task(
   Args:
     data_dir: a folder with train, dev and test files; any may be missing.
     train_file, eval_file, predict_file: used instead of those in the folder.
-      The last one need not have labels.
     columns, header: see `find_table`.
-    problem: one of `classification.PROBLEMS`.
   """
   sets = {}
   for name, path in (

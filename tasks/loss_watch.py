@@ -28,17 +28,11 @@ class Labels(NamedTuple):
     shares = [count / total for count in self.counts.values()]
     return -sum(share * math.log(share) for share in shares)
 
-  def top_share(self) -> float:
-    """Returns the share of the most frequent label, from 0 to 1."""
-    return max(self.counts.values(), default=0) / max(1, self.counts.total())
-
 
 def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
   """Counts the labels of about `most` records, of the heads of the files.
 
-  Args:
-    parse: makes features of serialized records, as `records.parse_batch`.
-    most: of records, to within one a file.
+  `parse` makes features of serialized records, as `records.parse_batch`.
   """
   number, counts = 0, collections.Counter()
   for _, serialized in records.sample_dataset(paths, most).batch(256):
@@ -89,9 +83,10 @@ def watch(
   """Prints the loss of guessing by frequency; returns its comparison."""
   with training_input.naming_bad_record(source.find_fault):
     labels = sample(paths, source.parse)
+  most = max(labels.counts.values(), default=0) / max(1, labels.counts.total())
   print(
     f"labels of {labels.records:,} records: unigram entropy "
-    f"{labels.entropy():.4g} nats, the most frequent {labels.top_share():.1%}"
+    f"{labels.entropy():.4g} nats, the most frequent {most:.1%}"
   )
   if learning_rate:
     return LossWatch(labels, num_warmup_steps)

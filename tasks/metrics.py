@@ -99,11 +99,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def regression_scores(
   targets: np.ndarray, predictions: np.ndarray
 ) -> dict[str, float]:
-  """Scores predicted numbers.
-
-  Returns:
-    mean_squared_error, pearson, spearman, and corr, the mean of the last two.
-  """
+  """Computes mean_squared_error, pearson, spearman and their mean, corr."""
   errors = np.subtract(targets, predictions, dtype=np.float64)
   linear, ranked = pearson(targets, predictions), spearman(targets, predictions)
   return {
@@ -225,9 +221,9 @@ def tune_thresholds(
   """Finds the probability from which to predict each label for the best F1.
 
   Returns:
-    float64 [L], each midway between two neighbouring probabilities (below the
-    lowest: 0 and it). Of equally good ones it is the nearest to 0.5, which is
-    also the threshold of a label that is never true.
+    float64 [L], each midway between two neighbouring probabilities, or between
+    the lowest and 0; of equally good ones, and without a true label, the one
+    nearest to 0.5.
   """
   return np.array(list(map(_best_threshold, labels.T, probabilities.T)))
 
@@ -251,14 +247,11 @@ def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
 def precision_recall(
   labels: np.ndarray, scores: np.ndarray
 ) -> list[tuple[float, float]]:
-  """Computes the precision at rising recalls, as the threshold falls.
+  """Computes (recall, precision) at about a hundred rising recalls.
 
   Args:
-    labels: 0 or 1 [N].
+    labels: 0 or 1 [N]; without a 1 there are no recalls.
     scores: float [N], higher where a label is likelier to be 1.
-
-  Returns:
-    (recall, precision) at about a hundred recalls; nothing if no label is 1.
 
   >>> precision_recall(np.array([1, 0, 1]), np.array([0.9, 0.8, 0.8]))
   [(0.5, 1.0), (1.0, 0.6666666666666666)]
@@ -285,9 +278,6 @@ def calibration(
 
   Returns:
     Mean probability, share that is right and count of each range with any.
-
-  >>> calibration(np.array([0.25, 0.75, 0.75]), np.array([0, 1, 0]))
-  [(0.25, 0.0, 1), (0.75, 0.5, 2)]
   """
   ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
   rows = []
@@ -313,8 +303,7 @@ def scores_by_size(
 ) -> list[tuple[str, int, float]]:
   """Averages scores [N] by size [N], in about five groups of equal counts.
 
-  Returns:
-    The sizes of each group in words, its number of examples, its mean score.
+  Returns the sizes of each group in words, its number of examples, its mean.
 
   >>> scores_by_size(np.array([1, 1, 1, 9]), np.array([1, 1, 0, 1]))
   [('1 to 1', 3, 0.6666666666666666), ('9 to 9', 1, 1.0)]

@@ -127,11 +127,9 @@ def make_features(
   tokenizer: tokenization.FullTokenizer,
   max_seq_length: int,
 ) -> Iterator[Feature]:
-  """Turns examples into inputs of the model, in their order.
+  """Turns examples into inputs of the model, of at most max_seq_length tokens.
 
-  Args:
-    max_seq_length: the most tokens of an input, [CLS] and [SEP] included; a
-      longer one is truncated, the longer text first, token by token.
+  The longer text is truncated first, token by token.
   """
   if max_seq_length < 5:
     raise ValueError(

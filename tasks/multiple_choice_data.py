@@ -18,11 +18,7 @@ find_set = functools.partial(
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
-  """Makes the features of a set, or finds them in the folder.
-
-  Raises:
-    ValueError: only some questions have a label, or none has one that needs it.
-  """
+  """Makes the features of a set, or finds them; a ValueError if labels lack."""
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)

@@ -92,8 +92,7 @@ def line_chart(
 
   Args:
     axes: names of the x and the y axis.
-    series: points by the name of their line; those with a number that is not
-      finite are left out.
+    series: points by the name of their line; those not finite are left out.
     limits: of both axes; None for those of the points.
     joined: whether to draw lines between the points.
 
@@ -288,12 +287,7 @@ def mistake_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def page(title: str, subtitle: str, sections: Mapping[str, str]) -> str:
-  """Makes a page that needs no other file.
-
-  Args:
-    subtitle: a line below it.
-    sections: HTML by the title of its section; empty ones are left out.
-  """
+  """Makes a page that needs no other file; empty sections are left out."""
   style = pathlib.Path(__file__).with_name("report.css").read_text()
   filled = [name for name, body in sections.items() if body]
   links, parts = "", ""

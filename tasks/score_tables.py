@@ -35,10 +35,8 @@ def report_as_dict(
 ) -> dict[str, Any]:
   """Returns a report as `json.dumps` takes it.
 
-  Returns:
-    accuracy; labels, by name; macro, micro, weighted; confusion: a matrix, true
-    labels in rows, or None. Of more than 200 labels it is the counts that are
-    not 0, by the names of the true and of the predicted label.
+  `confusion` is a matrix, true labels in rows, or None; of more than 200 labels
+  the counts that are not 0, by the names of the true and predicted label.
   """
   columns = report.precision, report.recall, report.f1, report.support
   rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -92,9 +90,8 @@ def format_confusion(
 ) -> str:
   """Returns which labels are taken for which others.
 
-  Returns:
-    A matrix with a row for each true label; of more than 20 labels the 20 most
-    frequent confusions, each a line `true -> predicted: count`.
+  It is a matrix, true labels in rows; of more than 20 labels, a list of the 20
+  most frequent confusions.
   """
   assert report.confusion is not None
   if len(label_names) > LARGEST_SHOWN:

@@ -8,7 +8,11 @@ import pytest
 import tensorflow as tf
 
 import paths
-from tasks import classification, classification_tasks
+from tasks import (
+  classification,
+  classification_data,
+  classification_tasks,
+)
 from tasks.classification import Example, Table
 import tokenization
 
@@ -456,7 +460,7 @@ def test_records(label, encoded):
   feature = classification.Feature(
     [2, 300, 3, 7, 3], [0, 0, 0, 1, 1], label, 0, False, True
   )
-  assert parse(classification.encode_feature(feature, 6)) == {
+  assert parse(classification_data.encode_feature(feature, 6)) == {
     "input_ids": ("int64_list", 2, 300, 3, 7, 3, 0),
     "input_mask": ("int64_list", 1, 1, 1, 1, 1, 0),
     "segment_ids": ("int64_list", 0, 0, 0, 1, 1, 0),
@@ -468,7 +472,7 @@ def test_records(label, encoded):
 def test_a_feature_that_is_too_long_is_refused():
   feature = classification.Feature([2, 5, 3], [0, 0, 0], 0, 0, False, True)
   with pytest.raises(ValueError, match="negative count"):
-    classification.encode_feature(feature, 2)
+    classification_data.encode_feature(feature, 2)
 
 
 def original_features(lines, text, text_pair, label, labels, tokenizer, length):
@@ -533,7 +537,7 @@ def test_records_are_those_of_the_original(
     classification.make_label_encoder(task.labels, task.problem),
     length,
   )
-  records = [classification.encode_feature(f, length) for f in found]
+  records = [classification_data.encode_feature(f, length) for f in found]
   text = (folder / f"{file}.tsv").read_text(encoding="utf-8")
   lines = text.split("\n")[has_header:]
   expected = list(

@@ -20,8 +20,7 @@ def test_the_entropy_of_known_histograms():
   assert make_labels(a=2, b=2, c=2, d=2).entropy() == pytest.approx(math.log(4))
   # -(.5 ln .5 + .25 ln .25 + .25 ln .25)
   assert make_labels(a=4, b=2, c=2).entropy() == pytest.approx(1.0397, abs=1e-4)
-  assert make_labels(a=4, b=2, c=2).top_share() == 0.5
-  assert make_labels().entropy() == make_labels().top_share() == 0
+  assert make_labels().entropy() == 0
 
 
 def test_a_sample_counts_labels_without_padding(tmp_path):

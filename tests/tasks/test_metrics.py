@@ -191,6 +191,7 @@ def test_is_collapsed():
 
 
 def test_what_is_certain_is_in_the_last_range():
-  found = metrics.calibration(np.array([0.95, 1.0]), np.array([0, 1]))
-  assert found == [(0.975, 0.5, 2)]
+  probabilities = np.array([0.25, 0.95, 1.0])
+  found = metrics.calibration(probabilities, np.array([0, 0, 1]))
+  assert found == [(0.25, 0.0, 1), (0.975, 0.5, 2)]
   assert len(metrics.find_worst(np.ones(30))) == 20
