@@ -75,11 +75,12 @@ def test_report_of_the_run(trained):
   assert '<a href="predictions.tsv">' in text
 
 
-def test_no_score_is_told_under_two_names(trained):
+def test_no_score_has_two_names(trained):
   folder, _ = trained
   for name in ("eval", "predict"):
     metrics = read_metrics(folder / "out" / f"{name}_metrics.json")
     assert list(metrics) == ["accuracy", "macro_f1", "loss"]
+    assert metrics["accuracy"] == 1.0
   assert list(read_results(folder / "out" / "eval_results.txt")) == [
     "eval_accuracy",
     "eval_loss",
@@ -89,55 +90,38 @@ def test_no_score_is_told_under_two_names(trained):
   ]
 
 
-def test_labels_are_kept_in_their_order(trained):
-  folder, _ = trained
-  assert (folder / "out" / "labels.txt").read_text() == "neg\npos\n"
-
-
 def test_predictions_have_ids_texts_labels_and_probabilities(trained):
   folder, _ = trained
-  rows = [
-    line.split("\t")
-    for line in (folder / "out" / "predictions.tsv").read_text().splitlines()
-  ]
-  assert rows[0] == [
-    "id",
-    "text",
-    "label",
-    "predicted",
-    "probability_neg",
-    "probability_pos",
-  ]
-  examples = tiny.make_examples(range(460, 500))
-  assert [row[1:3] for row in rows[1:]] == [list(e) for e in examples]
-  for row in rows[1:]:
+  assert (folder / "out" / "labels.txt").read_text() == "neg\npos\n"
+  text = (folder / "out" / "predictions.tsv").read_text()
+  header, *rows = [line.split("\t") for line in text.splitlines()]
+  assert (
+    header == "id text label predicted probability_neg probability_pos".split()
+  )
+  assert [tuple(row[1:3]) for row in rows] == tiny.make_examples(
+    range(460, 500)
+  )
+  for row in rows:
     probabilities = list(map(float, row[4:]))
     assert sum(probabilities) == pytest.approx(1, abs=1e-5)
     assert row[3] == ["neg", "pos"][int(np.argmax(probabilities))] == row[2]
 
 
-def test_labelled_predictions_are_scored(trained):
-  folder, _ = trained
-  metrics = read_metrics(folder / "out" / "predict_metrics.json")
-  assert metrics["accuracy"] == 1.0
+def copy_trained(trained, tmp_path):
+  """Returns the path of a copy of the folder of the trained model."""
+  return shutil.copytree(trained[0] / "out", tmp_path / "copy")
 
 
 def test_a_file_without_labels_can_be_predicted(trained, tmp_path):
-  folder, _ = trained
-  with gzip.open(tmp_path / "new.jsonl.gz", "wt") as file:
+  path = tmp_path / "new.jsonl.gz"
+  with gzip.open(path, "wt") as file:
     for text, _ in tiny.make_examples(range(5)):
       file.write(json.dumps({"text": text, "id": f"n{len(text)}"}) + "\n")
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+  out = copy_trained(trained, tmp_path)
   (out / "predict_metrics.json").unlink()
   (out / "report.html").unlink()
-  run(
-    folder,
-    output_dir=out,
-    predict_file=tmp_path / "new.jsonl.gz",
-    do_predict=True,
-    report=False,
-  )
+  flags = {"predict_file": path, "do_predict": True, "report": False}
+  run(trained[0], output_dir=out, **flags)
   with open(out / "predictions.tsv", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t"))
   assert [row["predicted"] for row in rows] == ["neg", "pos"] * 2 + ["neg"]
@@ -149,16 +133,10 @@ def test_padded_and_trimmed_batches_give_the_same_predictions(
   trained, tmp_path
 ):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
-  run(
-    folder,
-    output_dir=out,
-    predict_file=folder / "test.tsv",
-    do_predict=True,
-    pad_to_max_length=True,
-    predict_batch_size=7,
-  )
+  out = copy_trained(trained, tmp_path)
+  flags = {"predict_file": folder / "test.tsv", "do_predict": True}
+  flags |= {"pad_to_max_length": True, "predict_batch_size": 7}
+  run(folder, output_dir=out, **flags)
   np.testing.assert_allclose(
     np.loadtxt(out / "test_results.tsv"),
     np.loadtxt(folder / "out" / "test_results.tsv"),
@@ -167,7 +145,7 @@ def test_padded_and_trimmed_batches_give_the_same_predictions(
   )
 
 
-def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
+def test_a_note_says_that_a_folder_lacks_its_settings(trained):
   folder, _ = trained
   recorded = [folder / "out" / f"{n}.json" for n in ("settings", "training")]
   contents = [path.read_bytes() for path in recorded]
@@ -188,12 +166,16 @@ def test_a_folder_that_does_not_say_how_it_was_trained_is_told(trained):
     ({"max_seq_length": 12}, "the training data, or a flag that shapes its "),
     ({"problem": "regression"}, "problem: single_label, not regression"),
     ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
+    ({"vocab_file": "words.txt"}, "(the vocabulary was another)"),
   ],
 )
 def test_training_on_in_a_folder_needs_the_same_settings(
-  trained, flags, message
+  trained, tmp_path, monkeypatch, flags, message
 ):
   folder, _ = trained
+  monkeypatch.chdir(tmp_path)
+  words = tiny.VOCABULARY[:5] + tiny.VOCABULARY[:4:-1]
+  (tmp_path / "words.txt").write_text("\n".join(words) + "\n")
   features = (folder / "out" / "train.tf_record").read_bytes()
   result = run_tiny(folder, data_dir=folder, **{**PERFECT, **flags})
   program_flags.assert_refused(result, message)
@@ -201,47 +183,24 @@ def test_training_on_in_a_folder_needs_the_same_settings(
   assert (folder / "out" / "train.tf_record").read_bytes() == features
 
 
-def test_the_vocabulary_must_be_that_of_the_folder(trained, tmp_path):
-  folder, _ = trained
-  words = tiny.VOCABULARY[:5] + tiny.VOCABULARY[:4:-1]
-  (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
-  result = run_tiny(
-    folder,
-    vocab_file=tmp_path / "vocab.txt",
-    predict_file=folder / "test.tsv",
-    do_predict=True,
-  )
-  program_flags.assert_refused(result, "(the vocabulary was another)")
-
-
 def test_early_stopping_and_the_best_checkpoint(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(200))
   tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
-  flags = {
-    "data_dir": tmp_path,
-    "num_train_epochs": 40,
-    "eval_every_epochs": 1,
-    "early_stopping_patience": 2,
-    "do_train": True,
-    "do_eval": True,
-  }
-  output = run(tmp_path, **flags)
-  assert "stopping early" in output
-  steps = [
-    json.loads(line)["step"]
-    for line in (tmp_path / "out" / "evaluations.jsonl")
-    .read_text()
-    .splitlines()
-  ]
-  results = read_results(tmp_path / "out" / "eval_results.txt")
-  assert results["global_step"] == steps[-3]  # Two evaluations before the end.
-  assert (tmp_path / "out/best" / f"model.ckpt-{steps[-3]}.index").exists()
+  flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True}
+  flags |= {"num_train_epochs": 40, "eval_every_epochs": 1}
+  flags["early_stopping_patience"] = 2
+  assert "stopping early" in run(tmp_path, **flags)
+  out = tmp_path / "out"
+  lines = (out / "evaluations.jsonl").read_text().splitlines()
+  step = json.loads(lines[-3])["step"]  # Two evaluations before the end.
+  results = read_results(out / "eval_results.txt")
+  assert results["global_step"] == step
+  assert (out / "best" / f"model.ckpt-{step}.index").exists()
   # The same command again trains no further and comes to the same end.
-  thresholds = tmp_path / "out" / "thresholds.json"
+  thresholds = out / "thresholds.json"
   thresholds.write_text("{}")  # As if tuned for these weights.
-  again = run(tmp_path, **flags)
-  assert "stopping early" in again and thresholds.exists()
-  assert read_results(tmp_path / "out" / "eval_results.txt") == results
+  assert "stopping early" in run(tmp_path, **flags) and thresholds.exists()
+  assert read_results(out / "eval_results.txt") == results
 
 
 def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
@@ -262,33 +221,29 @@ def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   flags = {"data_dir": tmp_path, "do_train": True, "eval_every_steps": 3}
   run(tmp_path, num_train_epochs=1, **flags)
   flags["num_train_epochs"] = 2
-  result = run_tiny(tmp_path, best_metric="loss", **flags)
-  program_flags.assert_refused(
-    result, "best_metric: eval_accuracy, not eval_loss"
-  )
-  result = run_tiny(tmp_path, eval_file=tmp_path / "other.tsv", **flags)
-  program_flags.assert_refused(result, "the evaluation data, or a flag that")
-  # Everything would go on taking the best weights of before.
-  result = run_tiny(tmp_path, **{**flags, "eval_every_steps": 0})
-  program_flags.assert_refused(
-    result, f"--output_dir={tmp_path}/out: its best weights, of step "
-  )
+  for changes, message in (
+    ({"best_metric": "loss"}, "best_metric: eval_accuracy, not eval_loss"),
+    (
+      {"eval_file": tmp_path / "other.tsv"},
+      "the evaluation data, or a flag that",
+    ),
+    # Programs would always take the best weights of before.
+    (
+      {"eval_every_steps": 0},
+      f"--output_dir={tmp_path}/out: its best weights, of step ",
+    ),
+  ):
+    result = run_tiny(tmp_path, **{**flags, **changes})
+    program_flags.assert_refused(result, message)
   run(tmp_path, **flags)
 
 
 def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
-  folder, _ = trained
-  out = tmp_path / "first"
-  shutil.copytree(folder / "out", out)
+  out = copy_trained(trained, tmp_path)
   # As if the head had been trained with its outputs in the other order.
   (out / "labels.txt").write_text("pos\nneg\n")
-  output = run(
-    folder,
-    data_dir=folder,
-    output_dir=tmp_path / "second",
-    init_checkpoint=out,
-    do_eval=True,
-  )
+  flags = {"data_dir": trained[0], "init_checkpoint": out, "do_eval": True}
+  output = run(trained[0], output_dir=tmp_path / "second", **flags)
   assert "labels in the order of --init_checkpoint: pos, neg" in output
   metrics = read_metrics(tmp_path / "second" / "eval_metrics.json")
   assert metrics["accuracy"] == 0.0  # Every label is the other one.
@@ -461,106 +416,104 @@ def test_texts_that_are_cut_are_counted(tmp_path):
   assert f"{cut} truncated to --max_seq_length=6" in output
 
 
-FAULTS = {
-  "unknown label": (
+# Contents of files, flags and the message.
+FAULTS = [
+  (
     {"dev.tsv": "label\ttext\nmaybe\tthe film\n"},
     {},
     "dev.tsv:2: unknown label 'maybe'; known: neg, pos",
   ),
-  "missing column": (
+  (
     {},
     {"text_column": "review"},
     "train.tsv: no column 'review'; pass --text_column, a name or a number "
     "from 0; the first row is: label, text",
   ),
-  "short row": (
+  (
     {"train.tsv": "label\ttext\npos\tgood\nneg\n"},
     {},
     "train.tsv:3: expected at least 2 columns, found 1 (is a tab missing?)",
   ),
-  "empty file": ({"train.tsv": ""}, {}, "train.tsv: holds no example"),
-  "one label": (
+  ({"train.tsv": ""}, {}, "train.tsv: holds no example"),
+  (
     {"train.tsv": "label\ttext\npos\tgood\npos\tgreat\n"},
     {},
     "train.tsv: expected two labels or more, found only pos",
   ),
-  "not a number": (
+  (
     {"train.tsv": "label\ttext\n1.5\tgood\nnan\tbad\n"},
     {"problem": "regression"},
     "train.tsv:3: expected a number, found 'nan'",
   ),
-  "no such file": ({}, {"train_file": "/no.tsv"}, "/no.tsv: No such file"),
-  "nothing to do": (
-    {},
-    {"do_train": False, "do_eval": False},
-    "nothing to do",
-  ),
-  "unknown task": ({}, {"task_name": "mlni"}, "--task_name=mlni"),
-  "too long": ({}, {"max_seq_length": 17}, "max_position_embeddings"),
-  "weights": ({}, {"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
-  "weights of numbers": (
-    {},
+]
+WRONG_FLAGS = [
+  ({"train_file": "/no.tsv"}, "/no.tsv: No such file"),
+  ({"do_train": False, "do_eval": False}, "nothing to do"),
+  ({"task_name": "mlni"}, "--task_name=mlni"),
+  ({"max_seq_length": 17}, "max_position_embeddings"),
+  ({"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
+  ({"class_weights": "0,0.0"}, "label, not all of them 0"),
+  ({"class_weights": "1,inf"}, "--class_weights=1,inf"),
+  ({"class_weights": "nan,1"}, "--class_weights=nan,1"),
+  (
     {"class_weights": "balanced", "problem": "regression"},
     "--class_weights: a regression has no classes",
   ),
-  "no weight": ({}, {"class_weights": "0,0.0"}, "label, not all of them 0"),
-  "pooling": ({}, {"window_pooling": "max"}, "=max needs --doc_stride"),
-  "one seed twice": (
-    {},
-    {"seeds": "1,2,01"},
-    "--seeds=1,2,01: expected different",
-  ),
-  "inf weight": ({}, {"class_weights": "1,inf"}, "--class_weights=1,inf"),
-  "nan weight": ({}, {"class_weights": "nan,1"}, "--class_weights=nan,1"),
-  "seeds": ({}, {"seeds": "1,x"}, "--seeds=1,x: expected different"),
-  "batch": ({}, {"train_batch_size": 4096}, "lower --train_batch_size=4096"),
-  "metric": (
-    {},
+  ({"window_pooling": "max"}, "=max needs --doc_stride"),
+  ({"seeds": "1,2,01"}, "--seeds=1,2,01: expected different"),
+  ({"seeds": "1,x"}, "--seeds=1,x: expected different"),
+  ({"train_batch_size": 4096}, "lower --train_batch_size=4096"),
+  (
     {"best_metric": "bleu", "eval_every_steps": 2},
     "--best_metric=bleu: expected one of accuracy, macro_f1, loss",
   ),
-  "freeze": ({}, {"freeze_layers": "top"}, "--freeze_layers=top"),
-  "a file of one's own": (
-    {},
+  ({"freeze_layers": "top"}, "--freeze_layers=top"),
+  (
     {"task_name": "sst-2", "predict_file": "mine.tsv"},
     "--predict_file: --task_name=file takes it; the files of sst-2 are",
   ),
-  "a separator of one label": (
-    {},
-    {"label_separator": ";"},
-    "--label_separator needs --problem=multi_label",
-  ),
-  "languages of no task": (
-    {},
-    {"xnli_language": "de"},
-    "--xnli_language needs --task_name=xnli",
-  ),
-  "a header of one's own": (
-    {},
+  (
     {"task_name": "sst-2", "header": "no"},
     "--header: --task_name=file takes it",
   ),
-  "patience without evaluations": (
-    {},
+  ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
+  ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
+  (
     {"early_stopping_patience": 3},
     "--early_stopping_patience=3 needs --eval_every_epochs or --eval_every_",
   ),
-  "two periods": (
-    {},
+  (
     {"eval_every_steps": 3, "eval_every_epochs": 1},
     "--eval_every_steps and --eval_every_epochs: pass only one",
   ),
-  "no folder": (
-    {},
-    {"output_dir": "/dev/null"},
-    "--output_dir=/dev/null: not a folder",
+  ({"output_dir": "/dev/null"}, "--output_dir=/dev/null: not a folder"),
+  ({"config": {"vocab_size": 500}}, "they are of different models"),
+  (
+    {
+      "do_lower_case": False,
+      "init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt",
+    },
+    "--do_lower_case=False does not fit",
   ),
-}
+  (
+    {
+      "labels": "neg,pos",
+      "predict_file": "dev.tsv",
+      "do_predict": True,
+      "do_train": False,
+      "do_eval": False,
+    },
+    "holds no trained model",
+  ),
+]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_input_is_one_line(tmp_path, name):
-  contents, flags, message = FAULTS[name]
+@pytest.mark.parametrize(
+  ("contents", "flags", "message"),
+  [*FAULTS, *(({}, *row) for row in WRONG_FLAGS)],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, contents, flags, message):
+  monkeypatch.chdir(tmp_path)
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   tiny.write_tsv(tmp_path / "dev.tsv", range(20))
   for path, content in contents.items():
@@ -569,61 +522,21 @@ def test_bad_input_is_one_line(tmp_path, name):
   program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
 
 
-def test_a_head_of_other_labels_is_refused(trained, tmp_path):
-  folder, _ = trained
-  path = tmp_path / "texts.tsv"
-  path.write_text("text\nthe film\n")
-  result = run_tiny(
-    tmp_path,
-    init_checkpoint=folder / "out",
-    labels="a,b,c",
-    predict_file=path,
-    do_predict=True,
-  )
-  program_flags.assert_refused(
-    result, "--init_checkpoint has a head for the labels neg, pos; those of"
-  )
-
-
-def test_word_vectors_do_not_replace_what_is_trained(trained, tmp_path):
-  folder, _ = trained
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    (
+      {"labels": "a,b,c"},
+      "--init_checkpoint has a head for the labels neg, pos; those of",
+    ),
+    ({"word_vectors": "v.txt"}, "--word_vectors: only a training start"),
+  ],
+)
+def test_a_trained_head_stays_as_it_is(trained, tmp_path, flags, message):
   path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
-  weights = {"init_checkpoint": folder / "out"}
-  for flags in (weights, {"output_dir": folder / "out"}):
-    result = run_tiny(
-      tmp_path, word_vectors=path, predict_file=path, do_predict=True, **flags
-    )
-    program_flags.assert_refused(
-      result, "--word_vectors: only a training start"
-    )
-
-
-def test_an_untrained_model_does_not_predict(tmp_path):
-  path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
-  result = run_tiny(
-    tmp_path, labels="neg,pos", predict_file=path, do_predict=True
-  )
-  program_flags.assert_refused(result, "holds no trained model")
-
-
-def test_a_vocabulary_of_another_model_is_refused(tmp_path):
-  tiny.write_tsv(tmp_path / "train.tsv", range(20))
-  result = run_tiny(
-    tmp_path, config={"vocab_size": 500}, data_dir=tmp_path, do_train=True
-  )
-  program_flags.assert_refused(result, "they are of different models")
-
-
-def test_casing_that_contradicts_a_released_checkpoint_is_refused(tmp_path):
-  tiny.write_tsv(tmp_path / "train.tsv", range(20))
-  result = run_tiny(
-    tmp_path,
-    data_dir=tmp_path,
-    do_train=True,
-    do_lower_case=False,
-    init_checkpoint="uncased_L-12_H-768_A-12/bert_model.ckpt",
-  )
-  program_flags.assert_refused(result, "--do_lower_case=False does not fit")
+  flags = {"predict_file": path, "do_predict": True, **flags}
+  result = run_tiny(tmp_path, init_checkpoint=trained[0] / "out", **flags)
+  program_flags.assert_refused(result, message)
 
 
 def read_checkpoint(folder, step):
