@@ -34,6 +34,8 @@ class VariantConfig(modeling.BertConfig):
       value = getattr(self, name)
       if type(value) is not bool:
         raise ValueError(f"{name} is {value!r:.80}; expected true or false")
+    if self.layer_norm_eps == 0:  # Rows of zeros, which pad, have no variance.
+      raise ValueError("layer_norm_eps is 0; expected a number above 0")
     if self.causal_attention and self.embedding_width != self.hidden_size:
       raise ValueError(
         f"embedding_size is {self.embedding_size}; with causal_attention, "

@@ -87,13 +87,10 @@ def add_and_norm(
 ) -> tf.Tensor:
   """Adds a bias, applies dropout, adds the residual and normalises."""
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
-  x = (_drop(x, *kept, rate) if kept else x) + tf.cast(residual, tf.float32)
+  x = tf.where(*kept, x * (1.0 / (1.0 - rate)), 0) if kept else x
+  x += tf.cast(residual, tf.float32)
   x = _normalize(x, gamma, beta, epsilon, _mean_by_matmul)
   return tf.cast(x, product.dtype)
-
-
-def _drop(x, kept, rate):
-  return tf.where(kept, x * tf.cast(1.0 / (1.0 - rate), x.dtype), 0)
 
 
 def _normalize(x, gamma, beta, epsilon, mean):
@@ -121,7 +118,7 @@ def dropout_matmul(
   """Computes `tf.matmul(modeling.dropout(x, rate, seed), y)` in less memory.
 
   The backward pass recomputes the dropout's result, which saves 5 % of a step's
-  memory.
+  memory. The product is scaled, in float32, as it is smaller than x.
   """
   if seed is None or rate == 0.0:
     return tf.matmul(x, y)
@@ -129,9 +126,10 @@ def dropout_matmul(
 
   @tf.recompute_grad
   def multiply(x, y):
-    return tf.matmul(_drop(x, kept, rate), y)
+    return tf.matmul(tf.where(kept, x, 0), y)
 
-  return multiply(x, y)
+  product = tf.cast(multiply(x, y), tf.float32) * (1.0 / (1.0 - rate))
+  return tf.cast(product, x.dtype)
 
 
 class Dense(keras.layers.Dense):

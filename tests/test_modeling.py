@@ -160,6 +160,17 @@ class TestDropout:
     assert (y == 0).mean() == pytest.approx(rate, abs=1e-3)
     np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
 
+  def test_the_scale_is_unbiased_in_bfloat16(self):
+    """The factor, rounded to bfloat16, would make all 0.2 % too small."""
+    x = np.random.default_rng(1).uniform(1, 2, [300, 1000])
+    x = tf.cast(x, tf.bfloat16)
+    attended = compiled.dropout_matmul(
+      x, tf.eye(1000, None, None, x.dtype), 0.1, self.SEED
+    )
+    for y in (modeling.dropout(x, 0.1, self.SEED), attended):
+      x, y = tf.cast(x, tf.float32).numpy(), tf.cast(y, tf.float32).numpy()
+      assert (y / x)[y != 0].mean() == pytest.approx(1 / 0.9, rel=1e-4)
+
   def test_is_a_function_of_the_seed_with_and_without_xla(self):
     x = tf.ones([9, 7])
     plain = modeling.dropout(x, 0.3, self.SEED).numpy()
@@ -242,8 +253,8 @@ class TestConfig:
       ({"num_hidden_layers": 0}, "num_hidden_layers is 0; expected an integer"),
       ({"vocab_size": "30"}, "vocab_size is '30'; expected an integer"),
       (
-        {"hidden_dropout_prob": 1},
-        "hidden_dropout_prob is 1; expected a number",
+        {"hidden_dropout_prob": 0.99999},
+        "hidden_dropout_prob is 0.99999; expected a number from 0 to 0.999",
       ),
     ],
   )

@@ -37,6 +37,10 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
       {**FIELDS, "causal_attention": True, "embedding_size": 4},
       "embedding_size is 4; with causal_attention, expected none or",
     ),
+    (
+      {**FIELDS, "causal_attention": True, "layer_norm_eps": 0},
+      "layer_norm_eps is 0; expected a number above 0",
+    ),
     *(
       (
         {"encoder_type": "text_cnn", "filter_sizes": sizes},
