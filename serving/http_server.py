@@ -41,10 +41,8 @@ _PAGE = {
 }
 # Nothing from elsewhere, and no script or style in the page itself.
 _POLICY = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-_THREADS = 64  # Requests that are answered at once; more wait for a thread.
 _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
-_IDLE_SECONDS = 60  # After which a silent connection is closed.
 _MOST_WAITING = 4096  # Requests, over all connections.
 # Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
@@ -57,6 +55,8 @@ class Limits(NamedTuple):
   batch_tokens: int
   wait_seconds: float  # How long a batch waits for more requests.
   answer_seconds: float = 120  # How long a client waits, at most.
+  idle_seconds: int = 60  # After which a silent connection is closed.
+  threads: int = 64  # Requests answered at once; more wait for a thread.
 
 
 class Batcher:
@@ -277,8 +277,14 @@ class _Parser(parser.HTTPRequestParser):
   _left = 0  # Bytes of a body that is refused.
 
   def parse_header(self, header_plus):
-    super().parse_header(header_plus)
-    # A proxy and this server may each follow a different one.
+    try:
+      super().parse_header(header_plus)
+    except ValueError as error:  # A length of too many digits for Python.
+      raise parser.ParsingError("Content-Length is too large") from error
+    # A proxy and this server may each follow a different one. The header is
+    # left only where waitress ignored it, in HTTP/1.0.
+    if "TRANSFER_ENCODING" in self.headers:
+      raise parser.ParsingError("Transfer-Encoding needs HTTP/1.1")
     if self.chunked and "CONTENT_LENGTH" in self.headers:
       raise parser.ParsingError("both Transfer-Encoding and Content-Length")
 
@@ -298,7 +304,33 @@ class _Parser(parser.HTTPRequestParser):
 
 
 class _Channel(channel.HTTPChannel):
+  """A connection that holds no thread while its client is slow to read.
+
+  The next request waits until the answer before it has been sent.
+  """
+
   parser_class = _Parser
+  _is_waiting = False
+
+  def service(self):
+    if self.total_outbufs_len and self.connected:
+      self._is_waiting = True
+    else:
+      super().service()
+
+  def write_soon(self, data):
+    self.last_activity = time.time()  # A slow answer is no silence.
+    return super().write_soon(data)
+
+  def writable(self):
+    # Asked in every round of the server's loop.
+    silent_seconds = time.time() - self.last_activity
+    if self.total_outbufs_len and silent_seconds > self.adj.channel_timeout:
+      self.handle_close()
+    if self._is_waiting and not self.total_outbufs_len:
+      self._is_waiting = False
+      self.server.add_task(self)
+    return super().writable()
 
 
 def check_name(name: str) -> None:
@@ -357,10 +389,10 @@ def make_server(application: Application, listener, limits: Limits):
   server = waitress.create_server(
     application,
     sockets=[listener],
-    threads=_THREADS,
+    threads=limits.threads,
     connection_limit=_MOST_CONNECTIONS,
     backlog=_MOST_CONNECTIONS,
-    channel_timeout=_IDLE_SECONDS,
+    channel_timeout=limits.idle_seconds,
     max_request_body_size=limits.body_bytes + 1,  # It refuses this size.
     ident="bert",
     asyncore_use_poll=True,  # select() ends at 1024 files.

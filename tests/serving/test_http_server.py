@@ -40,7 +40,8 @@ class Echo:
     time.sleep(0.001)
     self.most = max(self.most, self.attending)
     self.attending -= 1
-    return {"attention": "x" * (1_000_000 if layer == "large" else 1)}
+    sizes = {"large": 1_000_000, "huge": 20_000_000}
+    return {"attention": "x" * sizes.get(layer, 1)}
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +116,29 @@ def test_a_body_for_an_unknown_address_is_not_the_next_request(
     ("Transfer-Encoding: chunked", "Content-Length: 20"),
     ("Content-Length: 0", "Transfer-Encoding: chunked"),
     ("Content-Length : 20",),
+    ("Content-Length: " + "9" * 5000,),
   ],
 )
 def test_two_or_strange_lengths_are_refused(port, model, lines):
   before = len(model.calls)
   body = b'{"text": "the film"}'
   assert statuses(exchange(port, request("/predict", body, *lines))) == [400]
+  assert len(model.calls) == before
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("encoding", ["chunked", "identity"])
+def test_a_request_of_two_lengths_hides_no_other(
+  port, model, version, encoding
+):
+  before = len(model.calls)
+  hidden = b"0\r\n\r\n" + request(body=b'{"text": "smuggled"}')
+  lines = ("Content-Length: 5", f"Transfer-Encoding: {encoding}")
+  sent = request("/predict", hidden, *lines, "Connection: keep-alive")
+  answer = exchange(
+    port, sent.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1)
+  )
+  assert statuses(answer) in ([400], [501])
   assert len(model.calls) == before
 
 
@@ -262,6 +280,35 @@ def test_slow_readers_and_writers_hold_up_nobody(port):
   assert len(json.loads(rest)["attention"]) == 1_000_000
   for client in slow:
     client.close()
+
+
+def test_pipelined_requests_whose_answers_are_not_read_are_closed(model):
+  port = start(model, LIMITS._replace(threads=2, idle_seconds=2))
+  body = b'{"text": "a", "layer": "huge", "head": 0}'
+  clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+  for client in clients:
+    client.sendall(request("/attention", body) * 3)
+  end = time.monotonic() + 5
+  while time.monotonic() < end:
+    assert statuses(exchange(port, request())) == [200]
+  for client in clients:
+    read = sum(map(len, iter(lambda c=client: c.recv(1 << 20), b"")))
+    assert read < 20_000_000
+    client.close()
+
+
+def test_pipelined_requests_are_answered_to_a_slow_reader(model):
+  port = start(model, LIMITS._replace(threads=1, idle_seconds=2))
+  body = b'{"text": "a", "layer": "huge", "head": 0}'
+  with socket.create_connection(("127.0.0.1", port)) as client:
+    client.sendall(request("/attention", body) * 3)
+    client.shutdown(socket.SHUT_WR)
+    time.sleep(1)
+    read = 0
+    while part := client.recv(1 << 20):
+      read += len(part)
+      time.sleep(0.01)
+  assert read > 60_000_000
 
 
 def test_clients_that_leave_harm_nobody(port):
