@@ -23,9 +23,10 @@ def test_all_folders_are_packages():
 @pytest.mark.slow  # pip builds in an environment of its own.
 @pytest.mark.parametrize("editable", [True, False])
 def test_pip_installs_what_a_notebook_needs(tmp_path, editable):
+  """Also for a notebook beside a clone that is named `bert`, as the module."""
   source = shutil.copytree(
     paths.ROOT,
-    tmp_path / "source",
+    tmp_path / "bert",
     ignore=shutil.ignore_patterns(".*", "tests", "docs", "benchmarks"),
   )
 
@@ -43,7 +44,7 @@ def test_pip_installs_what_a_notebook_needs(tmp_path, editable):
   # TensorFlow itself is that of the tests: it has 600 MB.
   site = pathlib.Path(numpy.__file__).parent.parent
   code = "import bert, heads, os, serving; from export import exporting; "
-  code += "from tasks import plots; plots.page('a run', '', {}); "
+  code += "bert.load; from tasks import plots; plots.page('a run', '', {}); "
   code += "f = os.path.dirname(serving.__file__); print(sorted(os.listdir(f)))"
   listed = run(python, "-c", code, env={"PYTHONPATH": str(site)})
   for name in ("page.html", "page.css", "page.js", "favicon.svg"):
