@@ -25,8 +25,8 @@ class ExportSettings(shared_flags.StartSettings):
   )
   init_checkpoint: str | None = _flags(
     None,
-    "Instead of --model_dir: weights that were pre-trained, to make vectors or "
-    "guess masked words; with --bert_config_file.",
+    "Instead of --model_dir: weights that make vectors or guess masked words; "
+    "with --bert_config_file.",
   )
   bert_config_file: str | None = _flags(
     None, "With --init_checkpoint: the model's architecture."

@@ -8,14 +8,12 @@ the program that trained the model.
 """
 
 from collections.abc import Iterator
-from concurrent import futures
 import dataclasses
 import json
 import queue
 import sys
 import threading
 import time
-from typing import Any
 
 from cli import program, run_summary
 from data import files
@@ -24,8 +22,8 @@ from serving import export_card, exported_model, request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_SERVER_FLAGS = {"host", "port", "allowed_hosts", "batch_wait_ms"}
-_SERVER_FLAGS |= {"max_request_bytes"}
+_SERVER_FLAGS = {"host", "port", "allowed_hosts", "max_request_bytes"}
+_SERVER_FLAGS |= {"batch_wait_ms"}
 _flags = program.group("Flags")
 _serving = program.group("With --serve")
 
@@ -38,14 +36,11 @@ class PredictSettings(program.Settings):
     None, "The folder that export_saved_model.py wrote.", required=True
   )
   text: tuple[str, ...] = _flags(
-    (),
-    "A line of input, instead of a file; may be given again.",
-    repeated=True,
+    (), "A line of input, not a file; may be given again.", repeated=True
   )
   input_file: str = _flags(
     files.STANDARD_INPUT,
-    "The texts, one per line: a file, .gz and .xz too, or - for the standard "
-    "input.",
+    "The file of texts, .gz and .xz too, or - for the standard input.",
   )
   input_format: str = _flags(
     "auto",
@@ -71,8 +66,8 @@ class PredictSettings(program.Settings):
   )
   allowed_hosts: tuple[str, ...] = _serving(
     (),
-    "Names that this server is also reached by, besides IP addresses, "
-    "localhost and the machine's name; others are refused.",
+    "Names of this server besides addresses, localhost and the machine's "
+    "name; others are refused.",
   )
   port: int = _serving(8080, "The port; 0 for any that is free.", least=0)
   max_request_bytes: int = _serving(
@@ -81,20 +76,19 @@ class PredictSettings(program.Settings):
   batch_wait_ms: int = _serving(3, "How long a batch waits for more.", least=0)
 
 
-def read_ahead(lines: Iterator[Any]) -> Iterator[list[Any]]:
+def read_ahead(
+  lines: Iterator[request_lines.RequestLine],
+) -> Iterator[list[request_lines.RequestLine]]:
   """Yields the lines there are by now, at least one, while more are read."""
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
-  end: futures.Future = futures.Future()
 
   def read():
     try:
       for line in lines:
         waiting.put(line)
+      waiting.put(None)
     except Exception as error:  # For the other thread to raise.
-      end.set_exception(error)
-    else:
-      end.set_result(None)
-    waiting.put(end)
+      waiting.put(error)
 
   threading.Thread(target=read, daemon=True).start()
   is_last = False
@@ -102,12 +96,12 @@ def read_ahead(lines: Iterator[Any]) -> Iterator[list[Any]]:
     window = [waiting.get()]
     while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())
-    is_last = window[-1] is end
-    if is_last:
-      window.pop()
+    is_last = not isinstance(window[-1], request_lines.RequestLine)
+    error = window.pop() if is_last else None
     if window:
       yield window
-  end.result()
+    if error:
+      raise error
 
 
 def answer_lines(

@@ -23,18 +23,13 @@ from encoders import encoder_table
 from export import signatures
 import heads
 import modeling
+from serving import answers
 from weights import checkpoints
 
 _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # onnxruntime 1.18 and later read it.
-_ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
-  "gelu": ("Gelu", {"approximate": "tanh"}),
-  "gelu_erf": ("Gelu", {}),
-  "gelu_exact": ("Gelu", {}),
-  "linear": ("Identity", {}),
-  "relu": ("Relu", {}),
-  "tanh": ("Tanh", {}),
-}
+_ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
+_APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
 _LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
 # Parts not computed with int8, and why. They stand in the card.
@@ -57,10 +52,9 @@ class Graph:
     try:
       import onnx
     except ImportError as error:
-      raise ImportError(
-        f"--format=onnx needs onnx ({error}): pip install -r "
-        "requirements/onnx.txt"
-      ) from None
+      need = f"--format=onnx needs onnx ({error})"
+      cure = "pip install -r requirements/onnx.txt"
+      raise ImportError(f"{need}: {cure}") from None
     self._onnx, self.weights, self._quantizes = onnx, weights, quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
@@ -81,9 +75,8 @@ class Graph:
     name = f"{operation}_{next(self._numbers)}"
     outputs = [f"{name}:{index}" for index in range(count)]
     inputs = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-    node = self._onnx.helper.make_node(
-      operation, inputs, outputs, name=name, **attributes
-    )
+    make_node = self._onnx.helper.make_node
+    node = make_node(operation, inputs, outputs, name=name, **attributes)
     self._nodes.append(node)
     return outputs
 
@@ -104,9 +97,7 @@ class Graph:
     """Adds the kernel and the bias of a layer."""
     return self.weight(f"{path}/kernel"), self.weight(f"{path}/bias")
 
-  def output(
-    self, name: str, value: str, shape: list, dtype: Any = np.float32
-  ) -> None:
+  def output(self, name: str, value: str, shape: list, dtype: Any = np.float32):
     """Makes a value an output; sizes that vary are names in its shape."""
     helper = self._onnx.helper
     self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
@@ -219,18 +210,13 @@ def _add_encoder(graph, config):
   """Adds BERT; returns its hidden states [B, S, H], the embeddings first."""
   path = "bert/embeddings"
   length = graph.add("Shape", "input_ids", start=1, end=2)
-  words, segments, positions = (
-    graph.weight(f"{path}/{name}_embeddings")
-    for name in ("word", "token_type", "position")
-  )
-  embedded = graph.add(
-    "Add",
-    graph.add("Gather", words, "input_ids"),
-    graph.add("Gather", segments, "segment_ids"),
-  )
-  embedded = graph.add(
-    "Add", embedded, graph.add("Slice", positions, [0], length)
-  )
+  words = graph.weight(f"{path}/word_embeddings")
+  segments = graph.weight(f"{path}/token_type_embeddings")
+  positions = graph.weight(f"{path}/position_embeddings")
+  words = graph.add("Gather", words, "input_ids")
+  segments = graph.add("Gather", segments, "segment_ids")
+  positions = graph.add("Slice", positions, [0], length)
+  embedded = graph.add("Add", graph.add("Add", words, segments), positions)
   if encoder_table.normalizes_embeddings(config):
     embedded = _normalize(graph, config, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
@@ -299,8 +285,10 @@ def _normalize(graph, config, x, path):
 
 
 def _activate(graph, x, config):
-  operation, attributes = _ACTIVATIONS[config.hidden_act]
-  return graph.add(operation, x, **attributes)
+  if config.hidden_act in _ACTIVATIONS:
+    return graph.add(_ACTIVATIONS[config.hidden_act], x)
+  approximate = _APPROXIMATIONS[config.hidden_act]
+  return graph.add("Gelu", x, approximate=approximate)
 
 
 # The heads; heads.py and signatures.py in other words.
@@ -314,12 +302,12 @@ def _add_classifier(graph, trained, state):
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
   if not trained.labels:  # A number, or the score of a choice.
-    name = "value" if trained.kind == "regression" else "logits"
-    graph.output(name, graph.add("Reshape", logits, [-1]), ["batch"])
+    number = graph.add("Reshape", logits, [-1])
+    graph.output(answers.MAKERS[trained.kind].number, number, ["batch"])
     return
   shape = ["batch", len(trained.labels)]
   graph.output("logits", logits, shape)
-  activation = "Sigmoid" if trained.kind == "multi_label" else "Softmax"
+  activation = "Sigmoid" if trained.thresholds else "Softmax"
   graph.output("probabilities", graph.add(activation, logits), shape)
 
 

@@ -55,14 +55,13 @@ def read_labels(
   folder: str, kind: str
 ) -> tuple[tuple[str, ...], tuple[float, ...]]:
   """Reads the labels and their thresholds; () for a kind without them."""
-  if kind not in answers.LABELLED:
-    return (), ()
-  labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
-  if kind != "multi_label":
-    return labels, ()
-  tuned = classification_results.read_thresholds(folder, labels)
-  found = [0.5] * len(labels) if tuned is None else map(float, tuned)
-  return labels, tuple(found)
+  labels = thresholds = ()
+  if answers.MAKERS[kind].has_labels:
+    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
+  if answers.MAKERS[kind].has_thresholds:
+    tuned = classification_results.read_thresholds(folder, labels)
+    thresholds = (0.5,) * len(labels) if tuned is None else tuned.tolist()
+  return labels, tuple(thresholds)
 
 
 def override(
@@ -101,6 +100,6 @@ def override(
   threshold = "null_score_diff_threshold"
   if threshold in values and not found["version_2_with_negative"]:
     raise ValueError(f"--{threshold}: this model answers every question")
-  if kind in classification.PROBLEMS:
+  if "window_pooling" in names(kind):
     classification.check_doc_stride(found["doc_stride"], length)
   return found

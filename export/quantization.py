@@ -4,9 +4,8 @@ Both answer the examples of a labelled file. Scores are between 0 and 1 here,
 those of SQuAD too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import dataclasses
-import operator
 import os
 from typing import Any, NamedTuple
 
@@ -91,7 +90,7 @@ def compare(
     ValueError: the file is damaged, or not of this kind of model.
   """
   card, path, most = exact.card, check.eval_file, check.max_eval_examples
-  read, score, comparable_part = _EVALUATIONS[card.kind]
+  read, score = _EVALUATIONS[card.kind]
   examples = list(read(card, check))
   if not examples:
     raise ValueError(f"--eval_file={path}: holds no example")
@@ -113,22 +112,18 @@ def compare(
     score(card, after, truths),
     len(examples),
     sum(
-      comparable_part(a) != comparable_part(b)
+      _comparable_part(a) != _comparable_part(b)
       for a, b in zip(before, after, strict=True)
     ),
   )
 
 
-class _Evaluation(NamedTuple):
-  """How the answers of a kind of model are compared with a labelled file."""
-
-  # From card and ScoreCheck to pairs of a request (texts by name, or words for
-  # a tagger) and the right answer, None if the file has none.
-  read: Callable[..., Iterator[tuple[Any, Any]]]
-  # From card, answers and right answers to scores between 0 and 1.
-  score: Callable[..., dict[str, float]]
-  # The part of an answer that is compared; numbers are rounded.
-  comparable_part: Callable[[dict[str, Any]], Any]
+def _comparable_part(answer) -> list[Any]:
+  """Returns an answer without probabilities and vectors, numbers rounded."""
+  parts = [answer.get(n) for n in ("label", "labels", "predicted", "answer")]
+  parts += _word_labels(answer) if "words" in answer else []
+  parts += _first_guesses(answer) if "masks" in answer else []
+  return [*parts, round(answer.get("value", 0.0), 1)]
 
 
 def _read_texts_and_labels(card, check):
@@ -169,12 +164,6 @@ def _score_labels(card, found, truths):
   labels = np.array([card.labels.index(answer["label"]) for answer in found])
   report = metrics.classification_report(truths, labels, len(card.labels))
   return {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
-
-
-def _labels_or_number(answer):
-  if "value" in answer:
-    return round(answer["value"], 1)
-  return answer.get("label", answer.get("labels"))
 
 
 def _read_sentences(card, check):
@@ -253,18 +242,16 @@ def _score_guesses(card, found, truths):
   return {"same_first_guess": float((guesses == expected).mean())}
 
 
-_EVALUATIONS: dict[str, _Evaluation] = {
+# By the kind of a model. The first function yields pairs of a request (texts by
+# name, or words for a tagger) and the right answer, None if the file has none;
+# the second makes scores between 0 and 1 of answers and right answers.
+_EVALUATIONS: dict[str, tuple[Callable, Callable]] = {
   **dict.fromkeys(
-    classification.PROBLEMS,
-    _Evaluation(_read_texts_and_labels, _score_labels, _labels_or_number),
+    classification.PROBLEMS, (_read_texts_and_labels, _score_labels)
   ),
-  "tagging": _Evaluation(_read_sentences, _score_words, _word_labels),
-  "question_answering": _Evaluation(
-    _read_questions, _score_questions, operator.itemgetter("answer")
-  ),
-  "multiple_choice": _Evaluation(
-    _read_choices, _score_choices, operator.itemgetter("predicted")
-  ),
-  "features": _Evaluation(_read_texts, _score_vectors, lambda answer: None),
-  "fill_mask": _Evaluation(_read_texts, _score_guesses, _first_guesses),
+  "tagging": (_read_sentences, _score_words),
+  "question_answering": (_read_questions, _score_questions),
+  "multiple_choice": (_read_choices, _score_choices),
+  "features": (_read_texts, _score_vectors),
+  "fill_mask": (_read_texts, _score_guesses),
 }

@@ -13,13 +13,11 @@ import tensorflow as tf
 from export import tf_tokenization, trained_models
 import heads
 from serving import answers, export_card
-from tasks import classification
 from vocabularies import vocabulary_table
 
 Tensors = dict[str, tf.Tensor]
 
 IDS = export_card.IDS
-_STRINGS_IN = (*classification.PROBLEMS, answers.FEATURES)
 _NOWHERE = -1  # The position of a mask that fills up a row.
 
 
@@ -46,7 +44,7 @@ class Graph:
 
     Classifiers also have `probabilities` [B, L].
     """
-    model, kind = self.trained.model, self.trained.kind
+    model = self.trained.model
     if isinstance(model, heads.PretrainingModel):
       return self._guess(*ids)
     if isinstance(model, heads.SpanModel):
@@ -57,8 +55,8 @@ class Graph:
     if self.scores_tokens:
       return {"logits": logits}  # [B, S, L]
     if not self.trained.labels:  # A number, or the score of a choice.
-      return {"value" if kind == "regression" else "logits": logits[:, 0]}
-    activate = tf.sigmoid if kind == "multi_label" else tf.nn.softmax
+      return {answers.MAKERS[self.trained.kind].number: logits[:, 0]}
+    activate = tf.sigmoid if self.trained.thresholds else tf.nn.softmax
     return {"logits": logits, "probabilities": activate(logits)}
 
   def _pool(self, *ids):
@@ -89,48 +87,35 @@ class Graph:
     return tf.stack(probs, 1)
 
 
-class StringServer:
-  """Answers strings with a classifier or a model of vectors.
+def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
+  """Returns the function from strings [B] to answers; text_pair may be "".
 
-  Args:
-    compute: `graph.compute`, or a function of it.
+  These are vectors [B, H]; value [B]; or labels, string, and probabilities
+  [B, L], with label, string [B], or of several labels chosen, bool [B, L]. And
+  truncated, bool [B]: the text was too long.
   """
+  trained, most = graph.trained, graph.max_seq_length
+  python = vocabulary_table.make_tokenizer(graph.vocab_file)
+  special = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  labels = tf.constant(list(trained.labels), tf.string)
 
-  def __init__(self, graph: Graph, compute: Callable):
-    trained, self._compute = graph.trained, compute
-    self.inputs = ("text", "text_pair")[: 1 + trained.has_text_pair]
-    self._max_seq_length = graph.max_seq_length
-    self.tokenizer = tf_tokenization.make_tokenizer(
-      graph.vocab_file, trained.do_lower_case
-    )
-    python = vocabulary_table.make_tokenizer(graph.vocab_file)
-    self._special = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    self._labels = tf.constant(list(trained.labels), tf.string)
-    self._thresholds = tf.constant(list(trained.thresholds), tf.float32)
-
-  def serve(self, text: tf.Tensor, text_pair: tf.Tensor | None = None):
-    """Answers strings [B]; text_pair may be "".
-
-    Returns:
-      vectors [B, H]; value [B]; or labels, string, and probabilities [B, L],
-      with label, string [B], or of several labels chosen, bool [B, L]. And
-      truncated, bool [B]: the text was too long.
-    """
+  def serve(text, text_pair=None):
     if text_pair is None:
       text_pair = tf.zeros_like(text)
-    most = self._max_seq_length
-    ids = [self.tokenizer.encode(x, most) for x in (text, text_pair)]
-    packed = tf_tokenization.pack(*ids, *self._special, most)
-    outputs = {**self._compute(*packed[:3]), "truncated": packed.was_cut}
-    if outputs.pop("logits", None) is None:
+    ids = [tokenizer.encode(x, most) for x in (text, text_pair)]
+    packed = tf_tokenization.pack(*ids, *special, most)
+    outputs = {**compute(*packed[:3]), "truncated": packed.was_cut}
+    if "logits" not in outputs:
       return outputs
+    del outputs["logits"]
     probabilities = outputs["probabilities"]
-    shape = tf.shape(probabilities)
-    outputs["labels"] = tf.broadcast_to(self._labels, shape)
-    if self._thresholds.shape[0]:
-      return {**outputs, "chosen": probabilities >= self._thresholds}
+    outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
+    if trained.thresholds:
+      return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
     best = tf.argmax(probabilities, -1)
-    return {**outputs, "label": tf.gather(self._labels, best)}
+    return {**outputs, "label": tf.gather(labels, best)}
+
+  return serve
 
 
 def save(graph: Graph, folder: str) -> None:
@@ -145,11 +130,15 @@ def save(graph: Graph, folder: str) -> None:
       lambda *ids: {"attention": graph.attend(*ids)}, ids
     )
   module = tf.Module()
-  if trained.kind in _STRINGS_IN:
-    server = StringServer(graph, compute)
-    module.tokenizer = server.tokenizer
-    strings = [tf.TensorSpec([None], tf.string, n) for n in server.inputs]
-    functions["serving_default"] = tf.function(server.serve, strings)
+  texts = answers.MAKERS[trained.kind].texts
+  if "text_pair" in texts:
+    module.tokenizer = tf_tokenization.make_tokenizer(
+      graph.vocab_file, trained.do_lower_case
+    )
+    serve = _make_string_server(graph, compute, module.tokenizer)
+    names = texts if trained.has_text_pair else texts[:1]
+    strings = [tf.TensorSpec([None], tf.string, name) for name in names]
+    functions["serving_default"] = tf.function(serve, strings)
   # Their own variables: Keras's objects are of no use without Keras.
   module.weights = [variable.value for variable in trained.model.variables]
   tf.saved_model.save(

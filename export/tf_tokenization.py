@@ -6,7 +6,6 @@ Shapes: B texts, W words, T tokens, S the length of the longest input.
 
 from collections.abc import Iterable
 import functools
-import itertools
 import sys
 from typing import NamedTuple
 import unicodedata
@@ -36,14 +35,11 @@ def _category(*names: str) -> str:
 
   The Unicode of RE2 is not always that of Python, whose answer counts.
   """
-  points = [
-    i
-    for i in range(sys.maxunicode + 1)
-    if unicodedata.category(chr(i)).startswith(names)
-  ]
-  steps = itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0])
-  runs = [[point for _, point in group] for _, group in steps]
-  return _in_class((run[0], run[-1]) for run in runs)
+  return _in_class(
+    (point, point)
+    for point in range(sys.maxunicode + 1)
+    if unicodedata.category(chr(point)).startswith(names)
+  )
 
 
 class WordPieces(tf.Module):

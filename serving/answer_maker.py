@@ -43,6 +43,9 @@ class AnswerMaker(abc.ABC):
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
+    has_labels, has_thresholds: whether answers are labels, whether each of
+      these has a threshold.
+    number: the name of an output that is one number.
     inputs: the names of a request's texts, and whether they are required.
     pads_fully: whether padding changes answers, so that all inputs have to be
       padded to max_seq_length as they were in training.
@@ -54,6 +57,8 @@ class AnswerMaker(abc.ABC):
   texts: tuple[str, ...] = ("text", "text_pair")
   optional = "text_pair"
   never_split: tuple[str, ...] = ()
+  has_labels = has_thresholds = False
+  number = "logits"
   pads_fully = False
 
   def __init__(self, card: export_card.Card, vocab_file: str):

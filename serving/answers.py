@@ -13,7 +13,6 @@ import numpy as np
 from data import packing
 from serving import answer_maker, export_card
 from tasks import (
-  classification,
   classification_results,
   multiple_choice,
   squad,
@@ -29,30 +28,41 @@ _NEVER = -1e9  # Far below any logit.
 
 
 class Classification(answer_maker.AnswerMaker):
-  """Labels, or a number, of texts or pairs. Outputs: `logits` or `value`."""
+  """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
 
-  title = "Classifies texts"
+  title, has_labels = "Classifies texts", True
   settings = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
 
   def _answer(self, encoded, outputs):
-    card, kind = self.card, self.card.kind
-    name = "value" if kind == "regression" else "logits"
-    logits = np.stack([np.atleast_1d(output[name]) for output in outputs])
+    card = self.card
+    logits = np.stack([np.atleast_1d(x[self.number]) for x in outputs])
     of_one_text = np.zeros(len(logits), int)
     found = classification_results.answer(
       classification_results.pool_windows(
         logits, of_one_text, card.settings["window_pooling"]
       ),
-      kind,
+      card.kind,
       card.labels,
       np.array(card.thresholds) if card.thresholds else None,
     )
     [answer], [scores] = found.as_labels(), found.scores.tolist()
-    if kind == "regression":
+    if not self.has_labels:
       return {"value": answer}
     probabilities = dict(zip(card.labels, scores, strict=True))
-    name = "labels" if kind == "multi_label" else "label"
+    name = "labels" if self.has_thresholds else "label"
     return {name: answer, "probabilities": probabilities}
+
+
+class MultiLabel(Classification):
+  """Any number of labels of texts or pairs."""
+
+  has_thresholds = True
+
+
+class Regression(Classification):
+  """A number of texts or pairs."""
+
+  has_labels, number = False, "value"
 
 
 class Features(answer_maker.AnswerMaker):
@@ -77,22 +87,17 @@ class FillMask(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     [output] = outputs
-    is_mask = output["positions"] >= 0
-    guesses = zip(
-      output["ids"][is_mask].tolist(),
-      output["probabilities"][is_mask].tolist(),
-      strict=True,
-    )
     tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
-    return {
-      "masks": [
+    masks = []
+    for place in np.flatnonzero(output["positions"] >= 0):
+      ids, shares = output["ids"][place], output["probabilities"][place]
+      masks.append(
         [
           {"token": tokens.get(number, ""), "probability": share}
-          for number, share in zip(ids, shares, strict=True)
+          for number, share in zip(ids.tolist(), shares.tolist(), strict=True)
         ]
-        for ids, shares in guesses
-      ]
-    }
+      )
+    return {"masks": masks}
 
 
 class MultipleChoice(answer_maker.AnswerMaker):
@@ -129,7 +134,7 @@ class MultipleChoice(answer_maker.AnswerMaker):
 class Tagging(answer_maker.AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
-  title, head = "Labels words", "TaggerModel"
+  title, head, has_labels = "Labels words", "TaggerModel", True
   settings = {"label_scheme": (str,), "by_character": (bool,)}
   texts = ("text",)
 
@@ -167,34 +172,28 @@ class Tagging(answer_maker.AnswerMaker):
       np.concatenate(of_words), "single_label"
     )
     labels = [self.card.labels[number] for number in shares.argmax(-1)]
-    certainty = shares.max(-1).tolist()
-    words = [
-      {
-        "word": text[start:end],
-        "label": label,
-        "start": start,
-        "end": end,
-        "probability": share,
+    certainty = shares.max(-1)
+
+    def describe(start, end, text_name, type_name, type):
+      first, last = places[start][0], places[end - 1][1]
+      return {
+        text_name: text[first:last],
+        type_name: type,
+        "start": first,
+        "end": last,
+        "probability": float(np.mean(certainty[start:end])),
       }
-      for label, (start, end), share in zip(
-        labels, places, certainty, strict=True
-      )
+
+    words = [
+      describe(place, place + 1, "word", "label", label)
+      for place, label in enumerate(labels)
     ]
     if self.card.settings["label_scheme"] == tagging_schemes.NO_SCHEME:
       return {"words": words}
-    entities = []
-    for entity in tagging_schemes.find_entities(labels):
-      start, end = places[entity.start][0], places[entity.end - 1][1]
-      of_entity = certainty[entity.start : entity.end]
-      entities.append(
-        {
-          "text": text[start:end],
-          "type": entity.type,
-          "start": start,
-          "end": end,
-          "probability": float(np.mean(of_entity)),
-        }
-      )
+    entities = [
+      describe(entity.start, entity.end, "text", "type", entity.type)
+      for entity in tagging_schemes.find_entities(labels)
+    ]
     return {"words": words, "entities": entities}
 
 
@@ -274,15 +273,15 @@ class QuestionAnswering(answer_maker.AnswerMaker):
 FEATURES, FILL_MASK = "features", "fill_mask"
 # By the kind of a model.
 MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
-  **dict.fromkeys(classification.PROBLEMS, Classification),
+  "single_label": Classification,
+  "multi_label": MultiLabel,
+  "regression": Regression,
   "question_answering": QuestionAnswering,
   "tagging": Tagging,
   "multiple_choice": MultipleChoice,
   FEATURES: Features,
   FILL_MASK: FillMask,
 }
-# The kinds that have labels.
-LABELLED = ("single_label", "multi_label", "tagging")
 # Those whose --output_dir is loaded and exported.
 TRAINING_PROGRAMS = (
   "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
@@ -293,13 +292,14 @@ def check(card: export_card.Card) -> None:
   """Raises a ValueError if no answers can be made by a card."""
   if card.kind not in MAKERS:
     raise ValueError(f"kind is {card.kind!r}, expected one of {[*MAKERS]}")
-  if not card.labels and card.kind in LABELLED:
+  maker = MAKERS[card.kind]
+  if maker.has_labels and not card.labels:
     raise ValueError("labels are missing")
-  if card.kind == "multi_label" and len(card.thresholds) != len(card.labels):
+  if maker.has_thresholds and len(card.thresholds) != len(card.labels):
     raise ValueError(
       f"{len(card.thresholds)} thresholds for {len(card.labels)} labels"
     )
-  for name, types in MAKERS[card.kind].settings.items():
+  for name, types in maker.settings.items():
     if name not in card.settings:
       raise ValueError(f"settings lack {name}")
     export_card.check_type(name, card.settings[name], types)
