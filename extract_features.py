@@ -138,16 +138,13 @@ class Extractor(NamedTuple):
     rows = ((line.number, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
     for block in blocks:
-      inputs = [row for _, row in block]
-      if is_pooled:
-        results = text_inputs.predict(self.predictor, inputs, batching)
-        vectors = results["vectors"]
-      else:
-        vectors = text_inputs.predict_tokens(self.predictor, inputs, batching)
-      for (number, row), values in zip(block, vectors, strict=True):
+      results = text_inputs.predict(
+        self.predictor, [row for _, row in block], batching, not is_pooled
+      )
+      for (number, row), result in zip(block, results, strict=True):
         ids = row["input_ids"]
         tokens = self.model.tokenizer.convert_ids_to_tokens(ids)
-        yield vector_files.VectorRow(number, ids, tokens, values)
+        yield vector_files.VectorRow(number, ids, tokens, result["vectors"])
       lines.report()
 
 

@@ -13,27 +13,19 @@ SOURCE = pathlib.Path(__file__).with_name("tutorial.py")
 def make_notebook(source: str) -> str:
   """Returns a notebook of the cells that `# %%` begins in a source."""
   cells = []
-  for kind, text in re.findall(
-    r"^# %%( \[markdown\])?\n(.*?)(?=^# %%|\Z)",
-    source,
-    re.DOTALL | re.MULTILINE,
-  ):
-    text = text.strip()
+  pattern = r"^# %%( \[markdown\])?\n(.*?)(?=^# %%|\Z)"
+  for kind, text in re.findall(pattern, source, re.DOTALL | re.MULTILINE):
     cell = {"cell_type": "code", "execution_count": None, "outputs": []}
     if kind:
       text = re.sub("^# ?", "", text, flags=re.MULTILINE)
       cell = {"cell_type": "markdown"}
-    lines = text.splitlines(keepends=True)
+    lines = text.strip().splitlines(keepends=True)
     cells.append(
       {"id": f"cell-{len(cells)}", "metadata": {}, "source": lines, **cell}
     )
   kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-  notebook = {
-    "cells": cells,
-    "metadata": {"kernelspec": kernel},
-    "nbformat": 4,
-    "nbformat_minor": 5,
-  }
+  notebook = {"cells": cells, "metadata": {"kernelspec": kernel}}
+  notebook |= {"nbformat": 4, "nbformat_minor": 5}
   return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -9,7 +9,6 @@ on text that was not trained on. It takes three to eight minutes on two cores.
 """
 
 import argparse
-import collections
 import dataclasses
 import functools
 import math
@@ -64,13 +63,13 @@ def read_topics() -> dict[str, list[str]]:
 
 def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   """Writes the topics, one sentence per line; a tenth is for evaluation."""
-  train, evaluation = [], []
+  train = evaluation = ""
   for sentences in read_topics().values():
     cut = len(sentences) - len(sentences) // 10
-    train.append("\n".join(sentences[:cut]) + "\n")
-    evaluation.append("\n".join(sentences[cut:]) + "\n")
-  train_path.write_text("\n".join(train), encoding="utf-8")
-  eval_path.write_text("\n".join(evaluation), encoding="utf-8")
+    train += "\n".join([*sentences[:cut], "\n"])
+    evaluation += "\n".join([*sentences[cut:], "\n"])
+  train_path.write_text(train, encoding="utf-8")
+  eval_path.write_text(evaluation, encoding="utf-8")
 
 
 def read_parts() -> list[tuple[str, str]]:
@@ -116,7 +115,7 @@ def make_records(folder, name, **flags):
 
 
 def pretrain(folder, output_dir, **flags):
-  """Runs run_pretraining.py; returns its scores on the evaluation records."""
+  """Runs run_pretraining.py; returns accuracy and loss on other records."""
   run(
     "run_pretraining.py",
     bert_config_file=folder / "bert_config.json",
@@ -132,7 +131,8 @@ def pretrain(folder, output_dir, **flags):
     **flags,
   )
   lines = (output_dir / "eval_results.txt").read_text().splitlines()
-  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
+  scores = dict(line.split(" = ") for line in lines)
+  return float(scores["masked_lm_accuracy"]), float(scores["masked_lm_loss"])
 
 
 def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
@@ -158,14 +158,6 @@ def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
   run("export_saved_model.py", model=folder / "classifier", export_dir=export)
 
 
-def masked_words(path: pathlib.Path) -> collections.Counter:
-  """Counts the masked tokens of a file of records."""
-  spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
-  limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
-  parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
-  return loss_watch.sample([str(path)], parse, most=2**62).counts
-
-
 def frequency_baseline(folder) -> tuple[str, float, float]:
   """Scores two guesses that need no model, on the evaluation records.
 
@@ -174,17 +166,22 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
     always guessing it; and the loss of predicting each word with its relative
     frequency in the training records.
   """
-  train = masked_words(folder / "train.tfrecord")
-  evaluation = masked_words(folder / "eval.tfrecord")
-  (best, _), total = train.most_common(1)[0], sum(evaluation.values())
-  tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+  spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
+  limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
+  parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
+  train, evaluation = (
+    loss_watch.sample([str(folder / name)], parse, most=2**62).counts
+    for name in ("train.tfrecord", "eval.tfrecord")
+  )
+  (best, _), total = train.most_common(1)[0], evaluation.total()
   # Add-one smoothing: no word has probability 0.
   seen = train.total() + VOCAB_SIZE
   loss = -sum(
     count * math.log((train[word] + 1) / seen)
     for word, count in evaluation.items()
   )
-  word = tokenizer.convert_ids_to_tokens([best])[0]
+  tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+  [word] = tokenizer.convert_ids_to_tokens([best])
   return word, evaluation[best] / total, loss / total
 
 
@@ -203,15 +200,14 @@ def write_config(folder, path) -> None:
 
 def print_table(before, after, baseline) -> None:
   """Prints masked-LM scores before and after, and those of word frequencies."""
-  word, accuracy, loss = baseline
-  rows = [
-    (f"{name} pre-training", s["masked_lm_accuracy"], s["masked_lm_loss"])
-    for name, s in (("before", before), ("after", after))
-  ]
-  rows.append((f"word frequencies alone ({word!r})", accuracy, loss))
+  word, *alone = baseline
   print("\nMasked words, on text not trained on:\n")
   print(f"{'':34}{'accuracy':>10}{'loss':>8}")
-  for name, accuracy, loss in rows:
+  for name, (accuracy, loss) in (
+    ("before pre-training", before),
+    ("after pre-training", after),
+    (f"word frequencies alone ({word!r})", alone),
+  ):
     print(f"{name:34}{accuracy:10.1%}{loss:8.2f}")
 
 

@@ -42,8 +42,7 @@ def run(program, **flags):
   with subprocess.Popen(command, text=True, **pipes) as process:
     for line in process.stdout:
       print(line, end="", flush=True)
-  if process.returncode:
-    raise RuntimeError(f"{program} failed")
+  assert not process.returncode, f"{program} failed"
 
 
 # %% [markdown]
@@ -60,14 +59,10 @@ import pretrain_pydoc
 
 import tokenization
 
-pretrain_pydoc.write_corpus(FOLDER / "train.txt", FOLDER / "eval.txt")
+TRAIN, EVAL = FOLDER / "train.txt", FOLDER / "eval.txt"
+pretrain_pydoc.write_corpus(TRAIN, EVAL)
 VOCAB = FOLDER / "vocab.txt"
-run(
-  "create_vocab.py",
-  input_file=FOLDER / "train.txt",
-  output_file=VOCAB,
-  vocab_size=4000,
-)
+run("create_vocab.py", input_file=TRAIN, output_file=VOCAB, vocab_size=4000)
 tokenizer = tokenization.FullTokenizer(str(VOCAB))
 for text in ("A list is mutable.", "Unhashable pythons misbehave."):
   print(text, "->", tokenizer.tokenize(text))
@@ -90,11 +85,11 @@ for text in ("A list is mutable.", "Unhashable pythons misbehave."):
 
 # %%
 LENGTHS = {"max_seq_length": 32, "max_predictions_per_seq": 5}
-for name, copies in (("train", 10), ("eval", 1)):  # Masked differently.
+for text, copies in ((TRAIN, 10), (EVAL, 1)):  # Masked differently.
   run(
     "create_pretraining_data.py",
-    input_file=FOLDER / f"{name}.txt",
-    output_file=FOLDER / f"{name}.tfrecord",
+    input_file=text,
+    output_file=text.with_suffix(".tfrecord"),
     vocab_file=VOCAB,
     dupe_factor=copies,
     **LENGTHS,
@@ -117,16 +112,13 @@ def words(ids):
 
 example = {name: values[0] for name, values in batch.items()}
 length = example["input_mask"].sum()
-print("input:   ", *words(example["input_ids"][:length]))
+shown = words(example["input_ids"][:length])
+print("input:   ", *shown)
 print("segments:", *example["segment_ids"][:length])
-used = example["masked_lm_weights"] > 0
-for place, label in zip(
-  example["masked_lm_positions"][used],
-  words(example["masked_lm_ids"][used]),
-  strict=True,
-):
-  shown = words(example["input_ids"][[place]])[0]
-  print(f"place {place:2}: shows {shown!r}, the answer is {label!r}")
+answers = words(example["masked_lm_ids"])
+for i, place in enumerate(example["masked_lm_positions"]):
+  if example["masked_lm_weights"][i]:
+    print(f"place {place:2}: {shown[place]!r}, the answer is {answers[i]!r}")
 print("B is", "random" if example["next_sentence_labels"][0] else "the next")
 
 # %%
@@ -134,10 +126,10 @@ used = batch["masked_lm_weights"] > 0
 places = batch["masked_lm_positions"]
 shown = np.take_along_axis(batch["input_ids"], places, 1)[used]
 labels = batch["masked_lm_ids"][used]
-is_mask = shown == tokenizer.vocab["[MASK]"]
+is_mask, is_kept = shown == tokenizer.vocab["[MASK]"], shown == labels
 print(f"{len(used):,} records, {len(labels):,} questions")
-print(f"[MASK] {is_mask.mean():.1%}, kept {(shown == labels).mean():.1%},")
-print(f"random {(~is_mask & (shown != labels)).mean():.1%}")
+print(f"[MASK] {is_mask.mean():.1%}, kept {is_kept.mean():.1%},")
+print(f"random {1 - is_mask.mean() - is_kept.mean():.1%}")
 
 # %% [markdown]
 # ## 3. Pre-training
@@ -159,12 +151,12 @@ print(f"random {(~is_mask & (shown != labels)).mean():.1%}")
 
 # %%
 pretrain_pydoc.write_config(FOLDER, ROOT / "configs" / "bert_tiny.json")
-PRETRAINED = FOLDER / "pretrained"
+PRETRAINED, CONFIG = FOLDER / "pretrained", FOLDER / "bert_config.json"
 run(
   "run_pretraining.py",
   input_file=FOLDER / "train.tfrecord",
   eval_input_file=FOLDER / "eval.tfrecord",
-  bert_config_file=FOLDER / "bert_config.json",
+  bert_config_file=CONFIG,
   vocab_file=VOCAB,
   output_dir=PRETRAINED,
   do_train="true",
@@ -282,46 +274,33 @@ PARTS = pretrain_pydoc.PARTS
 for part, names in PARTS.items():
   print(f"{part}: the topics {', '.join(names)}")
 rows = pretrain_pydoc.read_parts()
-splits = {
-  "train": rows[::6],
-  "dev": [row for i, row in enumerate(rows) if i % 6],
-}
-for name, chosen in splits.items():
+others = [row for i, row in enumerate(rows) if i % 6]
+for name, chosen in (("train", rows[::6]), ("dev", others)):
   pretrain_pydoc.write_labelled(FOLDER / f"{name}.tsv", chosen)
   print(f"{name}: {len(chosen)} sentences, the first: {chosen[0]}")
 
 # %%
-COMMON = {
-  "task_name": "file",
-  "data_dir": FOLDER,
-  "do_train": "true",
-  "do_eval": "true",
-  "do_predict": "true",
-  "predict_file": FOLDER / "dev.tsv",
-  "max_seq_length": 64,
-  "learning_rate": 1e-3,
-  "num_train_epochs": 10,
-  "train_batch_size": 16,
-}
-run(
-  "run_classifier.py",
-  model=PRETRAINED,
-  output_dir=FOLDER / "finetuned",
-  **COMMON,
-)
-run(
-  "run_classifier.py",
-  bert_config_file=FOLDER / "bert_config.json",
-  vocab_file=VOCAB,
-  output_dir=FOLDER / "scratch",
-  **COMMON,
-)
-run(
-  "run_classifier.py",
-  model=MINI,
-  output_dir=FOLDER / "mini",
-  **{**COMMON, "learning_rate": 3e-4},
-)
+RANDOM = {"bert_config_file": CONFIG, "vocab_file": VOCAB}
+for name, rate, start in (
+  ("finetuned", 1e-3, {"model": PRETRAINED}),
+  ("scratch", 1e-3, RANDOM),
+  ("mini", 3e-4, {"model": MINI}),
+):
+  run(
+    "run_classifier.py",
+    task_name="file",
+    data_dir=FOLDER,
+    do_train="true",
+    do_eval="true",
+    do_predict="true",
+    predict_file=FOLDER / "dev.tsv",
+    max_seq_length=64,
+    learning_rate=rate,
+    num_train_epochs=10,
+    train_batch_size=16,
+    output_dir=FOLDER / name,
+    **start,
+  )
 
 
 # %%
@@ -360,17 +339,15 @@ for part, counts in zip(PARTS, matrix, strict=True):
 # the label wrong, the sentence ambiguous, a word misleading, the class too
 # rare?
 
-
 # %%
-def confidence(row):
-  return float(row["probability_" + row["predicted"]])
-
-
-wrong = [row for row in predictions if row["label"] != row["predicted"]]
-for row in sorted(wrong, key=confidence, reverse=True)[:8]:
-  probability = confidence(row)
-  print(f"{probability:.0%} {row['predicted']}, but it is {row['label']}:")
-  print("  ", row["text"])
+wrong = []
+for row in predictions:
+  label, predicted = row["label"], row["predicted"]
+  if label != predicted:
+    probability = float(row[f"probability_{predicted}"])
+    wrong.append((probability, predicted, label, row["text"]))
+for probability, predicted, label, text in sorted(wrong, reverse=True)[:8]:
+  print(f"{probability:.0%} {predicted}, but it is {label}:\n   {text}")
 
 # %% [markdown]
 # ## 8. Export and use
@@ -386,7 +363,7 @@ run("export_saved_model.py", model=FOLDER / "finetuned", export_dir=EXPORT)
 # %%
 model = bert.load(EXPORT)
 for text in (
-  "Set a breakpoint at the given line.",
+  "Set a breakpoint.",
   "Return a copy with all letters in lower case.",
 ):
   print(text, "->", model(text))
@@ -399,7 +376,6 @@ numbers = {
   "accuracy_pretrained": accuracy("finetuned"),
   "accuracy_scratch": accuracy("scratch"),
   "accuracy_mini": accuracy("mini"),
-  "answer": model("Set a breakpoint at the given line.")["label"],
 }
 (FOLDER / "numbers.json").write_text(json.dumps(numbers, indent=2))
 print(json.dumps(numbers, indent=2))

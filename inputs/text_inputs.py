@@ -115,39 +115,26 @@ def split_into_blocks(
 
 
 def predict(
-  predictor: training_input.Predictor, rows: list[Row], batching: Batching
-) -> dict[str, np.ndarray]:
-  """Predicts rows; results are of one shape whatever the batch's length.
-
-  Returns:
-    One array per result, [N, ...], in the order of the rows.
-  """
-  batches = _Batches(rows, batching)
-  results = predictor(batches)
-  # Rows that fill up a batch are repeated.
-  first = np.unique(np.concatenate(batches.order), return_index=True)[1]
-  return {name: values[first] for name, values in results.items()}
-
-
-def predict_tokens(
-  predictor: training_input.Predictor, rows: list[Row], batching: Batching
-) -> list[np.ndarray]:
-  """Predicts the tokens of rows.
+  predictor: training_input.Predictor,
+  rows: list[Row],
+  batching: Batching,
+  of_tokens: bool = False,
+) -> list[dict[str, np.ndarray]]:
+  """Predicts rows; returns the results of each by name, in the rows' order.
 
   Args:
-    predictor: returns one tensor, [B, S, ...].
-
-  Returns:
-    N arrays [length, ...], in the order of the rows.
+    of_tokens: whether results are [B, S, ...], to be cut to a row's length.
   """
   batches = _Batches(rows, batching)
   results = {}
   predicted = predictor.iterate(batches)
   for indices, batch in zip(batches.order, predicted, strict=True):
-    (values,) = batch.values()
-    for index, value in zip(indices, values, strict=True):
-      # A copy, which does not keep the padding alive.
-      results[index] = value[: batches.lengths[index]].copy()
+    for place, index in enumerate(indices):
+      result = {name: values[place] for name, values in batch.items()}
+      if of_tokens:  # Copies, which do not keep the padding alive.
+        length = len(rows[index]["input_ids"])
+        result = {name: value[:length].copy() for name, value in result.items()}
+      results[index] = result
   return [results[index] for index in range(len(rows))]
 
 
@@ -159,8 +146,8 @@ class _Batches:
 
   def __init__(self, rows: list[Row], batching: Batching):
     self._rows, self._width = rows, batching.width
-    self.lengths = np.array([len(row["input_ids"]) for row in rows])
-    self.order = batching.make_order(self.lengths)
+    lengths = np.array([len(row["input_ids"]) for row in rows])
+    self.order = batching.make_order(lengths)
     self.element_spec = {
       name: tf.TensorSpec(
         [None, self._width if name in _PER_TOKEN else len(values)], tf.int32

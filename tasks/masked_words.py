@@ -7,18 +7,16 @@ guessed from all the others.
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import json
 import math
 from typing import NamedTuple
-
-import numpy as np
 
 from inputs import text_inputs
 import tokenization
 from training import prediction
 
 MASK = "[MASK]"
-_RESULTS = ("ids", "probabilities", "log_prob")
 
 
 class Guess(NamedTuple):
@@ -114,30 +112,31 @@ class MaskedWords:
   def fill(self, clozes: list[Cloze]) -> Iterator[list[list[Guess]]]:
     """Yields for every cloze the guesses for each of its masks."""
     tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
-    for _, results in self._answer(clozes):
+    for _, answers in self._answer(clozes):
       yield [
-        [Guess(tokens.get(i, ""), float(share)) for i, share in pairs]
-        for pairs in map(zip, results["ids"].tolist(), results["probabilities"])
+        [
+          Guess(tokens.get(int(i), ""), float(share))
+          for i, share in zip(a["ids"], a["probabilities"], strict=True)
+        ]
+        for a in answers
       ]
 
   def score(self, clozes: list[Cloze]) -> Iterator[Score]:
     """Yields the score of every cloze."""
-    for cloze, results in self._answer(clozes):
+    for cloze, answers in self._answer(clozes):
       tokens = self._tokenizer.convert_ids_to_tokens(cloze.ids)
-      yield Score(tokens, results["log_prob"].tolist())
+      yield Score(tokens, [float(answer["log_prob"]) for answer in answers])
 
   def _answer(self, clozes):
     """Yields every cloze with the predictions for its positions."""
     rows = (self._mask(c.ids, place) for c in clozes for place in c.positions)
-    blocks = [
+    blocks = text_inputs.split_into_blocks(rows, self._max_rows)
+    answers = itertools.chain.from_iterable(
       text_inputs.predict(self._predictor, block, self._batching)
-      for block in text_inputs.split_into_blocks(rows, self._max_rows)
-    ] or [{name: np.empty([0]) for name in _RESULTS}]
-    results = {n: np.concatenate([f[n] for f in blocks]) for n in _RESULTS}
-    end = 0
+      for block in blocks
+    )
     for cloze in clozes:
-      start, end = end, end + len(cloze.positions)
-      yield cloze, {k: v[start:end] for k, v in results.items()}
+      yield cloze, list(itertools.islice(answers, len(cloze.positions)))
 
   def _mask(self, ids, position) -> text_inputs.Row:
     """Makes the input that masks one token of a text.

@@ -106,53 +106,51 @@ class FakePredictor:
   """Notes the shapes of its batches; returns what a function makes of them."""
 
   def __init__(self, function):
-    self.function, self.calls = function, []
-
-  def __call__(self, batches):
-    parts = [part["result"] for part in self.iterate(batches)]
-    return {"result": np.concatenate(parts)}
+    self.function, self.shapes = function, []
 
   def iterate(self, batches):
-    batches = list(batches)
-    self.calls.append([tuple(batch["input_ids"].shape) for batch in batches])
     for batch in batches:
+      self.shapes.append(tuple(batch["input_ids"].shape))
       yield {"result": self.function(batch)}
 
 
+def predict(function, lengths, batching, of_tokens=False):
+  """Returns the results of rows as lists, and the shapes of the batches."""
+  predictor, rows = FakePredictor(function), make_rows(lengths)
+  found = text_inputs.predict(predictor, rows, batching, of_tokens)
+  return [result["result"].tolist() for result in found], predictor.shapes
+
+
 def test_results_are_in_the_order_of_the_rows():
-  predictor = FakePredictor(
-    lambda b: b["asked"].numpy()[:, 0] + b["input_mask"].numpy().sum(1)
+  results, shapes = predict(
+    lambda b: b["asked"].numpy()[:, 0] + b["input_mask"].numpy().sum(1),
+    [2, 6, 3, 6, 1],
+    in_batches([1, 3], [2, 0, 4]),
   )
-  rows = make_rows([2, 6, 3, 6, 1])
-  results = text_inputs.predict(predictor, rows, in_batches([1, 3], [2, 0, 4]))
-  assert results["result"].tolist() == [12, 26, 33, 46, 51]
-  assert predictor.calls == [[(2, 6), (3, 3)]]
+  assert results == [12, 26, 33, 46, 51]
+  assert shapes == [(2, 6), (3, 3)]
 
 
 def test_results_for_tokens_are_as_long_as_the_rows():
-  predictor = FakePredictor(lambda b: b["input_ids"].numpy()[..., None] * 2)
-  rows = make_rows([2, 6, 3, 6, 1, 3])
-  results = text_inputs.predict_tokens(
-    predictor, rows, in_batches([1], [3], [2, 5], [0, 4])
+  results, shapes = predict(
+    lambda b: b["input_ids"].numpy() * 2,
+    [2, 6, 3, 1],
+    in_batches([1], [2, 0], [3]),
+    of_tokens=True,
   )
-  assert [result[:, 0].tolist() for result in results] == [
-    [2, 2],
-    [4] * 6,
-    [6] * 3,
-    [8] * 6,
-    [10],
-    [12] * 3,
-  ]
-  assert predictor.calls == [[(1, 6), (1, 6), (2, 3), (2, 2)]]
+  assert results == [[2, 2], [4] * 6, [6] * 3, [8]]
+  assert shapes == [(1, 6), (2, 3), (1, 1)]
 
 
 def test_static_batches_are_of_one_shape():
-  predictor = FakePredictor(lambda b: b["asked"].numpy()[:, 0])
+  # A row that fills up a batch is repeated.
   batching = in_batches([0, 1], [2, 2])._replace(width=4)
-  results = text_inputs.predict(predictor, make_rows([1, 4, 2]), batching)
-  assert results["result"].tolist() == [10, 20, 30]
-  assert predictor.calls == [[(2, 4), (2, 4)]]
-  tokens = FakePredictor(lambda b: b["input_ids"].numpy())
-  rows = make_rows([1, 4, 2])
-  results = text_inputs.predict_tokens(tokens, rows, batching)
-  assert list(map(list, results)) == [[1], [2] * 4, [3, 3]]
+  results, shapes = predict(
+    lambda b: b["asked"].numpy()[:, 0], [1, 4, 2], batching
+  )
+  assert results == [10, 20, 30]
+  assert shapes == [(2, 4), (2, 4)]
+  results, _ = predict(
+    lambda b: b["input_ids"].numpy(), [1, 4, 2], batching, of_tokens=True
+  )
+  assert results == [[1], [2] * 4, [3, 3]]

@@ -26,18 +26,18 @@ class FakePredictor:
   def __init__(self):
     self.rows, self.positions, self.truth = [], [], []
 
-  def __call__(self, batches):
-    results = {"ids": [], "probabilities": [], "log_prob": []}
+  def iterate(self, batches):
     for batch in batches:
       ids = batch["input_ids"].numpy()
       self.rows += ids.tolist()
       truth = batch["masked_lm_ids"].numpy()[:, 0]
       self.truth += truth.tolist()
       self.positions += batch["masked_lm_positions"].numpy()[:, 0].tolist()
-      results["ids"].append(np.stack([truth, np.full_like(truth, A)], 1))
-      results["probabilities"].append(np.array([[0.5, 0.25]] * len(ids)))
-      results["log_prob"].append(-np.log(truth.astype(np.float32)))
-    return {name: np.concatenate(parts) for name, parts in results.items()}
+      yield {
+        "ids": np.stack([truth, np.full_like(truth, A)], 1),
+        "probabilities": np.array([[0.5, 0.25]] * len(ids)),
+        "log_prob": -np.log(truth.astype(np.float32)),
+      }
 
 
 def make_words(tokenizer, length=8, **options):
