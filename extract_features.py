@@ -63,12 +63,6 @@ from inputs import text_inputs, training_input
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   """Computes the vectors of a batch.
 
-  Args:
-    model: a `modeling.BertModel`.
-    features: input_ids, input_mask and segment_ids, int32 [B, S].
-    layers: numbers of L layers.
-    pooling: as the flag.
-
   Returns:
     vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
   """
@@ -122,12 +116,7 @@ class Extractor(NamedTuple):
     block_lines: int = 4096,
     block_bytes: int = 1 << 28,
   ) -> Iterator[vector_files.VectorRow]:
-    """Computes the vectors of lines, a block at a time.
-
-    Args:
-      block_lines: most lines of a block.
-      block_bytes: most bytes of the vectors of a block.
-    """
+    """Computes the vectors of lines, by blocks of so many lines and bytes."""
     is_pooled = self.settings.pooling != "none"
     batching = text_programs.batching(self.settings)
     vector_bytes = 4 * len(self.layers) * self.model.config.hidden_size

@@ -64,7 +64,6 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
   Args:
-    model: a `heads.PretrainingModel`.
     features: the rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
     vocab_size: ids from here on have no token.
     top_k: K.
@@ -113,12 +112,9 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
 
 
 def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
-  """Answers block by block.
+  """Answers blocks of at most so many lines and ids of rows.
 
-  Args:
-    block_lines: most lines of a block.
-    block_ids: most ids of the rows of a block. The score of a text takes a row
-      as long as the text for each of its tokens.
+  The score of a text takes a row as long as the text for each of its tokens.
   """
   start = time.monotonic()
   settings = model_folder.find_files(FillMaskSettings.read())

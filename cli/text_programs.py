@@ -107,12 +107,7 @@ def export_command(settings: shared_flags.InferenceSettings, task: str) -> str:
 
 
 class Lines:
-  """The lines of --input_file, or texts, and how many have been processed.
-
-  Attributes:
-    count: lines read so far.
-    is_typed: whether a user types the lines and waits for answers.
-  """
+  """The lines of --input_file, or texts, and how many have been read."""
 
   def __init__(
     self,
@@ -129,6 +124,7 @@ class Lines:
     if not is_standard:
       self._paths = files.expand_patterns(path, "input_file")
       files.check_is_no_input(settings.output_file, self._paths)
+    # Whether a user types the lines and waits for answers.
     self.is_typed = is_standard and not texts and sys.stdin.isatty()
     self.count = self._bytes = 0
     self._progress = progress.Progress(files.known_size(self._paths) or 0)
@@ -153,10 +149,7 @@ class Lines:
       raise ValueError(f"--input_file={self._input_file}: the input is empty")
 
   def report(self) -> None:
-    """Prints progress and the time left, every few seconds.
-
-    Call it when the lines read so far have been processed.
-    """
+    """Prints progress, if it is time, when the lines so far are processed."""
     if self._progress.is_due():
       total = self._progress.total
       eta = f"  ETA {self._progress.eta(self._bytes)}" if total else ""

@@ -33,9 +33,6 @@ def open_folder(folder: str) -> readers.ModelFolder:
 
   GPT-1 has no rows for BERT's special tokens, no segments and no pooler: the
   rows are drawn with a deviation of 0.02, always the same; segments are zeros.
-
-  Raises:
-    ValueError: a file is missing, damaged, or of other shapes.
   """
   shapes, config = _read_shapes(folder)
   known = architecture.variables(config)
@@ -49,11 +46,9 @@ def open_folder(folder: str) -> readers.ModelFolder:
   @functools.cache
   def read_all():
     positions, words, *parts = _read_values(folder, shapes)
-    added = np.random.default_rng(1).normal(
-      0.0,
-      config.initializer_range,
-      [len(gpt_vocabulary.ADDED), config.hidden_size],
-    )
+    shape = [len(gpt_vocabulary.ADDED), config.hidden_size]
+    random = np.random.default_rng(1)
+    added = random.normal(0.0, config.initializer_range, shape)
     values = [positions, np.concatenate([words, added.astype(np.float32)])]
     values += [np.zeros(known[name], np.float32) for name in _EMBEDDINGS[2:]]
     for start in range(0, len(parts), _LAYER_PARTS):
@@ -86,10 +81,9 @@ def _read_shapes(folder):
     (positions, hidden), (vocab, _) = shapes[:2]
     wide = shapes[8][-1]
     layers = (len(shapes) - 2) // _LAYER_PARTS
-    square, vector = [1, hidden, hidden], [hidden]
-    layer = [[1, hidden, 3 * hidden], [3 * hidden], square, vector]
-    layer += [vector, vector, [1, hidden, wide], [wide], [1, wide, hidden]]
-    layer += [vector, vector, vector]
+    vector, layer = [hidden], [[1, hidden, 3 * hidden], [3 * hidden]]
+    layer += [[1, hidden, hidden], vector, vector, vector]
+    layer += [[1, hidden, wide], [wide], [1, wide, hidden]] + 3 * [vector]
     if shapes != [[positions, hidden], [vocab, hidden]] + layers * layer:
       raise ValueError
     config = variant.VariantConfig(
@@ -129,6 +123,6 @@ def _read_values(folder, shapes) -> list[np.ndarray]:
       f"{folder}: {count:,} numbers in {len(parts)} files; {SHAPES} lists "
       f"{total:,}"
     )
-  ends = np.cumsum([math.prod(shape) for shape in shapes])
-  split = np.split(np.concatenate(parts), ends[:-1])
+  sizes = [math.prod(shape) for shape in shapes]
+  split = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   return [x.reshape(shape) for x, shape in zip(split, shapes, strict=True)]

@@ -23,22 +23,16 @@ _END = "</w>"
 
 
 def load_vocab(path: str) -> dict[str, int]:
-  """Reads `encoder_bpe_40000.json` and adds BERT's special tokens.
-
-  Raises:
-    ValueError: it is not a table of tokens and ids from 0 on.
-  """
+  """Reads `encoder_bpe_40000.json` and adds BERT's special tokens."""
   vocab = files.read_json(path)
-  unknown = vocab.get("<unk>")
-  if unknown is None or sorted(map(repr, vocab.values())) != sorted(
-    map(repr, range(len(vocab)))
-  ):
+  ids = set(map(repr, vocab.values()))
+  if "<unk>" not in vocab or ids != set(map(repr, range(len(vocab)))):
     raise ValueError(
       f"{path}: expected GPT-1's <unk> and other tokens, with ids from 0 on"
     )
   for token in ADDED:
     vocab.setdefault(token, len(vocab))
-  return vocab | {"[UNK]": unknown}
+  return vocab | {"[UNK]": vocab["<unk>"]}
 
 
 class BpeSplitter:

@@ -17,11 +17,7 @@ Runs = Mapping[str, fine_tuning.Run]  # By the tasks' names.
 
 
 def share_encoder(runs: Runs) -> None:
-  """Makes all models use the encoder of the first, variable by variable.
-
-  What a task trains of it stays the task's own: a tagger does not update the
-  pooler, which it does not use.
-  """
+  """Makes all models use the encoder of the first, variable by variable."""
   first, *others = [run.model.bert.variables for run in runs.values()]
   for variables in others:
     for mine, shared in zip(variables, first, strict=True):
@@ -29,10 +25,7 @@ def share_encoder(runs: Runs) -> None:
 
 
 def evaluate(tasks: Tasks, runs: Runs) -> dict[str, float]:
-  """Scores all tasks: their scores by <task>/<score>, and the mean.
-
-  Percentages count as fractions in the mean.
-  """
+  """Scores all tasks, by <task>/<score>; in their mean, 80 % counts as 0.8."""
   scores, chosen = {}, []
   for name, run in runs.items():
     own = tasks[name].evaluate(run)
@@ -42,11 +35,7 @@ def evaluate(tasks: Tasks, runs: Runs) -> dict[str, float]:
 
 
 def choose_metric(best_metric: str | None, runs: Runs) -> str:
-  """Returns the name of the score that decides which weights are best.
-
-  Raises:
-    ValueError: it is a mean of scores of which some are better if lower.
-  """
+  """Returns the name of the score that decides which weights are best."""
   chosen = (best_metric or task_files.MEAN).partition("/")[0]
   if chosen != task_files.MEAN:
     return f"{chosen}/{runs[chosen].data.metric}"
@@ -72,12 +61,13 @@ def describe_training(
     "examples_limit": settings.examples_limit,
     "best_metric": settings.best_metric,
     "num_train_steps": num_train_steps,
+    "tasks": ", ".join(runs),
   }
   for entry in entries:
     mine = {**(runs[entry.name].record.training or {}), **entry._asdict()}
     del mine["place"]
     described |= {f"{entry.name}.{key}": value for key, value in mine.items()}
-  return {**described, "tasks": ", ".join(runs)}
+  return described
 
 
 def train(
@@ -87,11 +77,7 @@ def train(
   tasks: Tasks,
   runs: Runs,
 ) -> None:
-  """Trains or resumes; saves the model of each task in the task's folder.
-
-  Args:
-    settings: of run_multitask.py.
-  """
+  """Trains or resumes; saves the model of each task in the task's folder."""
   share_encoder(runs)
   counts = [run.data.train.rows_per_epoch for run in runs.values()]
   sizes = [run.settings.train_batch_size for run in runs.values()]
@@ -117,11 +103,10 @@ def train(
   fine_tuning.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
   same_run.resume_training(settings.output_dir, training, is_chief)
-  trained = make_tasks(tasks, runs, plan, epoch, schedule)
   step, score = training_run.train(
     settings,
     strategy,
-    trained,
+    make_tasks(tasks, runs, plan, epoch, schedule),
     plan,
     lambda step: fine_tuning.name_for_evaluation(evaluate(tasks, runs)),
     metric,

@@ -58,6 +58,16 @@ class SharedTask(NamedTuple):
       self.write_predictions(run)
 
 
+def write_scores(
+  evaluate: Callable[[fine_tuning.Run], Mapping[str, float]],
+  run: fine_tuning.Run,
+) -> None:
+  """Evaluates, and writes the scores and nothing else."""
+  scores = evaluate(run)  # On all workers; the chief writes.
+  if run.is_chief:
+    run.write_eval_results(scores)
+
+
 def prepare_classifier(
   settings: classifier_settings.ClassifierSettings,
 ) -> SharedTask:

@@ -7,7 +7,12 @@ import re
 from typing import Any, NamedTuple
 
 from cli import classifier_settings, shared_flags, squad_settings
-from contrib import language_models, shared_tasks, task_sampling
+from contrib import (
+  causal_language_model,
+  masked_language_model,
+  shared_tasks,
+  task_sampling,
+)
 from data import files
 import run_multiple_choice
 import run_tagging
@@ -25,13 +30,10 @@ KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
   ),
   "squad": (squad_settings.SquadSettings, shared_tasks.prepare_squad),
   "masked_lm": (
-    language_models.MaskedLmSettings,
-    language_models.prepare_masked_lm,
+    masked_language_model.MaskedLmSettings,
+    masked_language_model.prepare,
   ),
-  "causal_lm": (
-    shared_flags.DataSettings,
-    language_models.prepare_causal_lm,
-  ),
+  "causal_lm": (shared_flags.DataSettings, causal_language_model.prepare),
 }
 MEAN = "mean"  # The mean of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.

@@ -1,8 +1,7 @@
 """Decides which of several tasks makes which update, and its weight.
 
-One task makes an update. The share of the updates that a task makes is its
-rate, or becomes more even during training (`anneal`). Which one makes an
-update is a function of seed and step: nothing has to be saved to resume.
+One task makes an update. Which one is a function of seed and step: nothing has
+to be saved to resume.
 """
 
 from collections.abc import Sequence
@@ -32,9 +31,8 @@ def weights_by_step(weight: Weight, num_steps: int) -> np.ndarray:
   array([1. , 1. , 0.5, 0. , 0. ], dtype=float32)
   """
   knots = [(0, weight)] if isinstance(weight, (int, float)) else weight
-  return np.interp(np.arange(num_steps), *zip(*knots, strict=True)).astype(
-    np.float32
-  )
+  steps, weights = zip(*knots, strict=True)
+  return np.interp(np.arange(num_steps), steps, weights).astype(np.float32)
 
 
 def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
@@ -44,7 +42,6 @@ def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
   array([0.14285714, 0.28571429, 0.57142857])
 
   Args:
-    counts: of examples, [N].
     limit: a task with more counts as one with this many, Raffel et al.,
       https://arxiv.org/abs/1910.10683, section 3.5.2.
     temperature: 1 for shares in proportion; the higher, the more even.
@@ -119,9 +116,7 @@ def draw_tasks(
 
   Args:
     shares: float [steps, N] or [N], above 0; need not add up to 1.
-    weights: float [steps, N]; where a task's is 0 it makes no update. At every
-      step, one is above 0.
-    seed: decides the draws, with the step.
+    weights: float [steps, N]; where a task's is 0 it makes no update.
   """
   limits = np.cumsum(shares * (weights > 0), axis=1)
   # The n-th number of a Philox generator is a function of its key and of n.

@@ -39,8 +39,7 @@ class VariantConfig(modeling.BertConfig):
     if self.causal_attention and self.embedding_width != self.hidden_size:
       raise ValueError(
         f"embedding_size is {self.embedding_size}; with causal_attention, "
-        f"expected none or the hidden_size, {self.hidden_size}: the embeddings "
-        "are the decoder"
+        f"expected none or the hidden_size, {self.hidden_size}"
       )
 
 

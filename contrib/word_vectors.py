@@ -16,12 +16,9 @@ def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
   hold two numbers instead, of vectors and of their width. Of a word that
   occurs twice, the first vector counts.
 
-  Args:
-    path: of the file; .gz and .xz are decompressed.
-
   Raises:
-    ValueError: the vocabulary is missing, or not one of words; a line is not
-      UTF-8 or not a word and as many finite numbers as embeddings are wide.
+    ValueError: the vocabulary is not one of words, or a line is not a word and
+      as many finite numbers as embeddings are wide.
   """
   if not vocab_file:
     raise ValueError("--word_vectors needs --vocab_file, for the words' rows")

@@ -1,8 +1,7 @@
 """Lines of text as batches for prediction.
 
-However long a text is, only a block of its lines is in memory. The lines of a
-block are sorted by length, so that batches hold little padding, and their
-results return in the order of the lines.
+Only a block of lines is in memory. They are sorted by length, so that batches
+hold little padding, and their results return in the order of the lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -92,13 +91,10 @@ def split_into_blocks(
 ) -> Iterator[list[_Item]]:
   """Cuts a stream into lists; reads it no further than needed.
 
+  A list costs more than `most_cost` only if it holds a single item.
+
   >>> list(split_into_blocks([3, 3, 3, 9, 1], 2, lambda n: n, 8))
   [[3, 3], [3], [9], [1]]
-
-  Args:
-    items: the stream.
-    most_items: in one list.
-    most_cost: of one list, unless a single item costs more.
   """
   block, total = [], 0
   for item in items:
@@ -163,12 +159,7 @@ class _Batches:
 
 
 def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
-  """Stacks rows, padded with zeros on the right, as int32 [B, S] by name.
-
-  Args:
-    rows: with the same features.
-    width: tokens to pad to; None for those of the longest row.
-  """
+  """Stacks rows, padded with zeros on the right, as int32 [B, S] by name."""
   batch = {}
   for name in rows[0]:
     lists = [row[name] for row in rows]

@@ -1,18 +1,21 @@
-"""Lines of text for a causal language model: features, losses and scores."""
+"""A causal language model of lines of text as a task of run_multitask.py."""
 
 from collections.abc import Iterator, Mapping
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from cli import fine_tuning, model_folder, shared_flags
+from contrib import shared_tasks
 from data import files, record_writer
+from encoders import encoder_table
+import heads
 from inputs import feature_files
 
-METRICS = ("accuracy", "loss", "perplexity")
+_METRICS = ("accuracy", "loss", "perplexity")
 
 
 class Text(NamedTuple):
@@ -22,21 +25,57 @@ class Text(NamedTuple):
   location: str  # "path:number".
 
 
+def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
+  """Checks the flags of a causal language model, and its encoder."""
+  metric = shared_flags.choose_metric(
+    settings.best_metric, _METRICS[0], _METRICS
+  )
+  paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
+  if not encoder_table.is_causal(model_folder.read_config(settings)):
+    raise ValueError("causal_lm needs a config with causal_attention: true")
+
+  def open_data():
+    features = feature_files.FeatureSettings(
+      vocab_file=settings.vocab_file,
+      do_lower_case=settings.do_lower_case,
+      max_seq_length=settings.max_seq_length,
+    )
+    limit = settings.max_train_examples
+    sets = {
+      kind: feature_files.find_set(_read_texts, kind, path, features, limit)
+      for kind, path in paths.items()
+    }
+    return fine_tuning.Data(
+      features=features,
+      metric=metric,
+      model_settings={"problem": "causal_lm"},
+      train=sets.get("train"),
+      dev=[sets["eval"]] if "eval" in sets else (),
+    )
+
+  def evaluate(run):
+    return score(run.predict(run.data.dev[0], settings.eval_batch_size))
+
+  return shared_tasks.SharedTask(
+    settings,
+    open_data,
+    make_features,
+    create_model,
+    compare,
+    lambda run: loss_fn,
+    evaluate,
+    functools.partial(shared_tasks.write_scores, evaluate),
+  )
+
+
 def _read_texts(path: str) -> Iterator[Text]:
   for number, text in enumerate(files.read_lines(path), 1):
     if text.strip():
       yield Text(text, f"{path}:{number}")
 
 
-# Takes kind, path, settings and the most lines to train on.
-find_set = functools.partial(feature_files.find_set, _read_texts)
-
-
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
-  """Makes the features of a set, or finds them in the folder.
-
-  Each row is a line or a part of one.
-  """
+  """Makes the features of lines, or of their parts, or finds them."""
   counts = {"lines": 0}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
@@ -53,23 +92,25 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-  for index, line in enumerate(itertools.islice(data.read(), data.limit)):
+  for index, line in enumerate(data.examples()):
     counts["lines"] += 1
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):
-      part = ids[start : start + length - 2]
-      row = [cls_id, *part, sep_id]
-      segments = [0] * len(row)
-      serialized = record_writer.encode_inputs(row, segments, length)
+      row = [cls_id, *ids[start : start + length - 2], sep_id]
+      serialized = record_writer.encode_inputs(row, [0] * len(row), length)
       yield feature_files.Row(serialized, len(row), index)
+
+
+def create_model(config, data, dtype) -> heads.PretrainingModel:
+  """Makes the model, of which the pooler and its head are not trained."""
+  model = heads.PretrainingModel(config, dtype)
+  for unused in (model.bert.pooler, model.heads.seq_relationship):
+    unused.trainable = False  # They must not decay.
+  return model
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   """Compares each token with the prediction from those before it.
-
-  Args:
-    model: a `heads.PretrainingModel` whose encoder is causal.
-    features: of lines of text, int32 [B, S].
 
   Returns:
     losses, in nats, correct and tokens, all float32 [B], sums over the tokens
@@ -79,8 +120,7 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   ids, mask, segments = map(features.get, names)
   before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
   logits = model(ids, mask, segments, before, seed).masked_lm_logits
-  following = ids[:, 1:]
-  weights = tf.cast(mask[:, 1:], tf.float32)
+  following, weights = ids[:, 1:], tf.cast(mask[:, 1:], tf.float32)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits)
   correct = tf.cast(tf.argmax(logits, -1, tf.int32) == following, tf.float32)
   return {
@@ -92,12 +132,12 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 def loss_fn(model, features, seed):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
-  sums = {
-    k: tf.reduce_sum(v) for k, v in compare(model, features, seed).items()
-  }
+  losses, correct, tokens = map(
+    tf.reduce_sum, compare(model, features, seed).values()
+  )
   return {
-    "causal_lm_loss": (sums["losses"], sums["tokens"]),
-    "causal_lm_accuracy": (sums["correct"], sums["tokens"]),
+    "causal_lm_loss": (losses, tokens),
+    "causal_lm_accuracy": (correct, tokens),
   }
 
 
@@ -108,13 +148,10 @@ def score(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
   >>> score(rows)["loss"]
   1.0
   """
-  losses, correct, tokens = (
-    float(np.sum(rows[name], dtype=np.float64))
-    for name in ("losses", "correct", "tokens")
-  )
-  loss = losses / tokens
+  sums = {k: float(np.sum(v, dtype=np.float64)) for k, v in rows.items()}
+  loss = sums["losses"] / sums["tokens"]
   return {
-    "accuracy": correct / tokens,
+    "accuracy": sums["correct"] / sums["tokens"],
     "loss": loss,
     "perplexity": math.exp(min(loss, 700.0)),
   }
