@@ -45,6 +45,8 @@ def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
     assert result.returncode == 0, result.stderr
     prefix = checkpoints.latest_checkpoint(str(tmp_path / name))
     weights.append(dict(checkpoints.read(prefix)))
+  kinds = {value.dtype.name for value in weights[0].values()}
+  assert kinds == {"float32", "int64"}  # In bfloat16, too.
   # Dropout included: its masks are the same with and without XLA.
   tolerance = 2e-2 if "precision" in flags else 1e-4
   for name, value in weights[1].items():
