@@ -65,9 +65,8 @@ def main() -> None:
   tasks = task_files.prepare(settings, entries)
   strategy = devices.make_strategy(settings)
   config = model_folder.read_config(settings)
-  folder, trains = settings.output_dir, settings.do_train
   with contextlib.ExitStack() as stack:
-    stack.enter_context(output_folder.claim(folder, config, strategy, trains))
+    stack.enter_context(output_folder.claim(settings, config, strategy))
     runs = {
       name: stack.enter_context(task.open(strategy))
       for name, task in tasks.items()

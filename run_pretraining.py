@@ -112,7 +112,9 @@ def main() -> None:
         )
       run.train(loss_fn, evaluate_at, watch)
     if settings.do_eval:
-      run.write_evaluation(evaluate_at(run.step))
+      scores = evaluate_at(run.step)
+      if run.is_chief:
+        run.write_scores(scores)
 
 
 if __name__ == "__main__":

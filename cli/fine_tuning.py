@@ -181,9 +181,7 @@ class Run(training_run.TrainingRun):
     self.use_model(lambda: create_model(self.config, data, dtype), predict)
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
-      output_folder.write_model_files(
-        self.folder, self.config, settings.vocab_file, data.labels
-      )
+      self.write_model_files(data.labels)
       output_folder.record(settings, self.record)
       for examples in data.test:  # The scores are of earlier predictions.
         name = f"predict{examples.suffix}_metrics.json"
@@ -303,8 +301,7 @@ class Run(training_run.TrainingRun):
     results = name_for_evaluation(scores if written is None else written)
     if original_loss is not None:
       results["loss"] = original_loss
-    name = f"eval_results{suffix}.txt"
-    output_folder.write_eval_results(self.folder, self.step, results, name)
+    self.write_scores(results, f"eval_results{suffix}.txt")
     self.set_summary_score(scores)
 
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
@@ -339,7 +336,7 @@ def open_run(
   folder = settings.output_dir
   start = run_summary.begin(folder)
   with (
-    output_folder.claim(folder, config, strategy, settings.do_train),
+    output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
     check_evaluations(settings)

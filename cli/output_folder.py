@@ -1,6 +1,6 @@
 """The output folder of a training: claimed, filled, and read again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import contextlib
 import importlib
 import os
@@ -9,22 +9,17 @@ import tempfile
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from cli import model_folder
-from data import atomic, files, label_files, remote, threshold_files
+from data import atomic, files, remote, threshold_files
 from training import model_selection, same_run
-from vocabularies import vocabulary_table
 from weights import checkpoints
 
 
 @contextlib.contextmanager
 def claim(
-  folder: str,
-  config: Any,
-  strategy: tf.distribute.Strategy,
-  trains: bool,
+  settings: Any, config: Any, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
   """Makes the output folder and keeps other runs out while the body runs.
 
@@ -35,6 +30,7 @@ def claim(
       written.
     OSError: another process is training in it.
   """
+  folder = settings.output_dir
   if re.search(r"[*?\[\\]", folder):
     raise ValueError(
       f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
@@ -50,7 +46,7 @@ def claim(
       f"--output_dir={folder}: not a folder that can be written: "
       f"{error.strerror}"
     ) from error
-  is_writer = trains and strategy.extended.should_checkpoint
+  is_writer = settings.do_train and strategy.extended.should_checkpoint
   with atomic.claim_folder(folder) if is_writer else contextlib.nullcontext():
     same_run.check_config(folder, config)
     yield
@@ -70,38 +66,6 @@ def local_folder(
   else:
     with tempfile.TemporaryDirectory() as temporary:
       yield temporary
-
-
-def write_model_files(
-  folder: str,
-  config: Any,
-  vocab_file: str | None,
-  labels: Sequence[str] = (),
-) -> None:
-  """Writes config, vocabulary and labels: --model can name the folder then."""
-  path = os.path.join(folder, "bert_config.json")
-  if not files.exists(path):
-    files.write_text(path, config.to_json_string())
-  if vocab_file:
-    vocabulary_table.copy(vocab_file, folder)
-  if labels:
-    label_files.write(os.path.join(folder, "labels.txt"), labels)
-
-
-def write_eval_results(
-  folder: str,
-  step: int,
-  scores: Mapping[str, float],
-  name: str = "eval_results.txt",
-) -> None:
-  """Prints scores and writes them to a file, sorted by name."""
-  # The original printed float32 digits.
-  numbers = {name: np.float32(value) for name, value in scores.items()}
-  rows = sorted({**numbers, "global_step": step}.items())
-  lines = [f"{name} = {value!s}" for name, value in rows]
-  path = os.path.join(folder, name)
-  files.write_text(path, "\n".join(lines) + "\n")
-  print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
 
 
 def load_trained_weights(settings: Any, model: keras.Model) -> int:

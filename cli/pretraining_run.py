@@ -80,9 +80,7 @@ class Run(training_run.TrainingRun):
         writes=self.is_chief,
       )
     if self.is_chief:
-      output_folder.write_model_files(
-        self.folder, self.config, settings.vocab_file
-      )
+      self.write_model_files()
 
   def train(
     self,
@@ -119,11 +117,6 @@ class Run(training_run.TrainingRun):
     if interrupted_by:
       sys.exit(128 + interrupted_by)
 
-  def write_evaluation(self, scores: Mapping[str, float]) -> None:
-    """Prints scores and writes them to eval_results.txt."""
-    if self.is_chief:
-      output_folder.write_eval_results(self.folder, self.step, scores)
-
 
 @contextlib.contextmanager
 def open_run(
@@ -146,8 +139,7 @@ def open_run(
       "--bert_config_file": config,
     },
   )
-  folder, trains = settings.output_dir, settings.do_train
-  with output_folder.claim(folder, config, strategy, trains):
+  with output_folder.claim(settings, config, strategy):
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:

@@ -1,7 +1,8 @@
 """What all runs that train share; see `fine_tuning` and `pretraining_run`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import os
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cli import run_report, shared_flags
+from data import files, label_files
 import modeling
 from training import (
   loop,
@@ -18,6 +20,7 @@ from training import (
   training_plan,
   workers,
 )
+from vocabularies import vocabulary_table
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -43,6 +46,28 @@ class TrainingRun:
   def is_chief(self) -> bool:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
+
+  def write_model_files(self, labels: Sequence[str] = ()) -> None:
+    """Writes config, vocabulary and labels, so that --model can be it."""
+    path = os.path.join(self.folder, "bert_config.json")
+    if not files.exists(path):
+      files.write_text(path, self.config.to_json_string())
+    if self.settings.vocab_file:
+      vocabulary_table.copy(self.settings.vocab_file, self.folder)
+    if labels:
+      label_files.write(os.path.join(self.folder, "labels.txt"), labels)
+
+  def write_scores(
+    self, scores: Mapping[str, float], name: str = "eval_results.txt"
+  ) -> None:
+    """Prints scores and writes them to a file, sorted by name."""
+    # The original printed float32 digits.
+    numbers = {name: np.float32(value) for name, value in scores.items()}
+    rows = sorted({**numbers, "global_step": self.step}.items())
+    lines = [f"{name} = {value!s}" for name, value in rows]
+    path = os.path.join(self.folder, name)
+    files.write_text(path, "\n".join(lines) + "\n")
+    print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
 
   def use_model(
     self, create_model: Callable[[], keras.Model], predict: Callable[..., Any]

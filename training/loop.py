@@ -82,10 +82,7 @@ def train(
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
   runners = [
-    (
-      _make_runner(strategy, name, task, global_step),
-      task.plan.train_batch_size,
-    )
+    _make_runner(strategy, name, task, global_step)
     for name, task in tasks.items()
   ]
   return _run_steps(strategy, plan, saved, step, runners, draws, evaluation)
@@ -126,8 +123,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
       count, is_stopped = workers.agree(strategy, count, is_last)
       if is_stopped:
         break
-      run, batch_size = runners[draws[step]]
-      means = run(count)
+      means, batch_size = runners[draws[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
       if evaluation.needs_checkpoint(step):
@@ -145,7 +141,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
 
 
 def _make_runner(strategy, name, task, global_step):
-  """Builds the function that trains for n steps and checks their means."""
+  """Builds the function that makes n updates: means by name, batch size."""
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, task.source, task.plan, step)
   if task.plan.max_seq_length and strategy.extended.should_checkpoint:
@@ -158,8 +154,12 @@ def _make_runner(strategy, name, task, global_step):
       shortage.naming_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
-    _check_finite(means, int(global_step.read_value()), task.source, task.plan)
-    return {f"{name}/{k}" if name else k: v for k, v in means.items()}
+    # The counter is one past a step that failed.
+    last = int(global_step.read_value()) - 1
+    _check_finite(means, last, task.source, task.plan)
+    if name:
+      means = {f"{name}/{key}": value for key, value in means.items()}
+    return means, task.plan.train_batch_size
 
   return run_steps
 
@@ -228,13 +228,12 @@ def _make_train_steps(strategy, task, global_step, signature):
 
 def _distribute(strategy, source, plan, step):
   """Returns an iterator over the batches after a step, and a batch's type."""
+  replicas = strategy.num_replicas_in_sync
   make_batches = functools.partial(
-    _replica_batches, source, plan, strategy.num_replicas_in_sync
+    _replica_batches, source, plan, replicas, step=step
   )
-  signature = make_batches(tf.distribute.InputContext(), step).element_spec
-  batches = strategy.distribute_datasets_from_function(
-    functools.partial(make_batches, step=step)
-  )
+  signature = make_batches(tf.distribute.InputContext()).element_spec
+  batches = strategy.distribute_datasets_from_function(make_batches)
   return iter(batches), signature
 
 
@@ -282,41 +281,34 @@ def _resume(strategy, tasks, plan, saved):
     checkpoints.remove_temporary_files(plan.output_dir)
   if step is None:
     print(f"training from step 0 to {last}")
-    return 0
-  if step < last:
+  elif step < last:
     print(f"resuming at step {step} of {last}")
   else:
     print(
       f"step {step} of {last}: nothing to do; train for longer or choose "
       "another --output_dir"
     )
-  return step
+  return step or 0
 
 
 def _check_workers(strategy, tasks, plan, saved, step):
   """Refuses workers that would not train the same; programs compare flags."""
   if not workers.are_several(strategy):
     return
-  of_data = {}
+  facts: dict[str, object] = {"step in --output_dir": step}
   for name, task in tasks.items():
     own, weights = task.plan, b"" if task.weights is None else task.weights
     rows = task.source.rows(own.row_at(step)).take(own.train_batch_size)
     batch = b"".join(row.numpy() for _, row in rows)
-    of_data |= {
+    facts |= {
       f"training data {name}": task.source.identity or "of another digest",
       f"first batch {name}": f"of checksum {zlib.crc32(batch):08x}",
       f"number of rows {name}": own.row_at(plan.num_train_steps),
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
-  workers.check_same(
-    strategy,
-    {
-      "step in --output_dir": step,
-      **of_data,
-      "weights": f"of checksum {workers.digest_of_values(saved)}",
-      "number of steps": plan.num_train_steps,
-    },
-  )
+  facts["weights"] = f"of checksum {workers.digest_of_values(saved)}"
+  facts["number of steps"] = plan.num_train_steps
+  workers.check_same(strategy, facts)
 
 
 def _save(strategy, plan, step, saved):
@@ -359,15 +351,13 @@ def _caught_signals() -> Iterator[list[int]]:
     restore()
 
 
-def _check_finite(means, step, source, plan):
+def _check_finite(means, failed, source, plan):
   if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
     return
-  # The counter is already one past the step that failed.
-  failed = step - 1
-  size = plan.train_batch_size
+  batch = source.rows(plan.row_at(failed)).take(plan.train_batch_size)
   rows = [
     source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
-    for row_id, _ in source.rows(plan.row_at(failed)).take(size)
+    for row_id, _ in batch
   ]
   raise ValueError(
     f"step {failed}: loss is {means['loss']}, gradient norm "
@@ -427,9 +417,7 @@ class _Evaluation:
     """Evaluates a saved step; returns the scores."""
     if not self._history:
       return self._evaluate(step)
-    results = model_selection.record_evaluation(
-      self._history, step, self._evaluate, self._variables
-    )
+    results = self._history.record(step, self._evaluate, self._variables)
     self._decide()
     return results
 

@@ -107,6 +107,34 @@ class History:
       self._results = kept
       self._write()
 
+  def record(
+    self,
+    step: int,
+    evaluate: Callable[[int], Mapping[str, float]],
+    variables: Mapping[str, tf.Variable],
+  ) -> dict[str, float]:
+    """Evaluates a step; keeps its scores, and its weights if they are best.
+
+    Call it after the training checkpoint of the step is saved. If it is killed
+    and called again at that checkpoint, it does the rest.
+
+    Args:
+      evaluate: takes the step, returns scores by name; deterministic.
+      variables: the model's, without the state of its training, by name.
+
+    Raises:
+      ValueError: weights cannot be written; the best so far are untouched.
+    """
+    if step not in self._results:
+      self.add(step, evaluate(step))
+    is_best = self.best is not None and self.best.step == step
+    if self.writes and is_best and not _is_complete(self.folder, step):
+      folder = _best_folder(self.folder)
+      tf.io.gfile.makedirs(folder)
+      checkpoints.remove_temporary_files(folder)
+      checkpoints.save(folder, step, variables, keep=1)
+    return self._results[step]
+
   @property
   def best(self) -> Best | None:
     """The best evaluation, the earliest of equals; None if all gave NaN."""
@@ -135,39 +163,6 @@ class History:
       f"{self.metric} {best.value:.4g} at step {best.step} "
       f"(evaluations: {count}, after the best: {since})"
     )
-
-
-def record_evaluation(
-  history: History,
-  step: int,
-  evaluate: Callable[[int], Mapping[str, float]],
-  variables: Mapping[str, tf.Variable],
-) -> dict[str, float]:
-  """Evaluates a step; keeps its scores, and its weights if they are best.
-
-  Call it after the training checkpoint of the step is saved. If it is killed
-  and called again at that checkpoint, it does the rest.
-
-  Args:
-    history: without anything later than the step, see `History.forget_after`.
-    evaluate: takes the step, returns scores by name; deterministic.
-    variables: the model's, without the state of its training, by name.
-
-  Raises:
-    ValueError: weights cannot be written; the best so far are untouched.
-  """
-  results = history.results_at(step)
-  if results is None:
-    results = dict(evaluate(step))
-    history.add(step, results)
-  best = history.best
-  is_best = best is not None and best.step == step
-  if history.writes and is_best and not _is_complete(history.folder, step):
-    folder = _best_folder(history.folder)
-    tf.io.gfile.makedirs(folder)
-    checkpoints.remove_temporary_files(folder)
-    checkpoints.save(folder, step, variables, keep=1)
-  return results
 
 
 def best_step(folder: str) -> int | None:

@@ -45,13 +45,11 @@ def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
   history = model_selection.History(
     str(tmp_path), "eval_accuracy", patience=2, writes=False
   )
-  results = model_selection.record_evaluation(
-    history, 300, lambda step: {"eval_accuracy": 0.3}, {}
-  )
+  results = history.record(300, lambda step: {"eval_accuracy": 0.3}, {})
   assert results == {"eval_accuracy": 0.3}
   assert history.should_stop() and history.best.step == 100
-  model_selection.record_evaluation(
-    history, 400, lambda step: {"eval_accuracy": 0.6}, {"v": tf.Variable(1.0)}
+  history.record(
+    400, lambda step: {"eval_accuracy": 0.6}, {"v": tf.Variable(1.0)}
   )
   history.forget_after(0)
   assert history.best is None
@@ -160,8 +158,7 @@ def train(folder, scores, resumed_at=0):
   history.forget_after(resumed_at)
   for step, value in scores.items():
     if step >= resumed_at:
-      results = model_selection.record_evaluation(
-        history,
+      results = history.record(
         step,
         lambda step: {"eval_accuracy": scores[step]},
         weights(step),
@@ -207,7 +204,7 @@ def test_an_evaluation_is_not_made_twice(tmp_path):
   def fail(step):
     raise AssertionError("evaluated again")
 
-  model_selection.record_evaluation(history, 100, fail, weights(100))
+  history.record(100, fail, weights(100))
   after = (tmp_path / "best" / "model.ckpt-100.index").stat().st_mtime_ns
   assert after == before
 
