@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from cli import model_folder
-from data import atomic, files, remote, threshold_files
+from data import atomic, files, label_files, remote
 from training import model_selection, same_run
 from weights import checkpoints
 
@@ -205,7 +205,8 @@ def remove_thresholds(folder: str) -> None:
 
 
 def _threshold_files(folder: str) -> list[str]:
-  return [os.path.join(folder, name) for name in threshold_files.ALL]
+  names = (label_files.LABEL_THRESHOLDS, label_files.ANSWER_THRESHOLD)
+  return [os.path.join(folder, name) for name in names]
 
 
 def record(settings: Any, run: same_run.RunRecord) -> None:

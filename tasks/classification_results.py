@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, tables, threshold_files
+from data import files, label_files, tables
 from tasks import classification, metrics, plots, score_tables
 
 _METRICS = {
@@ -217,7 +217,7 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
 def write_thresholds(folder: str, answers: Answers) -> None:
   """Writes the thresholds of answers, if they have any, for later runs."""
   if answers.thresholds is not None:
-    path = os.path.join(folder, threshold_files.CLASSIFIER)
+    path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
     thresholds = answers.thresholds.tolist()
     files.write_json(path, dict(zip(answers.labels, thresholds, strict=True)))
     print(f"wrote {path}")
@@ -225,7 +225,7 @@ def write_thresholds(folder: str, answers: Answers) -> None:
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
   """Reads the thresholds that an evaluation tuned; None if there are none."""
-  path = os.path.join(folder, threshold_files.CLASSIFIER)
+  path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
   if not files.exists(path):
     return None
   try:

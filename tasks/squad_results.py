@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import atomic, files, threshold_files
+from data import atomic, files, label_files
 from tasks import (
   plots,
   score_tables,
@@ -111,7 +111,7 @@ def _read_number(value: float | str) -> float:
 
 def read_threshold(folder: str) -> float | None:
   """Reads the threshold that a run tuned; None if absent."""
-  path = os.path.join(folder, threshold_files.ANSWERS)
+  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
   if not files.exists(path):
     return None
   try:
@@ -132,7 +132,7 @@ def choose_threshold(
     tuning: questions to tune it on, whose answers are known; None to use the
       threshold of an earlier run.
   """
-  path = os.path.join(folder, threshold_files.ANSWERS)
+  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
   if tuning is not None:
     answers = [result.scored for result in tuning]
     threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
