@@ -68,6 +68,28 @@ def test_clips_as_tensorflow_does(gradient, clipped):
   np.testing.assert_allclose(optimizer.adam_m[0] * 10, clipped, rtol=1e-6)
 
 
+def test_row_norms_by_hand():
+  rows = tf.IndexedSlices(
+    tf.constant([[1.0, 2.0], [3.0, 0.0]]), tf.constant([5, 5]), [9, 2]
+  )
+  norms = optimization.row_norms([tf.constant([7.0]), rows])
+  assert norms.numpy().tolist() == [0.0, 7.0]  # (1 + 4 + 9) / 2
+
+
+def test_rows_count_in_the_norm_and_their_sum_in_the_update():
+  optimizer = optimization.create_optimizer(
+    [Named("a", [1.0, 1.0]), Named("b", [1.0])], 0.1, 9, 0
+  )
+  # Rows [3, 0] and [0, 4] of one word would be [3, 4]; here they are [8, 0] and
+  # [-5, 4], which have the same sum: 64 + 25 + 16, and 144 of b, make 249.
+  gradients = [tf.constant([3.0, 4.0]), tf.constant([12.0])]
+  norm, _ = optimizer.clip_and_apply(gradients, 0, tf.constant([52.5, 0.0]))
+  assert float(norm) == pytest.approx(249**0.5)
+  np.testing.assert_allclose(
+    optimizer.adam_m[0], np.array([0.3, 0.4]) / 249**0.5, rtol=1e-6
+  )
+
+
 @pytest.mark.parametrize(
   ("path", "decay"),
   [

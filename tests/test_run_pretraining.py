@@ -548,22 +548,6 @@ def test_numbers_that_cannot_be_used_are_refused(flag, message, data, tmp_path):
   assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_workers_with_other_data_are_refused(data, tmp_path):
-  other = tiny.write_records(tmp_path / "other", range(60))
-  options = {"do_train": True, "distribution": "multi_worker"}
-  commands = [
-    command_tiny(tmp_path, input_file=path, seed=seed, **options)
-    for path, seed in ((data, 1), (other, 2))
-  ]
-  codes, _, errors = workers.finish(workers.start(*commands))
-  assert codes == [1, 1], errors
-  for text, seed in zip(errors, (1, 2), strict=True):
-    (line,) = program_flags.error_lines(text)
-    assert "the workers of TF_CONFIG do not have the same --" in line
-    assert "--input_file (here " in line and f"--seed (here {seed})" in line
-
-
 def write_checkpoint(folder, step=1, shape=(2,)):
   folder.mkdir(exist_ok=True)
   name = "bert/embeddings/word_embeddings"

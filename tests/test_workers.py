@@ -94,17 +94,38 @@ def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_with_other_predictions_or_batches_are_refused(tmp_path):
-  command = tiny.prepare("run_classifier", tmp_path)
-  command += ["--distribution=multi_worker"]
-  other = tmp_path / "other.tsv"
-  tiny.write_tsv(other, range(64, 70))
-  changed = [f"--predict_file={other}", "--eval_batch_size=5"]
+@pytest.mark.parametrize(
+  ("program", "write", "flag", "other", "message"),
+  [
+    (
+      "run_classifier",
+      tiny.write_tsv,
+      "predict_file",
+      "eval_batch_size=5",
+      r"--eval_batch_size \(here [45]\), prediction data \(here ",
+    ),
+    (
+      "run_pretraining",
+      tiny.write_records,
+      "input_file",
+      "seed=2",
+      r"--seed \(here \d+\), .*--input_file \(here ",
+    ),
+  ],
+)
+def test_workers_with_other_data_or_flags_are_refused(
+  program, write, flag, other, message, tmp_path
+):
+  command = [*tiny.prepare(program, tmp_path), "--distribution=multi_worker"]
+  write(tmp_path / "other.tsv", range(64, 70))
+  changed = [f"--{flag}={tmp_path}/other.tsv", f"--{other}"]
   ended = workers.finish(workers.start(command, [*command, *changed]))
   assert ended.codes == [1, 1], ended.errors
-  for text, size in zip(ended.errors, (4, 5), strict=True):
+  for text in ended.errors:
     (line,) = program_flags.error_lines(text)
-    assert f"not have the same --eval_batch_size (here {size}), predict" in line
+    assert re.search(
+      f"the workers of TF_CONFIG do not have the same {message}", line
+    )
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import heads
 import optimization
 import replicas
 import tiny_training
-from training import loop, training_plan
+from training import loop, reporting, training_plan
 
 # Rows with few words, so that most of them are repeated.
 ROWS = {
@@ -50,27 +50,17 @@ def original_norm(densifies):
 
 def train(folder, strategy, parts=1):
   """Takes two steps; returns the norm of the first and the weights after."""
-  norms = []
   with strategy.scope():
     model = make_model()
     optimizer = optimization.create_optimizer(
       model.trainable_variables, 1e-2, num_train_steps=2, num_warmup_steps=0
     )
-  apply = optimizer.clip_and_apply
-
-  def keep_norm(*args):
-    norm, rate = apply(*args)
-    tf.py_function(lambda x: norms.append(float(x)), [norm], [])
-    return norm, rate
-
-  optimizer.clip_and_apply = keep_norm
-  plan = training_plan.TrainingPlan(
-    str(folder), 2, train_batch_size=8, gradient_accumulation_steps=parts
-  )
+  plan = training_plan.TrainingPlan(str(folder), 2, 8, parts)
   source = tiny_training.make_input(ROWS)
   task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
   loop.train(strategy, {"": task}, plan)
-  return norms[0], tiny_training.saved(folder, 2)
+  norm = reporting.read_curves(str(folder))[0]["gradient_norm"]
+  return norm, tiny_training.saved(folder, 2)
 
 
 @pytest.fixture(name="whole", scope="module")
@@ -101,32 +91,3 @@ def test_the_norm_does_not_depend_on_how_a_batch_is_split(
   for name, value in weights.items():
     if "key/bias" not in name:  # Its gradient is rounding alone.
       np.testing.assert_allclose(parted[name], value, atol=1e-5, err_msg=name)
-
-
-def test_row_norms_by_hand():
-  rows = tf.IndexedSlices(
-    tf.constant([[1.0, 2.0], [3.0, 0.0]]), tf.constant([5, 5]), [9, 2]
-  )
-  norms = optimization.row_norms([tf.constant([7.0]), rows])
-  assert norms.numpy().tolist() == [0.0, 7.0]  # (1 + 4 + 9) / 2
-
-
-class Named:
-  """A variable with a path."""
-
-  def __init__(self, path, value):
-    self.path, self.value = path, tf.Variable(value)
-
-
-def test_rows_count_in_the_norm_and_their_sum_in_the_update():
-  optimizer = optimization.create_optimizer(
-    [Named("a", [1.0, 1.0]), Named("b", [1.0])], 0.1, 9, 0
-  )
-  # Rows [3, 0] and [0, 4] of one word would be [3, 4]; here they are [8, 0] and
-  # [-5, 4], which have the same sum: 64 + 25 + 16, and 144 of b, make 249.
-  gradients = [tf.constant([3.0, 4.0]), tf.constant([12.0])]
-  norm, _ = optimizer.clip_and_apply(gradients, 0, tf.constant([52.5, 0.0]))
-  assert float(norm) == pytest.approx(249**0.5)
-  np.testing.assert_allclose(
-    optimizer.adam_m[0], np.array([0.3, 0.4]) / 249**0.5, rtol=1e-6
-  )
