@@ -62,9 +62,7 @@ def count_layers(paths: Iterable[str]) -> int:
   return max((layer_of(path) or 0 for path in paths), default=0)
 
 
-def row_norms(
-  gradients: Sequence[tf.Tensor | tf.IndexedSlices],
-) -> tf.Tensor:
+def row_norms(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
   """Computes the norms of gradients that hold a row for every occurrence.
 
   In fine-tuning, where the word embeddings are only looked up, their gradient

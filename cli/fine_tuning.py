@@ -79,14 +79,13 @@ class Data(NamedTuple):
 
 
 def read_settings(kind: type[_Settings]) -> _Settings:
-  """Reads the flags, after checking that a remote TPU can work with them.
+  """Reads the flags and finds the files of --model.
 
   A run that does not train predicts as the training of its weights: flags that
   are not given have the values that are recorded there.
 
   Raises:
-    ValueError: a remote TPU cannot open a path or be trained from here; --model
-      lacks a file; or --do_lower_case contradicts the model.
+    ValueError: a remote TPU cannot work with them, or they contradict --model.
   """
   settings = kind.read()
   devices.check_tpu_paths(settings)  # Before any file is looked for.
@@ -167,10 +166,9 @@ class Run(training_run.TrainingRun):
     create_model: Callable[[modeling.EncoderConfig, Data, str], keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
   ) -> None:
-    """Makes the model and loads its weights, all of them or none.
+    """Makes the model, loads its weights, and records the run in its folder.
 
-    Records the run in its folder. Call it when the features are made, so that
-    no model is made before all data has been read and checked.
+    Call it when all data has been read and checked, and features are made.
 
     Args:
       create_model: takes config, data and a Keras dtype policy.
@@ -212,11 +210,7 @@ class Run(training_run.TrainingRun):
   def predict(
     self, data: feature_files.FeatureSet, batch_size: int
   ) -> dict[str, np.ndarray]:
-    """Returns the predictions for the rows of a set, in order.
-
-    Args:
-      batch_size: rows of --max_seq_length per batch; more if they are shorter.
-    """
+    """Returns the predictions for the rows of a set, in order."""
     order = self.batch_order(data, batch_size)
     return feature_files.predict(
       self.predictor, data.features, order, self.parser(data)
@@ -227,10 +221,9 @@ class Run(training_run.TrainingRun):
     loss_fn: training_plan.LossFn,
     evaluate: Callable[[], Mapping[str, float]],
   ) -> None:
-    """Trains or resumes, see `training_run.train`.
+    """Trains or resumes; `evaluate` scores the weights where flags ask for it.
 
-    Args:
-      evaluate: scores the weights, by name, where flags ask for it.
+    See `training_run.train`.
     """
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
@@ -251,11 +244,7 @@ class Run(training_run.TrainingRun):
     steps_per_epoch: float,
     source: Any = None,
   ) -> training_plan.TrainingTask:
-    """Makes the optimizer and the input of training.
-
-    Args:
-      source: the input if it is no feature file.
-    """
+    """Makes the optimizer and the input, unless that is no feature file."""
     settings, num_steps = self.settings, plan.num_train_steps
     frozen = settings.freeze_layers
     with self.strategy.scope():
@@ -328,9 +317,7 @@ def open_run(
 
   Nothing is written to the folder of another model or run. At the end it waits
   for the other workers, which need this one until then, and prints a summary.
-
-  Args:
-    strategy: from `devices.make_strategy`; several runs may share it.
+  Several runs may share the strategy.
   """
   config = model_folder.read_checked_config(settings)
   folder = settings.output_dir
@@ -403,8 +390,7 @@ def make_plan(
 def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
   """Raises a ValueError if the flags of evaluations contradict each other.
 
-  So do best weights of an earlier training, which programs would use instead of
-  those of one without evaluations.
+  So do best weights of an earlier training that evaluated.
   """
   if settings.eval_every_steps and settings.eval_every_epochs:
     raise ValueError(

@@ -58,8 +58,7 @@ def find_files(settings: _Settings) -> _Settings:
   Their `start` opens the model, at its first call.
 
   Raises:
-    ValueError: the folder lacks a file, or --do_lower_case contradicts what the
-      files beside the weights or the vocabulary say.
+    ValueError: the folder lacks a file, or contradicts --do_lower_case.
   """
   values, folder = settings.flag_values(), settings.model
   if folder:
@@ -155,11 +154,7 @@ def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
 
 
 def read_config(settings: Any):
-  """Reads the config of --bert_config_file, or of the weights of --model.
-
-  Raises:
-    ValueError: it is missing or damaged.
-  """
+  """Reads the config of --bert_config_file, or of the weights of --model."""
   if settings.bert_config_file:
     from convert import formats  # Slow: TensorFlow.
 

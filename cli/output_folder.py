@@ -23,11 +23,8 @@ def claim(
 ) -> Iterator[None]:
   """Makes the output folder and keeps other runs out while the body runs.
 
-  Enter it before anything is written to the folder.
-
   Raises:
-    ValueError: the folder's model has another config, or the folder cannot be
-      written.
+    ValueError: it cannot be written, or its model has another config.
     OSError: another process is training in it.
   """
   folder = settings.output_dir
@@ -56,10 +53,9 @@ def claim(
 def local_folder(
   folder: str, strategy: tf.distribute.Strategy
 ) -> Iterator[str]:
-  """Yields a local folder that no other worker writes to.
+  """Yields a local folder that no other worker writes to: without waiting.
 
-  It is the output folder unless that is remote or another worker's: workers
-  make their own feature files at the same time, without waiting.
+  It is the output folder unless that is remote or another worker's.
   """
   if strategy.extended.should_checkpoint and not remote.is_remote(folder):
     yield folder
@@ -71,9 +67,7 @@ def local_folder(
 def load_trained_weights(settings: Any, model: keras.Model) -> int:
   """Loads the weights to start fine-tuning from, or the fine-tuned ones.
 
-  With --do_train, takes the newest checkpoint in the output folder, or else
-  --init_checkpoint. Without, prefers the run's best weights to the newest, and
-  none may be missing.
+  Without --do_train, prefers the run's best weights, and none may be missing.
 
   Returns:
     The number of updates behind the weights.

@@ -102,11 +102,7 @@ class Settings:
 
   @classmethod
   def parse(cls, given: Mapping[str, Any]) -> Self:
-    """Returns the settings of a command line with these flags, JSON values.
-
-    Raises:
-      ValueError: a flag is unknown or missing, or a value is wrong.
-    """
+    """Returns the settings of a command line with these flags, JSON values."""
     values = flags.FlagValues()
     cls.define_flags(values)
     try:
@@ -171,7 +167,7 @@ def run_program(
 
   Args:
     main: the program; returns None or its exit status.
-    kind: declares the program's flags; not needed after `start`.
+    kind: the program's settings; not needed after `start`.
     takes_others: `main` takes a list of the arguments that are not flags.
   """
   others = _parse_flags(kind, takes_others) if kind else []
@@ -193,10 +189,9 @@ def run_program(
 
 
 def import_tensorflow() -> None:
-  """Imports TensorFlow and hides the lines that its libraries log meanwhile.
+  """Imports TensorFlow and hides what its libraries log meanwhile, of CUDA.
 
-  They report a missing CUDA and the like, and no setting hides them. They are
-  shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows them.
+  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
   """
   with contextlib.ExitStack() as stack:
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):

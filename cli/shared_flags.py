@@ -88,9 +88,7 @@ class TrainingSettings(program.Settings):
     5e-5, "The rate that warm-up aims at; it decays linearly to 0.", least=0.0
   )
   train_batch_size: int = _training(
-    32,
-    "Examples per update, over all devices and accumulation steps.",
-    least=1,
+    32, "Examples per update, over all devices and accumulation steps.", least=1
   )
   gradient_accumulation_steps: int = _training(
     1,

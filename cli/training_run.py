@@ -13,13 +13,7 @@ import tensorflow as tf
 from cli import run_report, shared_flags
 from data import files, label_files
 import modeling
-from training import (
-  loop,
-  model_selection,
-  prediction,
-  training_plan,
-  workers,
-)
+from training import loop, model_selection, prediction, training_plan, workers
 from vocabularies import vocabulary_table
 
 
@@ -81,11 +75,7 @@ class TrainingRun:
   def add_section(
     self, title: str, describe: Callable[..., str], *values: Any
   ) -> None:
-    """Adds a section to report.html, if there will be one.
-
-    Args:
-      describe: makes the section's HTML from the values.
-    """
+    """Adds a section to report.html: `describe(*values)`, in HTML."""
     if self.is_chief and self.settings.report:
       with run_report.report_errors_as_notes():
         self.report[title] = describe(*values)
@@ -94,11 +84,7 @@ class TrainingRun:
 def make_plan(
   settings: Any, num_train_steps: int, **others: Any
 ) -> training_plan.TrainingPlan:
-  """Makes the plan of a training from its flags.
-
-  Args:
-    **others: fields of the plan that no flag has, or in their place.
-  """
+  """Makes the plan of a training of its flags, and of other fields by name."""
   plan = training_plan.TrainingPlan(
     output_dir=settings.output_dir,
     num_train_steps=num_train_steps,

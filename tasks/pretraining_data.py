@@ -76,9 +76,7 @@ def open_files(
 
 
 def evaluate(
-  predictor: prediction.Predictor,
-  data: PretrainingData,
-  settings: Any,
+  predictor: prediction.Predictor, data: PretrainingData, settings: Any
 ) -> Evaluation:
   """Scores a model on --max_eval_steps batches; 0: on every record once."""
   batch_size = settings.eval_batch_size

@@ -17,13 +17,7 @@ import tensorflow as tf
 
 from data import shortage
 from inputs import training_input
-from training import (
-  memory,
-  model_selection,
-  reporting,
-  training_plan,
-  workers,
-)
+from training import memory, model_selection, reporting, training_plan, workers
 from training import step as training_step
 from weights import checkpoints
 
@@ -46,21 +40,20 @@ def train(
   """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
-  command then resumes, and ends with the same bits as an uninterrupted run.
-
-  The caller ensures that no other process trains in the folder.
+  command then resumes, and ends with the same bits as an uninterrupted run. The
+  caller ensures that no other process trains in the folder.
 
   Args:
     strategy: in whose scope models and optimizers were made.
     tasks: by name; a run with only one calls it "". What is not of model.bert
       is saved under tasks/<name>/.
     plan: of the run; a task's own says which rows its updates take.
-    evaluate: called with the step every `plan.eval_every_steps`, and last; its
-      results are reported by name.
-    history: keeps the results of `evaluate` and the best weights, and may end
-      training early. Steps are then saved before they are evaluated.
+    evaluate: takes the step, every `plan.eval_every_steps` and last; returns
+      scores by name.
+    history: keeps the scores and the best weights, and may end training early.
+      Steps are then saved before they are evaluated.
     draws: int [steps], the number of the task that makes each update; by
-      default the first makes all.
+      default 0.
 
   Raises:
     ValueError: the batch cannot be split, the folder has another model, a loss
@@ -91,11 +84,7 @@ def train(
 def name_variables(
   tasks: Mapping[str, training_plan.TrainingTask],
 ) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
-  """Returns the variables of tasks, and their moments, by name.
-
-  Shared variables have one name; the names of the others begin with those of
-  their tasks.
-  """
+  """Returns the variables of tasks, and their moments, by their saved names."""
   variables, slots = {}, {}
   for task_name, task in tasks.items():
     prefix = f"tasks/{task_name}/" if task_name else ""

@@ -75,8 +75,7 @@ def parameters_of(
   parts = map(optimization.layer_of, optimizer.paths)
   # Layers count from 1. Below the lowest trained one, no gradient is needed.
   lowest = min(
-    (max(part, 1) for part in parts if part is not None),
-    default=num_layers + 1,
+    (max(part, 1) for part in parts if part is not None), default=num_layers + 1
   )
   return Parameters(
     total=sum(math.prod(v.shape) for v in model.variables),

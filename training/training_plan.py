@@ -2,10 +2,9 @@
 
 Most runs have one phase. Devlin et al. (section A.2) pre-train in two: 90 % of
 the steps with 128 tokens, the rest with 512. Settings that affect the updates
-must not change within a phase, so that a resumed run equals an uninterrupted
-one. A new phase, which has to be requested, keeps the step, the weights and
-Adam's moments. If input and seed are those of the phase before, records
-continue after the last one used; otherwise they begin at the first.
+must not change within a phase. A new one, which has to be requested, keeps the
+step, the weights and Adam's moments. Records continue after the last one used
+if input and seed are the same; otherwise they begin at the first.
 """
 
 from collections.abc import Callable, Mapping

@@ -27,10 +27,7 @@ def run(**values):
 def record_settings(monkeypatch):
   """Records what is asked of TensorFlow, in place of setting it."""
   asked = []
-  for name in (
-    "enable_op_determinism",
-    "enable_tensor_float_32_execution",
-  ):
+  for name in ("enable_op_determinism", "enable_tensor_float_32_execution"):
     monkeypatch.setattr(
       tf.config.experimental,
       name,

@@ -159,9 +159,7 @@ def train(folder, scores, resumed_at=0):
   for step, value in scores.items():
     if step >= resumed_at:
       results = history.record(
-        step,
-        lambda step: {"eval_accuracy": scores[step]},
-        weights(step),
+        step, lambda step: {"eval_accuracy": scores[step]}, weights(step)
       )
       assert results == {"eval_accuracy": value}
 
