@@ -79,11 +79,8 @@ def print_summary(
   from weights import checkpoints
 
   now = list_files(folder)
-  new = sorted(
-    name
-    for name, file in now.items()
-    if file != start.files.get(name) and is_result(name)
-  )
+  changed = dict(now.items() - start.files.items())
+  new = sorted(filter(is_result, changed))
   lines, command = [f"best: {score}"] if score else [], ""
   if new:
     lines.append(f"wrote to {folder}: {', '.join(new)}")

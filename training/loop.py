@@ -134,7 +134,10 @@ def _make_runner(strategy, name, task, global_step):
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, task.source, task.plan, step)
   if task.plan.max_seq_length and strategy.extended.should_checkpoint:
-    _print_memory(strategy, task.model, task.optimizer, task.plan, signature)
+    parameters = memory.parameters_of(task.model, task.optimizer)
+    if parameters.trained_layers:  # The estimate is of a BERT's training.
+      size = memory.size_of_step(task.model, task.plan, signature)
+      print(memory.report(task.model.bert.config, parameters, size, strategy))
   train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):
@@ -151,26 +154,6 @@ def _make_runner(strategy, name, task, global_step):
     return means, task.plan.train_batch_size
 
   return run_steps
-
-
-def _print_memory(strategy, model, optimizer, plan, signature):
-  """Prints the estimated memory of an update, and the memory available."""
-  parameters = memory.parameters_of(model, optimizer)
-  if not parameters.trained_layers:
-    return  # The estimate does not cover heads without a trained BERT.
-  predicts_words = "masked_lm_positions" in model.input_names
-  step = memory.StepSize(
-    *memory.shape_of_batch(
-      signature,
-      plan.gradient_accumulation_steps,
-      plan.max_seq_length - 1 if predicts_words else 0,  # All but [CLS].
-    ),
-    length=plan.max_seq_length,
-    dtype=model.bert.dtype_policy.name,
-    recompute=plan.recompute,
-    accumulates=plan.gradient_accumulation_steps > 1,
-  )
-  print(memory.report(model.bert.config, parameters, step, strategy))
 
 
 def _make_train_steps(strategy, task, global_step, signature):

@@ -21,7 +21,7 @@ rest.
 import contextlib
 import math
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import psutil
@@ -29,7 +29,7 @@ import tensorflow as tf
 
 import modeling
 import optimization
-from training import prediction
+from training import prediction, training_plan
 
 GIGABYTE = 2**30
 
@@ -84,20 +84,25 @@ def parameters_of(
   )
 
 
-def shape_of_batch(
-  signature: dict[str, tf.TensorSpec], parts: int, predictions: int = 0
-) -> tuple[int, int]:
-  """Returns B and P of a batch computed in so many micro-batches.
-
-  Args:
-    signature: of the features of a replica.
-    predictions: P, if no feature has its size.
-  """
+def size_of_step(
+  model: keras.Model, plan: training_plan.TrainingPlan, signature: Any
+) -> StepSize:
+  """Returns the size of a replica's step; its features have a signature."""
   # [B, choices, S]; a length that differs by batch is None.
   rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
+  predictions, parts = 0, plan.gradient_accumulation_steps
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1] or 0
-  return math.prod([rows // parts, *inputs]), predictions
+  elif "masked_lm_positions" in model.input_names:
+    predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
+  return StepSize(
+    math.prod([rows // parts, *inputs]),
+    predictions,
+    plan.max_seq_length,
+    model.bert.dtype_policy.name,
+    plan.recompute,
+    accumulates=parts > 1,
+  )
 
 
 def estimate(

@@ -123,8 +123,7 @@ class Predictor:
     strategy = self._strategy
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
       return strategy.gather(value, axis=0).numpy()  # From all workers.
-    shares = strategy.experimental_local_results(value)
-    return np.concatenate([share.numpy() for share in shares])
+    return np.concatenate(strategy.experimental_local_results(value))
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
     """Makes the function of a batch, of any size, with the current weights."""

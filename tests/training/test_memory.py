@@ -13,7 +13,7 @@ import modeling
 import optimization
 import program_flags
 import tiny
-from training import memory
+from training import memory, training_plan
 
 CONFIG = modeling.BertConfig(
   vocab_size=100,
@@ -140,16 +140,21 @@ def test_frozen_layers_are_not_trained():
   assert of_head == (bert + 3 * 8 + 3, 8 * 8 + 8 + 3 * 8 + 3, 0)
 
 
-def test_choices_are_sequences_of_their_own():
-  def spec(*shape):
-    return tf.TensorSpec(shape, tf.int32)
-
-  choices = {"input_ids": spec(8, 4, None)}
-  assert memory.shape_of_batch(choices, parts=2) == (16, 0)
-  masked = {"input_ids": spec(8, 16), "masked_lm_positions": spec(8, 4)}
-  assert memory.shape_of_batch(masked, parts=1, predictions=15) == (8, 4)
-  causal = {"input_ids": spec(8, None)}
-  assert memory.shape_of_batch(causal, parts=1, predictions=15) == (8, 15)
+@pytest.mark.parametrize(
+  ("features", "parts", "expected"),
+  [
+    ({"input_ids": (8, 4, None)}, 2, (16, 0)),  # Choices are sequences.
+    ({"input_ids": (8, 16), "masked_lm_positions": (8, 4)}, 1, (8, 4)),
+    ({"input_ids": (8, None), "causal": (8,)}, 1, (8, 15)),
+  ],
+)
+def test_the_size_of_a_step(features, parts, expected):
+  model = heads.ClassifierModel(CONFIG, 3)
+  model.input_names = ["masked_lm_positions"] if "causal" in features else []
+  plan = training_plan.TrainingPlan("", 1, 8, parts, max_seq_length=16)
+  shapes = {n: tf.TensorSpec(s, tf.int32) for n, s in features.items()}
+  step = memory.size_of_step(model, plan, shapes)
+  assert step == (*expected, 16, "float32", False, parts > 1)
 
 
 @pytest.mark.slow
