@@ -162,7 +162,8 @@ class Reporter:
     progress.clear()
     folder, last = self._plan.output_dir, self._plan.num_train_steps
     if not is_finished:
-      print(f"stopped at step {step} of {last}; run the same command to resume")
+      again = "run the same command again to resume"
+      print(f"stopped at step {step} of {last}; {again}")
     print(f"wrote {checkpoints.checkpoint_prefix(folder, step)}")
     print(f"curves: tensorboard --logdir={folder}", flush=True)
 
