@@ -127,45 +127,46 @@ def test_questions_of_any_number_of_choices(trained, tmp_path):
   assert not (out / "predict_metrics.json").exists()
 
 
-FAULTS = {
-  "an answer out of range": (
-    {"val.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,4\n"},
+ROW = "a,b,c,d,e,f,"
+# Contents of files, flags and the message.
+FAULTS = [
+  (
+    {"val.csv": f"{HEADER}\n{ROW}3\n{ROW}4\n"},
     {},
     "{}/val.csv:3: the label 4 is not one of the 4 choices: expected 0 to 3",
   ),
-  "no label to train on": (
-    {"train.csv": f"{HEADER}\na,b,c,d,e,f,3\na,b,c,d,e,f,\n"},
+  (
+    {"train.csv": f"{HEADER}\n{ROW}3\n{ROW}\n"},
     {},
     "{}/train.csv:3: no label; 1 of 2 examples have one",
   ),
-  "labels of some": (
-    {"test.csv": f"{HEADER}\na,b,c,d,e,f,\na,b,c,d,e,f,0\n"},
+  (
+    {"test.csv": f"{HEADER}\n{ROW}\n{ROW}0\n"},
     {"do_train": False, "do_eval": False, "do_predict": True},
     "{}/test.csv:2: no label; 1 of 2 examples have one",
   ),
-  "no such score": (
+  (
     {},
     {"best_metric": "f1"},
     "--best_metric=f1: expected one of accuracy, loss",
   ),
-  "too short": (
+  (
     {},
     {"max_seq_length": 4},
     "--max_seq_length=4: expected at least 5: [CLS], a token, [SEP], a token "
     "and [SEP]",
   ),
-  "no model": (
+  (
     {},
     {"do_train": False},
     "--output_dir={}/out holds no trained model: pass --do_train=true, or "
     "--init_checkpoint with one",
   ),
-}
+]
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_input_is_named(tmp_path, name):
-  contents, flags, message = FAULTS[name]
+@pytest.mark.parametrize(("contents", "flags", "message"), FAULTS)
+def test_bad_input_is_named(tmp_path, contents, flags, message):
   write_data(tmp_path)
   for path, content in contents.items():
     (tmp_path / path).write_text(content)

@@ -115,6 +115,7 @@ def test_groups_are_filtered_and_labels_renamed(write):
     ("t.jsonl", '{"text": "a"}', None),
     ("t.jsonl", '{"text": "a", "label": null}', None),
     ("t.jsonl", '{"text": "a", "label": ["x"]}', ("x",)),
+    ("t.jsonl", '{"text": "a", "label": []}', None),
   ],
 )
 def test_labels_need_not_be_there(write, name, content, label):
@@ -157,6 +158,11 @@ def test_a_file_is_read_as_examples_are_asked_for(write):
       '{"text": "a", "label": [["b"]]}',
       "t.jsonl:1: 'label' must be a string or a number, found a list",
     ),
+    (
+      "t.jsonl",
+      '{"text": "a", "label": 1, "pair": 0}',
+      "t.jsonl:1: 'pair' must be a string, found the number 0",
+    ),
     ("t.jsonl", '{"text": "a", "label": null}', "t.jsonl:1: no label"),
     (
       "t.jsonl",
@@ -167,39 +173,26 @@ def test_a_file_is_read_as_examples_are_asked_for(write):
 )
 def test_faulty_files(write, name, content, message):
   with pytest.raises(ValueError) as error:
-    read(write(name, content), "text", None, "label")
+    pair = "pair" if "pair" in content else None
+    read(write(name, content), "text", pair, "label")
   assert str(error.value) == message
 
 
-def test_a_pair_must_be_text(write):
-  for value in ("false", "[]", "0"):
-    path = write("t.jsonl", f'{{"a": "x", "b": {value}}}')
-    with pytest.raises(ValueError, match="t.jsonl:1: 'b' must be a string"):
-      read(path, "a", "b")
-
-
 @pytest.mark.parametrize(
-  ("labels", "problem", "found"),
+  ("labels", "problem", "separator", "found"),
   [
-    (["pos", "neg", "Neg"], "single_label", ["Neg", "neg", "pos"]),
-    (["10", "9", "-1", "9"], "single_label", ["-1", "9", "10"]),
-    (["10", "9", "x"], "single_label", ["10", "9", "x"]),
-    (["1.5", "1"], "single_label", ["1", "1.5"]),
-    (["b, a", "", "a,,c "], "multi_label", ["a", "b", "c"]),
-    ([("b", "a,b"), ()], "multi_label", ["a,b", "b"]),
+    (["pos", "neg", "Neg"], "single_label", ",", ["Neg", "neg", "pos"]),
+    (["10", "9", "-1", "9"], "single_label", ",", ["-1", "9", "10"]),
+    (["10", "9", "x"], "single_label", ",", ["10", "9", "x"]),
+    (["1.5", "1"], "single_label", ",", ["1", "1.5"]),
+    (["b, a", "", "a,,c "], "multi_label", ",", ["a", "b", "c"]),
+    ([("b", "a,b"), ()], "multi_label", ",", ["a,b", "b"]),
+    (["a|b", "c, d"], "multi_label", "|", ["a", "b", "c, d"]),
   ],
 )
-def test_labels_are_found_and_sorted(labels, problem, found):
-  assert classification.find_labels(labelled(*labels), problem) == found
-
-
-def test_labels_are_found_at_another_separator():
-  examples = labelled("a|b", "c, d")
-  assert classification.find_labels(examples, "multi_label", "|") == [
-    "a",
-    "b",
-    "c, d",
-  ]
+def test_labels_are_found_and_sorted(labels, problem, separator, found):
+  examples = labelled(*labels)
+  assert classification.find_labels(examples, problem, separator) == found
 
 
 @pytest.mark.parametrize(
@@ -265,6 +258,7 @@ def test_labels_become_numbers(problem, label, encoded):
     ("single_label", "x", "dev.tsv:17: unknown label 'x'; known: a, b, c"),
     ("single_label", "a,b", "dev.tsv:17: unknown label 'a,b'; known: a, b, c"),
     ("single_label", "", "dev.tsv:17: no label"),
+    ("single_label", (), "dev.tsv:17: no label"),
     ("multi_label", "a,x", "dev.tsv:17: unknown label 'x'; known: a, b, c"),
     ("regression", "", "dev.tsv:17: expected a number, found nothing"),
     ("regression", "x", "dev.tsv:17: expected a number, found 'x'"),
@@ -282,34 +276,11 @@ def test_wrong_labels_name_their_place(problem, label, message):
   assert str(error.value) == message
 
 
-def test_a_list_of_no_labels_is_no_label_where_none_is_needed(tmp_path):
-  path = tmp_path / "test.jsonl"
-  path.write_text(
-    '{"text": "good film", "label": []}\n{"text": "fine", "label": "pos"}\n'
-  )
-  table = classification.Table(
-    str(path), "text", label="label", label_required=False
-  )
-  labels = [example.label for example in classification.read_examples(table)]
-  assert labels == [None, "pos"]
-  table = table._replace(label_required=True)
-  assert next(classification.read_examples(table)).label == ()
-  encode = classification.make_label_encoder(["neg", "pos"], "single_label")
-  with pytest.raises(ValueError, match=": no label"):
-    encode(example(label=()))
-
-
 def test_no_more_than_twenty_labels_are_listed():
   labels = [f"l{number}" for number in range(30)]
   encode = classification.make_label_encoder(labels, "single_label")
   with pytest.raises(ValueError, match=r"known: l0, .*, l19, \.\.\.$"):
     encode(example(label="x"))
-
-
-def test_a_separator_is_needed():
-  encode = classification.make_label_encoder("abc", "multi_label", "")
-  with pytest.raises(ValueError, match="--label_separator"):
-    encode(example(label="a"))
 
 
 def features(tokenizer, examples, *args):
@@ -350,42 +321,53 @@ def test_texts_and_pairs(tokenizer):
   ]
 
 
-def test_labels_are_in_the_features(tokenizer):
-  encode_label = classification.make_label_encoder("01", "single_label")
-  (feature,) = classification.make_features(
-    [example(label="1")], tokenizer, encode_label, 8
-  )
-  assert feature == ([2, 5, 3], [0, 0, 0], 1, 0, False, True)
-
-
-def test_long_texts_become_windows(tokenizer):
-  examples = [example("a b c d"), example("a b c d e f g h")]
-  assert features(tokenizer, examples, 6, 2) == [
-    ("CLS a b c d SEP", "000000", 0, False),
-    ("CLS a b c d SEP", "000000", 1, False),
-    ("CLS c d e f SEP", "000000", 1, False),
-    ("CLS e f g h SEP", "000000", 1, False),
-  ]
-  assert features(tokenizer, [example("a b c d e")], 6, 4) == [
-    ("CLS a b c d SEP", "000000", 0, False),
-    ("CLS e SEP", "000", 0, False),
-  ]
-
-
-def test_the_second_text_of_a_pair_becomes_windows(tokenizer):
-  assert features(tokenizer, [example("a b", "c d e f g")], 8, 2) == [
-    ("CLS a b SEP c d e SEP", "00001111", 0, False),
-    ("CLS a b SEP e f g SEP", "00001111", 0, False),
-  ]
-
-
-def test_a_long_first_text_leaves_room_for_the_stride(tokenizer):
-  examples = [example("a b c d e", "f g h"), example("a b c d e f", "g")]
-  assert features(tokenizer, examples, 8, 2) == [
-    ("CLS a b c SEP f g SEP", "00000111", 0, True),
-    ("CLS a b c SEP h SEP", "0000011", 0, True),
-    ("CLS a b c d SEP g SEP", "00000011", 1, True),
-  ]
+@pytest.mark.parametrize(
+  ("pair", "args", "expected"),
+  [
+    (
+      ("a b c d e f g h", None),
+      (6, 2),
+      [
+        ("CLS a b c d SEP", "000000", 0, False),
+        ("CLS c d e f SEP", "000000", 0, False),
+        ("CLS e f g h SEP", "000000", 0, False),
+      ],
+    ),
+    (
+      ("a b c d e", None),
+      (6, 4),
+      [
+        ("CLS a b c d SEP", "000000", 0, False),
+        ("CLS e SEP", "000", 0, False),
+      ],
+    ),
+    (("a b c d", None), (6, 2), [("CLS a b c d SEP", "000000", 0, False)]),
+    (
+      ("a b", "c d e f g"),
+      (8, 2),
+      [
+        ("CLS a b SEP c d e SEP", "00001111", 0, False),
+        ("CLS a b SEP e f g SEP", "00001111", 0, False),
+      ],
+    ),
+    # A long first text leaves room for the stride.
+    (
+      ("a b c d e", "f g h"),
+      (8, 2),
+      [
+        ("CLS a b c SEP f g SEP", "00000111", 0, True),
+        ("CLS a b c SEP h SEP", "0000011", 0, True),
+      ],
+    ),
+    (
+      ("a b c d e f", "g"),
+      (8, 2),
+      [("CLS a b c d SEP g SEP", "00000011", 0, True)],
+    ),
+  ],
+)
+def test_long_texts_become_windows(tokenizer, pair, args, expected):
+  assert features(tokenizer, [example(*pair)], *args) == expected
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 5, 9])
@@ -437,14 +419,12 @@ def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
 
 
 def parse(record):
-  """Returns the features of a record, lists by name."""
+  """Returns the features of a record, their kinds and values by name."""
   found = tf.train.Example.FromString(record).features.feature
+  kinds = {name: value.WhichOneof("kind") for name, value in found.items()}
   return {
-    name: (
-      value.WhichOneof("kind"),
-      *getattr(value, value.WhichOneof("kind")).value,
-    )
-    for name, value in found.items()
+    name: (kind, *getattr(found[name], kind).value)
+    for name, kind in kinds.items()
   }
 
 
@@ -457,9 +437,8 @@ def parse(record):
   ],
 )
 def test_records(label, encoded):
-  feature = classification.Feature(
-    [2, 300, 3, 7, 3], [0, 0, 0, 1, 1], label, 0, False, True
-  )
+  ids, segments = [2, 300, 3, 7, 3], [0, 0, 0, 1, 1]
+  feature = classification.Feature(ids, segments, label, 0, False, True)
   assert parse(classification_data.encode_feature(feature, 6)) == {
     "input_ids": ("int64_list", 2, 300, 3, 7, 3, 0),
     "input_mask": ("int64_list", 1, 1, 1, 1, 1, 0),
@@ -467,12 +446,8 @@ def test_records(label, encoded):
     "label_ids": encoded,
     "is_real_example": ("int64_list", 1),
   }
-
-
-def test_a_feature_that_is_too_long_is_refused():
-  feature = classification.Feature([2, 5, 3], [0, 0, 0], 0, 0, False, True)
   with pytest.raises(ValueError, match="negative count"):
-    classification_data.encode_feature(feature, 2)
+    classification_data.encode_feature(feature, 4)
 
 
 def original_features(lines, text, text_pair, label, labels, tokenizer, length):

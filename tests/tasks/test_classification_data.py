@@ -46,65 +46,57 @@ def make_task(path=None, **fields):
   return task._replace(**fields)
 
 
-def test_labels_come_from_the_training_file(tmp_path):
+def choose(folder, task, given=(), head=()):
+  path = str(folder / "labels.txt")
+  return classification_data.choose_labels(task, path, given, ",", head)
+
+
+@pytest.mark.parametrize(
+  ("before", "trains", "given", "head", "expected"),
+  [
+    (None, True, (), (), ("a", "b")),
+    ("c\na\nb\n", False, (), (), ("c", "a", "b")),  # An earlier run has them.
+    ("b\na\n", True, (), (), ("b", "a")),
+    (None, False, ["pos", "neg"], (), ("pos", "neg")),
+    (None, True, (), ["b", "a"], ("b", "a")),
+    (None, False, (), ["b", "a"], ("b", "a")),
+  ],
+)
+def test_labels_have_an_order(tmp_path, before, trains, given, head, expected):
   path = tmp_path / "train.tsv"
   path.write_text("b\tx\na\ty\n")
-  labels = classification_data.choose_labels(
-    make_task(path), str(tmp_path / "labels.txt"), (), ","
-  )
-  assert labels == ("a", "b")
+  if before:
+    (tmp_path / "labels.txt").write_text(before)
+  task = make_task(path if trains else None)
+  assert choose(tmp_path, task, given, head) == expected
 
 
-def test_labels_of_an_earlier_run_come_first(tmp_path):
-  path = tmp_path / "train.tsv"
-  path.write_text("b\tx\na\ty\n")
-  (tmp_path / "labels.txt").write_text("c\na\nb\n")
-  labels = classification_data.choose_labels(
-    make_task(path), str(tmp_path / "labels.txt"), (), ","
-  )
-  assert labels == ("c", "a", "b")
-
-
-def test_given_labels_keep_their_order(tmp_path):
-  labels = classification_data.choose_labels(
-    make_task(), str(tmp_path / "labels.txt"), ["pos", "neg"], ","
-  )
-  assert labels == ("pos", "neg")
-
-
-def test_labels_that_contradict_are_refused(tmp_path):
-  (tmp_path / "labels.txt").write_text("a\nb\n")
-  with pytest.raises(ValueError, match="use another --output_dir"):
-    classification_data.choose_labels(
-      make_task(labels=("b", "c")), str(tmp_path / "labels.txt"), (), ","
-    )
-
-
-def test_labels_that_nobody_knows_are_refused(tmp_path):
-  with pytest.raises(ValueError, match="pass --labels, or the --output_dir of"):
-    classification_data.choose_labels(
-      make_task(), str(tmp_path / "labels.txt"), (), ","
-    )
-
-
-def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
-  path = tmp_path / "train.tsv"
-  path.write_text("b\tx\na\ty\n")
-  missing = str(tmp_path / "labels.txt")
-  choose = classification_data.choose_labels
-  assert choose(make_task(path), missing, (), ",", ["b", "a"]) == ("b", "a")
-  assert "labels in the order of --init_checkpoint" in capsys.readouterr().out
-  # Without any other source they are the head's.
-  assert choose(make_task(), missing, (), ",", ["b", "a"]) == ("b", "a")
-
-
-def test_labels_of_another_head_are_refused(tmp_path):
-  path = tmp_path / "train.tsv"
-  path.write_text("b\tx\na\ty\n")
-  with pytest.raises(ValueError, match="has a head for the labels a, c; those"):
-    classification_data.choose_labels(
-      make_task(path), str(tmp_path / "labels.txt"), (), ",", ["a", "c"]
-    )
+@pytest.mark.parametrize(
+  ("before", "task", "given", "head", "message"),
+  [
+    ("a\nb\n", {"labels": ("b", "c")}, (), (), "use another --output_dir"),
+    ("", {}, (), (), "pass --labels, or the --output_dir of"),
+    (
+      "",
+      {"labels": ("a", "b")},
+      (),
+      ["a", "c"],
+      "has a head for the labels a, c; those",
+    ),
+    (
+      "",
+      {"problem": "regression"},
+      ["0", "1"],
+      (),
+      "--labels: a regression has none",
+    ),
+  ],
+)
+def test_labels_that_are_refused(tmp_path, before, task, given, head, message):
+  if before:
+    (tmp_path / "labels.txt").write_text(before)
+  with pytest.raises(ValueError, match=message):
+    choose(tmp_path, make_task(**task), given, head)
 
 
 def test_features_are_refused_if_the_file_changes_meanwhile(tmp_path):
@@ -139,13 +131,6 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   assert len(dev.features) == 20
 
 
-def test_a_regression_has_no_labels(tmp_path):
-  task = make_task(problem="regression")
-  assert classification_data.choose_labels(task, "labels.txt", (), ",") == ()
-  with pytest.raises(ValueError, match="--labels: a regression has none"):
-    classification_data.choose_labels(task, "labels.txt", ["0", "1"], ",")
-
-
 def test_records_are_those_of_the_original(tmp_path):
   (tmp_path / "train.tsv").write_text("label\ttext\npos\tthe Good film\n")
   features = open_train(tmp_path).features
@@ -164,60 +149,63 @@ def test_records_are_those_of_the_original(tmp_path):
   }
 
 
-def test_counts_count_labels_and_cut_texts(tmp_path):
-  (tmp_path / "train.tsv").write_text(
-    "label\ttext\npos\tgood\nneg\tbad\npos\t" + "the " * 9 + "\n"
-  )
-  features = open_train(tmp_path).features
-  assert features.counts == {
-    "examples": 3,
-    "cut": 1,
-    "labelled": 3,
-    "label_sums": [1, 2],
-  }
-  assert features.lengths.tolist() == [3, 3, 8]
-
-
-def test_counts_sum_the_numbers_of_a_regression(tmp_path):
-  (tmp_path / "train.tsv").write_text("label\ttext\n2.5\tgood\n-4\tbad\n")
-  features = open_train(tmp_path, labels=(), problem="regression").features
-  assert features.counts["label_sums"] == [-1.5]
-
-
-def test_windows_belong_to_their_example(tmp_path):
-  (tmp_path / "train.tsv").write_text(
-    "label\ttext\npos\tgood\nneg\t" + "the " * 12 + "\npos\tfine\n"
-  )
-  features = open_train(tmp_path, doc_stride=3).features
-  assert features.examples.tolist() == [0, 1, 1, 1, 2]
-  assert features.counts["cut"] == 0
-  # Class weights balance windows.
-  assert features.counts["label_sums"] == [3, 2]
+@pytest.mark.parametrize(
+  ("rows", "fields", "counts", "lengths", "examples"),
+  [
+    (
+      ["pos\tgood", "neg\tbad", "pos\t" + "the " * 9],
+      {},
+      (3, 1, 3, [1, 2]),
+      [3, 3, 8],
+      [0, 1, 2],
+    ),
+    (
+      ["2.5\tgood", "-4\tbad"],
+      {"labels": (), "problem": "regression"},
+      (2, 0, 2, [-1.5]),
+      [3, 3],
+      [0, 1],
+    ),
+    (  # Class weights balance windows.
+      ["pos\tgood", "neg\t" + "the " * 12, "pos\tfine"],
+      {"doc_stride": 3},
+      (3, 0, 3, [3, 2]),
+      [3, 8, 8, 8, 3],
+      [0, 1, 1, 1, 2],
+    ),
+  ],
+)
+def test_examples_and_windows_are_counted(
+  tmp_path, rows, fields, counts, lengths, examples
+):
+  text = "\n".join(["label\ttext", *rows]) + "\n"
+  (tmp_path / "train.tsv").write_text(text)
+  features = open_train(tmp_path, **fields).features
+  names = ("examples", "cut", "labelled", "label_sums")
+  assert features.counts == dict(zip(names, counts, strict=True))
+  assert features.lengths.tolist() == lengths
+  assert features.examples.tolist() == examples
 
 
 @pytest.mark.parametrize(
-  "change",
+  ("change", "numbers"),
   [
-    {"max_seq_length": 7},
-    {"doc_stride": 2},
-    {"do_lower_case": False},
-    {"labels": ("pos", "neg")},
+    ({"max_seq_length": 7}, range(4)),
+    ({"doc_stride": 2}, range(4)),
+    ({"do_lower_case": False}, range(4)),
+    ({"labels": ("pos", "neg")}, range(4)),
+    ({}, range(5, 9)),  # Other data.
   ],
 )
-def test_features_are_made_again_for_other_flags(tmp_path, capsys, change):
+def test_features_are_made_again_for_other_flags_or_data(
+  tmp_path, capsys, change, numbers
+):
   tiny.write_tsv(tmp_path / "train.tsv", range(4))
   open_train(tmp_path)
   open_train(tmp_path)
   assert "unchanged" in capsys.readouterr().out
+  tiny.write_tsv(tmp_path / "train.tsv", numbers)
   open_train(tmp_path, **change)
-  assert "unchanged" not in capsys.readouterr().out
-
-
-def test_features_are_made_again_for_other_data(tmp_path, capsys):
-  tiny.write_tsv(tmp_path / "train.tsv", range(4))
-  open_train(tmp_path)
-  tiny.write_tsv(tmp_path / "train.tsv", range(5, 9))
-  open_train(tmp_path)
   assert "unchanged" not in capsys.readouterr().out
 
 

@@ -6,6 +6,7 @@ import paths
 from tasks import classification, classification_tasks
 
 DATA = paths.SHARED / "data"
+TASKS = classification_tasks.TASKS
 ENTAILMENT = ("contradiction", "entailment", "neutral")
 
 
@@ -31,23 +32,12 @@ def texts(table):
 # GLUE and XNLI.
 
 
-@pytest.mark.parametrize(
-  ("name", "found"),
-  [
-    ("MRPC", "mrpc"),
-    ("CoLA", "cola"),
-    ("sst2", "sst-2"),
-    ("SST-2", "sst-2"),
-    ("stsb", "sts-b"),
-    ("STS_B", "sts-b"),
-    ("XNLI", "xnli"),
-  ],
-)
-def test_tasks_are_found_by_any_spelling(name, found):
-  assert classification_tasks.find_task(name).name == found
-
-
-def test_an_unknown_task_is_refused():
+def test_tasks_are_found_by_any_spelling():
+  names = "MRPC CoLA sst2 SST-2 stsb STS_B XNLI".split()
+  tasks = map(classification_tasks.find_task, names)
+  assert [task.name for task in tasks] == (
+    "mrpc cola sst-2 sst-2 sts-b sts-b xnli".split()
+  )
   with pytest.raises(ValueError) as error:
     classification_tasks.find_task("snli")
   assert str(error.value) == (
@@ -57,7 +47,7 @@ def test_an_unknown_task_is_refused():
 
 
 def test_every_task_is_whole():
-  assert {name: task.metrics[0] for name, task in tasks().items()} == {
+  assert {name: task.metrics[0] for name, task in TASKS.items()} == {
     "ax": "matthews_correlation",
     "cola": "matthews_correlation",
     "mnli": "accuracy",
@@ -70,25 +60,26 @@ def test_every_task_is_whole():
     "wnli": "accuracy",
     "xnli": "accuracy",
   }
-  for name, task in tasks().items():
+  for name, task in TASKS.items():
     assert task.name == name
     assert task.problem in classification.PROBLEMS
     assert bool(task.labels) == (task.problem != "regression")
     assert name == "xnli" or len(task.submissions) == len(task.test)
 
 
-def tasks():
-  return classification_tasks.TASKS
+def find_file(name, folder, file):
+  """Returns a task in a folder, and the table of one of its files."""
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, str(folder))
+  everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
+  (table,) = (t for t in everything if t.path.endswith(f"/{file}"))
+  return task, table
 
 
 def read_glue(write, name, file, content):
   """Reads a file of a task that was written for the test."""
   write(f"data/{file}", content)
-  task = classification_tasks.find_task(name)
-  task = classification_tasks.task_in_folder(task, "data")
-  everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
-  (table,) = (t for t in everything if t.path == f"data/{file}")
-  return texts(table)
+  return texts(find_file(name, "data", file)[1])
 
 
 ELEVEN = "0|1|2|3|4|5|6|7|8|9|neutral|entailment"
@@ -157,7 +148,7 @@ def test_broken_rows_are_skipped_in_the_training_file_of_qqp_only(
 def test_mismatched_files_may_be_absent(write):
   write("data/dev_matched.tsv", "")
   write("data/test_mismatched.tsv", "")
-  task = classification_tasks.task_in_folder(tasks()["mnli"], "data")
+  task = classification_tasks.task_in_folder(TASKS["mnli"], "data")
   assert [name for name, _ in task.dev] == ["matched"]
   assert [name for name, _ in task.test] == ["matched", "mismatched"]
   assert task.test[1][1].path == "data/test_mismatched.tsv"
@@ -194,7 +185,7 @@ def test_xnli_languages(write):
 
 
 def test_xnli_is_chinese_by_default():
-  task = tasks()["xnli"]
+  task = TASKS["xnli"]
   assert [t.path for t in task.train] == ["multinli/multinli.train.zh.tsv"]
   assert task.dev[0][1].groups == ("zh",)
   with pytest.raises(ValueError, match="--xnli_language: expected a code"):
@@ -237,10 +228,7 @@ def test_real_glue_files(name, file, count, text_a, text_b, label):
   folder = DATA / "glue" / name
   if not folder.is_dir():
     pytest.skip(f"{folder} is absent")
-  task = classification_tasks.find_task(name)
-  task = classification_tasks.task_in_folder(task, str(folder))
-  everything = (*task.train, *(table for _, table in (*task.dev, *task.test)))
-  (table,) = (t for t in everything if t.path.endswith(f"/{file}"))
+  task, table = find_file(name, folder, file)
   examples = list(classification.read_examples(table))
   assert len(examples) == count
   assert [example.example_id for example in examples] == [
@@ -275,44 +263,41 @@ def test_real_xnli_files():
       )
 
 
-def test_submissions(tmp_path):
-  folder = str(tmp_path / "new")
-  task = tasks()["rte"]
-  predictions = [("0", "entailment"), ("1", "not_entailment")]
-  classification_tasks.write_submission(folder, task, "test", predictions)
-  assert (tmp_path / "new" / "RTE.tsv").read_bytes() == (
-    b"index\tprediction\n0\tentailment\n1\tnot_entailment\n"
-  )
+@pytest.mark.parametrize(
+  ("name", "file", "predictions", "rows"),
+  [
+    (
+      "rte",
+      "RTE.tsv",
+      [("0", "entailment"), ("1", "not_entailment")],
+      "0\tentailment\n1\tnot_entailment\n",
+    ),
+    (  # Scores are between 0 and 5.
+      "sts-b",
+      "STS-B.tsv",
+      [("0", -0.5), ("1", 2.34567), ("2", 5.1)],
+      "0\t0.000\n1\t2.346\n2\t5.000\n",
+    ),
+  ],
+)
+def test_submissions(tmp_path, name, file, predictions, rows):
+  folder = tmp_path / "new"
+  write = classification_tasks.write_submission
+  write(str(folder), TASKS[name], "test", predictions)
+  assert (folder / file).read_text() == f"index\tprediction\n{rows}"
+
+
+def test_a_submission_has_labels_of_the_task(tmp_path):
   with pytest.raises(ValueError, match="RTE.tsv: 'neutral' is no label of rte"):
     classification_tasks.write_submission(
-      folder, task, "test", [("0", "neutral")]
+      str(tmp_path), TASKS["rte"], "test", [("0", "neutral")]
     )
 
 
-def test_submitted_scores_are_between_0_and_5(tmp_path):
-  path = tmp_path / "STS-B.tsv"
-  predictions = [("0", -0.5), ("1", 2.34567), ("2", 5.1)]
-  classification_tasks.write_submission(
-    str(tmp_path), tasks()["sts-b"], "test", predictions
-  )
-  assert path.read_text() == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n"
-
-
 def test_submissions_have_the_names_that_the_server_expects():
-  names = [name for task in tasks().values() for name in task.submissions]
-  assert sorted(names) == [
-    "AX.tsv",
-    "CoLA.tsv",
-    "MNLI-m.tsv",
-    "MNLI-mm.tsv",
-    "MRPC.tsv",
-    "QNLI.tsv",
-    "QQP.tsv",
-    "RTE.tsv",
-    "SST-2.tsv",
-    "STS-B.tsv",
-    "WNLI.tsv",
-  ]
+  names = [name for task in TASKS.values() for name in task.submissions]
+  expected = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+  assert sorted(names) == [f"{name}.tsv" for name in expected]
 
 
 # Files of the user's own.
@@ -362,26 +347,15 @@ def test_files_that_are_given_come_first(write):
   assert task.test[0][1] == task.train[0]._replace(label_required=False)
 
 
-@pytest.mark.parametrize(
-  ("names", "message"),
-  [
-    (
-      ["train.doc"],
-      "no train, dev or test file there; expected a name such as train.tsv,"
-      " ending in .tsv, .csv, .jsonl, with or without .gz or .xz after it",
-    ),
-    (
-      ["dev.tsv", "dev.csv.gz"],
-      "holds dev.tsv and dev.csv.gz; keep one of them",
-    ),
-  ],
-)
-def test_folders_that_are_refused(write, names, message):
-  for name in names:
-    write(f"data/{name}", "")
+def test_a_folder_without_files_is_refused(write):
+  write("data/train.doc", "")
   with pytest.raises(ValueError) as error:
     classification_tasks.file_task("data")
-  assert str(error.value) == f"--data_dir=data: {message}"
+  assert str(error.value) == (
+    "--data_dir=data: no train, dev or test file there; expected a name such as"
+    " train.tsv, ending in .tsv, .csv, .jsonl, with or without .gz or .xz after"
+    " it"
+  )
 
 
 @pytest.mark.parametrize(
@@ -433,31 +407,31 @@ def test_files_to_predict_need_no_labels(write, content, columns, expected):
 
 
 def test_a_header_can_be_given(write):
-  path = write("t.csv", "a,b\nc,d\n")
-  assert find(path, 0, None, 1, header=True) == (0, None, 1, None, True)
-  path = write("t.csv", "text,label\nc,d\n")
-  assert find(path, 0, None, 1, header=False) == (0, None, 1, None, False)
+  for content, header in (("a,b\nc,d\n", True), ("text,label\nc,d\n", False)):
+    path = write("t.csv", content)
+    columns = (0, None, 1, None, header)
+    assert find(path, 0, None, 1, header=header) == columns
 
 
-def write_labels(write, labels):
+def write_labels(write, *labels):
   content = "".join(f"{label}\ttext {i}\n" for i, label in enumerate(labels))
   return write("t.tsv", content)
 
 
 @pytest.mark.parametrize(
-  ("first", "rest"),
-  [("sentiment", ["pos", "neg"] * 2), ("Score", ["1.5", "1.5"])],
+  "labels", [["sentiment", *["pos", "neg"] * 2], ["Score", "1.5", "1.5"]]
 )
-def test_a_first_row_that_looks_like_a_header_is_asked_for(write, first, rest):
-  path = write_labels(write, [first, *rest])
+def test_a_first_row_that_looks_like_a_header_is_asked_for(write, labels):
+  path = write_labels(write, *labels)
   with pytest.raises(ValueError) as error:
     find(path, 1, None, 0)
   assert str(error.value) == (
-    f"t.tsv:1: is this a header? {first!r} is the label of no other row; pass"
-    " --header=yes or --header=no"
+    f"t.tsv:1: is this a header? {labels[0]!r} is the label of no other row;"
+    " pass --header=yes or --header=no"
   )
-  assert find(path, 1, None, 0, header=False) == (1, None, 0, None, False)
-  assert find(path, 1, None, 0, header=True) == (1, None, 0, None, True)
+  for header in (True, False):
+    columns = (1, None, 0, None, header)
+    assert find(path, 1, None, 0, header=header) == columns
 
 
 @pytest.mark.parametrize(
@@ -471,7 +445,7 @@ def test_a_first_row_that_looks_like_a_header_is_asked_for(write, first, rest):
   ],
 )
 def test_a_first_label_need_not_return(write, labels):
-  path = write_labels(write, labels)
+  path = write_labels(write, *labels)
   assert find(path, 1, None, 0) == (1, None, 0, None, False)
 
 

@@ -21,33 +21,28 @@ def test_accuracy():
   assert metrics.accuracy(LABELS, PREDICTIONS) == 4 / 8
 
 
-def test_matthews_correlation_of_two_classes():
-  labels = np.array([1] * 7 + [0] * 5)
-  predictions = np.array([1] * 6 + [0] + [1] * 2 + [0] * 3)
-  # 6 true and 2 false positives, 3 true and 1 false negatives.
-  expected = (6 * 3 - 2 * 1) / (8 * 7 * 5 * 4) ** 0.5
-  score = metrics.matthews_correlation(labels, predictions)
+@pytest.mark.parametrize(
+  ("labels", "predictions", "expected"),
+  [
+    (  # 6 true and 2 false positives, 3 true and 1 false negatives.
+      [1] * 7 + [0] * 5,
+      [1] * 6 + [0] + [1] * 2 + [0] * 3,
+      (6 * 3 - 2 * 1) / (8 * 7 * 5 * 4) ** 0.5,
+    ),
+    (  # 4 of 6 right; 3, 2, 1 true and 2, 2, 2 predicted of each class.
+      [5, 5, 5, 7, 7, 9],
+      [5, 5, 7, 7, 9, 9],
+      (4 * 6 - 12) / ((36 - 14) * (36 - 12)) ** 0.5,
+    ),
+    ([0, 1] * 500_000, [0, 1] * 500_000, 1.0),
+    ([0, 1] * 500_000, [1, 0] * 500_000, -1.0),
+    (LABELS, [0] * 8, 0.0),
+    ([1] * 8, PREDICTIONS, 0.0),
+  ],
+)
+def test_matthews_correlation(labels, predictions, expected):
+  score = metrics.matthews_correlation(np.array(labels), np.array(predictions))
   assert score == pytest.approx(expected)
-
-
-def test_matthews_correlation_of_three_classes():
-  labels = np.array([5, 5, 5, 7, 7, 9])
-  predictions = np.array([5, 5, 7, 7, 9, 9])
-  # 4 of 6 right; 3, 2, 1 true and 2, 2, 2 predicted of each class.
-  expected = (4 * 6 - 12) / ((36 - 14) * (36 - 12)) ** 0.5
-  score = metrics.matthews_correlation(labels, predictions)
-  assert score == pytest.approx(expected)
-
-
-def test_matthews_correlation_of_many_examples():
-  labels = np.arange(1_000_000) % 2
-  assert metrics.matthews_correlation(labels, labels) == 1.0
-  assert metrics.matthews_correlation(labels, 1 - labels) == -1.0
-
-
-def test_matthews_correlation_of_one_class_is_0():
-  assert metrics.matthews_correlation(LABELS, np.zeros(8, int)) == 0.0
-  assert metrics.matthews_correlation(np.ones(8, int), PREDICTIONS) == 0.0
 
 
 def test_pearson():

@@ -103,15 +103,9 @@ def test_matrix_is_shaded_by_row():
 
 def test_hostile_text_is_only_text():
   bad = '<script>alert("1")</script>\'&'
-  page = plots.page(
-    bad,
-    bad,
-    {
-      bad: plots.table([bad], [[bad], [plots.Link(bad, bad)]])
-      + plots.line_chart(bad, (bad, bad), {bad: [(1, 2)]}),
-      "empty": "",
-    },
-  )
+  table = plots.table([bad], [[bad], [plots.Link(bad, bad)]])
+  chart = plots.line_chart(bad, (bad, bad), {bad: [(1, 2)]})
+  page = plots.page(bad, bad, {bad: table + chart, "empty": ""})
   assert "<script" not in page and 'alert("' not in page and "'&" not in page
   assert page.count("&lt;script&gt;") == 15
   assert "empty" not in page
