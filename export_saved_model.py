@@ -133,7 +133,8 @@ from absl import logging
 
 from cli import run_summary, squad_settings
 from data import files
-from export import exporting, prediction_settings, quantization, trained_models
+from export import exporting, quantization, trained_models
+import tokenization
 from vocabularies import vocabulary_table
 
 
@@ -177,6 +178,9 @@ def load_model(
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
   config = model_folder.read_config(settings)
+  tokenization.validate_case_matches_checkpoint(
+    settings.do_lower_case, settings.init_checkpoint
+  )
   return trained_models.load_pretrained(
     settings.start().weights, config, settings.do_lower_case, settings.task
   )
@@ -211,18 +215,16 @@ def main() -> None:
     squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
   model_folder.check_vocabulary(vocab_file, trained.config)
-  given = settings.given & prediction_settings.ALL_NAMES
-  prediction = prediction_settings.override(
-    trained.kind,
-    trained.config,
-    trained.prediction,
-    {name: getattr(settings, name) for name in sorted(given)},
+  given = sorted(settings.given & trained_models.SETTINGS)
+  trained = trained_models.override(
+    trained, {name: getattr(settings, name) for name in given}
   )
-  trained = dataclasses.replace(trained, prediction=prediction)
+  prediction = trained.prediction
+  model_folder.check_length(prediction["max_seq_length"], trained.config)
   print(f"weights from {trained.weights}")
   if prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
-  names = prediction_settings.names(trained.kind)
+  names = trained_models.setting_names(trained.kind)
   print("  ".join(f"{name} {prediction[name]}" for name in names))
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check

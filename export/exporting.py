@@ -26,18 +26,15 @@ def write(
   format: str,
   check: quantization.ScoreCheck | None = None,
 ) -> str:
-  """Writes a model, loads it again and compares.
+  """Writes a model to a new folder, loads it again and compares.
 
   Args:
-    folder: is made.
     format: as in `export_card.Card`.
     check: makes the products int8, if their answers pass it.
 
   Returns:
-    How close the loaded export is to the model, in words.
-
-  Raises:
-    ValueError: it is not near enough, or the format cannot be written.
+    How close the loaded export is to the model, in words; a ValueError says
+    that it is not near enough, or cannot be written.
   """
   graph = signatures.Graph(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:

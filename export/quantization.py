@@ -31,7 +31,7 @@ class ScoreCheck:
   """The comparison that a quantized export has to pass."""
 
   eval_file: str  # See `compare`.
-  max_eval_examples: int
+  max_eval_examples: int  # Evenly spread over the file.
   max_score_drop: float
   # Columns of the file, as in the training.
   text_column: str | None = None
@@ -80,14 +80,8 @@ def compare(
 ) -> Comparison:
   """Answers the examples of a file with a model and its quantized export.
 
-  Args:
-    check: its eval_file holds labelled examples of the model's kind, in the
-      form that its program takes as --eval_file; texts, a line each, for
-      vectors and masked words. max_eval_examples are taken, evenly spread over
-      the file.
-
-  Raises:
-    ValueError: the file is damaged, or not of this kind of model.
+  The file holds labelled examples, in the form that the model's program takes
+  as --eval_file; texts, a line each, for vectors and masked words.
   """
   card, path, most = exact.card, check.eval_file, check.max_eval_examples
   read, score = _EVALUATIONS[card.kind]

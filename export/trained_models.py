@@ -7,17 +7,26 @@ from typing import Any
 
 import keras
 
-from data import files
+from data import files, label_files
 from encoders import encoder_table
-from export import prediction_settings
 import heads
 import modeling
 from serving import answers
-from tasks import feature_tagger
-import tokenization
+from tasks import (
+  classification,
+  classification_results,
+  feature_tagger,
+  squad_results,
+)
 from training import model_selection
 from weights import checkpoints
 
+_ROUNDING = 1e-5  # Scores differ by less.
+# The settings of models that were only pre-trained.
+_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
+SETTINGS = {"max_seq_length"}.union(
+  *(maker.settings for maker in answers.MAKERS.values())
+)
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -32,21 +41,22 @@ class TrainedModel:
   labels: tuple[str, ...] = ()
   thresholds: tuple[float, ...] = ()  # For each label of a multi_label one.
   has_text_pair: bool = True  # Whether a classifier learned from pairs.
-  # See `prediction_settings`.
+  # The settings on which answers depend besides labels: see `setting_names`.
   prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: str = ""  # The folder and step they are from.
 
 
-def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
-  """Loads the output of a run_*.py program: its best weights, or the newest.
+def setting_names(kind: str) -> list[str]:
+  """Lists the settings of a kind of model."""
+  return ["max_seq_length", *answers.MAKERS[kind].settings]
 
-  Args:
-    folder: its --output_dir.
-    vocab_file: is compared with the one that was used.
+
+def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
+  """Loads the --output_dir of a training: its best weights, or the newest.
 
   Raises:
-    ValueError: the folder is not that of a training, or has another vocabulary.
+    ValueError: it is something else, or was trained with another vocabulary.
   """
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
@@ -68,8 +78,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       f"{vocab_file} is not the one that {folder} was trained with"
     )
   config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
-  prediction = prediction_settings.read(folder, kind, settings)
-  labels, thresholds = prediction_settings.read_labels(folder, kind)
+  prediction = _read_settings(folder, kind, settings)
+  labels, thresholds = _read_labels(folder, answers.MAKERS[kind])
   model = _make_model(kind, config, labels, settings)
   variables = checkpoints.model_variables(model)
   choice, step = "best", model_selection.restore_best(folder, variables)
@@ -89,6 +99,36 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     settings,
     f"{folder}, {choice} weights, step {step}",
   )
+
+
+def _read_settings(folder, kind, settings) -> dict[str, Any]:
+  """Reads the settings that `setting_names` lists, and perhaps others."""
+  path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
+  prediction = {"by_character": False}  # Older runs lack it.
+  prediction |= files.read_json_if_any(path)
+  prediction |= {name: settings[name] for name in names if name in settings}
+  tuned = squad_results.read_threshold(folder)
+  if tuned is not None:
+    # It is the odds of one question, which an export rounds differently.
+    prediction["null_score_diff_threshold"] = tuned + _ROUNDING
+  if missing := [name for name in names if name not in prediction]:
+    raise ValueError(
+      f"{path} lacks {', '.join(missing)}: an earlier version wrote it; add "
+      "the values of the training's flags, as in "
+      '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
+    )
+  return prediction
+
+
+def _read_labels(folder, maker) -> tuple[tuple[str, ...], tuple[float, ...]]:
+  """Reads the labels and their thresholds; () for a kind without them."""
+  labels = thresholds = ()
+  if maker.has_labels:
+    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
+  if maker.has_thresholds:
+    tuned = classification_results.read_thresholds(folder, labels)
+    thresholds = (0.5,) * len(labels) if tuned is None else tuned.tolist()
+  return labels, tuple(thresholds)
 
 
 def _make_model(kind, config, labels, settings):
@@ -114,15 +154,14 @@ def load_pretrained(
   """Loads weights without a task of their own.
 
   Args:
-    weights: of an opened model.
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
 
   Raises:
-    ValueError: they do not fit, have no masked-LM head, or it is a causal one.
+    ValueError: they do not fit, lack a masked-LM head, or have a causal one.
   """
-  tokenization.validate_case_matches_checkpoint(do_lower_case, weights.source)
-  has_head = _MASKED_LM in weights.shapes
-  kind = kind or (answers.FILL_MASK if has_head else answers.FEATURES)
+  if not kind:
+    has_head = _MASKED_LM in weights.shapes
+    kind = answers.FILL_MASK if has_head else answers.FEATURES
   make, needed = encoder_table.make_encoder, ("bert/",)
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
@@ -131,11 +170,6 @@ def load_pretrained(
         "--task=fill_mask: the guesses of a causal model cannot be exported; "
         "fill_mask.py makes them"
       )
-    if not has_head:
-      raise ValueError(
-        f"--init_checkpoint={weights.source} has no masked-LM head: give one "
-        "that was pre-trained and not fine-tuned since"
-      )
   model = make(config)
   checkpoints.assign(
     weights,
@@ -143,12 +177,47 @@ def load_pretrained(
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
   longest = config.max_position_embeddings
-  length = min(prediction_settings.DEFAULTS["max_seq_length"], longest)
+  length = min(_DEFAULTS["max_seq_length"], longest)
   return TrainedModel(
     kind,
     config,
     model,
     do_lower_case,
-    prediction={**prediction_settings.DEFAULTS, "max_seq_length": length},
+    prediction={**_DEFAULTS, "max_seq_length": length},
     weights=weights.source,
   )
+
+
+def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
+  """Gives a model other settings of predictions, by the names of their flags.
+
+  Raises:
+    ValueError: the kind of model has no such setting, or it is out of range.
+  """
+  kind, config = trained.kind, trained.config
+  names = setting_names(kind)
+  for name in values:
+    if name not in names:
+      raise ValueError(
+        f"--{name}: a model of the kind {kind} has no such setting; "
+        f"it has {', '.join(names)}"
+      )
+  found = {**trained.prediction, **values}
+  layers = config.num_hidden_layers
+  if not -layers <= found.get("layer", 0) < layers:
+    raise ValueError(
+      f"--layer={found['layer']}: the model has {layers} layers; expected a "
+      f"number from {-layers} to {layers - 1}"
+    )
+  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
+  threshold = "null_score_diff_threshold"
+  if threshold in values and not found["version_2_with_negative"]:
+    raise ValueError(f"--{threshold}: this model answers every question")
+  if "window_pooling" in names:
+    classification.check_doc_stride(
+      found["doc_stride"], found["max_seq_length"]
+    )
+  return dataclasses.replace(trained, prediction=found)

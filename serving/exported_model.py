@@ -75,12 +75,9 @@ class ExportedModel:
 
     Args:
       requests: from `maker.encode`.
-      most_tokens: of a batch, padding included; a single input may have more.
-        0: those of BATCH_SIZE inputs.
-      is_wanted: asked before each batch; False ends the work.
-
-    Raises:
-      TimeoutError: the answers are not wanted any more.
+      most_tokens: of a batch, padding included, unless it is a single input; 0:
+        those of BATCH_SIZE inputs.
+      is_wanted: asked before each batch; False raises a TimeoutError.
     """
     rows = [row for request in requests for row in request.rows]
     full_size = self.card.max_seq_length if self.maker.pads_fully else 0
@@ -106,17 +103,11 @@ class ExportedModel:
     layer: int | None = None,
     head: int | None = None,
   ) -> answer_maker.Answer:
-    """Returns the attention of a head in a request's first input.
+    """Returns tokens of a request's first input, and a head's attention.
 
-    Args:
-      layer, head: from 0; both None: all of them.
-
-    Returns:
-      tokens, and attention: a row for each of them; of all heads base64 of
-      16-bit integers, little-endian, 65535 for 1 [layers, heads, S, S].
-
-    Raises:
-      ValueError: the model has no such head, or the request no token.
+    Without `layer` and `head`, that of all heads [layers, heads, S, S] comes as
+    base64 of 16-bit integers, little-endian, 65535 for 1. A ValueError says
+    that there is no such head, or no token.
     """
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")

@@ -70,12 +70,7 @@ class Batcher:
   def answer(
     self, requests: Sequence[answer_maker.Encoded]
   ) -> list[answer_maker.Answer]:
-    """Waits for the answers to requests.
-
-    Raises:
-      queue.Full: too many are waiting already.
-      TimeoutError: the answers took too long.
-    """
+    """Waits for answers; raises queue.Full or a TimeoutError without any."""
     results, has_left = [], threading.Event()
     try:
       for request in requests:
@@ -354,9 +349,6 @@ def serve(
   Args:
     port: 0 for any that is free.
     names: other names of the host.
-
-  Raises:
-    ValueError: the address cannot be used.
   """
   for name in names:
     check_name(name)

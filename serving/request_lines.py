@@ -32,12 +32,9 @@ def read(
 
   Args:
     texts: the lines, instead of those of a file.
-    path: of the file; it may end in .gz or .xz, or be - for the standard input.
+    path: of the file, .gz and .xz too, or - for the standard input.
     format: one of FORMATS, or auto: by the file's name, else TSV for a model
       that takes several texts.
-
-  Raises:
-    OSError, ValueError: the file cannot be read.
   """
   names = list(maker.inputs)
   if format == "auto":

@@ -1,15 +1,11 @@
 """Tests of bert.py on trained folders and in an environment without them."""
 
 import json
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 import bert
 import heads
-import paths
 import tiny
 import tiny_models
 
@@ -77,27 +73,3 @@ def test_other_folders(tmp_path):
   tiny_models.write_trained(folder, "pretraining", heads.PretrainingModel)
   with pytest.raises(ValueError, match="its problem is pretraining; expected"):
     bert.load(folder)
-
-
-@pytest.mark.slow  # Installs packages.
-def test_an_environment_with_onnxruntime_and_numpy_only(tmp_path):
-  tiny_models.write_trained(tmp_path)
-  result = tiny_models.export(tmp_path, format="onnx")
-  assert result.returncode == 0, result.stderr
-  for name in ("data", "serving", "tasks", "vocabularies"):
-    shutil.copytree(paths.ROOT / name, tmp_path / name)
-  for name in ("bert.py", "tokenization.py"):
-    shutil.copy(paths.ROOT / name, tmp_path)
-
-  def run(*command):
-    return subprocess.run(
-      command, cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-
-  run(sys.executable, "-m", "venv", "venv")
-  python = str(tmp_path / "venv" / "bin" / "python")
-  run(python, "-m", "pip", "install", "-q", "onnxruntime", "numpy")
-  code = "import bert; print(bert.load('export')('good')['label'])"
-  assert run(python, "-c", code).stdout in ("neg\n", "pos\n")
-  listed = run(python, "-m", "pip", "list", "--format=freeze").stdout
-  assert "absl" not in listed and "tensorflow" not in listed

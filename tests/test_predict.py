@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
   checkpoints.save(str(folder), 7, variables, keep=1)
   result = tiny_models.export(folder)
   assert result.returncode == 0, result.stderr
-  assert b"loaded again, it gives the same" in result.stdout
+  assert "loaded again, it gives the same" in result.stdout
   return folder, model
 
 
@@ -306,7 +306,7 @@ FAULTS = [
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
   (
     {"max_seq_length": 17},
-    "--max_seq_length=17 is above the model's max_position_embeddings of 16",
+    "--max_seq_length=17 is above the config's max_position_embeddings of 16",
   ),
   ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
   ({"layer": 1}, "--layer: a model of the kind single_label has no such"),

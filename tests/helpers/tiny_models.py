@@ -1,9 +1,6 @@
 """Tiny random BERTs: what trainings leave, exports, and what to ask these."""
 
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import pytest
@@ -12,7 +9,6 @@ from data import files
 from encoders import encoder_table
 import export_saved_model
 import heads
-import paths
 import program_flags
 from serving import answers, export_card
 import tiny
@@ -119,27 +115,16 @@ def make_maker(
   return answers.MAKERS[kind](card, str(folder / (vocabulary or "vocab.txt")))
 
 
-def run(program, stdin=b"", **flags):
-  """Runs a program; returns its exit status, output and errors as bytes."""
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
-  return subprocess.run(
-    [sys.executable, str(paths.ROOT / program), *arguments],
-    input=stdin,
-    capture_output=True,
-    env=dict(os.environ),
-    timeout=300,
-  )
-
-
 def export(folder, **flags):
-  """Runs export_saved_model.py on a trained folder, to `folder`/export."""
+  """Runs export_saved_model.py on a trained folder, as a user does."""
   flags = {
     "model_dir": folder,
     "vocab_file": folder / "vocab.txt",
     "export_dir": folder / "export",
     **flags,
   }
-  return run("export_saved_model.py", **flags)
+  command = program_flags.command("export_saved_model", **flags)
+  return program_flags.run_command(command)
 
 
 def close(expected, **tolerances):
