@@ -23,8 +23,7 @@ from vocabularies import sentence_pieces
 
 # The endings of files of other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
-# The table is cut back to this many of the most frequent words at twice
-# as many, about 200 MB. No vocabulary depends on the rarest words.
+# At twice as many, 200 MB, the table is cut back to this many frequent words.
 _MAX_WORDS = 500_000
 # Longer words are ignored; the pieces are refined in this many passes: both
 # are the defaults of tensorflow_text's learner.
@@ -205,9 +204,8 @@ def learn_vocab(
   room = vocab_size - len(vocab)
   if room < 0:
     raise ValueError(
-      f"--vocab_size={vocab_size}: expected at least {len(vocab)}, for"
-      f" {len(reserved_tokens)} reserved tokens, {len(letters)} letters (each"
-      f" with and without ##) and {len(others)} other characters"
+      f"--vocab_size={vocab_size}: expected at least {len(vocab)}, for the "
+      "reserved tokens and characters (letters with and without ##)"
     )
   alphabet = set(letters)
   learnable = [

@@ -188,7 +188,7 @@ class BasicTokenizer:
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into words."""
     words = []
-    for index, part in enumerate(self._parts(convert_to_unicode(text))):
+    for index, part in enumerate(self.split_kept(convert_to_unicode(text))):
       words += [part] if index % 2 else self._split(part)
     return words
 
@@ -200,7 +200,7 @@ class BasicTokenizer:
     """
     sources: list[tuple[int, int]] = []
     position = 0
-    for index, part in enumerate(self._parts(text)):
+    for index, part in enumerate(self.split_kept(text)):
       is_in_word = False
       for place, char in enumerate(part, position):
         cleaned = _CLEAN[ord(char)]
@@ -213,7 +213,7 @@ class BasicTokenizer:
       position += len(part)
     return sources
 
-  def _parts(self, text: str) -> list[str]:
+  def split_kept(self, text: str) -> list[str]:
     """Returns text between kept tokens, and at odd places these tokens."""
     return self._kept.split(text) if self._kept else [text]
 

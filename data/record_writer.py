@@ -115,8 +115,7 @@ def open_shards(
 ) -> Iterator[Callable[[bytes], None]]:
   """Opens TFRecord files, as GZIP if `compress`; yields their write function.
 
-  Record i goes to file i modulo their number. `atomic.replace_all_on_success`
-  gives names under which nobody sees an unfinished file.
+  Record i goes to file i modulo their number.
   """
   with contextlib.ExitStack() as stack:
     shards = [stack.enter_context(_open_file(p, compress)) for p in paths]
@@ -127,8 +126,7 @@ def open_shards(
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
-# A message within a message is preceded by its tag and its length. The lengths
-# that occur are few, so headers are computed once.
+# A message within a message follows its tag and its length, which are few.
 
 
 @functools.lru_cache(1 << 12)

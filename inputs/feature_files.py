@@ -1,14 +1,12 @@
 """Feature files: TFRecords with an index, read in batches of similar length.
 
 A feature file is what the original wrote before training (`train.tf_record`): a
-tf.train.Example per row, padded to max_seq_length. The index beside it, with
-the place, length and example of each row, lets rows be read in any order. It
-also holds a key, the digest of everything that affects the rows: if the key has
-changed, the file is made again.
+tf.train.Example per row, padded to max_seq_length. By the index beside it, rows
+are read in any order. Its key is the digest of everything that affects them: if
+it has changed, the file is made again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -45,14 +43,10 @@ class Row(NamedTuple):
 
 
 def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
-  """Returns a digest of settings and of the contents of files.
-
-  Workers may keep equal files in different places: of the paths in the
-  settings, only the endings count.
-  """
+  """Returns a digest of settings, but for their paths, and of these files."""
   text = json.dumps(settings, sort_keys=True)
   for number, path in enumerate(paths):
-    ending = os.path.basename(path).partition(".")[2]
+    ending = os.path.basename(path).partition(".")[2]  # It shows the format.
     text = text.replace(json.dumps(path), json.dumps([number, ending]))
   digest = hashlib.sha256(text.encode())
   for path in paths:
@@ -245,22 +239,20 @@ def open_or_make(
   """
   path = os.path.join(folder, f"{data.kind}{data.suffix}.tf_record")
   index = _read_index(path)
-  if index and str(index["key"]) == data.key:
-    data.features = FeatureFile(path, index, is_new=False)
-    return data.features
-  # The last is renamed first: an index never stands beside rows of another.
-  paths = [_index_path(path), path]
-  with atomic.replace_all_on_success(paths) as (index_file, rows_file):
-    index = _write_rows(rows_file, rows)
-    data.check_unchanged()
-    if not len(index["lengths"]):
-      raise ValueError(f"{path}: no example to make features of")
-    index.update(key=data.key, facts=json.dumps(counts))
-    with open(index_file, "wb") as output:
-      np.savez(output, **index)
-    with contextlib.suppress(FileNotFoundError):
-      os.remove(_index_path(path))
-  data.features = FeatureFile(path, index, is_new=True)
+  is_new = not index or str(index["key"]) != data.key
+  if is_new:
+    # The last is renamed first: an index never stands beside rows of another.
+    paths = [_index_path(path), path]
+    with atomic.replace_all_on_success(paths) as (index_file, rows_file):
+      index = _write_rows(rows_file, rows)
+      data.check_unchanged()
+      if not len(index["lengths"]):
+        raise ValueError(f"{path}: no example to make features of")
+      index.update(key=data.key, facts=json.dumps(counts))
+      with open(index_file, "wb") as output:
+        np.savez(output, **index)
+      files.remove(_index_path(path))
+  data.features = FeatureFile(path, index, is_new)
   return data.features
 
 

@@ -23,8 +23,8 @@ Spec = Mapping[str, tf.io.FixedLenFeature]
 _READ_ERRORS = (ValueError, OverflowError, MemoryError, EOFError)
 _READ_ERRORS += (gzip.BadGzipFile, zlib.error)
 
-# How many files are read in turns while training, and how many records are
-# shuffled: the original's numbers. The records of a file are shuffled already.
+# Files read in turns while training, and records shuffled, as in the original:
+# those of a file are shuffled already.
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
 _ZERO_SEEDS = (0, 2**31 - 1)  # TensorFlow takes seeds modulo the second.
@@ -150,12 +150,8 @@ def training_dataset(
 ) -> tf.data.Dataset:
   """Repeats the records of files forever, in an order the seed decides.
 
-  Every epoch has each record once, in an order of its own.
-
-  Args:
-    paths: TFRecord files, compressed or not.
-    skip: records that an earlier run has taken; this one continues exactly
-      there. Whole epochs are skipped without being read.
+  Every epoch has each record once, in an order of its own. The first `skip` are
+  left out; whole epochs of them are not even read.
 
   Yields:
     (RecordId, serialized example), scalars.

@@ -72,7 +72,7 @@ def test_no_more_pieces_than_asked_for_and_the_same_each_time():
     (
       b"ab!\n",
       {"vocab_size": 9},
-      "--vocab_size=9: expected at least 10, for 5",
+      "--vocab_size=9: expected at least 10, for t",
     ),
     (
       b"ab!\n",

@@ -110,25 +110,16 @@ def test_a_kill_between_two_renames_is_no_loss(
 
 
 def test_only_files_of_a_checkpoint_are_taken_for_temporary(tmp_path):
+  write(tmp_path, 1)
   left = ("model.ckpt-2.writing.index", "bert_model.ckpt.writing.index.temp1")
-  for name in ("plan.writing.md", "my.model.ckpt-2.writing.index", *left):
+  left += (".checkpoint.0123abcd.tmp",)  # Of a kill while it was written.
+  kept = ("plan.writing.md", "my.model.ckpt-2.writing.index")
+  for name in (*left, *kept):
     (tmp_path / name).touch()
   checkpoints.remove_temporary_files(str(tmp_path))
-  assert sorted(path.name for path in tmp_path.iterdir()) == [
-    "my.model.ckpt-2.writing.index",
-    "plan.writing.md",
-  ]
-
-
-def test_a_kill_while_the_state_file_is_written_leaves_nothing(tmp_path):
-  write(tmp_path, 1)
-  (tmp_path / ".checkpoint.0123abcd.tmp").write_text("model_chec")
-  checkpoints.remove_temporary_files(str(tmp_path))
-  assert sorted(path.name for path in tmp_path.iterdir()) == [
-    "checkpoint",
-    f"model.ckpt-1.{DATA}",
-    "model.ckpt-1.index",
-  ]
+  assert {path.name for path in tmp_path.iterdir()} == {
+    *("checkpoint", f"model.ckpt-1.{DATA}", "model.ckpt-1.index", *kept)
+  }
 
 
 def test_a_damaged_later_checkpoint_does_not_push_out_the_good_ones(tmp_path):
@@ -160,32 +151,40 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4
 
 
-@pytest.mark.parametrize("fault", [damage, lose_index])
-def test_damaged_best_weights_are_those_of_their_step(fault, tmp_path, capsys):
+@pytest.mark.parametrize(
+  ("fault", "is_kept", "restored", "lines"),
+  [
+    (
+      damage,
+      True,
+      (1, 1.0),
+      ["{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1"],
+    ),
+    (lose_index, True, (None, 0.0), ["|; trying the newest weights"]),
+    (
+      damage,
+      False,
+      (None, 0.0),
+      [
+        "{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1",
+        "{}/model.ckpt-1: a is damaged: |; trying the newest weights",
+      ],
+    ),
+  ],
+)
+def test_damaged_best_weights_are_those_of_their_step_or_skipped(
+  fault, is_kept, restored, lines, tmp_path, capsys
+):
   write(tmp_path, 1, 2)
   write(tmp_path / "best", 1)
   fault(tmp_path / "best", 1)
-  restored = read(tmp_path, model_selection.restore_best)
-  said = capsys.readouterr().err
-  if fault is damage:
-    assert restored == (1, 1.0)
-    assert "/best/model.ckpt-1: a is damaged: " in said
-    assert said.endswith(f"; trying {tmp_path}/model.ckpt-1\n")
-  else:
-    assert restored == (None, 0.0)
-    assert said.endswith("; trying the newest weights\n")
-
-
-def test_damaged_best_weights_kept_nowhere_else_are_skipped(tmp_path, capsys):
-  write(tmp_path, 1, 2)
-  write(tmp_path / "best", 1)
-  damage(tmp_path, 1)
-  damage(tmp_path / "best", 1)
-  assert read(tmp_path, model_selection.restore_best) == (None, 0.0)
+  if not is_kept:
+    damage(tmp_path, 1)
+  assert read(tmp_path, model_selection.restore_best) == restored
   said = capsys.readouterr().err.splitlines()
-  assert said[0].endswith(f"; trying {tmp_path}/model.ckpt-1")
-  assert said[1].startswith(f"{tmp_path}/model.ckpt-1: a is damaged")
-  assert said[1].endswith("; trying the newest weights")
+  for line, expected in zip(said, lines, strict=True):
+    start, end = expected.format(tmp_path, tmp_path).split("|")
+    assert line.startswith(start) and line.endswith(end)
 
 
 PROGRAM = """

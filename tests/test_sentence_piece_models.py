@@ -33,64 +33,56 @@ def run(program, **flags):
 
 
 @pytest.mark.slow
-def test_pretrained_fine_tuned_exported_and_asked(tmp_path):
+def test_pretrained_fine_tuned_exported_and_asked(tmp_path, monkeypatch):
   corpus = DATA / "corpus" / "corpus_zh_wiki_drcd_cmrc.txt"
   if not corpus.exists():
     pytest.skip(f"needs {corpus}")
-  text, model = tmp_path / "text.txt", tmp_path / "x.model"
-  text.write_text("\n".join(corpus.read_text().splitlines()[:2000]) + "\n")
+  monkeypatch.chdir(tmp_path)
+  lines = corpus.read_text().splitlines()[:2000]
+  (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+  vocabulary = {"model": "unigram", "vocab_size": 4000}
   run(
-    "create_vocab",
-    input_file=text,
-    output_file=model,
-    model="unigram",
-    vocab_size=4000,
+    "create_vocab", input_file="text.txt", output_file="x.model", **vocabulary
   )
   lengths = {"max_seq_length": 64, "max_predictions_per_seq": 10}
+  lengths["vocab_file"] = "x.model"
   run(
     "create_pretraining_data",
-    input_file=text,
-    output_file=tmp_path / "x.tfrecord",
-    vocab_file=model,
+    input_file="text.txt",
+    output_file="x.tfrecord",
     dupe_factor=1,
     do_whole_word_mask=True,
     **lengths,
   )
   (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+  training = {"do_train": True, "learning_rate": 1e-3}
   run(
     "run_pretraining",
-    input_file=tmp_path / "x.tfrecord",
-    vocab_file=model,
-    bert_config_file=tmp_path / "config.json",
-    output_dir=tmp_path / "pretrained",
-    do_train=True,
+    input_file="x.tfrecord",
+    bert_config_file="config.json",
+    output_dir="pretrained",
     num_train_steps=30,
     num_warmup_steps=3,
-    learning_rate=1e-3,
     **lengths,
+    **training,
   )
   rows = [f"{label}\t{words}" for label, words in REVIEWS * 100]
   (tmp_path / "train.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n")
   run(
     "run_classifier",
     task_name="file",
-    train_file=tmp_path / "train.tsv",
-    eval_file=tmp_path / "train.tsv",
-    model=tmp_path / "pretrained",
-    output_dir=tmp_path / "tuned",
-    do_train=True,
+    train_file="train.tsv",
+    eval_file="train.tsv",
+    model="pretrained",
+    output_dir="tuned",
     do_eval=True,
-    learning_rate=1e-3,
     num_train_epochs=30,
     max_seq_length=32,
+    **training,
   )
   results = (tmp_path / "tuned" / "eval_results.txt").read_text()
   assert "eval_accuracy = 1.0" in results
-  run(
-    "export_saved_model",
-    model_dir=tmp_path / "tuned",
-    export_dir=tmp_path / "export",
-  )
+  run("export_saved_model", model_dir="tuned", export_dir="export")
   assert (tmp_path / "export" / "vocab.model").exists()
   texts = [words for _, words in REVIEWS]
   for folder in ("tuned", "export"):

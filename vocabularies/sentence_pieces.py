@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import functools
 import io
 import itertools
-import re
 
 from data import files
 import tokenization
@@ -23,8 +22,7 @@ CHARACTER_COVERAGE = 0.9999
 NO_MARK = b"\x1a\x02\x18\x00"
 
 
-def import_library():
-  """Imports sentencepiece; an ImportError says how to install it."""
+def _import_library():
   try:
     import sentencepiece
   except ImportError as error:
@@ -46,7 +44,7 @@ def _open(path: str, suffix: bytes = b""):
 
 @functools.lru_cache(4)  # By content: a file may be replaced.
 def _load(content: bytes):
-  model = import_library().SentencePieceProcessor()
+  model = _import_library().SentencePieceProcessor()
   model.LoadFromSerializedProto(content)
   return model
 
@@ -92,7 +90,7 @@ def train(
     nonlocal has_words
     try:
       for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
-        # The library leaves out lines with a character that it needs itself.
+        # The library leaves out lines with a mark that it needs itself.
         line = line.replace("\u2585", " ")
         has_words = has_words or bool(line.replace(MARK, " ").strip())
         yield line.lower() if do_lower_case else line
@@ -101,7 +99,7 @@ def train(
       raise
 
   try:
-    import_library().SentencePieceTrainer.Train(
+    _import_library().SentencePieceTrainer.Train(
       sentence_iterator=read_lines(),
       model_writer=output,
       model_type=model_type,
@@ -121,20 +119,19 @@ def train(
       raise faults[0] from None
     if not has_words:
       raise ValueError("--input_file: it holds no words") from None
-    # Without the place in the library's source, and the advice to use an option
-    # that this program does not have.
+    # Without a place in the library, and advice that is of no use here.
     reason = str(error).splitlines()[-1].rpartition("] ")[2]
     reason = reason.partition(" or decrease")[0]
     raise ValueError(f"--vocab_size={vocab_size}: {reason}") from None
   return output.getvalue()
 
 
-class SentencePieceTokenizer(tokenization.FullTokenizer):
+class Tokenizer(tokenization.FullTokenizer):
   """Turns text into the pieces and ids of a model; see `FullTokenizer`.
 
-  The text is lower-cased before the model normalises it, if asked for; accents
-  stay. Text right after a kept token, without a space, continues its word and
-  gets no mark, as in training, where the token replaces a piece.
+  Lower-casing keeps accents. Text right after a kept token, without a space,
+  continues its word and gets no mark, as in training, where the token replaces
+  a piece.
   """
 
   def __init__(
@@ -144,10 +141,9 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
     never_split: Iterable[str] = (),
   ):
     super().__init__(vocab_file, do_lower_case, never_split)
-    self._model, self._lowers = _open(vocab_file), do_lower_case
+    self._model = _open(vocab_file)
+    self._lower = str.lower if do_lower_case else str
     self._unmarked = _open(vocab_file, NO_MARK) if never_split else None
-    kept = "|".join(map(re.escape, never_split))
-    self._kept = re.compile(f"({kept})") if kept else None
 
   def _read(self, vocab_file):
     return load_vocab(vocab_file), None  # It has no words to split.
@@ -164,24 +160,24 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
     """Returns the ids of the pieces of a text."""
     ids = []
     for model, _, part in self._parts(tokenization.convert_to_unicode(text)):
-      lowered = part.lower() if self._lowers else part
-      ids += model.EncodeAsIds(lowered) if model else [self.vocab[part]]
+      lower = self._lower(part)
+      ids += model.EncodeAsIds(lower) if model else [self.vocab[part]]
     return ids
 
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
     """Splits text into pieces and returns their places in it."""
     tokens = []
-    lower = str.lower if self._lowers else str
     for model, start, part in self._parts(text):
       if not model:
         end = start + len(part)
         tokens.append(tokenization.SourceToken(part, start, end))
         continue
       # The model's places are of bytes; each is of a character of the text.
-      sources = [
-        i for i, char in enumerate(part, start) for _ in lower(char).encode()
-      ]
-      for piece in model.Encode(lower(part), return_type="proto").pieces:
+      sources: list[int] = []
+      for place, char in enumerate(part, start):
+        sources += [place] * len(self._lower(char).encode())
+      lower = self._lower(part)
+      for piece in model.Encode(lower, return_type="proto").pieces:
         of_piece = sources[piece.begin : piece.end]
         inside = [i for i in of_piece if not text[i].isspace()]
         if inside:
@@ -195,12 +191,8 @@ class SentencePieceTokenizer(tokenization.FullTokenizer):
   def _parts(self, text: str):
     """Yields the model of a part (of a kept token None), its start, and it."""
     start = 0
-    parts = self._kept.split(text) if self._kept else [text]
-    for number, part in enumerate(parts):
+    for number, part in enumerate(self.basic_tokenizer.split_kept(text)):
       continues = number and not part[:1].isspace()
       model = self._unmarked if continues else self._model
       yield None if number % 2 else model, start, part
       start += len(part)
-
-
-Tokenizer = SentencePieceTokenizer

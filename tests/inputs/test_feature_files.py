@@ -136,29 +136,33 @@ def test_a_damaged_row_is_named(tmp_path):
 
 
 def test_the_key_depends_on_settings_and_contents(tmp_path):
-  path = tmp_path / "data.tsv"
-  path.write_text("a")
-  first = feature_files.make_key({"max_seq_length": 8}, [str(path)])
-  assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) == first
-  assert feature_files.make_key({"max_seq_length": 9}, [str(path)]) != first
+  def make_key(length, name, content="a"):
+    path = str(tmp_path / name)
+    pathlib.Path(path).write_text(content)
+    settings = {"max_seq_length": length, "tables": [{"path": path}]}
+    return feature_files.make_key(settings, [path])
+
+  first = make_key(8, "data.tsv")
+  assert make_key(8, "data.tsv") == first
+  assert make_key(9, "data.tsv") != first
   # Copies in other places are the same data, if they are read alike.
-  for name, is_same in (("copy.tsv", True), ("copy.csv", False)):
-    copy = tmp_path / name
-    copy.write_bytes(path.read_bytes())
-    keys = [
-      feature_files.make_key({"tables": [{"path": p}]}, [p])
-      for p in (str(path.with_suffix(".tsv")), str(copy))
-    ]
-    assert (keys[0] == keys[1]) is is_same
-  path.write_text("b")
-  assert feature_files.make_key({"max_seq_length": 8}, [str(path)]) != first
+  assert make_key(8, "copy.tsv") == first
+  assert make_key(8, "copy.csv") != first
+  assert make_key(8, "data.tsv", "b") != first
 
 
-def test_an_epoch_has_every_row_once():
+def test_every_epoch_has_every_row_once_in_an_order_of_its_own():
   lengths = np.random.default_rng(0).integers(3, 60, 1003)
-  for epoch in range(3):
-    order = feature_files.epoch_order(lengths, 32, 7, epoch)
-    assert sorted(order) == list(range(1003))
+  orders = [
+    feature_files.epoch_order(lengths, 32, seed, epoch).tolist()
+    for seed, epoch in ((1, 0), (1, 1), (2, 0), (1, 0))
+  ]
+  assert all(sorted(order) == list(range(1003)) for order in orders)
+  assert orders[0] == orders[3]
+  assert orders[0] != orders[1] and orders[0] != orders[2]
+  for epoch in range(5):  # A batch larger than an epoch.
+    order = feature_files.epoch_order(np.array([5, 3, 9]), 8, 1, epoch)
+    assert sorted(order) == [0, 1, 2]
 
 
 def test_batches_over_all_epochs_hold_rows_of_similar_length():
@@ -173,24 +177,6 @@ def test_batches_over_all_epochs_hold_rows_of_similar_length():
   assert np.mean(spans > 10) < 0.05  # Those that run over an epoch's end.
   # Short and long ones come in turns, not in order.
   assert abs(np.corrcoef(batches.mean(1), range(len(batches)))[0, 1]) < 0.1
-
-
-def test_orders_differ_by_seed_and_epoch():
-  lengths = np.arange(64)
-  orders = [
-    feature_files.epoch_order(lengths, 4, seed, epoch).tolist()
-    for seed, epoch in ((1, 0), (1, 1), (2, 0))
-  ]
-  assert orders[0] != orders[1] and orders[0] != orders[2]
-  assert orders[0] == feature_files.epoch_order(lengths, 4, 1, 0).tolist()
-
-
-def test_a_batch_larger_than_an_epoch_is_filled_by_the_next():
-  orders = [
-    feature_files.epoch_order(np.array([5, 3, 9]), 8, 1, epoch)
-    for epoch in range(5)
-  ]
-  assert all(sorted(order) == [0, 1, 2] for order in orders)
 
 
 @pytest.mark.parametrize("skip", [0, 1, 4, 5, 7, 23])
