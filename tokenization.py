@@ -107,11 +107,7 @@ convert_tokens_to_ids = convert_ids_to_tokens = convert_by_vocab
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-  """Splits at runs of whitespace.
-
-  >>> whitespace_tokenize("  two\\u2028words ")
-  ['two', 'words']
-  """
+  """Splits at runs of whitespace, U+2028 among it."""
   return text.split()
 
 
@@ -373,11 +369,10 @@ def validate_case_matches_checkpoint(
     return
   is_lower = match[2] not in ("cased", "multi_cased")
   if bool(do_lower_case) != is_lower:
+    kind = "lower-cased" if is_lower else "cased"
     raise ValueError(
-      f"--do_lower_case={bool(do_lower_case)} does not fit --init_checkpoint="
-      f"{init_checkpoint}: {match[1]} was trained on "
-      f"{'lower-cased' if is_lower else 'cased'} text; pass "
-      f"--do_lower_case={is_lower}"
+      f"--init_checkpoint={init_checkpoint}: {match[1]} was trained on {kind} "
+      f"text; pass --do_lower_case={is_lower}"
     )
 
 

@@ -98,18 +98,6 @@ def unframe_record(frame: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _open_file(path: str, compress: bool) -> Iterator[BinaryIO]:
-  with files.open_for_writing(path) as file:
-    if not compress:
-      yield file
-      return
-    # Without name and time, equal records give equal files.
-    packed = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)
-    with io.BufferedWriter(packed, _BUFFER_BYTES) as buffer:
-      yield buffer
-
-
-@contextlib.contextmanager
 def open_shards(
   paths: Sequence[str], compress: bool = False
 ) -> Iterator[Callable[[bytes], None]]:
@@ -117,8 +105,15 @@ def open_shards(
 
   Record i goes to file i modulo their number.
   """
+  shards: list[BinaryIO] = []
   with contextlib.ExitStack() as stack:
-    shards = [stack.enter_context(_open_file(p, compress)) for p in paths]
+    for path in paths:
+      file = stack.enter_context(files.open_for_writing(path))
+      if compress:
+        # Without name and time, equal records give equal files.
+        packed = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)
+        file = stack.enter_context(io.BufferedWriter(packed, _BUFFER_BYTES))
+      shards.append(file)
     turns = itertools.cycle(shards)
     yield lambda record: next(turns).write(frame_record(record))
 

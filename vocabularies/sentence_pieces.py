@@ -11,8 +11,8 @@ import itertools
 
 from data import files
 import tokenization
+from vocabularies import vocabulary_table
 
-MARK = "\u2581"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Part of the text that the characters of a vocabulary cover. The rarest, many
 # of them Chinese, are [UNK].
@@ -92,7 +92,9 @@ def train(
       for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
         # The library leaves out lines with a mark that it needs itself.
         line = line.replace("\u2585", " ")
-        has_words = has_words or bool(line.replace(MARK, " ").strip())
+        has_words = has_words or bool(
+          line.replace(vocabulary_table.WORD_MARK, " ").strip()
+        )
         yield line.lower() if do_lower_case else line
     except (ValueError, OSError) as error:
       faults.append(error)  # The trainer would not tell which it was.
@@ -150,7 +152,9 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def continues_word(self, token: str) -> bool:
     """Returns whether a piece is inside a word, for whole-word masks."""
-    return not token.startswith(MARK) and token not in SPECIAL
+    return (
+      not token.startswith(vocabulary_table.WORD_MARK) and token not in SPECIAL
+    )
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into pieces."""

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from data import files
 import tokenization
-from vocabularies import sentence_pieces
+
+WORD_MARK = "\u2581"  # Begins a word, and its first piece, in SentencePiece.
 
 
 class VocabularyKind(NamedTuple):
@@ -91,8 +92,7 @@ def is_cased(vocab: Iterable[str]) -> bool | None:
   """
   tokens = [token for token in vocab if not token.startswith("[")]
   lower = tokenization.BasicTokenizer(do_lower_case=True).tokenize
-  mark = sentence_pieces.MARK
-  if any(len(token) > 1 and token[0] == mark for token in tokens):
+  if any(len(token) > 1 and token[0] == WORD_MARK for token in tokens):
     lower = str.lower  # Pieces of SentencePiece keep their accents.
   # A model of lower-cased text has no use for tokens that it changes.
   changed = sum("".join(lower(token)) != token for token in tokens)

@@ -3,8 +3,10 @@
 import functools
 import operator
 import os
+import signal
 import sys
 
+import loky
 import pytest
 
 from data import worker_processes
@@ -61,3 +63,21 @@ def test_a_process_that_dies_is_an_error():
   dying = functools.partial(os._exit, 3)
   with pytest.raises(OSError, match="a worker process died"):
     list(worker_processes.map_in_order(dying, ["a"], 2))
+
+
+def test_ctrl_c_waits_until_the_workers_are_started(monkeypatch):
+  submit, submitted = loky.ProcessPoolExecutor.submit, []
+
+  def interrupt(pool, *arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    submitted.append(submit(pool, *arguments))
+    return submitted[0]
+
+  monkeypatch.setattr(loky.ProcessPoolExecutor, "submit", interrupt)
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    with pytest.raises(KeyboardInterrupt):
+      list(worker_processes.map_in_order(MAKE_SPLIT, ["a"], 2))
+  finally:
+    signal.signal(signal.SIGINT, before)
+  assert submitted
