@@ -75,7 +75,23 @@ def main() -> None:
     )
     files.write_bytes(settings.output_file, model)
     size = len(sentence_pieces.load_vocab(settings.output_file))
-    return _print_end(settings, start, size)
+  else:
+    size = _choose_vocab(settings, paths)
+  arguments = [f"--input_file={settings.input_file}"]
+  arguments.append(f"--vocab_file={settings.output_file}")
+  if not settings.do_lower_case:
+    arguments.append("--do_lower_case=false")
+  arguments.append("--output_file=examples.tfrecord")
+  run_summary.print_end(
+    start,
+    f"wrote {settings.output_file}: {size:,} tokens of the "
+    f"{settings.vocab_size:,} asked for",
+    command=shlex.join(["python", "create_pretraining_data.py", *arguments]),
+  )
+
+
+def _choose_vocab(settings: VocabSettings, paths: list[str]) -> int:
+  """Chooses and writes words or their pieces; returns how many."""
   is_of_words = settings.model == "words"
   lines, total, characters, words = count_words(
     paths, settings.do_lower_case, is_of_words
@@ -89,21 +105,7 @@ def main() -> None:
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
   print_coverage(words, vocab, total, characters)
-  _print_end(settings, start, len(vocab))
-
-
-def _print_end(settings, start, size) -> None:
-  arguments = [f"--input_file={settings.input_file}"]
-  arguments.append(f"--vocab_file={settings.output_file}")
-  if not settings.do_lower_case:
-    arguments.append("--do_lower_case=false")
-  arguments.append("--output_file=examples.tfrecord")
-  run_summary.print_end(
-    start,
-    f"wrote {settings.output_file}: {size:,} tokens of the "
-    f"{settings.vocab_size:,} asked for",
-    command=shlex.join(["python", "create_pretraining_data.py", *arguments]),
-  )
+  return len(vocab)
 
 
 def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:

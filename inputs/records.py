@@ -177,43 +177,6 @@ def training_dataset(
   return epochs.flat_map(shuffle).skip(skip)
 
 
-def grouped_dataset(
-  paths: Sequence[str],
-  max_seq_length: int,
-  batch_size: int,
-  seed: int,
-  skip: int = 0,
-) -> tf.data.Dataset:
-  """Orders the records of `training_dataset` so that batches are of one length.
-
-  The series is cut into groups of many batches; the records of a group are
-  sorted by length and its batches of `batch_size` shuffled.
-  """
-  # Small enough that no record is twice in a group.
-  most = max(1, count_records(paths) // batch_size // 2)
-  batches = min(_BATCHES_PER_GROUP, most)
-  size = batches * batch_size
-  first = skip // size
-  mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
-
-  def reorder(index, group):
-    lengths = tf.reduce_sum(
-      tf.io.parse_example(group[1], mask)["input_mask"], 1
-    )
-    order = tf.reshape(tf.argsort(lengths, stable=True), [batches, batch_size])
-    drawn = tf.random.experimental.stateless_shuffle(
-      order, tf.stack([tf.constant(seed, tf.int64), index])
-    )
-    return tf.nest.map_structure(
-      lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group
-    )
-
-  groups = training_dataset(paths, seed, first * size).batch(size)
-  numbers = tf.data.Dataset.range(first, tf.int64.max)
-  ordered = tf.data.Dataset.zip(numbers, groups).map(reorder)
-  return ordered.unbatch().skip(skip - first * size)
-
-
 def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
   """Yields (RecordId, serialized example), file after file, once."""
   return _sources(paths).flat_map(_make_reader(paths))
@@ -255,16 +218,41 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
 
 def group_by_length(
   source: training_input.TrainingInput,
-  paths: Sequence[str],
+  count: int,
   max_seq_length: int,
   batch_size: int,
   seed: int,
 ) -> training_input.TrainingInput:
-  """Orders a source of pre-training records as `grouped_dataset` does."""
+  """Orders a source, of `count` records, so that batches are of one length.
+
+  The series is cut into groups of many batches; the records of a group are
+  sorted by length and its batches of `batch_size` shuffled.
+  """
+  # Small enough that no record is twice in a group.
+  batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
+  size = batches * batch_size
+  mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
+
+  def reorder(index, group):
+    masks = tf.io.parse_example(group[1], mask)["input_mask"]
+    order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
+    drawn = tf.random.experimental.stateless_shuffle(
+      tf.reshape(order, [batches, batch_size]),
+      tf.stack([tf.constant(seed, tf.int64), index]),
+    )
+    return tf.nest.map_structure(
+      lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group
+    )
+
+  def rows(skip):
+    first = skip // size
+    groups = source.rows(first * size).batch(size)
+    numbers = tf.data.Dataset.range(first, tf.int64.max)
+    ordered = tf.data.Dataset.zip(numbers, groups).map(reorder)
+    return ordered.unbatch().skip(skip - first * size)
+
   return source._replace(
-    rows=functools.partial(
-      grouped_dataset, paths, max_seq_length, batch_size, seed
-    ),
+    rows=rows,
     parse=lambda rows: trim(source.parse(rows), *INPUT_NAMES),
     # Batches of another size hold the records in another order.
     identity=f"{source.identity}, grouped by length in batches of {batch_size}",

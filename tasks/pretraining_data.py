@@ -68,8 +68,9 @@ def open_files(
     identity=records.describe_files(train_files),
   )
   if settings.group_by_length:
+    count = records.count_records(train_files)
     source = records.group_by_length(
-      source, train_files, length, settings.train_batch_size, settings.seed
+      source, count, length, settings.train_batch_size, settings.seed
     )
   eval_identity = records.describe_files(eval_files)
   return PretrainingData(train_files, eval_files, eval_identity, parse, source)

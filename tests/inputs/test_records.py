@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from data import record_writer
-from inputs import records
+from inputs import records, training_input
 import tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
@@ -94,14 +94,22 @@ def test_skipping_continues_exactly(skip, paths):
 def test_batches_of_similar_length(tmp_path):
   path = tiny.write_records(tmp_path / "64.tfrecord", range(64))
   lengths = [sum(tiny.make_values(i)["input_mask"]) for i in range(64)]
-  rows = take(records.grouped_dataset([path], tiny.SEQUENCE, 4, 1), 192)
+  source = training_input.TrainingInput(
+    rows=lambda skip: records.training_dataset([path], 1, skip),
+    parse=None,
+    describe_row=None,
+    find_fault=None,
+    identity="tiny",
+  )
+  grouped = records.group_by_length(source, 64, tiny.SEQUENCE, 4, 1)
+  assert grouped.identity == "tiny, grouped by length in batches of 4"
+  rows = take(grouped.rows(0), 192)
   batches = np.reshape([lengths[row] for _, row in rows], [-1, 4])
   assert np.ptp(batches, axis=1).mean() < 2 < np.ptp(lengths)
   assert len(set(rows[:64])) == 64  # An epoch has each record once.
   assert list(batches[:8, 0]) != sorted(batches[:8, 0])
   for skip in (1, 31, 32, 100):
-    rest = records.grouped_dataset([path], tiny.SEQUENCE, 4, 1, skip)
-    assert take(rest, 192 - skip) == rows[skip:]
+    assert take(grouped.rows(skip), 192 - skip) == rows[skip:]
 
 
 def test_skipping_reads_no_epoch_that_is_over(paths):
