@@ -166,8 +166,7 @@ def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def choose_characters(
-  words: Mapping[str, int],
-  coverage: float = sentence_pieces.CHARACTER_COVERAGE,
+  words: Mapping[str, int], coverage: float = sentence_pieces.CHARACTER_COVERAGE
 ) -> tuple[list[str], list[str]]:
   """Returns the frequent letters, and the other frequent characters.
 

@@ -338,10 +338,7 @@ def _draw_other_text(
 
 
 def truncate_pair(
-  tokens_a: list[Token],
-  tokens_b: list[Token],
-  max_tokens: int,
-  rng: Generator,
+  tokens_a: list[Token], tokens_b: list[Token], max_tokens: int, rng: Generator
 ) -> tuple[list[Token], list[Token]]:
   """Removes tokens from the longer span, at its front or back at random."""
   excess = len(tokens_a) + len(tokens_b) - max_tokens
@@ -422,10 +419,7 @@ def _take_words(words: list[list[int]], wanted: int) -> list[int]:
 
 
 def _make_record(
-  pair: Pair,
-  vocabulary: Vocabulary,
-  settings: RecordSettings,
-  rng: Generator,
+  pair: Pair, vocabulary: Vocabulary, settings: RecordSettings, rng: Generator
 ) -> bytes:
   cls, sep = vocabulary.cls, vocabulary.sep
   tokens = [cls, *pair.tokens_a, sep, *pair.tokens_b, sep]

@@ -179,8 +179,7 @@ def test_without_beam_there_is_help_and_one_line(folder):
   environment = {"PYTHONPATH": str(folder)}
   ran = program_flags.run_command(command, **environment)
   program_flags.assert_refused(
-    ran,
-    "Apache Beam is missing: pip install -r requirements/beam.txt (none)",
+    ran, "Apache Beam is missing: pip install -r requirements/beam.txt (none)"
   )
   ran = program_flags.run_command([*command, "--help"], **environment)
   assert "--documents_per_block" in ran.stdout

@@ -45,9 +45,7 @@ def is_word_pieces(vocab_file: str) -> bool:
 
 
 def make_tokenizer(
-  vocab_file: str,
-  do_lower_case: bool = True,
-  never_split: Iterable[str] = (),
+  vocab_file: str, do_lower_case: bool = True, never_split: Iterable[str] = ()
 ) -> tokenization.FullTokenizer:
   """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`."""
   module = _module_of(vocab_file)

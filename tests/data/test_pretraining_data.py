@@ -302,8 +302,7 @@ def test_a_vocabulary_without_special_tokens():
 
 
 @pytest.mark.parametrize(
-  "number",
-  [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))],
+  "number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))]
 )
 def test_records_equal_the_originals(number, tmp_path):
   golden = paths.SHARED / "golden/pretraining_data/digests.json"

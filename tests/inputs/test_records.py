@@ -188,10 +188,7 @@ FAULTS = [
     "segment_ids; it has id (not pre-training records?)",
   ),
   (frame(b"\xff no message"), ": record 0 is not a tf.train.Example"),
-  (
-    GOOD[:-100],
-    ": record 2, at byte 522: the record is damaged or cut short",
-  ),
+  (GOOD[:-100], ": record 2, at byte 522: the record is damaged or cut short"),
   (GOOD + b"\5\0\0", ": record 3, at byte 783: no length of a record, or "),
   (damage(262), ": record 1, at byte 261: no length of a record, or this is "),
   (damage(300), ": record 1, at byte 261: the record is damaged or cut short"),
