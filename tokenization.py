@@ -253,6 +253,8 @@ class WordpieceTokenizer:
     """Splits one word; if any part is not a token, the word is unknown."""
     if len(word) > self.max_input_chars_per_word:
       return [self.unk_token]
+    if word in self.vocab:
+      return [word]
     pieces, start = [], 0
     while start < len(word):
       prefix = "##" if start else ""
