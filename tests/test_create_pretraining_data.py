@@ -147,13 +147,12 @@ def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
 
 @pytest.mark.parametrize("documents_per_block", [0, 2])
 def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
-  limit = (1 << 15, 1 << 15)
-  done = program_flags.run_command(
-    record_programs.command(
-      PLAIN, documents_per_block=documents_per_block, dupe_factor=99
-    ),
-    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-  )
+  limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, most))
+  try:
+    done = run(documents_per_block=documents_per_block, dupe_factor=99)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
   assert done.returncode == 1
   error = "create_pretraining_data.py: error: out: File too large\n"
   assert done.stderr == error

@@ -69,7 +69,7 @@ def test_ctrl_c_waits_until_the_workers_are_started(monkeypatch):
   submit, submitted = loky.ProcessPoolExecutor.submit, []
 
   def interrupt(pool, *arguments):
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
     submitted.append(submit(pool, *arguments))
     return submitted[0]
 
