@@ -239,8 +239,9 @@ def open_or_make(
   """
   path = os.path.join(folder, f"{data.kind}{data.suffix}.tf_record")
   index = _read_index(path)
-  is_new = not index or str(index["key"]) != data.key
-  if is_new:
+  is_new = False
+  if not index or str(index["key"]) != data.key:
+    is_new = True
     # The last is renamed first: an index never stands beside rows of another.
     paths = [_index_path(path), path]
     with atomic.replace_all_on_success(paths) as (index_file, rows_file):
