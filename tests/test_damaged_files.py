@@ -112,7 +112,7 @@ def test_a_kill_between_two_renames_is_no_loss(
 def test_only_files_of_a_checkpoint_are_taken_for_temporary(tmp_path):
   write(tmp_path, 1)
   left = ("model.ckpt-2.writing.index", "bert_model.ckpt.writing.index.temp1")
-  left += (".checkpoint.0123abcd.tmp",)  # Of a kill while it was written.
+  left += (".checkpoint.0123abcd.tmp",)  # A kill left it half.
   kept = ("plan.writing.md", "my.model.ckpt-2.writing.index")
   for name in (*left, *kept):
     (tmp_path / name).touch()
