@@ -26,9 +26,8 @@ class ConversionSettings(program.Settings):
   model: str | None = _flags(None, shared_flags.MODEL)
   input: str = _flags(
     None,
-    "The checkpoint: the prefix of a TF1 or TF2 checkpoint, a folder with one "
-    "in it, a SavedModel, or a folder of Hugging Face's, KerasHub's or "
-    "OpenAI's of GPT-1.",
+    "The prefix of a checkpoint, a folder with one, a SavedModel, or a folder "
+    "of Hugging Face's, KerasHub's or OpenAI's of GPT-1.",
     unless="model",
   )
   output: str = _flags(
@@ -39,8 +38,7 @@ class ConversionSettings(program.Settings):
   )
   vocab_file: str | None = _flags(
     None,
-    "The vocabulary, if it is not beside --input, or with tokens added at its "
-    "end; see --resize_vocab.",
+    "The vocabulary, if it is not beside --input, or with tokens added.",
   )
   labels_file: str | None = _flags(
     None,
@@ -54,27 +52,25 @@ class ConversionSettings(program.Settings):
   head: str = _flags(
     "auto",
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
-    "nothing, and goes by the variables there are and by the program that "
-    "trained them; a classifier's and a tagger's are alike.",
+    "nothing; the head is that of the variables and of their training.",
     choices=("auto", *architecture.HEADS),
   )
   do_lower_case: bool | None = _flags(
     None,
     "Whether the text is lower-cased; by default what the files beside --input "
-    "say, or else whether the vocabulary has no capital letters.",
+    "or the vocabulary show.",
   )
   strip: bool = _changes(
     False,
-    "Whether to leave out the state of the training, Adam's slots and the "
-    "step: a third of the size remains.",
+    "Whether to leave out Adam's slots and the step, two thirds of the size.",
   )
   float16: bool = _changes(
     False, "Whether to round the weights to float16: half the size."
   )
   grow_positions: int = _changes(
     0,
-    "Tokens that a sequence may have from now on; the table of positions is "
-    "repeated from its beginning. 0 leaves it.",
+    "Tokens that a sequence may have from now on, by repeating the table of "
+    "positions. 0 leaves it.",
     least=0,
   )
   resize_vocab: int = _changes(

@@ -156,7 +156,6 @@ class ClassifierModel(HeadModel):
 
   Args:
     num_labels: L; 1 for regression.
-    dtype: see `modeling.BertModel`.
     dropout_rate: on the pooled output. The original ignores the config and
       uses 0.1.
   """
@@ -271,15 +270,12 @@ class SpanModel(HeadModel):
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-  """Makes one vector of those of a text's tokens, as extract_features.py does.
+  """Makes one vector [B, H] of those of a text's tokens.
 
   Args:
     states: float [B, S, H].
     input_mask: int32 [B, S].
     pooling: cls, mean or max.
-
-  Returns:
-    [B, H], of the type of `states`.
   """
   if pooling == "cls":
     return states[:, 0]

@@ -1,6 +1,5 @@
 """The variables of BERT and of its heads: Google's names and shapes."""
 
-from collections.abc import Iterator
 import re
 from typing import NamedTuple
 
@@ -70,19 +69,6 @@ def variables(
     head: a key of HEADS; None for the variables of all of them.
     labels: the outputs of a classifier, if that is known.
   """
-  shapes = dict(_expand(config, labels))
-  if head is None:
-    return shapes
-  _, prefixes, has_pooler = HEADS[head]
-  return {
-    name: shape
-    for name, shape in shapes.items()
-    if name.startswith(("bert/", *prefixes))
-    and (has_pooler or "/pooler/" not in name)
-  }
-
-
-def _expand(config, labels) -> Iterator[tuple[str, tuple[int | None, ...]]]:
   sizes = {
     "V": config.vocab_size,
     "P": config.max_position_embeddings,
@@ -93,20 +79,23 @@ def _expand(config, labels) -> Iterator[tuple[str, tuple[int | None, ...]]]:
     "2": 2,
     "L": labels,
   }
-  absent = set()
+  _, prefixes, has_pooler = HEADS[head] if head else ("", ("",), True)
+  absent = set() if has_pooler else {"bert/pooler/dense"}
   if config.embedding_width == config.hidden_size:
     absent.add("bert/embeddings/project")
   if not getattr(config, "embedding_layer_norm", True):  # GPT's.
     absent.add("bert/embeddings/LayerNorm")
+  shapes = {}
   for row, letters in _VARIABLES:
+    if row in absent or not row.startswith(("bert/", *prefixes)):
+      continue
     shape = tuple(sizes[letter] for letter in letters)
     for number in range(config.num_hidden_layers if "#" in row else 1):
       path = row.replace("#", str(number))
-      if path in absent:
-        continue
       if path.endswith("/LayerNorm"):
-        yield from ((f"{path}/{name}", shape) for name in ("gamma", "beta"))
+        shapes |= {f"{path}/gamma": shape, f"{path}/beta": shape}
       elif re.search(r"/(dense|query|key|value|project)$", path):
-        yield from ((f"{path}/kernel", shape), (f"{path}/bias", shape[1:]))
+        shapes |= {f"{path}/kernel": shape, f"{path}/bias": shape[1:]}
       else:
-        yield path, shape
+        shapes[path] = shape
+  return shapes

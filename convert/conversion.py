@@ -17,7 +17,7 @@ from weights import fitting
 
 _POSITIONS = "bert/embeddings/position_embeddings"
 # The variables that have a row, or an element, for each token.
-TABLE = "bert/embeddings/word_embeddings"
+_TABLE = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
 
 
@@ -175,12 +175,9 @@ def strip(model: Model) -> Model:
 
 
 def to_float16(model: Model) -> Model:
-  """Rounds the weights to float16; the state of the training stays as it is.
+  """Rounds the weights to float16; a ValueError if one is too large for it.
 
-  Adam's second moments would mostly be zero in float16.
-
-  Raises:
-    ValueError: a weight is too large for it.
+  Adam's second moments would mostly be zero, so the state of a training stays.
   """
   values = dict(strip(model).values)
   for name, value in values.items():
@@ -198,17 +195,11 @@ def to_float16(model: Model) -> Model:
 
 
 def grow_positions(model: Model, size: int) -> Model:
-  """Lengthens the table of positions by repeating it from its beginning.
+  """Lengthens the table of positions to `size` rows by repeating it.
 
   This is how Longformer begins (Beltagy et al., 2020,
   https://arxiv.org/abs/2004.05150, section 5): what the first positions know
   about their neighbours is worth more than random rows. Train it further.
-
-  Args:
-    size: the longest sequence from now on, in tokens.
-
-  Raises:
-    ValueError: the table is not shorter than that.
   """
   old = model.config.max_position_embeddings
   if size <= old:
@@ -223,17 +214,7 @@ def grow_positions(model: Model, size: int) -> Model:
 
 
 def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
-  """Adds rows for new tokens at the end of the vocabulary.
-
-  They are drawn as new weights are. The bias of a new token in the masked-LM
-  head is 0.
-
-  Args:
-    size: the tokens from now on.
-
-  Raises:
-    ValueError: there are that many already.
-  """
+  """Adds random rows for new tokens, up to `size`, and biases of 0."""
   old, config = model.config.vocab_size, model.config
   if size <= old:
     raise ValueError(
@@ -243,7 +224,7 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
     stddev=config.initializer_range, seed=seed
   )
   rows = np.asarray(draw([size - old, config.embedding_width]))
-  values = _append(model.values, TABLE, rows)
+  values = _append(model.values, _TABLE, rows)
   if _BIAS in values:
     values = _append(values, _BIAS, np.zeros(size - old))
   config = dataclasses.replace(config, vocab_size=size)

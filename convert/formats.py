@@ -1,6 +1,7 @@
 """Opens a model in whatever format it is: the one function of this folder."""
 
 import dataclasses
+import functools
 import importlib
 import os
 
@@ -11,14 +12,13 @@ from convert import (
   keras_hub,
   object_checkpoints,
   readers,
-  relatives,
   tokenizer_files,
 )
 from data import files, label_files
 from encoders import encoder_table
 import modeling
 from vocabularies import vocabulary_table
-from weights import checkpoints
+from weights import checkpoints, fitting
 
 # The files of weights that mark a library's folder, and its reader. Weights in
 # several files have an index instead.
@@ -29,6 +29,10 @@ _LIBRARIES = {
   keras_hub.INDEX: "convert.keras_hub",
   "params_shapes.json": "contrib.gpt",
 }
+_ELECTRA_NAMES = (
+  ("^electra/", "bert/"),
+  ("/embeddings_project/", "/embeddings/project/"),
+)
 # Fields of a config that shapes do not show.
 _UNSEEN_FIELDS = (
   "encoder_type",
@@ -46,9 +50,9 @@ def open_model(
   """Opens a model: Google's, or one of another library.
 
   Args:
-    path: a prefix of a checkpoint, one of its files, or a folder: an unpacked
-      release, the output of a training, a SavedModel, or a folder of Hugging
-      Face's, KerasHub's or OpenAI's, or the file of weights in it.
+    path: a prefix of a checkpoint, one of its files, a folder (an unpacked
+      release, the output of a training, a SavedModel, Hugging Face's,
+      KerasHub's or OpenAI's), or the file of weights in it.
     bert_config_file: the config, if that is not beside the weights.
 
   Raises:
@@ -103,12 +107,34 @@ def _open_checkpoint(path: str) -> readers.ModelFolder:
     return object_checkpoints.open_checkpoint(weights)
   folder = os.path.dirname(prefix) or "."
   if "electra/embeddings/word_embeddings" in weights.shapes:
-    return relatives.open_electra(weights, folder)
+    return _open_electra(weights, folder)
   object_checkpoints.refuse_hub_module(prefix, weights.shapes)
   # The best weights of a run are in a folder of their own.
   is_best = os.path.basename(folder) == "best"
   parents = [os.path.dirname(folder) or "."] if is_best else []
   return readers.ModelFolder(weights, (folder, *parents))
+
+
+def _open_electra(
+  weights: checkpoints.Weights, folder: str
+) -> readers.ModelFolder:
+  """Opens a checkpoint of google-research/electra, of its discriminator.
+
+  It does not say how many heads it has: a bert_config.json has to.
+  """
+  variables, unread = {}, []
+  for name, shape in weights.shapes.items():
+    if not name.startswith("electra/") or fitting.is_training_state(name):
+      unread.append(name)
+      continue
+    google = readers.rename(name, _ELECTRA_NAMES)
+    load = functools.partial(weights.read, name)
+    variables[google] = readers.StoredVariable(load, shape)
+  return readers.ModelFolder(
+    readers.make_weights(weights.source, variables, unread),
+    (folder,),
+    library="google-research/electra",
+  )
 
 
 def _check_config(
@@ -153,11 +179,7 @@ def _beside(folder: readers.ModelFolder, name: str) -> str | None:
 
 
 def read_config(path: str) -> modeling.EncoderConfig:
-  """Reads a bert_config.json, or a config.json of Hugging Face's of a BERT.
-
-  Raises:
-    ValueError: with the path and the fault, if it is not a valid config.
-  """
+  """Reads a bert_config.json, or a config.json of Hugging Face's of a BERT."""
   fields = files.read_json(path)
   if "model_type" in fields:
     return huggingface.to_bert_config(path, fields)

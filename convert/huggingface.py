@@ -1,4 +1,4 @@
-"""The folders of Hugging Face's transformers: names, weights, vocabulary.
+"""The folders of Hugging Face's transformers: BERT's, ELECTRA's, DistilBERT's.
 
 Weights come and go under the names and in the layout of Google's checkpoints: a
 dense kernel is [in, out], Hugging Face's [out, in].
@@ -14,7 +14,6 @@ import functools
 import json
 import os
 import re
-import shutil
 import tempfile
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from convert import architecture, readers, relatives
+from convert import architecture, conversion, readers
 from data import files, remote
 import modeling
 from weights import checkpoints
@@ -71,13 +70,13 @@ _SETTINGS = {
   "tie_word_embeddings": True,
 }
 # Hugging Face's words for the problems of run_classifier.py.
-PROBLEM_TYPES = {
+_PROBLEM_TYPES = {
   "single_label": "single_label_classification",
   "multi_label": "multi_label_classification",
   "regression": "regression",
 }
 # Classes whose heads have the variables of a classifier.
-PROBLEMS = {
+_PROBLEMS = {
   architecture.HEADS[head].architecture: head
   for head in ("multiple_choice", "tagging")
 }
@@ -102,17 +101,57 @@ _OLD_NAMES = (
 )
 
 
+# ELECTRA and DistilBERT have encoders of a BERT under other names; BERT-wwm,
+# RoBERTa-wwm-ext and MacBERT are BERTs, in files and in name.
+# From their fields in config.json to BERT's.
+_FIELDS = {
+  "distilbert": {
+    "dim": "hidden_size",
+    "hidden_dim": "intermediate_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+  },
+}
+# From their variables to those of BERT, as transformers names both.
+_RELATIVES = {
+  "electra": (
+    (r"^electra\.", "bert."),
+    (r"^(bert\.)?embeddings_project\.", "bert.embeddings.project."),
+  ),
+  "distilbert": (
+    (r"^(distilbert\.)?embeddings\.", "bert.embeddings."),
+    (r"^(distilbert\.)?transformer\.", "bert.encoder."),
+    (r"\.attention\.q_lin\.", ".attention.self.query."),
+    (r"\.attention\.k_lin\.", ".attention.self.key."),
+    (r"\.attention\.v_lin\.", ".attention.self.value."),
+    (r"\.attention\.out_lin\.", ".attention.output.dense."),
+    (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+    (r"\.ffn\.lin1\.", ".intermediate.dense."),
+    (r"\.ffn\.lin2\.", ".output.dense."),
+    (r"\.output_layer_norm\.", ".output.LayerNorm."),
+    (r"^vocab_transform\.", "cls.predictions.transform.dense."),
+    (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
+    (r"^vocab_projector\.", "cls.predictions.decoder."),
+  ),
+}
+_BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
+_REFUSED = {
+  **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _BYTE_PAIRS),
+  **dict.fromkeys(("deberta", "deberta-v2"), _BYTE_PAIRS),
+  "albert": "its layers share weights, its tokens are SentencePiece's",
+  "mobilebert": "its layers have bottlenecks",
+}
+
+
 def _to_theirs(name: str) -> str:
   return readers.rename(name, _NAMES)
 
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
-  """Raises a ValueError if weights are Python objects.
-
-  Args:
-    path: a folder, or a file.
-    entries: the names in the folder, or that of the file.
-  """
+  """Raises a ValueError if one of the names at a path is of Python objects."""
   found = sorted(filter(_PICKLES.fullmatch, entries))
   if found:
     raise ValueError(
@@ -130,19 +169,14 @@ def open_folder(path: str) -> readers.ModelFolder:
 
   A variable that BERT's classes in transformers do not have keeps its name;
   with a relative of BERT it stays unread.
-
-  Raises:
-    ValueError: a file is missing, damaged, or not of a BERT.
-    OSError: a file cannot be read.
   """
   config_path = os.path.join(path, CONFIG)
   settings = files.read_json(config_path)
-  fields = relatives.to_bert_settings(config_path, settings)
-  config = to_bert_config(config_path, fields)
+  config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
   stored = _open_shards(path)
   readers.check_layers(path, config, len(stored))
-  renaming = (*relatives.NAMES.get(model_type, ()), *_OLD_NAMES)
+  renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: readers.rename(name, renaming) for name in sorted(stored)}
   found, unread = _match(path, config, current, model_type != "bert")
   _check_tied(path, stored, current)
@@ -167,12 +201,7 @@ def open_folder(path: str) -> readers.ModelFolder:
 
 
 def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
-  """Opens a safetensors file; returns its tensors, by name, and its metadata.
-
-  Raises:
-    ValueError: it is damaged.
-    OSError: it cannot be read.
-  """
+  """Opens a safetensors file; returns tensors by name, and its metadata."""
   with _naming_damage(path):
     file = safetensors.safe_open(_local_copy(path), "numpy")
     tensors = {
@@ -196,8 +225,8 @@ def _local_copy(path: str) -> str:
   if not remote.is_remote(path):
     return path
   copy = os.path.join(_copies().name, os.path.basename(path))
-  with files.open_bytes(path) as source, open(copy, "wb") as target:
-    shutil.copyfileobj(source, target)
+  with remote.os_errors(path):
+    remote.gfile().copy(path, copy, overwrite=True)
   return copy
 
 
@@ -280,12 +309,30 @@ def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
   return variables
 
 
-def to_bert_config(path: str, fields: dict[str, Any]) -> modeling.BertConfig:
-  """Makes a config from the contents of a config.json.
+def to_bert_config(
+  path: str, settings: Mapping[str, Any]
+) -> modeling.BertConfig:
+  """Makes the config of a model's encoder from a config.json.
 
   Raises:
-    ValueError: it is not of a BERT, or a value is out of range.
+    ValueError: it names no model, or one that differs too much from a BERT.
   """
+  if "model_type" not in settings:
+    # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
+    raise ValueError(
+      f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
+    )
+  model_type, fields = str(settings["model_type"]), dict(settings)
+  if model_type in _REFUSED:
+    raise ValueError(
+      f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
+    )
+  if model_type in _RELATIVES:
+    renamed = _FIELDS.get(model_type, {})
+    fields = {renamed.get(name, name): v for name, v in settings.items()}
+    fields["model_type"] = "bert"
+  if fields.get("embedding_size") == fields.get("hidden_size"):
+    fields.pop("embedding_size", None)
   for name, expected in _SETTINGS.items():
     if fields.get(name, expected) != expected:
       raise ValueError(
@@ -310,12 +357,12 @@ def to_bert_config(path: str, fields: dict[str, Any]) -> modeling.BertConfig:
 
 
 def _read_problem(settings: Mapping[str, Any]) -> str | None:
-  names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+  names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
   problem = names.get(str(settings.get("problem_type")))
   classes = settings.get("architectures")
   for name in classes if isinstance(classes, list) else ():
     name = re.sub("^(DistilBert|Electra)", "Bert", str(name))
-    problem = PROBLEMS.get(name, problem)
+    problem = _PROBLEMS.get(name, problem)
   return problem
 
 
@@ -345,28 +392,12 @@ def _write_file(
     ) from None
 
 
-def write(
-  folder: str,
-  config: modeling.BertConfig,
-  head: str,
-  values: Mapping[str, np.ndarray],
-  do_lower_case: bool,
-  **settings: Any,
-) -> list[str]:
-  """Writes a folder for a class of transformers: all but the vocabulary.
-
-  Args:
-    folder: there already.
-    head: a key of `architecture.HEADS`: what goes to model.safetensors.
-    values: by Google's names.
-    **settings: to add to config.json.
-
-  Returns:
-    The names in google_only.safetensors.
-  """
-  known = architecture.variables(config, head)
+def write(folder: str, model: conversion.Model) -> list[str]:
+  """Writes all but the vocabulary; returns the names in GOOGLE_ONLY."""
+  config, values = model.config, model.values
+  known = architecture.variables(config, model.head)
   # A BertModel by itself has no "bert." before its names.
-  prefix = "bert." if head == "encoder" else ""
+  prefix = "bert." if model.head == "encoder" else ""
   tensors = {}
   for name in known:
     value = values[name].T if name.endswith("/kernel") else values[name]
@@ -379,20 +410,23 @@ def write(
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
   contents = {
-    "architectures": [architecture.HEADS[head].architecture],
+    "architectures": [architecture.HEADS[model.head].architecture],
     "model_type": "bert",
     **json.loads(config.to_json_string()),
     "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
     "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
     "tie_word_embeddings": True,
-    **settings,
+    "dtype": values[_TABLE].dtype.name,
+    **_head_settings(model),
   }
+  if "[PAD]" in model.vocabulary:
+    contents["pad_token_id"] = model.vocabulary.index("[PAD]")
   files.write_json(os.path.join(folder, CONFIG), contents)
   special = ("unk", "sep", "pad", "cls", "mask")
   contents = {
     "tokenizer_class": "BertTokenizer",
-    "do_lower_case": do_lower_case,
+    "do_lower_case": model.do_lower_case,
     "model_max_length": config.max_position_embeddings,
     "strip_accents": None,
     "tokenize_chinese_chars": True,
@@ -400,3 +434,18 @@ def write(
   }
   files.write_json(os.path.join(folder, "tokenizer_config.json"), contents)
   return list(rest)
+
+
+def _head_settings(model: conversion.Model) -> dict[str, Any]:
+  """Returns the fields of a config.json about the head."""
+  if "output_" not in architecture.HEADS[model.head].prefixes:
+    return {}
+  settings: dict[str, Any] = {"classifier_dropout": 0.1}  # As in heads.py.
+  count = len(model.values["output_bias"])
+  labels = model.labels or [f"LABEL_{number}" for number in range(count)]
+  if model.head != "multiple_choice":
+    settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
+    settings["label2id"] = {label: i for i, label in enumerate(labels)}
+  if model.problem in _PROBLEM_TYPES:
+    settings["problem_type"] = _PROBLEM_TYPES[model.problem]
+  return settings

@@ -64,21 +64,13 @@ def import_library() -> Any:
 
 
 def open_folder(folder: str) -> readers.ModelFolder:
-  """Opens a folder; its weights are loaded when the first is read.
-
-  Raises:
-    ValueError: a file is missing or damaged, or the model is not a BERT.
-    ImportError: keras_hub is not installed.
-  """
+  """Opens a folder; its weights are loaded when the first is read."""
   import_library()
   path = os.path.join(folder, CONFIG)
-  contents = files.read_json(path)
-  config = _read_config(path, contents)
-  _check_sizes(folder, config)
+  config = _read_config(path, files.read_json(path))
+  dtype = _check_sizes(folder, config)
   labels, unread = _read_task(folder)
-  load = functools.cache(
-    lambda: _load(folder, config, _dtype_of(contents), labels)
-  )
+  load = functools.cache(lambda: _load(folder, config, dtype, labels))
   variables = {
     name: readers.StoredVariable(lambda name=name: load()[name], shape)
     for name, shape in _shapes(config, labels).items()
@@ -119,8 +111,8 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
     raise ValueError(f"{path}: {error}") from None
 
 
-def _check_sizes(folder: str, config: modeling.BertConfig) -> None:
-  """Refuses a config of other layers, or more numbers, than the files hold.
+def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
+  """Compares a config with the files; returns the dtype of their numbers.
 
   Keras would ignore layers that the model lacks, and might take all memory.
   """
@@ -129,12 +121,13 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> None:
   paths = [os.path.join(folder, WEIGHTS)]
   if not files.exists(paths[0]):
     paths = readers.find_shards(folder, INDEX, ".weights.h5")
-  sizes = []
+  sizes, dtypes = [], []
 
   def add_size(_, item):
     # Integers are the states of random numbers; bfloat16 is V.
     if isinstance(item, h5py.Dataset) and item.dtype.kind in "fV":
       sizes.append(item.size)
+      dtypes.append("bfloat16" if item.dtype.kind == "V" else item.dtype.name)
 
   for path in paths:
     with _naming_damage(path), h5py.File(path) as file:
@@ -146,14 +139,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> None:
       f"{folder}: {CONFIG} is of {expected:,} numbers, the weights are "
       f"{sum(sizes):,}"
     )
-
-
-def _dtype_of(contents: dict[str, Any]) -> str:
-  """Returns the dtype of the stored variables."""
-  policy = contents["config"].get("dtype")
-  fields = policy.get("config") if isinstance(policy, dict) else None
-  name = fields.get("name") if isinstance(fields, dict) else policy
-  return name if name in ("float16", "bfloat16", "float64") else "float32"
+  return dtypes[0]
 
 
 def _read_task(folder: str) -> tuple[int, list[str]]:
@@ -223,17 +209,17 @@ def write(
   vocabulary: Sequence[str],
   do_lower_case: bool,
 ) -> None:
-  """Writes a folder for KerasHub.
-
-  Args:
-    folder: there already.
-    values: by Google's names, of an encoder or of a classifier.
+  """Writes the values of an encoder, or of a classifier, to a folder.
 
   Raises:
     ValueError: KerasHub cannot say what the config says.
-    ImportError: keras_hub is not installed.
   """
-  _check_representable(config)
+  rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+  if config.hidden_act != "gelu" or len(set(rates)) > 1:
+    raise ValueError(
+      "--output_format=keras_hub: KerasHub has hidden_act='gelu' and one rate "
+      f"of dropout; this config has {config.hidden_act!r} and {rates}"
+    )
   models = import_library().models
   dtype = values["bert/embeddings/word_embeddings"].dtype.name
   labels = len(values.get("output_bias", ()))
@@ -252,17 +238,3 @@ def write(
   else:
     preprocessor.save_to_preset(folder)
   model.save_to_preset(folder)
-
-
-def _check_representable(config: modeling.BertConfig) -> None:
-  differing = []
-  if config.hidden_act != "gelu":
-    differing.append(f"hidden_act={config.hidden_act!r}, KerasHub has 'gelu'")
-  if config.embedding_width != config.hidden_size:
-    differing.append("embedding_size, KerasHub has hidden_size")
-  if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
-    differing.append("two rates of dropout, KerasHub has one")
-  if differing:
-    raise ValueError(
-      f"--output_format=keras_hub: this config has {'; '.join(differing)}"
-    )

@@ -82,11 +82,7 @@ _FIRST_LAYERS = (
 
 
 def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
-  """Gives weights by the keys of an object-based checkpoint Google's names.
-
-  Raises:
-    ValueError: it does not hold the encoder of one BERT.
-  """
+  """Gives weights by the keys of an object-based checkpoint Google's names."""
   prefix = weights.source
   keys: dict[str, str] = {}  # By Google's names.
   unread, unknown = [], []
@@ -211,11 +207,6 @@ def _list_names(
     for node in graph.nodes
     for attribute in node.attributes
   }
-  if missing := sorted(set(full_names) - set(weights.shapes)):
-    raise ValueError(
-      f"{weights.source}: its object graph names {missing[0]!r:.80}, which is "
-      "missing"
-    )
   # In a key, `.S` is a slash, `..` a dot.
   paths = {}
   for key in sorted(set(weights.shapes) - {GRAPH}):

@@ -59,11 +59,7 @@ def make_weights(
   variables: Mapping[str, StoredVariable],
   unread: Iterable[str] = (),
 ) -> checkpoints.Weights:
-  """Makes weights of variables by Google's names.
-
-  Args:
-    unread: the library's names of variables that BERT lacks.
-  """
+  """Makes weights of variables by Google's names; see `checkpoints.Weights`."""
 
   def read(name):
     load, shape = variables[name]
@@ -83,14 +79,7 @@ def rename(name: str, renaming: Renaming) -> str:
 
 
 def find_shards(folder: str, index: str, ending: str) -> list[str]:
-  """Returns the paths of the files with a folder's weights.
-
-  Args:
-    index: the name of a JSON file with a weight_map.
-
-  Raises:
-    ValueError: it is damaged, or a file is missing.
-  """
+  """Returns the paths of the files in the weight_map of a JSON file."""
   index = os.path.join(folder, index)
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:

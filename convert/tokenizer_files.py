@@ -21,15 +21,10 @@ _NORMALIZER = {
 
 
 def read_run_settings(folder: str) -> dict[str, Any]:
-  """Returns the settings.json of the training that wrote a folder, if any.
-
-  Raises:
-    ValueError: it is damaged, and the folder is one of a model; elsewhere it
-      may be an editor's.
-  """
+  """Returns the settings.json of the training that wrote a folder, if any."""
   try:
     return files.read_json_if_any(os.path.join(folder, "settings.json"))
-  except ValueError:
+  except ValueError:  # Of an editor, unless the folder is a model's.
     if files.exists(os.path.join(folder, "bert_config.json")):
       raise
     return {}
@@ -37,9 +32,6 @@ def read_run_settings(folder: str) -> dict[str, Any]:
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the do_lower_case that a file in a folder states, and that file.
-
-  The file is the settings.json of a training, or one of Hugging Face's or
-  KerasHub's.
 
   Raises:
     ValueError: they ask for words that BERT's original tokenizer cannot make.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import os
-from typing import Any
 
 from convert import architecture, conversion, huggingface, keras_hub
 from data import atomic, files, label_files
@@ -31,10 +30,8 @@ def write(
   Args:
     output_format: "google": a checkpoint as in Google's releases or, with an
       optimizer's slots, to resume from. "hugging_face": a folder for a class of
-      transformers. "keras_hub": for BertBackbone or BertTextClassifier; its
-      masked-LM head computes something else than BERT's (an exact GELU, an
-      epsilon of 1e-5), so that this head and that of the next sentence are left
-      out.
+      transformers. "keras_hub": for BertBackbone or BertTextClassifier; other
+      heads, which KerasHub computes differently, are left out.
     folder: must not exist, or be empty.
 
   Raises:
@@ -105,25 +102,9 @@ def _write_hugging_face(
 ) -> tuple[str, list[str]]:
   users = architecture.HEADS[model.head].architecture
   _check_representable(model, model.head, f"{users} (--head={model.head})")
-  if model.config.embedding_width != model.config.hidden_size:
-    raise ValueError(
-      "--output_format=hugging_face: the BERT of transformers has no "
-      "embedding_size, as this config has"
-    )
-  rest = huggingface.write(
-    folder,
-    model.config,
-    model.head,
-    model.values,
-    model.do_lower_case,
-    **_head_settings(model),
-  )
-  lines = [_count(huggingface.WEIGHTS, users, model, rest)]
-  if rest:
-    lines.append(
-      f"{huggingface.GOOGLE_ONLY}: {_describe(rest, model)}; {users} has no "
-      "place for that, a conversion back reads it"
-    )
+  rest = huggingface.write(folder, model)
+  place = f"{huggingface.GOOGLE_ONLY}, which a conversion back reads"
+  lines = _describe(huggingface.WEIGHTS, users, model, rest, place)
   activation = model.config.hidden_act
   activation = huggingface.ACTIVATIONS.get(activation, activation)
   return users, [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
@@ -142,20 +123,24 @@ def _write_keras_hub(
     folder, model.config, values, model.vocabulary, model.do_lower_case
   )
   rest = sorted(set(model.values) - set(values))
-  lines = [_count(keras_hub.WEIGHTS, users, model, rest)]
+  return users, _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
+
+
+def _describe(
+  weights: str,
+  users: str,
+  model: conversion.Model,
+  rest: Sequence[str],
+  place: str,
+) -> list[str]:
+  """Describes a file of weights, and where the rest of the variables is."""
+  lines = [f"{weights}: {len(model.values) - len(rest)} variables, for {users}"]
   if rest:
-    lines.append(f"left out, KerasHub has no place: {_describe(rest, model)}")
-  return users, lines
-
-
-def _count(name, users, model, rest) -> str:
-  return f"{name}: {len(model.values) - len(rest)} variables, for {users}"
-
-
-def _describe(names: Sequence[str], model: conversion.Model) -> str:
-  others = [n for n in names if n.rpartition("/")[0] not in model.values]
-  slots = len(names) - len(others)
-  return ", ".join([*([f"{slots} slots"] if slots else []), *others])
+    others = [n for n in rest if n.rpartition("/")[0] not in model.values]
+    slots = len(rest) - len(others)
+    listed = ", ".join([*([f"{slots} slots"] if slots else []), *others])
+    lines.append(f"{place}: {listed}; {users} has no place for that")
+  return lines
 
 
 def _check_representable(
@@ -167,28 +152,14 @@ def _check_representable(
       f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
       "class of another library has here: pass --output_format=google"
     )
+  if model.config.embedding_width != model.config.hidden_size:
+    raise ValueError(
+      "--output_format: transformers and KerasHub have no BERT with the "
+      "embedding_size of this config: pass --output_format=google"
+    )
   labels = len(model.values.get("output_bias", ()))
   expected = architecture.variables(model.config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
   fitting.compare(
     model.source, shapes, expected, lambda name: name in shapes, users
   )
-
-
-def _head_settings(model: conversion.Model) -> dict[str, Any]:
-  """Returns the fields of a config.json about the head and its precision."""
-  dtype = model.values[conversion.TABLE].dtype.name
-  settings: dict[str, Any] = {"dtype": dtype}
-  if "[PAD]" in model.vocabulary:
-    settings["pad_token_id"] = model.vocabulary.index("[PAD]")
-  if "output_" not in architecture.HEADS[model.head].prefixes:
-    return settings
-  count = len(model.values["output_bias"])
-  labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  settings["classifier_dropout"] = 0.1  # As in heads.py.
-  if model.head != "multiple_choice":
-    settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
-    settings["label2id"] = {label: i for i, label in enumerate(labels)}
-  if model.problem in huggingface.PROBLEM_TYPES:
-    settings["problem_type"] = huggingface.PROBLEM_TYPES[model.problem]
-  return settings

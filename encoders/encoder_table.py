@@ -58,11 +58,7 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
 
 
 def read_config(path: str) -> modeling.EncoderConfig:
-  """Reads a bert_config.json of any encoder.
-
-  Raises:
-    ValueError: with the path and the fault, if it is not a valid config.
-  """
+  """Reads a bert_config.json of any encoder; a ValueError names the path."""
   fields = files.read_json(path)
   try:
     return make_config(fields)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import any_model
 import bert
-from convert import huggingface
 from data import packing
 from encoders import encoder_table
 import heads
@@ -188,12 +188,13 @@ def test_a_missing_pooler_is_a_warning(tmp_path):
 
 
 def test_a_folder_of_hugging_face(tmp_path):
-  encoder = modeling.BertModel(CONFIG)
-  values = {v.path: v.numpy() for v in encoder.variables}
-  huggingface.write(str(tmp_path), CONFIG, "encoder", values, True)
-  again = bert.load_encoder(str(tmp_path))
+  encoder = modeling.BertModel(any_model.CONFIG)
+  any_model.write_google(tmp_path / "google", encoder)
+  folder, inputs = tmp_path / "theirs", any_model.make_inputs()
+  any_model.convert(input=tmp_path / "google", output=folder)
+  again = bert.load_encoder(str(folder))
   np.testing.assert_allclose(
-    encoder(IDS).pooled_output, again(IDS).pooled_output, atol=1e-6
+    encoder(*inputs).pooled_output, again(*inputs).pooled_output, atol=1e-5
   )
 
 

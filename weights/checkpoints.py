@@ -159,7 +159,7 @@ def _check_indices(folder: str, steps: list[int]) -> None:
   """Reports data files newer than all complete checkpoints without an index.
 
   A killed training also leaves such a file, but with the index beside it under
-  its temporary name; that checkpoint was never complete and is not reported.
+  its temporary name; that checkpoint was never complete.
 
   Raises:
     DamagedCheckpointError: there is no checkpoint to fall back to.
@@ -400,7 +400,7 @@ def write(
 
 
 def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
-  """Writes the data, then the index, each under its name when it is whole."""
+  """Writes the data and the index, each under its name when it is whole."""
   temporary, names = prefix + _TEMPORARY, sorted(values)
   tf.raw_ops.SaveV2(
     prefix=temporary,

@@ -28,9 +28,8 @@ _Entry = tensor_bundle_pb2.BundleEntryProto
 class TensorBundle:
   """A checkpoint, with two methods of TensorFlow's readers.
 
-  Raises:
-    ValueError: the index is damaged, or makes no sense.
-    OSError: it cannot be read.
+  All raise a ValueError at data that is damaged or makes no sense, and an
+  OSError at files that cannot be read.
   """
 
   def __init__(self, prefix: str):
@@ -56,12 +55,7 @@ class TensorBundle:
     return {n: _shape(e) for n, e in self._entries.items() if n[0] != "\0"}
 
   def get_tensor(self, name: str) -> np.ndarray:
-    """Reads a variable; text as bytes, in an array of objects.
-
-    Raises:
-      ValueError: its data is damaged, or its parts are not a whole.
-      OSError: its data cannot be read.
-    """
+    """Reads a variable; text as bytes, in an array of objects."""
     entry = self._entries[name]
     if not entry.slices:
       return self._read(entry)[()]  # A scalar, if it is one.
@@ -75,10 +69,12 @@ class TensorBundle:
     value = np.concatenate(parts, axis)
     starts = {part.extent[axis].start for part in entry.slices}
     lengths = [part.shape[axis] for part in parts]
-    if (value.shape, value.dtype, len(parts)) != (
-      (shape, _dtype(entry).as_numpy_dtype, len(entry.slices))
-    ) or starts != set(itertools.accumulate(lengths[:-1], initial=0)):
-      raise ValueError(f"its parts do not make up the shape {shape!r:.80}")
+    _require(
+      (value.shape, value.dtype, len(parts))
+      == (shape, _dtype(entry).as_numpy_dtype, len(entry.slices))
+      and starts == set(itertools.accumulate(lengths[:-1], initial=0)),
+      f"its parts do not make up the shape {shape!r:.80}",
+    )
     return value
 
   def _read(self, entry: _Entry) -> np.ndarray:

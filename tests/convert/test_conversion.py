@@ -15,11 +15,9 @@ import tensorflow as tf
 import any_model
 from cli import model_folder, output_folder
 from convert import conversion, writing
-import convert_checkpoint
 import heads
 import modeling
 import paths
-import program_flags
 from tasks import feature_tagger
 from vocabularies import vocabulary_table
 from weights import checkpoints
@@ -39,46 +37,20 @@ SIZES = {
 }
 CONFIG = modeling.BertConfig(**SIZES)
 ADAM, LAMB = ("adam_m", "adam_v"), ("LAMB", "LAMB_1")
+TABLE = "embeddings.word_embeddings.weight"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
 
 
-def convert(**values):
-  """Runs the program in this process."""
-  return program_flags.run_main(
-    convert_checkpoint, convert_checkpoint.ConversionSettings, **values
-  )
-
-
-def write_google(folder, model=None, slots=(), **others):
-  """Writes a checkpoint and the files beside it; returns its values."""
-  folder.mkdir(exist_ok=True)
-  model = model or heads.PretrainingModel(CONFIG)
-  variables = dict(checkpoints.model_variables(model))
-  source = np.random.default_rng(1)
-  for variable in variables.values():
-    variable.assign(source.normal(size=variable.shape))
-  if slots:
-    for name, variable in list(variables.items()):
-      for slot in slots:
-        drawn = source.normal(size=variable.shape).astype("f4")
-        variables[f"{name}/{slot}"] = tf.Variable(drawn)
-    variables["global_step"] = tf.Variable(7, dtype=tf.int64)
-  prefix = checkpoints.save(str(folder), 7, variables, keep=1)
-  (folder / "bert_config.json").write_text(CONFIG.to_json_string())
-  (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-  for name, text in others.items():
-    (folder / name.replace("_", ".")).write_text(text)
-  return dict(checkpoints.read(prefix))
+convert = any_model.convert
+write_google = functools.partial(
+  any_model.write_google, config=CONFIG, tokens=VOCABULARY
+)
 
 
 def write_theirs(folder, **values):
   write_google(folder.parent / "source", **values)
   convert(input=folder.parent / "source", output=folder)
   return folder
-
-
-def read(path):
-  return any_model.values(path)
 
 
 def assert_equal(found, expected):
@@ -108,7 +80,7 @@ def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
   before = write_google(here, make_model(CONFIG), slots=ADAM)
   assert convert(input=here, output=there) is None
   convert(input=there, output=back)
-  assert_equal(read(back), before)
+  assert_equal(any_model.values(back), before)
   # A training resumes from it: the step is in the name.
   assert checkpoints.latest_checkpoint(str(back)) == f"{back}/model.ckpt-7"
   for name in ("bert_config.json", "vocab.txt"):
@@ -122,7 +94,7 @@ def test_the_original_s_checkpoints_there_and_back(case, tmp_path):
   vocabulary = paths.SHARED / "data/vocab/uncased_vocab.txt"
   convert(input=source, output=tmp_path / "there", vocab_file=vocabulary)
   convert(input=tmp_path / "there", output=tmp_path / "back")
-  assert_equal(read(tmp_path / "back"), read(source))
+  assert_equal(any_model.values(tmp_path / "back"), any_model.values(source))
 
 
 def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
@@ -151,8 +123,8 @@ def test_says_what_is_where_and_strips(tmp_path, capsys, slots):
   assert block == [
     f"  wrote {tmp_path}/whole:",
     "    model.safetensors: 46 variables, for BertForPreTraining",
-    "    google_only.safetensors: 92 slots, global_step; "
-    "BertForPreTraining has no place for that, a conversion back reads it",
+    "    google_only.safetensors, which a conversion back reads: 92 slots, "
+    "global_step; BertForPreTraining has no place for that",
     "    config.json: hidden_act is gelu_pytorch_tanh",
     "    vocab.txt: 12 tokens, do_lower_case=True",
     f"  next: python fill_mask.py --model={tmp_path}/whole --text=...",
@@ -173,7 +145,7 @@ def test_says_what_is_where_and_strips(tmp_path, capsys, slots):
     "bert_model.ckpt.index",
     "vocab.txt",
   ]
-  kept = read(tmp_path / "stripped")
+  kept = any_model.values(tmp_path / "stripped")
   assert len(kept) == 46 and not any(name.endswith(slots) for name in kept)
   convert(input=tmp_path / "here", output=tmp_path / "hf", strip=True)
   assert "google_only.safetensors" not in names(tmp_path / "hf")
@@ -187,7 +159,7 @@ def test_float16_rounds_weights_and_no_slots(tmp_path):
     output_format="google",
     float16=True,
   )
-  for name, value in read(tmp_path / "half").items():
+  for name, value in any_model.values(tmp_path / "half").items():
     is_weight = "adam" not in name and name != "global_step"
     expected = before[name].astype("f2") if is_weight else before[name]
     assert value.dtype == expected.dtype and np.array_equal(value, expected)
@@ -231,7 +203,10 @@ def test_positions_are_repeated(tmp_path):
     ]
     == 14
   )
-  before, after = read(tmp_path / "here"), read(tmp_path / "long")
+  before, after = (
+    any_model.values(tmp_path / "here"),
+    any_model.values(tmp_path / "long"),
+  )
   name = "bert/embeddings/position_embeddings"
   old = before[name]
   assert np.array_equal(after[name], np.concatenate([old, old, old[:2]]))
@@ -253,14 +228,14 @@ def test_new_tokens_get_rows_like_new_weights(tmp_path):
   tables = []
   for output, seed in (("one", 1), ("same", 1), ("two", 2)):
     convert(output=tmp_path / output, seed=seed, **arguments)
-    tables.append(read(tmp_path / output)[name])
-  before = read(tmp_path / "here")
+    tables.append(any_model.values(tmp_path / output)[name])
+  before = any_model.values(tmp_path / "here")
   assert np.array_equal(tables[0], tables[1])
   assert not np.array_equal(tables[0], tables[2])
   assert np.array_equal(tables[0][:12], before[name])
   new = tables[0][12:]
   assert np.abs(new).max() <= 0.04 and 0.016 < new.std() < 0.019
-  bias = read(tmp_path / "one")["cls/predictions/output_bias"]
+  bias = any_model.values(tmp_path / "one")["cls/predictions/output_bias"]
   assert bias.shape == (512,) and not bias[12:].any()
 
 
@@ -313,8 +288,10 @@ def initial_labels(path):
 def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
   folder = tmp_path / "there"
   shutil.copytree(theirs, folder)
-  edit_config(folder, id2label=names)
+  any_model.edit_json(folder / "config.json", id2label=names)
   assert model_folder.open(str(folder)).labels == labels
+  opened = model_folder.open(str(folder / "model.safetensors"))
+  assert (opened.source, opened.labels) == (str(folder), labels)
   # The labels are of a head that is not read.
   assert initial_labels(folder) == ()
 
@@ -368,40 +345,28 @@ def test_a_head_can_be_left_out(tmp_path, capsys):
   found = json.loads((tmp_path / "there/config.json").read_text())
   assert found["architectures"] == ["BertForMaskedLM"]
   # It is what fill_mask.py reads, with the pooler from google_only.
-  assert len(read(tmp_path / "there")) == 44
+  assert len(any_model.values(tmp_path / "there")) == 44
 
 
 def test_old_names_and_tied_copies_are_understood(tmp_path):
   folder = write_theirs(tmp_path / "there")
-  before = read(folder)
-  path = str(folder / "model.safetensors")
-  file = safetensors.numpy.load_file(path)
-  values = {}
-  for name in file:
-    old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-    old = old.replace("LayerNorm.bias", "LayerNorm.beta")
-    values[old.removeprefix("bert.")] = file[name]
-  values["embeddings.position_ids"] = np.arange(6)[None]
-  values["cls.predictions.decoder.bias"] = values["cls.predictions.bias"]
-  del values["cls.predictions.bias"]
-  table = values["embeddings.word_embeddings.weight"]
-  values["cls.predictions.decoder.weight"] = table
-  safetensors.numpy.save_file(values, path)
-  assert_equal(read(folder), before)
-  values["cls.predictions.decoder.weight"] = table + 1
-  safetensors.numpy.save_file(values, path)
-  with pytest.raises(ValueError, match="is not the table of the word embeddi"):
-    read(folder)
+  before = any_model.values(folder)
 
+  def rename(tensors):
+    values = {}
+    for name, value in tensors.items():
+      old = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+      old = old.replace("LayerNorm.bias", "LayerNorm.beta")
+      values[old.removeprefix("bert.")] = value
+    bias = values.pop("cls.predictions.bias")
+    return values | {
+      "embeddings.position_ids": np.arange(6)[None],
+      "cls.predictions.decoder.bias": bias,
+      "cls.predictions.decoder.weight": tensors[f"bert.{TABLE}"],
+    }
 
-def test_what_google_only_holds_must_belong_to_the_weights(tmp_path):
-  folder = write_theirs(tmp_path / "there", slots=ADAM)
-  path = str(folder / "model.safetensors")
-  file = safetensors.numpy.load_file(path)
-  values = {name: file[name] + 1 for name in file}
-  safetensors.numpy.save_file(values, path)
-  with pytest.raises(ValueError, match="does not belong to the model.safete"):
-    read(folder)
+  edit_tensors(rename)(folder)
+  assert_equal(any_model.values(folder), before)
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path, monkeypatch):
@@ -416,13 +381,13 @@ def test_a_run_that_fails_leaves_nothing(tmp_path, monkeypatch):
   assert names(tmp_path) == ["here"]
 
 
-def edit_config(folder, **fields):
-  path = folder / "config.json"
-  settings = json.loads(path.read_text())
-  settings.update(fields)
-  path.write_text(
-    json.dumps({k: v for k, v in settings.items() if v != "drop"})
-  )
+def edit_tensors(change):
+  def apply(folder):
+    path = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file(change(tensors), path)
+
+  return apply
 
 
 def remove(name):
@@ -430,7 +395,7 @@ def remove(name):
 
 
 def edit(**fields):
-  return lambda folder: edit_config(folder, **fields)
+  return lambda folder: any_model.edit_json(folder / "config.json", **fields)
 
 
 def write(name, content):
@@ -475,6 +440,17 @@ def make_index(weight_map):
       "there: no checkpoint there; the folder holds ['README.md', 'config.js",
     ),
     (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),
+    (write_google, "there: several checkpoints, name one: "),
+    (
+      edit_tensors(lambda x: {name: value + 1 for name, value in x.items()}),
+      "google_only.safetensors: does not belong to the model.safetensors",
+    ),
+    (
+      edit_tensors(
+        lambda x: x | {"cls.predictions.decoder.weight": x[f"bert.{TABLE}"] + 1}
+      ),
+      "decoder.weight is not the table of the word embeddings",
+    ),
     (truncate, "model.safetensors: not readable: Error while deserializing"),
     (
       write("model.safetensors", b"\xff" * 100),
@@ -560,7 +536,7 @@ def test_a_bad_folder_is_refused_in_one_line(change, message, tmp_path, theirs):
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-  return write_theirs(tmp_path_factory.mktemp("theirs") / "there")
+  return write_theirs(tmp_path_factory.mktemp("theirs") / "there", slots=ADAM)
 
 
 @pytest.mark.parametrize(
@@ -575,33 +551,25 @@ def theirs(tmp_path_factory):
       {"head": "tagging", "output_format": "hugging_face"},
       "does not fit BertForTokenClassification (--head=tagging): - output_bia",
     ),
+    (
+      {"vocab_file": "z.txt", "resize_vocab": 13},
+      "z.txt:12: expected 'g', as in the vocabulary in ",
+    ),
+    ({"input": "1.safetensors"}, "one file of a model folder: pass the fold"),
+    ({"output": "full"}, "=full: is there already; name a folder that is new"),
   ],
 )
-def test_bad_flags_are_refused(values, message, tmp_path, theirs):
+def test_bad_flags_are_refused(values, message, tmp_path, theirs, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "z.txt").write_text("\n".join([*VOCABULARY[:-1], "z", "new"]))
+  (tmp_path / "1.safetensors").write_bytes(b"x")
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full/notes").write_text("mine")
   with pytest.raises(ValueError) as caught:
-    convert(**{"input": theirs, "output": tmp_path / "out", **values})
+    convert(**{"input": theirs, "output": "out", **values})
   assert message in str(caught.value) and "\n" not in str(caught.value)
-  assert names(tmp_path) == []
-
-
-def test_a_vocabulary_that_changes_old_tokens_is_refused(tmp_path, theirs):
-  path = tmp_path / "other.txt"
-  path.write_text("\n".join([*VOCABULARY[:-1], "z", "new"]) + "\n")
-  with pytest.raises(ValueError, match=r"other.txt:12: expected 'g', as in"):
-    convert(
-      input=theirs,
-      output=tmp_path / "out",
-      vocab_file=path,
-      resize_vocab=13,
-    )
-
-
-def test_an_output_that_is_there_is_refused(tmp_path, theirs):
-  (tmp_path / "out").mkdir()
-  (tmp_path / "out/notes").write_text("mine")
-  with pytest.raises(ValueError, match="is there already; name a folder that"):
-    convert(input=theirs, output=tmp_path / "out")
-  assert names(tmp_path / "out") == ["notes"]
+  assert names(tmp_path) == ["1.safetensors", "full", "z.txt"]
+  assert names(tmp_path / "full") == ["notes"]
 
 
 def test_labels_must_be_as_many_as_the_head_has(tmp_path):
@@ -670,23 +638,6 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
     "not in it, start at random: bert/pooler/dense/bias, "
     "bert/pooler/dense/kernel"
   ) in capsys.readouterr().out
-  before = read(tmp_path / "source")
+  before = any_model.values(tmp_path / "source")
   name = "cls/squad/output_weights"
   assert np.array_equal(variables[name].numpy(), before[name])
-
-
-def test_a_folder_of_both_kinds_is_refused(tmp_path, theirs):
-  folder = tmp_path / "both"
-  shutil.copytree(theirs, folder)
-  write_google(folder)
-  with pytest.raises(ValueError, match="both: several checkpoints, name one"):
-    any_model.values(folder)
-  path = str(folder / "model.safetensors")
-  assert model_folder.open(path).source == str(folder)
-
-
-def test_one_file_of_several_is_no_model(tmp_path):
-  path = tmp_path / "model-00001-of-00002.safetensors"
-  path.write_bytes(b"x")
-  with pytest.raises(ValueError, match="one file of a model folder: pass the"):
-    model_folder.open(str(path))

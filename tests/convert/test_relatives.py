@@ -9,32 +9,13 @@ import numpy as np
 import pytest
 
 import any_model
+from any_model import SIZES
 from cli import model_folder
-from convert import architecture, huggingface, relatives
+from convert import architecture, huggingface
 import heads
 import modeling
 from paths import SHARED
-import program_flags
 from weights import checkpoints
-
-SIZES = {
-  "vocab_size": 30,
-  "hidden_size": 8,
-  "num_hidden_layers": 2,
-  "num_attention_heads": 2,
-  "intermediate_size": 12,
-  "max_position_embeddings": 12,
-}
-TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-TOKENS += [f"word{number}" for number in range(25)]
-
-
-def make_inputs():
-  source = np.random.default_rng(1)
-  mask = np.arange(12) < np.array([[12], [7], [3]])
-  ids = source.integers(5, 30, [3, 12]) * mask
-  segments = (np.arange(12) >= 4) & mask
-  return [np.int32(x) for x in (ids, mask, segments)]
 
 
 def save_theirs(name, folder, **fields):
@@ -69,16 +50,9 @@ def load(folder, model):
   return model_folder.open(str(folder))
 
 
-def assert_near(ours, theirs, mask):
-  ours, theirs = np.asarray(ours), theirs.numpy()
-  assert np.std(theirs) > 0.1 and ours.shape == theirs.shape
-  real = mask.astype(bool)
-  np.testing.assert_allclose(ours[real], theirs[real], atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("width", [4, 8])
 def test_electra_is_computed_as_transformers_does(width, tmp_path):
-  inputs = make_inputs()
+  inputs = any_model.make_inputs()
   theirs = save_theirs(
     "ElectraForPreTraining", tmp_path, **SIZES, embedding_size=width
   )
@@ -87,7 +61,8 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   model = modeling.BertModel(config)
   reader = load(tmp_path, model)
   expected = outputs_of(theirs.electra, inputs).last_hidden_state
-  assert_near(model(*inputs).sequence_output, expected, inputs[1])
+  real = inputs[1].astype(bool)
+  any_model.assert_near(model(*inputs).sequence_output, expected, real)
   assert [*reader.weights.unread] == [
     f"discriminator_predictions.{name}"
     for name in (
@@ -97,20 +72,19 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   ]
 
 
-def distilbert_sizes():
-  return {
-    "vocab_size": 30,
-    "dim": 8,
-    "hidden_dim": 12,
-    "n_layers": 2,
-    "n_heads": 2,
-    "max_position_embeddings": 12,
-  }
+DISTILBERT_SIZES = {
+  "vocab_size": 30,
+  "dim": 8,
+  "hidden_dim": 12,
+  "n_layers": 2,
+  "n_heads": 2,
+  "max_position_embeddings": 12,
+}
 
 
 def test_distilbert_is_computed_as_transformers_does(tmp_path):
-  ids, mask, segments = make_inputs()
-  theirs = save_theirs("DistilBertForMaskedLM", tmp_path, **distilbert_sizes())
+  ids, mask, segments = any_model.make_inputs()
+  theirs = save_theirs("DistilBertForMaskedLM", tmp_path, **DISTILBERT_SIZES)
   config = model_folder.open(str(tmp_path)).config
   assert config == modeling.BertConfig(
     **SIZES, type_vocab_size=2, hidden_act="gelu_erf"
@@ -120,18 +94,19 @@ def test_distilbert_is_computed_as_transformers_does(tmp_path):
   positions = np.tile(np.arange(12, dtype=np.int32), [3, 1])
   # Segments do not matter, as there are none.
   logits, _ = model(ids, mask, segments, positions)
-  assert_near(logits, outputs_of(theirs, (ids, mask)).logits, mask)
+  expected = outputs_of(theirs, (ids, mask)).logits
+  any_model.assert_near(logits, expected, mask.astype(bool))
 
 
 def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
   save_theirs(
-    "DistilBertForTokenClassification", tmp_path / "a", **distilbert_sizes()
+    "DistilBertForTokenClassification", tmp_path / "a", **DISTILBERT_SIZES
   )
   reader = model_folder.open(str(tmp_path / "a"))
   assert reader.weights.shapes["output_weights"] == (2, 8)
   # Its classifier stands on a dense layer with a ReLU, not on BERT's pooler.
   save_theirs(
-    "DistilBertForSequenceClassification", tmp_path / "b", **distilbert_sizes()
+    "DistilBertForSequenceClassification", tmp_path / "b", **DISTILBERT_SIZES
   )
   reader = model_folder.open(str(tmp_path / "b"))
   assert "output_weights" not in reader.weights.shapes
@@ -144,47 +119,37 @@ def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
 def write_electra(folder, config):
   """Writes a BERT as google-research/electra names its variables."""
   values = {}
-  for name, variable in checkpoints.model_variables(
-    modeling.BertModel(config)
-  ).items():
+  encoder = modeling.BertModel(config)
+  for name, variable in checkpoints.model_variables(encoder).items():
     if "/pooler/" not in name:
       name = name.replace("bert/", "electra/", 1)
       name = name.replace("/embeddings/project/", "/embeddings_project/")
-      values[name] = np.array(variable)
+      values[name] = variable.numpy()
       values[f"{name}/adam_m"] = np.zeros(variable.shape, np.float32)
   values["discriminator_predictions/dense/bias"] = np.zeros(8, np.float32)
   values["generator/encoder/layer_0/output/dense/bias"] = np.zeros(4)
   values["global_step"] = np.int64(5)
+  folder.mkdir()
   checkpoints.write(str(folder), values)
+  (folder / "vocab.txt").write_text("\n".join(any_model.TOKENS) + "\n")
   return values
 
 
-def test_reads_checkpoints_of_electra(tmp_path):
+def test_reads_checkpoints_of_electra(tmp_path, capsys):
   config = modeling.BertConfig(**SIZES, type_vocab_size=2, embedding_size=4)
-  folder = tmp_path / "electra"
-  folder.mkdir()
+  folder, output = tmp_path / "electra", tmp_path / "out"
   values = write_electra(folder, config)
-  (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
-  run = program_flags.run_here(
-    program_flags.command(
-      "convert_checkpoint", input=folder, output=tmp_path / "no"
-    )
-  )
-  program_flags.assert_refused(run, "holds no bert_config.json: add it, or")
+  with pytest.raises(ValueError, match="holds no bert_config.json: add it, or"):
+    any_model.convert(input=folder, output=output)
   (folder / "bert_config.json").write_text(config.to_json_string())
-  run = program_flags.run_here(
-    program_flags.command(
-      "convert_checkpoint", input=folder, output=tmp_path / "out"
-    )
-  )
-  lines = run.stdout.splitlines()
-  assert lines[1:4] == [
+  any_model.convert(input=folder, output=output)
+  assert capsys.readouterr().out.splitlines()[1:4] == [
     "left out: 40 variables of the state of the training",
     "left out: discriminator_predictions/dense/bias, "
     "generator/encoder/layer_0/output/dense/bias",
     "not in it: bert/pooler/dense/kernel, bert/pooler/dense/bias",
   ]
-  found = dict(checkpoints.read(str(tmp_path / "out" / "bert_model.ckpt")))
+  found = dict(checkpoints.read(str(output / "bert_model.ckpt")))
   assert len(found) == 39
   name = "encoder/layer_1/attention/self/key/kernel"
   assert np.array_equal(found[f"bert/{name}"], values[f"electra/{name}"])
@@ -192,20 +157,16 @@ def test_reads_checkpoints_of_electra(tmp_path):
   assert np.array_equal(
     found[name], values["electra/embeddings_project/kernel"]
   )
-  written = (tmp_path / "out" / "bert_config.json").read_text()
+  written = (output / "bert_config.json").read_text()
   assert json.loads(written)["embedding_size"] == 4
-  program_flags.assert_refused(
-    program_flags.run_here(
-      program_flags.command(
-        "convert_checkpoint",
-        input=tmp_path / "out",
-        output=tmp_path / "hf",
-        output_format="hugging_face",
-        head="encoder",
-      )
-    ),
-    "BertModel (--head=encoder): - bert/pooler/dense/bias; ",
-  )
+  named = r"BertModel \(--head=encoder\): - bert/pooler/dense/bias; "
+  with pytest.raises(ValueError, match=named):
+    any_model.convert(
+      input=output,
+      output=tmp_path / "hf",
+      output_format="hugging_face",
+      head="encoder",
+    )
 
 
 # The config.json of the Chinese BERTs, without the usual fields.
@@ -229,7 +190,6 @@ CHINESE = {
 
 def test_chinese_berts_are_berts(tmp_path):
   """BERT-wwm, RoBERTa-wwm-ext and MacBERT: the config and the names."""
-  assert relatives.to_bert_settings("config.json", CHINESE) == CHINESE
   config = huggingface.to_bert_config("config.json", CHINESE)
   assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"

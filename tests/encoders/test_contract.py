@@ -25,11 +25,6 @@ OTHERS = {
   "transformer": {"num_attention_heads": 2, "intermediate_size": 32},
   "text_cnn": {"num_filters": 8},
 }
-OTHERS["variant"] = OTHERS["transformer"] | {
-  "causal_attention": True,
-  "layer_norm_eps": 1e-5,
-  "embedding_layer_norm": False,
-}
 CONFIGS = {
   name: encoder_table.make_config(
     SIZES | {"encoder_type": name} | OTHERS.get(name, {})
@@ -244,7 +239,7 @@ def test_the_config_survives_a_round_trip(name, tmp_path):
 @every_encoder
 def test_attention_is_returned_or_refused(name):
   encoder = make(name)
-  if name in ("transformer", "variant"):
+  if name == "transformer":
     probs = encoder(IDS, MASK, return_attention_probs=True).attention_probs
     assert [p.shape for p in probs] == [(2, 2, 5, 5)] * 2
   else:

@@ -1,8 +1,98 @@
-"""Opens models of any library, as the programs do."""
+"""Models of any library: written, opened as the programs do, and converted."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
 
 from cli import model_folder
 from convert import conversion
+import convert_checkpoint
+import heads
+import modeling
+import program_flags
 from weights import checkpoints
+
+# Those of the models in tests/fixtures.
+SIZES = {
+  "vocab_size": 30,
+  "hidden_size": 8,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 12,
+  "max_position_embeddings": 12,
+}
+CONFIG = modeling.BertConfig(**SIZES, type_vocab_size=2)
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS += [f"word{number}" for number in range(25)]
+
+
+def make_inputs():
+  """Returns ids, mask and segments; each row is padded from another place."""
+  source = np.random.default_rng(1)
+  mask = np.arange(12) < np.array([[12], [7], [3]])
+  ids = source.integers(5, 30, [3, 12]) * mask
+  segments = (np.arange(12) >= 4) & mask
+  return [np.int32(x) for x in (ids, mask, segments)]
+
+
+def assert_near(ours, theirs, rows=slice(None), atol=1e-5):
+  """Compares outputs, which differ from each other, with another library's."""
+  ours, theirs = np.asarray(ours), np.asarray(theirs)
+  assert np.std(theirs) > 0.1 and ours.shape == theirs.shape
+  np.testing.assert_allclose(ours[rows], theirs[rows], atol=atol, rtol=1e-5)
+
+
+def draw(variables):
+  """Adds large random numbers to variables, biases included."""
+  source = np.random.default_rng(2)
+  for variable in variables:
+    variable.assign(variable + source.normal(0, 0.3, variable.shape))
+
+
+def write_google(
+  folder, model=None, config=CONFIG, tokens=TOKENS, slots=(), **texts
+):
+  """Writes a checkpoint of step 7 and the files beside it.
+
+  Args:
+    slots: of the optimizer, of every variable.
+    **texts: other files, such as labels_txt.
+
+  Returns:
+    What the checkpoint holds.
+  """
+  folder.mkdir(exist_ok=True)
+  model = model or heads.PretrainingModel(config)
+  variables = dict(checkpoints.model_variables(model))
+  draw(variables.values())
+  source = np.random.default_rng(1)
+  for name, variable in list(variables.items()) if slots else ():
+    for slot in slots:
+      drawn = source.normal(size=variable.shape).astype("f4")
+      variables[f"{name}/{slot}"] = tf.Variable(drawn)
+  if slots:
+    variables["global_step"] = tf.Variable(7, dtype=tf.int64)
+  prefix = checkpoints.save(str(folder), 7, variables, keep=1)
+  (folder / "bert_config.json").write_text(config.to_json_string())
+  (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+  for name, text in texts.items():
+    (folder / name.replace("_", ".")).write_text(text)
+  return dict(checkpoints.read(prefix))
+
+
+def edit_json(path, **fields):
+  """Changes fields of a JSON file; "drop" removes one."""
+  contents = json.loads(path.read_text()) | fields
+  contents = {k: v for k, v in contents.items() if v != "drop"}
+  path.write_text(json.dumps(contents))
+
+
+def convert(**values):
+  """Runs convert_checkpoint.py in this process."""
+  return program_flags.run_main(
+    convert_checkpoint, convert_checkpoint.ConversionSettings, **values
+  )
 
 
 def read(path, bert_config_file=None, **overrides):
