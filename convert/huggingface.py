@@ -99,23 +99,8 @@ _OLD_NAMES = (
   (r"LayerNorm\.gamma$", "LayerNorm.weight"),
   (r"LayerNorm\.beta$", "LayerNorm.bias"),
 )
-
-
-# ELECTRA and DistilBERT have encoders of a BERT under other names; BERT-wwm,
-# RoBERTa-wwm-ext and MacBERT are BERTs, in files and in name.
-# From their fields in config.json to BERT's.
-_FIELDS = {
-  "distilbert": {
-    "dim": "hidden_size",
-    "hidden_dim": "intermediate_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-  },
-}
-# From their variables to those of BERT, as transformers names both.
+# ELECTRA and DistilBERT have the encoder of a BERT under other names; BERT-wwm,
+# RoBERTa-wwm-ext and MacBERT are BERTs. From their variables to BERT's:
 _RELATIVES = {
   "electra": (
     (r"^electra\.", "bert."),
@@ -136,6 +121,15 @@ _RELATIVES = {
     (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
     (r"^vocab_projector\.", "cls.predictions.decoder."),
   ),
+}
+_DISTILBERT_FIELDS = {
+  "dim": "hidden_size",
+  "hidden_dim": "intermediate_size",
+  "n_layers": "num_hidden_layers",
+  "n_heads": "num_attention_heads",
+  "activation": "hidden_act",
+  "dropout": "hidden_dropout_prob",
+  "attention_dropout": "attention_probs_dropout_prob",
 }
 _BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
 _REFUSED = {
@@ -328,9 +322,10 @@ def to_bert_config(
       f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
     )
   if model_type in _RELATIVES:
-    renamed = _FIELDS.get(model_type, {})
-    fields = {renamed.get(name, name): v for name, v in settings.items()}
     fields["model_type"] = "bert"
+  if model_type == "distilbert":
+    renamed = _DISTILBERT_FIELDS
+    fields = {renamed.get(name, name): v for name, v in fields.items()}
   if fields.get("embedding_size") == fields.get("hidden_size"):
     fields.pop("embedding_size", None)
   for name, expected in _SETTINGS.items():
