@@ -37,12 +37,10 @@ class ConversionSettings(program.Settings):
     None, "The config, if it is not beside --input."
   )
   vocab_file: str | None = _flags(
-    None,
-    "The vocabulary, if it is not beside --input, or with tokens added.",
+    None, "The vocabulary, if it is not beside --input, or with tokens added."
   )
   labels_file: str | None = _flags(
-    None,
-    "The labels of a head, one a line, if they are not beside --input.",
+    None, "The labels of a head, one a line, if they are not beside --input."
   )
   output_format: str = _flags(
     "auto",

@@ -145,8 +145,7 @@ def test_half_precision_is_read(dtype, tmp_path):
   values = any_model.values(tmp_path)
   table = theirs.bert.embeddings.word_embeddings.weight.detach()
   assert np.array_equal(
-    np.float32(values["bert/embeddings/word_embeddings"]),
-    table.float().numpy(),
+    np.float32(values["bert/embeddings/word_embeddings"]), table.float().numpy()
   )
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import os
+import pathlib
 import re
 import shutil
 import types
@@ -41,6 +43,11 @@ TABLE = "embeddings.word_embeddings.weight"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+
+
 convert = any_model.convert
 write_google = functools.partial(
   any_model.write_google, config=CONFIG, tokens=VOCABULARY
@@ -48,6 +55,7 @@ write_google = functools.partial(
 
 
 def write_theirs(folder, **values):
+  folder = pathlib.Path(folder)
   write_google(folder.parent / "source", **values)
   convert(input=folder.parent / "source", output=folder)
   return folder
@@ -60,8 +68,12 @@ def assert_equal(found, expected):
     assert found[name].tobytes() == value.tobytes(), name
 
 
-def names(folder):
-  return sorted(path.name for path in folder.iterdir())
+def names(folder="."):
+  return sorted(os.listdir(folder))
+
+
+def read_json(path):
+  return json.loads(pathlib.Path(path).read_text())
 
 
 @pytest.mark.parametrize(
@@ -75,8 +87,8 @@ def names(folder):
     ),
   ],
 )
-def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
-  here, there, back = (tmp_path / name for name in ("here", "there", "back"))
+def test_there_and_back_is_equal_bit_for_bit(make_model):
+  here, there, back = map(pathlib.Path, ("here", "there", "back"))
   before = write_google(here, make_model(CONFIG), slots=ADAM)
   assert convert(input=here, output=there) is None
   convert(input=there, output=back)
@@ -89,18 +101,18 @@ def test_there_and_back_is_equal_bit_for_bit(make_model, tmp_path):
 
 @needs_data
 @pytest.mark.parametrize("case", ["pretrained", "mrpc", "squad"])
-def test_the_original_s_checkpoints_there_and_back(case, tmp_path):
+def test_the_original_s_checkpoints_there_and_back(case):
   source = paths.SHARED / "golden/e2e" / case
   vocabulary = paths.SHARED / "data/vocab/uncased_vocab.txt"
-  convert(input=source, output=tmp_path / "there", vocab_file=vocabulary)
-  convert(input=tmp_path / "there", output=tmp_path / "back")
-  assert_equal(any_model.values(tmp_path / "back"), any_model.values(source))
+  convert(input=source, output="there", vocab_file=vocabulary)
+  convert(input="there", output="back")
+  assert_equal(any_model.values("back"), any_model.values(source))
 
 
-def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
-  before = write_google(tmp_path / "here")
-  convert(input=tmp_path / "here", output=tmp_path / "there")
-  file = safetensors.numpy.load_file(tmp_path / "there/model.safetensors")
+def test_a_dense_kernel_is_transposed_and_a_table_is_not():
+  before = write_google("here")
+  convert(input="here", output="there")
+  file = safetensors.numpy.load_file("there/model.safetensors")
   path = "bert/encoder/layer_1/intermediate/dense/kernel"
   stored = file["bert.encoder.layer.1.intermediate.dense.weight"]
   assert stored.shape == (16, 8)
@@ -112,79 +124,65 @@ def test_a_dense_kernel_is_transposed_and_a_table_is_not(tmp_path):
 
 
 @pytest.mark.parametrize("slots", [ADAM, LAMB])
-def test_says_what_is_where_and_strips(tmp_path, capsys, slots):
-  write_google(tmp_path / "here", slots=slots)
-  convert(input=tmp_path / "here", output=tmp_path / "whole")
+def test_says_what_is_where_and_strips(capsys, slots):
+  write_google("here", slots=slots)
+  convert(input="here", output="whole")
   said, end, *block = capsys.readouterr().out.splitlines()
-  assert said == (
-    f"read {tmp_path}/here/model.ckpt-7: 2 layers of 8, --head=pretraining"
-  )
+  assert said == "read here/model.ckpt-7: 2 layers of 8, --head=pretraining"
   assert re.fullmatch(r"finished in \d+\.\d s", end)
   assert block == [
-    f"  wrote {tmp_path}/whole:",
+    "  wrote whole:",
     "    model.safetensors: 46 variables, for BertForPreTraining",
     "    google_only.safetensors, which a conversion back reads: 92 slots, "
     "global_step; BertForPreTraining has no place for that",
     "    config.json: hidden_act is gelu_pytorch_tanh",
     "    vocab.txt: 12 tokens, do_lower_case=True",
-    f"  next: python fill_mask.py --model={tmp_path}/whole --text=...",
+    "  next: python fill_mask.py --model=whole --text=...",
   ]
-  convert(
-    input=tmp_path / "here",
-    output=tmp_path / "stripped",
-    strip=True,
-    output_format="google",
-  )
+  convert(input="here", output="stripped", strip=True, output_format="google")
   assert "left out: 93 variables of the state of the training" in (
     capsys.readouterr().out
   )
-  assert names(tmp_path / "stripped") == [
+  assert names("stripped") == [
     "README.md",
     "bert_config.json",
     "bert_model.ckpt.data-00000-of-00001",
     "bert_model.ckpt.index",
     "vocab.txt",
   ]
-  kept = any_model.values(tmp_path / "stripped")
+  kept = any_model.values("stripped")
   assert len(kept) == 46 and not any(name.endswith(slots) for name in kept)
-  convert(input=tmp_path / "here", output=tmp_path / "hf", strip=True)
-  assert "google_only.safetensors" not in names(tmp_path / "hf")
+  convert(input="here", output="hf", strip=True)
+  assert "google_only.safetensors" not in names("hf")
 
 
-def test_float16_rounds_weights_and_no_slots(tmp_path):
-  before = write_google(tmp_path / "here", slots=ADAM)
-  convert(
-    input=tmp_path / "here",
-    output=tmp_path / "half",
-    output_format="google",
-    float16=True,
-  )
-  for name, value in any_model.values(tmp_path / "half").items():
+def test_float16_rounds_weights_and_no_slots():
+  before = write_google("here", slots=ADAM)
+  convert(input="here", output="half", output_format="google", float16=True)
+  for name, value in any_model.values("half").items():
     is_weight = "adam" not in name and name != "global_step"
     expected = before[name].astype("f2") if is_weight else before[name]
     assert value.dtype == expected.dtype and np.array_equal(value, expected)
-  convert(
-    input=tmp_path / "here", output=tmp_path / "hf", strip=True, float16=True
-  )
-  settings = json.loads((tmp_path / "hf/config.json").read_text())
+  convert(input="here", output="hf", strip=True, float16=True)
+  settings = read_json("hf/config.json")
   assert settings["dtype"] == "float16"
   model = heads.PretrainingModel(CONFIG)
-  any_model.load(tmp_path / "hf", model)  # Widened.
+  any_model.load("hf", model)  # Widened.
 
 
-def test_dtypes_that_numpy_or_safetensors_lack(tmp_path):
-  before = write_google(tmp_path / "here")
+def test_dtypes_that_numpy_or_safetensors_lack():
+  before = write_google("here")
   name = "bert/pooler/dense/bias"
   half = tf.cast(before[name], tf.bfloat16)
-  prefix = checkpoints.write(str(tmp_path / "here"), {**before, name: half}, 7)
+  prefix = checkpoints.write("here", {**before, name: half}, 7)
   values = any_model.read(prefix).values
   assert values[name].dtype == np.float32
   assert np.array_equal(values[name], tf.cast(half, tf.float32))
   text = tf.constant(["a"])
-  checkpoints.write(str(tmp_path / "here"), {**before, "text": text}, 7)
+  checkpoints.write("here", {**before, "text": text}, 7)
   with pytest.raises(ValueError, match="pass the --head to keep"):
-    convert(input=tmp_path / "here", output=tmp_path / "there")
-  convert(input=tmp_path / "here", output=tmp_path / "ok", head="pretraining")
+    convert(input="here", output="there")
+  convert(input="here", output="ok", head="pretraining")
 
 
 def test_float16_refuses_what_overflows(theirs):
@@ -194,19 +192,11 @@ def test_float16_refuses_what_overflows(theirs):
     conversion.to_float16(dataclasses.replace(model, values=values))
 
 
-def test_positions_are_repeated(tmp_path):
-  write_google(tmp_path / "here", slots=ADAM)
-  convert(input=tmp_path / "here", output=tmp_path / "long", grow_positions=14)
-  assert (
-    json.loads((tmp_path / "long/config.json").read_text())[
-      "max_position_embeddings"
-    ]
-    == 14
-  )
-  before, after = (
-    any_model.values(tmp_path / "here"),
-    any_model.values(tmp_path / "long"),
-  )
+def test_positions_are_repeated():
+  write_google("here", slots=ADAM)
+  convert(input="here", output="long", grow_positions=14)
+  assert read_json("long/config.json")["max_position_embeddings"] == 14
+  before, after = (any_model.values("here"), any_model.values("long"))
   name = "bert/embeddings/position_embeddings"
   old = before[name]
   assert np.array_equal(after[name], np.concatenate([old, old, old[:2]]))
@@ -214,60 +204,51 @@ def test_positions_are_repeated(tmp_path):
   assert not after[f"{name}/adam_v"][6:].any()
 
 
-def test_new_tokens_get_rows_like_new_weights(tmp_path):
-  write_google(tmp_path / "here")
-  vocabulary = tmp_path / "more.txt"
+def test_new_tokens_get_rows_like_new_weights():
+  write_google("here")
+  vocabulary = pathlib.Path("more.txt")
   tokens = [*VOCABULARY, *(f"new{number}" for number in range(500))]
   vocabulary.write_text("\n".join(tokens) + "\n")
-  arguments = {
-    "input": tmp_path / "here",
-    "vocab_file": vocabulary,
-    "resize_vocab": 512,
-  }
+  arguments = {"input": "here", "vocab_file": vocabulary, "resize_vocab": 512}
   name = "bert/embeddings/word_embeddings"
   tables = []
   for output, seed in (("one", 1), ("same", 1), ("two", 2)):
-    convert(output=tmp_path / output, seed=seed, **arguments)
-    tables.append(any_model.values(tmp_path / output)[name])
-  before = any_model.values(tmp_path / "here")
+    convert(output=output, seed=seed, **arguments)
+    tables.append(any_model.values(output)[name])
+  before = any_model.values("here")
   assert np.array_equal(tables[0], tables[1])
   assert not np.array_equal(tables[0], tables[2])
   assert np.array_equal(tables[0][:12], before[name])
   new = tables[0][12:]
   assert np.abs(new).max() <= 0.04 and 0.016 < new.std() < 0.019
-  bias = any_model.values(tmp_path / "one")["cls/predictions/output_bias"]
+  bias = any_model.values("one")["cls/predictions/output_bias"]
   assert bias.shape == (512,) and not bias[12:].any()
 
 
-def test_labels_and_problems_travel(tmp_path):
+def test_labels_and_problems_travel():
   settings = '{"problem": "multi_label", "do_lower_case": false}'
   write_google(
-    tmp_path / "here",
+    "here",
     heads.ClassifierModel(CONFIG, 2),
     labels_txt="bad\n\u597d\n",
     settings_json=settings,
   )
-  convert(input=tmp_path / "here", output=tmp_path / "there")
-  found = json.loads((tmp_path / "there/config.json").read_text())
+  convert(input="here", output="there")
+  found = read_json("there/config.json")
   assert found["architectures"] == ["BertForSequenceClassification"]
   assert found["id2label"] == {"0": "bad", "1": "\u597d"}
   assert found["label2id"] == {"bad": 0, "\u597d": 1}
   assert found["problem_type"] == "multi_label_classification"
-  tokenizer = json.loads((tmp_path / "there/tokenizer_config.json").read_text())
+  tokenizer = read_json("there/tokenizer_config.json")
   assert tokenizer["do_lower_case"] is False
-  convert(input=tmp_path / "there", output=tmp_path / "back")
-  assert (tmp_path / "back/labels.txt").read_text() == "bad\n\u597d\n"
-  convert(
-    input=tmp_path / "back",
-    output=tmp_path / "bare",
-    head="encoder",
-    output_format="google",
-  )
-  assert "labels.txt" not in names(tmp_path / "bare")
+  convert(input="there", output="back")
+  assert pathlib.Path("back/labels.txt").read_text() == "bad\n\u597d\n"
+  convert(input="back", output="bare", head="encoder", output_format="google")
+  assert "labels.txt" not in names("bare")
   # Its vocabulary looks like that of a model of lower-cased text.
-  convert(input=tmp_path / "back", output=tmp_path / "again")
-  text = (tmp_path / "again/tokenizer_config.json").read_text()
-  assert json.loads(text)["do_lower_case"] is False
+  convert(input="back", output="again")
+  again = read_json("again/tokenizer_config.json")
+  assert again["do_lower_case"] is False
 
 
 def initial_labels(path):
@@ -285,8 +266,8 @@ def initial_labels(path):
     ("drop", ()),
   ],
 )
-def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
-  folder = tmp_path / "there"
+def test_labels_of_a_hugging_face_folder(names, labels, theirs):
+  folder = pathlib.Path("there")
   shutil.copytree(theirs, folder)
   any_model.edit_json(folder / "config.json", id2label=names)
   assert model_folder.open(str(folder)).labels == labels
@@ -299,10 +280,10 @@ def test_labels_of_a_hugging_face_folder(names, labels, tmp_path, theirs):
 def test_labels_of_a_training(tmp_path):
   model = heads.ClassifierModel(CONFIG, 2)
   write_google(tmp_path, model, labels_txt="pos\nneg\n")
-  (tmp_path / "best").mkdir()
+  pathlib.Path("best").mkdir()
   for path in tmp_path.glob("model.ckpt-7.*"):
-    shutil.copy(path, tmp_path / "best")
-  for folder in (tmp_path, tmp_path / "best"):
+    shutil.copy(path, "best")
+  for folder in (tmp_path, "best"):
     labels = initial_labels(f"{folder}/model.ckpt-7")
     assert labels == ("pos", "neg")
 
@@ -315,10 +296,8 @@ def test_labels_of_a_training(tmp_path):
     ("single_label", "BertForSequenceClassification"),
   ],
 )
-def test_the_head_is_that_of_the_program_that_trained_it(
-  problem, architecture, tmp_path
-):
-  run = tmp_path / "run"
+def test_the_head_is_that_of_the_program_that_trained_it(problem, architecture):
+  run = pathlib.Path("run")
   model = heads.ClassifierModel(CONFIG, 1)
   write_google(run, model, settings_json=json.dumps({"problem": problem}))
   # The best weights of a run have its files in the folder above.
@@ -326,30 +305,30 @@ def test_the_head_is_that_of_the_program_that_trained_it(
   for path in run.glob("*ckpt*"):
     path.rename(run / "best" / path.name)
   (run / "checkpoint").unlink()
-  convert(input=run / "best", output=tmp_path / "there")
-  found = json.loads((tmp_path / "there/config.json").read_text())
+  convert(input=run / "best", output="there")
+  found = read_json("there/config.json")
   assert found["architectures"] == [architecture]
-  assert any_model.read(str(tmp_path / "there")).head == {
-    "single_label": "classifier"
-  }.get(problem, problem)
+  assert any_model.read("there").head == {"single_label": "classifier"}.get(
+    problem, problem
+  )
 
 
-def test_a_head_can_be_left_out(tmp_path, capsys):
-  write_google(tmp_path / "here")
-  convert(input=tmp_path / "here", output=tmp_path / "there", head="masked_lm")
+def test_a_head_can_be_left_out(capsys):
+  write_google("here")
+  convert(input="here", output="there", head="masked_lm")
   output = capsys.readouterr().out
   assert (
     "left out: cls/seq_relationship/output_bias, "
     "cls/seq_relationship/output_weights"
   ) in output
-  found = json.loads((tmp_path / "there/config.json").read_text())
+  found = read_json("there/config.json")
   assert found["architectures"] == ["BertForMaskedLM"]
   # It is what fill_mask.py reads, with the pooler from google_only.
-  assert len(any_model.values(tmp_path / "there")) == 44
+  assert len(any_model.values("there")) == 44
 
 
-def test_old_names_and_tied_copies_are_understood(tmp_path):
-  folder = write_theirs(tmp_path / "there")
+def test_old_names_and_tied_copies_are_understood():
+  folder = write_theirs("there")
   before = any_model.values(folder)
 
   def rename(tensors):
@@ -369,16 +348,16 @@ def test_old_names_and_tied_copies_are_understood(tmp_path):
   assert_equal(any_model.values(folder), before)
 
 
-def test_a_run_that_fails_leaves_nothing(tmp_path, monkeypatch):
-  write_google(tmp_path / "here")
+def test_a_run_that_fails_leaves_nothing(monkeypatch):
+  write_google("here")
 
   def fail(path, lines):
     raise OSError(28, "No space left on device", path)
 
   monkeypatch.setattr(writing.files, "write_lines", fail)
   with pytest.raises(OSError, match="No space left"):
-    convert(input=tmp_path / "here", output=tmp_path / "there")
-  assert names(tmp_path) == ["here"]
+    convert(input="here", output="there")
+  assert names() == ["here"]
 
 
 def edit_tensors(change):
@@ -523,15 +502,15 @@ def make_index(weight_map):
     ),
   ],
 )  # fmt: skip
-def test_a_bad_folder_is_refused_in_one_line(change, message, tmp_path, theirs):
-  folder = tmp_path / "there"
+def test_a_bad_folder_is_refused_in_one_line(change, message, theirs):
+  folder = pathlib.Path("there")
   shutil.copytree(theirs, folder)
   change(folder)
   with pytest.raises((ValueError, OSError)) as caught:
-    convert(input=folder, output=tmp_path / "out")
+    convert(input=folder, output="out")
   assert message in str(caught.value)
   assert "\n" not in str(caught.value)
-  assert names(tmp_path) == ["there"]
+  assert names() == ["there"]
 
 
 @pytest.fixture(scope="module")
@@ -559,37 +538,32 @@ def theirs(tmp_path_factory):
     ({"output": "full"}, "=full: is there already; name a folder that is new"),
   ],
 )
-def test_bad_flags_are_refused(values, message, tmp_path, theirs, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "z.txt").write_text("\n".join([*VOCABULARY[:-1], "z", "new"]))
-  (tmp_path / "1.safetensors").write_bytes(b"x")
-  (tmp_path / "full").mkdir()
-  (tmp_path / "full/notes").write_text("mine")
+def test_bad_flags_are_refused(values, message, theirs):
+  pathlib.Path("z.txt").write_text("\n".join([*VOCABULARY[:-1], "z", "new"]))
+  pathlib.Path("1.safetensors").write_bytes(b"x")
+  pathlib.Path("full").mkdir()
+  pathlib.Path("full/notes").write_text("mine")
   with pytest.raises(ValueError) as caught:
     convert(**{"input": theirs, "output": "out", **values})
   assert message in str(caught.value) and "\n" not in str(caught.value)
-  assert names(tmp_path) == ["1.safetensors", "full", "z.txt"]
-  assert names(tmp_path / "full") == ["notes"]
+  assert names() == ["1.safetensors", "full", "z.txt"]
+  assert names("full") == ["notes"]
 
 
-def test_labels_must_be_as_many_as_the_head_has(tmp_path):
-  write_google(
-    tmp_path / "here", heads.ClassifierModel(CONFIG, 3), labels_txt="a\nb\n"
-  )
+def test_labels_must_be_as_many_as_the_head_has():
+  write_google("here", heads.ClassifierModel(CONFIG, 3), labels_txt="a\nb\n")
   for name in ("hugging_face", "google"):
     with pytest.raises(ValueError, match="2 labels, but the head has 3: pass"):
-      convert(
-        input=tmp_path / "here", output=tmp_path / "there", output_format=name
-      )
-  (tmp_path / "three.txt").write_text("x\ny\nz\n")
+      convert(input="here", output="there", output_format=name)
+  pathlib.Path("three.txt").write_text("x\ny\nz\n")
   convert(
-    input=tmp_path / "here",
-    output=tmp_path / "there",
-    labels_file=tmp_path / "three.txt",
+    input="here",
+    output="there",
+    labels_file="three.txt",
     do_lower_case=False,
-    bert_config_file=tmp_path / "here/bert_config.json",
+    bert_config_file="here/bert_config.json",
   )
-  found = json.loads((tmp_path / "there/config.json").read_text())
+  found = read_json("there/config.json")
   assert found["label2id"] == {"x": 0, "y": 1, "z": 2}
 
 
@@ -604,8 +578,8 @@ def test_the_vocabulary_shows_the_casing(name, expected):
   assert vocabulary_table.is_cased(vocabulary) != expected
 
 
-def test_another_activation_is_refused(tmp_path, theirs):
-  path = tmp_path / "erf.json"
+def test_another_activation_is_refused(theirs):
+  path = pathlib.Path("erf.json")
   config = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
   path.write_text(config.to_json_string())
   with pytest.raises(ValueError) as caught:
@@ -616,21 +590,21 @@ def test_another_activation_is_refused(tmp_path, theirs):
   )
 
 
-def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
-  write_google(tmp_path / "source", heads.SpanModel(CONFIG))
-  convert(input=tmp_path / "source", output=tmp_path / "there")
-  (tmp_path / "there/google_only.safetensors").unlink()
+def test_fine_tuning_starts_without_a_pooler(capsys):
+  write_google("source", heads.SpanModel(CONFIG))
+  convert(input="source", output="there")
+  pathlib.Path("there/google_only.safetensors").unlink()
 
   model = heads.SpanModel(CONFIG)
   # To predict, it needs all that it uses; to train, what there is.
   for do_train in (False, True):
     settings = types.SimpleNamespace(
-      output_dir=str(tmp_path / "out"),
-      init_checkpoint=str(tmp_path / "there"),
-      bert_config_file=str(tmp_path / "there/config.json"),
+      output_dir="out",
+      init_checkpoint="there",
+      bert_config_file="there/config.json",
       do_train=do_train,
       word_vectors=None,
-      start=lambda: model_folder.open(str(tmp_path / "there")),
+      start=lambda: model_folder.open("there"),
     )
     output_folder.load_trained_weights(settings, model)
   variables = checkpoints.model_variables(model)
@@ -638,6 +612,6 @@ def test_fine_tuning_starts_without_a_pooler(tmp_path, capsys):
     "not in it, start at random: bert/pooler/dense/bias, "
     "bert/pooler/dense/kernel"
   ) in capsys.readouterr().out
-  before = any_model.values(tmp_path / "source")
+  before = any_model.values("source")
   name = "cls/squad/output_weights"
   assert np.array_equal(variables[name].numpy(), before[name])

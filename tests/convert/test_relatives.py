@@ -42,9 +42,7 @@ def outputs_of(model, inputs):
 def load(folder, model):
   """Loads a folder, of which a pooler may be missing; returns its reader."""
   loaded = any_model.load(
-    folder,
-    model,
-    lambda name: "/pooler/" in name or "seq_relationship" in name,
+    folder, model, lambda name: "/pooler/" in name or "seq_relationship" in name
   )
   assert all("pooler" in n or "seq_rel" in n for n in loaded.missing)
   return model_folder.open(str(folder))

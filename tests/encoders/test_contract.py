@@ -141,8 +141,7 @@ def differentiate(name, dtype="float32", recomputes=False, **options):
 
 @every_encoder
 @pytest.mark.parametrize(
-  "dtype",
-  ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+  "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
 )
 def test_every_variable_has_a_gradient_that_can_be_recomputed(name, dtype):
   gradients = differentiate(name, dtype)

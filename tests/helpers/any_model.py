@@ -1,6 +1,7 @@
 """Models of any library: written, opened as the programs do, and converted."""
 
 import json
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -62,6 +63,7 @@ def write_google(
   Returns:
     What the checkpoint holds.
   """
+  folder = pathlib.Path(folder)
   folder.mkdir(exist_ok=True)
   model = model or heads.PretrainingModel(config)
   variables = dict(checkpoints.model_variables(model))

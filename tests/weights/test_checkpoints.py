@@ -1,7 +1,6 @@
 """Google's checkpoints, read and written; damage and misfits are named."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
 
 import any_model
+from convert import architecture
 import disk_events
 import heads
 import modeling
@@ -283,12 +283,6 @@ def test_reads_a_run_of_the_original():
     assert values[name].dtype == dtype
 
 
-@functools.cache  # Two of the models have 110 million random numbers.
-def shapes_of(config):
-  variables = checkpoints.model_variables(heads.PretrainingModel(config))
-  return {name: tuple(value.shape) for name, value in variables.items()}
-
-
 @needs_data
 @pytest.mark.parametrize(
   "name",
@@ -305,7 +299,7 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   prefix = checkpoints.find_checkpoint(str(folder))
   shapes = checkpoints.open_weights(prefix).shapes
-  ours = shapes_of(config)
+  ours = architecture.variables(config, "pretraining")
   extra = {k for k in shapes if k.endswith(("adam_m", "adam_v", "global_step"))}
   theirs = {k: v for k, v in shapes.items() if k not in extra}
   if any(name.startswith("cls/") for name in theirs):
