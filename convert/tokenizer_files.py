@@ -24,7 +24,7 @@ def read_run_settings(folder: str) -> dict[str, Any]:
   """Returns the settings.json of the training that wrote a folder, if any."""
   try:
     return files.read_json_if_any(os.path.join(folder, "settings.json"))
-  except ValueError:  # Of an editor, unless the folder is a model's.
+  except ValueError:  # It may be an editor's, unless the folder is a model's.
     if files.exists(os.path.join(folder, "bert_config.json")):
       raise
     return {}

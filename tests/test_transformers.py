@@ -74,7 +74,7 @@ def assert_same(ours, model, names):
   with torch.no_grad():
     theirs = model.eval()(*(torch.tensor(np.int64(x)) for x in inputs))
   for name, our in zip(names, ours, strict=True):
-    # Of padding, the numbers differ.
+    # The numbers of padding differ.
     by_token = theirs[name].ndim > 2 or name in ("start_logits", "end_logits")
     rows = inputs[1].astype(bool) if by_token else slice(None)
     any_model.assert_near(our, theirs[name], rows, atol=1e-4)
