@@ -152,14 +152,14 @@ def _check_representable(
       f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
       "class of another library has here: pass --output_format=google"
     )
-  if model.config.embedding_width != model.config.hidden_size:
-    raise ValueError(
-      "--output_format: transformers and KerasHub have no BERT with the "
-      "embedding_size of this config: pass --output_format=google"
-    )
   labels = len(model.values.get("output_bias", ()))
   expected = architecture.variables(model.config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
   fitting.compare(
     model.source, shapes, expected, lambda name: name in shapes, users
   )
+  if model.config.embedding_width != model.config.hidden_size:
+    raise ValueError(
+      "--output_format: transformers and KerasHub have no BERT with the "
+      "embedding_size of this config: pass --output_format=google"
+    )
