@@ -5,9 +5,9 @@
     --train_batch_size=32 --num_train_steps=20 --num_warmup_steps=10
 """
 
-from cli import pretraining_settings, program
+from cli import pretraining, program
 
-PretrainingSettings = pretraining_settings.PretrainingSettings
+PretrainingSettings = pretraining.PretrainingSettings
 
 if __name__ == "__main__":
   program.start(PretrainingSettings)

@@ -26,16 +26,14 @@ from cli import (
   devices,
   model_folder,
   output_folder,
-  run_report,
   run_summary,
   shared_flags,
   training_run,
 )
 from data import files
 from inputs import feature_files
-import modeling
 import optimization
-from training import model_selection, same_run, training_plan, workers
+from training import same_run, training_plan, workers
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
@@ -163,7 +161,7 @@ class Run(training_run.TrainingRun):
 
   def make_model(
     self,
-    create_model: Callable[[modeling.EncoderConfig, Data, str], keras.Model],
+    create_model: Callable[..., keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
   ) -> None:
     """Makes the model, loads its weights, and records the run in its folder.
@@ -326,7 +324,7 @@ def open_run(
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
-    check_evaluations(settings)
+    output_folder.check_evaluations(settings)
     record = describe_run(settings, data)
     workers.check_same(
       strategy,
@@ -354,8 +352,8 @@ def open_run(
     workers.wait_for_all(strategy)
     if run.is_chief:
       problem = data.model_settings["problem"]
-      title, score = problem.replace("_", " "), run.score
-      run_report.write(settings, start.time, title, run.report, score)
+      score = run.score
+      run.write_report(start.time, problem.replace("_", " "), score)
       # Language models are trained by run_multitask.py alone.
       can_export = not problem.endswith("_lm")
       run_summary.print_summary(folder, start, score, can_export)
@@ -385,26 +383,3 @@ def make_plan(
   return training_run.make_plan(
     settings, num_train_steps, eval_every_steps=eval_every_steps
   )
-
-
-def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
-  """Raises a ValueError if the flags of evaluations contradict each other.
-
-  So do best weights of an earlier training that evaluated.
-  """
-  if settings.eval_every_steps and settings.eval_every_epochs:
-    raise ValueError(
-      "--eval_every_steps and --eval_every_epochs: pass only one"
-    )
-  if not settings.do_train or settings.evaluates_in_training:
-    return
-  flags = "--eval_every_epochs or --eval_every_steps"
-  if patience := settings.early_stopping_patience:
-    raise ValueError(f"--early_stopping_patience={patience} needs {flags}")
-  best = model_selection.best_step(settings.output_dir)
-  if best is not None:
-    raise ValueError(
-      f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
-      "would be used instead of those of a training without evaluations: pass "
-      f"{flags}, or move the folder best away"
-    )

@@ -64,6 +64,29 @@ def local_folder(
       yield temporary
 
 
+def check_evaluations(settings: Any) -> None:
+  """Raises a ValueError if the flags of evaluations contradict each other.
+
+  So do best weights of an earlier training that evaluated.
+  """
+  if settings.eval_every_steps and settings.eval_every_epochs:
+    raise ValueError(
+      "--eval_every_steps and --eval_every_epochs: pass only one"
+    )
+  if not settings.do_train or settings.evaluates_in_training:
+    return
+  flags = "--eval_every_epochs or --eval_every_steps"
+  if patience := settings.early_stopping_patience:
+    raise ValueError(f"--early_stopping_patience={patience} needs {flags}")
+  best = model_selection.best_step(settings.output_dir)
+  if best is not None:
+    raise ValueError(
+      f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
+      "would be used instead of those of a training without evaluations: pass "
+      f"{flags}, or move the folder best away"
+    )
+
+
 def load_trained_weights(settings: Any, model: keras.Model) -> int:
   """Loads the weights to start fine-tuning from, or the fine-tuned ones.
 

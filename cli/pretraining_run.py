@@ -16,13 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import (
-  output_folder,
-  pretraining_settings,
-  run_report,
-  run_summary,
-  training_run,
-)
+from cli import output_folder, pretraining, run_summary, training_run
 import modeling
 import optimization
 from tasks import pretraining_data
@@ -120,7 +114,7 @@ class Run(training_run.TrainingRun):
 
 @contextlib.contextmanager
 def open_run(
-  settings: pretraining_settings.PretrainingSettings,
+  settings: pretraining.PretrainingSettings,
   config: modeling.EncoderConfig,
   data: pretraining_data.PretrainingData,
   strategy: tf.distribute.Strategy,
@@ -143,7 +137,7 @@ def open_run(
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:
-      run_report.write(settings, start, "pre-training", run.report)
+      run.write_report(start, "pre-training")
       print_summary(run, start)
     workers.wait_for_all(strategy)
 

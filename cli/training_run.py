@@ -80,6 +80,10 @@ class TrainingRun:
       with run_report.report_errors_as_notes():
         self.report[title] = describe(*values)
 
+  def write_report(self, start: float, problem: str, score: str = "") -> None:
+    """Writes report.html; see `run_report.write`."""
+    run_report.write(self.settings, start, problem, self.report, score)
+
 
 def make_plan(
   settings: Any, num_train_steps: int, **others: Any

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from cli import fine_tuning, training_run
+from cli import fine_tuning, output_folder, training_run
 from contrib import shared_tasks, task_files, task_sampling
 from training import model_selection, same_run, training_plan
 from weights import checkpoints
@@ -100,7 +100,7 @@ def train(
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
   metric = choose_metric(settings.best_metric, runs)
   training = describe_training(settings, entries, runs, plan.num_train_steps)
-  fine_tuning.check_evaluations(settings)
+  output_folder.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
   same_run.resume_training(settings.output_dir, training, is_chief)
   step, score = training_run.train(

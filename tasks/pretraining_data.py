@@ -28,13 +28,6 @@ class PretrainingData(NamedTuple):
     records.check_unchanged(self.train_files, self.source.identity)
 
 
-class Evaluation(NamedTuple):
-  """The result of an evaluation."""
-
-  rows: dict[str, np.ndarray]  # What the model predicted, of all rows.
-  scores: dict[str, float]
-
-
 def open_files(
   settings: Any, config: modeling.EncoderConfig
 ) -> PretrainingData:
@@ -78,8 +71,8 @@ def open_files(
 
 def evaluate(
   predictor: prediction.Predictor, data: PretrainingData, settings: Any
-) -> Evaluation:
-  """Scores a model on --max_eval_steps batches; 0: on every record once."""
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+  """Predicts --max_eval_steps batches, 0: all records once; scores them."""
   batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)
@@ -90,4 +83,4 @@ def evaluate(
   batches = rows.batch(batch_size).map(data.parse)
   with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
-  return Evaluation(results, pretraining_results.score(results, batch_size))
+  return results, pretraining_results.score(results, batch_size)
