@@ -176,10 +176,15 @@ def read_checked_config(settings: Any):
   config = read_config(settings)
   check_vocabulary(settings.vocab_file, config)
   check_length(settings.max_seq_length, config)
+  check_casing(settings)
+  return config
+
+
+def check_casing(settings: Any) -> None:
+  """Raises a ValueError if the name of a release has another casing."""
   tokenization.validate_case_matches_checkpoint(
     settings.do_lower_case, settings.init_checkpoint
   )
-  return config
 
 
 def check_length(max_seq_length: int, config) -> None:
