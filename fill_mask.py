@@ -142,9 +142,8 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
           total += result.pseudo_log_likelihood
           tokens += len(result.tokens)
       lines.report()
-  summary = [f"{lines.count:,} line(s), {lines.speed()}"]
-  if settings.output_file:
-    summary[0] = f"wrote {settings.output_file}: {summary[0]}"
+  wrote = f"wrote {settings.output_file}: " if settings.output_file else ""
+  summary = [f"{wrote}{lines.count:,} line(s), {lines.speed()}"]
   if tokens:
     summary.append(
       f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "

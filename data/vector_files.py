@@ -45,7 +45,7 @@ def open_writer(
 
 @contextlib.contextmanager
 def _open_jsonl(path: str, layers: Sequence[int]) -> Iterator[Write]:
-  """Writes the original's JSON, a line of text a line.
+  """Writes the original's JSON, for each text a line.
 
   {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1,
   "values": [0.25, ...]}, ...]}, ...]}; of pooled tokens {"linex_index": 0,

@@ -189,9 +189,8 @@ def write_config(folder, path) -> None:
   """Writes the config of a tiny encoder for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
   config = encoder_table.read_config(str(path))
-  # For so narrow a model and so little text: with the usual initializer_range
-  # of 0.02 attention stays uniform for thousands of steps, and dropout costs
-  # more than it helps.
+  # In so narrow a model attention stays uniform for thousands of steps with an
+  # initializer_range of 0.02, and dropout costs more than it helps.
   fields = {"vocab_size": words, "initializer_range": 0.1}
   fields |= {name: 0.0 for name in vars(config) if "dropout" in name}
   config = dataclasses.replace(config, **fields)
@@ -220,13 +219,10 @@ def main() -> None:
   options = parser.parse_args()
   folder = options.output_dir
   folder.mkdir(parents=True, exist_ok=True)
-  write_corpus(folder / "train.txt", folder / "eval.txt")
-  run(
-    "create_vocab.py",
-    input_file=folder / "train.txt",
-    output_file=folder / "vocab.txt",
-    vocab_size=VOCAB_SIZE,
-  )
+  train, vocab = folder / "train.txt", folder / "vocab.txt"
+  write_corpus(train, folder / "eval.txt")
+  flags = {"input_file": train, "output_file": vocab, "vocab_size": VOCAB_SIZE}
+  run("create_vocab.py", **flags)
   make_records(folder, "train", dupe_factor=20)
   make_records(folder, "eval", dupe_factor=1)
   write_config(folder, options.bert_config_file)

@@ -28,11 +28,7 @@ ONLY_OUTPUTS = ("logits", "value", "vectors")
 
 
 class RestEngine:
-  """Computes with TensorFlow Serving's REST API.
-
-  Args:
-    url: of the model: http://host:8501/v1/models/name.
-  """
+  """Computes with TensorFlow Serving's REST API, at the URL of a model."""
 
   def __init__(self, url: str):
     self._url = f"{url}:predict"
@@ -46,10 +42,10 @@ class RestEngine:
     if not isinstance(outputs, dict):
       outputs = dict.fromkeys(ONLY_OUTPUTS, outputs)
     arrays = {name: np.array(values) for name, values in outputs.items()}
-    return {
-      name: array.astype(np.float32) if array.dtype == np.float64 else array
-      for name, array in arrays.items()
-    }
+    for name, array in arrays.items():
+      if array.dtype == np.float64:
+        arrays[name] = array.astype(np.float32)
+    return arrays
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -75,13 +75,11 @@ for text in ("A list is mutable.", "Unhashable pythons misbehave."):
 #
 # **Which words are missing?** 15 % of the pieces are chosen. Of these, 80 %
 # become `[MASK]`, 10 % become a random piece, and 10 % stay as they are. If all
-# became `[MASK]`, the model could ignore every other word: nobody will ever ask
-# about those, and the texts of a real task contain no `[MASK]` at all. Since
-# any word may be a wrong one, the model has to understand all of them.
+# became `[MASK]`, the model could ignore every other word. Since any word may
+# be a wrong one, it has to understand all of them.
 #
 # **Does B follow A?** In half of the pairs B is the next piece of text, in the
-# others it comes from elsewhere. (Later models drop this question; BERT has
-# it.)
+# others it comes from elsewhere. (Later models drop this question.)
 
 # %%
 LENGTHS = {"max_seq_length": 32, "max_predictions_per_seq": 5}
@@ -144,10 +142,9 @@ print(f"random {1 - is_mask.mean() - is_kept.mean():.1%}")
 # 1e-4, and fine-tuning a big model takes 2e-5 to 5e-5.
 #
 # The **loss** is minus the logarithm of the probability that the model gave to
-# the right word. Two numbers help to read it. Knowing nothing costs the
-# logarithm of the vocabulary's size. Knowing only how frequent each word is
-# costs the *unigram entropy*. Only below that has the model learned something
-# from the words around the hole.
+# the right word. Knowing nothing costs the logarithm of the vocabulary's size,
+# knowing only how frequent each word is the *unigram entropy*. Only below that
+# has the model learned something from the words around the hole.
 
 # %%
 pretrain_pydoc.write_config(FOLDER, ROOT / "configs" / "bert_tiny.json")
@@ -198,9 +195,7 @@ if plt:
   plt.plot(steps, losses, marker="o", label="masked words, held-out text")
   plt.axhline(entropy, color="gray", ls="--", label="word frequencies alone")
   plt.axhline(np.log(4000), color="gray", ls=":", label="no idea: ln 4000")
-  plt.xlabel("step")
-  plt.ylabel("loss, nats")
-  plt.ylim(0)
+  plt.gca().set(xlabel="step", ylabel="loss, nats", ylim=[0, None])
   plt.legend(loc="lower left")
   show("curve")
 
@@ -211,8 +206,7 @@ if plt:
 # other word; a row of these numbers adds up to 1. Look for lines parallel to
 # the diagonal (the word before or after), for columns (a word at which all
 # look, often `[CLS]`, `[SEP]` or a full stop), and for words that find each
-# other. It shows where information may flow, not why the model decides
-# something.
+# other. It shows where information may flow, not why the model decides.
 
 # %%
 import tensorflow as tf
@@ -239,9 +233,9 @@ if plt:
 # ## 5. Guessing hidden words
 #
 # The layer that answers during pre-training is part of the checkpoint, so the
-# model can be asked directly. So can `models/mini`, which comes with this
-# repository: twice as deep and wide, and trained for three hours on film
-# reviews, novels and encyclopedia articles. It knows nothing about functions.
+# model can be asked directly. So can `models/mini` of this repository: twice as
+# deep and wide, and trained for three hours on film reviews, novels and
+# encyclopedia articles. It knows nothing about functions.
 
 # %%
 MINI = ROOT / "models" / "mini"
@@ -252,16 +246,15 @@ for model in (PRETRAINED, MINI):
 # %% [markdown]
 # ## 6. Fine-tuning, with and without pre-training
 #
-# The task: which part of the manual does a sentence come from? The labels are
-# free, because the manual is divided into topics. We pretend that labels are
-# expensive and use those of every sixth sentence; the others are for the test.
-# (Pre-training has seen many of these sentences, too, but no label.)
+# The task: which part of the manual does a sentence come from? We pretend that
+# labels are expensive and use those of every sixth sentence; the others are for
+# the test. (Pre-training has seen many of these sentences, too, but no label.)
 #
 # Fine-tuning puts one new layer, the *head*, on the vector of `[CLS]`. The head
-# begins with random weights, because pre-training knew nothing of these labels:
-# a model that was only pre-trained cannot classify anything. All weights then
-# learn together. The second run starts from random weights throughout, the
-# third from `models/mini`, which has never seen a manual, but more English.
+# begins with random weights: a model that was only pre-trained cannot classify
+# anything. All weights then learn together. The second run starts from random
+# weights throughout, the third from `models/mini`, which has never seen a
+# manual, but more English.
 #
 # With so few examples the first two change places from run to run: one run gave
 # 41.1 % of the test sentences pre-trained and 36.0 % from scratch, one whose
@@ -280,10 +273,9 @@ for name, chosen in (("train", rows[::6]), ("dev", others)):
   print(f"{name}: {len(chosen)} sentences, the first: {chosen[0]}")
 
 # %%
-RANDOM = {"bert_config_file": CONFIG, "vocab_file": VOCAB}
 for name, rate, start in (
   ("finetuned", 1e-3, {"model": PRETRAINED}),
-  ("scratch", 1e-3, RANDOM),
+  ("scratch", 1e-3, {"bert_config_file": CONFIG, "vocab_file": VOCAB}),
   ("mini", 3e-4, {"model": MINI}),
 ):
   run(
@@ -313,7 +305,7 @@ with open(FOLDER / "finetuned" / "predictions.tsv", encoding="utf-8") as file:
   table = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
   predictions = list(table)
 true = [row["label"] for row in predictions]
-largest = max(true.count(part) for part in PARTS)
+largest = max(map(true.count, PARTS))
 print(f"always the largest part: {largest / len(true):.1%}")
 print(f"from scratch:            {accuracy('scratch'):.1%}")
 print(f"pre-trained:             {accuracy('finetuned'):.1%}")
@@ -323,21 +315,17 @@ print(f"from models/mini:        {accuracy('mini'):.1%}")
 # ## 7. What it gets wrong
 #
 # A single number hides which classes are mistaken for which. In the confusion
-# matrix a row is the true part, a column the predicted one; mistakes are what
-# is not on the diagonal.
+# matrix a row is the true part, a column the predicted one.
 
 # %%
-matrix = np.zeros((len(PARTS), len(PARTS)), int)
-for row in predictions:
-  matrix[[*PARTS].index(row["label"]), [*PARTS].index(row["predicted"])] += 1
+pairs = [(row["label"], row["predicted"]) for row in predictions]
 print(f"{'':12}", *(f"{part:>11}" for part in PARTS))
-for part, counts in zip(PARTS, matrix, strict=True):
-  print(f"{part:12}", *(f"{count:11}" for count in counts))
+for part in PARTS:
+  print(f"{part:12}", *(f"{pairs.count((part, p)):11}" for p in PARTS))
 
 # %% [markdown]
-# Then read mistakes, the most confident first. They say more than any score: is
-# the label wrong, the sentence ambiguous, a word misleading, the class too
-# rare?
+# Then read mistakes, the most confident first: is the label wrong, the sentence
+# ambiguous, a word misleading, the class too rare?
 
 # %%
 wrong = []

@@ -46,17 +46,14 @@ class Batching(NamedTuple):
 class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
-  Long inputs are truncated: a pair's longer text, token by token.
-
-  Attributes:
-    tokens: the tokens of all rows so far, without [CLS] and [SEP].
-    truncated: the truncated lines so far.
+  Long inputs are truncated: a pair's longer text, token by token. `tokens` and
+  `truncated` count the lines' tokens, and those lines, so far.
   """
 
   def __init__(
     self, tokenizer: tokenization.FullTokenizer, max_seq_length: int
   ):
-    self._tokenizer, self.max_seq_length = tokenizer, max_seq_length
+    self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
     self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
       ["[CLS]", "[SEP]"]
     )
@@ -69,7 +66,7 @@ class RowMaker:
     texts = pair.groups() if pair else (line, "")
     ids_a, ids_b = map(self._tokenizer.encode, texts)
     whole = len(ids_a) + len(ids_b)
-    room = self.max_seq_length - (3 if ids_b else 2)
+    room = self._max_seq_length - (3 if ids_b else 2)
     packing.truncate_pair(ids_a, ids_b, room)
     self.tokens += len(ids_a) + len(ids_b)
     self.truncated += len(ids_a) + len(ids_b) < whole
@@ -77,10 +74,8 @@ class RowMaker:
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
     """Makes a row of tokens that fit."""
-    packed = packing.pack(
-      ids_a, ids_b, cls_id=self._cls_id, sep_id=self._sep_id
-    )
-    return packed._asdict()
+    ids = {"cls_id": self._cls_id, "sep_id": self._sep_id}
+    return packing.pack(ids_a, ids_b, **ids)._asdict()
 
 
 def split_into_blocks(

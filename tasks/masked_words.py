@@ -7,6 +7,7 @@ guessed from all the others.
 """
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import itertools
 import json
 import math
@@ -60,37 +61,26 @@ class Cloze(NamedTuple):
   positions: list[int]
 
 
+@dataclasses.dataclass
 class MaskedWords:
-  """Asks a model for the tokens of texts.
+  """Asks a model for the tokens of texts."""
 
-  Args:
-    max_seq_length: most tokens of a row, [CLS] and [SEP] included.
-    predictor: takes rows with masked_lm_positions and masked_lm_ids; returns
-      for each of them the K most likely ids, their probabilities, and log_prob
-      of the token that was there.
-    is_causal: whether the model guesses a token from those before it alone;
-      also an attribute.
-    max_rows: made at once; a long text has many.
-  """
+  tokenizer: tokenization.FullTokenizer
+  max_seq_length: int  # Most tokens of a row, [CLS] and [SEP] included.
+  # Takes rows with masked_lm_positions and masked_lm_ids; returns for each the
+  # K most likely ids, their probabilities, and log_prob of the token itself.
+  predictor: prediction.Predictor
+  batching: text_inputs.Batching
+  is_causal: bool = False  # Whether the model sees the tokens before only.
+  max_rows: int = 4096  # Made at once; a long text has many.
 
-  def __init__(
-    self,
-    tokenizer: tokenization.FullTokenizer,
-    max_seq_length: int,
-    predictor: prediction.Predictor,
-    batching: text_inputs.Batching,
-    is_causal: bool = False,
-    max_rows: int = 4096,
-  ):
-    self._tokenizer, self.is_causal = tokenizer, is_causal
-    self._max_rows = max_rows
-    (self._mask_id,) = tokenizer.convert_tokens_to_ids([MASK])
-    self._rows = text_inputs.RowMaker(tokenizer, max_seq_length)
-    self._predictor, self._batching = predictor, batching
+  def __post_init__(self) -> None:
+    (self._mask_id,) = self.tokenizer.convert_tokens_to_ids([MASK])
+    self._rows = text_inputs.RowMaker(self.tokenizer, self.max_seq_length)
 
   def find_masks(self, line: text_inputs.InputLine) -> Cloze:
     """Asks for every [MASK] of a line; for nothing if it holds no token."""
-    ids = self._tokenizer.encode(line.text)
+    ids = self.tokenizer.encode(line.text)
     masks = [i for i, token in enumerate(ids) if token == self._mask_id]
     if ids and not masks:
       raise ValueError(
@@ -101,7 +91,7 @@ class MaskedWords:
 
   def find_words(self, line: text_inputs.InputLine) -> Cloze:
     """Asks for every token of a line."""
-    ids = self._tokenizer.encode(line.text)
+    ids = self.tokenizer.encode(line.text)
     if self._mask_id in ids:
       raise ValueError(
         f"{line.source}: {line.text[:40]!r} holds a {MASK}, which no score can "
@@ -111,7 +101,7 @@ class MaskedWords:
 
   def fill(self, clozes: list[Cloze]) -> Iterator[list[list[Guess]]]:
     """Yields for every cloze the guesses for each of its masks."""
-    tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
+    tokens = self.tokenizer.inv_vocab  # Lacks ids of repeated lines.
     for _, answers in self._answer(clozes):
       yield [
         [
@@ -124,16 +114,15 @@ class MaskedWords:
   def score(self, clozes: list[Cloze]) -> Iterator[Score]:
     """Yields the score of every cloze."""
     for cloze, answers in self._answer(clozes):
-      tokens = self._tokenizer.convert_ids_to_tokens(cloze.ids)
+      tokens = self.tokenizer.convert_ids_to_tokens(cloze.ids)
       yield Score(tokens, [float(answer["log_prob"]) for answer in answers])
 
   def _answer(self, clozes):
     """Yields every cloze with the predictions for its positions."""
     rows = (self._mask(c.ids, place) for c in clozes for place in c.positions)
-    blocks = text_inputs.split_into_blocks(rows, self._max_rows)
     answers = itertools.chain.from_iterable(
-      text_inputs.predict(self._predictor, block, self._batching)
-      for block in blocks
+      text_inputs.predict(self.predictor, block, self.batching)
+      for block in text_inputs.split_into_blocks(rows, self.max_rows)
     )
     for cloze in clozes:
       yield cloze, list(itertools.islice(answers, len(cloze.positions)))
@@ -144,7 +133,7 @@ class MaskedWords:
     Of a text that is too long, as much is kept as fits around that token. Of a
     causal model, the token before predicts it, and it need not be masked.
     """
-    room = self._rows.max_seq_length - 2  # For [CLS] and [SEP].
+    room = self.max_seq_length - 2  # For [CLS] and [SEP].
     before = room - 1 if self.is_causal else room // 2
     start = max(0, min(position - before, len(ids) - room))
     part = ids[start : start + room]

@@ -1,5 +1,6 @@
 """run_multitask.py as its user meets it."""
 
+import csv
 import shutil
 import types
 
@@ -42,46 +43,45 @@ def assert_same_bits(ours, theirs):
     np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
+def slow(*values):
+  return pytest.param(*values, marks=pytest.mark.slow)
+
+
+EPOCH, EVAL = {"num_train_epochs": 1}, {"do_eval": True}
+STEPS = {"num_train_steps": 6}
+
+
 @pytest.mark.parametrize(
-  ("name", "program", "others"),
+  ("name", "program", "asked", "alone", "together"),
   [
-    ("good", "run_classifier", {"eval_every_steps": 4}),
-    pytest.param("colors", "run_squad", {}, marks=pytest.mark.slow),
-    pytest.param("names", "run_tagging", {}, marks=pytest.mark.slow),
-    pytest.param("choice", "run_multiple_choice", {}, marks=pytest.mark.slow),
+    ("good", "run_classifier", EVAL, EPOCH | {"eval_every_steps": 4}, {}),
+    slow("colors", "run_squad", {"do_predict": True}, EPOCH, {}),
+    slow("names", "run_tagging", EVAL, EPOCH, {}),
+    slow("choice", "run_multiple_choice", EVAL, EPOCH, {}),
+    slow(
+      "words",
+      "run_pretraining",
+      {},
+      STEPS | {"num_warmup_steps": 2},
+      STEPS | {"warmup_proportion": 0.334},
+    ),
   ],
 )
-def test_one_task_is_what_its_own_program_does(tasks, name, program, others):
+def test_one_task_is_what_its_own_program_does(
+  tasks, name, program, asked, alone, together
+):
   folder, entries = tasks
-  others = {"num_train_epochs": 1, **others}
   own = {k: v for k, v in entries[name].items() if k not in ("name", "kind")}
-  is_squad = name == "colors"
-  own["do_predict" if is_squad else "do_eval"] = True
-  alone = folder / f"{name}-own"
-  given = tiny.tasks_flags(folder, alone.name, **own, **others)
+  own |= asked
+  given = tiny.tasks_flags(folder, f"{name}-own", **own, **alone)
   succeed(program_flags.run_here(program_flags.command(program, **given)))
-  succeed(tiny.run_tasks(folder, [entries[name]], name, do_eval=True, **others))
-  together = folder / name / "tasks" / name
-  assert_same_bits(weights_in(together), weights_in(alone))
-  written = "predictions.json" if is_squad else "eval_results.txt"
-  assert (together / written).read_text() == (alone / written).read_text()
-
-
-@pytest.mark.slow
-def test_one_masked_lm_task_is_what_pretraining_does(tasks):
-  folder, entries = tasks
-  own = {k: v for k, v in entries["words"].items() if k not in ("name", "kind")}
-  steps = {"num_train_steps": 6, "num_warmup_steps": 2}
-  given = tiny.tasks_flags(folder, "words-own", **own, **steps)
-  succeed(
-    program_flags.run_here(program_flags.command("run_pretraining", **given))
-  )
-  others = {"num_train_steps": 6, "warmup_proportion": 0.334}
-  succeed(
-    tiny.run_tasks(folder, [entries["words"]], "words-together", **others)
-  )
-  ours = weights_in(folder / "words-together/tasks/words")
-  assert_same_bits(ours, weights_in(folder / "words-own"))
+  together = {"do_eval": bool(asked), **(together or alone)}
+  succeed(tiny.run_tasks(folder, [entries[name]], name, **together))
+  ours, theirs = folder / name / "tasks" / name, folder / f"{name}-own"
+  assert_same_bits(weights_in(ours), weights_in(theirs))
+  for flag in asked:
+    path = "predictions.json" if flag == "do_predict" else "eval_results.txt"
+    assert (ours / path).read_text() == (theirs / path).read_text()
 
 
 # One of them is drawn, then another takes over.
@@ -126,17 +126,14 @@ ALL = {
 }
 
 
-def test_losses_and_scores_are_told_by_task(whole):
+def test_losses_scores_and_reports_are_by_task(whole, tasks):
+  folder, _ = tasks
   for name in ("good", "names", "choice", "words"):
     assert f"task {name}: 50 examples, rate 0." in whole
   assert "  good/classification_loss " in whole
   assert "  words/masked_lm_accuracy " in whole
   assert "  mean " in whole
   assert "weights from the best evaluation: eval_good/accuracy " in whole
-
-
-def test_reports_of_the_run_and_of_each_task(whole, tasks):
-  folder, _ = tasks
   report = folder / "whole" / "report.html"
   text = report.read_text()
   assert "<title>good/loss: " in text
@@ -148,7 +145,10 @@ def test_reports_of_the_run_and_of_each_task(whole, tasks):
   assert "<h2>Evaluation</h2>" in text and "<h3>Confusion matrix</h3>" in text
 
 
-def resume(folder, entries, step):
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 2, 4, 6, 8, 10])
+def test_runs_resumed_anywhere_end_with_the_same_bytes(tasks, whole, step):
+  folder, entries = tasks
   out = folder / f"resumed-{step}"
   shutil.copytree(folder / "whole", out)
   shutil.rmtree(out / "tasks")
@@ -161,12 +161,6 @@ def resume(folder, entries, step):
     assert (out / name).read_bytes() == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [0, 2, 4, 6, 8, 10])
-def test_runs_resumed_anywhere_end_with_the_same_bytes(tasks, whole, step):
-  resume(*tasks, step)
-
-
 def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   folder, entries = tasks
   out = folder / "whole" / "tasks" / "good"
@@ -175,12 +169,11 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   given["predict_file"] = entries["good"]["eval_file"]
   command = program_flags.command("run_classifier", **given)
   succeed(program_flags.run_here(command))
-  lines = (out / "predictions.tsv").read_text().splitlines()[1:]
-  rows = [line.split("\t") for line in lines]
-  answers = bert.load(str(out))([text for _, text, *_ in rows])
-  header = (out / "predictions.tsv").read_text().split("\n")[0].split("\t")
-  place = header.index("predicted")
-  assert [answer["label"] for answer in answers] == [r[place] for r in rows]
+  with open(out / "predictions.tsv", encoding="utf-8") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  answers = bert.load(str(out))([row["text"] for row in rows])
+  predicted = [row["predicted"] for row in rows]
+  assert [answer["label"] for answer in answers] == predicted
 
 
 def as_runs(**metrics):
@@ -227,15 +220,20 @@ def test_two_replicas_train_what_one_does(tasks, two_devices):
       np.testing.assert_allclose(two[name], one[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
-def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
-  _, entries = tasks
+@pytest.fixture(name="words")
+def write_causal_task(tmp_path):
+  """Writes a causal model and texts; returns the entry of a task with them."""
   config = {"num_hidden_layers": 2, "causal_attention": True}
   tiny.write_model(tmp_path, config, "run_multitask")
   text = tmp_path / "text.txt"
   text.write_text("the film was good and fine\n" * 40)
-  words = {"name": "gpt", "kind": "causal_lm", "weight": 0.5}
-  words |= {"train_file": str(text), "eval_file": str(text)}
+  files = {"train_file": str(text), "eval_file": str(text)}
+  return {"name": "gpt", "kind": "causal_lm", "weight": 0.5, **files}
+
+
+@pytest.mark.slow
+def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
+  _, entries = tasks
   others = {"num_train_steps": 40, "do_eval": True}
   output = succeed(tiny.run_tasks(tmp_path, [entries["good"], words], **others))
   assert "task gpt: 40 examples, rate 0.4444" in output
@@ -246,12 +244,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, tmp_path):
   program_flags.assert_refused(result, "none")
 
 
-def test_a_causal_task_leaves_alone_what_it_does_not_use(tmp_path):
-  config = {"num_hidden_layers": 2, "causal_attention": True}
-  tiny.write_model(tmp_path, config, "run_multitask")
-  text = tmp_path / "text.txt"
-  text.write_text("the film was good and fine\n" * 40)
-  words = {"name": "gpt", "kind": "causal_lm", "train_file": str(text)}
+def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
   succeed(tiny.run_tasks(tmp_path, [words], **steps))
   early, late = (
@@ -266,6 +259,11 @@ def test_a_causal_task_leaves_alone_what_it_does_not_use(tmp_path):
     n for n in late if n.endswith("relationship/output_weights")
   )
   np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
+
+
+def test_a_file_that_is_no_list_is_refused(tasks):
+  result = tiny.run_tasks(tasks[0], {"name": "good"}, "no-list")
+  program_flags.assert_refused(result, "expected a JSON list")
 
 
 @pytest.mark.parametrize(
@@ -344,9 +342,3 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   flags = {**ALL, "eval_every_steps": 0}
   result = tiny.run_tasks(folder, list(entries.values()), "whole", **flags)
   program_flags.assert_refused(result, "whole: its best weights, of step")
-
-
-def test_a_file_that_is_no_list_is_refused(tasks):
-  folder, _ = tasks
-  result = tiny.run_tasks(folder, {"name": "good"}, "no-list")
-  program_flags.assert_refused(result, "expected a JSON list")

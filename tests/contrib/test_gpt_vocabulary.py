@@ -91,17 +91,11 @@ def test_a_long_word_takes_no_quadratic_time(tmp_path):
 
 def test_tokens_and_their_places(tokenizer):
   text = "Unaffable Caf\xe9!"
-  assert tokenizer.tokenize(text) == [
-    "un",
-    "af",
-    "fable</w>",
-    "cafe</w>",
-    "!</w>",
-  ]
+  tokens = ["un", "af", "fable</w>", "cafe</w>", "!</w>"]
+  assert tokenizer.tokenize(text) == tokens
   places = tokenizer.tokenize_with_offsets(text)
-  assert [text[t.start : t.end] for t in places] == [
-    *("Un", "af", "fable", "Caf\xe9", "!")
-  ]
+  sources = [text[t.start : t.end] for t in places]
+  assert sources == ["Un", "af", "fable", "Caf\xe9", "!"]
 
 
 def test_special_tokens_follow_the_vocabulary(tokenizer):
@@ -128,15 +122,13 @@ def test_damaged_files_are_named(encoder, merges, message, tmp_path):
     vocabulary_table.make_tokenizer(str(path))
 
 
+@pytest.mark.usefixtures("tokenizer")
 def test_whole_words_cannot_be_masked():
-  if not FILES.exists():
-    pytest.skip(f"needs {FILES}")
   settings = types.SimpleNamespace(
     vocab_file=str(FILES / gpt_vocabulary.ENCODER),
     do_lower_case=True,
     do_whole_word_mask=True,
   )
-  with pytest.raises(
-    ValueError, match="--do_whole_word_mask=true: .*json does"
-  ):
+  message = "--do_whole_word_mask=true: .*json does"
+  with pytest.raises(ValueError, match=message):
     pretraining.read_vocabulary(settings)

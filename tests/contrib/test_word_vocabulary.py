@@ -48,15 +48,10 @@ def test_words_know_their_places(path):
   tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
   text = " 我来到[MASK]北京, CAFÉ网易"
   found = tokenizer.tokenize_with_offsets(text)
-  assert [(token, text[a:b]) for token, a, b in found] == [
-    ("我", "我"),
-    ("来到", "来到"),
-    ("[MASK]", "[MASK]"),
-    ("北京", "北京"),
-    (",", ","),
-    ("cafe", "CAFÉ"),
-    ("[UNK]", "网易"),
-  ]
+  tokens = "我 来到 [MASK] 北京 , cafe [UNK]"
+  assert " ".join(token for token, _, _ in found) == tokens
+  sources = "我 来到 [MASK] 北京 , CAFÉ 网易"
+  assert " ".join(text[a:b] for _, a, b in found) == sources
 
 
 def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):

@@ -11,10 +11,9 @@ LAYERS = [-1, -2]
 TOKENS = ["[CLS]", "caf\u00e9", "[SEP]"]
 
 
-def make_row(index, tokens, pooled=False):
+def make_row(index, tokens):
   random = np.random.default_rng(index)
-  shape = [len(LAYERS), 3] if pooled else [tokens, len(LAYERS), 3]
-  vectors = random.normal(size=shape).astype(np.float32)
+  vectors = random.normal(size=[tokens, len(LAYERS), 3]).astype(np.float32)
   ids = [5 + i for i in range(tokens)]
   return vector_files.VectorRow(index, ids, TOKENS[:tokens], vectors)
 
@@ -43,11 +42,17 @@ def test_jsonl_is_the_originals(tmp_path):
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1e-3, 1.0, 50.0, 1e5, 1e20])
-def test_numbers_are_those_that_python_prints(tmp_path, scale):
+def test_numbers_of_pooled_vectors_are_those_that_python_prints(
+  tmp_path, scale
+):
   numbers = np.random.default_rng(0).normal(size=[2, 999]) * scale
   numbers[0, :5] = [-0.0, 1 / 128, 3 / 128, np.nan, -np.inf]  # Two ties.
   numbers = numbers.astype(np.float32)
   row = vector_files.VectorRow(0, [5], ["a"], numbers)
+  write(tmp_path / "npz", "npz", [row, row])
+  arrays = np.load(tmp_path / "npz")
+  assert sorted(arrays) == ["layers", "vectors"]
+  np.testing.assert_array_equal(arrays["vectors"], [numbers, numbers])
   write(tmp_path / "out", "jsonl", [row])
   expected = [[round(float(x), 6) for x in layer] for layer in numbers]
   layers = [
@@ -56,16 +61,6 @@ def test_numbers_are_those_that_python_prints(tmp_path, scale):
   ]
   assert (tmp_path / "out").read_text() == (
     json.dumps({"linex_index": 0, "layers": layers}) + "\n"
-  )
-
-
-def test_jsonl_of_pooled_vectors(tmp_path):
-  vectors = np.array([[0.5, -1.0], [0.25, 0.0]], np.float32)
-  line = vector_files.VectorRow(0, [5, 6], ["[CLS]", "a"], vectors)
-  write(tmp_path / "out", "jsonl", [line])
-  assert (tmp_path / "out").read_text() == (
-    '{"linex_index": 0, "layers": [{"index": -1, "values": [0.5, -1.0]}, '
-    '{"index": -2, "values": [0.25, 0.0]}]}\n'
   )
 
 
@@ -87,16 +82,6 @@ def test_formats_hold_the_same_tokens(tmp_path):
       for token in item["features"]
     ]
     np.testing.assert_allclose(values, line.vectors, atol=5.1e-7)
-
-
-def test_npz_of_pooled_vectors(tmp_path):
-  lines = [make_row(i, 2, pooled=True) for i in range(3)]
-  write(tmp_path / "npz", "npz", lines)
-  arrays = np.load(tmp_path / "npz")
-  assert sorted(arrays) == ["layers", "vectors"]
-  np.testing.assert_array_equal(
-    arrays["vectors"], [line.vectors for line in lines]
-  )
 
 
 @pytest.mark.parametrize("output_format", vector_files.FORMATS)
