@@ -1,11 +1,10 @@
 """GPT-1's byte pair encoding: the pieces of words, merged by rank.
 
-Sennrich et al., https://arxiv.org/abs/1508.07909. Words are those of BERT,
-lower-cased, as transformers makes them where spaCy and ftfy, which GPT-1 was
-trained with, are not installed: "don't" is three words here, there two. The
-last piece of a word ends in </w>. The files are those of
-openai/finetune-transformer-lm: `encoder_bpe_40000.json`, tokens and their ids,
-and `vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
+Sennrich et al., https://arxiv.org/abs/1508.07909. Words are BERT's, as those of
+transformers without spaCy and ftfy, which GPT-1 was trained with: "don't" is
+three words here, there two. The last piece of a word ends in </w>. The files of
+openai/finetune-transformer-lm are `encoder_bpe_40000.json`, tokens and ids, and
+`vocab_40000.bpe`, a pair of pieces a line, the first to be merged first.
 """
 
 import heapq

@@ -122,8 +122,7 @@ def prepare_multiple_choice(
 def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   """Checks the flags of questions and answers."""
   settings = run_squad.check(settings)
-  config = model_folder.read_config(settings)
-  run_squad.check_no_answer(settings, config)
+  run_squad.check_no_answer(settings, model_folder.read_config(settings))
   return SharedTask(
     settings,
     functools.partial(run_squad.open_data, settings),

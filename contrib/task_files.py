@@ -69,16 +69,15 @@ def _is_number(value) -> bool:
 
 def _is_weight(value) -> bool:
   knots = [[0, value]] if _is_number(value) else value
-  if not isinstance(knots, list) or not all(
-    isinstance(knot, list)
-    and len(knot) == 2
-    and type(knot[0]) is int
-    and _is_number(knot[1])
-    for knot in knots
-  ):
+  if not isinstance(knots, list) or not all(map(_is_knot, knots)):
     return False
   steps = [step for step, _ in knots]
   return bool(steps) and steps == sorted(set(steps))
+
+
+def _is_knot(value) -> bool:
+  is_pair = isinstance(value, list) and len(value) == 2
+  return is_pair and type(value[0]) is int and _is_number(value[1])
 
 
 # The fields that are no flags: default, check, and what it expects.
@@ -99,11 +98,7 @@ _FIELDS = {
 
 
 def read(path: str) -> list[Entry]:
-  """Reads a file of tasks.
-
-  Raises:
-    ValueError: an entry is wrong, or two have one name.
-  """
+  """Reads a file of tasks; a ValueError says what is wrong with one."""
   entries: dict[str, Entry] = {}
   for number, fields in enumerate(files.read_json(path, list), 1):
     if not isinstance(fields, dict):
@@ -127,11 +122,7 @@ def read(path: str) -> list[Entry]:
 def prepare(
   settings: shared_flags.EvaluationSettings, entries: Sequence[Entry]
 ) -> dict[str, shared_tasks.SharedTask]:
-  """Checks the flags of every task; returns the tasks by name.
-
-  Raises:
-    ValueError: a task is wrong, or --best_metric names none of their scores.
-  """
+  """Checks --best_metric and the flags of every task; returns them by name."""
   task, _, metric = (settings.best_metric or MEAN).partition("/")
   names = [entry.name for entry in entries]
   if task not in names and (task != MEAN or metric):

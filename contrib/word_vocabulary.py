@@ -1,9 +1,8 @@
 """Vocabularies of whole words; jieba cuts Chinese text into its words.
 
-A vocabulary is a list of words, one a line, in a file called `*.words`. A run
-of Chinese characters becomes words of jieba's dictionary, or single characters
-where it has none; other text becomes BERT's words. A word that is not in the
-vocabulary is one [UNK].
+A vocabulary is a file of words, `*.words`. A run of Chinese characters becomes
+words of jieba's dictionary, or single characters where it has none; other text
+becomes BERT's words. A word that is not in the vocabulary is one [UNK].
 """
 
 import functools

@@ -2,7 +2,6 @@
 
 import functools
 import gzip
-import io
 import json
 import re
 import subprocess
@@ -134,7 +133,7 @@ def test_pooling(pooling, expected):
   features = {"input_mask": tf.constant([[1, 1, 0], [1, 1, 1]])}
   features["input_ids"] = features["segment_ids"] = features["input_mask"]
   result = extract_features.compute_vectors(model, features, [-1], pooling)
-  [vectors] = np.moveaxis(result["vectors"], -2, 0)  # Of one layer.
+  [vectors] = np.moveaxis(result["vectors"], -2, 0)
   np.testing.assert_allclose(vectors, expected, rtol=1e-6)
 
 
@@ -147,35 +146,39 @@ def test_layers_are_those_of_the_model(tmp_path):
   np.testing.assert_allclose(vectors, expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("pooling", ["none", "mean"])
-def test_blocks_change_nothing(model_folder, tmp_path, pooling):
-  whole = read_vectors(extract(model_folder, tmp_path, pooling=pooling))
-  flags = {"blocks": {"block_lines": 3, "block_bytes": 1500}, "batch_size": 1}
-  cut = read_vectors(extract(model_folder, tmp_path, pooling=pooling, **flags))
-  assert len(whole) == len(cut) == len(TEXTS)
-  for one, other in zip(whole, cut, strict=True):
-    np.testing.assert_allclose(one, other, atol=2e-6)
-  # Those of a line are its own: a line by itself gives the same.
-  texts, form = TEXTS[2:3], {"output_format": "npz", "pooling": pooling}
-  with np.load(extract(model_folder, tmp_path, texts, **form)) as alone:
-    vectors = alone["vectors"].reshape(whole[2].shape)
-  np.testing.assert_allclose(vectors, whole[2], atol=2e-6)
+BLOCKS = {"blocks": {"block_lines": 3, "block_bytes": 1500}, "batch_size": 1}
 
 
 @pytest.mark.parametrize(
-  ("flags", "least", "most"),
+  ("pooling", "flags", "least", "most"),
   [
-    ({"pad_to_max_length": True, "batch_size": 3}, 0, 2e-6),
-    ({"precision": "bfloat16"}, 1e-4, 0.1),
+    ("none", BLOCKS, 0, 2e-6),
+    ("mean", BLOCKS, 0, 2e-6),
+    ("none", {"pad_to_max_length": True, "batch_size": 3}, 0, 2e-6),
+    ("none", {"precision": "bfloat16"}, 1e-4, 0.1),
   ],
 )
 def test_the_way_of_computing_changes_little(
-  model_folder, tmp_path, flags, least, most
+  model_folder, tmp_path, pooling, flags, least, most
 ):
-  expected = read_vectors(extract(model_folder, tmp_path))
+  expected = read_vectors(extract(model_folder, tmp_path, pooling=pooling))
+  flags = {"pooling": pooling, **flags}
   found = read_vectors(extract(model_folder, tmp_path, **flags))
+  assert len(expected) == len(TEXTS)
   pairs = zip(expected, found, strict=True)
   assert least <= max(np.abs(a - b).max() for a, b in pairs) < most
+
+
+@pytest.mark.parametrize("pooling", ["none", "max"])
+def test_a_line_by_itself_gives_the_same_as_npz(
+  model_folder, tmp_path, pooling
+):
+  flags = {"pooling": pooling}
+  whole = read_vectors(extract(model_folder, tmp_path, **flags))[2]
+  flags["output_format"] = "npz"
+  with np.load(extract(model_folder, tmp_path, TEXTS[2:3], **flags)) as alone:
+    vectors = alone["vectors"].reshape(whole.shape)
+  np.testing.assert_allclose(vectors, whole, atol=2e-6)
 
 
 def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
@@ -192,13 +195,6 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
     output,
     re.MULTILINE,
   )
-
-
-def test_the_standard_input(model_folder, tmp_path, monkeypatch):
-  text = io.TextIOWrapper(io.BytesIO(b"the film\nbad"))
-  monkeypatch.setattr(sys, "stdin", text)
-  vectors = read_vectors(extract(model_folder, tmp_path, input_file="-"))
-  assert [len(v) for v in vectors] == [4, 3]
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,8 @@ def test_the_tutorial_runs(tmp_path):
 
 @pytest.mark.slow
 def test_the_demo_ends_with_a_classifier_to_ask(tmp_path):
-  demo = str(EXAMPLES / "pretrain_pydoc.py")
-  flags = [f"--output_dir={tmp_path}", "--num_train_steps=60"]
-  command = [sys.executable, demo, *flags]
+  command = [sys.executable, str(EXAMPLES / "pretrain_pydoc.py")]
+  command += [f"--output_dir={tmp_path}", "--num_train_steps=60"]
   said = subprocess.run(command, check=True, capture_output=True, text=True)
   export = tmp_path / "manual_parts"
   assert f"predict.py --export_dir={export} --serve" in said.stdout
