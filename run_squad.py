@@ -115,23 +115,21 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
 
-  def find(kind, path):
-    return squad_data.find_set(
-      kind,
-      path,
-      features,
-      settings.max_train_examples,
-      settings.num_processes,
-      needs_answers=path == evaluated,
-    )
-
+  find = functools.partial(
+    squad_data.find_set,
+    settings=features,
+    max_train_examples=settings.max_train_examples,
+    num_processes=settings.num_processes,
+  )
   train = find("train", settings.train_file) if settings.do_train else None
   dev, test = [], []
   if settings.do_predict:
-    test = [find("eval", settings.predict_file)]  # The original's name for it.
+    path = settings.predict_file
+    test = [find("eval", path, needs_answers=path == evaluated)]
   if evaluated:
-    is_predicted = test and evaluated == settings.predict_file
-    dev = test if is_predicted else [find("dev", evaluated)]
+    dev = [find("dev", evaluated, needs_answers=True)]
+    if test and evaluated == settings.predict_file:
+      dev = test
   return fine_tuning.Data(
     features=features,
     metric=settings.metric,
@@ -184,8 +182,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
   settings, [examples] = run.settings, run.data.test
   tuned_on = run.data.dev[0] if settings.tuning_file else None
-  answered = answer(run, examples)
-  tuning = answer(run, tuned_on) if tuned_on not in (None, examples) else None
+  answered, tuning = answer(run, examples), None
+  if tuned_on not in (None, examples):
+    tuning = answer(run, tuned_on)
   if not run.is_chief:
     return
   if tuned_on:
@@ -199,12 +198,11 @@ def write_predictions(run: fine_tuning.Run) -> None:
     squad_results.choose_threshold(folder, settings.threshold, tuning),
     settings.version_2_with_negative,
   )
-  counts = examples.features.counts
   if scored:
     run.set_summary_score(scored[0])
     run.report_on(examples, squad_results.describe, *scored)
-  elif labelled := counts["labelled"]:
-    count = counts["questions"]
+  elif labelled := examples.features.counts["labelled"]:
+    count = examples.features.counts["questions"]
     print(f"not scored: only {labelled:,} of {count:,} questions have answers")
 
 

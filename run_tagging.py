@@ -168,13 +168,11 @@ def open_data(
 ) -> fine_tuning.Data:
   """Finds the sentences and labels; nothing is written."""
   labels, scheme = tagging_data.choose_labels(
-    sources.get("train"),
+    sources,
     settings.labels_file,
     settings.tag_scheme,
     model_folder.initial_labels(settings),
   )
-  for source in sources.values():
-    tagging_data.check_scheme(source, scheme)
   features = tagging_data.FeatureSettings(
     vocab_file=settings.vocab_file,
     do_lower_case=settings.do_lower_case,

@@ -35,12 +35,12 @@ class TextCnnConfig(modeling.EncoderConfig):
     super().__post_init__()
     sizes = self.filter_sizes
     is_list = isinstance(sizes, (list, tuple)) and sizes
-    if not is_list or any(type(s) is not int or s < 1 for s in sizes):
+    is_valid = is_list and all(type(s) is int and s > 0 for s in sizes)
+    if not is_valid or len(set(sizes)) < len(sizes):
       raise ValueError(
-        f"filter_sizes is {sizes!r:.80}; expected a list of integers above 0"
+        f"filter_sizes is {sizes!r:.80}; expected a list of different integers "
+        "above 0"
       )
-    if len(set(sizes)) < len(sizes):
-      raise ValueError(f"filter_sizes is {sizes!r:.80}: some are equal")
     object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
 
 

@@ -83,9 +83,10 @@ class SpanSearch:
   ):
     self._settings, self._tokens = settings, maker.tokens
     self._has_version_2 = maker.settings.version_2_with_negative
-    self._basic_tokenizer = tokenization.BasicTokenizer(
-      maker.settings.do_lower_case
-    )
+    basic = tokenization.BasicTokenizer(maker.settings.do_lower_case)
+    self._basic_tokenizer = basic
+    # Where text has no spaces, all candidates may be of the same long words.
+    self._align = functools.lru_cache(8)(lambda words: align(words, basic))
 
   def __call__(
     self,
@@ -151,28 +152,19 @@ class SpanSearch:
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
     is_ranked = null is None
-    # Where text has no spaces, all candidates may be of the same long words.
-    align_words = functools.lru_cache(8)(
-      functools.partial(self._align, document)
-    )
     for score, first, last, *logits in candidates:
       if not is_ranked and null.score > score:
         spans[""], is_ranked = null, True
       if len(spans) >= self._settings.n_best_size:
         break
-      start, end = self._locate(document, first, last, align_words)
+      start, end = self._locate(document, first, last)
       text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
       spans.setdefault(text, Span(text, start, end, *logits))
     if null:
       spans.setdefault("", null)
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
 
-  def _align(self, document, first_word, last_word):
-    """Returns where some words begin in the context, and their alignment."""
-    begin, end = document.words[first_word][0], document.words[last_word][1]
-    return begin, align(document.context[begin:end], self._basic_tokenizer)
-
-  def _locate(self, document, first, last, align_words):
+  def _locate(self, document, first, last):
     """Returns the characters of some tokens, or of their words if unknown."""
     if self._settings.whole_word_answers:
       while first and self._continues_word(document, first):
@@ -180,15 +172,14 @@ class SpanSearch:
       while self._continues_word(document, last + 1):
         last += 1
     text = self._text_of(document, first, last)
-    begin, alignment = align_words(
-      document.word_of(first), document.word_of(last)
-    )
-    part = find_tokens(text, alignment)
+    begin, _ = document.words[document.word_of(first)]
+    _, end = document.words[document.word_of(last)]
+    words = document.context[begin:end]
+    part = find_tokens(text, self._align(words))
     if part is None:
       if self._settings.verbose_logging:
-        note = f"note: no {text!r} found in {alignment.words!r}"
-        print(note, file=sys.stderr)
-      part = 0, len(alignment.words)
+        print(f"note: no {text!r} found in {words!r}", file=sys.stderr)
+      return begin, end
     return begin + part[0], begin + part[1]
 
   def _text_of(self, document, first, last):
@@ -211,7 +202,6 @@ class SpanSearch:
 class Alignment(NamedTuple):
   """Words, and the offsets of their characters after tokenization."""
 
-  words: str
   tokenized: str  # With a space between tokens.
   # The offset in the words of each character that is no space; None if
   # tokenization changed their number.
@@ -223,8 +213,7 @@ def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
   tokenized = " ".join(tokenizer.tokenize(words))
   offsets = [i for i, c in enumerate(words) if c not in squad_features.SPACES]
   letters = len(tokenized) - tokenized.count(" ")
-  is_aligned = letters == len(offsets)
-  return Alignment(words, tokenized, offsets if is_aligned else None)
+  return Alignment(tokenized, offsets if letters == len(offsets) else None)
 
 
 def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
@@ -248,7 +237,7 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   >>> find_tokens("steve", align("Ste\u0301ve's", basic)) is None
   True
   """
-  tokenized, offsets = alignment.tokenized, alignment.offsets
+  tokenized, offsets = alignment
   start = tokenized.find(wanted)
   if offsets is None or not wanted or start < 0:
     return None

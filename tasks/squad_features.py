@@ -62,10 +62,10 @@ class Document:
   """
 
   context: str
-  encode: Callable[[str], Sequence[int]]  # Returns the ids of the tokens.
+  encode: Callable[[str], list[int]]  # Returns the ids of the tokens.
 
   @functools.cached_property
-  def ids(self) -> Sequence[int]:
+  def ids(self) -> list[int]:
     """The ids of all tokens."""
     return self.encode(self.context)
 
@@ -118,9 +118,7 @@ def is_unspaced(context: str) -> bool:
 
 
 def find_answer(
-  document: Document,
-  answer: squad.Answer,
-  encode: Callable[[str], Sequence[int]],
+  document: Document, answer: squad.Answer
 ) -> tuple[int, int] | None:
   """Finds the tokens of an answer, as close as tokens can be.
 
@@ -128,8 +126,8 @@ def find_answer(
   of their tokens is exactly the answer's, it is that part: "1895" of "(1895)".
 
   Returns:
-    The first and the last token; None if the text there is not the answer. In
-    some data sets answer_start is wrong.
+    The first and the last token; None if the text there is not the answer, for
+    in some data sets answer_start is wrong.
   """
   start, length = answer.start, len(answer.text)
   if start is None or not 0 <= start < start + length <= len(document.context):
@@ -144,7 +142,7 @@ def find_answer(
   if " ".join(answer.text.split()) not in words:
     return None
   begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1
-  if ids := list(encode(answer.text)):
+  if ids := document.encode(answer.text):
     for token in range(begin, end + 2 - len(ids)):
       if document.ids[token : token + len(ids)] == ids:
         return token, token + len(ids) - 1
@@ -234,7 +232,7 @@ class FeatureMaker:
       )
     span = None
     if answers:
-      span = find_answer(document, answers[0], self.encode)
+      span = find_answer(document, answers[0])
       if span is None:
         misplaced = _describe_misplaced(question)
         return QuestionRows([], is_labelled, was_cut, misplaced=misplaced)

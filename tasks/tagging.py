@@ -227,18 +227,13 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   for sentence in sentences:
     tags.update(sentence.tags)
     path = sentence.path
-  if scheme == tagging_schemes.NO_SCHEME:
-    if len(tags) < 2:
-      raise ValueError(
-        f"{path}: expected two labels or more, found only"
-        f" {tables.list_names(tags)}; is it the right column?"
-      )
-    return sorted(tags)
-  if tags == {"O"}:
+  has_scheme = scheme != tagging_schemes.NO_SCHEME
+  if tags == {"O"} or (len(tags) < 2 and not has_scheme):
     raise ValueError(
-      f"{path}: no entity, all tags are O; is it the right column?"
+      f"{path}: expected two labels or more, found only "
+      f"{tables.list_names(tags)}; is it the right column?"
     )
-  return tagging_schemes.labels_of(tags, scheme)
+  return tagging_schemes.labels_of(tags, scheme) if has_scheme else sorted(tags)
 
 
 # Features.

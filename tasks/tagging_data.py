@@ -113,7 +113,7 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
 
 
 def choose_labels(
-  train: tagging.Source | None,
+  sources: Mapping[str, tagging.Source],
   labels_file: str,
   tag_scheme: str,
   initial: Sequence[str] = (),
@@ -121,17 +121,33 @@ def choose_labels(
   """Returns the labels of a model and their scheme.
 
   Args:
+    sources: the files, by purpose: train, eval or predict.
     tag_scheme: "none" if the labels of an earlier run mark no entities.
     labels_file, initial: see `label_files.choose`.
+
+  Raises:
+    ValueError: the labels mark entities, but the tags of a file do not.
   """
   labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
-  if train:
+  if train := sources.get("train"):
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train, scheme), scheme)
     origin = f"those of {train.path}"
   labels = label_files.choose(labels_file, labels, origin, initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
     scheme = tagging_schemes.scheme_of_labels(labels)
+  for source in sources.values():
+    has_entities = source.scheme != tagging_schemes.NO_SCHEME
+    if (
+      source.is_tagged
+      and scheme != tagging_schemes.NO_SCHEME
+      and not has_entities
+    ):
+      raise ValueError(
+        f"{source.path}: its tags mark no entities, but the model's labels do "
+        "(--tag_column names their column; one that a file to predict lacks "
+        "says that it has no tags)"
+      )
   return labels, scheme
 
 
@@ -139,16 +155,6 @@ def is_by_character(source: tagging.Source) -> bool:
   """Returns whether all words of a file's first sentences are characters."""
   sentences = itertools.islice(tagging.read_sentences(source), _PEEKED)
   return all(len(word) == 1 for s in sentences for word in s.words)
-
-
-def check_scheme(source: tagging.Source, scheme: str) -> None:
-  """Raises a ValueError if only the labels, of a scheme, mark entities."""
-  if source.is_tagged and source.scheme == tagging_schemes.NO_SCHEME != scheme:
-    raise ValueError(
-      f"{source.path}: its tags mark no entities, but the model's labels do "
-      "(--tag_column names their column; one that a file to predict lacks says "
-      "that it has no tags)"
-    )
 
 
 def _find_unseen(tags, settings) -> Iterable[str]:

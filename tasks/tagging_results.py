@@ -42,11 +42,7 @@ def score(
 
   Args:
     true: labels of each sentence, in the scheme.
-    scheme: see `tagging_schemes.label_scheme`.
     loss: cross entropy in nats, the mean over words.
-
-  Returns:
-    Precision, recall and f1 among its metrics are of all entities together.
   """
   if scheme == tagging_schemes.NO_SCHEME:
     report, names = _score_words(true, predicted)

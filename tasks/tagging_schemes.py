@@ -129,10 +129,9 @@ def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
 
 
 def label_scheme(scheme: str) -> str:
-  """Returns the scheme of the labels that a model learns.
+  """Returns the scheme of the labels that a model learns from tags.
 
-  It is the scheme of the tags that it learns from, except for IOB1, in which
-  the first word of an entity has no label of its own.
+  IOB1 has no label of its own for the first word of an entity.
   """
   return "iob2" if scheme == "iob1" else scheme
 

@@ -47,6 +47,11 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
+def folder(trained):
+  return trained[0]
+
+
+@pytest.fixture
 def out(trained, tmp_path):
   """A copy of the output folder of `trained`."""
   return shutil.copytree(trained[0] / "out", tmp_path / "out")
@@ -92,8 +97,7 @@ def test_the_threshold_is_tuned_and_kept(trained):
     assert f"wrote {out / name}.json" in output
 
 
-def test_every_question_is_answered_once(trained, out, monkeypatch):
-  folder, _ = trained
+def test_every_question_is_answered_once(folder, out, monkeypatch):
   (out / TUNED).unlink()
   written = [path.name for path in out.glob("*predict*")]
   answered, answer = [], squad_answers.SpanSearch.__call__
@@ -113,8 +117,7 @@ def test_every_question_is_answered_once(trained, out, monkeypatch):
     assert name == "prediction.json" or (out / name).read_bytes() == expected
 
 
-def test_own_questions_are_answered_with_their_places(trained, out, tmp_path):
-  folder, _ = trained
+def test_own_questions_are_answered_with_their_places(folder, out, tmp_path):
   path = tmp_path / "own.jsonl"
   contexts = ["the  old tree\nwas Yellow and the house", "a red house"]
   contexts += ["the old house was very old"]
@@ -138,8 +141,7 @@ def test_own_questions_are_answered_with_their_places(trained, out, tmp_path):
   assert rows[2]["start"] is None and rows[2]["runners_up"]
 
 
-def test_other_settings_than_those_of_exports_are_noted(trained, out):
-  folder, _ = trained
+def test_other_settings_than_those_of_exports_are_noted(folder, out):
   flags = {"output_dir": out, "do_predict": True}
   flags["predict_file"] = folder / "dev.json"
   assert not program_flags.error_lines(run_tiny(folder, **flags, **AUTO).stderr)
@@ -178,8 +180,7 @@ def answer_with(folder, out, **flags):
   return program_flags.run_here(command)
 
 
-def test_a_model_answers_in_another_folder_as_it_was_trained(trained, tmp_path):
-  folder, _ = trained
+def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   source, out = folder / "out", tmp_path / "out"
   result = answer_with(folder, out)
   assert result.returncode == 0, result.stderr
@@ -193,8 +194,7 @@ def test_a_model_answers_in_another_folder_as_it_was_trained(trained, tmp_path):
   assert "had other settings (padding_competes: False, not" in result.stderr
 
 
-def test_a_threshold_is_tuned_again_on_a_file_that_is_given(trained, tmp_path):
-  folder, _ = trained
+def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
   out = tmp_path / "out"
   result = answer_with(folder, out, eval_file=folder / "train.json")
   assert f"threshold on {folder / 'train.json'}" in result.stdout
@@ -229,9 +229,8 @@ def answer_by(model, folder, out, **flags):
 
 
 def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
-  trained, tmp_path
+  folder, tmp_path
 ):
-  folder, _ = trained
   source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
   output = answer_by(source, folder, out)
   assert is_silent(out)
@@ -244,8 +243,7 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
   assert not is_silent(tmp_path / "other")
 
 
-def test_weights_are_known_by_what_they_are(trained, tmp_path):
-  folder, _ = trained
+def test_weights_are_known_by_what_they_are(folder, tmp_path):
   source, out = tmp_path / "A", tmp_path / "out"
   shutil.copytree(folder / "out" / "best", source)  # From no training.
   for name in ("vocab.txt", "bert_config.json"):
@@ -272,8 +270,7 @@ def test_weights_are_known_by_what_they_are(trained, tmp_path):
   assert not is_silent(out)
 
 
-def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
-  folder, _ = trained
+def test_a_threshold_is_tuned_where_that_is_asked_for(folder, tmp_path):
   source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
   output = answer_by(source, folder, out, null_score_diff_threshold="auto")
   assert f"threshold on {folder / 'dev.json'}" in output
@@ -281,8 +278,7 @@ def test_a_threshold_is_tuned_where_that_is_asked_for(trained, tmp_path):
   assert read_json(out / TUNED) == tuned and not is_silent(out)
 
 
-def test_scores_of_other_answers_are_not_compared(trained):
-  folder, _ = trained
+def test_scores_of_other_answers_are_not_compared(folder):
   flags = {"do_train": True, "train_file": folder / "train.json"}
   flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
   result = run_tiny(
@@ -292,9 +288,8 @@ def test_scores_of_other_answers_are_not_compared(trained):
 
 
 def test_training_on_forgets_the_threshold_of_earlier_weights(
-  trained, without_best
+  folder, without_best
 ):
-  folder, _ = trained
   path = without_best / TUNED
   flags = {"output_dir": without_best, "do_train": True, **V2}
   flags["train_file"] = folder / "train.json"
@@ -314,9 +309,8 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   ],
 )
 def test_training_on_needs_the_same_settings(
-  trained, without_best, flags, message
+  folder, without_best, flags, message
 ):
-  folder, _ = trained
   features = (without_best / "train.tf_record").stat()
   flags = {**V2, "num_train_epochs": 6, **flags, "output_dir": without_best}
   flags |= {"do_train": True, "train_file": folder / "train.json"}
@@ -364,8 +358,7 @@ def test_flags_that_contradict(tmp_path, values, message):
   assert not (tmp_path / "out").exists()
 
 
-def test_an_eval_file_that_nothing_would_read_is_refused(trained):
-  folder, _ = trained
+def test_an_eval_file_that_nothing_would_read_is_refused(folder):
   train = folder / "train.json"
   flags = {"do_predict": True, "predict_file": train, "eval_file": train}
   result = run_tiny(folder, **flags, **V2, null_score_diff_threshold=0.5)
@@ -373,9 +366,8 @@ def test_an_eval_file_that_nothing_would_read_is_refused(trained):
 
 
 def test_a_threshold_is_not_that_of_earlier_weights(
-  trained, without_best, tmp_path
+  folder, without_best, tmp_path
 ):
-  folder, _ = trained
   path = tmp_path / "own.jsonl"
   path.write_text(
     '{"id": 1, "question": "what color ?", "context": "a red house"}\n'

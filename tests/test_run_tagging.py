@@ -40,16 +40,16 @@ def trained(tmp_path_factory):
   """A folder in which a model was trained, and what the program printed."""
   folder = tmp_path_factory.mktemp("trained")
   write_data(folder)
-  flags = tiny.flags_for(
-    folder,
-    data_dir=folder,
-    do_predict=True,
-    eval_every_epochs=2.5,
-    **TRAINING,
-  )
+  flags = {"data_dir": folder, "do_predict": True, "eval_every_epochs": 2.5}
+  flags = tiny.flags_for(folder, **flags, **TRAINING)
   result = program_flags.run_here(program_flags.command("run_tagging", **flags))
   assert result.returncode == 0, result.stderr
   return folder, result.stdout
+
+
+@pytest.fixture
+def folder(trained):
+  return trained[0]
 
 
 def read_metrics(path):
@@ -58,48 +58,39 @@ def read_metrics(path):
 
 def test_training_learns_and_says_what_it_read_and_wrote(trained):
   folder, output = trained
+  out = folder / "out"
   assert (
     "train: 160 sentences (960 words) of 16 documents in 160 windows, "
     "8.0 tokens on average; wrote "
   ) in output
   assert "LOC" in output
-  metrics = read_metrics(folder / "out" / "eval_metrics.json")
+  metrics = read_metrics(out / "eval_metrics.json")
   assert metrics["f1"] == metrics["accuracy"] == 1.0
-  results = (folder / "out" / "eval_results.txt").read_text().splitlines()
+  results = (out / "eval_results.txt").read_text().splitlines()
+  names = ["accuracy", "f1", "loss", "precision", "recall"]
   assert [line.split(" = ")[0] for line in results] == [
-    "eval_accuracy",
-    "eval_f1",
-    "eval_loss",
-    "eval_precision",
-    "eval_recall",
+    *(f"eval_{name}" for name in names),
     "global_step",
   ]
-  labels = (folder / "out" / "labels.txt").read_text().split()
+  labels = (out / "labels.txt").read_text().split()
   assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
-  steps = (folder / "out" / "evaluations.jsonl").read_text().splitlines()
+  steps = (out / "evaluations.jsonl").read_text().splitlines()
   assert [json.loads(line)["step"] for line in steps] == [50, 100]
-
-
-def test_report_of_the_run(trained):
-  folder, _ = trained
-  text = (folder / "out" / "report.html").read_text()
+  text = (out / "report.html").read_text()
   assert "<h2>Evaluation</h2>" in text and "<h2>Prediction</h2>" in text
   assert "<title>eval/f1: " in text and "true ↓ predicted →" in text
 
 
-def test_predictions_are_columns_in_the_scheme_of_the_file(trained):
-  folder, _ = trained
+def test_predictions_are_columns_in_the_scheme_of_the_file(folder):
   read = (folder / "test.txt").read_text().splitlines()
   written = (folder / "out" / "predictions.txt").read_text().splitlines()
-  assert written == [
-    line and f"{line} {line.split()[-1]}" for line in read
-  ]  # It makes no fault.
+  # It makes no fault.
+  assert written == [line and f"{line} {line.split()[-1]}" for line in read]
   metrics = read_metrics(folder / "out" / "predict_metrics.json")
   assert metrics["f1"] == 1.0
 
 
-def test_predictions_are_spans_of_characters(trained):
-  folder, _ = trained
+def test_predictions_are_spans_of_characters(folder):
   rows = (folder / "out" / "predictions.jsonl").read_text().splitlines()
   assert len(rows) == 20
   for number, row in enumerate(map(json.loads, rows)):
@@ -113,10 +104,8 @@ def test_predictions_are_spans_of_characters(trained):
       assert {tiny.TYPES[w] for w in entity["text"].split()} == {entity["type"]}
 
 
-def test_a_file_without_tags_is_predicted(trained, tmp_path, capsys):
-  folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+def test_a_file_without_tags_is_predicted(folder, tmp_path, capsys):
+  out = shutil.copytree(folder / "out", tmp_path / "out")
   (out / "predict_metrics.json").unlink()
   path = tmp_path / "new.txt"
   path.write_text("the\nfilm\n\nwas\nawful\n.\n")
@@ -128,17 +117,14 @@ def test_a_file_without_tags_is_predicted(trained, tmp_path, capsys):
     "entities"
   ]
   columns = (out / "predictions.txt").read_text().splitlines()
-  assert [line.split(" ")[0] for line in columns] == [
-    *("the", "film", "", "was", "awful", "."),
-  ]
+  words = [line.split(" ")[0] for line in columns]
+  assert words == ["the", "film", "", "was", "awful", "."]
   assert not (out / "predict_metrics.json").exists()
   assert "weights from the best evaluation, at step" in capsys.readouterr().out
 
 
-def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
-  folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+def test_types_unseen_in_training_are_counted(folder, tmp_path, capsys):
+  out = shutil.copytree(folder / "out", tmp_path / "out")
   path = tmp_path / "dev.txt"
   path.write_text("good B-PER\nthe O\nfilm B-NEW\ncast I-NEW\n\nbad I-LOC\n")
   run(folder, output_dir=out, do_eval=True, eval_file=path)
@@ -150,12 +136,8 @@ def test_types_unseen_in_training_are_counted(trained, tmp_path, capsys):
     "conlleval does"
   ) in output
   content = json.loads((out / "eval_metrics.json").read_text())
-  assert content["labels"]["NEW"] == {
-    "precision": 0.0,
-    "recall": 0.0,
-    "f1": 0.0,
-    "support": 1,
-  }
+  scores = {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
+  assert content["labels"]["NEW"] == scores
   assert content["metrics"]["recall"] == pytest.approx(2 / 3)
 
 
@@ -176,31 +158,9 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   run(tmp_path, data_dir=tmp_path, do_eval=True, **flags)
   assert "--document_context=True" in capsys.readouterr().err
   assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
+  flags["lstm_size"] = 9
   with pytest.raises(ValueError, match="lstm_size: 16, not 9"):
-    run(
-      tmp_path,
-      data_dir=tmp_path,
-      do_predict=True,
-      **{**flags, "lstm_size": 9},
-    )
-
-
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"lstm_size": 3}, "--lstm_size need --feature_based"),
-    ({"feature_layers": "mix"}, "--lstm_size need --feature_based"),
-    (
-      {"feature_based": True, "freeze_layers": 1},
-      "--feature_based freezes BERT as a whole",
-    ),
-  ],
-)
-def test_flags_that_would_be_passed_over(tmp_path, flags, message):
-  write_data(tmp_path)
-  tiny.write_model(tmp_path)
-  with pytest.raises(ValueError, match=message):
-    run(tmp_path, data_dir=tmp_path, **flags, **TRAINING)
+    run(tmp_path, data_dir=tmp_path, do_predict=True, **flags)
 
 
 def test_labels_that_are_no_entities(tmp_path):
@@ -208,10 +168,8 @@ def test_labels_that_are_no_entities(tmp_path):
   for name, numbers in (("train", range(80)), ("valid", range(80, 100))):
     lines = []
     for number in numbers:
-      words, tags = tiny.make_sentence(number)
-      lines += [
-        f"{tag[2:] or 'X'}\t{w}" for w, tag in zip(words, tags, strict=True)
-      ] + [""]
+      rows = zip(*tiny.make_sentence(number), strict=True)
+      lines += [f"{tag[2:] or 'X'}\t{word}" for word, tag in rows] + [""]
     (tmp_path / f"{name}.conll").write_text("\n".join(lines))
   run(
     tmp_path,
@@ -236,11 +194,10 @@ def test_labels_that_are_no_entities(tmp_path):
 
 FAULTS = {
   "a tag outside of the scheme": (
-    {"dev.txt": "good X I-PER\nbad X X-LOC\n"},
-    {},
-    "{}/dev.txt:2: the tag 'X-LOC' is outside of every scheme: expected O, or "
-    "B-, I-, E-, S- or M- and a type (--tag_scheme=none takes all tags as they "
-    "are)",
+    {"train.txt": "good S-PER\n"},
+    {"tag_scheme": "iob2"},
+    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected "
+    "O, or B- or I- and a type (see --tag_scheme and --tag_column)",
   ),
   "words that are their own tags": (
     {},
@@ -275,6 +232,22 @@ FAULTS = {
     {},
     {"best_metric": "bleu"},
     "--best_metric=bleu: expected one of f1, precision, recall, accuracy, loss",
+  ),
+  "features of another model": (
+    {},
+    {"lstm_size": 3},
+    "--feature_layers and --lstm_size need --feature_based",
+  ),
+  "layers of another model": (
+    {},
+    {"feature_layers": "mix"},
+    "--feature_layers and --lstm_size need --feature_based",
+  ),
+  "frozen layers": (
+    {},
+    {"feature_based": True, "freeze_layers": 1},
+    "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
+    "--layerwise_lr_decay",
   ),
   "no such layer": (
     {},

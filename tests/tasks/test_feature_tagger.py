@@ -47,16 +47,13 @@ def test_names_of_a_feature_tagger(mixed):
 
 
 def test_features_of_single_layers():
-  states = make_encoder_states(model := make_feature_tagger((0, -1), True))
+  model = make_feature_tagger((0, -1), True)
+  output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
+  first, *_, last = output.hidden_states
   features = model.features(IDS, MASK, 0 * IDS)
-  np.testing.assert_allclose(features, (states[0] + states[-1]) / 2, rtol=1e-6)
+  np.testing.assert_allclose(features, (first + last) / 2, rtol=1e-6)
   model = make_feature_tagger((0,))
   assert model.features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
-
-
-def make_encoder_states(model):
-  output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
-  return output.hidden_states
 
 
 @pytest.mark.parametrize(

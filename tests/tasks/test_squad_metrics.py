@@ -20,41 +20,34 @@ def test_normalize_answer(text, expected):
   assert squad_metrics.normalize_answer(text) == expected
 
 
+BRONCOS = "Denver Broncos"
+
+
 @pytest.mark.parametrize(
-  ("answer", "truths", "exact_match", "f1"),
+  ("answer", "truths", "version_2", "scores"),
   [
-    ("the Denver Broncos", ["Denver Broncos"], 1, 1),
+    ("the Denver Broncos", [BRONCOS], False, (1, 1)),
     # One common word of two given and one wanted: P 1/2, R 1.
-    ("Denver Broncos", ["Broncos"], 0, 2 / 3),
+    (BRONCOS, ["Broncos"], False, (0, 2 / 3)),
     # The best truth counts: P 1, R 1/2 beside P 1, R 1/3.
-    ("Denver", ["Denver Broncos team", "Denver Broncos"], 0, 2 / 3),
+    ("Denver", ["Denver Broncos team", BRONCOS], False, (0, 2 / 3)),
     # A word that is given twice is found only as often as it is wanted.
-    ("very very good", ["very good"], 0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),
-    ("", ["Denver"], 0, 0),
+    ("very very good", ["very good"], False, (0, 2 * (2 / 3) / (2 / 3 + 1))),
+    ("", ["Denver"], False, (0, 0)),
     # v1.1 finds no common word in two empty answers.
-    ("the", ["a"], 1, 0),
-  ],
-)
-def test_answers_of_version_1(answer, truths, exact_match, f1):
-  assert score_answer(answer, truths) == pytest.approx((exact_match, f1))
-
-
-@pytest.mark.parametrize(
-  ("answer", "truths", "exact_match", "f1"),
-  [
-    ("", [], 1, 1),
-    ("Denver", [], 0, 0),
-    ("", ["Denver"], 0, 0),
+    ("the", ["a"], False, (1, 0)),
+    ("", [], True, (1, 1)),
+    ("Denver", [], True, (0, 0)),
+    ("", ["Denver"], True, (0, 0)),
     # An empty truth beside another one does not count.
-    ("", ["the", "Denver"], 0, 0),
-    ("", ["the"], 1, 1),
-    ("Denver Broncos", ["Broncos"], 0, 2 / 3),
-    ("Denver", ["the Denver Broncos"], 0, 2 / 3),
+    ("", ["the", "Denver"], True, (0, 0)),
+    ("", ["the"], True, (1, 1)),
+    (BRONCOS, ["Broncos"], True, (0, 2 / 3)),
+    ("Denver", ["the Denver Broncos"], True, (0, 2 / 3)),
   ],
 )
-def test_answers_of_version_2(answer, truths, exact_match, f1):
-  scores = score_answer(answer, truths, version_2=True)
-  assert scores == pytest.approx((exact_match, f1))
+def test_answers_of_both_versions(answer, truths, version_2, scores):
+  assert score_answer(answer, truths, version_2) == pytest.approx(scores)
 
 
 def test_chinese_answers_are_compared_by_characters():

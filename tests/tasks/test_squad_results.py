@@ -17,7 +17,7 @@ NONE = squad_answers.Span("", None, None, 1.0, 1.0, 0.125)
 
 
 def predict(*spans, odds=None):
-  return squad_answers.Prediction(list(spans), odds)
+  return squad_answers.Prediction(spans, odds)
 
 
 def ask(*answers, number=0, text="Who \u4e2d?"):
@@ -51,27 +51,28 @@ def test_files_are_those_of_the_original(tmp_path):
     tmp_path,
     [predict(STEVE, NONE, odds=-10.0), predict(NONE, STEVE, odds=2.0)],
   )
-  expected = {"q0": "Steve", "q1": ""}
-  assert written["predictions.json"] == json.dumps(expected, indent=4) + "\n"
-  expected = {"q0": -10.0, "q1": 2.0}
-  assert written["null_odds.json"] == json.dumps(expected, indent=4) + "\n"
   nbest = json.loads(written["nbest_predictions.json"])
-  assert written["nbest_predictions.json"] == json.dumps(nbest, indent=4) + "\n"
+  for name, content in {
+    "predictions": {"q0": "Steve", "q1": ""},
+    "null_odds": {"q0": -10.0, "q1": 2.0},
+    "nbest_predictions": nbest,
+  }.items():
+    assert written[f"{name}.json"] == json.dumps(content, indent=4) + "\n"
   assert [span["text"] for span in nbest["q1"]] == ["", "Steve"]
-  assert nbest["q0"][0] == {
-    "text": "Steve",
-    "probability": 0.75,
-    "start_logit": 5.0,
-    "end_logit": 5.0,
-  }
+  logits = {"start_logit": 5.0, "end_logit": 5.0}
+  assert nbest["q0"][0] == {"text": "Steve", "probability": 0.75, **logits}
   assert "predict_metrics.json" not in written  # No answers are known.
 
 
 def test_readable_predictions_have_places_and_runners_up(tmp_path):
-  written = write(tmp_path, [predict(STEVE_SMITH, SMITH, NONE, odds=-4.0)])
-  row = json.loads(written["predictions.jsonl"])
-  runners_up = row.pop("runners_up")
-  assert row == {
+  predictions = [
+    predict(STEVE_SMITH, SMITH, NONE, odds=-4.0),
+    predict(NONE, STEVE, odds=2.0),
+  ]
+  lines = write(tmp_path, predictions)["predictions.jsonl"].splitlines()
+  first, second = map(json.loads, lines)
+  place = {"probability": 0.25, "score": 7.0, "start": 7, "end": 12}
+  assert first == {
     "id": "q0",
     "question": "Who \u4e2d?",
     "answer": "Steve Smith",
@@ -80,49 +81,29 @@ def test_readable_predictions_have_places_and_runners_up(tmp_path):
     "start": 0,
     "end": 12,
     "no_answer_odds": -4.0,
+    "runners_up": [{"answer": "Smith", **place}],
   }
-  assert runners_up == [
-    {
-      "answer": "Smith",
-      "probability": 0.25,
-      "score": 7.0,
-      "start": 7,
-      "end": 12,
-    }
-  ]
+  assert second["answer"] == "" and second["start"] is None
+  assert second["probability"] == 0.125
+  assert second["runners_up"][0]["answer"] == "Steve"
 
 
-def test_readable_predictions_say_where_there_is_no_answer(tmp_path):
-  written = write(tmp_path, [predict(NONE, STEVE, odds=2.0)])
-  row = json.loads(written["predictions.jsonl"])
-  assert row["answer"] == "" and row["start"] is None
-  assert row["probability"] == 0.125
-  assert row["runners_up"][0]["answer"] == "Steve"
-
-
-def test_no_question_makes_an_empty_object(tmp_path):
-  assert write(tmp_path, [])["predictions.json"] == "{}\n"
-
-
-def test_an_error_leaves_no_file(tmp_path):
+def test_no_question_makes_an_empty_object_and_an_error_no_file(tmp_path):
   with pytest.raises(AttributeError):
     write(tmp_path, [None])
   assert not list(tmp_path.iterdir())
+  assert write(tmp_path, [])["predictions.json"] == "{}\n"
 
 
 def test_scores_are_of_what_is_written(tmp_path, capsys):
-  predictions = [
-    predict(STEVE, NONE, odds=-10.0),  # Right.
-    predict(NONE, STEVE, odds=2.0),  # Right: there is no answer.
-    predict(NONE, STEVE, odds=3.0),  # Wrong.
-    predict(SMITH, NONE, odds=-5.0),  # One of two words.
-  ]
-  truths = [["Steve"], [], ["Steve"], ["Steve Smith"]]
-  scored = [
-    score(prediction, *truth)
-    for prediction, truth in zip(predictions, truths, strict=True)
-  ]
-  written = write(tmp_path, predictions, scored)
+  predictions = {
+    predict(STEVE, NONE, odds=-10.0): ["Steve"],  # Right.
+    predict(NONE, STEVE, odds=2.0): [],  # Right: there is no answer.
+    predict(NONE, STEVE, odds=3.0): ["Steve"],  # Wrong.
+    predict(SMITH, NONE, odds=-5.0): ["Steve Smith"],  # One of two words.
+  }
+  scored = [score(found, *truth) for found, truth in predictions.items()]
+  written = write(tmp_path, list(predictions), scored)
   metrics = json.loads(written["predict_metrics.json"])["metrics"]
   assert metrics["exact_match"] == 50.0
   assert metrics["f1"] == pytest.approx(100 * (1 + 1 + 0 + 2 / 3) / 4)
@@ -131,9 +112,8 @@ def test_scores_are_of_what_is_written(tmp_path, capsys):
   # its odds were lower: 2.0 < 3.0. To answer all gains 1 and loses 1.
   assert metrics["best_f1_threshold"] == -5.0
   assert not any(name.startswith("eval_") for name in metrics)
-  assert "predict_metrics.json: exact_match 50.0000  f1 66" in (
-    capsys.readouterr().out
-  )
+  output = capsys.readouterr().out
+  assert "predict_metrics.json: exact_match 50.0000  f1 66" in output
 
 
 def test_no_answer_of_version_1_is_scored_as_an_empty_one():
@@ -164,17 +144,14 @@ def test_a_collapsed_model_is_reported(answers, warning, capsys):
 
 
 def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
-  assert squad_results.read_threshold(str(tmp_path)) is None
-  answered = [
-    squad_results.QuestionResult(
-      ask("Steve"), prediction, score(prediction, *truths)
-    )
-    for prediction, truths in (
-      (predict(STEVE, odds=1.5), ["Steve"]),
-      (predict(STEVE, odds=2.5), []),
-    )
-  ]
   folder, choose = str(tmp_path), squad_results.choose_threshold
+  assert squad_results.read_threshold(folder) is None
+  answered = []
+  for odds, *truths in ((1.5, "Steve"), (2.5,)):
+    prediction = predict(STEVE, odds=odds)
+    scored = score(prediction, *truths)
+    result = squad_results.QuestionResult(ask(), prediction, scored)
+    answered.append(result)
   assert choose(folder, None, answered) == 1.5
   path = tmp_path / "null_score_diff_threshold.json"
   assert json.loads(path.read_text()) == {"eval_best_f1_threshold": 1.5}
@@ -182,9 +159,8 @@ def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
   assert not capsys.readouterr().err
   # Another one is the user's choice, but exports have this one.
   assert choose(folder, 0.5, None) == 0.5
-  assert "threshold=0.5; exports of its folder have the tuned one" in (
-    capsys.readouterr().err
-  )
+  note = "threshold=0.5; exports of its folder have the tuned one"
+  assert note in capsys.readouterr().err
   for content in ("[1]", '{"eval_best_f1_threshold": NaN}'):
     path.write_text(content)
     with pytest.raises(ValueError, match="delete it and evaluate again"):
@@ -206,17 +182,9 @@ def test_other_thresholds_are_refused(value):
 
 
 def test_a_spool_computes_its_items_once(tmp_path):
-  computed = []
-
-  def compute():
-    for number in range(3):
-      computed.append(number)
-      yield predict(STEVE, odds=float(number))
-
-  spool = squad_results.Spool(compute(), str(tmp_path))
-  assert list(spool) == list(spool)
-  assert [prediction.odds for prediction in spool] == [0.0, 1.0, 2.0]
-  assert computed == [0, 1, 2]
+  items = [predict(STEVE, odds=float(number)) for number in range(3)]
+  spool = squad_results.Spool(iter(items), str(tmp_path))
+  assert list(spool) == list(spool) == items
 
 
 # The section of report.html.

@@ -41,22 +41,35 @@ def tokenizer(tmp_path):
 
 def test_sentences_and_documents_of_conll(tmp_path):
   sentences = read(tmp_path, CONLL, scheme="iob1")
-  assert [s.words for s in sentences] == [
-    ("EU", "rejects"),
-    ("Peter",),
-    ("Blackburn",),
+  assert [(s.words, s.tags, s.document, s.line) for s in sentences] == [
+    (("EU", "rejects"), ("I-ORG", "O"), 0, 3),
+    (("Peter",), ("I-PER",), 0, 6),
+    (("Blackburn",), ("I-PER",), 1, 11),
   ]
-  assert [s.tags for s in sentences] == [("I-ORG", "O"), ("I-PER",)] + [
-    ("I-PER",)
-  ]
-  assert [s.document for s in sentences] == [0, 0, 1]
-  assert [s.line for s in sentences] == [3, 6, 11]
 
 
-def test_columns_are_chosen_by_number(tmp_path):
-  columns = {"token_column": 2, "tag_column": 1, "scheme": "none"}
-  (sentence,) = read(tmp_path, "0 DT The\n1 NN cat\n", **columns)
-  assert sentence[:2] == (("The", "cat"), ("DT", "NN"))
+COLUMNS = {"token_column": 2, "tag_column": 1, "scheme": "none"}
+
+
+@pytest.mark.parametrize(
+  ("text", "columns", "words", "tags"),
+  [
+    ("0 DT The\n1 NN cat\n", COLUMNS, ("The", "cat"), ("DT", "NN")),
+    # A space beside a tag is not part of it.
+    ("Al\tB-PER \n \t O\n", {}, ("Al", " "), ("B-PER", "O")),
+    # Tabs separate words with spaces; a mark and returns are no text.
+    (
+      "\ufeffNew York\tB-LOC\r\n\u3000\tO\r\n\r\n",
+      {},
+      ("New York", "\u3000"),
+      ("B-LOC", "O"),
+    ),
+    ("# SYM\n1-2\tNUM\n", {"scheme": "none"}, ("#", "1-2"), ("SYM", "NUM")),
+  ],
+)
+def test_words_and_tags_are_columns(tmp_path, text, columns, words, tags):
+  [sentence] = read(tmp_path, text, **columns)
+  assert (sentence.words, sentence.tags) == (words, tags)
 
 
 def test_comments_and_tokens_of_several_words_are_skipped(tmp_path):
@@ -76,32 +89,12 @@ def test_comments_and_tokens_of_several_words_are_skipped(tmp_path):
     "2-3\tdunno\t_",
     "2\tdu\tAUX\tb",
   ]
-  (sentence,) = read(tmp_path, "# SYM\n1-2\tNUM\n", scheme="none")
-  assert sentence.words == ("#", "1-2")
-
-
-def test_a_space_beside_a_tag_is_not_part_of_it(tmp_path):
-  (sentence,) = read(tmp_path, "Al\tB-PER \n \t O\n")
-  assert sentence[:2] == (("Al", " "), ("B-PER", "O"))
-
-
-def test_tabs_separate_words_with_spaces_and_returns_are_no_text(tmp_path):
-  text = "\ufeffNew York\tB-LOC\r\n\u3000\tO\r\n\r\nin\tO\r\n"
-  sentences = read(tmp_path, text)
-  assert [s.words for s in sentences] == [("New York", "\u3000"), ("in",)]
-  assert sentences[0].tags == ("B-LOC", "O")
-
-
-def test_a_carriage_return_ends_no_line(tmp_path):
-  with pytest.raises(ValueError, match=":1: a carriage return within a line"):
-    read(tmp_path, "Al B-PER\rsaw O\r\rRome B-LOC\r")
 
 
 @pytest.mark.parametrize(
   ("columns", "text", "is_tagged"),
   [
     ((1, 0), "B-PER Anna\n", True),
-    ((1, 0), "x\n", None),
     ((0, -1), "Anna\n", False),
     ((0, -1), "Anna O\n", True),
     ((1, -1), "\tAnna\tB-PER\n", True),
@@ -111,15 +104,8 @@ def test_a_carriage_return_ends_no_line(tmp_path):
 )
 def test_files_to_predict_may_have_tags(tmp_path, columns, text, is_tagged):
   path = write(tmp_path, text).path
-
-  def open_source():
-    return tagging.open_source(path, *columns, "iob2", needs_tags=False)
-
-  if is_tagged is not None:
-    assert open_source().is_tagged == is_tagged
-  else:
-    with pytest.raises(ValueError, match=":1: expected at least 2 columns"):
-      open_source()
+  source = tagging.open_source(path, *columns, "iob2", needs_tags=False)
+  assert source.is_tagged == is_tagged
 
 
 FAULTS = {
@@ -131,6 +117,12 @@ FAULTS = {
   "one column": (
     "a\n",
     {},
+    ":1: expected at least 2 columns (see --token_column and --tag_column), "
+    "found 1",
+  ),
+  "too few for the word": (
+    "x\n",
+    {"token_column": 1, "tag_column": 0},
     ":1: expected at least 2 columns (see --token_column and --tag_column), "
     "found 1",
   ),
@@ -154,6 +146,11 @@ FAULTS = {
   ),
   "empty word": ("a\tO\n\tO\n", {}, ":2: the word is empty"),
   "empty file": ("\n-DOCSTART- O\n\n", {}, ": holds no sentence"),
+  "carriage returns": (
+    "Al B-PER\rsaw O\r\rRome B-LOC\r",
+    {},
+    r":1: a carriage return within a line; lines end with \n or \r\n",
+  ),
 }
 
 
@@ -177,14 +174,15 @@ def test_bad_lines_are_named(tmp_path, name):
     ("I-A O B-A", "iob2"),  # As no B does in IOB1.
     ("B M E S", "bmes"),
     ("DT NN O", "none"),
-    ("NNP B-NP-like PRP$", None),
   ],
 )
 def test_schemes_are_found(tmp_path, tags, scheme):
   source = write(tmp_path, "".join(f"w {tag}\n" for tag in tags.split()))
-  if scheme:
-    assert tagging.find_scheme(source) == scheme
-    return
+  assert tagging.find_scheme(source) == scheme
+
+
+def test_tags_of_which_some_have_no_scheme_are_refused(tmp_path):
+  source = write(tmp_path, "w NNP\nw B-NP-like\n")
   with pytest.raises(ValueError) as error:
     tagging.find_scheme(source)
   assert str(error.value) == (
@@ -205,12 +203,10 @@ def test_labels_are_all_prefixes_of_the_types(tmp_path):
   assert tagging.find_labels(sentences, "none") == ["B-A", "I-B", "O"]
 
 
-def test_data_without_an_entity_cannot_be_learned(tmp_path):
-  sentences = read(tmp_path, "a O\n")
-  with pytest.raises(ValueError, match="no entity, all tags are O"):
-    tagging.find_labels(sentences, "iob2")
+@pytest.mark.parametrize("scheme", ["iob2", "none"])
+def test_data_without_an_entity_cannot_be_learned(tmp_path, scheme):
   with pytest.raises(ValueError, match="two labels or more, found only O"):
-    tagging.find_labels(sentences, "none")
+    tagging.find_labels(read(tmp_path, "a O\n"), scheme)
 
 
 def test_a_column_is_added(tmp_path):

@@ -53,10 +53,8 @@ def test_every_token_has_most_context_in_one_window():
 def test_of_equal_contexts_the_first_window_has_it():
   parts = [windows.Window(0, 4), windows.Window(2, 4)]
   # Tokens 2 and 3: one to the right or left in both windows.
-  assert [windows.is_max_context(parts, 0, p) for p in (2, 3)] == [
-    True,
-    False,
-  ]
+  assert windows.is_max_context(parts, 0, 2)
+  assert not windows.is_max_context(parts, 0, 3)
 
 
 def fill(lengths, bounds, room):
