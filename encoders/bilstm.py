@@ -97,19 +97,12 @@ class Lstm(keras.layers.Layer):
     self.input_size, self.units = input_size, units
 
   def build(self, input_shape=None):
-    self.input_weights = self.add_weight(
-      name="input_weights",
-      shape=[self.input_size, 4 * self.units],
-      initializer="glorot_uniform",
-    )
-    self.recurrent_weights = self.add_weight(
-      name="recurrent_weights",
-      shape=[self.units, 4 * self.units],
-      initializer="orthogonal",
-    )
-    self.bias = self.add_weight(
-      name="bias", shape=[4 * self.units], initializer="zeros"
-    )
+    def add(name, initializer, *shape):
+      return self.add_weight([*shape, 4 * self.units], initializer, name=name)
+
+    self.input_weights = add("input_weights", "glorot_uniform", self.input_size)
+    self.recurrent_weights = add("recurrent_weights", "orthogonal", self.units)
+    self.bias = add("bias", "zeros")
 
   def call(self, x, mask):
     # All steps at once: only the recurrent product is sequential.

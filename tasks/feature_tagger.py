@@ -17,9 +17,7 @@ _MIX = "mix"
 
 
 class FeatureTaggerModel(heads.HeadModel):
-  """A BiLSTM on the outputs of a frozen BERT's layers (section 5.3).
-
-  BERT is not trained. Call arguments and results are those of `TaggerModel`.
+  """A BiLSTM on a frozen BERT; called like a `TaggerModel`.
 
   Args:
     num_labels: L.

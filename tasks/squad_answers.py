@@ -72,11 +72,7 @@ class Prediction(NamedTuple):
 
 
 class SpanSearch:
-  """Finds the answers to a question in the logits of its windows.
-
-  Args:
-    maker: of the windows.
-  """
+  """Finds the answers to a question in the logits of its windows."""
 
   def __init__(
     self, maker: squad_features.FeatureMaker, settings: AnswerSettings
@@ -101,9 +97,8 @@ class SpanSearch:
     Args:
       query_length: tokens of the question before each window.
       parts: the windows.
-      start_logits, end_logits: float [W, S], of all tokens of the windows and
-        of padding. The n best may be of the question or padding, as in the
-        original; no answer is made of those.
+      start_logits, end_logits: float [W, S]. The n best may be of the question
+        or of padding, as in the original; no answer is made of those.
     """
     candidates = self._find(parts, query_length + 2, start_logits, end_logits)
     null = None
@@ -220,9 +215,9 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   """Finds the text of some tokens in their words.
 
   Tokens may be only part of a word, and lack its case and accents: in the words
-  "Steve Smith's", the tokens "steve smith" stand for "Steve Smith". The words
-  are tokenized and searched for the tokens. If they have as many characters
-  after as before, without spaces, the n-th after is the n-th before.
+  "Steve Smith's", the tokens "steve smith" stand for "Steve Smith". If words
+  have as many characters after tokenization as before, without spaces, the n-th
+  after is the n-th before.
 
   Args:
     wanted: the tokens, pieces joined, with a space between words.

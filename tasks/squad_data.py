@@ -81,8 +81,8 @@ def make_features(data: SquadSet, folder: str) -> None:
   Raises:
     ValueError: no question can be used, or answers are needed and not known.
   """
-  counts: dict[str, Any] = {"questions": 0, "misplaced": 0, "labelled": 0}
-  counts |= {"cut_questions": 0, "outside": 0, "misplaced_shown": []}
+  names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
+  counts: dict[str, Any] = dict.fromkeys(names, 0) | {"misplaced_shown": []}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
   length = data.settings.max_seq_length
@@ -127,10 +127,7 @@ def _check_answers(data, counts) -> None:
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  """Reads the questions and yields the rows of their windows.
-
-  Several processes make those of a large file.
-  """
+  """Yields the rows of a file, which several processes make if it is large."""
   path, num_processes = data.path, data.num_processes
   if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
     num_processes = 1
@@ -177,13 +174,11 @@ def compute_logits(
   """Computes the logits of all windows and keeps them on the disk.
 
   Args:
-    predictor: returns start_logits and end_logits, float32 [B, S], padded to
-      max_seq_length.
-    parse: from its serialized rows to features.
+    predictor: returns start_logits and end_logits, float32 [B, max_seq_length].
     order: the batches, by the indices of their rows.
 
   Returns:
-    float32 [windows, 2, S], starts and ends, in the order of the rows.
+    float32 [windows, 2, max_seq_length], in the order of the rows.
   """
   features = data.features
   shape = (len(features), 2, data.settings.max_seq_length)

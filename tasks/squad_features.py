@@ -54,11 +54,10 @@ class FeatureSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-  """A context as tokens and words.
+  """A context as tokens and words, which are computed when first used.
 
-  The words are the original's; in a text without spaces, which would be of very
-  long words, every Chinese character is a word. No token extends beyond a word.
-  Windows without answers need no words, so these are computed when first used.
+  The words are the original's; in a text without spaces every Chinese character
+  is a word. No token extends beyond a word.
   """
 
   context: str
@@ -163,8 +162,8 @@ class FeatureMaker:
   """Turns questions into records; other processes have one each.
 
   Args:
-    is_training: adds where the answer is, and leaves out questions for which
-      that is not known.
+    is_training: whether records hold where the answer is; a question for which
+      that is not known gets none.
   """
 
   def __init__(self, settings: FeatureSettings, is_training: bool):
@@ -180,7 +179,7 @@ class FeatureMaker:
   def documents(
     self, questions: Iterable[squad.Question]
   ) -> Iterator[tuple[Document, squad.Question]]:
-    """Yields questions with their contexts; consecutive ones may share one.
+    """Yields questions with their contexts, made once for consecutive ones.
 
     Raises:
       ValueError: a context has no token.
@@ -198,11 +197,7 @@ class FeatureMaker:
   def windows(
     self, document: Document, question: squad.Question
   ) -> tuple[list[int], list[windows.Window], bool]:
-    """Returns the windows of a text for a question.
-
-    Returns:
-      The ids of the question, the windows, and whether it was truncated.
-    """
+    """Returns the ids of a question, its windows, whether it was truncated."""
     settings = self.settings
     whole = self.encode(question.text)
     query = whole[: settings.max_query_length]

@@ -54,6 +54,11 @@ class Sentence(NamedTuple):
   text: str | None = None  # Where words were found in plain text.
   offsets: tuple[tuple[int, int], ...] = ()  # Start and end of each word.
 
+  @property
+  def location(self) -> str:
+    """Where it begins, for messages."""
+    return f"{self.path}:{self.line}"
+
 
 class _Line(NamedTuple):
   """A line of a file: a word, nothing, a comment or the mark of a document."""
@@ -79,11 +84,7 @@ def open_source(
 
   Args:
     scheme: of the tags; "auto" detects it in the file.
-    needs_tags: whether a file without the column of tags is an error; else it
-      is read without.
-
-  Raises:
-    ValueError: both columns are the same.
+    needs_tags: whether a file without the column of tags is an error.
   """
   if token_column == tag_column:
     raise ValueError(
@@ -217,12 +218,7 @@ def find_scheme(source: Source) -> str:
 
 
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
-  """Returns all labels of tags, for their numbers.
-
-  Returns:
-    With a scheme O, then all prefixes of each type, by name; else the tags that
-    occur, by name.
-  """
+  """Returns all labels, by name: see `labels_of`; without a scheme all tags."""
   tags, path = set(), ""
   for sentence in sentences:
     tags.update(sentence.tags)
@@ -258,9 +254,8 @@ def make_features(
   """Turns sentences into inputs of the model.
 
   A word without tokens, such as one of control characters, becomes [UNK]; a
-  word of more tokens than fit is truncated. Sentences that are too long are
-  split between words into windows, each of which has the words around it for
-  context.
+  word of more tokens than fit is truncated. Long sentences are split between
+  words into windows, each with the words around it for context.
 
   Args:
     sentences: with tags in the scheme of the labels, or without.

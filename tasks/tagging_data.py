@@ -206,7 +206,7 @@ def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
 
 
 def _scheme_of_file(data: TaggingSet) -> str:
-  """Returns the scheme of a file's tags; that of the labels if they don't tell.
+  """Returns the scheme of a file's tags; the labels' if they are of several.
 
   Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well.
   """

@@ -21,9 +21,8 @@ class Entity(NamedTuple):
 def find_entities(tags: Iterable[str]) -> list[Entity]:
   """Reads the entities of a sentence from its tags, as `conlleval` does.
 
-  A tag is O, or a prefix and a type: B-LOC. A new entity starts at B or S, and
-  after E, S or O, and where the type changes; other prefixes are ignored. So
-  any sequence of tags can be read, in any of the schemes.
+  A new entity starts at B or S, after E, S or O, and where the type changes;
+  other prefixes are ignored. So any tags can be read, in any of the schemes.
 
   >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
   ... # doctest: +NORMALIZE_WHITESPACE

@@ -169,15 +169,9 @@ def test_other_settings_than_those_of_exports_are_noted(folder, out):
 
 def answer_with(folder, out, **flags):
   """Answers the questions of `trained`, by its model, in another folder."""
-  flags = {"model": folder / "out", **flags}
-  command = program_flags.command(
-    "run_squad",
-    output_dir=out,
-    do_predict=True,
-    predict_file=folder / "dev.json",
-    **flags,
-  )
-  return program_flags.run_here(command)
+  flags = {"model": folder / "out", "output_dir": out, **flags}
+  flags |= {"do_predict": True, "predict_file": folder / "dev.json"}
+  return program_flags.run_here(program_flags.command("run_squad", **flags))
 
 
 def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
@@ -213,13 +207,6 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
   assert "" not in answers and not (out / "null_odds.json").exists()
 
 
-def copy_of_training(folder, target):
-  """Copies a training, with a threshold by which nothing is answered."""
-  shutil.copytree(folder / "out", target)
-  (target / TUNED).write_text(SILENCE)
-  return target
-
-
 def answer_by(model, folder, out, **flags):
   """Answers by a model that need not be of a training; returns what it says."""
   flags |= {"max_seq_length": tiny.SEQUENCE, "max_query_length": 4}
@@ -229,18 +216,24 @@ def answer_by(model, folder, out, **flags):
 
 
 def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
-  folder, tmp_path
+  folder, out, tmp_path
 ):
-  source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
-  output = answer_by(source, folder, out)
-  assert is_silent(out)
-  assert f"-1000000000.0000, as {source / TUNED} says" in output
+  (out / TUNED).write_text(SILENCE)
+  first, second, third = (tmp_path / name for name in "abc")
+  output = answer_by(out, folder, first)
+  assert is_silent(first)
+  assert f"-1000000000.0000, as {out / TUNED} says" in output
   # It predicts with its best weights; some others are there, too.
-  [best] = (source / "best").glob("*.index")
-  all_indices = source.glob("*.index")
+  [best] = (out / "best").glob("*.index")
+  all_indices = out.glob("*.index")
   other = next(p for p in all_indices if p.read_bytes() != best.read_bytes())
-  answer_by(source, folder, tmp_path / "other", init_checkpoint=other)
-  assert not is_silent(tmp_path / "other")
+  answer_by(out, folder, second, init_checkpoint=other)
+  assert not is_silent(second)
+  # It is tuned again where that is asked for.
+  output = answer_by(out, folder, third, null_score_diff_threshold="auto")
+  assert f"threshold on {folder / 'dev.json'}" in output
+  tuned = read_json(folder / "out" / TUNED)
+  assert read_json(third / TUNED) == tuned and not is_silent(third)
 
 
 def test_weights_are_known_by_what_they_are(folder, tmp_path):
@@ -268,14 +261,6 @@ def test_weights_are_known_by_what_they_are(folder, tmp_path):
   output = answer_by(moved, folder, out)
   assert f"removed {out / TUNED}, tuned for other weights" in output
   assert not is_silent(out)
-
-
-def test_a_threshold_is_tuned_where_that_is_asked_for(folder, tmp_path):
-  source, out = copy_of_training(folder, tmp_path / "A"), tmp_path / "out"
-  output = answer_by(source, folder, out, null_score_diff_threshold="auto")
-  assert f"threshold on {folder / 'dev.json'}" in output
-  tuned = read_json(folder / "out" / TUNED)
-  assert read_json(out / TUNED) == tuned and not is_silent(out)
 
 
 def test_scores_of_other_answers_are_not_compared(folder):
@@ -377,13 +362,6 @@ def test_a_threshold_is_not_that_of_earlier_weights(
   result = run_tiny(folder, output_dir=without_best, **flags, **AUTO)
   message = "own.jsonl: only 0 of 1 questions have answers"
   program_flags.assert_refused(result, message)
-
-
-def test_an_empty_file_is_refused_in_one_line(tmp_path):
-  path = tmp_path / "empty.json"
-  path.write_text('{"data": []}')
-  result = run_tiny(tmp_path, do_predict=True, predict_file=path)
-  program_flags.assert_refused(result, "no example to make features of")
 
 
 @pytest.mark.parametrize(

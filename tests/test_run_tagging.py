@@ -223,11 +223,6 @@ FAULTS = {
     + ", ".join(run_tagging._ENDINGS)
     + ", with or without .gz or .xz after it",
   ),
-  "two files": (
-    {"train.tsv": "good\tB-X\n"},
-    {},
-    "--data_dir={}: holds train.txt and train.tsv; keep one of them",
-  ),
   "no such score": (
     {},
     {"best_metric": "bleu"},
@@ -235,12 +230,7 @@ FAULTS = {
   ),
   "features of another model": (
     {},
-    {"lstm_size": 3},
-    "--feature_layers and --lstm_size need --feature_based",
-  ),
-  "layers of another model": (
-    {},
-    {"feature_layers": "mix"},
+    {"lstm_size": 3, "feature_layers": "mix"},
     "--feature_layers and --lstm_size need --feature_based",
   ),
   "frozen layers": (

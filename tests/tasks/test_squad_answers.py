@@ -222,24 +222,16 @@ def test_find_tokens(wanted, words, expected):
 
 def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
   context = "a," * 500 + "e\u0301"  # One word, of which a letter vanishes.
-  calls = []
-  align = squad_answers.align
-  monkeypatch.setattr(
-    squad_answers, "align", lambda *args: calls.append(1) or align(*args)
-  )
+  align = mock.Mock(side_effect=squad_answers.align)
+  monkeypatch.setattr(squad_answers, "align", align)
   document = make_document(context)
   count = len(document.ids)
   assert document.word_of(0) == document.word_of(count - 1)
   logits = np.random.default_rng(0).normal(size=[2, 1, count + 4])
-  prediction = search(
-    logits,
-    [windows.Window(0, count)],
-    document,
-    n_best_size=20,
-    max_answer_length=30,
-  )
-  assert texts(prediction) == [context]
-  assert len(calls) == 1
+  most = {"n_best_size": 20, "max_answer_length": 30}
+  found = search(logits, [windows.Window(0, count)], document, **most)
+  assert texts(found) == [context]
+  assert align.call_count == 1
 
 
 def test_words_that_cannot_be_cut_are_the_answer_and_noted(capsys):

@@ -117,17 +117,6 @@ def test_nothing_to_train_on_is_an_error(tmp_path, settings):
     make_rows("train", path, settings)
 
 
-def test_features_are_made_once(tmp_path, settings, capsys):
-  path = write(tmp_path / "a.json")
-  first = open_set("eval", path, settings).features
-  assert "wrote " in capsys.readouterr().out
-  again = open_set("eval", path, settings)
-  assert first.read([0]) == again.features.read([0])
-  assert "unchanged: " in capsys.readouterr().out
-  assert again.is_labelled
-  assert again.describe(3) == f"{path}: question 'q3'"
-
-
 class Oracle:
   """Predicts, knowing the answers: high logits for colours."""
 
@@ -181,6 +170,8 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
   )
   logits = compute_logits(Oracle(), examples, order, tmp_path)
   answered = list(squad_data.answer(examples, logits, ANSWER_SETTINGS))
+  assert examples.is_labelled
+  assert examples.describe(3) == f"{path}: question 'q3'"
   contexts = [q.context for q in squad.read_questions(path)]
   for number, (question, prediction, _) in enumerate(answered):
     assert question.question_id == f"q{number}"

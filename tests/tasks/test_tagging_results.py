@@ -5,7 +5,7 @@ import random
 import pytest
 
 import report_tables
-from tasks import tagging, tagging_results, tagging_schemes
+from tasks import tagging, tagging_results
 
 
 def make_sentence(words, tags):
@@ -13,39 +13,27 @@ def make_sentence(words, tags):
   return tagging.Sentence(words, tags, 0, "x", 1)
 
 
-def test_entities_are_scored_if_there_is_a_scheme():
-  scores = tagging_results.score(
-    [["B-X", "O"], ["B-Y"]], [["B-X", "B-X"], ["O"]], "iob2", 0.25
-  )
-  assert scores.metrics == {
-    "accuracy": pytest.approx(1 / 3),
-    "f1": 0.5,
-    "loss": 0.25,
-    "precision": 0.5,
-    "recall": 0.5,
-  }
-  assert scores.names == ["X", "Y"]
-
-
 def test_entities_count_as_a_whole():
   true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "I-LOC"]]
   predicted = [["B-PER", "O", "B-ORG", "B-LOC"], ["B-LOC", "I-LOC"]]
-  report, types = tagging_results.entity_report(true, predicted)
+  scores = tagging_results.score(true, predicted, "iob2", 0.25)
   # PER: 1 true, 1 predicted, none right. ORG: only predicted. LOC: 2 right.
-  assert types == ["LOC", "ORG", "PER"]
-  assert report.support.tolist() == [2, 0, 1]
-  assert report.f1.tolist() == [1, 0, 0]
-  assert report.micro.precision == 0.5
-  assert report.micro.recall == pytest.approx(2 / 3)
-  assert report.micro.f1 == pytest.approx(4 / 7)
-  assert report.accuracy == pytest.approx(4 / 6)
+  assert scores.names == ["LOC", "ORG", "PER"]
+  assert scores.report.support.tolist() == [2, 0, 1]
+  assert scores.report.f1.tolist() == [1, 0, 0]
+  assert scores.metrics == {
+    "accuracy": pytest.approx(4 / 6),
+    "f1": pytest.approx(4 / 7),
+    "loss": 0.25,
+    "precision": 0.5,
+    "recall": pytest.approx(2 / 3),
+  }
 
 
 def test_no_entity_at_all():
-  report, types = tagging_results.entity_report([["O"]], [["O"]])
-  assert types == []
-  assert report.micro.f1 == 0.0
-  assert report.accuracy == 1.0
+  scores = tagging_results.score([["O"]], [["O"]], "iob2", 0.0)
+  assert scores.names == []
+  assert (scores.metrics["f1"], scores.metrics["accuracy"]) == (0.0, 1.0)
 
 
 # By seqeval 1.2.2: the accuracy; precision, recall and F1 of each type.
@@ -111,10 +99,9 @@ def test_entity_scores_are_those_of_seqeval(prefixes):
   assert report.accuracy == pytest.approx(accuracy, abs=1e-9)
 
 
-def test_words_are_scored_if_there_is_none():
-  scores = tagging_results.score(
-    [["NN", "DT"], ["VB"]], [["NN", "NN"], ["VB"]], "none", 1.0
-  )
+def test_words_are_scored_if_there_is_no_scheme():
+  true, predicted = [["NN", "DT"], ["VB"]], [["NN", "NN"], ["VB"]]
+  scores = tagging_results.score(true, predicted, "none", 1.0)
   assert scores.names == ["DT", "NN", "VB"]
   assert scores.report.f1.tolist() == [0, pytest.approx(2 / 3), 1]
   assert scores.metrics == {
@@ -150,13 +137,18 @@ def test_spans_have_offsets_into_the_text():
   }
 
 
+def report(sentences, predicted, scheme):
+  """Returns the section of report.html on sentences."""
+  tags = [sentence.tags for sentence in sentences]
+  scores = tagging_results.score(tags, predicted, scheme, 0.25)
+  return tagging_results.describe(sentences, predicted, scores)
+
+
 def test_report_of_types_and_which_are_confused():
   sentences = [make_sentence("a b c", "B-PER I-PER O")]
   sentences.append(make_sentence("d", "B-LOC"))
   predicted = [["B-PER", "I-PER", "B-LOC"], ["B-PER"]]
-  tags = [sentence.tags for sentence in sentences]
-  scores = tagging_results.score(tags, predicted, "iob2", 0.25)
-  text = tagging_results.describe(sentences, predicted, scores)
+  text = report(sentences, predicted, "iob2")
   assert report_tables.rows_of(text, "By label") == [
     ["LOC", "0.0000", "0.0000", "0.0000", "1"],
     ["PER", "0.5000", "1.0000", "0.6667", "1"],
@@ -166,14 +158,7 @@ def test_report_of_types_and_which_are_confused():
     ["O", "1", "0", "0"],
     ["PER", "0", "0", "2"],
   ]
-
-
-def test_report_of_labels_without_a_scheme():
-  sentences = [make_sentence("a b", "A-1 B-1")]
-  scores = tagging_results.score(
-    [sentences[0].tags], [["B-1", "B-1"]], tagging_schemes.NO_SCHEME, 0.25
-  )
-  text = tagging_results.describe(sentences, [["B-1", "B-1"]], scores)
+  text = report([make_sentence("a b", "A-1 B-1")], [["B-1", "B-1"]], "none")
   assert report_tables.rows_of(text, "Confusion matrix") == [
     ["A-1", "0", "1"],
     ["B-1", "0", "1"],
