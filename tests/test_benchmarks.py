@@ -5,7 +5,6 @@ import importlib.util
 import math
 import subprocess
 import sys
-import types
 
 import pytest
 
@@ -115,22 +114,3 @@ def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
   assert row == (0.2, [[0.1, 0.7, 0.3], [0.1, 0.9, 0.3]], [0.35, 0.45])
   assert transfer.percent(row.test) == "40.0 ± 7.1"
   assert transfer.percent([0.5]) == "50.0" and not transfer.percent([])
-
-
-def test_tasks_that_are_trained_together(load):
-  multitask = load("multitask")
-  options = types.SimpleNamespace(
-    records="x.tfrecord", records_shape=(64, 10), words_weight=0.5
-  )
-  rte, words = multitask.make_entries("rte+words", options)
-  assert rte["task_name"] == "rte" and rte["best_metric"] == "accuracy"
-  assert words == {
-    "name": "words",
-    "rate": 1.0,
-    "kind": "masked_lm",
-    "input_file": "x.tfrecord",
-    "weight": 0.5,
-    "max_eval_steps": 10,
-    "max_seq_length": 64,
-    "max_predictions_per_seq": 10,
-  }

@@ -58,7 +58,8 @@ def make_records(*arguments, **changes):
 
 
 def run(program, **flags):
-  return record_programs.run(program, **{**FLAGS, **flags})
+  command = record_programs.command(program, **{**FLAGS, **flags})
+  return program_flags.run_here(command)
 
 
 def records_in(*names, opener=open):

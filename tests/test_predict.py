@@ -44,7 +44,13 @@ def trained(tmp_path_factory):
   model.output_weights.assign(20.0 * model.output_weights.value)
   variables = checkpoints.model_variables(model)
   checkpoints.save(str(folder), 7, variables, keep=1)
-  result = tiny_models.export(folder)
+  command = program_flags.command(
+    "export_saved_model",
+    model_dir=folder,
+    vocab_file=folder / "vocab.txt",
+    export_dir=folder / "export",
+  )
+  result = program_flags.run_here(command)
   assert result.returncode == 0, result.stderr
   assert "loaded again, it gives the same" in result.stdout
   return folder, model

@@ -1,10 +1,8 @@
 """Two workers: one is killed, or has other data than the other."""
 
-import json
 import os
 import pathlib
 import random
-import socket
 import time
 
 import kills
@@ -13,6 +11,7 @@ import rows
 import trainings
 
 import tiny
+import workers
 
 _MOST_SECONDS = 60  # That the other may take to end.
 
@@ -21,23 +20,16 @@ class _Pair:
   """Two workers that train together, in place of a `processes.Child`."""
 
   def __init__(self, trainings, out):
-    servers = [socket.socket() for _ in range(2)]
-    for server in servers:
-      server.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in servers]
-    for server in servers:
-      server.close()
-    self.workers = []
-    for index, training in enumerate(trainings):
-      task = {"type": "worker", "index": index}
-      cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
-      self.workers.append(
-        processes.Child(
-          training.make_command(out),
-          training.folder / f"worker-{index}.log",
-          lambda cluster=cluster: os.environ.update(TF_CONFIG=cluster),
-        )
+    self.workers = [
+      processes.Child(
+        training.make_command(out),
+        training.folder / f"worker-{index}.log",
+        lambda cluster=cluster: os.environ.update(TF_CONFIG=cluster),
       )
+      for index, (training, cluster) in enumerate(
+        zip(trainings, workers.environments(2), strict=True)
+      )
+    ]
     self.started = time.monotonic()
 
   def wait(self):

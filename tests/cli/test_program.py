@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -13,14 +14,19 @@ from cli import program
 import paths
 import program_flags
 
-# Runs a program, and ends with 99 if that has imported TensorFlow.
+# Starts programs with and without --help, and ends with 99 if that has imported
+# TensorFlow.
 LIGHT = """
-import runpy, sys
-sys.argv = sys.argv[1:]
-try:
-  runpy.run_path(sys.argv[0], run_name="__main__")
-finally:
-  if "tensorflow" in sys.modules: sys.exit(99)
+import json, sys
+sys.path[:0] = [".", "tests/helpers"]
+import program_flags
+ends = {}
+for name in sys.argv[1:]:
+  for flags in ([], ["--help"]):
+    end = program_flags.run_here([sys.executable, f"{name}.py", *flags])
+    ends[" ".join([name, *flags])] = end.returncode, end.stdout, end.stderr
+if "tensorflow" in sys.modules: sys.exit(99)
+print(json.dumps(ends))
 """
 PROGRAMS = sorted(
   path.stem
@@ -79,35 +85,37 @@ def test_wrong_values_are_refused(given, message):
   assert message in str(error.value)
 
 
-def run_light(name, *arguments):
-  command = [sys.executable, "-c", LIGHT, f"{name}.py", *arguments]
-  return subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True)
+@pytest.fixture(name="ends", scope="module")
+def start_all():
+  """Returns {command: (status, output, errors)}."""
+  command = [sys.executable, "-c", LIGHT, *PROGRAMS]
+  return json.loads(subprocess.check_output(command, cwd=paths.ROOT, text=True))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_help_shows_the_docstring_and_every_flag_of_ours(name):
-  result = run_light(name, "--help")
-  assert (result.returncode, result.stderr) == (0, "")
+def test_help_shows_the_docstring_and_every_flag_of_ours(name, ends):
+  status, output, errors = ends[f"{name} --help"]
+  assert (status, errors) == (0, "")
   source = (paths.ROOT / f"{name}.py").read_text(encoding="utf-8")
   docstring = ast.get_docstring(ast.parse(source), clean=False)
-  assert result.stdout.startswith(docstring)
+  assert output.startswith(docstring)
   # A "\\" at the end of a line that is not doubled joins it to the next.
   assert not re.search(r"\S +--\w+=\S+ {3}", docstring)
-  assert "\nRequired:\n  --" in result.stdout
-  assert max(map(len, result.stdout.splitlines())) <= 80
-  assert "alsologtostderr" not in result.stdout
+  assert "\nRequired:\n  --" in output
+  assert max(map(len, output.splitlines())) <= 80
+  assert "alsologtostderr" not in output
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_missing_flags_are_told_in_one_line_before_tensorflow(name):
-  result = run_light(name)
-  assert result.returncode == 1
-  assert result.stderr.startswith(f"{name}.py: error: missing --")
-  assert result.stderr.count("\n") == 1
+def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
+  status, _, errors = ends[name]
+  assert status == 1
+  assert errors.startswith(f"{name}.py: error: missing --")
+  assert errors.count("\n") == 1
 
 
 def test_a_reader_of_help_may_close_early():
-  command = [sys.executable, "-c", LIGHT, "run_squad.py", "--help"]
+  command = [sys.executable, "run_squad.py", "--help"]
   with subprocess.Popen(
     command, cwd=paths.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
   ) as process:
@@ -115,8 +123,8 @@ def test_a_reader_of_help_may_close_early():
     assert process.stderr.read() == b""
 
 
-def test_help_shows_groups_and_defaults():
-  output = run_light("run_pretraining", "-h").stdout
+def test_help_shows_groups_and_defaults(ends):
+  _, output, _ = ends["run_pretraining --help"]
   training = output[output.index("\nTraining:\n") :]
   assert training.startswith(
     "\nTraining:\n  --do_train=false\n      Whether to train.\n"

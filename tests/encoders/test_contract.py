@@ -17,7 +17,7 @@ SIZES = {
   "vocab_size": 40,
   "hidden_size": 16,
   "num_hidden_layers": 2,
-  "max_position_embeddings": 12,
+  "max_position_embeddings": 16,
   "type_vocab_size": 2,
   "initializer_range": 0.2,
 }

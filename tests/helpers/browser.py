@@ -1,6 +1,5 @@
 """Chromium without a window, driven as the W3C's WebDriver describes."""
 
-import base64
 import contextlib
 import http.client
 import json
@@ -27,33 +26,26 @@ class Browser:
     lines = iter(self._driver.stdout.readline, "")
     found = (re.search(r"successfully on port (\d+)", line) for line in lines)
     self._port, self._session = int(next(filter(None, found))[1]), ""
-    options = [
-      "headless=new",
-      "no-sandbox",
-      "disable-gpu",
-      "disable-dev-shm-usage",
-    ]
+    options = (
+      "headless=new no-sandbox disable-gpu disable-dev-shm-usage".split()
+    )
     options += ["force-dark-mode"] * dark
-    options = {"args": options, "binary": shutil.which("chromium")}
     always = {
-      "goog:chromeOptions": options,
+      "goog:chromeOptions": {
+        "args": options,
+        "binary": shutil.which("chromium"),
+      },
       "goog:loggingPrefs": {"browser": "ALL"},
     }
     with contextlib.ExitStack() as stack:
       stack.callback(self._driver.kill)  # Unless all of this succeeds.
       made = self.call("POST", "", {"capabilities": {"alwaysMatch": always}})
       self._session = f"/{made['sessionId']}"
-      scheme = [
-        {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-      ]
-      self.command("Emulation.setEmulatedMedia", features=scheme)
-      self.command(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=900,
-        deviceScaleFactor=1,
-        mobile=False,
-      )
+      color = "dark" if dark else "light"
+      scheme = {"name": "prefers-color-scheme", "value": color}
+      size = {"width": width, "height": 900, "deviceScaleFactor": 1}
+      self._command("setEmulatedMedia", features=[scheme])
+      self._command("setDeviceMetricsOverride", mobile=False, **size)
       self.call("POST", "/url", {"url": url})
       stack.pop_all()
 
@@ -78,9 +70,9 @@ class Browser:
       raise AssertionError(value["message"])
     return value
 
-  def command(self, name, **parameters):
+  def _command(self, name, **parameters):
     """Sends a command of Chromium's own."""
-    body = {"cmd": name, "params": parameters}
+    body = {"cmd": f"Emulation.{name}", "params": parameters}
     return self.call("POST", "/goog/cdp/execute", body)
 
   def script(self, code, *values):
@@ -119,18 +111,3 @@ class Browser:
     """Returns what the console says is wrong."""
     entries = self.call("POST", "/se/log", {"type": "browser"})
     return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
-
-  def picture(self, path):
-    """Writes the whole page as a PNG file."""
-    size = self.command("Page.getLayoutMetrics")["cssContentSize"]
-    shot = self.command(
-      "Page.captureScreenshot",
-      captureBeyondViewport=True,
-      clip={
-        "x": 0,
-        "y": 0,
-        "scale": 1,
-        **{k: size[k] for k in ("width", "height")},
-      },
-    )
-    path.write_bytes(base64.b64decode(shot["data"]))

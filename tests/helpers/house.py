@@ -125,8 +125,11 @@ def main():
     print(*sorted(reach(options.reached, options.folders[0])), sep="\n")
     return
   columns = [measure(folder) for folder in options.folders]
-  for figure in columns[0]:
-    print(f"{figure:46}", *(f"{column[figure]:>7,}" for column in columns))
+  rows = [
+    [f"{figure:46}", *(f"{column[figure]:>7,}" for column in columns)]
+    for figure in columns[0]
+  ]
+  print(*map(" ".join, rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,13 @@ import unicodedata
 LONGEST_WORD = 200  # Characters; a longer one is unknown.
 # The blocks of "CJK Unified Ideographs", their extensions A to E, and
 # "CJK Compatibility Ideographs" with its supplement.
-IDEOGRAPHS = [
-  *range(0x4E00, 0xA000),
-  *range(0x3400, 0x4DC0),
-  *range(0x20000, 0x2A6E0),
-  *range(0x2A700, 0x2B740),
-  *range(0x2B740, 0x2B820),
-  *range(0x2B820, 0x2CEB0),
-  *range(0xF900, 0xFB00),
-  *range(0x2F800, 0x2FA20),
-]
-_IDEOGRAPHS = frozenset(map(chr, IDEOGRAPHS))
+BLOCKS = [(0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF)]
+BLOCKS += [(0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF)]
+BLOCKS += [(0xF900, 0xFAFF), (0x2F800, 0x2FA1F)]
+
+
+def is_ideograph(char):
+  return any(first <= ord(char) <= last for first, last in BLOCKS)
 
 
 def is_mark(char):
@@ -40,7 +36,7 @@ def clean(text):
       cleaned += " "
     elif char in ("\0", "\ufffd") or category in ("Cc", "Cf"):
       continue
-    elif char in _IDEOGRAPHS:
+    elif is_ideograph(char):
       cleaned += " " + char + " "
     else:
       cleaned += char

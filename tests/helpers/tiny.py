@@ -9,7 +9,6 @@ import functools
 import json
 import pathlib
 import random
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,45 +52,31 @@ SQUAD_CONFIG = {**CONFIG, "vocab_size": len(SQUAD_VOCABULARY)}
 SWAG_HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label"
 
 
-class Program(NamedTuple):
-  """What a program's tiny commands have in common."""
-
-  config: dict[str, Any]
-  vocabulary: list[str] | None
-  flags: dict[str, Any]
-
-
+# The config, vocabulary and flags that a program's tiny commands share.
+_RATE = {"train_batch_size": 8, "learning_rate": 2e-3}
+_SQUAD = {"max_query_length": 4, "doc_stride": 4}
 PROGRAMS = {
-  "run_pretraining": Program(
+  "run_pretraining": (
     PRETRAINING_CONFIG,
     None,
     {
       "max_predictions_per_seq": PREDICTIONS,
-      "train_batch_size": 8,
       "num_warmup_steps": 2,
+      "train_batch_size": 8,
     },
   ),
-  "run_classifier": Program(
-    CONFIG,
-    VOCABULARY,
-    {"task_name": "file", "train_batch_size": 8, "learning_rate": 2e-3},
-  ),
-  "run_squad": Program(
+  "run_classifier": (CONFIG, VOCABULARY, {"task_name": "file", **_RATE}),
+  "run_squad": (
     SQUAD_CONFIG,
     SQUAD_VOCABULARY,
-    {
-      "max_query_length": 4,
-      "doc_stride": 4,
-      "train_batch_size": 16,
-      "learning_rate": 5e-3,
-    },
+    {**_SQUAD, "train_batch_size": 16, "learning_rate": 5e-3},
   ),
-  "run_tagging": Program(CONFIG, VOCABULARY, {}),
-  "run_multiple_choice": Program(CONFIG, VOCABULARY, {}),
-  "run_multitask": Program(
+  "run_tagging": (CONFIG, VOCABULARY, {}),
+  "run_multiple_choice": (CONFIG, VOCABULARY, {}),
+  "run_multitask": (
     {**CONFIG, "vocab_size": RECORD_IDS},
     ALL_WORDS,
-    {"train_batch_size": 8, "learning_rate": 2e-3, "do_train": True},
+    {"do_train": True, **_RATE},
   ),
 }
 
@@ -99,9 +84,10 @@ PROGRAMS = {
 def write_model(folder, config=(), program="run_classifier"):
   """Writes config.json and vocab.txt as a program needs them."""
   folder.mkdir(exist_ok=True)
-  content = {**PROGRAMS[program].config, **dict(config)}
+  default, words, _ = PROGRAMS[program]
+  content = {**default, **dict(config)}
   (folder / "config.json").write_text(json.dumps(content))
-  if words := PROGRAMS[program].vocabulary:
+  if words:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
@@ -122,8 +108,9 @@ def command(program, folder, config=(), **flags):
   It works in `folder`/out; flags override.
   """
   write_model(folder, config, program)
-  flags = flags_for(folder, **{**PROGRAMS[program].flags, **flags})
-  if not PROGRAMS[program].vocabulary:
+  _, words, defaults = PROGRAMS[program]
+  flags = flags_for(folder, **{**defaults, **flags})
+  if not words:
     del flags["vocab_file"]
   return program_flags.command(program, **flags)
 
@@ -294,9 +281,8 @@ def damage(path, offset):
   pathlib.Path(path).write_bytes(bytes(content))
 
 
-# A run of each program that trains. Dropout, whose masks are others on another
-# number of devices, is left to heads alone, see without_dropout.py. Examples
-# can be shared evenly neither by two workers nor by batches.
+# A run of each program that trains, with dropout in heads alone, see
+# without_dropout.py. Neither two workers nor batches share examples evenly.
 _SHORT = {
   "do_train": True,
   "train_batch_size": 16,
@@ -359,28 +345,27 @@ def write_tasks(folder):
     "good": {"kind": "classifier", "task_name": "file"},
     "names": {"kind": "tagging"},
     "choice": {"kind": "multiple_choice"},
-    "colors": {"kind": "squad", "max_query_length": 4, "doc_stride": 4},
+    "colors": {"kind": "squad", **_SQUAD},
     "words": {"kind": "masked_lm", "max_predictions_per_seq": PREDICTIONS},
   }
-  for name, fields in tasks.items():
-    write, kinds, ending = {
-      "good": (write_tsv, ("train", "eval"), "tsv"),
-      "names": (write_tags, ("train", "eval"), "txt"),
-      "choice": (write_swag, ("train", "eval"), "csv"),
-      "colors": (write_squad, ("train", "predict"), "json"),
-      "words": (write_records, ("input", "eval_input"), "rec"),
-    }[name]
+  for name, write, ending, kinds in (
+    ("good", write_tsv, "tsv", ("train", "eval")),
+    ("names", write_tags, "txt", ("train", "eval")),
+    ("choice", write_swag, "csv", ("train", "eval")),
+    ("colors", write_squad, "json", ("train", "predict")),
+    ("words", write_records, "rec", ("input", "eval_input")),
+  ):
     for kind, numbers in zip(kinds, (range(50), range(50, 63)), strict=True):
       path = folder / f"{name}-{kind}.{ending}"
       write(path, numbers)
-      fields[f"{kind}_file"] = str(path)
+      tasks[name][f"{kind}_file"] = str(path)
   return {name: {"name": name, **fields} for name, fields in tasks.items()}
 
 
 def tasks_flags(folder, out="out", **others):
   """Returns the flags of a training on several tasks in `folder`/<out>."""
-  flags = {**PROGRAMS["run_multitask"].flags, **others}
-  return flags_for(folder, output_dir=folder / out, **flags)
+  *_, defaults = PROGRAMS["run_multitask"]
+  return flags_for(folder, output_dir=folder / out, **{**defaults, **others})
 
 
 def tasks_command(folder, tasks, out="out", **others):

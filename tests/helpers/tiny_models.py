@@ -115,18 +115,6 @@ def make_maker(
   return answers.MAKERS[kind](card, str(folder / (vocabulary or "vocab.txt")))
 
 
-def export(folder, **flags):
-  """Runs export_saved_model.py on a trained folder, as a user does."""
-  flags = {
-    "model_dir": folder,
-    "vocab_file": folder / "vocab.txt",
-    "export_dir": folder / "export",
-    **flags,
-  }
-  command = program_flags.command("export_saved_model", **flags)
-  return program_flags.run_command(command)
-
-
 def close(expected, **tolerances):
   """Makes answers equal to others whose numbers, however deep, are near."""
   if isinstance(expected, dict):

@@ -11,35 +11,23 @@ from inputs import training_input
 import modeling
 import optimization
 import run_pretraining
+import tiny
 from training import loop, training_plan
 from weights import checkpoints
 
-CONFIG = modeling.BertConfig(
-  vocab_size=40,
-  hidden_size=16,
-  num_hidden_layers=1,
-  num_attention_heads=2,
-  intermediate_size=32,
-  max_position_embeddings=12,
-  type_vocab_size=2,
-)
-NO_DROPOUT = dataclasses.replace(
-  CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-)
+CONFIG = modeling.BertConfig.from_dict(tiny.PRETRAINING_CONFIG)
+NO_DROPOUT = dataclasses.replace(CONFIG, **tiny.NO_DROPOUT)
 
 
 def random_rows(count):
   """Examples whose numbers of masked words differ, as in real records."""
-  random = np.random.default_rng(3)
-  weights = (np.arange(3) < random.integers(1, 4, [count, 1])).astype("float32")
+  rows = [tiny.make_values(number) for number in range(count)]
   return {
-    "input_ids": random.integers(0, 40, [count, 12]).astype("int32"),
-    "input_mask": np.ones([count, 12], "int32"),
-    "segment_ids": np.repeat([[0, 1]], 6, 1).repeat(count, 0).astype("int32"),
-    "masked_lm_positions": random.integers(0, 12, [count, 3]).astype("int32"),
-    "masked_lm_ids": random.integers(0, 40, [count, 3]).astype("int32"),
-    "masked_lm_weights": weights,
-    "next_sentence_labels": random.integers(0, 2, [count, 1]).astype("int32"),
+    name: np.array(
+      [row[name] for row in rows],
+      np.float32 if name == "masked_lm_weights" else np.int32,
+    )
+    for name in rows[0]
   }
 
 

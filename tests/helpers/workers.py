@@ -15,31 +15,33 @@ class Ended(NamedTuple):
   errors: tuple[str, ...]
 
 
-def start(command, *others, count=2):
-  """Starts workers; returns the processes, the chief first.
-
-  Args:
-    command: of the chief, and of the others unless they are given theirs.
-    *others: commands.
-    count: of workers with the same command.
-  """
-  commands = [command, *others] if others else [command] * count
-  count = len(commands)
-  addresses = [f"127.0.0.1:{_free_port()}" for _ in range(count)]
-  workers = []
-  for index, command in enumerate(commands):
+def environments(count):
+  """Yields the TF_CONFIG of each of some workers."""
+  servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+  addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in servers]
+  for server in servers:
+    server.close()
+  for index in range(count):
     task = {"type": "worker", "index": index}
-    cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
-    workers.append(
-      subprocess.Popen(
-        command,
-        env={**os.environ, "TF_CONFIG": cluster},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-      )
+    yield json.dumps({"cluster": {"worker": addresses}, "task": task})
+
+
+def start(*commands):
+  """Starts two workers, or one for each command; the chief is the first."""
+  commands = commands * 2 if len(commands) == 1 else commands
+  pipe = subprocess.PIPE
+  return [
+    subprocess.Popen(
+      command,
+      env={**os.environ, "TF_CONFIG": cluster},
+      stdout=pipe,
+      stderr=pipe,
+      text=True,
     )
-  return workers
+    for command, cluster in zip(
+      commands, environments(len(commands)), strict=True
+    )
+  ]
 
 
 def finish(workers):
@@ -51,9 +53,3 @@ def finish(workers):
       worker.kill()
   outputs, errors = zip(*texts, strict=True)
   return Ended([worker.returncode for worker in workers], outputs, errors)
-
-
-def _free_port():
-  with socket.socket() as server:
-    server.bind(("127.0.0.1", 0))
-    return server.getsockname()[1]
