@@ -381,8 +381,8 @@ def validate_case_matches_checkpoint(
 # The fast path. A cache is emptied at this many entries, tens of megabytes:
 # a huge corpus has endless words, and frequent ones are soon back. Long strings
 # (a Chinese clause has no spaces) rarely return and are not kept.
-_CACHE_ENTRIES = 1 << 17
-_CACHE_KEY_LENGTH = 20
+CACHE_ENTRIES = 1 << 17
+CACHE_KEY_LENGTH = 20
 # str.split() separates words at these controls; the original deletes them.
 _DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
 # Characters that are always a word with one id: Chinese ones and their usual
@@ -399,8 +399,8 @@ class _Cache(_Table):
 
   def __missing__(self, key: str) -> Any:
     value = self._compute(key)
-    if len(key) <= _CACHE_KEY_LENGTH:
-      if len(self) >= _CACHE_ENTRIES:
+    if len(key) <= CACHE_KEY_LENGTH:
+      if len(self) >= CACHE_ENTRIES:
         self.clear()
       self[key] = value
     return value

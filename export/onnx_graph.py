@@ -30,7 +30,7 @@ _OPSET = 20  # The first with Gelu.
 _IR_VERSION = 10  # onnxruntime 1.18 and later read it.
 _ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
 _APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
-_LARGEST_INT8 = 127
+LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
 # Parts not computed with int8, and why. They stand in the card.
 KEPT_IN_FLOAT32 = (
@@ -161,7 +161,7 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   Returns:
     The numbers, int8 [M, N], at most 127 in size, and the scales, float32 [N].
   """
-  scales = np.abs(kernel).max(0) / _LARGEST_INT8
+  scales = np.abs(kernel).max(0) / LARGEST_INT8
   scales[scales == 0] = 1.0
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
 

@@ -96,7 +96,7 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
       lengths, or holds ids above their limits.
   """
   for path in paths:
-    first = next(_read_records(path), None)
+    first = next(read_records(path), None)
     if first is None:
       raise ValueError(f"{path}: holds no record")
     _check_record(path, 0, first, spec, limits)
@@ -138,7 +138,7 @@ def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
   """Reads all records; describes the first that is damaged or does not fit."""
   for path in paths:
     try:
-      for index, serialized in enumerate(_read_records(path)):
+      for index, serialized in enumerate(read_records(path)):
         _check_record(path, index, serialized, spec, limits)
     except ValueError as error:
       return str(error)
@@ -279,7 +279,7 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
   def check_once(path):
     path = path.decode()
     if path in unchecked:
-      _check_gzip(path)  # 6 s per gigabyte.
+      check_gzip(path)  # 6 s per gigabyte.
       unchecked.discard(path)
     yield from ()
 
@@ -299,7 +299,8 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
   return read_file
 
 
-def _check_gzip(path: str) -> None:
+def check_gzip(path: str) -> None:
+  """Raises an error if a compressed file is damaged."""
   with files.open_bytes(path) as file, gzip.open(file) as text:
     while text.read(1 << 20):
       pass
@@ -312,7 +313,7 @@ def _compression(path: str) -> str:
     return "GZIP" if file.read(3) == b"\x1f\x8b\x08" else ""
 
 
-def _read_records(path: str) -> Iterator[bytes]:
+def read_records(path: str) -> Iterator[bytes]:
   """Yields the records; a ValueError names one that is damaged.
 
   It takes a thirtieth of the time of TensorFlow's reader outside a graph.
@@ -382,4 +383,4 @@ def count_records(paths: Sequence[str]) -> int:
 
 @functools.cache
 def _count(path: str, version: tuple[int, int]) -> int:
-  return sum(1 for _ in _read_records(path))
+  return sum(1 for _ in read_records(path))

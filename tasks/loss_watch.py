@@ -8,7 +8,7 @@ from typing import NamedTuple
 from inputs import records, training_input
 
 _SAMPLE = 10_000  # Records; the entropy of fewer comes out too low.
-_STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
+STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
 
 
 class Labels(NamedTuple):
@@ -52,7 +52,7 @@ class LossWatch:
 
   def __init__(self, labels: Labels, num_warmup_steps: int):
     self._entropy = labels.entropy()
-    after = max(num_warmup_steps, _STEPS_AFTER_WARMUP)
+    after = max(num_warmup_steps, STEPS_AFTER_WARMUP)
     self._first = num_warmup_steps + after
     self._has_judged = False
 

@@ -20,10 +20,10 @@ from training import prediction
 _MISPLACED_SHOWN = 3
 # Questions that a process takes at once; every one repeats its context in the
 # records. Those about a long text are at least 50, for it is tokenized once.
-_QUESTIONS_PER_TASK, _CHARACTERS_PER_TASK = 1000, 200_000
-_MOST_CHARACTERS = _CHARACTERS_PER_TASK // 50  # More of a text do not count.
+QUESTIONS_PER_TASK, CHARACTERS_PER_TASK = 1000, 200_000
+MOST_CHARACTERS = CHARACTERS_PER_TASK // 50  # More of a text do not count.
 # Starting processes takes as long as a single one needs for such a file, bytes.
-_SMALL_FILE = 1 << 20
+SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -129,14 +129,14 @@ def _check_answers(data, counts) -> None:
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Yields the rows of a file, which several processes make if it is large."""
   path, num_processes = data.path, data.num_processes
-  if os.path.exists(path) and os.path.getsize(path) < _SMALL_FILE:
+  if os.path.exists(path) and os.path.getsize(path) < SMALL_FILE:
     num_processes = 1
   questions = itertools.islice(data.read(), data.limit)
   blocks = text_inputs.split_into_blocks(
     questions if data.is_training else squad.unique_questions(questions),
-    _QUESTIONS_PER_TASK,
-    lambda question: min(len(question.context), _MOST_CHARACTERS),
-    _CHARACTERS_PER_TASK,
+    QUESTIONS_PER_TASK,
+    lambda question: min(len(question.context), MOST_CHARACTERS),
+    CHARACTERS_PER_TASK,
   )
   make = functools.partial(
     squad_features.FeatureMaker, data.settings, data.is_training

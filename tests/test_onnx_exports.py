@@ -261,7 +261,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   # All weights are rounded away.
   from export import onnx_graph
 
-  monkeypatch.setattr(onnx_graph, "_LARGEST_INT8", 0.4)
+  monkeypatch.setattr(onnx_graph, "LARGEST_INT8", 0.4)
   message = r"--quantize: accuracy falls from 0\.\d+ to 0\.\d+ on 40 examples"
   flags = {"quantize": "int8", "eval_file": folder / "dev.tsv"}
   flags["text_pair_column"] = "text_b"

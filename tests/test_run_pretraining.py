@@ -260,7 +260,7 @@ def test_warns_of_a_loss_above_word_frequency(
   rate, is_causal, warning, tmp_path, monkeypatch
 ):
   """The masked tokens are left in the input, so they are easy to learn."""
-  monkeypatch.setattr(loss_watch, "_STEPS_AFTER_WARMUP", 100)
+  monkeypatch.setattr(loss_watch, "STEPS_AFTER_WARMUP", 100)
   examples = [tiny.make_values(number) for number in range(60)]
   for values in examples:
     masked = int(sum(values["masked_lm_weights"]))

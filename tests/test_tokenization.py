@@ -147,12 +147,12 @@ def test_remembered_ids_are_not_the_callers(tokenizer):
 
 
 def test_the_caches_are_bounded(tokenizer, monkeypatch):
-  monkeypatch.setattr(tokenization, "_CACHE_ENTRIES", 3)
+  monkeypatch.setattr(tokenization, "CACHE_ENTRIES", 3)
   for number in range(10):
     assert tokenizer.encode(f"the {number} \u4e2d{'e' * 100}")[0] == 5
   kept = tokenizer._encoder._chunks
   assert 0 < len(kept) <= 3
-  assert max(map(len, kept)) <= tokenization._CACHE_KEY_LENGTH
+  assert max(map(len, kept)) <= tokenization.CACHE_KEY_LENGTH
 
 
 def test_a_tokenizer_can_be_sent_to_another_process(tokenizer):

@@ -24,7 +24,7 @@ from weights import checkpoints
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 _CURVES = "curves.jsonl"
-_MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
+MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 
 
 def read_curves(
@@ -145,7 +145,7 @@ class Reporter:
   def save(self) -> None:
     """Writes the curves; after a checkpoint, whose faults tell more."""
     training = [p for p in self._points if not _is_evaluation(p)]
-    for point in training[::2] if len(training) > _MOST_POINTS else ():
+    for point in training[::2] if len(training) > MOST_POINTS else ():
       self._points.remove(point)
     if self._is_chief:
       path = os.path.join(self._plan.output_dir, _CURVES)

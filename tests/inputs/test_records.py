@@ -139,14 +139,14 @@ def test_an_id_beyond_32_bits_does_not_wrap():
 def test_a_compressed_file_may_be_read_twice_at_once(tmp_path, monkeypatch):
   path = tiny.write_records(tmp_path / "a.gz", range(20), compress=True)
   both = threading.Barrier(2)
-  monkeypatch.setattr(records, "_check_gzip", lambda path: both.wait(60))
+  monkeypatch.setattr(records, "check_gzip", lambda path: both.wait(60))
   assert len(take(records.training_dataset([path, path], 1), 100)) == 100
 
 
 def test_compressed_records_are_counted_once(tmp_path, monkeypatch):
   path = tiny.write_records(tmp_path / "a.gz", range(20), compress=True)
   assert records.count_records([path, path]) == 40
-  monkeypatch.setattr(records, "_read_records", None)
+  monkeypatch.setattr(records, "read_records", None)
   assert records.count_records([path]) == 20
 
 

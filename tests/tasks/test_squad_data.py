@@ -79,9 +79,9 @@ def test_records_do_not_depend_on_processes_and_their_tasks(
   files.write_lines(str(path), lines)
   whole = make_rows(kind, path, settings)
   assert len(whole[0]) > 60 and whole[1]["questions"] == 60
-  monkeypatch.setattr(squad_data, "_SMALL_FILE", 0)
-  monkeypatch.setattr(squad_data, "_CHARACTERS_PER_TASK", 100)
-  monkeypatch.setattr(squad_data, "_MOST_CHARACTERS", 40)
+  monkeypatch.setattr(squad_data, "SMALL_FILE", 0)
+  monkeypatch.setattr(squad_data, "CHARACTERS_PER_TASK", 100)
+  monkeypatch.setattr(squad_data, "MOST_CHARACTERS", 40)
   assert make_rows(kind, path, settings) == whole
   assert make_rows(kind, path, settings, 2) == whole
 

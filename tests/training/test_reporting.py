@@ -45,7 +45,7 @@ def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
 
 
 def test_evaluations_push_out_no_points_of_training(tmp_path, monkeypatch):
-  monkeypatch.setattr(reporting, "_MOST_POINTS", 4)
+  monkeypatch.setattr(reporting, "MOST_POINTS", 4)
   for step in range(1, 6):
     points = report(tmp_path, [step])
     if step < 5:
