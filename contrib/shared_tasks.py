@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cli import classifier_settings, fine_tuning, model_folder
-from inputs import training_input
 import run_classifier
 import run_multiple_choice
 import run_squad
@@ -35,10 +34,8 @@ class SharedTask(NamedTuple):
   write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
   write_predictions: Callable[[fine_tuning.Run], Any] | None = None
   max_score: float = 1.0  # SQuAD's scores are percentages.
-  # What it trains on if that is no feature file.
-  source: Callable[[fine_tuning.Run], training_input.TrainingInput] | None = (
-    None
-  )
+  # The `TrainingInput`, if that is no feature file.
+  source: Callable[[fine_tuning.Run], Any] | None = None
 
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:
