@@ -21,7 +21,6 @@ import tensorflow as tf
 
 import bert
 from data import packing
-from export import trained_models
 import export_saved_model
 import heads
 import paths
@@ -203,15 +202,14 @@ def test_an_end_while_the_input_is_open():
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
     ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),
+    ({"export_dir": "/none"}, "/none: no readable export.json there"),
   ],
 )
 def test_flags_that_contradict_and_empty_input(trained, flags, message):
   with pytest.raises(ValueError, match=message):
+    flags = {"export_dir": trained[0] / "export", **flags}
     program_flags.run_main(
-      predict_program,
-      predict_program.PredictSettings,
-      export_dir=trained[0] / "export",
-      **flags,
+      predict_program, predict_program.PredictSettings, **flags
     )
 
 
@@ -309,6 +307,10 @@ FAULTS = [
     {"vocab_file": "", "model_dir": "/none"},
     "/none: holds no vocabulary; pass --vocab_file",
   ),
+  (
+    {"vocab_file": paths.ROOT / "models" / "mini" / "vocab.txt"},
+    "vocab.txt is not the one that",
+  ),
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
   (
     {"max_seq_length": 17},
@@ -349,19 +351,6 @@ def test_faults_of_an_export(
     export(squad_folder if is_squad else trained[0], **flags)
   assert message in str(error.value)
   assert not list(tmp_path.iterdir())
-
-
-def test_another_vocabulary(trained, tmp_path):
-  vocab = tmp_path / "vocab.txt"
-  vocab.write_text("[UNK]\n[CLS]\n[SEP]\n")
-  with pytest.raises(ValueError, match="is not the one that .* trained with"):
-    trained_models.load_output_dir(str(trained[0]), str(vocab))
-
-
-def test_a_folder_that_is_no_export(tmp_path):
-  result, _ = predict(tmp_path)
-  assert result.returncode == 1
-  assert "no readable export.json" in result.stderr
 
 
 class Server:
