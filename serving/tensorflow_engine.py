@@ -16,6 +16,10 @@ except ImportError as error:
   ) from None
 
 
+# Truncated weights raise an IndexError or a RuntimeError.
+_FAULTS = (tf.errors.OpError, OSError, LookupError, ValueError, RuntimeError)
+
+
 class Engine:
   """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
@@ -36,10 +40,7 @@ class Engine:
       self.model = tf.saved_model.load(folder)
       one = np.array([[1, 1]], np.int32)
       self.run(one, one, one)  # The first call optimizes the graph.
-    except (
-      *(tf.errors.OpError, OSError, KeyError, ValueError),
-      *(IndexError, RuntimeError),  # Raised for truncated weights.
-    ) as error:
+    except _FAULTS as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None
 
