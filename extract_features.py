@@ -57,7 +57,7 @@ import tensorflow as tf
 from cli import run_summary, text_programs
 from encoders import encoder_table
 import heads
-from inputs import text_inputs, training_input
+from inputs import text_inputs
 
 
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
@@ -106,7 +106,7 @@ class Extractor(NamedTuple):
 
   settings: VectorSettings
   model: text_programs.TextModel
-  predictor: training_input.Predictor
+  predict: text_inputs.Predict
   encode: text_inputs.RowMaker
   layers: list[int]
 
@@ -118,7 +118,6 @@ class Extractor(NamedTuple):
   ) -> Iterator[vector_files.VectorRow]:
     """Computes the vectors of lines, by blocks of so many lines and bytes."""
     is_pooled = self.settings.pooling != "none"
-    batching = text_programs.batching(self.settings)
     vector_bytes = 4 * len(self.layers) * self.model.config.hidden_size
 
     def size(item):
@@ -127,9 +126,7 @@ class Extractor(NamedTuple):
     rows = ((line.number, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
     for block in blocks:
-      results = text_inputs.predict(
-        self.predictor, [row for _, row in block], batching, not is_pooled
-      )
+      results = self.predict([row for _, row in block])
       for (number, row), result in zip(block, results, strict=True):
         ids = row["input_ids"]
         tokens = self.model.tokenizer.convert_ids_to_tokens(ids)
@@ -146,8 +143,8 @@ def make_extractor(settings: VectorSettings) -> Extractor:
     compute_vectors, layers=layers, pooling=settings.pooling
   )
   encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
-  predictor = model.make_predictor(compute)
-  return Extractor(settings, model, predictor, encode, layers)
+  predict = model.make_predict(compute, of_tokens=settings.pooling == "none")
+  return Extractor(settings, model, predict, encode, layers)
 
 
 def main(**blocks: int) -> None:

@@ -93,8 +93,7 @@ def make_masked_words(
   return masked_words.MaskedWords(
     model.tokenizer,
     settings.max_seq_length,
-    model.make_predictor(compute),
-    text_programs.batching(settings),
+    model.make_predict(compute),
     encoder_table.is_causal(model.config),
   )
 

@@ -1,6 +1,7 @@
 """Model, lines and batches of the programs that apply a model to text."""
 
 from collections.abc import Callable, Iterator, Sequence
+import functools
 import shlex
 import sys
 from typing import Any, NamedTuple
@@ -26,12 +27,16 @@ class TextModel(NamedTuple):
   tokenizer: tokenization.FullTokenizer
   model: keras.Model
   strategy: tf.distribute.Strategy
+  batching: text_inputs.Batching
 
-  def make_predictor(
-    self, compute: Callable[..., dict[str, tf.Tensor]]
-  ) -> prediction.Predictor:
-    """Makes a predictor of compute(model, batch)."""
-    return prediction.Predictor(self.strategy, self.model, compute)
+  def make_predict(
+    self, compute: Callable[..., dict[str, tf.Tensor]], of_tokens: bool = False
+  ) -> text_inputs.Predict:
+    """Makes a `text_inputs.predict` of compute(model, batch) for rows alone."""
+    predictor = prediction.Predictor(self.strategy, self.model, compute)
+    return functools.partial(
+      text_inputs.predict, predictor, self.batching, of_tokens
+    )
 
 
 def open_model(
@@ -60,7 +65,14 @@ def open_model(
   with strategy.scope():
     model = make_model(config, settings.compute_dtype)
   load_weights(settings, checkpoints.model_variables(model))
-  return TextModel(config, tokenizer, model, strategy)
+  is_static = devices.uses_fixed_shapes(settings)
+  batching = text_inputs.Batching(
+    lambda lengths: feature_files.make_batches(
+      lengths, settings.batch_size, settings.max_seq_length, is_static
+    ),
+    settings.max_seq_length if is_static else None,
+  )
+  return TextModel(config, tokenizer, model, strategy, batching)
 
 
 def load_weights(
@@ -80,17 +92,6 @@ def load_weights(
   print(
     f"weights from {start.source}, {devices.describe(settings)}",
     file=sys.stderr,
-  )
-
-
-def batching(settings: shared_flags.InferenceSettings) -> text_inputs.Batching:
-  """Returns how inputs are put into batches."""
-  is_static = devices.uses_fixed_shapes(settings)
-  return text_inputs.Batching(
-    lambda lengths: feature_files.make_batches(
-      lengths, settings.batch_size, settings.max_seq_length, is_static
-    ),
-    settings.max_seq_length if is_static else None,
   )
 
 

@@ -105,11 +105,15 @@ def split_into_blocks(
     yield block
 
 
+# Takes rows; returns the results of each by name.
+Predict = Callable[[list[Row]], list[dict[str, np.ndarray]]]
+
+
 def predict(
   predictor: training_input.Predictor,
-  rows: list[Row],
   batching: Batching,
-  of_tokens: bool = False,
+  of_tokens: bool,
+  rows: list[Row],
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from inputs import text_inputs
 import tokenization
-from training import prediction
 
 MASK = "[MASK]"
 
@@ -69,8 +68,7 @@ class MaskedWords:
   max_seq_length: int  # Most tokens of a row, [CLS] and [SEP] included.
   # Takes rows with masked_lm_positions and masked_lm_ids; returns for each the
   # K most likely ids, their probabilities, and log_prob of the token itself.
-  predictor: prediction.Predictor
-  batching: text_inputs.Batching
+  predict: text_inputs.Predict
   is_causal: bool = False  # Whether the model sees the tokens before only.
   max_rows: int = 4096  # Made at once; a long text has many.
 
@@ -120,10 +118,8 @@ class MaskedWords:
   def _answer(self, clozes):
     """Yields every cloze with the predictions for its positions."""
     rows = (self._mask(c.ids, place) for c in clozes for place in c.positions)
-    answers = itertools.chain.from_iterable(
-      text_inputs.predict(self.predictor, block, self.batching)
-      for block in text_inputs.split_into_blocks(rows, self.max_rows)
-    )
+    blocks = text_inputs.split_into_blocks(rows, self.max_rows)
+    answers = itertools.chain.from_iterable(map(self.predict, blocks))
     for cloze in clozes:
       yield cloze, list(itertools.islice(answers, len(cloze.positions)))
 

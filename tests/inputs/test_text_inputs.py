@@ -101,7 +101,7 @@ class FakePredictor:
 def predict(function, lengths, batching, of_tokens=False):
   """Returns the results of rows as lists, and the shapes of the batches."""
   predictor, rows = FakePredictor(function), make_rows(lengths)
-  found = text_inputs.predict(predictor, rows, batching, of_tokens)
+  found = text_inputs.predict(predictor, batching, of_tokens, rows)
   return [result["result"].tolist() for result in found], predictor.shapes
 
 

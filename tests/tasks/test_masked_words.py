@@ -20,35 +20,29 @@ def tokenizer(tmp_path):
   return tokenization.FullTokenizer(str(path), never_split=["[MASK]"])
 
 
-class FakePredictor:
+class FakePredict:
   """Says that the token is as likely as 1 / (its id)."""
 
   def __init__(self):
     self.rows, self.positions, self.truth = [], [], []
 
-  def iterate(self, batches):
-    for batch in batches:
-      ids = batch["input_ids"].numpy()
-      self.rows += ids.tolist()
-      truth = batch["masked_lm_ids"].numpy()[:, 0]
-      self.truth += truth.tolist()
-      self.positions += batch["masked_lm_positions"].numpy()[:, 0].tolist()
-      yield {
-        "ids": np.stack([truth, np.full_like(truth, A)], 1),
-        "probabilities": np.array([[0.5, 0.25]] * len(ids)),
-        "log_prob": -np.log(truth.astype(np.float32)),
-      }
+  def __call__(self, rows):
+    results = []
+    for row in rows:
+      [position], [truth] = row["masked_lm_positions"], row["masked_lm_ids"]
+      self.rows.append(row["input_ids"])
+      self.positions.append(position)
+      self.truth.append(truth)
+      ids, shares = np.array([truth, A]), np.array([0.5, 0.25])
+      result = {"ids": ids, "probabilities": shares, "log_prob": -np.log(truth)}
+      results.append(result)
+    return results
 
 
 def make_words(tokenizer, length=8, **options):
-  batching = text_inputs.Batching(
-    lambda lengths: [np.array([i]) for i in np.argsort(-lengths, kind="stable")]
-  )
-  predictor = FakePredictor()
-  words = masked_words.MaskedWords(
-    tokenizer, length, predictor, batching, **options
-  )
-  return words, predictor
+  predict = FakePredict()
+  words = masked_words.MaskedWords(tokenizer, length, predict, **options)
+  return words, predict
 
 
 def test_a_perplexity_beyond_floats_is_limited():
@@ -97,7 +91,7 @@ def test_every_mask_is_asked_for(tokenizer):
   assert [question.positions for question in questions] == [[1, 3], [], [0]]
   guess = [masked_words.Guess("[MASK]", 0.5), masked_words.Guess("a", 0.25)]
   assert list(words.fill(questions)) == [[guess, guess], [], [guess]]
-  # The other mask of a line is left where it is; the longest come first.
+  # The other mask of a line is left where it is.
   assert predictor.rows == [
     [CLS, A, MASK, B, MASK, SEP],
     [CLS, A, MASK, B, MASK, SEP],
@@ -117,9 +111,9 @@ def test_every_word_is_masked_in_turn(tokenizer):
   assert scores[1].pseudo_perplexity == pytest.approx(math.sqrt(A * B))
   assert scores[2].pseudo_perplexity is None
   assert predictor.rows == [
+    [CLS, MASK, SEP],
     [CLS, MASK, B, SEP],
     [CLS, A, MASK, SEP],
-    [CLS, MASK, SEP],
   ]
 
 
