@@ -365,11 +365,8 @@ def mask_tokens(
 ) -> tuple[list[Token], list[int]]:
   """Replaces random tokens: 80 % by [MASK], 10 % by others, 10 % by themselves.
 
-  Args:
-    tokens: [CLS] a [SEP] b [SEP], where a and two special ones are `length_a`.
-
-  Returns:
-    The new tokens, and the positions to predict, increasing.
+  Takes [CLS] a [SEP] b [SEP] and the length of [CLS] a [SEP]; returns the new
+  tokens, and the positions to predict, increasing.
   """
   wanted = max(1, round(len(tokens) * settings.masked_lm_prob))
   wanted = min(wanted, settings.max_predictions_per_seq)

@@ -1,10 +1,8 @@
 """Makes pre-training records on Apache Beam, with any of its runners.
 
 One worker cuts the text into blocks of documents, all workers make records of
-blocks, and Beam's sink writes them to files. The records of a block depend on
-its number only, not on who makes them, when, or how often.
-
-No other file imports Beam, which comes from requirements/beam.txt.
+blocks, and Beam's sink writes them to files. No other file imports Beam, which
+comes from requirements/beam.txt.
 """
 
 import builtins

@@ -86,8 +86,7 @@ class Progress:
   def print_line(self, text: str, done: float | None = None) -> None:
     """Prints to standard error, if it is read, and starts to wait again.
 
-    Args:
-      done: units that are done, for the bar; None for a line that stays.
+    The line stays, unless it has the units that are done, for a bar.
     """
     self._printed = time.monotonic()
     try:

@@ -344,11 +344,7 @@ def epoch_order(
   batches shuffled again: a batch is random except for its length. An epoch
   begins with the rows that complete the last batch of the one before.
 
-  Args:
-    lengths: int [N], tokens per row.
-
-  Returns:
-    int64 [N], each index once.
+  `lengths` is int [N], tokens per row; returns int64 [N], each index once.
   """
   count = len(lengths)
   random = np.random.default_rng([seed % 2**64, epoch])
@@ -375,8 +371,7 @@ def batches_by_tokens(
 
   Args:
     lengths: int [N], tokens per row.
-    tokens_per_batch: the most tokens a batch has, padding included; a row that
-      has more is a batch of its own.
+    tokens_per_batch: the most, with padding; a longer row is a batch alone.
 
   Returns:
     Arrays of int64 indices, each row once.
