@@ -54,14 +54,13 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 def loss_fn(model, features, seed, problem, class_weights):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
   logits, labels = predict(model, features, seed).values()
+  weights = tf.ones_like(logits[:, 0])
   if problem == "regression":
     losses = tf.square(logits - labels)[:, 0]
-    weights = tf.ones_like(losses)
   elif problem == "multi_label":
     labels = tf.cast(labels, tf.float32)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
     losses = tf.reduce_mean(losses * class_weights, -1)
-    weights = tf.ones_like(losses)
   else:
     labels = labels[:, 0]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -74,11 +73,8 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   """Returns the loss of the task, with the weights of its classes."""
   counts = data.train.features.counts["label_sums"]
   weights = classification.weigh_classes(settings.class_weights, counts)
-  return functools.partial(
-    loss_fn,
-    problem=data.features.problem,
-    class_weights=tf.constant(weights),
-  )
+  problem, weights = data.features.problem, tf.constant(weights)
+  return functools.partial(loss_fn, problem=problem, class_weights=weights)
 
 
 def open_data(

@@ -29,26 +29,16 @@ class ClassifierSettings(shared_flags.DataSettings):
     "data.",
     required=True,
   )
-  text_column: str | None = _data(
-    None, "The column of the text: its name or number."
-  )
-  text_pair_column: str | None = _data(
-    None, "The column of a second text, if there is one."
-  )
+  text_column: str | None = _data(None, "Column of the text: name or number.")
+  text_pair_column: str | None = _data(None, "That of a second text, if any.")
   label_column: str | None = _data(None, "The column of the label.")
-  id_column: str | None = _data(
-    None, "The column of the id given with predictions."
-  )
+  id_column: str | None = _data(None, "That of the id, for predictions.")
   label_separator: str = _data(",", "Between the labels of one example.")
-  labels: tuple[str, ...] = _task(
-    (), "The labels; by default those of the training file."
-  )
+  labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
   seeds: tuple[str, ...] = _task(
     (), "Trains once with each; results are in output_dir/seed-N."
   )
-  xnli_language: tuple[str, ...] = _task(
-    ("zh",), "The languages of XNLI to train and test."
-  )
+  xnli_language: tuple[str, ...] = _task(("zh",), "Languages of XNLI to use.")
   class_weights: tuple[str, ...] = _task(
     (),
     "What an example counts by its label: numbers in the order of the labels, "

@@ -39,6 +39,7 @@ class Head(NamedTuple):
   architecture: str  # The name of the class.
   prefixes: tuple[str, ...]  # Begin its variables' names at Google.
   has_pooler: bool
+  has_labels: bool = True  # Else its outputs have no names.
 
 
 HEADS = {
@@ -51,7 +52,9 @@ HEADS = {
     "BertForNextSentencePrediction", ("cls/seq_relationship/",), True
   ),
   "classifier": Head("BertForSequenceClassification", ("output_",), True),
-  "multiple_choice": Head("BertForMultipleChoice", ("output_",), True),
+  "multiple_choice": Head(
+    "BertForMultipleChoice", ("output_",), True, has_labels=False
+  ),
   "tagging": Head("BertForTokenClassification", ("output_",), False),
   "question_answering": Head(
     "BertForQuestionAnswering", ("cls/squad/",), False
@@ -79,15 +82,15 @@ def variables(
     "2": 2,
     "L": labels,
   }
-  _, prefixes, has_pooler = HEADS[head] if head else ("", ("",), True)
-  absent = set() if has_pooler else {"bert/pooler/dense"}
+  top = HEADS[head] if head else Head("", ("",), True)
+  absent = set() if top.has_pooler else {"bert/pooler/dense"}
   if config.embedding_width == config.hidden_size:
     absent.add("bert/embeddings/project")
   if not getattr(config, "embedding_layer_norm", True):  # GPT's.
     absent.add("bert/embeddings/LayerNorm")
   shapes = {}
   for row, letters in _VARIABLES:
-    if row in absent or not row.startswith(("bert/", *prefixes)):
+    if row in absent or not row.startswith(("bert/", *top.prefixes)):
       continue
     shape = tuple(sizes[letter] for letter in letters)
     for number in range(config.num_hidden_layers if "#" in row else 1):

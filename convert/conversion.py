@@ -144,9 +144,7 @@ def _find_head(values, problem: str | None) -> str:
   if "cls/squad/output_weights" in values:
     return "question_answering"
   if "output_weights" in values:
-    return (
-      problem if problem in ("multiple_choice", "tagging") else "classifier"
-    )
+    return problem if problem in architecture.HEADS else "classifier"
   has_words = "cls/predictions/output_bias" in values
   has_next = "cls/seq_relationship/output_weights" in values
   if has_words:

@@ -77,8 +77,9 @@ _PROBLEM_TYPES = {
 }
 # Classes whose heads have the variables of a classifier.
 _PROBLEMS = {
-  architecture.HEADS[head].architecture: head
-  for head in ("multiple_choice", "tagging")
+  head.architecture: name
+  for name, head in architecture.HEADS.items()
+  if "output_" in head.prefixes and name != "classifier"
 }
 # From Google's names to those of today.
 _NAMES = (
@@ -438,7 +439,7 @@ def _head_settings(model: conversion.Model) -> dict[str, Any]:
   settings: dict[str, Any] = {"classifier_dropout": 0.1}  # As in heads.py.
   count = len(model.values["output_bias"])
   labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  if model.head != "multiple_choice":
+  if architecture.HEADS[model.head].has_labels:
     settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
     settings["label2id"] = {label: i for i, label in enumerate(labels)}
   if model.problem in _PROBLEM_TYPES:

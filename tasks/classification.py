@@ -243,9 +243,7 @@ def _to_float(example: Example) -> float:
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   """Returns the weight of each label in the loss, from --class_weights.
 
-  Args:
-    given: "balanced", or a number for each label; empty for equal weights.
-    counts: how often each label is in the training data.
+  `counts` says how often each label is in the training data.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.

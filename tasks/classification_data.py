@@ -157,15 +157,16 @@ def encode_feature(
     int64 [1], of multi_label [labels], or of regression float [1].
   """
   label = feature.label
-  labels = label if isinstance(label, list) else [label]
-  encode = record_writer.int64_feature
   if isinstance(label, float):
-    encode = record_writer.float_feature
+    label_ids = record_writer.float_feature([label])
+  else:
+    labels = label if isinstance(label, list) else [label]
+    label_ids = record_writer.int64_feature(labels)
   return record_writer.encode_inputs(
     feature.input_ids,
     feature.segment_ids,
     max_seq_length,
-    label_ids=encode(labels),
+    label_ids=label_ids,
     is_real_example=_IS_REAL_EXAMPLE,
   )
 
@@ -190,13 +191,9 @@ def choose_labels(
   if not labels and task.train and not files.exists(labels_file):
     examples = classification.read_examples(*task.train)
     labels = classification.find_labels(examples, task.problem, separator)
+  origin = "the task's or those of --labels"
   return label_files.choose(
-    labels_file,
-    labels,
-    "the task's or those of --labels",
-    initial,
-    bool(given),
-    "--labels",
+    labels_file, labels, origin, initial, bool(given), "--labels"
   )
 
 
@@ -228,11 +225,7 @@ def write_answers(
   data.check_unchanged()
   has_pairs = any(table.text_pair is not None for table in data.tables)
   columns = ["text_pair"] * has_pairs + ["label"] * data.is_labelled
+  separator = data.settings.label_separator
   classification_results.write_predictions(
-    folder,
-    data.suffix,
-    data.examples(),
-    answers,
-    columns,
-    data.settings.label_separator,
+    folder, data.suffix, data.examples(), answers, columns, separator
   )

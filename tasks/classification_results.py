@@ -158,8 +158,8 @@ def score(
     values = metrics.regression_scores(targets, predictions)
   elif problem == "multi_label":
     report = metrics.multi_label_report(targets, predictions)
-    untuned = answer(logits, problem, labels).predictions
-    untuned = metrics.multi_label_report(targets, untuned)
+    at_half = answer(logits, problem, labels).predictions
+    untuned = metrics.multi_label_report(targets, at_half)
     values["micro_f1"] = report.micro.f1
     values["untuned_micro_f1"] = untuned.micro.f1
     values["untuned_macro_f1"] = untuned.macro.f1
@@ -170,8 +170,9 @@ def score(
     values = averages | values
   for group in sorted(set(groups)):
     rows = np.equal(groups, group)
-    accuracy = metrics.accuracy(targets[rows], predictions[rows])
-    values[f"accuracy_{group}"] = accuracy
+    values[f"accuracy_{group}"] = metrics.accuracy(
+      targets[rows], predictions[rows]
+    )
   if report and "f1" in names:
     positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
     values["f1"] = float(report.f1[positive])

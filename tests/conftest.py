@@ -31,6 +31,21 @@ def pytest_collection_finish():
   gc.freeze()
 
 
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+  """Gives a function that writes a file into the current folder."""
+  monkeypatch.chdir(tmp_path)
+
+  def write_file(name, content):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    path.write_bytes(data)
+    return name
+
+  return write_file
+
+
 @pytest.fixture(name="two_devices")
 def give_the_programs_two_devices(monkeypatch):
   """Programs that are called in this process share its one strategy of two."""

@@ -9,7 +9,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import paths
 import program_flags
@@ -269,11 +268,10 @@ def test_seeds_are_run_and_summarised(tmp_path):
 def test_several_labels_begin_at_their_frequencies(tmp_path):
   rows = ["happy\tgood", "sad\tbad", "both\tbad,good", "nice\tgood"] * 2
   (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
-  options = {"learning_rate": 1e-12, "num_train_epochs": 1}
-  folder = {"data_dir": tmp_path, "train_batch_size": 4, "do_train": True}
-  run(tmp_path, problem="multi_label", **folder, **options)
-  checkpoint = str(tmp_path / "out" / "model.ckpt-2")
-  bias = tf.train.load_variable(checkpoint, "output_bias")
+  flags = {"data_dir": tmp_path, "problem": "multi_label", "do_train": True}
+  flags |= {"train_batch_size": 4, "num_train_epochs": 1}
+  run(tmp_path, learning_rate=1e-12, **flags)
+  bias = read_checkpoint(tmp_path / "out", 2)["output_bias"]
   # Among eight texts, four are bad and six good.
   np.testing.assert_allclose(bias, np.log([5 / 5, 7 / 3]), atol=1e-6)
 
@@ -282,26 +280,21 @@ def test_several_labels_and_their_thresholds(tmp_path):
   def write(path, numbers):
     lines = ["text\tlabel"]
     for n in numbers:
-      words = [tiny.GOOD[0]] * (n % 2) + [tiny.BAD[0]] * (n % 3 == 0)
-      text = tiny.make_text(n, tiny.OTHER) + " " + " ".join(words)
       labels = ["good"] * (n % 2) + ["bad"] * (n % 3 == 0)
+      words = [{"good": tiny.GOOD, "bad": tiny.BAD}[name][0] for name in labels]
+      text = " ".join([tiny.make_text(n, tiny.OTHER), *words])
       lines.append(f"{text}\t{'|'.join(labels)}")
     path.write_text("\n".join(lines) + "\n")
 
   write(tmp_path / "train.tsv", range(400))
   write(tmp_path / "dev.tsv", range(400, 460))
   write(tmp_path / "test.tsv", range(460, 500))
-  run(
-    tmp_path,
-    config={"num_hidden_layers": 2},
-    data_dir=tmp_path,
-    problem="multi_label",
-    label_separator="|",
-    do_predict=True,
-    # A model so small learns both words from some seeds only.
-    seed=4,
-    **{**PERFECT, "num_train_epochs": 16, "learning_rate": 5e-4},
-  )
+  flags = {"config": {"num_hidden_layers": 2}, "data_dir": tmp_path}
+  flags |= {"problem": "multi_label", "label_separator": "|"}
+  flags["do_predict"] = True
+  # A model so small learns both words from some seeds only.
+  training = {"num_train_epochs": 16, "learning_rate": 5e-4, "seed": 4}
+  run(tmp_path, **flags, **{**PERFECT, **training})
   out = tmp_path / "out"
   assert list(json.loads((out / "thresholds.json").read_text())) == [
     "bad",
@@ -311,16 +304,7 @@ def test_several_labels_and_their_thresholds(tmp_path):
   assert read_metrics(out / "predict_metrics.json")["micro_f1"] > 0.95
   # They belong to the weights, wherever these predict.
   (out / "thresholds.json").write_text('{"bad": 1.5, "good": 0.5}')
-  run(
-    tmp_path,
-    model=out,
-    output_dir=tmp_path / "other",
-    config={"num_hidden_layers": 2},
-    data_dir=tmp_path,
-    problem="multi_label",
-    label_separator="|",
-    do_predict=True,
-  )
+  run(tmp_path, model=out, output_dir=tmp_path / "other", **flags)
   report = json.loads((tmp_path / "other" / "predict_metrics.json").read_text())
   labels = report["report"]["labels"]
   assert labels["bad"]["recall"] == 0.0 and labels["good"]["recall"] > 0.9
@@ -352,17 +336,11 @@ def test_long_texts_are_split_into_windows(trained, tmp_path):
     lines.append(f"{' '.join(tiny.OTHER * 3)} {word}\t{label}")
   for name in ("train.tsv", "dev.tsv"):
     (tmp_path / name).write_text("\n".join(lines) + "\n")
-  output = run(
-    tmp_path,
-    data_dir=tmp_path,
-    doc_stride=8,
-    window_pooling="max",
-    do_eval=True,
-    do_train=True,
-    init_checkpoint=trained[0] / "out",
-    learning_rate=2e-4,  # Two windows of three tell nothing of the label.
-    num_train_epochs=2,
-  )
+  flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True}
+  flags |= {"doc_stride": 8, "window_pooling": "max", "num_train_epochs": 2}
+  # Two windows of three tell nothing of the label.
+  flags |= {"init_checkpoint": trained[0] / "out", "learning_rate": 2e-4}
+  output = run(tmp_path, **flags)
   assert "200 examples in 600 windows" in output
   assert "0 truncated" in output
   results = read_results(tmp_path / "out" / "eval_results.txt")

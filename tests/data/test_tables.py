@@ -8,19 +8,6 @@ import pytest
 from data import tables
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-  """Gives a function that writes a file into the current folder."""
-  monkeypatch.chdir(tmp_path)
-
-  def write_file(name, content):
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    (tmp_path / name).write_bytes(data)
-    return name
-
-  return write_file
-
-
 def rows(path, **options):
   return [tuple(row) for row in tables.read_rows(path, **options)]
 

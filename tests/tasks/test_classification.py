@@ -21,19 +21,6 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
-  """Gives a function that writes a file into the current folder."""
-  monkeypatch.chdir(tmp_path)
-
-  def write_file(name, content):
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    (tmp_path / name).write_bytes(data)
-    return name
-
-  return write_file
-
-
-@pytest.fixture
 def tokenizer(tmp_path):
   path = tmp_path / "vocab.txt"
   path.write_text("\n".join(WORDS))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from inputs import feature_files
 from tasks import (
@@ -131,24 +130,6 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   assert len(dev.features) == 20
 
 
-def test_records_are_those_of_the_original(tmp_path):
-  (tmp_path / "train.tsv").write_text("label\ttext\npos\tthe Good film\n")
-  features = open_train(tmp_path).features
-  example = tf.train.Example.FromString(features.read([0])[0])
-  found = {
-    name: list(feature.int64_list.value)
-    for name, feature in example.features.feature.items()
-  }
-  ids = [tiny.VOCABULARY.index(w) for w in ("the", "good", "film")]
-  assert found == {
-    "input_ids": [2, *ids, 3, 0, 0, 0],
-    "input_mask": [1] * 5 + [0] * 3,
-    "segment_ids": [0] * 8,
-    "label_ids": [1],
-    "is_real_example": [1],
-  }
-
-
 @pytest.mark.parametrize(
   ("rows", "fields", "counts", "lengths", "examples"),
   [
@@ -209,13 +190,6 @@ def test_features_are_made_again_for_other_flags_or_data(
   assert "unchanged" not in capsys.readouterr().out
 
 
-def test_a_row_is_described_by_its_line(tmp_path):
-  tiny.write_tsv(tmp_path / "train.tsv", range(4))
-  train = open_train(tmp_path)
-  source = feature_files.training_source(train, None, 2, 1)
-  assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
-
-
 @pytest.mark.parametrize("is_static", [False, True])
 def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
   tiny.write_tsv(tmp_path / "train.tsv", range(11))
@@ -241,6 +215,8 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
     else feature_files.batches_by_tokens(features.lengths, 40)
   )
   results = feature_files.predict(count_tokens, features, order, parse)
+  source = feature_files.training_source(train, parse, 2, 1)
+  assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
   logits, targets = classification_data.pool_outputs(train, results, "mean")
   assert logits[:, 0].tolist() == features.lengths.tolist()
   assert targets.tolist() == [n % 2 for n in range(11)]

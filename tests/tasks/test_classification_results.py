@@ -224,11 +224,8 @@ def test_report_of_single_labels():
     ["spam", "0.3333", "0.5000", "0.4000", "2"],
   ]
   assert report_tables.rows_of(text, "By length of the text") == [
-    ["1 to 1", "1", "1.0000"],
-    ["2 to 2", "1", "1.0000"],
-    ["3 to 3", "1", "0.0000"],
-    ["4 to 4", "1", "0.0000"],
-    ["5 to 5", "1", "0.0000"],
+    [f"{n} to {n}", "1", accuracy]
+    for n, accuracy in enumerate(["1.0000"] * 2 + ["0.0000"] * 3, 1)
   ]
   assert report_tables.rows_of(text, "Most confident mistakes") == [
     ["dddd", "ham", "spam", "0.9000"],
@@ -241,36 +238,29 @@ def test_report_of_single_labels():
 
 
 def test_report_of_label_sets():
-  text = describe(
-    ["a", "b", "c"],
+  shares, targets = (
     [[0.9, 0.2], [0.3, 0.4], [0.6, 0.7]],
     [[1, 0], [1, 0], [0, 1]],
-    "multi_label",
-    ["x", "y"],
   )
+  text = describe("abc", shares, targets, "multi_label", "xy")
   assert "Confusion matrix" not in text
-  assert report_tables.rows_of(text, "By label")[0] == ["x"] + [
-    "0.5000"
-  ] * 3 + ["2"]
+  row = report_tables.rows_of(text, "By label")[0]
+  assert row == ["x", "0.5000", "0.5000", "0.5000", "2"]
   assert report_tables.rows_of(text, "Most confident mistakes") == [
     ["b", "x", "none", "0.7000"],
     ["c", "y", "x, y", "0.6000"],
   ]
-  assert report_tables.rows_of(text, "By length of the text") == [
-    ["1 to 1", "3", "0.3333"]
-  ]
+  rows = report_tables.rows_of(text, "By length of the text")
+  assert rows == [["1 to 1", "3", "0.3333"]]
 
 
 def test_report_of_a_regression():
   text = describe(["a", "bb"], [[1.0], [2.5]], [1.0, 4.5], "regression", [])
   assert "<title>example: 4.5, 2.5</title>" in text
-  assert report_tables.rows_of(text, "Most confident mistakes") == [
-    ["bb", "4.5", "2.5", "2.0000"]
-  ]
-  assert report_tables.rows_of(text, "By length of the text") == [
-    ["1 to 1", "1", "0.0000"],
-    ["2 to 2", "1", "2.0000"],
-  ]
+  rows = report_tables.rows_of(text, "Most confident mistakes")
+  assert rows == [["bb", "4.5", "2.5", "2.0000"]]
+  rows = report_tables.rows_of(text, "By length of the text")
+  assert rows == [["1 to 1", "1", "0.0000"], ["2 to 2", "1", "2.0000"]]
 
 
 @pytest.mark.parametrize("count", [20, 21])
@@ -278,11 +268,11 @@ def test_matrix_of_few_labels_only(count):
   names = [f"n{i}" for i in range(count)]
   shares = np.full((3, count), 0.1)
   shares[:, 7] = 0.5
-  text = describe(["a", "b", "c"], shares, [7, 2, 2], "single_label", names)
+  text = describe("abc", shares, [7, 2, 2], "single_label", names)
   assert ("<h3>Confusion matrix</h3>" in text) == (count == 20)
   if count > 20:
-    found = report_tables.rows_of(text, "Most frequent confusions")
-    assert found == [["n2", "n7", "2"]]
+    rows = report_tables.rows_of(text, "Most frequent confusions")
+    assert rows == [["n2", "n7", "2"]]
 
 
 def test_nothing_is_wrong():

@@ -10,20 +10,6 @@ TASKS = classification_tasks.TASKS
 ENTAILMENT = ("contradiction", "entailment", "neutral")
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-  """Gives a function that writes a file into the current folder."""
-  monkeypatch.chdir(tmp_path)
-
-  def write_file(name, content):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content, encoding="utf-8", newline="")
-    return name
-
-  return write_file
-
-
 def texts(table):
   """Returns (id, text, second text, label) of each example."""
   return [tuple(e[:4]) for e in classification.read_examples(table)]
