@@ -163,7 +163,8 @@ def test_xla_compiles_it(name):
     np.testing.assert_allclose(compiled[path], gradient, atol=1e-4)
 
 
-@one_encoder_unless_slow
+@pytest.mark.slow  # tests/test_programs.py resumes a transformer.
+@every_encoder
 def test_resumes_to_the_bit(name, tmp_path):
   options = {"config": CONFIGS[name], "save_checkpoints_steps": 2}
   tiny_training.run(tmp_path / "whole", 4, **options)
