@@ -209,11 +209,7 @@ def write(
   vocabulary: Sequence[str],
   do_lower_case: bool,
 ) -> None:
-  """Writes the values of an encoder, or of a classifier, to a folder.
-
-  Raises:
-    ValueError: KerasHub cannot say what the config says.
-  """
+  """Writes the values of an encoder, or of a classifier, to a folder."""
   rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob
   if config.hidden_act != "gelu" or len(set(rates)) > 1:
     raise ValueError(

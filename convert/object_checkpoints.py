@@ -220,8 +220,8 @@ def _list_names(
 def _name_layers(paths: Iterable[str]) -> dict[str, str]:
   """Returns Model Garden's names of layers that are only numbered.
 
-  Numbers are given in the order of construction: three tables, LayerNorm, the
-  projection if there is one, the layers, the pooler.
+  Numbers are in the order of construction: `_FIRST_LAYERS`, the last only if
+  there is a projection, the Transformer's layers, the pooler.
   """
   matches = list(filter(None, map(_NUMBERED.match, paths)))
   layers = collections.defaultdict(list)

@@ -33,9 +33,6 @@ def write(
       transformers. "keras_hub": for BertBackbone or BertTextClassifier; other
       heads, which KerasHub computes differently, are left out.
     folder: must not exist, or be empty.
-
-  Raises:
-    ValueError, OSError: it cannot be written.
   """
   writers = {
     "google": _write_google,

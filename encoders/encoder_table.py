@@ -44,11 +44,7 @@ def find_encoder(name: str) -> EncoderClasses:
 
 
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
-  """Makes a config from the contents of a bert_config.json of any encoder.
-
-  Raises:
-    ValueError: for an unknown encoder or key, or a value out of range.
-  """
+  """Makes the config of any encoder; a ValueError names what is wrong."""
   is_variant = any(name in fields for name in _VARIANT)
   name = fields.get("encoder_type", "variant" if is_variant else "transformer")
   config_class = find_encoder(name).config_class

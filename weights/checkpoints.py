@@ -132,11 +132,7 @@ def saved_prefix(folder: str, step: int) -> str:
 
 
 def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
-  """Uses the newest checkpoint that is not damaged; returns its step, if any.
-
-  Raises:
-    DamagedCheckpointError: all are damaged.
-  """
+  """Uses the newest checkpoint that is not damaged; returns its step."""
   steps = saved_steps(folder)
   _check_indices(folder, steps)
   for number, step in reversed(list(enumerate(steps))):
@@ -160,9 +156,6 @@ def _check_indices(folder: str, steps: list[int]) -> None:
 
   A killed training also leaves such a file, but with the index beside it under
   its temporary name; that checkpoint was never complete.
-
-  Raises:
-    DamagedCheckpointError: there is no checkpoint to fall back to.
   """
   names = set(_list(folder))
   last = steps[-1] if steps else -1

@@ -1,21 +1,14 @@
 """The table of variables, beside the models themselves."""
 
+import dataclasses
 import math
 
 import pytest
 
+import any_model
 from convert import architecture
 import heads
 import modeling
-
-SIZES = {
-  "vocab_size": 100,
-  "hidden_size": 8,
-  "num_hidden_layers": 2,
-  "num_attention_heads": 2,
-  "intermediate_size": 32,
-  "type_vocab_size": 2,
-}
 
 
 @pytest.mark.parametrize("width", [None, 4, 8])
@@ -28,7 +21,7 @@ SIZES = {
   ],
 )
 def test_shapes_are_those_of_the_models(head, make, width):
-  config = modeling.BertConfig(**SIZES, embedding_size=width)
+  config = dataclasses.replace(any_model.CONFIG, embedding_size=width)
   found = architecture.variables(config, head)
   expected = {v.path: tuple(v.shape) for v in make(config).variables}
   if head == "question_answering":  # Hugging Face's has no pooler.
