@@ -49,19 +49,16 @@ def claim(
     yield
 
 
-@contextlib.contextmanager
 def local_folder(
   folder: str, strategy: tf.distribute.Strategy
-) -> Iterator[str]:
-  """Yields a local folder that no other worker writes to: without waiting.
+) -> contextlib.AbstractContextManager[str]:
+  """Returns the context of a local folder that no other worker writes to.
 
   It is the output folder unless that is remote or another worker's.
   """
   if strategy.extended.should_checkpoint and not remote.is_remote(folder):
-    yield folder
-  else:
-    with tempfile.TemporaryDirectory() as temporary:
-      yield temporary
+    return contextlib.nullcontext(folder)
+  return tempfile.TemporaryDirectory()
 
 
 def check_evaluations(settings: Any) -> None:

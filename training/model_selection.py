@@ -53,7 +53,8 @@ class History:
     self.folder, self.metric, self.patience = folder, metric, patience
     self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
-    self._results = self._read() if files.exists(self._path) else {}
+    # Scores by step.
+    self.results = self._read() if files.exists(self._path) else {}
 
   def _read(self):
     results: dict[int, dict[str, float]] = {}  # Steps ascend.
@@ -80,18 +81,14 @@ class History:
 
   def _write(self):
     if self.writes:
-      lines = ({"step": step, **v} for step, v in self._results.items())
+      lines = ({"step": step, **v} for step, v in self.results.items())
       files.write_lines(self._path, map(json.dumps, lines))
-
-  def results_at(self, step: int) -> dict[str, float] | None:
-    """Returns the scores of a step, None if it was not evaluated."""
-    return self._results.get(step)
 
   def add(self, step: int, results: Mapping[str, float]) -> None:
     """Appends the scores of a later step; they must hold the metric."""
-    assert step > max(self._results, default=-1), step
+    assert step > max(self.results, default=-1), step
     self._check_metric(results)
-    self._results[step] = {n: float(value) for n, value in results.items()}
+    self.results[step] = {n: float(value) for n, value in results.items()}
     self._write()
 
   def forget_after(self, step: int) -> None:
@@ -102,9 +99,9 @@ class History:
       # --model looks for it: it goes first, and weights never go before it.
       files.remove(tf.io.gfile.join(folder, "checkpoint"))
       checkpoints.delete(folder, best)
-    kept = {s: scores for s, scores in self._results.items() if s <= step}
-    if kept != self._results:
-      self._results = kept
+    kept = {s: scores for s, scores in self.results.items() if s <= step}
+    if kept != self.results:
+      self.results = kept
       self._write()
 
   def record(
@@ -125,7 +122,7 @@ class History:
     Raises:
       ValueError: weights cannot be written; the best so far are untouched.
     """
-    if step not in self._results:
+    if step not in self.results:
       self.add(step, evaluate(step))
     is_best = self.best is not None and self.best.step == step
     if self.writes and is_best and not _is_complete(self.folder, step):
@@ -133,14 +130,12 @@ class History:
       tf.io.gfile.makedirs(folder)
       checkpoints.remove_temporary_files(folder)
       checkpoints.save(folder, step, variables, keep=1)
-    return self._results[step]
+    return self.results[step]
 
   @property
   def best(self) -> Best | None:
     """The best evaluation, the earliest of equals; None if all gave NaN."""
-    found = [
-      Best(n, scores[self.metric]) for n, scores in self._results.items()
-    ]
+    found = [Best(n, scores[self.metric]) for n, scores in self.results.items()]
     found = [best for best in found if not math.isnan(best.value)]
     choose = min if is_better_if_lower(self.metric) else max
     return choose(found, key=lambda best: best.value, default=None)
@@ -148,7 +143,7 @@ class History:
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
     best = self.best
-    return sum(best is None or step > best.step for step in self._results)
+    return sum(best is None or step > best.step for step in self.results)
 
   def should_stop(self) -> bool:
     """Returns whether patience has run out."""
@@ -156,7 +151,7 @@ class History:
 
   def summary(self) -> str:
     """Returns one line: the best score, its step, evaluations since then."""
-    count, since, best = len(self._results), self._since_best(), self.best
+    count, since, best = len(self.results), self._since_best(), self.best
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
     return (

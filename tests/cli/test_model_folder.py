@@ -1,5 +1,6 @@
 """Tests of --model and of the casing that files beside a model ask for."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -53,6 +54,16 @@ def test_a_folder_stands_for_its_files(folder, capsys):
   (folder / "best").mkdir()
   (folder / "best" / "checkpoint").write_text("")
   assert read(model=folder).init_checkpoint == str(folder / "best")
+
+
+def test_a_model_is_opened_once_by_all_that_ask(folder, monkeypatch):
+  opened = []
+  monkeypatch.setattr(model_folder, "open", lambda *args: opened.append(args))
+  settings = read(model=folder)
+  assert opened == []  # Nobody has asked.
+  settings.start()
+  dataclasses.replace(settings, batch_size=1).start()
+  assert opened == [(str(folder), str(folder / "bert_config.json"))]
 
 
 def test_a_folder_of_hugging_face_may_have_its_own_names(folder):

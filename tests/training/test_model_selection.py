@@ -33,10 +33,10 @@ def test_evaluations_are_lines_of_json(tmp_path):
 def test_a_new_history_reads_what_another_wrote(tmp_path):
   make(tmp_path, {100: 0.1 + 0.2, 200: math.nan, 300: math.inf})
   history = make(tmp_path, {})
-  assert history.results_at(100) == {"eval_accuracy": 0.1 + 0.2, "loss": 1.0}
-  assert math.isnan(history.results_at(200)["eval_accuracy"])
-  assert history.results_at(300)["eval_accuracy"] == math.inf
-  assert history.results_at(400) is None
+  assert history.results[100] == {"eval_accuracy": 0.1 + 0.2, "loss": 1.0}
+  assert math.isnan(history.results[200]["eval_accuracy"])
+  assert history.results[300]["eval_accuracy"] == math.inf
+  assert 400 not in history.results
 
 
 def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
@@ -106,7 +106,7 @@ def test_summary(tmp_path):
 def test_forgets_what_a_killed_run_will_do_again(tmp_path):
   history = make(tmp_path)
   history.forget_after(199)
-  assert history.results_at(200) is None
+  assert 200 not in history.results
   assert history.best == make(tmp_path, {}).best == (100, 0.5)
   history.forget_after(0)
   assert history.best is None
