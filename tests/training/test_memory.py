@@ -4,6 +4,7 @@ import math
 import os
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,7 +13,9 @@ import heads
 import modeling
 import optimization
 import program_flags
+import replicas
 import tiny
+import tiny_training
 from training import memory, training_plan
 
 CONFIG = modeling.BertConfig(
@@ -155,6 +158,39 @@ def test_the_size_of_a_step(features, parts, expected):
   shapes = {n: tf.TensorSpec(s, tf.int32) for n, s in features.items()}
   step = memory.size_of_step(model, plan, shapes)
   assert step == (*expected, 16, "float32", False, parts > 1)
+
+
+def test_calls_without_a_seed_return_the_attention_as_ever():
+  bert = heads.ClassifierModel(CONFIG, 2).bert
+  memory.recompute_layers(bert)
+  ids, mask = np.array([[1, 5, 6], [1, 7, 0]]), np.array([[1, 1, 1], [1, 1, 0]])
+  output = bert(ids, mask, return_attention_probs=True)
+  assert [probs.shape for probs in output.attention_probs] == [(2, 2, 3, 3)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("make_strategy", "parts"),
+  [
+    (tf.distribute.get_strategy, 2),
+    (replicas.two_replicas, 1),
+    (replicas.two_replicas, 2),
+  ],
+)
+def test_recomputed_layers_make_equal_updates(tmp_path, make_strategy, parts):
+  """On any devices, in any parts; test_contract.py compares gradients."""
+  for name in ("plain", "recomputed"):
+    tiny_training.run(
+      tmp_path / name,
+      2,
+      tiny_training.CONFIG,
+      make_strategy(),
+      gradient_accumulation_steps=parts,
+      recompute=name == "recomputed",
+    )
+  found = tiny_training.saved(tmp_path / "recomputed", 2)
+  for name, value in tiny_training.saved(tmp_path / "plain", 2).items():
+    np.testing.assert_allclose(found[name], value, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.slow
