@@ -56,9 +56,7 @@ class Flag(NamedTuple):
   choices: Sequence[str] = ()
   required: bool = False
   unless: str = ""  # Another flag, without which this one is required.
-  repeated: bool = (
-    False  # Given once for each value, not as a list with commas.
-  )
+  repeated: bool = False  # Given once for each value, without commas.
 
 
 def group(title: str) -> Callable[..., Any]:
