@@ -81,8 +81,10 @@ def requests_of(program, folder, rows):
     return [{"question": q.text, "context": q.context} for q in questions]
   if program == "run_multiple_choice":
     examples = multiple_choice.read_examples(str(folder / "test.csv"))
-    names = ("context", "question", "choices")
-    return [{n: getattr(e, n) for n in names} for e in examples]
+    return [
+      {"context": e.context, "question": e.question, "choices": [*e.choices]}
+      for e in examples
+    ]
   return [{"text": row["text"]} for row in rows]
 
 
