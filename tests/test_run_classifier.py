@@ -471,7 +471,7 @@ WRONG_FLAGS = [
       "do_lower_case": False,
       "init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt",
     },
-    "--do_lower_case=False does not fit",
+    "was trained on lower-cased text; pass --do_lower_case=True",
   ),
   (
     {
