@@ -12,6 +12,8 @@ import functools
 import contest
 import versions
 
+from weights import checkpoints
+
 TYPES = ("bert", "text_cnn", "bilstm")
 KINDS = {"training": 16, "prediction": 32}  # Batch sizes.
 LENGTH = 128
@@ -41,7 +43,7 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   features = pretraining.make_features(workload)
   names = ("input_ids", "input_mask", "segment_ids")
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
-  config = encoder_table.read_config(config_file)
+  config = checkpoints.read_config(config_file)
   model = encoder_table.make_encoder(config, dtype)
   predictor = prediction.Predictor(
     tf.distribute.get_strategy(),

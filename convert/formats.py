@@ -15,7 +15,6 @@ from convert import (
   tokenizer_files,
 )
 from data import files, label_files
-from encoders import encoder_table
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
@@ -183,4 +182,4 @@ def read_config(path: str) -> modeling.EncoderConfig:
   fields = files.read_json(path)
   if "model_type" in fields:
     return huggingface.to_bert_config(path, fields)
-  return encoder_table.read_config(path)
+  return checkpoints.read_config(path)

@@ -3,7 +3,6 @@
 import importlib
 from typing import Any, NamedTuple
 
-from data import files
 from encoders import bilstm, compiled, text_cnn
 import modeling
 
@@ -51,15 +50,6 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   return config_class.from_dict(
     fields | {"encoder_type": config_class.encoder_type}
   )
-
-
-def read_config(path: str) -> modeling.EncoderConfig:
-  """Reads a bert_config.json of any encoder; a ValueError names the path."""
-  fields = files.read_json(path)
-  try:
-    return make_config(fields)
-  except (ValueError, RecursionError) as error:  # Deeply nested lists.
-    raise ValueError(f"{path}: {error}") from error
 
 
 def make_encoder(

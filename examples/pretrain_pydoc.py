@@ -25,10 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from encoders import encoder_table
 from inputs import records
 from tasks import loss_watch
 import tokenization
+from weights import checkpoints
 
 VOCAB_SIZE = 4000
 SEQUENCE = 32
@@ -188,7 +188,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
 def write_config(folder, path) -> None:
   """Writes the config of a tiny encoder for the vocabulary."""
   words = len(tokenization.load_vocab(str(folder / "vocab.txt")))
-  config = encoder_table.read_config(str(path))
+  config = checkpoints.read_config(str(path))
   # In so narrow a model attention stays uniform for thousands of steps with an
   # initializer_range of 0.02, and dropout costs more than it helps.
   fields = {"vocab_size": words, "initializer_range": 0.1}

@@ -77,7 +77,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     raise ValueError(
       f"{vocab_file} is not the one that {folder} was trained with"
     )
-  config = encoder_table.read_config(os.path.join(folder, "bert_config.json"))
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_settings(folder, kind, settings)
   labels, thresholds = _read_labels(folder, answers.MAKERS[kind])
   model = _make_model(kind, config, labels, settings)

@@ -222,7 +222,7 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
     rate, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
   )
   optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-  config = encoder_table.read_config(str(tmp_path / "config.json"))
+  config = checkpoints.read_config(str(tmp_path / "config.json"))
   keras.utils.set_random_seed(1)
   model = make_classifier(modeling.BertModel(config))
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

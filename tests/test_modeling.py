@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled, encoder_table
+from encoders import compiled
 import heads
 import modeling
+from weights import checkpoints
 
 CONFIG = modeling.BertConfig(
   vocab_size=30,
@@ -247,7 +248,7 @@ class TestConfig:
   def test_refuses(self, fields, message, tmp_path):
     path = self.write(tmp_path, **fields)
     with pytest.raises(ValueError) as caught:
-      encoder_table.read_config(path)
+      checkpoints.read_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
@@ -265,7 +266,7 @@ class TestConfig:
     if content is not None:
       path.write_bytes(content)
     with pytest.raises((ValueError, OSError), match=message):
-      encoder_table.read_config(str(path))
+      checkpoints.read_config(str(path))
 
   @pytest.mark.parametrize(
     ("name", "layers", "hidden"),

@@ -11,7 +11,6 @@ import sys
 from typing import Any, NamedTuple
 
 from data import files
-from encoders import encoder_table
 from weights import checkpoints
 
 _SETTINGS = "settings.json"
@@ -82,7 +81,7 @@ def check_config(folder: str, config: Any) -> None:
   if not files.exists(path):
     return
   ours = json.loads(config.to_json_string())
-  theirs = json.loads(encoder_table.read_config(path).to_json_string())
+  theirs = json.loads(checkpoints.read_config(path).to_json_string())
   listing = ", ".join(
     f"{name}: {theirs.get(name)}, not {ours.get(name)}"
     for name in theirs | ours

@@ -17,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from data import atomic, files
+from encoders import encoder_table
+import modeling
 from weights import fitting, tensor_bundles
 
 _TEMPORARY = ".writing"
@@ -36,6 +38,15 @@ _LEFT = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
 _reported: set[str] = set()  # Prefixes that are known to be damaged.
+
+
+def read_config(path: str) -> modeling.EncoderConfig:
+  """Reads a bert_config.json of any encoder; a ValueError names the path."""
+  fields = files.read_json(path)
+  try:
+    return encoder_table.make_config(fields)
+  except (ValueError, RecursionError) as error:  # Deeply nested lists.
+    raise ValueError(f"{path}: {error}") from error
 
 
 class DamagedCheckpointError(ValueError):

@@ -12,6 +12,7 @@ import heads
 import optimization
 import tiny_training
 from training import memory
+from weights import checkpoints
 
 SIZES = {
   "vocab_size": 40,
@@ -231,7 +232,7 @@ def test_more_tokens_take_more_memory(name):
 def test_the_config_survives_a_round_trip(name, tmp_path):
   path = tmp_path / "bert_config.json"
   path.write_text(CONFIGS[name].to_json_string())
-  config = encoder_table.read_config(str(path))
+  config = checkpoints.read_config(str(path))
   assert config == CONFIGS[name]
   assert ("encoder_type" in path.read_text()) == (name != "transformer")
 

@@ -6,6 +6,7 @@ import pytest
 
 from encoders import compiled, encoder_table
 import modeling
+from weights import checkpoints
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}
 FIELDS = SIZES | {"num_attention_heads": 2}
@@ -14,7 +15,7 @@ FIELDS = SIZES | {"num_attention_heads": 2}
 def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
   path = tmp_path / "bert_config.json"
   path.write_text(json.dumps(FIELDS))
-  config = encoder_table.read_config(str(path))
+  config = checkpoints.read_config(str(path))
   assert config == modeling.BertConfig(30, 8, 1, 2)
   assert "encoder_type" not in config.to_json_string()
   named = FIELDS | {"encoder_type": "transformer"}
@@ -55,6 +56,6 @@ def test_refuses(fields, message, tmp_path):
   config = {**SIZES, **fields}
   path.write_text(json.dumps(config))
   with pytest.raises(ValueError) as caught:
-    encoder_table.read_config(str(path))
+    checkpoints.read_config(str(path))
   assert str(caught.value).startswith(f"{path}: ")
   assert message in str(caught.value)

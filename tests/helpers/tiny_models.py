@@ -6,7 +6,6 @@ import keras
 import pytest
 
 from data import files
-from encoders import encoder_table
 import export_saved_model
 import heads
 import program_flags
@@ -63,7 +62,7 @@ def write_trained(
   changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
   tiny.write_model(folder, changes)
   keras.utils.set_random_seed(1)
-  config = encoder_table.read_config(str(folder / "config.json"))
+  config = checkpoints.read_config(str(folder / "config.json"))
   model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
   (folder / "bert_config.json").write_text(config.to_json_string())
   content = {
@@ -184,7 +183,7 @@ def write_case(folder, case, layers=2):
 
 def make_masked_lm(folder):
   """Returns the model whose config.json is in a folder, with new weights."""
-  config = encoder_table.read_config(str(folder / "config.json"))
+  config = checkpoints.read_config(str(folder / "config.json"))
   return heads.PretrainingModel(config)
 
 
