@@ -63,19 +63,15 @@ def count_layers(paths: Iterable[str]) -> int:
 
 
 def row_norms(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
-  """Computes the norms of gradients that hold a row for every occurrence.
+  """Computes half the squared norms of gradients with a row per occurrence.
 
   In fine-tuning, where the word embeddings are only looked up, their gradient
   is `tf.IndexedSlices`: one row for every token of the batch. The original
   clips by `tf.clip_by_global_norm`, which does not add up the rows of a
-  repeated word first: it is the root of the sum of |dL/dx|^2 over all tokens x,
-  L being the loss of the whole batch, so that replicas and micro-batches add
-  up. In pre-training (the table is the output matrix, too) and on a TPU (the
-  original multiplies by one-hot rows) the gradient is dense.
-
-  Returns:
-    Half the squared norm of every gradient that is `tf.IndexedSlices`, 0 for
-    the others; float32 [N].
+  repeated word: it takes |dL/dx|^2 over all tokens x, L being the loss of the
+  whole batch, so that replicas and micro-batches add up. In pre-training (the
+  table is the output matrix, too) and on a TPU (by one-hot rows) the gradient
+  is dense, and gives 0. Returns float32 [N].
   """
   return tf.stack(
     [
@@ -158,8 +154,8 @@ class AdamWeightDecayOptimizer:
     Args:
       gradients: dense, one per variable; float32 or bfloat16.
       step: int64 [], the number of updates made so far.
-      row_norms: from `row_norms`, summed like the gradients; float32 [N]. By
-        default the norm is that of the dense gradients.
+      row_norms: from `row_norms`, summed like the gradients; float32 [N].
+        None: the norm is that of the dense gradients.
 
     Returns:
       The norm before clipping and the learning rate, both float32 []. If the

@@ -79,18 +79,11 @@ def sample_tasks(
   temperature: float = 1.0,
   schedule: str = "constant",
 ) -> TaskSchedule:
-  """Weighs and draws the tasks of all steps.
+  """Weighs and draws the tasks of all steps; see `rates` and `anneal`.
 
-  Args:
-    weights: of the tasks, [N].
-    given: their rates; None for those of their examples, [N].
-    counts: of the examples, [N].
-    examples_limit, temperature: see `rates`.
-    schedule: constant, or annealed: see `anneal`.
-
-  Raises:
-    ValueError: at some step, all tasks have a weight of 0, or a task's rate is
-      too small for a number.
+  `given` are the tasks' rates, [N]; None for those of their counts of examples.
+  A ValueError says that all tasks have a weight of 0 at some step, or that the
+  rate of a task is too small for a number.
   """
   by_step = np.stack([weights_by_step(w, num_steps) for w in weights], 1)
   idle = np.flatnonzero(~(by_step > 0).any(1))
@@ -114,9 +107,8 @@ def draw_tasks(
 ) -> np.ndarray:
   """Draws the task of every update, int [steps].
 
-  Args:
-    shares: float [steps, N] or [N], above 0; need not add up to 1.
-    weights: float [steps, N]; where a task's is 0 it makes no update.
+  Shares, float [steps, N] or [N], are above 0 and need not add up to 1. A task
+  makes no update where its weight, float [steps, N], is 0.
   """
   limits = np.cumsum(shares * (weights > 0), axis=1)
   # The n-th number of a Philox generator is a function of its key and of n.

@@ -12,13 +12,10 @@ from vocabularies import vocabulary_table
 def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
   """Puts the vectors of a file into word embeddings, and prints how many.
 
-  A line holds a word and its numbers, separated by spaces. The first line may
-  hold two numbers instead, of vectors and of their width. Of a word that
-  occurs twice, the first vector counts.
-
-  Raises:
-    ValueError: the vocabulary is not one of words, or a line is not a word and
-      as many finite numbers as embeddings are wide.
+  A line holds a word and its numbers, separated by spaces; the first may hold
+  two numbers instead, of vectors and of their width. Of a word that occurs
+  twice, the first vector counts. A ValueError names any other line, or
+  a vocabulary that is not one of words.
   """
   if not vocab_file:
     raise ValueError("--word_vectors needs --vocab_file, for the words' rows")

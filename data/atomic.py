@@ -21,19 +21,12 @@ _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 def replace_on_success(path: str) -> Iterator[str]:
   """Gives a temporary name that becomes `path` if the body succeeds.
 
-  Whatever stops the body, a power cut included, `path` is either complete or as
-  it was before. Of two processes that write one path at once, the last one
-  wins. The next process that writes `path` removes the remains of a killed one.
-
-  Args:
-    path: the file to write; missing folders are made.
-
-  Yields:
-    The path of an empty file in the folder of `path`, hidden so that no glob
-    takes it for an output. Write to it, and close it in the body.
-
-  Raises:
-    OSError: `path` is a folder or a device, or the disk is full.
+  Yields the path of an empty file beside `path`, hidden so that no glob takes
+  it for an output; the body writes and closes it. Whatever stops the body, a
+  power cut included, `path` is complete or as it was before. Of two processes
+  that write one path at once, the last one wins; the next process that writes
+  `path` removes the remains of a killed one. An OSError says that `path` is a
+  folder or a device, or that the disk is full.
   """
   if remote.is_remote(path):
     with _remote_temporary(path, is_folder=False) as temporary:

@@ -96,10 +96,8 @@ def read_lines(
 
   Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
   dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
-
-  Raises:
-    ValueError: the bytes are not UTF-8, with the offset (after decompression)
-      of the first bad one, or the compressed file is damaged.
+  A ValueError names the offset, after decompression, of bytes that are not
+  UTF-8.
   """
   offset = 0
   for line in read_raw_lines(path, opener):

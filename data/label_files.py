@@ -56,14 +56,11 @@ def choose(
 ) -> tuple[str, ...]:
   """Returns the labels of a run, in the order of the outputs of its model.
 
-  They are those of an earlier run, else those given, in the order of the head
-  that training starts from, else that head's.
+  They are those of an earlier run at `path`, else those given, in the order of
+  the head that training starts from, else that head's; () if unknown.
 
   Args:
-    path: where an earlier run left them.
-    labels: of the data, or given by the user; () if they are not known.
     origin, flag: where labels are from, for error messages.
-    head: its labels; () if they are not known.
     is_ordered: whether the user gave the order, so that no other will do.
   """
   arrange = tuple if is_ordered else sorted

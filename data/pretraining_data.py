@@ -205,10 +205,8 @@ def make_blocks(
 ) -> Iterator[Block]:
   """Makes the records of a corpus, block by block, in order.
 
-  Args:
-    documents: the sentences of each document, read no faster than needed.
-    num_processes: blocks made at once, which changes no record.
-    progress: called with the part done of a block; for one process only.
+  Documents, lists of sentences, are read no faster than needed. `progress`
+  takes the part done of a block, in one process only.
   """
   return worker_processes.map_in_order(
     functools.partial(BlockMaker, vocabulary, settings, progress),

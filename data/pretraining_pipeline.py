@@ -43,18 +43,12 @@ def make_records(
   compress: bool,
   arguments: list[str],
 ) -> tuple[pretraining_data.Statistics, int]:
-  """Makes records of text files; they appear if all of it succeeds.
+  """Makes records of text files; returns counts of the text and of records.
 
-  Args:
-    outputs: each receives a share of the records, as GZIP if `compress`.
-    arguments: flags of Beam's.
-
-  Returns:
-    The counts of the text, and the number of its records.
-
-  Raises:
-    ValueError: Beam does not know a flag, or the text yields no records.
-    OSError: a file cannot be read or written, or the pipeline failed.
+  Each output receives a share of the records, as GZIP if `compress`; they
+  appear if all of it succeeds. `arguments` are Beam's flags: a ValueError names
+  one that Beam does not know. An OSError says which file cannot be read or
+  written, or that the pipeline failed.
   """
   options = _parse(arguments)
   outputs = list(map(_absolute, outputs))

@@ -43,11 +43,8 @@ class Progress:
   """Prints a line from time to time during long work.
 
   On a terminal it is one line with a bar, renewed several times a second, which
-  `clear` erases. Elsewhere there is a plain line every few seconds.
-
-  Args:
-    total: units of work in all; 0 if unknown.
-    start: units done before this run; they do not count for the speed.
+  `clear` erases. Elsewhere there is a plain line every few seconds. A total of
+  0 units is unknown; those of `start`, done before, do not count for the speed.
   """
 
   def __init__(self, total: int, start: int = 0):

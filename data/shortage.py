@@ -25,15 +25,7 @@ def describe(error: Exception) -> str | None:
 
 @contextlib.contextmanager
 def naming_flags(doing: str, cures: str) -> Iterator[None]:
-  """Turns a lack of memory into one line that names the flags to change.
-
-  Args:
-    doing: the body's work, after "while".
-    cures: flags to change.
-
-  Raises:
-    MemoryError: with that line.
-  """
+  """Turns a lack of memory into a MemoryError that names flags to change."""
   try:
     yield
   except Exception as error:

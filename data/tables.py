@@ -158,11 +158,9 @@ def read_columns(
     columns: those to read; None yields None.
     optional: names among them which the file may lack.
     header: whether the first row holds names; None: if a column is a name.
-    skips_short_rows: leaves out rows that lack one of the columns and says how
-      many in the end; else such a row is an error.
-    allows_long_rows: -1 is the last cell of each row, however many it has; else
-      a row with more cells than the first one is an error, for it means that
-      part of a text would be lost.
+    skips_short_rows: leaves out, and counts, rows that lack one of the columns.
+    allows_long_rows: -1 is the last cell of each row. Else a row longer than
+      the first one is an error: part of a text would be lost.
   """
   rows = read_rows(path)
   first = next(rows, None)

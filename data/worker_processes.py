@@ -30,16 +30,10 @@ def map_in_order(
   num_processes: int,
   memory_flags: str = "--num_processes",
 ) -> Iterator[Any]:
-  """Yields the results of the tasks, in their order.
+  """Yields the results of the tasks, which are read as needed, in their order.
 
-  Args:
-    make_function: is pickled, and called once in each process.
-    tasks: read as they are needed.
-    num_processes: 1 works in this process.
-    memory_flags: flags to lower if the memory is too small, for an error.
-
-  Raises:
-    OSError: a process died.
+  `make_function` is pickled and called once in each process; num_processes=1
+  is this process. If one dies, an OSError names the flags that save memory.
   """
   if num_processes == 1:
     yield from map(make_function(), tasks)

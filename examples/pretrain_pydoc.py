@@ -161,10 +161,9 @@ def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
 def frequency_baseline(folder) -> tuple[str, float, float]:
   """Scores two guesses that need no model, on the evaluation records.
 
-  Returns:
-    The most frequent masked word of the training records; the accuracy of
-    always guessing it; and the loss of predicting each word with its relative
-    frequency in the training records.
+  Returns the most frequent masked word of the training records, the accuracy of
+  always guessing it, and the loss of predicting words by their frequencies
+  there.
   """
   spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
   limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)

@@ -232,10 +232,7 @@ def open_or_make(
 ) -> FeatureFile:
   """Opens the feature file of a set, made now unless one has its key.
 
-  Args:
-    folder: a local one, of the file; it has the original's name.
-    rows: not read if there is a file.
-    counts: JSON values that `rows` counts while it is read.
+  It is in a local folder. `rows` are read to make it; they fill `counts`.
   """
   path = os.path.join(folder, f"{data.kind}{data.suffix}.tf_record")
   index = _read_index(path)
@@ -367,14 +364,9 @@ def batches_by_tokens(
 ) -> list[np.ndarray]:
   """Splits rows, longest first, into batches that take equal work.
 
-  A batch ends earlier where its padding would cost more than another batch.
-
-  Args:
-    lengths: int [N], tokens per row.
-    tokens_per_batch: the most, with padding; a longer row is a batch alone.
-
-  Returns:
-    Arrays of int64 indices, each row once.
+  Returns int64 indices, each row once. `lengths` is int [N], tokens per row. A
+  batch holds at most `tokens_per_batch`, with padding, or one row; it ends
+  earlier where its padding would cost more than another batch.
   """
   order = np.argsort(-lengths.astype(np.int64), kind="stable")
   lengths = lengths[order].astype(np.int64)
@@ -398,12 +390,10 @@ def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
 def make_batches(
   lengths: np.ndarray, batch_size: int, max_seq_length: int, is_static: bool
 ) -> list[np.ndarray]:
-  """Returns the batches to predict, as row indices.
+  """Returns the batches to predict, as indices of rows of int [N] lengths.
 
-  Args:
-    lengths: int [N], tokens of each row.
-    batch_size: rows of max_seq_length per batch; more if they are shorter.
-    is_static: whether all batches must have one shape.
+  A batch has `batch_size` rows of max_seq_length, more if they are shorter,
+  unless all must have one shape.
   """
   if is_static:
     return equal_batches(len(lengths), batch_size)

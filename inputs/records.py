@@ -91,9 +91,8 @@ def pretraining_limits(
 def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
   """Checks the first record of every file, and the bytes of local plain ones.
 
-  Raises:
-    ValueError: a file is empty, damaged, no TFRecord file, of other features or
-      lengths, or holds ids above their limits.
+  A ValueError says that a file is empty, damaged, no TFRecord file, of other
+  features or lengths, or holds ids above their limits.
   """
   for path in paths:
     first = next(read_records(path), None)
@@ -150,11 +149,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
   """Repeats the records of files forever, in an order the seed decides.
 
-  Every epoch has each record once, in an order of its own. The first `skip` are
-  left out; whole epochs of them are not even read.
-
-  Yields:
-    (RecordId, serialized example), scalars.
+  Yields (RecordId, serialized example), scalars; every epoch has each record
+  once, in an order of its own. The first `skip` are left out; whole epochs of
+  them are not even read.
   """
   epoch, skip = divmod(skip, count_records(paths)) if skip else (0, 0)
   sources, read_file = _sources(paths), _make_reader(paths)

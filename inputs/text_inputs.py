@@ -117,8 +117,7 @@ def predict(
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 
-  Args:
-    of_tokens: whether results are [B, S, ...], to be cut to a row's length.
+  Those `of_tokens` are [B, S, ...], and are cut to a row's length.
   """
   batches = _Batches(rows, batching)
   results = {}

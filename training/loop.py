@@ -41,23 +41,18 @@ def train(
 
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
   command then resumes, and ends with the same bits as an uninterrupted run. The
-  caller ensures that no other process trains in the folder.
+  caller ensures that no other process trains in the folder. A ValueError says
+  that the batch cannot be split, the folder has another model, a loss is not
+  finite, the input is damaged, or a checkpoint cannot be written.
 
   Args:
     strategy: in whose scope models and optimizers were made.
-    tasks: by name; a run with only one calls it "". What is not of model.bert
-      is saved under tasks/<name>/.
-    plan: of the run; a task's own says which rows its updates take.
-    evaluate: takes the step, every `plan.eval_every_steps` and last; returns
-      scores by name.
+    tasks: by name, "" if it is the only one; what is not of model.bert is saved
+      under tasks/<name>/. The plan of a task says which rows its updates take.
+    evaluate: scores a step, every `plan.eval_every_steps` and last.
     history: keeps the scores and the best weights, and may end training early.
       Steps are then saved before they are evaluated.
-    draws: int [steps], the number of the task that makes each update; by
-      default 0.
-
-  Raises:
-    ValueError: the batch cannot be split, the folder has another model, a loss
-      is not finite, the input is damaged, a checkpoint cannot be written.
+    draws: int [steps], the number of the task that makes each update, or all 0.
   """
   if draws is None:
     draws = np.zeros(plan.num_train_steps, np.int8)

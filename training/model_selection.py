@@ -34,17 +34,13 @@ def is_better_if_lower(metric: str) -> bool:
 class History:
   """The scores of a run's evaluations, kept in `folder/evaluations.jsonl`.
 
-  A line is {"step": 100, "eval_accuracy": 0.9, ...}, maybe with NaN.
+  A line is {"step": 100, "eval_accuracy": 0.9, ...}, maybe with NaN. A
+  ValueError says that an existing file is damaged or lacks the metric.
 
   Args:
-    folder: of the run; an existing file is read.
     metric: the score to select by; see `is_better_if_lower`.
     patience: evaluations in a row without a better score; 0 never stops.
-    writes: whether to write scores and weights; one of several workers does,
-      all make the same decisions.
-
-  Raises:
-    ValueError: the file is damaged or lacks the metric.
+    writes: whether to write scores and weights: one of several workers does.
   """
 
   def __init__(
@@ -112,15 +108,10 @@ class History:
   ) -> dict[str, float]:
     """Evaluates a step; keeps its scores, and its weights if they are best.
 
-    Call it after the training checkpoint of the step is saved. If it is killed
-    and called again at that checkpoint, it does the rest.
-
-    Args:
-      evaluate: takes the step, returns scores by name; deterministic.
-      variables: the model's, without the state of its training, by name.
-
-    Raises:
-      ValueError: weights cannot be written; the best so far are untouched.
+    Call it after the training checkpoint of the step is saved; if it is killed
+    and called again at that checkpoint, it does the rest. `evaluate` must be
+    deterministic. A ValueError says that weights cannot be written; the best so
+    far are untouched.
     """
     if step not in self.results:
       self.add(step, evaluate(step))

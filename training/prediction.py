@@ -52,10 +52,9 @@ def substituted(
 class Predictor:
   """Applies a function of a model to batches of features, compiled once.
 
-  Args:
-    strategy: each of its replicas gets an equal share of every batch. Several
-      workers must be given the same batches; each gets all results.
-    predict_fn: takes the model and features [B, ...]; returns tensors [B, ...].
+  Each replica gets an equal share of every batch. Several workers must be given
+  the same batches; each gets all results. `predict_fn` takes the model and
+  features [B, ...] and returns tensors [B, ...].
   """
 
   def __init__(
@@ -86,12 +85,10 @@ class Predictor:
   def iterate(
     self, batches: tf.data.Dataset, total: int | None = 0
   ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the results of every batch, [B, ...].
+    """Yields the results of every batch, [B, ...]; their lengths may differ.
 
-    Args:
-      batches: yields features; batches may differ in length.
-      total: expected rows, for the progress on the terminal; None if unknown, 0
-        to print no progress.
+    `total` is the number of rows, for the progress on the terminal; None if
+    unknown, 0 to print no progress.
     """
     reporter, done = progress.Progress(total or 0), 0
     # All workers do the same; one of them prints.

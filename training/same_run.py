@@ -97,9 +97,7 @@ def check_config(folder: str, config: Any) -> None:
 def check(folder: str, trained_folder: str, run: RunRecord) -> None:
   """Raises a ValueError if a run does not agree with those before it.
 
-  Args:
-    folder: the output folder.
-    trained_folder: that of the training of its weights, if it does not train.
+  If it does not train, its weights are from a training in `trained_folder`.
   """
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {os.path.join(folder, _SETTINGS): run.model}
@@ -120,11 +118,7 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
 def resume_training(
   folder: str, training: Mapping[str, Any], writes: bool
 ) -> None:
-  """Compares a training with that in its folder, and records it there.
-
-  Args:
-    writes: whether to write; one of several workers does.
-  """
+  """Compares a training with that in its folder; the chief records it there."""
   if checkpoints.latest_checkpoint(folder):
     compare(os.path.join(folder, _TRAINING), training)
   if writes:
@@ -142,9 +136,7 @@ def write(
 ) -> None:
   """Records a run, for later runs to agree with, and exports to answer alike.
 
-  Args:
-    folder, trained_folder: see `check`.
-    weights: identifies those of a folder that has none of its own.
+  `weights` identifies those of a folder that has none of its own.
   """
   model = {**run.model, _WEIGHTS: weights} if weights else run.model
   files.write_json(os.path.join(folder, _SETTINGS), model)

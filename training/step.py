@@ -48,10 +48,7 @@ def make_replica_step(
 
   It returns [names, 2], sums and weights of the losses in the order of their
   names, the norm of the gradients before clipping and the learning rate.
-
-  Args:
-    global_step: the number of updates made so far.
-    sum_weights: from `make_sum_weights`.
+  `sum_weights` is from `make_sum_weights`.
   """
   optimizer, parts = task.optimizer, task.plan.gradient_accumulation_steps
   # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
@@ -90,10 +87,8 @@ def make_forward_backward(
 ) -> Callable[..., Gradients]:
   """Builds the two passes: (features, seed, weights) -> `Gradients`.
 
-  Args:
-    optimizer: its variables have gradients.
-    counts_rows: whether to compute `optimization.row_norms`; else they are 0,
-      and gradients are clipped by the dense norm.
+  Without `counts_rows`, `optimization.row_norms` are 0: clipping takes the
+  dense norm.
   """
   trained = set(optimizer.paths)
   kernels = [v for v in prediction.matrices(model.bert) if v.path in trained]

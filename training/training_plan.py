@@ -119,15 +119,9 @@ def enter_phase(
 ) -> Phase:
   """Returns the phase to pre-train in, after comparing it with the run so far.
 
-  Args:
-    path: of the run's `training.json`, which keeps them.
-    step: at which training begins or resumes.
-    settings: of this phase, with train_batch_size; values are JSON's.
-    is_new_phase: whether changed settings may begin a new phase.
-    writes: whether to write the file; only one worker does.
-
-  Raises:
-    ValueError: the settings have changed, or the file is damaged.
+  `path` is the run's `training.json`; `settings`, JSON values, have
+  train_batch_size. A ValueError says that they have changed without a new
+  phase, or that the file is damaged.
   """
   found = _read_phases(path, step)
   if step and not found:

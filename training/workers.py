@@ -17,12 +17,7 @@ def agree(
 ) -> tuple[int, bool]:
   """Makes workers run equal steps per call, and stop together.
 
-  Args:
-    count: steps that this worker would run.
-    is_stopping: whether this worker would stop.
-
-  Returns:
-    The mean of the counts, rounded down, and whether any worker would stop.
+  Returns the mean of their counts of steps, and whether any of them would stop.
   """
   if not are_several(strategy):
     return count, is_stopping
@@ -51,13 +46,10 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
 def check_same(
   strategy: tf.distribute.Strategy, settings: Mapping[str, object]
 ) -> None:
-  """Compares what must be the same on all workers of a run.
+  """Compares what must be the same on all workers, by the name shown to users.
 
-  Args:
-    settings: by the name shown to users; every worker has the same names.
-
-  Raises:
-    ValueError: on every worker, naming what differs, and its own value.
+  Every worker has the same names; its ValueError says what differs, and its
+  own value.
   """
   if not are_several(strategy):
     return

@@ -75,14 +75,10 @@ def train(
   do_lower_case: bool,
   reserved_tokens: Iterable[str],
 ) -> bytes:
-  """Trains a model on text and returns the contents of its file.
+  """Trains a "unigram" or "bpe" model on text; returns its file's contents.
 
-  Args:
-    model_type: "unigram" or "bpe".
-    vocab_size: the most pieces, with `reserved_tokens`, which no text gives.
-
-  Raises:
-    ValueError: the text is too small for so many pieces, or cannot be read.
+  It has up to `vocab_size` pieces, with `reserved_tokens`, which no text gives.
+  A ValueError says that the text is too small for so many, or cannot be read.
   """
   faults, output, has_words = [], io.BytesIO(), False
 

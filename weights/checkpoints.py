@@ -66,14 +66,10 @@ def naming_damage(place: str, *others: type[Exception]) -> Iterator[None]:
 
 
 def find_checkpoint(path: str) -> str:
-  """Finds the prefix of the checkpoint that a path means.
+  """Finds the checkpoint that a path means; a ValueError without one.
 
-  Args:
-    path: a prefix, one of its files, an unpacked release, or the output of a
-      training, whose newest checkpoint that is not damaged counts.
-
-  Raises:
-    ValueError: there is no checkpoint, or a choice of several.
+  A path is a prefix, one of its files, an unpacked release, or the output of a
+  training, whose newest checkpoint that is not damaged counts.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
   if _exists(prefix):
@@ -280,14 +276,9 @@ def assign(
   """Assigns values to variables, all of them or none.
 
   The state of training that a checkpoint carries (Adam's slots, global_step) is
-  skipped where `variables` does not ask for it. float16 is widened.
-
-  Args:
-    optional: returns whether only one of the two sides need have a name.
-
-  Raises:
-    ValueError: a variable is missing (-) or not used (+), shapes differ, or the
-      checkpoint is damaged.
+  skipped where `variables` does not ask for it. float16 is widened. A
+  ValueError says which variable is missing (-) or not used (+), unless its name
+  is `optional`, which shapes differ, or that the checkpoint is damaged.
   """
   source = weights.source
   shapes = {name: tuple(v.shape) for name, v in variables.items()}
@@ -319,14 +310,10 @@ def restore(
   """Loads the newest whole checkpoint of an output folder; returns its step.
 
   A damaged one, or one that lost its index, is reported in a line on standard
-  error, and the one before it is tried. One without a step in its name
-  (`model.ckpt`) counts if it is the only one.
-
-  Args:
-    reads_all: also verify variables that the model does not use.
-
-  Raises:
-    ValueError: the newest is of another model, or all are damaged.
+  error, and the one before it is tried; a ValueError says that all are damaged,
+  or that the newest is of another model. One without a step in its name
+  (`model.ckpt`) counts if it is the only one. `reads_all` also verifies
+  variables that the model does not use.
   """
 
   def use(prefix, optional=lambda name: False):
@@ -367,17 +354,14 @@ def write(
   """Writes a checkpoint whole or not at all; returns its prefix.
 
   The index gets its final name last: without it, a checkpoint does not exist.
-  Then the `checkpoint` file is rewritten and old checkpoints are deleted.
+  Then the `checkpoint` file is rewritten and old checkpoints are deleted. A
+  ValueError says that it cannot be written; older ones are untouched.
 
   Args:
-    folder: must exist.
-    step: the number of updates made, to resume at; None to write
-      `bert_model.ckpt`, as in a release.
+    step: updates made, to resume at; None to write `bert_model.ckpt`, as in a
+      release.
     keep: how many of the newest checkpoints to keep; 0 for all. Those of later
       steps do not count: only if they are damaged is an earlier one saved.
-
-  Raises:
-    ValueError: it cannot be written; older ones are untouched.
   """
   prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
   if step is not None:
