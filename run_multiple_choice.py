@@ -28,7 +28,7 @@ from cli import devices, fine_tuning
 import heads
 from inputs import feature_files
 import modeling
-from tasks import multiple_choice_data, multiple_choice_results, score_tables
+from tasks import multiple_choice_data, score_tables
 
 _NEVER = -1e9  # Far below any logit.
 _ENDINGS = (".csv", ".tsv", ".jsonl")
@@ -105,7 +105,7 @@ def choose(
   They are float32 [N, C] and int [N]; of unknown ones, the number is 0.
   """
   results = run.predict(examples, batch_size)
-  shares = multiple_choice_results.probabilities(
+  shares = multiple_choice_data.probabilities(
     results["logits"], results["choice_mask"]
   )
   return shares, results["label_ids"][:, 0]
@@ -116,7 +116,7 @@ def evaluate(
 ) -> dict[str, float]:
   """Scores the model on questions with a label."""
   chosen = choose(run, examples, run.settings.eval_batch_size)
-  return multiple_choice_results.score(*chosen)
+  return multiple_choice_data.score(*chosen)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -124,8 +124,8 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   [examples] = run.data.dev
   chosen = choose(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
-    run.write_eval_results(multiple_choice_results.score(*chosen))
-    run.report_on(examples, multiple_choice_results.describe, *chosen)
+    run.write_eval_results(multiple_choice_data.score(*chosen))
+    run.report_on(examples, multiple_choice_data.describe, *chosen)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -135,14 +135,12 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice_results.write_predictions(
-    path, examples.examples(), chosen[0]
-  )
+  multiple_choice_data.write_predictions(path, examples.examples(), chosen[0])
   print(f"wrote {path}")
   if examples.is_labelled:
-    scores = multiple_choice_results.score(*chosen)
+    scores = multiple_choice_data.score(*chosen)
     score_tables.write_metrics(run.folder, "predict", scores)
-    run.report_on(examples, multiple_choice_results.describe, *chosen)
+    run.report_on(examples, multiple_choice_data.describe, *chosen)
 
 
 def main() -> None:

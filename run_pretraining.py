@@ -17,7 +17,7 @@ import tensorflow as tf
 from cli import devices, model_folder, pretraining_run
 from encoders import encoder_table
 import heads
-from tasks import loss_watch, pretraining_data, pretraining_results
+from tasks import loss_watch, pretraining_data
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
@@ -95,7 +95,7 @@ def main() -> None:
       if step not in run.scores:  # The last one is requested twice.
         rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
         run.scores[step] = scores
-        describe = pretraining_results.describe
+        describe = pretraining_data.describe
         run.add_section(
           "Evaluation", describe, rows, scores, settings.vocab_file
         )

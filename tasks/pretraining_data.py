@@ -1,6 +1,6 @@
-"""Pre-training records as the input of a training and of its evaluations."""
+"""Pre-training records as input, and scores of what a model guesses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import functools
 from typing import Any, NamedTuple
 
@@ -10,8 +10,13 @@ import tensorflow as tf
 from data import files
 from inputs import records, training_input
 import modeling
-from tasks import pretraining_results
+from tasks import metrics, plots
 from training import prediction
+from vocabularies import vocabulary_table
+
+_FREQUENCIES = ("1", "2 to 9", "10 to 99", "100 to 999", "1,000 or more")
+_PARTS = ("a word or its beginning", "a later part of a word (##)")
+_HEADER = ("masked tokens", "accuracy", "loss")
 
 
 class PretrainingData(NamedTuple):
@@ -83,4 +88,90 @@ def evaluate(
   batches = rows.batch(batch_size).map(data.parse)
   with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
-  return results, pretraining_results.score(results, batch_size)
+  return results, score(results, batch_size)
+
+
+def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
+  """Scores masked-LM and next-sentence predictions.
+
+  Args:
+    rows: N examples, by name:
+      masked_lm_loss, float32 [N, P]: negative log-likelihood of each masked
+        token; masked_lm_correct, [N, P]: 1 where the best guess is right;
+        masked_lm_weights, float32 [N, P]: 0 for unused positions;
+      next_sentence_loss, float32 [N]; next_sentence_correct, [N].
+    batch_size: of the batches whose mean losses `loss` averages.
+
+  Returns:
+    loss, masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
+    next_sentence_loss. Masked positions of all batches count alike in the
+    second and third; in `loss`, as the original defines it, batches do.
+  """
+  weights = rows["masked_lm_weights"].astype(np.float64)
+  token_losses = rows["masked_lm_loss"] * weights
+  batch_losses = []
+  for start in range(0, len(weights), batch_size):
+    batch = slice(start, start + batch_size)
+    # The 1e-5 is the original's guard against a batch without a masked token.
+    masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
+    batch_losses.append(masked + rows["next_sentence_loss"][batch].mean())
+  masked_total = max(weights.sum(), 1e-5)
+  return {
+    "loss": float(np.mean(batch_losses)),
+    "masked_lm_accuracy": float(
+      (rows["masked_lm_correct"] * weights).sum() / masked_total
+    ),
+    "masked_lm_loss": float(token_losses.sum() / masked_total),
+    "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
+    "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
+  }
+
+
+def describe(
+  rows: Mapping[str, np.ndarray],
+  scores: Mapping[str, float],
+  vocab_file: str | None,
+) -> str:
+  """Describes guesses in HTML.
+
+  Args:
+    rows: as `score` takes them; with masked_lm_ids, int
+      [N, P], and next_sentence_labels, int [N].
+    vocab_file: of the ids; None if unknown, then not scored by part of a word.
+  """
+  used = rows["masked_lm_weights"] > 0
+  ids = rows["masked_lm_ids"][used]
+  results = rows["masked_lm_correct"][used], rows["masked_lm_loss"][used]
+  counts = np.bincount(ids)[ids]
+  groups = np.searchsorted([1, 9, 99, 999], counts)
+  parts = [
+    plots.number_table(scores),
+    "<h3>By frequency of the masked token in these records</h3>",
+    _make_table("times masked", groups, _FREQUENCIES, results),
+  ]
+  if vocab_file:
+    tokenizer = vocabulary_table.make_tokenizer(vocab_file)
+    later = [
+      number
+      for token, number in tokenizer.vocab.items()
+      if tokenizer.continues_word(token)
+    ]
+    parts.append("<h3>By part of a word</h3>")
+    groups = np.isin(ids, later).astype(int)
+    parts.append(_make_table("masked token", groups, _PARTS, results))
+  labels = rows["next_sentence_labels"]
+  guesses = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
+  report = metrics.classification_report(labels, guesses, 2)
+  names = ("next sentence", "random sentence")
+  parts.append(plots.confusions(report.confusion, names))
+  return "\n".join(parts)
+
+
+def _make_table(title, groups, names, results) -> str:
+  rows = []
+  for group in np.unique(groups):
+    correct, loss = (float(r[groups == group].mean()) for r in results)
+    count = int((groups == group).sum())
+    shaded = plots.Shaded(correct, correct)
+    rows.append([names[group], count, shaded, loss])
+  return plots.table((title, *_HEADER), rows)
