@@ -263,15 +263,6 @@ def test_weights_are_known_by_what_they_are(folder, tmp_path):
   assert not is_silent(out)
 
 
-def test_scores_of_other_answers_are_not_compared(folder):
-  flags = {"do_train": True, "train_file": folder / "train.json"}
-  flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
-  result = run_tiny(
-    folder, **flags, **AUTO, num_train_epochs=7, max_answer_length=2
-  )
-  program_flags.assert_refused(result, "max_answer_length: 30, not 2")
-
-
 def test_training_on_forgets_the_threshold_of_earlier_weights(
   folder, without_best
 ):
@@ -291,16 +282,34 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   [
     ({"doc_stride": 3}, "the training data, or a flag that shapes its "),
     ({"padding_competes": True}, "padding_competes: False, not True"),
+    # A threshold is that of these weights, not of earlier ones.
+    (
+      {"do_predict": True, "predict_file": "own.jsonl", **AUTO},
+      "own.jsonl: only 0 of 1 questions have answers",
+    ),
+    (
+      {"do_train": False, "do_predict": True, "eval_file": "own.jsonl"}
+      | {"predict_file": "own.jsonl", "null_score_diff_threshold": 0.5},
+      "--eval_file is not read",
+    ),
   ],
 )
-def test_training_on_needs_the_same_settings(
-  folder, without_best, flags, message
-):
+def test_training_on_is_refused(folder, without_best, write, flags, message):
+  question = {"id": 1, "question": "what color ?", "context": "a red house"}
+  write("own.jsonl", json.dumps(question))
   features = (without_best / "train.tf_record").stat()
-  flags = {**V2, "num_train_epochs": 6, **flags, "output_dir": without_best}
-  flags |= {"do_train": True, "train_file": folder / "train.json"}
+  flags = {**V2, "num_train_epochs": 6, "do_train": True, **flags}
+  flags |= {"train_file": folder / "train.json", "output_dir": without_best}
   program_flags.assert_refused(run_tiny(folder, **flags), message)
   assert (without_best / "train.tf_record").stat() == features
+
+
+def test_scores_of_other_answers_are_not_compared(folder):
+  flags = {"do_train": True, "train_file": folder / "train.json"}
+  flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
+  flags |= {"num_train_epochs": 7, "max_answer_length": 2}
+  result = run_tiny(folder, **flags, **AUTO)
+  program_flags.assert_refused(result, "max_answer_length: 30, not 2")
 
 
 SOME_FILE = "tests/helpers/tiny.py"
@@ -341,27 +350,6 @@ ANSWER = {"do_predict": True, "predict_file": SOME_FILE}
 def test_flags_that_contradict(tmp_path, values, message):
   program_flags.assert_refused(run_tiny(tmp_path, **values), message)
   assert not (tmp_path / "out").exists()
-
-
-def test_an_eval_file_that_nothing_would_read_is_refused(folder):
-  train = folder / "train.json"
-  flags = {"do_predict": True, "predict_file": train, "eval_file": train}
-  result = run_tiny(folder, **flags, **V2, null_score_diff_threshold=0.5)
-  program_flags.assert_refused(result, "--eval_file is not read")
-
-
-def test_a_threshold_is_not_that_of_earlier_weights(
-  folder, without_best, tmp_path
-):
-  path = tmp_path / "own.jsonl"
-  path.write_text(
-    '{"id": 1, "question": "what color ?", "context": "a red house"}\n'
-  )
-  flags = {"do_train": True, "train_file": folder / "train.json"}
-  flags |= {"do_predict": True, "predict_file": path, "num_train_epochs": 6}
-  result = run_tiny(folder, output_dir=without_best, **flags, **AUTO)
-  message = "own.jsonl: only 0 of 1 questions have answers"
-  program_flags.assert_refused(result, message)
 
 
 @pytest.mark.parametrize(

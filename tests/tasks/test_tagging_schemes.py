@@ -1,8 +1,8 @@
-"""Entities and the schemes of their tags."""
+"""Entities, the schemes of their tags, and the words of texts."""
 
 import pytest
 
-from tasks import tagging_schemes
+from tasks import tagging_schemes, tagging_words
 
 # Entities that touch, of one type and of two, and one of three words.
 CONVERSIONS = {
@@ -41,3 +41,24 @@ def test_entities_are_read_as_conlleval_reads_them():
     ("A", 10, 12),
     ("", 12, 13),
   ]
+
+
+@pytest.mark.parametrize(
+  ("text", "by_character", "words"),
+  [
+    ("He (Al) saw U.S. troops.", False, "He ( Al ) saw U.S . troops ."),
+    ("我在IBM工作，。", False, "我 在 IBM 工 作 ， 。"),
+    ("在 IBM\n", True, "在 I B M"),
+  ],
+)
+def test_plain_text_is_split(text, by_character, words):
+  offsets = list(tagging_words.split(text, by_character))
+  assert [text[start:end] for start, end in offsets] == words.split()
+
+
+@pytest.mark.parametrize("separator", [" ", ""])
+def test_words_are_joined(separator):
+  words = ("Al", "saw", "Me")
+  text, offsets = tagging_words.join(words, separator)
+  assert text == separator.join(words)
+  assert tuple(text[start:end] for start, end in offsets) == words
