@@ -86,7 +86,12 @@ def find_sets(
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
-  """Makes the features of a set, or finds them in the folder."""
+  """Makes the features of a set, or finds them in the folder.
+
+  A row is a record of the original's: input_ids, input_mask and segment_ids,
+  int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1;
+  label_ids, int64 [1], of multi_label [labels], or of regression float [1].
+  """
   settings = data.settings
   counts = {"examples": 0, "cut": 0, "labelled": 0}
   rows = _make_rows(data, counts)
@@ -114,7 +119,9 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   """Reads the examples and yields their rows."""
   settings = data.settings
-  dtype = float if settings.problem == "regression" else int
+  dtype, encode = int, record_writer.int64_feature
+  if settings.problem == "regression":
+    dtype, encode = float, record_writer.float_feature
   label_sums = np.zeros(settings.num_outputs, dtype)
   for feature in classification.make_features(
     itertools.islice(data.read(), data.limit),
@@ -133,7 +140,13 @@ def _make_rows(
       label_sums[feature.label] += 1
     else:
       label_sums += feature.label
-    serialized = encode_feature(feature, settings.max_seq_length)
+    serialized = record_writer.encode_inputs(
+      feature.input_ids,
+      feature.segment_ids,
+      settings.max_seq_length,
+      label_ids=encode(np.ravel(feature.label).tolist()),
+      is_real_example=_IS_REAL_EXAMPLE,
+    )
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.example_index)
   counts["label_sums"] = label_sums.tolist()
@@ -144,31 +157,6 @@ def _make_rows(
       f"{', '.join(data.paths)}: only {counts['labelled']} of "
       f"{counts['examples']} examples have a label"
     )
-
-
-def encode_feature(
-  feature: classification.Feature, max_seq_length: int
-) -> bytes:
-  """Encodes a feature as a record of the original's, a tf.train.Example.
-
-  Returns:
-    The serialized input_ids, input_mask and segment_ids, int64
-    [max_seq_length], padded with 0; is_real_example, int64 [1], a 1; label_ids,
-    int64 [1], of multi_label [labels], or of regression float [1].
-  """
-  label = feature.label
-  if isinstance(label, float):
-    label_ids = record_writer.float_feature([label])
-  else:
-    labels = label if isinstance(label, list) else [label]
-    label_ids = record_writer.int64_feature(labels)
-  return record_writer.encode_inputs(
-    feature.input_ids,
-    feature.segment_ids,
-    max_seq_length,
-    label_ids=label_ids,
-    is_real_example=_IS_REAL_EXAMPLE,
-  )
 
 
 def choose_labels(

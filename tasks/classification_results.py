@@ -70,18 +70,12 @@ class Answers(NamedTuple):
 
   def as_labels(self) -> list[str] | list[float] | list[list[str]]:
     """Returns the label or labels of each example; of a regression, numbers."""
-    return name_labels(self.predictions, self.problem, self.labels)
-
-
-def name_labels(
-  values: np.ndarray, problem: str, labels: Sequence[str]
-) -> list[str] | list[float] | list[list[str]]:
-  """Returns the label or labels of targets; of a regression, the numbers."""
-  if problem == "regression":
-    return values.tolist()
-  if problem == "multi_label":
-    return [[labels[i] for i in np.flatnonzero(row)] for row in values]
-  return [labels[value] for value in values]
+    values, labels = self.predictions, self.labels
+    if self.problem == "regression":
+      return values.tolist()
+    if self.problem == "multi_label":
+      return [[labels[i] for i in np.flatnonzero(row)] for row in values]
+    return [labels[value] for value in values]
 
 
 def answer(
@@ -344,7 +338,7 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
   parts.append("<h3>By length of the text</h3>")
   parts.append(make_table(("characters", "examples", names[0]), rows))
   true, predicted = (
-    map(_write_label, name_labels(values[worst], answers.problem, labels))
+    map(_write_label, answers._replace(predictions=values[worst]).as_labels())
     for values in (targets, guesses)
   )
   errors = surprise[worst].tolist()

@@ -1,22 +1,14 @@
 """Tests of tasks/classification.py."""
 
-import csv
 import gzip
 import math
 
 import pytest
-import tensorflow as tf
 
-import paths
-from tasks import (
-  classification,
-  classification_data,
-  classification_tasks,
-)
+from tasks import classification
 from tasks.classification import Example, Table
 import tokenization
 
-GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
 
 
@@ -37,14 +29,6 @@ def example(text_a="a", text_b=None, label="0", location="dev.tsv:17"):
 
 def labelled(*labels):
   return [example(label=label) for label in labels]
-
-
-def test_tsv(write):
-  path = write("t.tsv", '\ufeffpos\t"a\tb\r\n\r\nneg \tc\td')
-  assert read(path, 1, 2, 0) == [
-    Example("0", '"a', "b", "pos", "t.tsv:1", None),
-    Example("1", "c", "d", "neg", "t.tsv:3", None),
-  ]
 
 
 def test_csv(write):
@@ -123,8 +107,6 @@ def test_a_file_is_read_as_examples_are_asked_for(write):
   ("name", "content", "message"),
   [
     ("t.tsv", "", "t.tsv: holds no example"),
-    ("t.csv", "text,label\n\n", "t.csv: holds no example"),
-    ("t.tsv", "text\nx\n", "t.tsv: no column 'label'; the columns are text"),
     (
       "t.jsonl",
       '{"text": 1, "label": 1}',
@@ -151,11 +133,6 @@ def test_a_file_is_read_as_examples_are_asked_for(write):
       "t.jsonl:1: 'pair' must be a string, found the number 0",
     ),
     ("t.jsonl", '{"text": "a", "label": null}', "t.jsonl:1: no label"),
-    (
-      "t.jsonl",
-      '{"text": "a"}',
-      "t.jsonl:1: no key 'label'; the keys are text",
-    ),
   ],
 )
 def test_faulty_files(write, name, content, message):
@@ -263,13 +240,6 @@ def test_wrong_labels_name_their_place(problem, label, message):
   assert str(error.value) == message
 
 
-def test_no_more_than_twenty_labels_are_listed():
-  labels = [f"l{number}" for number in range(30)]
-  encode = classification.make_label_encoder(labels, "single_label")
-  with pytest.raises(ValueError, match=r"known: l0, .*, l19, \.\.\.$"):
-    encode(example(label="x"))
-
-
 def features(tokenizer, examples, *args):
   """Returns (text, segment ids, index, was cut) of each feature."""
   encode_label = classification.make_label_encoder("01", "single_label")
@@ -368,19 +338,12 @@ def test_windows_leave_out_no_token_of_the_long_text(
   ]
   found = features(tokenizer, [example(*pair)], 13, stride)
   assert all(len(segments) <= 13 for _, segments, _, _ in found)
-  segment = int(length_b > 0)
-  parts = [
-    [
-      word
-      for word, number in zip(text.split(), segments, strict=True)
-      if len(word) == 1 and number == str(segment)
-    ]
-    for text, segments, _, _ in found
-  ]
+  before = "SEP " if length_b else "CLS "
+  parts = [text[:-4].rpartition(before)[2].split() for text, *_ in found]
   rebuilt = parts[-1]
   for part in reversed(parts[:-1]):
     rebuilt = part[:stride] + rebuilt
-  assert " ".join(rebuilt) == pair[segment]
+  assert " ".join(rebuilt) == (pair[1] or pair[0])
 
 
 @pytest.mark.parametrize(
@@ -403,112 +366,6 @@ def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
   tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
   with pytest.raises(ValueError, match=r"'\[CLS\]' is not in the vocabulary"):
     features(tokenizer, [example()], 8)
-
-
-def parse(record):
-  """Returns the features of a record, their kinds and values by name."""
-  found = tf.train.Example.FromString(record).features.feature
-  kinds = {name: value.WhichOneof("kind") for name, value in found.items()}
-  return {
-    name: (kind, *getattr(found[name], kind).value)
-    for name, kind in kinds.items()
-  }
-
-
-@pytest.mark.parametrize(
-  ("label", "encoded"),
-  [
-    (2, ("int64_list", 2)),
-    ([0, 1, 1], ("int64_list", 0, 1, 1)),
-    (2.5, ("float_list", 2.5)),
-  ],
-)
-def test_records(label, encoded):
-  ids, segments = [2, 300, 3, 7, 3], [0, 0, 0, 1, 1]
-  feature = classification.Feature(ids, segments, label, 0, False, True)
-  assert parse(classification_data.encode_feature(feature, 6)) == {
-    "input_ids": ("int64_list", 2, 300, 3, 7, 3, 0),
-    "input_mask": ("int64_list", 1, 1, 1, 1, 1, 0),
-    "segment_ids": ("int64_list", 0, 0, 0, 1, 1, 0),
-    "label_ids": encoded,
-    "is_real_example": ("int64_list", 1),
-  }
-  with pytest.raises(ValueError, match="negative count"):
-    classification_data.encode_feature(feature, 4)
-
-
-def original_features(lines, text, text_pair, label, labels, tokenizer, length):
-  """Makes records the way the original did, step by step."""
-  for line in csv.reader(lines, delimiter="\t", quotechar=None):
-    tokens_a = tokenizer.tokenize(line[text])
-    tokens_b = tokenizer.tokenize(line[text_pair]) if text_pair else []
-    if tokens_b:
-      while len(tokens_a) + len(tokens_b) > length - 3:
-        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
-        longer.pop()
-    else:
-      tokens_a = tokens_a[: length - 2]
-    tokens = ["[CLS]", *tokens_a, "[SEP]"]
-    segment_ids = [0] * len(tokens)
-    if tokens_b:
-      tokens += [*tokens_b, "[SEP]"]
-      segment_ids += [1] * (len(tokens_b) + 1)
-    ids = tokenizer.convert_tokens_to_ids(tokens)
-    padding = [0] * (length - len(ids))
-    number = 0 if label is None else labels.index(line[label])
-    yield {
-      "input_ids": ("int64_list", *ids, *padding),
-      "input_mask": ("int64_list", *[1] * len(ids), *padding),
-      "segment_ids": ("int64_list", *segment_ids, *padding),
-      "label_ids": ("int64_list", number),
-      "is_real_example": ("int64_list", 1),
-    }
-
-
-@pytest.mark.parametrize("length", [16, 128])
-@pytest.mark.parametrize(
-  ("name", "file", "has_header", "columns"),
-  [
-    ("CoLA", "train", False, (3, None, 1)),
-    ("CoLA", "dev", False, (3, None, 1)),
-    ("CoLA", "test", True, (1, None, None)),
-    ("MRPC", "train", True, (3, 4, 0)),
-    ("MRPC", "dev", True, (3, 4, 0)),
-    ("MRPC", "test", True, (3, 4, None)),
-    ("MNLI", "train", True, (8, 9, -1)),
-    ("MNLI", "dev_matched", True, (8, 9, -1)),
-    ("MNLI", "test_matched", True, (8, 9, None)),
-  ],
-)
-def test_records_are_those_of_the_original(
-  name, file, has_header, columns, length
-):
-  folder = GOLDEN / name
-  if not folder.is_dir():
-    pytest.skip(f"{folder} is absent")
-  vocab_file = paths.SHARED / "data" / "vocab" / "uncased_vocab.txt"
-  tokenizer = tokenization.FullTokenizer(str(vocab_file))
-  task = classification_tasks.task_in_folder(
-    classification_tasks.find_task(name), str(folder)
-  )
-  everything = [*task.train, *(table for _, table in (*task.dev, *task.test))]
-  (table,) = (t for t in everything if t.path.endswith(f"/{file}.tsv"))
-  found = classification.make_features(
-    classification.read_examples(table),
-    tokenizer,
-    classification.make_label_encoder(task.labels, task.problem),
-    length,
-  )
-  records = [classification_data.encode_feature(f, length) for f in found]
-  text = (folder / f"{file}.tsv").read_text(encoding="utf-8")
-  lines = text.split("\n")[has_header:]
-  expected = list(
-    original_features(
-      filter(None, lines), *columns, task.labels, tokenizer, length
-    )
-  )
-  assert len(records) == len(expected)
-  assert list(map(parse, records)) == expected
 
 
 def test_average_logits():

@@ -1,9 +1,13 @@
 """Tests of a task as feature files: labels, records, batches, logits."""
 
+import csv
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from inputs import feature_files
+import paths
 from tasks import (
   classification,
   classification_data,
@@ -12,6 +16,7 @@ from tasks import (
 )
 import tiny
 
+GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"
 TABLE = classification.Table("train.tsv", 1, label=0)
 
 
@@ -128,6 +133,101 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   assert (len(train.features), train.features.counts["examples"]) == (3, 3)
   assert train.key != whole.key
   assert len(dev.features) == 20
+
+
+def read_records(data):
+  """Returns the features of each record, their kinds and values by name."""
+  for row in data.features.read(range(len(data.features))):
+    found = tf.train.Example.FromString(row).features.feature
+    kinds = {name: value.WhichOneof("kind") for name, value in found.items()}
+    yield {
+      name: (kind, *getattr(found[name], kind).value)
+      for name, kind in kinds.items()
+    }
+
+
+@pytest.mark.parametrize(
+  ("problem", "label", "encoded"),
+  [
+    ("single_label", "pos", ("int64_list", 1)),
+    ("multi_label", "pos", ("int64_list", 0, 1)),
+    ("regression", "2.5", ("float_list", 2.5)),
+  ],
+)
+def test_records(tmp_path, problem, label, encoded):
+  (tmp_path / "train.tsv").write_text(f"label\ttext\n{label}\tgood film\n")
+  [record] = read_records(open_train(tmp_path, problem=problem))
+  good, film = map(tiny.VOCABULARY.index, ("good", "film"))
+  assert record == {
+    "input_ids": ("int64_list", 2, good, film, 3, 0, 0, 0, 0),
+    "input_mask": ("int64_list", 1, 1, 1, 1, 0, 0, 0, 0),
+    "segment_ids": ("int64_list", 0, 0, 0, 0, 0, 0, 0, 0),
+    "label_ids": encoded,
+    "is_real_example": ("int64_list", 1),
+  }
+
+
+def original_features(lines, text, text_pair, label, labels, tokenizer, length):
+  """Makes records the way the original did, step by step."""
+  for line in csv.reader(lines, delimiter="\t", quotechar=None):
+    tokens_a = tokenizer.tokenize(line[text])
+    tokens_b = tokenizer.tokenize(line[text_pair]) if text_pair else []
+    if tokens_b:
+      while len(tokens_a) + len(tokens_b) > length - 3:
+        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
+        longer.pop()
+    else:
+      tokens_a = tokens_a[: length - 2]
+    tokens = ["[CLS]", *tokens_a, "[SEP]"]
+    segment_ids = [0] * len(tokens)
+    if tokens_b:
+      tokens += [*tokens_b, "[SEP]"]
+      segment_ids += [1] * (len(tokens_b) + 1)
+    ids = tokenizer.convert_tokens_to_ids(tokens)
+    padding = [0] * (length - len(ids))
+    number = 0 if label is None else labels.index(line[label])
+    yield {
+      "input_ids": ("int64_list", *ids, *padding),
+      "input_mask": ("int64_list", *[1] * len(ids), *padding),
+      "segment_ids": ("int64_list", *segment_ids, *padding),
+      "label_ids": ("int64_list", number),
+      "is_real_example": ("int64_list", 1),
+    }
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
+@pytest.mark.parametrize("length", [16, 128])
+@pytest.mark.parametrize(
+  ("name", "file", "kind", "has_header", "columns"),
+  [
+    ("CoLA", "train", "train", False, (3, None, 1)),
+    ("CoLA", "dev", "eval", False, (3, None, 1)),
+    ("CoLA", "test", "predict", True, (1, None, None)),
+    ("MRPC", "train", "train", True, (3, 4, 0)),
+    ("MRPC", "dev", "eval", True, (3, 4, 0)),
+    ("MRPC", "test", "predict", True, (3, 4, None)),
+    ("MNLI", "train", "train", True, (8, 9, -1)),
+    ("MNLI", "dev_matched", "eval", True, (8, 9, -1)),
+    ("MNLI", "test_matched", "predict", True, (8, 9, None)),
+  ],
+)
+def test_records_are_those_of_the_original(
+  tmp_path, name, file, kind, has_header, columns, length
+):
+  folder = str(GOLDEN / name)
+  task = classification_tasks.find_task(name)
+  task = classification_tasks.task_in_folder(task, folder)
+  vocab_file = str(paths.SHARED / "data" / "vocab" / "uncased_vocab.txt")
+  fields = {"vocab_file": vocab_file, "labels": task.labels}
+  settings = make_settings(tmp_path, max_seq_length=length, **fields)
+  data, *_ = classification_data.find_sets(task, kind, settings)
+  classification_data.make_features(data, str(tmp_path))
+  text = (GOLDEN / name / f"{file}.tsv").read_text(encoding="utf-8")
+  lines = filter(None, text.split("\n")[has_header:])
+  tokenizer = data.make_tokenizer()
+  assert list(read_records(data)) == list(
+    original_features(lines, *columns, task.labels, tokenizer, length)
+  )
 
 
 @pytest.mark.parametrize(
