@@ -5,11 +5,7 @@ import dataclasses
 import os
 
 from cli import program, shared_flags
-from tasks import (
-  classification,
-  classification_results,
-  classification_tasks,
-)
+from tasks import classification, classification_results, classification_tasks
 
 _data = program.group("Data")
 _task = program.group("Task")
@@ -114,9 +110,7 @@ def _find_task(settings) -> classification.ClassificationTask:
   return classification_tasks.task_in_folder(task, settings.data_dir)
 
 
-def by_seed(
-  settings: ClassifierSettings,
-) -> Mapping[int, ClassifierSettings]:
+def by_seed(settings: ClassifierSettings) -> Mapping[int, ClassifierSettings]:
   """Returns the settings of each run: one run, or one for each seed."""
   if not settings.seeds:
     return {settings.seed: settings}

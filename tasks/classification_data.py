@@ -205,9 +205,7 @@ def pool_outputs(
 
 
 def write_answers(
-  folder: str,
-  data: ClassificationSet,
-  answers: classification_results.Answers,
+  folder: str, data: ClassificationSet, answers: classification_results.Answers
 ) -> None:
   """Writes the predictions of a set: a readable file, and the original's."""
   data.check_unchanged()

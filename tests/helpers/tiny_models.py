@@ -41,12 +41,7 @@ QUESTION = {"question": "good", "context": "the film was a very good film and"}
 
 
 def write_trained(
-  folder,
-  problem="single_label",
-  make=None,
-  labels=LABELS,
-  layers=2,
-  **settings,
+  folder, problem="single_label", make=None, labels=LABELS, layers=2, **settings
 ):
   """Writes what a training leaves; returns the model.
 
@@ -71,10 +66,7 @@ def write_trained(
     "vocab_file_sha256": files.hash_file(str(folder / "vocab.txt")),
     **settings,
   }
-  prediction = {
-    "max_seq_length": tiny.SEQUENCE,
-    **PREDICTION.get(problem, {}),
-  }
+  prediction = {"max_seq_length": tiny.SEQUENCE, **PREDICTION.get(problem, {})}
   (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")

@@ -108,10 +108,7 @@ def run(
       model.trainable_variables, rate, num_train_steps=6, num_warmup_steps=2
     )
   plan = training_plan.TrainingPlan(
-    output_dir=str(folder),
-    num_train_steps=steps,
-    train_batch_size=8,
-    **options,
+    output_dir=str(folder), num_train_steps=steps, train_batch_size=8, **options
   )
   source = source or make_input(random_rows(20))
   task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)

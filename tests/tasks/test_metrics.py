@@ -20,10 +20,6 @@ def report():
   return metrics.classification_report(LABELS, PREDICTIONS, num_labels=4)
 
 
-def test_accuracy():
-  assert metrics.accuracy(LABELS, PREDICTIONS) == 4 / 8
-
-
 @pytest.mark.parametrize(
   ("labels", "predictions", "expected"),
   [
