@@ -3,6 +3,7 @@
 The campaign in benchmarks/faults meets them by chance; here each has a test.
 """
 
+import functools
 import sys
 
 import pytest
@@ -151,22 +152,22 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4
 
 
+BEST_IS_DAMAGED = (
+  "{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1"
+)
+
+
 @pytest.mark.parametrize(
   ("fault", "is_kept", "restored", "lines"),
   [
-    (
-      damage,
-      True,
-      (1, 1.0),
-      ["{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1"],
-    ),
+    (damage, True, (1, 1.0), [BEST_IS_DAMAGED]),
     (lose_index, True, (None, 0.0), ["|; trying the newest weights"]),
     (
       damage,
       False,
       (None, 0.0),
       [
-        "{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1",
+        BEST_IS_DAMAGED,
         "{}/model.ckpt-1: a is damaged: |; trying the newest weights",
       ],
     ),
@@ -190,8 +191,7 @@ def test_damaged_best_weights_are_those_of_their_step_or_skipped(
 PROGRAM = """
 from absl import flags
 import tensorflow as tf
-from cli import devices
-from cli import program
+from cli import devices, program
 
 def main():
   raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")
@@ -214,12 +214,7 @@ def test_a_lost_worker_is_one_line(tmp_path):
 
 
 def test_a_lost_worker_is_not_looked_for_in_the_records():
-  source = training_input.TrainingInput(
-    rows=None,
-    parse=None,
-    describe_row=None,
-    find_fault=lambda: pytest.fail("reads all records"),
-  )
+  find_fault = functools.partial(pytest.fail, "reads all records")
   with pytest.raises(tf.errors.UnavailableError):
-    with training_input.naming_bad_record(source.find_fault):
+    with training_input.naming_bad_record(find_fault):
       raise tf.errors.UnavailableError(None, None, "Socket closed")

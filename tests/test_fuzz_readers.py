@@ -104,6 +104,10 @@ def read_words(path, is_tagged=False):
   return list(tagging.read_sentences(source))
 
 
+def read_requests(maker, format="auto"):
+  return lambda path: list(request_lines.read(None, path, format, maker))
+
+
 def read_paragraphs(path):
   return list(squad.unique_questions(squad.read_questions(path)))
 
@@ -154,10 +158,6 @@ def test_any_file_is_a_value_or_one_line(folder, name, data):
   fuzzing.check_writable(fuzzing.value_or_error(read, path))
 
 
-def read_requests(maker, format="auto"):
-  return lambda path: list(request_lines.read(None, path, format, maker))
-
-
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 @given(data=st.data())
 def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
@@ -177,10 +177,7 @@ JSON_READERS = {
   "squad.json": (read_paragraphs, SQUAD),
   "squad.jsonl": (read_paragraphs, SQUAD_ROW),
   "swag.jsonl": (choices, SWAG_ROW),
-  "examples.jsonl": (
-    read_examples,
-    {"id": 1, "text": "a", "text_b": "b", "label": ["x", 1]},
-  ),
+  "examples.jsonl": (read_examples, {"text": "a", "id": 1, "label": ["x", 1]}),
 }
 
 
@@ -191,9 +188,6 @@ def test_any_json_value_is_a_value_or_one_line(folder, name, data):
   path = folder / name
   path.write_text(json.dumps(data.draw(fuzzing.mutated_json(valid))))
   fuzzing.check_writable(fuzzing.value_or_error(read, path))
-
-
-# Columns added to a file.
 
 
 @given(content=fuzzing.mutated(CONLL.encode(), CONLL_TABS.encode()))
@@ -211,9 +205,6 @@ def test_a_column_that_is_added_is_read_again(folder, content):
   assert [s.words for s in read_words(str(other))] == words
   lasts = [row.split()[-1] for row in other.read_text().split("\n") if row]
   assert [tag for tag in lasts if tag.startswith("B-")][-len(tags) :] == tags
-
-
-# Requests.
 
 
 @pytest.mark.parametrize("names", [("text",), ("text", "text_pair")])

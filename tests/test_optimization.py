@@ -151,12 +151,9 @@ def test_lower_layers_learn_more_slowly():
   ("freeze_layers", "trained"),
   [(0, MODEL), (1, [UPPER, POOLER, HEAD]), (2, [POOLER, HEAD])],
 )
-def test_frozen_layers_are_no_variables_of_the_optimizer(
-  freeze_layers, trained
-):
-  variables, optimizer = make(
-    freeze_layers=freeze_layers, layerwise_lr_decay=0.5
-  )
+def test_frozen_layers_are_not_in_the_optimizer(freeze_layers, trained):
+  options = {"freeze_layers": freeze_layers, "layerwise_lr_decay": 0.5}
+  variables, optimizer = make(**options)
   assert optimizer.paths == trained
   scales = [0.125, 0.25, 0.5, 1.0, 1.0][-len(trained) :]
   assert optimizer.rate_scales == scales
@@ -179,10 +176,9 @@ def test_layers_are_unfrozen_from_the_top_one_an_epoch(
   paths, steps_per_epoch, first_steps
 ):
   variables = [Named(path) for path in paths]
-  optimizer = optimization.create_optimizer(
-    variables, 0.1, 100, 0, 1.0, "gradual", steps_per_epoch
-  )
-  assert optimizer.first_steps == first_steps
+  create = optimization.create_optimizer
+  found = create(variables, 0.1, 100, 0, 1.0, "gradual", steps_per_epoch)
+  assert found.first_steps == first_steps
 
 
 def test_what_is_not_yet_unfrozen_is_untouched():
@@ -213,21 +209,13 @@ def test_a_frozen_gradient_that_is_not_finite_does_no_harm():
 
 
 def run_steps(strategy, steps=6):
-  """Trains in a compiled loop, as `training.train` does; returns all state.
-
-  Returns:
-    [replicas, state]: weights and moments of every replica.
-  """
+  """Trains in a compiled loop; returns weights and moments, [replicas, N]."""
   with strategy.scope():
     variables, optimizer = make(
       freeze_layers="gradual", steps_per_epoch=2, layerwise_lr_decay=0.5
     )
-    counter = tf.Variable(
-      0,
-      dtype=tf.int64,
-      trainable=False,
-      aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
+    first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    counter = tf.Variable(tf.constant(0, tf.int64), False, aggregation=first)
 
   def replica_step():
     gradients = [v.value * 0.1 * (i + 1) for i, v in enumerate(variables)]

@@ -62,15 +62,23 @@ def test_words_over_the_limit_are_unknown():
   assert limited.tokenize("a aa b") == ["a", "?", "?"]
 
 
+def check(tokenizer, text):
+  """Compares the three ways to split a text; returns the one with offsets."""
+  tokens = tokenizer.tokenize(text)
+  ids = tokenizer.convert_tokens_to_ids(tokens)
+  assert tokenizer.encode(text) == ids, ascii(text)
+  offsets = tokenizer.tokenize_with_offsets(text)
+  assert [token.token for token in offsets] == tokens, ascii(text)
+  return offsets
+
+
 def test_never_split_tokens_survive_whole(tmp_path):
   tokenizer = tokenization.FullTokenizer(
     hard_strings.write_vocab(tmp_path), never_split=["[MASK]"]
   )
   text = "The[MASK]. the [MASK], [mask]"
   tokens = ["the", "[MASK]", ".", "the", "[MASK]", ","] + ["[UNK]"] * 3
-  assert tokenizer.tokenize(text) == tokens
-  assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokens)
-  offsets = tokenizer.tokenize_with_offsets(text)
+  offsets = check(tokenizer, text)
   assert [token.token for token in offsets] == tokens
   assert text[offsets[4].start : offsets[4].end] == "[MASK]"
 
@@ -85,9 +93,8 @@ def test_never_split_tokens_survive_whole(tmp_path):
   ],
 )
 def test_offsets_slice_the_source(tokenizer, text, sources):
-  tokens = tokenizer.tokenize_with_offsets(text)
-  assert [text[t.start : t.end] for t in tokens] == sources
-  assert [t.token for t in tokens] == tokenizer.tokenize(text)
+  found = check(tokenizer, text)
+  assert [text[t.start : t.end] for t in found] == sources
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -100,12 +107,7 @@ def test_encode_and_offsets_agree_with_tokenize(tmp_path, do_lower_case):
   )
   tokenizer = tokenization.FullTokenizer(vocab, do_lower_case)
   for text in hard_strings.random_strings(5000):
-    tokens = tokenizer.tokenize(text)
-    ids = tokenizer.convert_tokens_to_ids(tokens)
-    assert tokenizer.encode(text) == ids, ascii(text)
-    offsets = tokenizer.tokenize_with_offsets(text)
-    assert [token.token for token in offsets] == tokens, ascii(text)
-    for token in offsets:
+    for token in check(tokenizer, text):
       source = text[token.start : token.end]
       assert len(tokenizer.tokenize(source)) >= 1, ascii(text)
 
@@ -132,11 +134,8 @@ def test_golden(name, case):
   lines = (GOLDEN / f"golden.{name}.{case}.jsonl").read_text(encoding="utf-8")
   for line in lines.rstrip("\n").split("\n"):
     text, ids = json.loads(line).values()
-    tokens = tokenizer.tokenize(text)
-    assert tokenizer.convert_tokens_to_ids(tokens) == ids, ascii(text)
     assert tokenizer.encode(text) == ids, ascii(text)
-    offsets = tokenizer.tokenize_with_offsets(text)
-    assert [token.token for token in offsets] == tokens, ascii(text)
+    check(tokenizer, text)
 
 
 def test_remembered_ids_are_not_the_callers(tokenizer):

@@ -24,6 +24,8 @@ import program_flags
 from vocabularies import vocabulary_table
 
 LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
+PARTS = "attn.c_attn attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2".split()
+IDS = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])
 
 
 @pytest.fixture(name="theirs", scope="module")
@@ -42,14 +44,17 @@ def make_theirs():
   return model
 
 
+def outputs_of(model):
+  with torch.no_grad():
+    return model(torch.tensor(IDS)).last_hidden_state.numpy()
+
+
 def write(model, folder, pieces=10):
   """Writes a model's parameters as OpenAI's repository has them."""
   state = {k: v.detach().numpy() for k, v in model.state_dict().items()}
   names = ["positions_embed.weight", "tokens_embed.weight"]
   for layer in range(LAYERS):
-    for part in ("attn.c_attn", "attn.c_proj", "ln_1"):
-      names += [f"h.{layer}.{part}.{leaf}" for leaf in ("weight", "bias")]
-    for part in ("mlp.c_fc", "mlp.c_proj", "ln_2"):
+    for part in PARTS:
       names += [f"h.{layer}.{part}.{leaf}" for leaf in ("weight", "bias")]
   values = [state[name] for name in names]
   shapes = [
@@ -73,13 +78,11 @@ def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
   )
   missing = {name.split("/")[-2] for name in loaded.missing}
   assert missing == {"dense", "seq_relationship"}
-  ids = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])
-  ours = model.bert(tf.constant(ids, tf.int32)).sequence_output
-  with torch.no_grad():
-    expected = theirs(torch.tensor(ids)).last_hidden_state.numpy()
+  ours = model.bert(tf.constant(IDS, tf.int32)).sequence_output
+  expected = outputs_of(theirs)
   np.testing.assert_allclose(ours, expected, atol=1e-5)
   everywhere = tf.tile(tf.range(POSITIONS)[None], [3, 1])
-  logits = model(tf.constant(ids, tf.int32), None, None, everywhere)
+  logits = model(tf.constant(IDS, tf.int32), None, None, everywhere)
   table = theirs.tokens_embed.weight.detach().numpy()
   np.testing.assert_allclose(
     logits.masked_lm_logits[..., :TOKENS], expected @ table.T, atol=1e-4
@@ -149,12 +152,9 @@ def test_a_converted_folder_is_whole(theirs, tmp_path):
   assert written["num_attention_heads"] == 4
   path = vocabulary_table.find([str(output)])
   assert vocabulary_table.make_tokenizer(path).encode("AB abc") == [3, 1, 0, 0]
-  ids = np.random.default_rng(1).integers(0, TOKENS, [3, POSITIONS])
   with pytest.warns(UserWarning, match="lacks bert/pooler"):
     encoder = bert.load_encoder(str(output))
-  with torch.no_grad():
-    expected = theirs(torch.tensor(ids)).last_hidden_state.numpy()
-  found = encoder(tf.constant(ids, tf.int32)).sequence_output
-  np.testing.assert_allclose(found, expected, atol=1e-5)
+  found = encoder(tf.constant(IDS, tf.int32)).sequence_output
+  np.testing.assert_allclose(found, outputs_of(theirs), atol=1e-5)
   with pytest.raises(ValueError, match="is not BERT's, which no class of"):
     convert(input=output, output=tmp_path / "no", output_format="hugging_face")

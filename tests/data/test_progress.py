@@ -38,7 +38,7 @@ def run_on_terminal(code, columns):
   return written.decode()
 
 
-def test_a_terminal_shows_one_line_with_a_bar():
+def test_a_terminal_shows_one_line_with_a_bar_that_fits():
   shown = run_on_terminal(WORK, columns=120)
   assert shown.count("\n") == 1
   lines = shown.split("\r\x1b[K")
@@ -48,9 +48,6 @@ def test_a_terminal_shows_one_line_with_a_bar():
   # The live line is erased before one that stays, and at the end.
   assert lines[51] == "half way\r\n"
   assert lines[52:] == ["[####################] unit 50", ""]
-
-
-def test_no_line_is_wider_than_the_terminal():
   lines = run_on_terminal(WORK, columns=40).split("\r\x1b[K")
   assert max(map(len, lines)) == 39
 

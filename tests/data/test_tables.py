@@ -124,13 +124,8 @@ def test_columns_of_json_are_keys(write):
 @pytest.mark.parametrize(
   ("name", "content", "wanted", "options", "expected"),
   [
-    (  # A column may be missing.
-      "t.csv",
-      "text\nx\n",
-      ["text", "label"],
-      {"optional": ["label"]},
-      [("t.csv:2", ["x", None])],
-    ),
+    # A column may be missing.
+    ("t.csv", "text\nx\n", ["text", "b"], {"optional": ["b"]}, [["x", None]]),
     ("t.tsv", "\n \r\n", ["text"], {}, []),
     ("t.csv", "\n \r\n", ["text"], {}, []),
     ("t.jsonl", "\n \r\n", ["text"], {}, []),
@@ -139,21 +134,17 @@ def test_columns_of_json_are_keys(write):
       "a\tb\nc\td\te\n",
       [0, -1],
       {"allows_long_rows": True},
-      [("t.tsv:1", ["a", "b"]), ("t.tsv:2", ["c", "e"])],
+      [["a", "b"], ["c", "e"]],
     ),
-    (  # Empty cells do not make a row long.
-      "t.csv",
-      "a,b\nc,d, ,\n",
-      [0, -1],
-      {},
-      [("t.csv:1", ["a", "b"]), ("t.csv:2", ["c", "d"])],
-    ),
+    # Empty cells do not make a row long.
+    ("t.csv", "a,b\nc,d, ,\n", [0, -1], {}, [["a", "b"], ["c", "d"]]),
   ],
 )
 def test_rows_with_cells_too_few_or_too_many(
   write, name, content, wanted, options, expected
 ):
-  assert columns(write(name, content), *wanted, **options) == expected
+  found = columns(write(name, content), *wanted, **options)
+  assert [cells for _, cells in found] == expected
 
 
 def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):
@@ -162,39 +153,26 @@ def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):
     ("t.tsv:1", ["b"]),
     ("t.tsv:3", ["e"]),
   ]
-  assert capsys.readouterr().err == (
-    "t.tsv: skipped 2 rows of too few columns\n"
-  )
+  said = capsys.readouterr().err
+  assert said == "t.tsv: skipped 2 rows of too few columns\n"
+
+
+SHORT = ":2: expected at least 2 columns, found 1"
+LONG = ":2: expected 2 columns, found 3"
 
 
 @pytest.mark.parametrize(
   ("name", "content", "wanted", "message"),
   [
-    (
-      "t.tsv",
-      "a\tb\nc d\n",
-      1,
-      ":2: expected at least 2 columns, found 1 (is a tab missing?)",
-    ),
-    (
-      "t.csv",
-      "a,b\nc\n",
-      -1,
-      ":2: expected at least 2 columns, found 1 (is a comma missing?)",
-    ),
+    ("t.tsv", "a\tb\nc d\n", 1, f"{SHORT} (is a tab missing?)"),
+    ("t.csv", "a,b\nc\n", -1, f"{SHORT} (is a comma missing?)"),
     (
       "t.csv",
       "a,b\nc,d,e\n",
       0,
-      ":2: expected 2 columns, found 3 (is there a comma without quotes within "
-      "a text?)",
+      f"{LONG} (is there a comma without quotes within a text?)",
     ),
-    (
-      "t.tsv",
-      "a\tb\nc\td\te\n",
-      0,
-      ":2: expected 2 columns, found 3 (is there a tab within a text?)",
-    ),
+    ("t.tsv", "a\tb\nc\td\te\n", 0, f"{LONG} (is there a tab within a text?)"),
     ("t.tsv", "a\tb\n", -3, ": no column -3 among 2 columns"),
     ("t.tsv", "a\tb\n", "x", ": no column 'x'; the columns are a, b"),
     ("t.tsv", "a\ta\n", "a", ": 2 columns are called 'a'; pass a number"),
@@ -219,12 +197,10 @@ def test_missing_columns(write, name, content, wanted, message):
 
 
 def test_a_name_needs_a_header(write):
-  with pytest.raises(ValueError) as error:
+  with pytest.raises(
+    ValueError, match="column 'a' is given by name, but the file"
+  ):
     columns(write("t.tsv", "a\n"), "a", header=False)
-  assert str(error.value) == (
-    "t.tsv: column 'a' is given by name, but the file has no header; give its "
-    "number, from 0"
-  )
 
 
 def test_names_in_messages_are_few_and_on_one_line():
@@ -237,11 +213,7 @@ def test_names_in_messages_are_few_and_on_one_line():
 def test_values_are_described(write):
   values = '["x", 1e5, null, true, [], {}]'
   ((_, cells),) = rows(write("t.jsonl", f'{{"a": {values}}}'))
-  assert list(map(tables.describe, cells["a"])) == [
-    "a string",
-    "the number 1e5",
-    "null",
-    "true",
-    "a list",
-    "an object",
-  ]
+  described = ", ".join(map(tables.describe, cells["a"]))
+  assert described == (
+    "a string, the number 1e5, null, true, a list, an object"
+  )

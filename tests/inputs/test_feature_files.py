@@ -9,6 +9,7 @@ import pytest
 
 from data import record_writer
 from inputs import feature_files
+import tiny
 
 LENGTHS = [5, 3, 9, 4, 7]
 
@@ -61,12 +62,10 @@ def test_a_file_is_kept_for_the_same_key_only(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["", ".index.npz"])
 def test_a_file_that_was_cut_short_is_made_again(tmp_path, suffix):
-  features = open_file(tmp_path)
-  path = pathlib.Path(features.path + suffix)
+  path = pathlib.Path(open_file(tmp_path).path + suffix)
   path.write_bytes(path.read_bytes()[:-7])
   again = open_file(tmp_path)
-  assert again.is_new
-  assert again.find_fault() is None
+  assert again.is_new and again.find_fault() is None
 
 
 def test_a_damaged_index_is_made_again(tmp_path):
@@ -127,9 +126,8 @@ def test_no_row_is_an_error(tmp_path):
 
 def test_a_damaged_row_is_named(tmp_path):
   features = open_file(tmp_path)
-  content = bytearray(pathlib.Path(features.path).read_bytes())
-  content[len(content) // 2] ^= 255
-  pathlib.Path(features.path).write_bytes(bytes(content))
+  path = pathlib.Path(features.path)
+  tiny.damage(path, path.stat().st_size // 2)
   fault = features.find_fault()
   assert "train.tf_record: record 2, at byte 130: the record is dam" in fault
   assert "made again" in fault
@@ -167,10 +165,8 @@ def test_every_epoch_has_every_row_once_in_an_order_of_its_own():
 
 def test_batches_over_all_epochs_hold_rows_of_similar_length():
   lengths = np.random.default_rng(0).integers(3, 60, 4003)
-  epochs = [
-    feature_files.epoch_order(lengths, 32, 7, epoch) for epoch in range(4)
-  ]
-  rows = np.concatenate(epochs)
+  order = feature_files.epoch_order
+  rows = np.concatenate([order(lengths, 32, 7, n) for n in range(4)])
   batches = lengths[rows[: len(rows) // 32 * 32].reshape(-1, 32)]
   spans = batches.max(1) - batches.min(1)
   assert np.median(spans) <= 3  # Random batches would have above 50.

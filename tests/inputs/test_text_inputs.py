@@ -116,19 +116,16 @@ def test_results_are_in_the_order_of_the_rows():
 
 
 def test_results_for_tokens_are_as_long_as_the_rows():
+  batching = in_batches([1], [2, 0], [3])
   results, shapes = predict(
-    lambda b: b["input_ids"].numpy() * 2,
-    [2, 6, 3, 1],
-    in_batches([1], [2, 0], [3]),
-    of_tokens=True,
+    lambda b: b["input_ids"].numpy() * 2, [2, 6, 3, 1], batching, True
   )
   assert results == [[2, 2], [4] * 6, [6] * 3, [8]]
   assert shapes == [(1, 6), (2, 3), (1, 1)]
 
 
 def test_static_batches_are_of_one_shape():
-  # A row that fills up a batch is repeated.
-  batching = in_batches([0, 1], [2, 2])._replace(width=4)
+  batching = in_batches([0, 1], [2, 2])._replace(width=4)  # Repeats a row.
   results, shapes = predict(
     lambda b: b["asked"].numpy()[:, 0], [1, 4, 2], batching
   )

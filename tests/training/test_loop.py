@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import heads
 from inputs import training_input
-import modeling
 import replicas
 import tiny_training
 from training import loop, model_selection, prediction, reporting, training_plan
@@ -114,12 +113,8 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_checkpoint(tmp_path):
   table = tiny_training.random_rows(20)
   table["masked_lm_weights"][13] = np.nan  # In the batch of step 1.
   with pytest.raises(ValueError, match=r"step 1: loss is nan") as caught:
-    tiny_training.run(
-      tmp_path,
-      6,
-      source=tiny_training.make_input(table),
-      save_checkpoints_steps=1,
-    )
+    source = tiny_training.make_input(table)
+    tiny_training.run(tmp_path, 6, source=source, save_checkpoints_steps=1)
   message = str(caught.value)
   assert "row 8, row 9, row 10, row 11, row 12, row 13, row 14" in message
   assert "model.ckpt-1" in message
@@ -221,10 +216,8 @@ def test_an_error_of_a_batch_ends_the_prediction():
 
 def test_no_iterator_waits_for_the_thread_that_tunes_it():
   source = tiny_training.make_input(tiny_training.random_rows(4))
-  plan, context = (
-    training_plan.TrainingPlan("", 1, 2),
-    tf.distribute.InputContext(),
-  )
+  plan = training_plan.TrainingPlan("", 1, 2)
+  context = tf.distribute.InputContext()
   batches = loop._replica_batches(source, plan, 1, context, 0)
   assert not batches.options().autotune.enabled
   batches = training_input.prefetch(tf.data.Dataset.range(5), 2)
@@ -234,18 +227,11 @@ def test_no_iterator_waits_for_the_thread_that_tunes_it():
 
 @pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
 def test_weights_cast_once_predict_the_same(devices):
-  config = modeling.BertConfig(
-    vocab_size=20,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-  )
   strategy = tf.distribute.OneDeviceStrategy(devices[0])
   if len(devices) > 1:
     strategy = replicas.two_replicas()
   with strategy.scope():
-    model = heads.ClassifierModel(config, 3, "mixed_bfloat16")
+    model = heads.ClassifierModel(tiny_training.CONFIG, 3, "mixed_bfloat16")
 
   def predict(model, features):
     ids = features["ids"]
@@ -258,8 +244,6 @@ def test_weights_cast_once_predict_the_same(devices):
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
   # The next call sees what a training has changed meanwhile.
   model.output_bias.assign([1.0, 2.0, 3.0])
-  expected = expected + [1.0, 2.0, 3.0]
-  np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
   kernel = model.bert.pooler.dense.kernel
   kernel.assign(-kernel)
   expected = predict(model, {"ids": ids})["logits"].numpy()

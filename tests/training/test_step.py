@@ -1,5 +1,7 @@
 """The gradients of a batch, in both precisions, in parts and as a whole."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,15 +9,10 @@ import tensorflow as tf
 import heads
 import modeling
 import optimization
+import tiny_training
 from training import step
 
-CONFIG = modeling.BertConfig(
-  vocab_size=20,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=32,
-)
+CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=2)
 FEATURES = {"ids": tf.constant([[1, 2, 3, 4], [5, 6, 7, 8]])}
 SEED = tf.constant([1, 2])
 WEIGHTS = {"class_loss": tf.constant(2.0)}

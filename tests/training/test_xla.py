@@ -1,8 +1,4 @@
-"""The whole update of every program, compiled by XLA as a TPU compiles it.
-
-On a CPU: forward and backward pass, clipping and AdamW are one XLA program. A
-TPU also compiles the loop around it, which a CPU cannot.
-"""
+"""Updates of all programs, compiled by XLA as for a TPU, but for the loop."""
 
 import numpy as np
 import pytest
