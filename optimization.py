@@ -27,16 +27,10 @@ def learning_rate_at(
 ) -> tf.Tensor:
   """Computes the rate of a step: linear warm-up, then linear decay to zero.
 
-  As in the original, decay runs from step 0, so the peak is below `init_lr`.
-
-  Args:
-    step: int64 [], the number of updates made so far.
-    init_lr: the rate that warm-up aims at.
-    num_train_steps: the step at which the rate reaches zero.
-    num_warmup_steps: steps with a rising rate; may be 0.
-
-  Returns:
-    float32 [].
+  As in the original, decay runs from step 0, so the peak is below `init_lr`,
+  which warm-up aims at. `step`, int64 [], is the number of updates made so far;
+  the rate is float32 [], and 0 at `num_train_steps`. `num_warmup_steps` may be
+  0.
   """
   done = tf.cast(tf.minimum(step, num_train_steps), tf.float32)
   decayed = init_lr * (1.0 - done / tf.cast(num_train_steps, tf.float32))
@@ -269,9 +263,8 @@ def create_optimizer(
     layerwise_lr_decay: each part's rate is this factor times that of the part
       above it; pooler and heads have the full rate.
     freeze_layers: N > 0: the embeddings and the N lowest layers never change,
-      and the optimizer leaves them out, so that no gradients are computed.
-      "gradual": only pooler and heads change at first; every epoch unfreezes
-      one more part, the top layer first, the embeddings last.
+      and have no gradients. "gradual": only pooler and heads change at first;
+      every epoch unfreezes one more part, the embeddings last.
     steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
 
   Raises:

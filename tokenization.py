@@ -278,16 +278,11 @@ class SourceToken(NamedTuple):
 
 
 class FullTokenizer:
-  """Turns text into the tokens and ids of a vocabulary file.
+  """Turns text into tokens and ids of a vocabulary file, one token per line.
 
-  Args:
-    vocab_file: one token per line.
-    do_lower_case: lower-cases and strips accents; a property of the model.
-    never_split: tokens of the vocabulary, such as "[MASK]", which are kept
-      whole wherever the text holds them.
-
-  Raises:
-    ValueError: the file is invalid, or lacks a token of `never_split`.
+  Lower-casing, which also strips accents, is a property of the model. Tokens of
+  `never_split`, such as "[MASK]", are kept whole wherever the text holds them.
+  A ValueError says that the file is invalid, or lacks one of them.
   """
 
   shows_continuations = True  # Whether `continues_word` knows the answer.

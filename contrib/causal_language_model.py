@@ -112,9 +112,8 @@ def create_model(config, data, dtype) -> heads.PretrainingModel:
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   """Compares each token with the prediction from those before it.
 
-  Returns:
-    losses, in nats, correct and tokens, all float32 [B], sums over the tokens
-    of a row after [CLS].
+  Returns losses, in nats, correct and tokens, all float32 [B], sums over the
+  tokens of a row after [CLS].
   """
   names = ("input_ids", "input_mask", "segment_ids")
   ids, mask, segments = map(features.get, names)

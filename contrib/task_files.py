@@ -150,9 +150,7 @@ def _make_settings(
   """Returns the settings of a task: the entry's, else the run's."""
   common, own = settings.flag_values(), entry.fields
   if shared := sorted(common.keys() - _TASK_FLAGS & own.keys()):
-    raise ValueError(
-      f"{shared[0]} is the same for all tasks: give it as a flag"
-    )
+    raise ValueError(f"{shared[0]} is the same for all tasks: give the flag")
   if "seeds" in own:
     raise ValueError("seeds is not for one of many tasks")
   chosen = settings.best_metric

@@ -38,13 +38,12 @@ def weights_by_step(weight: Weight, num_steps: int) -> np.ndarray:
 def rates(counts: Sequence[int], limit: int, temperature: float) -> np.ndarray:
   """Returns the share of each task by its number of examples, float64 [N].
 
+  A task with more counts as one with `limit` (Raffel et al., section 3.5.2 of
+  https://arxiv.org/abs/1910.10683). The higher the temperature, the more even;
+  1 is in proportion.
+
   >>> rates([100, 400, 5000], limit=1600, temperature=2)
   array([0.14285714, 0.28571429, 0.57142857])
-
-  Args:
-    limit: a task with more counts as one with this many, Raffel et al.,
-      https://arxiv.org/abs/1910.10683, section 3.5.2.
-    temperature: 1 for shares in proportion; the higher, the more even.
   """
   sizes = np.minimum(np.array(counts, np.float64), limit)
   sizes = (sizes / sizes.max()) ** (1 / temperature)

@@ -27,10 +27,8 @@ def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
   table, vocabulary = variable.numpy(), vocabulary_table.load_vocab(vocab_file)
   found = replace_rows(path, vocabulary, table)
   variable.assign(table)
-  print(
-    f"{path}: vectors of {found} tokens; {len(vocabulary) - found} tokens have "
-    "none and stay as they were"
-  )
+  rest = len(vocabulary) - found
+  print(f"{path}: vectors of {found} tokens; {rest} tokens stay as they were")
 
 
 def replace_rows(

@@ -17,13 +17,11 @@ def write(path: str, labels: Sequence[str]) -> None:
   written = set()
   for label in labels:
     is_line = label and label == label.strip() and not set(label) & set("\r\n")
+    fault = f"{path}: cannot hold the label {label[:99]!r}"
     if not is_line or label.startswith("\ufeff"):
-      raise ValueError(
-        f"{path}: cannot hold the label {label[:99]!r}: expected text on one"
-        " line, without space around it"
-      )
+      raise ValueError(f"{fault}: expected a line, without space around it")
     if label in written:
-      raise ValueError(f"{path}: cannot hold the label {label[:99]!r} twice")
+      raise ValueError(f"{fault} twice")
     written.add(label)
   files.write_lines(path, labels)
 
@@ -36,10 +34,8 @@ def read(path: str) -> list[str]:
     if not label:
       raise ValueError(f"{path}:{number}: a blank line; expected a label")
     if label in lines:
-      raise ValueError(
-        f"{path}:{number}: the label {label[:99]!r} is on line {lines[label]}"
-        " too"
-      )
+      place = f"{path}:{number}: the label {label[:99]!r}"
+      raise ValueError(f"{place} is on line {lines[label]} too")
     lines[label] = number
   if not lines:
     raise ValueError(f"{path}: holds no label; expected one a line")

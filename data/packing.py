@@ -41,9 +41,8 @@ def pack(
 ) -> PackedIds:
   """Makes [CLS] a [SEP], or [CLS] a [SEP] b [SEP] if b is not empty.
 
-  Args:
-    max_seq_length: pads to this length, with zeros whatever the id of [PAD] is,
-      as in the original. None: no padding.
+  Pads to `max_seq_length`, if given, with zeros whatever the id of [PAD] is, as
+  in the original.
 
   >>> pack([7, 8], [9], cls_id=1, sep_id=2, max_seq_length=7)
   ... # doctest: +NORMALIZE_WHITESPACE

@@ -55,8 +55,8 @@ class RecordSettings:
         raise ValueError(f"--{name}={value}: expected {limits}")
     if self.documents_per_block == 1:
       raise ValueError(
-        "--documents_per_block=1: expected 0 (no blocks) or at least 2: random "
-        "next sentences come from another document of the block"
+        "--documents_per_block=1: expected 0 (no blocks) or at least 2, for "
+        "random next sentences"
       )
 
 
@@ -256,9 +256,8 @@ def add_up(statistics: Iterable[Statistics]) -> Statistics:
     raise ValueError("the input holds no text")
   if total.documents == 1:
     raise ValueError(
-      "the input is one document, so no random next sentence can come from "
-      "another one: put a blank line between documents (the end of a file does "
-      "not end one)"
+      "the input is one document; random next sentences need another: put a "
+      "blank line between documents, also where files end"
     )
   return total
 
@@ -286,8 +285,8 @@ def make_pairs(
 
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong
-  together. Part of the documents get a shorter target, so that fine-tuning on
-  short texts is not new to it.
+  together. Part of the documents get a shorter target, as short texts will
+  come.
   """
   document = documents[index]
   max_tokens = settings.max_seq_length - 3

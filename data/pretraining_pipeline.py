@@ -150,8 +150,8 @@ def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
   _, unknown = parser.parse_known_args(flags)
   if unknown:
     raise ValueError(
-      f"{unknown[0]!r} is no flag of this program (see --help) and none of "
-      "Apache Beam's; flags that only a job server knows go behind a lone --"
+      f"{unknown[0]!r} is no flag of this program (see --help) or Apache Beam; "
+      "flags of a job server go behind a lone --"
     )
   return pipeline_options.PipelineOptions(flags + arguments[len(flags) + 1 :])
 
@@ -176,9 +176,8 @@ def _make_runner(
   workers = direct.direct_num_workers
   if workers != 1 and direct.direct_running_mode == "in_memory":
     raise ValueError(
-      f"--direct_num_workers={workers}: several processes of one machine are "
-      f"for create_pretraining_data.py --num_processes={workers}; for Beam's "
-      "own pass --direct_running_mode, too"
+      f"--direct_num_workers={workers} needs --direct_running_mode; or use "
+      f"create_pretraining_data.py --num_processes={workers}"
     )
   return fn_runner.FnApiRunner()  # Beam's default tries to download another.
 

@@ -215,10 +215,8 @@ def _read_keys(
 ) -> Iterator[Row]:
   for column in columns:
     if isinstance(column, int):
-      raise ValueError(
-        f"{path}: column {column} is given by number, but JSON Lines have only"
-        " names"
-      )
+      what = f"{path}: column {column} is given by number"
+      raise ValueError(f"{what}, but JSON Lines have only names")
   needed = [c for c in columns if c is not None and c not in optional]
   for location, cells in rows:
     for column in needed:

@@ -266,10 +266,10 @@ def _sources(paths: Sequence[str]) -> tf.data.Dataset:
 
 
 def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
-  """Builds the function that reads a file of `_sources`.
+  """Builds the function that reads a file of `_sources`, and checks it behind.
 
-  TensorFlow takes it for the end if a compressed file is cut short where the
-  length of a record should be: behind the records, each file is checked.
+  If a compressed file is cut short where the length of a record should be,
+  TensorFlow takes it for the end.
   """
   unchecked = set(filter(_compression, paths))
 

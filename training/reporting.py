@@ -55,12 +55,7 @@ def _is_evaluation(point: Mapping[str, float]) -> bool:
 
 
 class Reporter:
-  """Prints and records the loop's means; sets the length of its calls.
-
-  Args:
-    step: at which training begins or resumes.
-    strategy: only its chief prints and writes.
-  """
+  """Prints and records the loop's means; sets the length of its calls."""
 
   def __init__(
     self,

@@ -22,12 +22,8 @@ _WEIGHTS = "weights"  # Identifies them if the folder has none of its own.
 # Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
   VOCABULARY: "the vocabulary was another",
-  "training_features": (
-    "the training data, or a flag that shapes its features, was another"
-  ),
-  "evaluation_features": (
-    "the evaluation data, or a flag that shapes its features, was another"
-  ),
+  "training_features": "the training data, or a flag for it, was another",
+  "evaluation_features": "the evaluation data, or a flag for it, was another",
 }
 
 

@@ -131,9 +131,9 @@ def make_sum_weights(
 ) -> Callable[[Features], dict[str, tf.Tensor]]:
   """Builds the function of features that returns the weights of the losses.
 
-  The weight of the whole batch must be known before the first backward pass.
-  The forward pass is not needed for it: no weight depends on it, so TensorFlow
-  prunes it from this function.
+  That of the whole batch must be known before the first backward pass. No
+  weight depends on the forward pass, so TensorFlow prunes that from this
+  function.
   """
 
   @tf.function(autograph=False)

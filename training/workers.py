@@ -27,10 +27,7 @@ def agree(
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits for all workers: files of the chief are then complete.
-
-  A worker that exits early would look lost to those that are still running.
-  """
+  """Waits for all workers: the chief's files are whole, and none looks lost."""
   agree(strategy, 0, False)
 
 
@@ -62,5 +59,5 @@ def check_same(
     listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
     raise ValueError(
       f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
-      "start all of them with the same command and the same files"
+      "start all with the same command and files"
     )

@@ -91,10 +91,8 @@ def find_checkpoint(path: str) -> str:
     return found[0].removesuffix(".index")
   if found:
     raise ValueError(f"{path}: several checkpoints, name one: {sorted(found)}")
-  entries = sorted(tf.io.gfile.listdir(path))
-  raise ValueError(
-    f"{path}: no checkpoint there; the folder holds {entries[:10]}"
-  )
+  entries = sorted(tf.io.gfile.listdir(path))[:10]
+  raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
 
 
 def _exists(prefix: str) -> bool:
@@ -241,18 +239,15 @@ def read_step(prefix: str) -> int:
     return 0
   value = np.asarray(weights.read("global_step"))
   if value.shape or value.dtype.kind not in "iu":
-    raise ValueError(
-      f"{prefix}: global_step has shape {value.shape} and dtype {value.dtype};"
-      " expected an integer"
-    )
+    found = f"shape {value.shape} and dtype {value.dtype}"
+    raise ValueError(f"{prefix}: global_step has {found}; expected an integer")
   return int(value)
 
 
 def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
   """Yields names and values of a checkpoint, V1 or V2, in order of name.
 
-  Raises:
-    DamagedCheckpointError: it cannot be read; a damaged variable is named.
+  A DamagedCheckpointError names a damaged variable.
   """
   weights = open_weights(prefix)
   for name in sorted(weights.shapes):
@@ -379,9 +374,8 @@ def write(
   except (tf.errors.OpError, OSError) as error:
     with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
       remove_temporary_files(folder)
-    raise ValueError(
-      f"{prefix}: cannot be written: {plain_message(error)}"
-    ) from error
+    reason = plain_message(error)
+    raise ValueError(f"{prefix}: cannot be written: {reason}") from error
   for old in set(steps) - set(kept):
     delete(folder, old)
   return prefix

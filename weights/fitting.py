@@ -36,11 +36,7 @@ def compare(
   optional: Callable[[str], bool],
   whose: str = "the model",
 ) -> Loaded:
-  """Compares stored shapes with those expected; see `checkpoints.assign`.
-
-  Raises:
-    ValueError: they differ in more than optional names.
-  """
+  """Compares stored shapes with those expected; a ValueError for a misfit."""
   missing = sorted(set(expected) - set(stored))
   unused = sorted(set(stored) - set(expected))
   unused = [name for name in unused if not is_training_state(name, stored)]

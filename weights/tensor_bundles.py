@@ -28,8 +28,7 @@ _Entry = tensor_bundle_pb2.BundleEntryProto
 class TensorBundle:
   """A checkpoint, with two methods of TensorFlow's readers.
 
-  All raise a ValueError at data that is damaged or makes no sense, and an
-  OSError at files that cannot be read.
+  Both raise a ValueError at damaged data, an OSError at unreadable files.
   """
 
   def __init__(self, prefix: str):
