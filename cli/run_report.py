@@ -49,11 +49,8 @@ def write(
 ) -> None:
   """Writes the report, if flags ask for it; a failure only prints a note.
 
-  Args:
-    start: when the run began, by `time.monotonic`.
-    problem: what the model is for, for the title.
-    sections: HTML by title.
-    score: the best one, in words.
+  The run, of a model for `problem`, began at `start`, by `time.monotonic`;
+  `sections` are HTML by title, `score` is the best one, in words.
   """
   if not settings.report:
     return

@@ -175,14 +175,9 @@ def make_label_encoder(
 ) -> Callable[[Example], Label]:
   """Returns the function that turns an example's label into numbers.
 
-  Args:
-    labels: all labels, in the order of their numbers; none for regression.
-    separator: stands between the labels of an example in multi-label problems.
-
-  Returns:
-    A function that gives the number of the label (single_label), 1 for each of
-    the labels that the example has and 0 for the others (multi_label), or the
-    number that the label is (regression); zeros for a label of None.
+  It gives the number of the label in `labels` (single_label), 1 for each label
+  that the example has and 0 for the others (multi_label), or the number that
+  the label is (regression); zeros for a label of None.
   """
   numbers = {label: number for number, label in enumerate(labels)}
 
@@ -268,10 +263,8 @@ def average_logits(
 ) -> list[float]:
   """Returns the outputs that say the same of all examples, and say it best.
 
-  Args:
-    problem: "multi_label" or "regression".
-    sums: how many of `total` examples have each label, counted with one more
-      that has it and one that does not; or the sum of the numbers.
+  `sums` has how many of `total` examples have each label of "multi_label", to
+  which one more with and one without it are added; or the sum of the numbers.
   """
   if problem == "regression":
     return [sums[0] / total]

@@ -190,9 +190,8 @@ def pool_outputs(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns logits [N, L] and targets of the examples, in their order.
 
-  Args:
-    results: logits and label_ids of the rows, from the model.
-    pooling: of the windows of a text, "mean" or "max".
+  `results` has logits and label_ids of the rows; `pooling`, of the windows of a
+  text, is "mean" or "max".
   """
   windows_of, targets = data.features.examples, results["label_ids"]
   targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]

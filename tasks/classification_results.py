@@ -35,12 +35,10 @@ _DOTS = 500  # The first examples, in a scatter plot.
 def pool_windows(
   logits: np.ndarray, examples: np.ndarray, pooling: str
 ) -> np.ndarray:
-  """Makes one row of logits per example, float32 [N, L], from its windows'.
+  """Pools logits of windows, float32 [R, L], to those of examples, [N, L].
 
-  Args:
-    logits: float32 [R, L], one row per window.
-    examples: int [R], the example of each row, ascending.
-    pooling: "mean" or "max".
+  `examples` has the example of each row, int [R], ascending; `pooling` is
+  "mean" or "max".
   """
   starts = np.flatnonzero(np.diff(examples, prepend=-1))
   if pooling == "max":
@@ -87,10 +85,8 @@ def answer(
 ) -> Answers:
   """Turns logits into answers.
 
-  Args:
-    thresholds: of "multi_label", [L]; by default 0.5.
-    tuning: targets to find the best thresholds for; scores of other examples
-      will be a little lower.
+  The thresholds of "multi_label", [L], are by default 0.5, or the best for the
+  targets `tuning`; scores of other examples will be a little lower.
   """
   scores = probabilities(logits, problem)
   if problem == "regression":
@@ -144,7 +140,7 @@ def score(
   Args:
     names: the task's own metrics; "f1" is of the label "1" or else the second.
     batch_size: of the batches of `original_loss`.
-    groups: of each example, such as its language, to give accuracies for, too.
+    groups: each example's, such as its language; they have accuracies, too.
   """
   logits, _, predictions, labels, problem, _ = answers
   report, values = None, {}
@@ -243,9 +239,7 @@ def write_predictions(
 ) -> None:
   """Writes predictions.tsv, and test_results.tsv as the original did.
 
-  Args:
-    columns: text_pair and label, where they are wanted; they may be empty.
-    separator: between the labels of an example.
+  `columns` has text_pair and label, where they are wanted.
   """
   is_regression = answers.problem == "regression"
   names = [f"probability_{label}" for label in answers.labels]

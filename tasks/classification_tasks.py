@@ -68,14 +68,8 @@ _GLUE = (
   _task("SST-2", _BINARY, _ACCURACY, _SENTENCES),
   _task("MRPC", _BINARY, _F1, _MRPC, id=0),
   _task("STS-B", (), _CORRELATIONS, _PAIRS._replace(label="score")),
-  _task(
-    "QQP",
-    _BINARY,
-    _F1,
-    _QQP,
-    skips_short_rows=True,  # The official train.tsv has a few broken ones.
-    id="id",
-  ),
+  # The official train.tsv has a few broken rows.
+  _task("QQP", _BINARY, _F1, _QQP, skips_short_rows=True, id="id"),
   _task("MNLI", _ENTAILMENT, _ACCURACY, _MNLI)._replace(
     dev=tuple(
       (name, _MNLI._replace(path=f"dev_{name}.tsv"))
@@ -170,11 +164,9 @@ def write_submission(
   name: str,
   predictions: Iterable[tuple[str, str | float]],
 ) -> None:
-  """Writes predictions as the GLUE server reads them; not for other tasks.
+  """Writes (id, label or score) of each example as the GLUE server reads them.
 
-  Args:
-    predictions: the id of each example of the test set, and its label; for
-      STS-B its score, which the server takes from 0 to 5.
+  It takes scores from 0 to 5. Other tasks have no such file.
   """
   if not task.submissions:
     return
@@ -238,10 +230,8 @@ def file_task(
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
-  Args:
-    data_dir: a folder with train, dev and test files; any may be missing.
-    train_file, eval_file, predict_file: used instead of those in the folder.
-    columns, header: see `find_table`.
+  They are the train, dev and test files of a folder, of which any may be
+  missing, or the given ones. For `columns` and `header`, see `find_table`.
   """
   sets = {}
   for name, path in (
@@ -284,7 +274,6 @@ def find_table(
       the ids. A single column without a header is the text.
     header: whether the first row holds names; None: if a column is given by
       name, or one there is called "text" or "label".
-    label_required: False for a file to predict.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:

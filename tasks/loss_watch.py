@@ -46,8 +46,7 @@ def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
 class LossWatch:
   """Warns once of a loss that is no better than guessing by frequency.
 
-  It judges the loss well after the warm-up: after twice as many steps, and at
-  least 1,000 steps later.
+  It judges after twice the warm-up, and at least 1,000 steps after it.
   """
 
   def __init__(self, labels: Labels, num_warmup_steps: int):

@@ -88,13 +88,12 @@ def line_chart(
   limits: tuple[float, float] | None = None,
   joined: bool = True,
 ) -> str:
-  """Draws lines, or only their points.
+  """Draws lines, or only their points, of which all that are finite.
 
   Args:
     axes: names of the x and the y axis.
-    series: points by the name of their line; those not finite are left out.
+    series: points by the name of their line.
     limits: of both axes; None for those of the points.
-    joined: whether to draw lines between the points.
 
   Returns:
     HTML; of more than six lines, several charts; without points, nothing.

@@ -291,12 +291,6 @@ def test_texts_and_pairs(tokenizer):
       ],
     ),
     (
-      ("a b c d e", None),
-      (6, 4),
-      [("CLS a b c d SEP", "000000", 0, False), ("CLS e SEP", "000", 0, False)],
-    ),
-    (("a b c d", None), (6, 2), [("CLS a b c d SEP", "000000", 0, False)]),
-    (
       ("a b", "c d e f g"),
       (8, 2),
       [
