@@ -201,9 +201,7 @@ def compute_logits(
 
 
 def answer(
-  data: SquadSet,
-  logits: np.ndarray,
-  settings: squad_answers.AnswerSettings,
+  data: SquadSet, logits: np.ndarray, settings: squad_answers.AnswerSettings
 ) -> Iterator[squad_results.QuestionResult]:
   """Answers all questions, in their order."""
   maker = squad_features.FeatureMaker(data.settings, is_training=False)

@@ -58,9 +58,7 @@ class FilledWindow(NamedTuple):
 
 
 def fit_windows(
-  lengths: Sequence[int],
-  bounds: Iterable[tuple[int, int]],
-  room: int,
+  lengths: Sequence[int], bounds: Iterable[tuple[int, int]], room: int
 ) -> Iterator[tuple[int, FilledWindow]]:
   """Splits sentences into windows and fills each with words around it.
 

@@ -22,9 +22,7 @@ TRAINING = {
 
 def run(folder, **flags):
   return program_flags.run_main(
-    run_tagging,
-    run_tagging.TaggingSettings,
-    **tiny.flags_for(folder, **flags),
+    run_tagging, run_tagging.TaggingSettings, **tiny.flags_for(folder, **flags)
   )
 
 

@@ -328,24 +328,35 @@ def test_a_folder_without_files_is_refused(write):
 
 
 @pytest.mark.parametrize(
-  ("content", "columns", "expected"),
+  ("required", "content", "columns", "expected"),
   [
-    ("label,text", (), ("text", None, "label", None, True)),
-    ("text,text_b,label", (), ("text", None, "label", None, True)),
-    ("a,b,c", ("b", None, "a"), ("b", None, "a", None, True)),
-    ("a,b,c", ("b", "c", 0), ("b", "c", 0, None, True)),
-    ("text,b,label", (1, None, 0), (1, None, 0, None, True)),
+    (True, "label,text", (), ("text", None, "label", None, True)),
+    (True, "text,text_b,label", (), ("text", None, "label", None, True)),
+    (True, "a,b,c", ("b", None, "a"), ("b", None, "a", None, True)),
+    (True, "a,b,c", ("b", "c", 0), ("b", "c", 0, None, True)),
+    (True, "text,b,label", (1, None, 0), (1, None, 0, None, True)),
     (
+      True,
       "text,label",
       (None, None, None, "guid"),
       ("text", None, "label", None, True),
     ),
-    ("a,b", (0, None, 1), (0, None, 1, None, False)),
+    (True, "a,b", (0, None, 1), (0, None, 1, None, False)),
+    # Files to predict need no labels.
+    (False, "text,x", (), ("text", None, None, None, True)),
+    (False, "x,y", ("y", None, "label"), ("y", None, None, None, True)),
+    (False, "a", (), (0, None, None, None, False)),
+    (False, "a", (1, None, 0), (0, None, None, None, False)),
+    (False, "a,b", (0,), (0, None, None, None, False)),
+    (False, "a,b", (0, None, 2), (0, None, None, None, False)),
+    (False, "a,b", (0, 1, -1), (0, 1, None, None, False)),
+    (False, "x,text", ("text", None, -1), ("text", None, None, None, True)),
+    (False, "a,b", (0, None, 1, 1), (0, None, 1, 1, False)),
   ],
 )
-def test_columns_of_files_to_learn_from(write, content, columns, expected):
+def test_columns_are_found(write, required, content, columns, expected):
   path = write("t.csv", f"{content}\n{content}\n")
-  assert find(path, *columns) == expected
+  assert find(path, *columns, label_required=required) == expected
 
 
 def test_columns_of_json_are_its_keys(write):
@@ -354,25 +365,6 @@ def test_columns_of_json_are_its_keys(write):
   path = write("t.jsonl", '{"text": "a", "x": "b"}\n')
   found = find(path, None, "x", label_required=False)
   assert found == ("text", "x", None, None, None)
-
-
-@pytest.mark.parametrize(
-  ("content", "columns", "expected"),
-  [
-    ("text,x\na,b\n", (), ("text", None, None, None, True)),
-    ("x,y\na,b\n", ("y", None, "label"), ("y", None, None, None, True)),
-    ("a\nb\n", (), (0, None, None, None, False)),
-    ("a\nb\n", (1, None, 0), (0, None, None, None, False)),
-    ("a,b\n", (0,), (0, None, None, None, False)),
-    ("a,b\n", (0, None, 2), (0, None, None, None, False)),
-    ("a,b\n", (0, 1, -1), (0, 1, None, None, False)),
-    ("x,text\na,b\n", ("text", None, -1), ("text", None, None, None, True)),
-    ("a,b\n", (0, None, 1, 1), (0, None, 1, 1, False)),
-  ],
-)
-def test_files_to_predict_need_no_labels(write, content, columns, expected):
-  path = write("t.csv", content)
-  assert find(path, *columns, label_required=False) == expected
 
 
 def test_a_header_can_be_given(write):

@@ -48,8 +48,7 @@ def write(tmp_path, predictions, scored=()):
 
 def test_files_are_those_of_the_original(tmp_path):
   written = write(
-    tmp_path,
-    [predict(STEVE, NONE, odds=-10.0), predict(NONE, STEVE, odds=2.0)],
+    tmp_path, [predict(STEVE, NONE, odds=-10.0), predict(NONE, STEVE, odds=2.0)]
   )
   nbest = json.loads(written["nbest_predictions.json"])
   for name, content in {
