@@ -64,7 +64,7 @@ import tensorflow as tf
 from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
-from tasks import feature_tagger, tagging, tagging_data, tagging_results
+from tasks import feature_tagger, tagging, tagging_data
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
@@ -186,7 +186,7 @@ def open_data(
     kind: tagging_data.find_set(kind, source, features, limit)
     for kind, source in sources.items()
   }
-  known = tagging_results.metric_names(scheme)
+  known = tagging_data.metric_names(scheme)
   model = {"problem": "tagging", "label_scheme": scheme}
   model["feature_based"] = settings.feature_based
   if settings.feature_based:
@@ -232,8 +232,8 @@ def write_scores(
   scores = tagging_data.score(examples, outputs)
   if examples in run.data.dev:
     run.write_eval_results(scores.metrics)
-  tagging_results.write_scores(run.folder, examples.kind, scores)
-  run.report_on(examples, tagging_results.describe, outputs.labels, scores)
+  tagging_data.write_scores(run.folder, examples.kind, scores)
+  run.report_on(examples, tagging_data.describe, outputs.labels, scores)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:

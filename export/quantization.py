@@ -22,7 +22,7 @@ from tasks import (
   squad_features,
   squad_metrics,
   tagging,
-  tagging_results,
+  tagging_data,
 )
 
 
@@ -174,7 +174,7 @@ def _word_labels(answer):
 
 def _score_words(card, found, truths):
   predicted, scheme = map(_word_labels, found), card.settings["label_scheme"]
-  scores = tagging_results.score(truths, predicted, scheme, loss=0.0).metrics
+  scores = tagging_data.score_labels(truths, predicted, scheme, 0.0).metrics
   return {n: scores[n] for n in ("f1", "accuracy") if n in scores}
 
 

@@ -36,14 +36,7 @@ class PretrainingData(NamedTuple):
 def open_files(
   settings: Any, config: modeling.EncoderConfig
 ) -> PretrainingData:
-  """Finds and checks files of records.
-
-  Args:
-    settings: of run_pretraining.py.
-
-  Raises:
-    ValueError: a file is missing or damaged, or not of the settings.
-  """
+  """Finds and checks the files of records that run_pretraining.py reads."""
   length = settings.max_seq_length
   train_files = files.expand_patterns(settings.input_file, "input_file")
   eval_files = files.expand_patterns(
@@ -95,17 +88,11 @@ def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
   """Scores masked-LM and next-sentence predictions.
 
   Args:
-    rows: N examples, by name:
-      masked_lm_loss, float32 [N, P]: negative log-likelihood of each masked
-        token; masked_lm_correct, [N, P]: 1 where the best guess is right;
-        masked_lm_weights, float32 [N, P]: 0 for unused positions;
-      next_sentence_loss, float32 [N]; next_sentence_correct, [N].
-    batch_size: of the batches whose mean losses `loss` averages.
-
-  Returns:
-    loss, masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
-    next_sentence_loss. Masked positions of all batches count alike in the
-    second and third; in `loss`, as the original defines it, batches do.
+    rows: N examples by name: masked_lm_loss, float32 [N, P], in nats;
+      masked_lm_correct, [N, P], 1 or 0; masked_lm_weights, float32 [N, P], 0
+      for unused positions; next_sentence_loss and next_sentence_correct, [N].
+    batch_size: of the batches whose mean losses `loss` averages, as in the
+      original; the other scores are means over masked positions or examples.
   """
   weights = rows["masked_lm_weights"].astype(np.float64)
   token_losses = rows["masked_lm_loss"] * weights
@@ -116,11 +103,10 @@ def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
     masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
     batch_losses.append(masked + rows["next_sentence_loss"][batch].mean())
   masked_total = max(weights.sum(), 1e-5)
+  right = (rows["masked_lm_correct"] * weights).sum()
   return {
     "loss": float(np.mean(batch_losses)),
-    "masked_lm_accuracy": float(
-      (rows["masked_lm_correct"] * weights).sum() / masked_total
-    ),
+    "masked_lm_accuracy": float(right / masked_total),
     "masked_lm_loss": float(token_losses.sum() / masked_total),
     "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
     "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
@@ -135,8 +121,8 @@ def describe(
   """Describes guesses in HTML.
 
   Args:
-    rows: as `score` takes them; with masked_lm_ids, int
-      [N, P], and next_sentence_labels, int [N].
+    rows: as for `score`; with masked_lm_ids, int [N, P], and
+      next_sentence_labels, int [N].
     vocab_file: of the ids; None if unknown, then not scored by part of a word.
   """
   used = rows["masked_lm_weights"] > 0

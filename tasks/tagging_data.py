@@ -1,4 +1,4 @@
-"""A tagging task as feature files, batches and labels of words."""
+"""Tagged words as feature files; labels, their scores and their files."""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,13 +6,20 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from data import files, label_files, tables
 from inputs import feature_files
-from tasks import tagging, tagging_results, tagging_schemes
+from tasks import (
+  metrics,
+  plots,
+  score_tables,
+  tagging,
+  tagging_schemes,
+  tagging_words,
+)
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
@@ -136,13 +143,10 @@ def choose_labels(
   labels = label_files.choose(labels_file, labels, origin, initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
     scheme = tagging_schemes.scheme_of_labels(labels)
+  model_has_entities = scheme != tagging_schemes.NO_SCHEME
   for source in sources.values():
     has_entities = source.scheme != tagging_schemes.NO_SCHEME
-    if (
-      source.is_tagged
-      and scheme != tagging_schemes.NO_SCHEME
-      and not has_entities
-    ):
+    if source.is_tagged and not has_entities and model_has_entities:
       raise ValueError(
         f"{source.path}: its tags mark no entities, but the model's labels do "
         "(--tag_column names their column; one that a file to predict lacks "
@@ -168,6 +172,87 @@ def _find_unseen(tags, settings) -> Iterable[str]:
     for entity in tagging_schemes.find_entities(tags)
     if tags[entity.start] not in settings.labels
   )
+
+
+# Scores.
+
+
+def metric_names(scheme: str) -> tuple[str, ...]:
+  """Returns the scores of labels of a scheme, the most important first."""
+  if scheme == tagging_schemes.NO_SCHEME:
+    return ("accuracy", "macro_f1", "loss")
+  return ("f1", "precision", "recall", "accuracy", "loss")
+
+
+class Scores(NamedTuple):
+  """How good predictions are."""
+
+  metrics: dict[str, float]
+  report: metrics.ClassificationReport
+  names: list[str]  # The types or labels of the report.
+
+
+def score_labels(
+  true: Iterable[Sequence[str]],
+  predicted: Iterable[Sequence[str]],
+  scheme: str,
+  loss: float,
+) -> Scores:
+  """Scores labels: by entities if they follow a scheme, else by words.
+
+  Args:
+    true: labels of each sentence, in the scheme.
+    loss: cross entropy in nats, the mean over words.
+  """
+  if scheme == tagging_schemes.NO_SCHEME:
+    report, names = _score_words(true, predicted)
+    values = {"macro_f1": report.macro.f1}
+  else:
+    report, names = entity_report(true, predicted)
+    values = report.micro._asdict()
+  values |= {"accuracy": report.accuracy, "loss": loss}
+  return Scores(dict(sorted(values.items())), report, names)
+
+
+def entity_report(
+  true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
+) -> tuple[metrics.ClassificationReport, list[str]]:
+  """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
+
+  An entity is right if its type, its first and its last word are. `micro` is
+  the overall score of `conlleval`. Tjong Kim Sang & De Meulder,
+  https://arxiv.org/abs/cs/0306050, section 2.3.
+
+  Returns:
+    The report, one label a type; its accuracy is the share of words with the
+    right tag. And the types, sorted; one without a name is "_".
+  """
+  support, guesses, right = (collections.Counter() for _ in range(3))
+  words = right_words = 0
+  for true_tags, predicted_tags in zip(true, predicted, strict=True):
+    entities = set(tagging_schemes.find_entities(true_tags))
+    guessed = set(tagging_schemes.find_entities(predicted_tags))
+    support.update(entity.type for entity in entities)
+    guesses.update(entity.type for entity in guessed)
+    right.update(entity.type for entity in entities & guessed)
+    words += len(true_tags)
+    pairs = zip(true_tags, predicted_tags, strict=True)
+    right_words += sum(a == b for a, b in pairs)
+  types = sorted(support | guesses)
+  counts = [
+    np.array([counter[type] for type in types], np.int64)
+    for counter in (right, support, guesses)
+  ]
+  report = metrics.make_report(*counts, right_words / max(1, words))
+  return report, [type or "_" for type in types]
+
+
+def _score_words(true, predicted):
+  chain = itertools.chain.from_iterable
+  words = [*chain(true), *chain(predicted)]
+  names, numbers = np.unique(np.array(words), return_inverse=True)
+  report = metrics.classification_report(*np.split(numbers, 2), len(names))
+  return report, names.tolist()
 
 
 class Outputs(NamedTuple):
@@ -198,11 +283,83 @@ def read_outputs(
   return Outputs(labels, float(loss))
 
 
-def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
+def score(data: TaggingSet, outputs: Outputs) -> Scores:
   """Scores the predictions for a set with tags."""
   true = (sentence.tags for sentence in data.examples())
   scheme = data.settings.scheme
-  return tagging_results.score(true, outputs.labels, scheme, outputs.loss)
+  return score_labels(true, outputs.labels, scheme, outputs.loss)
+
+
+# What is written.
+
+
+def write_scores(folder: str, kind: str, scores: Scores) -> None:
+  """Prints the scores by type or label, and writes all of them."""
+  print(score_tables.format_report(scores.report, scores.names))
+  report = score_tables.report_as_dict(scores.report, scores.names)
+  score_tables.write_metrics(folder, kind, scores.metrics, **report)
+
+
+def describe(
+  sentences: Iterable[tagging.Sentence],
+  predicted: Iterable[Sequence[str]],
+  scores: Scores,
+) -> str:
+  """Describes labels for report.html.
+
+  It has the scores of each type, and which words get which type; or of each
+  label, if labels follow no scheme.
+  """
+  parts = [plots.number_table(scores.metrics)]
+  parts.append(plots.label_table(scores.report, scores.names))
+  if scores.report.confusion:  # Labels without a scheme.
+    parts.append(plots.confusions(scores.report.confusion, scores.names))
+    return "\n".join(parts)
+  pairs: collections.Counter[tuple[str, str]] = collections.Counter()
+  for sentence, tags in zip(sentences, predicted, strict=True):
+    pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
+  names = sorted(set(itertools.chain.from_iterable(pairs)))
+  counts = [(names.index(a), names.index(b), n) for (a, b), n in pairs.items()]
+  parts.append(plots.confusions(metrics.Confusion(*np.array(counts).T), names))
+  parts.append("<p>Counts words, by the type that they are part of.</p>")
+  return "\n".join(parts)
+
+
+def _type(tag) -> str:
+  """Returns the type of a tag, such as PER, or all of one without a prefix."""
+  return tag.partition("-")[2] or tag
+
+
+def describe_sentences(
+  sentences: Iterable[tagging.Sentence],
+  labels: Iterable[Sequence[str]],
+  scheme: str,
+  separator: str,
+) -> Iterator[dict[str, Any]]:
+  """Yields the entities of each sentence as JSON values.
+
+  They are id (the number of the sentence, from 0), text, and a list `entities`:
+  type, start and end in characters of the text, and the text between. Without a
+  scheme the list is `words`, with a label for a type.
+
+  Args:
+    separator: between the words of a text, see `tagging_words.join`.
+  """
+  key, name = "entities", "type"
+  if scheme == tagging_schemes.NO_SCHEME:
+    key, name = "words", "label"
+  pairs = zip(sentences, labels, strict=True)
+  for index, (sentence, tags) in enumerate(pairs):
+    text, offsets = tagging_words.join(sentence.words, separator)
+    spans = tagging_schemes.find_entities(tags)
+    if scheme == tagging_schemes.NO_SCHEME:
+      spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
+    rows = []
+    for span_type, first, end_word in spans:
+      start, end = offsets[first][0], offsets[end_word - 1][1]
+      place = {"start": start, "end": end, "text": text[start:end]}
+      rows.append({name: span_type, **place})
+    yield {"id": index, "text": text, key: rows}
 
 
 def _scheme_of_file(data: TaggingSet) -> str:
@@ -231,7 +388,7 @@ def write_predictions(
   # In much Chinese data every word is one character.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
-  spans = tagging_results.describe_sentences(
+  spans = describe_sentences(
     data.examples(), labels, data.settings.scheme, separator
   )
   path = os.path.join(folder, "predictions.jsonl")
