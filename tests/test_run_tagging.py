@@ -190,81 +190,70 @@ def test_labels_that_are_no_entities(tmp_path):
   assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3
 
 
-FAULTS = {
-  "a tag outside of the scheme": (
-    {"train.txt": "good S-PER\n"},
-    {"tag_scheme": "iob2"},
+# Files and flags that are changed, and the line.
+FAULTS = (
+  (
+    {"train.txt": "good S-PER\n", "tag_scheme": "iob2"},
     "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected "
     "O, or B- or I- and a type (see --tag_scheme and --tag_column)",
   ),
-  "words that are their own tags": (
-    {},
+  (
     {"token_column": 0, "tag_column": 0},
     "--token_column and --tag_column are both 0: the words would be the tags",
   ),
-  "tags of another kind than the labels": (
+  (
     {"dev.txt": "good X JJ\nbad X NN\n"},
-    {},
     "{}/dev.txt: its tags mark no entities, but the model's labels do "
     "(--tag_column names their column; one that a file to predict lacks says "
     "that it has no tags)",
   ),
-  "nothing to do": (
-    {},
+  (
     {"do_train": False, "do_eval": False},
     "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true",
   ),
-  "no file": (
-    {},
+  (
     {"data_dir": "/nowhere", "do_eval": False},
     "--data_dir=/nowhere: no file for --do_train; expected train, ending in "
-    + ", ".join(run_tagging._ENDINGS)
-    + ", with or without .gz or .xz after it",
+    ".txt, .conll, .tsv, .bio, .bmes, with or without .gz or .xz after it",
   ),
-  "no such score": (
-    {},
+  (
     {"best_metric": "bleu"},
     "--best_metric=bleu: expected one of f1, precision, recall, accuracy, loss",
   ),
-  "features of another model": (
-    {},
+  (
     {"lstm_size": 3, "feature_layers": "mix"},
     "--feature_layers and --lstm_size need --feature_based",
   ),
-  "frozen layers": (
-    {},
+  (
     {"feature_based": True, "freeze_layers": 1},
     "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
     "--layerwise_lr_decay",
   ),
-  "no such layer": (
-    {},
+  (
     {"feature_based": True, "feature_layers": "-4,3"},
     "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as "
     "-2,-1 or mix,-2,-1",
   ),
-  "other labels in the folder": (
+  (
     {"out/labels.txt": "O\nB-X\nI-X\n"},
-    {},
     "{}/out/labels.txt has the labels O, B-X, I-X; those of {}/train.txt are "
     "O, B-LOC, I-LOC, B-PER, I-PER: use another --output_dir",
   ),
-  "no training": (
-    {},
+  (
     {"do_train": False},
     "no {}/out/labels.txt and no training file: the labels are unknown; pass "
     "the --output_dir of a training, or --init_checkpoint with one",
   ),
-}
+)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_input_is_named(tmp_path, name):
-  contents, flags, message = FAULTS[name]
+@pytest.mark.parametrize(("changes", "message"), FAULTS)
+def test_bad_input_is_named(tmp_path, changes, message):
   write_data(tmp_path)
   (tmp_path / "out").mkdir()
-  for path, content in contents.items():
-    (tmp_path / path).write_text(content)
+  flags = {"data_dir": tmp_path, **TRAINING, **changes}
+  for name in [name for name in changes if name.endswith(".txt")]:
+    (tmp_path / name).write_text(flags.pop(name))
   with pytest.raises(ValueError) as error:
-    run(tmp_path, **{"data_dir": tmp_path, **TRAINING, **flags})
+    run(tmp_path, **flags)
   assert str(error.value) == message.replace("{}", str(tmp_path))

@@ -29,17 +29,19 @@ def test_windows_are_pooled_by_example(pooling, expected):
 
 
 @pytest.mark.parametrize(
-  ("problem", "expected"),
+  ("problem", "logits", "shares", "target", "loss"),
   [
-    ("single_label", [0.25, 0.75]),
-    ("multi_label", [0.5, 0.75]),
-    ("regression", [0.0, np.log(3.0)]),
+    ("single_label", [0.0, np.log(3.0)], [0.25, 0.75], 0, np.log(4.0)),
+    ("multi_label", [0.0, np.log(3.0)], [0.5, 0.75], [1, 0], np.log(8.0) / 2),
+    ("regression", [2.5], [2.5], 1.0, 2.25),
   ],
 )
-def test_probabilities(problem, expected):
-  logits = np.array([[0.0, np.log(3.0)]], np.float32)
+def test_probabilities_and_losses(problem, logits, shares, target, loss):
+  logits = np.float32([logits])
   found = results.probabilities(logits, problem)
-  np.testing.assert_allclose(found, [expected], rtol=1e-6)
+  np.testing.assert_allclose(found, [shares], rtol=1e-6)
+  found = results.losses(logits, np.array([target]), problem)
+  assert found == pytest.approx([loss])
 
 
 def test_large_logits_do_not_overflow():
@@ -50,24 +52,6 @@ def test_large_logits_do_not_overflow():
       targets = np.array([1] if problem == "single_label" else [[0, 1]])
       assert results.losses(logits, targets, problem).tolist() == [0.0]
     assert scores.tolist() == [[0.0, 1.0]]
-
-
-@pytest.mark.parametrize(
-  ("problem", "logits", "target", "loss"),
-  [
-    ("single_label", [0.0, np.log(3.0)], 0, np.log(4.0)),
-    (
-      "multi_label",
-      [0.0, np.log(3.0)],
-      [1, 0],
-      (np.log(2.0) + np.log(4.0)) / 2,
-    ),
-    ("regression", [2.5], 1.0, 2.25),
-  ],
-)
-def test_losses(problem, logits, target, loss):
-  found = results.losses(np.float32([logits]), np.array([target]), problem)
-  assert found == pytest.approx([loss])
 
 
 def score(logits, targets, problem="single_label", labels="01", **options):

@@ -44,29 +44,27 @@ def test_matthews_correlation(labels, predictions, expected):
   assert score == pytest.approx(expected)
 
 
-def test_pearson():
-  x, y = np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 6.0])
-  # Around the means: -1, 0, 1 and -1, -2, 3.
-  assert metrics.pearson(x, y) == pytest.approx(4 / (2 * 14) ** 0.5)
-  assert metrics.pearson(x, -10 * y) == pytest.approx(-4 / (2 * 14) ** 0.5)
-  assert metrics.pearson(x * 1e-200, y) == pytest.approx(4 / (2 * 14) ** 0.5)
-
-
-def test_spearman_shares_ranks_among_equal_values():
-  x, y = np.array([10.0, 20.0, 20.0, 90.0]), np.array([1.0, 3.0, 2.0, 4.0])
-  # Ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4; around their mean of 2.5:
-  # -1.5, 0, 0, 1.5 and -1.5, 0.5, -0.5, 1.5.
-  assert metrics.spearman(x, y) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
+@pytest.mark.parametrize(
+  ("x", "y", "pearson", "spearman"),
+  [
+    # Around the means: -1, 0, 1 and -1, -2, 3.
+    ([1, 2, 3], [2, 1, 6], 4 / (2 * 14) ** 0.5, 0.5),
+    ([1, 2, 3], [-20, -10, -60], -4 / (2 * 14) ** 0.5, -0.5),
+    ([1e-200, 2e-200, 3e-200], [2, 1, 6], 4 / (2 * 14) ** 0.5, 0.5),
+    # Ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4; around their mean of 2.5:
+    # -1.5, 0, 0, 1.5 and -1.5, 0.5, -0.5, 1.5.
+    ([10, 20, 20, 90], [1, 3, 2, 4], 120 / 20500**0.5, 4.5 / (4.5 * 5) ** 0.5),
+    # A constant; the mean of three 0.1 is not 0.1.
+    ([0.1, 0.1, 0.1], [1, 2, 3], 0, 0),
+    ([1, 2, 3], [0.1, 0.1, 0.1], 0, 0),
+    ([1], [2], 0, 0),
+  ],
+)
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("correlation", [metrics.pearson, metrics.spearman])
-def test_correlation_with_a_constant_is_0(correlation):
-  # The mean of three 0.1 is not 0.1.
-  constant, other = np.array([0.1, 0.1, 0.1]), np.array([1.0, 2.0, 3.0])
-  assert correlation(constant, other) == 0.0
-  assert correlation(other, constant) == 0.0
-  assert correlation(np.array([1.0]), np.array([2.0])) == 0.0
+def test_correlations(x, y, pearson, spearman):
+  x, y = np.array(x, float), np.array(y, float)
+  assert metrics.pearson(x, y) == pytest.approx(pearson)
+  assert metrics.spearman(x, y) == pytest.approx(spearman)
 
 
 def test_regression_scores():

@@ -104,55 +104,51 @@ def test_files_to_predict_may_have_tags(tmp_path, columns, text, is_tagged):
   assert source.is_tagged == is_tagged
 
 
-FAULTS = {
-  "no tag": (
-    "a b O\nc d\n",
-    {},
-    ":2: expected 3 columns as in the lines before, found 2",
-  ),
-  "one column": (
-    "a\n",
-    {},
-    ":1: expected at least 2 columns (see --token_column and --tag_column), "
-    "found 1",
-  ),
-  "too few for the word": (
-    "x\n",
-    {"token_column": 1, "tag_column": 0},
-    ":1: expected at least 2 columns (see --token_column and --tag_column), "
-    "found 1",
-  ),
-  "too few for the number": (
-    "a x y O\n\nb O\n",
-    {"tag_column": 3},
-    ":3: expected at least 4 columns (see --token_column and --tag_column), "
-    "found 2",
-  ),
-  "outside of the scheme": (
-    "a B-X\nb E-X\n",
-    {},
-    ":2: the tag 'E-X' is outside of the scheme iob2: expected O, or B- or I- "
-    "and a type (see --tag_scheme and --tag_column)",
-  ),
-  "a type without its prefix": (
-    "a X\n",
-    {"scheme": "bmes"},
-    ":1: the tag 'X' is outside of the scheme bmes: expected O, or B- or M- "
-    "or E- or S- and a type (see --tag_scheme and --tag_column)",
-  ),
-  "empty word": ("a\tO\n\tO\n", {}, ":2: the word is empty"),
-  "empty file": ("\n-DOCSTART- O\n\n", {}, ": holds no sentence"),
-  "carriage returns": (
-    "Al B-PER\rsaw O\r\rRome B-LOC\r",
-    {},
-    r":1: a carriage return within a line; lines end with \n or \r\n",
-  ),
-}
+TOO_FEW = "columns (see --token_column and --tag_column), found"
+SEE_FLAGS = "(see --tag_scheme and --tag_column)"
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_bad_lines_are_named(tmp_path, name):
-  text, changes, message = FAULTS[name]
+@pytest.mark.parametrize(
+  ("text", "changes", "message"),
+  [
+    (
+      "a b O\nc d\n",
+      {},
+      ":2: expected 3 columns as in the lines before, found 2",
+    ),
+    ("a\n", {}, f":1: expected at least 2 {TOO_FEW} 1"),
+    (
+      "x\n",
+      {"token_column": 1, "tag_column": 0},
+      f":1: expected at least 2 {TOO_FEW} 1",
+    ),
+    (
+      "a x y O\n\nb O\n",
+      {"tag_column": 3},
+      f":3: expected at least 4 {TOO_FEW} 2",
+    ),
+    (
+      "a B-X\nb E-X\n",
+      {},
+      ":2: the tag 'E-X' is outside of the scheme iob2: expected O, or B- or "
+      f"I- and a type {SEE_FLAGS}",
+    ),
+    (
+      "a X\n",
+      {"scheme": "bmes"},
+      ":1: the tag 'X' is outside of the scheme bmes: expected O, or B- or M- "
+      f"or E- or S- and a type {SEE_FLAGS}",
+    ),
+    ("a\tO\n\tO\n", {}, ":2: the word is empty"),
+    ("\n-DOCSTART- O\n\n", {}, ": holds no sentence"),
+    (
+      "Al B-PER\rsaw O\r\rRome B-LOC\r",
+      {},
+      r":1: a carriage return within a line; lines end with \n or \r\n",
+    ),
+  ],
+)
+def test_bad_lines_are_named(tmp_path, text, changes, message):
   with pytest.raises(ValueError) as error:
     read(tmp_path, text, **changes)
   assert str(error.value) == f"{tmp_path / 'data.txt'}{message}"
