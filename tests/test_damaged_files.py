@@ -1,7 +1,4 @@
-"""Damaged and lost files are never used; whole ones are.
-
-The campaign in benchmarks/faults meets them by chance; here each has a test.
-"""
+"""Damaged and lost files are never used; whole ones are."""
 
 import functools
 import sys
@@ -131,10 +128,8 @@ def test_a_damaged_later_checkpoint_does_not_push_out_the_good_ones(tmp_path):
   assert checkpoints.saved_steps(str(tmp_path)) == [2, 3]
   assert read(tmp_path) == (2, 2.0)
   state = (tmp_path / "checkpoint").read_text()
-  assert state.splitlines() == [
-    'model_checkpoint_path: "model.ckpt-2"',
-    'all_model_checkpoint_paths: "model.ckpt-2"',
-  ]
+  assert state.startswith('model_checkpoint_path: "model.ckpt-2"\n')
+  assert "model.ckpt-3" not in state
 
 
 def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):

@@ -172,7 +172,6 @@ def test_any_compressed_file_is_a_value_or_one_line(folder, pack, data):
   fuzzing.value_or_error(read_requests(maker), path)
 
 
-# Values of every kind in every place.
 JSON_READERS = {
   "squad.json": (read_paragraphs, SQUAD),
   "squad.jsonl": (read_paragraphs, SQUAD_ROW),

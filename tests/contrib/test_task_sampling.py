@@ -6,21 +6,14 @@ import pytest
 from contrib import task_sampling
 
 
-def test_draws_are_within_three_sigma_of_the_rates():
-  shares = np.array([0.1, 0.3, 0.6])
-  draws = task_sampling.draw_tasks(shares, np.ones([20_000, 3]), seed=7)
-  expected = shares * 20_000
+def test_draws_depend_on_rates_seed_and_step_only():
+  shares, weights = np.array([0.1, 0.3, 0.6]), np.ones([20_000, 3])
+  draw = task_sampling.draw_tasks
+  whole, expected = draw(shares, weights, seed=7), shares * 20_000
   sigma = np.sqrt(expected * (1 - shares))
-  assert (abs(np.bincount(draws) - expected) < 3 * sigma).all()
-
-
-def test_a_draw_depends_on_seed_and_step_only():
-  shares, weights = np.array([0.5, 0.5]), np.ones([1000, 2])
-  whole = task_sampling.draw_tasks(shares, weights, seed=7)
-  np.testing.assert_array_equal(
-    task_sampling.draw_tasks(shares, weights[:10], 7), whole[:10]
-  )
-  assert (task_sampling.draw_tasks(shares, weights, seed=8) != whole).any()
+  assert (abs(np.bincount(whole) - expected) < 3 * sigma).all()
+  np.testing.assert_array_equal(draw(shares, weights[:10], 7), whole[:10])
+  assert (draw(shares, weights, seed=8) != whole).any()
 
 
 def test_a_task_without_weight_makes_no_update():

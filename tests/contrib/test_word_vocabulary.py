@@ -1,5 +1,6 @@
 """Vocabularies of words: Chinese text is cut by jieba."""
 
+import functools
 import sys
 
 import pytest
@@ -59,19 +60,16 @@ def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):
   text.write_text("我来到北京。\n我来到清华大学。\n我来到北京的 café。\n")
   path = tmp_path / "new.words"
   flags = {"input_file": text, "output_file": path, "vocab_size": 9}
-  flags["model"] = "words"
-  program_flags.run_main(create_vocab, create_vocab.VocabSettings, **flags)
+  run = functools.partial(
+    program_flags.run_main, create_vocab, create_vocab.VocabSettings, **flags
+  )
+  with pytest.raises(ValueError, match="none of .model, .words"):
+    run()
+  run(model="words")
   assert path.read_text().split() == [*WORDS[:5], "。", "我", "来到", "北京"]
   said = capsys.readouterr().out
   assert said.startswith("3 lines, 14 words, 7 different\n[UNK] for 21.43%")
   assert vocabulary_table.saved_names(str(path)) == {"vocab.words": str(path)}
-
-
-def test_a_file_of_another_ending_is_refused(tmp_path):
-  (tmp_path / "text").write_text("我\n")
-  flags = {"input_file": tmp_path / "text", "output_file": "x.words"}
-  with pytest.raises(ValueError, match="none of .model, .words"):
-    program_flags.run_main(create_vocab, create_vocab.VocabSettings, **flags)
 
 
 def test_answers_within_words_are_refused(path):

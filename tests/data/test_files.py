@@ -67,12 +67,6 @@ def test_compressed_files_are_read_to_their_end_or_named(
       list(files.read_lines(str(path)))
 
 
-def test_json_is_read_as_it_was_written(tmp_path):
-  path = str(tmp_path / "a.json")
-  files.write_json(path, {"é": [1, None]})
-  assert files.read_json(path) == {"é": [1, None]}
-
-
 @pytest.mark.parametrize(
   ("text", "message"),
   [
@@ -82,8 +76,10 @@ def test_json_is_read_as_it_was_written(tmp_path):
     ("", "a.json: not a JSON file: Expecting value"),
   ],
 )
-def test_what_is_not_a_json_object_is_one_line(tmp_path, text, message):
+def test_json_is_read_as_it_was_written_or_refused(tmp_path, text, message):
   path = tmp_path / "a.json"
+  files.write_json(str(path), {"é": [1, None]})
+  assert files.read_json(str(path)) == {"é": [1, None]}
   path.write_text(text)
   with pytest.raises(ValueError, match=message) as caught:
     files.read_json(str(path))

@@ -2,7 +2,6 @@
 
 import functools
 import operator
-import os
 import signal
 import sys
 
@@ -57,12 +56,6 @@ def test_workers_do_not_import_the_program():
 def test_errors_of_the_function_are_raised_here(num_processes, make, error):
   with pytest.raises(error):
     list(worker_processes.map_in_order(make, [3], num_processes))
-
-
-def test_a_process_that_dies_is_an_error():
-  dying = functools.partial(os._exit, 3)
-  with pytest.raises(OSError, match="a worker process died"):
-    list(worker_processes.map_in_order(dying, ["a"], 2))
 
 
 def test_ctrl_c_waits_until_the_workers_are_started(monkeypatch):

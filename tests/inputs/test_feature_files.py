@@ -45,7 +45,7 @@ def take(rows, count):
   return [int(index) for index, _ in rows.take(count).as_numpy_iterator()]
 
 
-def test_a_file_holds_rows_lengths_examples_and_counts(tmp_path):
+def test_a_file_holds_rows_and_counts_and_is_kept_for_its_key(tmp_path):
   features = open_file(tmp_path)
   assert len(features) == 5
   assert features.lengths.tolist() == LENGTHS
@@ -53,11 +53,8 @@ def test_a_file_holds_rows_lengths_examples_and_counts(tmp_path):
   assert features.counts == {"made": True}
   rows = [row.serialized for row in make_rows({})]
   assert features.read([3, 0]) == [rows[3], rows[0]]
-
-
-def test_a_file_is_kept_for_the_same_key_only(tmp_path):
-  made = [open_file(tmp_path, key).is_new for key in "aabb"]
-  assert made == [True, False, True, False]
+  kept = [not open_file(tmp_path, key).is_new for key in ("key", "b", "b")]
+  assert kept == [True, False, True]
 
 
 @pytest.mark.parametrize("suffix", ["", ".index.npz"])
@@ -183,12 +180,9 @@ def test_skipping_goes_on_where_another_run_stopped(tmp_path, skip):
   assert sorted(whole[:5]) == [0, 1, 2, 3, 4]
 
 
-def test_batches_by_tokens_are_of_equal_work_and_longest_first():
+def test_batches_are_of_equal_work_longest_first_and_end_before_much_padding():
   batches = feature_files.batches_by_tokens(np.array([3, 40, 8, 9, 16]), 32)
   assert [batch.tolist() for batch in batches] == [[1], [4, 3], [2, 0]]
-
-
-def test_batches_end_before_their_padding_costs_more_than_another_batch():
   lengths = np.array([100] + 4 * [60] + 4 * [20])
   batches = feature_files.batches_by_tokens(lengths, 1000)
   assert [lengths[batch].tolist() for batch in batches] == [

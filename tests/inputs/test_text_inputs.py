@@ -53,18 +53,14 @@ def test_tokens_and_truncated_lines_are_counted(tmp_path):
   assert (encode.tokens, encode.truncated) == (3 + 3 + 2 + 2, 2)
 
 
-def test_blocks_end_by_number_or_cost():
-  costs = [1, 1, 1, 5, 4, 9, 1]
-  blocks = text_inputs.split_into_blocks(costs, 3, lambda cost: cost, 8)
+def test_blocks_end_by_number_or_cost_and_read_no_further():
+  split = text_inputs.split_into_blocks
+  blocks = split([1, 1, 1, 5, 4, 9, 1], 3, lambda cost: cost, 8)
   assert list(blocks) == [[1, 1, 1], [5], [4], [9], [1]]
-  blocks = text_inputs.split_into_blocks("abcde", 2)
-  assert list(map("".join, blocks)) == ["ab", "cd", "e"]
-  assert list(text_inputs.split_into_blocks("", 2)) == []
-
-
-def test_blocks_read_no_further_than_needed():
+  assert list(map("".join, split("abcde", 2))) == ["ab", "cd", "e"]
+  assert list(split("", 2)) == []
   endless = itertools.count()
-  blocks = text_inputs.split_into_blocks(endless, 3)
+  blocks = split(endless, 3)
   assert [next(blocks), next(blocks)] == [[0, 1, 2], [3, 4, 5]]
   assert next(endless) == 6
 

@@ -32,13 +32,9 @@ def train_on_one_device(tmp_path_factory):
 
 @pytest.mark.parametrize(("count", "parts"), [(1, 2), (1, 4), (2, 1), (2, 2)])
 def test_devices_and_parts_make_the_same_update(count, parts, alone, tmp_path):
-  tiny_training.run(
-    tmp_path,
-    6,
-    dropout_rate=0,
-    strategy=strategy_of(count),
-    gradient_accumulation_steps=parts,
-  )
+  options = {"strategy": strategy_of(count), "dropout_rate": 0}
+  options["gradient_accumulation_steps"] = parts
+  tiny_training.run(tmp_path, 6, **options)
   found = tiny_training.saved(tmp_path)
   assert sorted(found) == sorted(alone)
   for name, value in alone.items():
@@ -176,8 +172,9 @@ def test_prediction_keeps_order_and_strips_padding():
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
 
 
-def rows_of(*sizes):
-  return [{"x": tf.range(size)} for size in sizes]
+def map_ahead(function, *sizes):
+  batches = [{"x": tf.range(size)} for size in sizes]
+  return prediction.map_ahead(function, batches, 2, tokens=7)
 
 
 def test_two_batches_are_computed_at_once_in_order():
@@ -187,7 +184,7 @@ def test_two_batches_are_computed_at_once_in_order():
     both_began.wait()
     return {"y": len(features["x"])}
 
-  found = prediction.map_ahead(count, rows_of(4, 3, 2, 1), 2, tokens=7)
+  found = map_ahead(count, 4, 3, 2, 1)
   assert list(found) == [{"y": 4}, {"y": 3}, {"y": 2}, {"y": 1}]
 
 
@@ -200,15 +197,12 @@ def test_large_batches_are_computed_alone():
     working.release()
     return {"y": len(features["x"])}
 
-  found = prediction.map_ahead(count, rows_of(4, 4, 9, 4), 2, tokens=7)
+  found = map_ahead(count, 4, 4, 9, 4)
   assert [part["y"] for part in found] == [4, 4, 9, 4]
 
 
 def test_an_error_of_a_batch_ends_the_prediction():
-  def divide(features):
-    return {"y": 6 // len(features["x"])}
-
-  found = prediction.map_ahead(divide, rows_of(3, 0, 2), 2, tokens=7)
+  found = map_ahead(lambda rows: {"y": 6 // len(rows["x"])}, 3, 0, 2)
   assert next(found) == {"y": 2}
   with pytest.raises(ZeroDivisionError):
     next(found)
@@ -259,13 +253,8 @@ def test_every_update_replica_and_part_draws_its_own_masks(devices, tmp_path):
       tf.py_function(lambda s: seeds.append(tuple(s.numpy())), [seed], [])
     return tiny_training.word_loss(model, features, seed)
 
+  options = {"loss_fn": spy, "gradient_accumulation_steps": 2}
+  options["strategy"] = strategy_of(devices)
   for seed in (1, 2):
-    tiny_training.run(
-      tmp_path / str(seed),
-      3,
-      strategy=strategy_of(devices),
-      seed=seed,
-      loss_fn=spy,
-      gradient_accumulation_steps=2,
-    )
+    tiny_training.run(tmp_path / str(seed), 3, seed=seed, **options)
   assert len(seeds) == len(set(seeds)) == 2 * 3 * devices * 2

@@ -8,6 +8,7 @@ import os
 import pytest
 import tensorflow as tf
 
+import paths
 from training import model_selection
 from weights import checkpoints
 
@@ -238,11 +239,6 @@ def kill_before_change(count, monkeypatch):
   return left
 
 
-def contents(folder):
-  paths = [path for path in folder.rglob("*") if path.is_file()]
-  return {str(p.relative_to(folder)): p.read_bytes() for p in paths}
-
-
 @pytest.mark.parametrize(
   ("before", "resumed_at", "scores", "least_kills"),
   [
@@ -257,7 +253,7 @@ def test_a_kill_at_any_moment_changes_nothing_in_the_end(
 ):
   train(tmp_path / "whole", before)
   train(tmp_path / "whole", scores, resumed_at)
-  expected = contents(tmp_path / "whole")
+  expected = paths.contents(tmp_path / "whole")
   for kills in itertools.count():
     folder = tmp_path / f"killed-{kills}"
     train(folder, before)
@@ -268,7 +264,7 @@ def test_a_kill_at_any_moment_changes_nothing_in_the_end(
     # Whoever predicts now finds whole weights or none.
     model_selection.restore_best(str(folder), weights(0))
     train(folder, scores, resumed_at)
-    assert contents(folder) == expected, kills
+    assert paths.contents(folder) == expected, kills
     if left[0] >= 0:
       break
   assert kills >= least_kills

@@ -15,15 +15,12 @@ def enter(folder, step, is_new=False, **changes):
   return training_plan.enter_phase(path, step, settings, is_new, writes=True)
 
 
-def test_one_phase_goes_on(tmp_path):
+def test_one_phase_continues_from_a_checkpoint(tmp_path):
   assert enter(tmp_path, 0).record_at(5) == 40
   assert enter(tmp_path, 5).record_at(5) == 40
   written = json.loads((tmp_path / "training.json").read_text())
   assert written == {"phases": [{"first_step": 0, "first_record": 0, **FIRST}]}
-
-
-def test_a_folder_without_a_checkpoint_begins_anew(tmp_path):
-  enter(tmp_path, 0)
+  # Without a checkpoint it begins anew.
   assert enter(tmp_path, 0, rate=0.2).settings["rate"] == 0.2
   assert enter(tmp_path, 3, rate=0.2).record_at(3) == 24
 

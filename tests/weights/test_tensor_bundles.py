@@ -50,9 +50,9 @@ def test_reads_several_shards_and_blocks(tmp_path):
     values = [tf.constant(float(name[5:])) for name in part]
     save(tmp_path / f"part{shard}", part, [""] * len(part), values)
   prefix = str(tmp_path / "x")
+  parts = [str(tmp_path / "part0"), str(tmp_path / "part1")]
   tf.raw_ops.MergeV2Checkpoints(
-    checkpoint_prefixes=[str(tmp_path / "part0"), str(tmp_path / "part1")],
-    destination_prefix=prefix,
+    checkpoint_prefixes=parts, destination_prefix=prefix
   )
   assert len(list(tmp_path.glob("x.data-*-of-00002"))) == 2
   assert dict(checkpoints.read(prefix)) == {n: float(n[5:]) for n in names}
@@ -88,17 +88,11 @@ WHOLE = tiny_index.make_entry([4], size=0, slices=[[(0, 2)], [(2, 2)]])
 FIRST, SECOND = b"\0a\0\1\1\1\x80\x82", b"\0a\0\1\1\1\x82\x82"
 
 
-@pytest.mark.parametrize(
-  "second",
-  [
-    {"dtype": 3},
-    {"dtype": 9, "shape": [1]},
-    {"shape": [1, 2]},
-    {"shape": [], "size": 4},
-    {"shape": [0], "size": 0},
-    None,
-  ],
-)
+SCALAR, EMPTY = {"shape": [], "size": 4}, {"shape": [0], "size": 0}
+OTHERS = [{"dtype": 3}, {"dtype": 9, "shape": [1]}, {"shape": [1, 2]}]
+
+
+@pytest.mark.parametrize("second", [*OTHERS, SCALAR, EMPTY, None])
 def test_a_part_fits_its_place(tmp_path, second):
   rows = [(FIRST, tiny_index.make_entry())]
   good = [*rows, (SECOND, tiny_index.make_entry()), (b"a", WHOLE)]
