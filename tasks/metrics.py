@@ -220,10 +220,8 @@ def tune_thresholds(
 ) -> np.ndarray:
   """Finds the probability from which to predict each label for the best F1.
 
-  Returns:
-    float64 [L], each midway between two neighbouring probabilities, or between
-    the lowest and 0; of equally good ones, and without a true label, the one
-    nearest to 0.5.
+  It is midway between two neighbouring ones, or the lowest and 0; of equally
+  good thresholds, and without a true label, it is the one nearest to 0.5.
   """
   return np.array(list(map(_best_threshold, labels.T, probabilities.T)))
 
@@ -249,9 +247,7 @@ def precision_recall(
 ) -> list[tuple[float, float]]:
   """Computes (recall, precision) at about a hundred rising recalls.
 
-  Args:
-    labels: 0 or 1 [N]; without a 1 there are no recalls.
-    scores: float [N], higher where a label is likelier to be 1.
+  `labels` are 0 or 1 [N], `scores` float [N]; without a 1 there are no recalls.
 
   >>> precision_recall(np.array([1, 0, 1]), np.array([0.9, 0.8, 0.8]))
   [(0.5, 1.0), (1.0, 0.6666666666666666)]
@@ -272,12 +268,8 @@ def calibration(
 ) -> list[tuple[float, float, int]]:
   """Compares probabilities, in ten ranges, with how often they come true.
 
-  Args:
-    probabilities: float [N], 0 to 1.
-    right: [N], whether the prediction of that probability is right.
-
-  Returns:
-    Mean probability, share that is right and count of each range with any.
+  Takes probabilities, float [N], and whether each prediction is right. Returns
+  mean probability, share that is right and count of each range with any.
   """
   ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
   rows = []

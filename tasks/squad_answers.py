@@ -212,19 +212,11 @@ def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
 
 
 def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
-  """Finds the text of some tokens in their words.
+  """Finds the text of some tokens in their words: its start and end there.
 
-  Tokens may be only part of a word, and lack its case and accents: in the words
-  "Steve Smith's", the tokens "steve smith" stand for "Steve Smith". If words
+  Tokens, pieces joined, may be only part of a word and lack its case. If words
   have as many characters after tokenization as before, without spaces, the n-th
-  after is the n-th before.
-
-  Args:
-    wanted: the tokens, pieces joined, with a space between words.
-
-  Returns:
-    The start and end of the answer in the words; None if it is not found or the
-    numbers of characters differ.
+  after is the n-th before; None if not, or if the tokens are not found.
 
   >>> basic = tokenization.BasicTokenizer()
   >>> find_tokens("steve smith", align("Steve Smith's", basic))
@@ -256,15 +248,11 @@ def _with_probabilities(spans: list[Span]) -> list[Span]:
 def describe(
   question: squad.Question, prediction: Prediction, chosen: Span | None
 ) -> dict[str, Any]:
-  """Describes a prediction for a reader.
+  """Describes a prediction for a reader; `chosen` is None for no answer.
 
-  Args:
-    chosen: the answer; None for no answer.
-
-  Returns:
-    id, question, answer ("" for no answer), probability, score, start and end
-    (the answer is context[start:end] with single spaces), runners_up: the next
-    best answers; no_answer_odds if questions may have no answer.
+  Returns id, question, answer ("" for none), probability, score, start and end
+  (the answer is context[start:end] with single spaces), runners_up: the next
+  best answers; no_answer_odds if questions may have no answer.
   """
   others = [s for s in prediction.spans if s.start is not None and s != chosen]
   no_answer = [s for s in prediction.spans if not s.text]

@@ -109,8 +109,7 @@ def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
     scheme: to convert tags to; by default they stay as in the file.
 
   Raises:
-    ValueError: a line lacks a column or has a tag outside of the scheme (the
-      message begins with path and line), or there is no sentence.
+    ValueError: a line is wrong (the message has its number), or none is there.
   """
   document, has_sentence, is_fresh = 0, False, True
   lines = (line for line in _read_lines(source) if not line.is_comment)

@@ -71,8 +71,7 @@ def fit_windows(
     bounds: the first word of each sentence, and the one after its last.
     room: the most tokens of a window.
 
-  Yields:
-    The number of a sentence, and a window of it.
+  Yields the number of a sentence, and a window of it.
 
   >>> [tuple(window) for _, window in fit_windows([1] * 9, [(0, 2), (2, 9)], 5)]
   [(0, 5, 0, 2), (2, 7, 2, 7), (4, 9, 7, 9)]
