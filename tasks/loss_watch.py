@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Mapping, Sequence
 import math
-from typing import NamedTuple
 
 from inputs import records, training_input
 
@@ -11,26 +10,20 @@ _SAMPLE = 10_000  # Records; the entropy of fewer comes out too low.
 STEPS_AFTER_WARMUP = 1000  # At least, before a loss is judged.
 
 
-class Labels(NamedTuple):
-  """The labels of a sample of records."""
+def entropy(counts: collections.Counter) -> float:
+  """Returns the loss of predicting labels by their frequencies, in nats.
 
-  records: int
-  counts: collections.Counter  # By the ids of labels.
-
-  def entropy(self) -> float:
-    """Returns the loss of predicting labels by their frequencies, in nats.
-
-    >>> labels = Labels(2, collections.Counter({7: 2, 8: 1, 9: 1}))
-    >>> labels.entropy() / math.log(2)
-    1.5
-    """
-    total = self.counts.total()
-    shares = [count / total for count in self.counts.values()]
-    return -sum(share * math.log(share) for share in shares)
+  >>> entropy(collections.Counter({7: 2, 8: 1, 9: 1})) / math.log(2)
+  1.5
+  """
+  shares = [count / counts.total() for count in counts.values()]
+  return -sum(share * math.log(share) for share in shares)
 
 
-def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
-  """Counts the labels of about `most` records, of the heads of the files.
+def sample(
+  paths: Sequence[str], parse, most: int = _SAMPLE
+) -> tuple[int, collections.Counter]:
+  """Counts about `most` records, of the heads of the files, and their labels.
 
   `parse` makes features of serialized records, as `records.parse_batch`.
   """
@@ -40,7 +33,7 @@ def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
     used = features["masked_lm_weights"].numpy() > 0
     counts.update(features["masked_lm_ids"].numpy()[used].tolist())
     number += len(used)
-  return Labels(number, counts)
+  return number, counts
 
 
 class LossWatch:
@@ -49,8 +42,8 @@ class LossWatch:
   It judges after twice the warm-up, and at least 1,000 steps after it.
   """
 
-  def __init__(self, labels: Labels, num_warmup_steps: int):
-    self._entropy = labels.entropy()
+  def __init__(self, counts: collections.Counter, num_warmup_steps: int):
+    self._entropy = entropy(counts)
     after = max(num_warmup_steps, STEPS_AFTER_WARMUP)
     self._first = num_warmup_steps + after
     self._has_judged = False
@@ -81,13 +74,13 @@ def watch(
 ) -> LossWatch | None:
   """Prints the loss of guessing by frequency; returns its comparison."""
   with training_input.naming_bad_record(source.find_fault):
-    labels = sample(paths, source.parse)
-  most = max(labels.counts.values(), default=0) / max(1, labels.counts.total())
+    number, counts = sample(paths, source.parse)
+  most = max(counts.values(), default=0) / max(1, counts.total())
   print(
-    f"labels of {labels.records:,} records: unigram entropy "
-    f"{labels.entropy():.4g} nats, the most frequent {most:.1%}"
+    f"labels of {number:,} records: unigram entropy {entropy(counts):.4g} nats,"
+    f" the most frequent {most:.1%}"
   )
   if learning_rate:
-    return LossWatch(labels, num_warmup_steps)
+    return LossWatch(counts, num_warmup_steps)
   print("warning: --learning_rate=0 changes no weight")
   return None
