@@ -55,8 +55,7 @@ class ConversionSettings(program.Settings):
   )
   do_lower_case: bool | None = _flags(
     None,
-    "Whether the text is lower-cased; by default what the files beside --input "
-    "or the vocabulary show.",
+    "Whether text is lower-cased; default what files beside --input show.",
   )
   strip: bool = _changes(
     False,
@@ -67,14 +66,12 @@ class ConversionSettings(program.Settings):
   )
   grow_positions: int = _changes(
     0,
-    "Tokens that a sequence may have from now on, by repeating the table of "
-    "positions. 0 leaves it.",
+    "New most tokens of a sequence, with repeated positions; 0 keeps it.",
     least=0,
   )
   resize_vocab: int = _changes(
     0,
-    "Tokens that the vocabulary has from now on; the new ones' embeddings are "
-    "random. 0 leaves it.",
+    "New size of the vocabulary, with random embeddings; 0 keeps it.",
     least=0,
   )
   seed: int = _changes(12345, "Decides the new embeddings.")
@@ -93,13 +90,7 @@ def make_model(
   settings: ConversionSettings, folder: readers.ModelFolder
 ) -> conversion.Model:
   """Reads --input and changes it as the flags say."""
-  model = conversion.read(
-    folder,
-    settings.vocab_file,
-    settings.labels_file,
-    settings.do_lower_case,
-    settings.head,
-  )
+  model = settings.pass_to(conversion.read, folder=folder)
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:

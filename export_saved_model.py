@@ -25,8 +25,7 @@ class ExportSettings(shared_flags.StartSettings):
   )
   init_checkpoint: str | None = _flags(
     None,
-    "Instead of --model_dir: weights that make vectors or guess masked words; "
-    "with --bert_config_file.",
+    "Instead of --model_dir: weights without a task; with its config.",
   )
   bert_config_file: str | None = _flags(
     None, "With --init_checkpoint: the model's architecture."
@@ -81,8 +80,7 @@ class ExportSettings(shared_flags.StartSettings):
   )
   null_score_diff_threshold: float | None = _predictions(
     None,
-    "The odds above which a question has no answer; default the best one that "
-    "run_squad.py found, else its flag.",
+    "The odds above which a question has no answer; default run_squad.py's.",
   )
   window_pooling: str | None = _predictions(
     None, "Of classifiers: joins a text's windows.", choices=("mean", "max")
@@ -201,7 +199,7 @@ def make_score_check(
     raise ValueError(
       "--quantize=int8 needs --eval_file, to compare the export with the model"
     )
-  return quantization.ScoreCheck(**{n: getattr(settings, n) for n in names})
+  return settings.pass_to(quantization.ScoreCheck)
 
 
 def main() -> None:

@@ -80,9 +80,7 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   return {"ids": ids, "probabilities": tf.exp(best), "log_prob": asked}
 
 
-def make_masked_words(
-  settings: FillMaskSettings,
-) -> masked_words.MaskedWords:
+def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
   model = text_programs.open_model(
     settings, heads.PretrainingModel, [masked_words.MASK]

@@ -66,8 +66,7 @@ class PredictSettings(program.Settings):
   )
   allowed_hosts: tuple[str, ...] = _serving(
     (),
-    "Names of this server besides addresses, localhost and the machine's "
-    "name; others are refused.",
+    "Accepted host names besides addresses, localhost and the machine's.",
   )
   port: int = _serving(8080, "The port; 0 for any that is free.", least=0)
   max_request_bytes: int = _serving(

@@ -88,14 +88,8 @@ def open_data(
     settings.label_separator,
     model_folder.initial_labels(settings),
   )
-  features = classification_data.FeatureSettings(
-    vocab_file=settings.vocab_file,
-    do_lower_case=settings.do_lower_case,
-    max_seq_length=settings.max_seq_length,
-    doc_stride=settings.doc_stride,
-    label_separator=settings.label_separator,
-    labels=labels,
-    problem=task.problem,
+  features = settings.pass_to(
+    classification_data.FeatureSettings, labels=labels, problem=task.problem
   )
 
   find_sets = functools.partial(

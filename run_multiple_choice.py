@@ -72,11 +72,7 @@ def open_data(
   settings: ChoiceSettings, paths: dict[str, str]
 ) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = feature_files.FeatureSettings(
-    vocab_file=settings.vocab_file,
-    do_lower_case=settings.do_lower_case,
-    max_seq_length=settings.max_seq_length,
-  )
+  features = settings.pass_to(feature_files.FeatureSettings)
   limit = settings.max_train_examples
   sets = {
     kind: multiple_choice_data.find_set(kind, path, features, limit)

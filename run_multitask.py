@@ -24,8 +24,7 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
   )
   num_train_steps: int | None = _training(
     None,
-    "Updates in all; by default those of --num_train_epochs of all the tasks' "
-    "examples together.",
+    "Updates in all; default those of --num_train_epochs of all examples.",
     least=1,
   )
   examples_limit: int = _training(

@@ -23,7 +23,13 @@ from cli import devices, fine_tuning, output_folder
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import squad_data, squad_metrics, squad_results
+from tasks import (
+  squad_answers,
+  squad_data,
+  squad_features,
+  squad_metrics,
+  squad_results,
+)
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -31,12 +37,7 @@ _NEVER = -1e9  # Far below any logit.
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
 ) -> keras.Model:
-  """Makes the model; this is the place for another head.
-
-  Returns:
-    A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
-    a seed for its dropout, int32 [2] or None; returns a `heads.SpanOutput`.
-  """
+  """Makes a `heads.SpanModel`; this is the place for another head."""
   return heads.SpanModel(config, dtype)
 
 
@@ -61,10 +62,7 @@ def predict(model, features, settings) -> dict[str, tf.Tensor]:
 
 
 def loss_fn(model, features, seed, settings):
-  """Sums the losses over a batch; see `training_plan.LossFn`.
-
-  The loss of a window is the mean cross entropy of its start and its end.
-  """
+  """Sums the means of start and end losses; see `training_plan.LossFn`."""
   logits = compute_logits(model, features, settings, seed)
   labels = features["start_positions"], features["end_positions"]
   losses = map(tf.nn.sparse_softmax_cross_entropy_with_logits, labels, logits)
@@ -108,7 +106,7 @@ def check(settings: SquadSettings) -> SquadSettings:
 
 def open_data(settings: SquadSettings) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = settings.for_features()
+  features = settings.pass_to(squad_features.FeatureSettings)
   evaluated = settings.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
@@ -166,7 +164,8 @@ def answer(
     run.batch_order(examples, settings.predict_batch_size),
     run.local_folder,
   )
-  return squad_data.answer(examples, logits, settings.for_answers())
+  chosen = settings.pass_to(squad_answers.AnswerSettings)
+  return squad_data.answer(examples, logits, chosen)
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:

@@ -34,8 +34,7 @@ class TaggingSettings(shared_flags.DataSettings):
   )
   document_context: bool = _task(
     False,
-    "Whether to fill inputs up with the neighbouring sentences of the "
-    "document.",
+    "Whether to fill inputs up with neighbouring sentences of the document.",
   )
   feature_based: bool = _task(
     False, "Whether to freeze BERT and to train a BiLSTM on its layers."
@@ -75,13 +74,7 @@ def create_model(
   dtype: str,
   settings: TaggingSettings,
 ) -> keras.Model:
-  """Makes the model; this is the place for another head.
-
-  Returns:
-    A model called with input_ids, input_mask and segment_ids, int32 [B, S], and
-    a seed for its dropout, int32 [2] or None; returns logits, float32
-    [B, S, L].
-  """
+  """Makes a `heads.TaggerModel` or what --feature_based puts in its place."""
   num_labels = len(data.labels)
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
@@ -118,9 +111,8 @@ def compute_losses(
 def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
   """Computes what `tagging_data.read_outputs` reads of a batch.
 
-  Returns:
-    predicted, int [B, max_seq_length], -1 where no word begins; the sums of
-    losses and known of each row, [B].
+  It is `compute_losses`, predicted padded to [B, max_seq_length], the rest
+  summed, [B].
   """
   predicted, losses, known = compute_losses(model, features)
   missing = max_seq_length - tf.shape(predicted)[1]
@@ -173,13 +165,8 @@ def open_data(
     settings.tag_scheme,
     model_folder.initial_labels(settings),
   )
-  features = tagging_data.FeatureSettings(
-    vocab_file=settings.vocab_file,
-    do_lower_case=settings.do_lower_case,
-    max_seq_length=settings.max_seq_length,
-    document_context=settings.document_context,
-    labels=labels,
-    scheme=scheme,
+  features = settings.pass_to(
+    tagging_data.FeatureSettings, labels=labels, scheme=scheme
   )
   limit = settings.max_train_examples
   sets = {

@@ -37,8 +37,7 @@ class ClassifierSettings(shared_flags.DataSettings):
   xnli_language: tuple[str, ...] = _task(("zh",), "Languages of XNLI to use.")
   class_weights: tuple[str, ...] = _task(
     (),
-    "What an example counts by its label: numbers in the order of the labels, "
-    "or 'balanced'.",
+    "Weights of examples by label, in the order of labels; or 'balanced'.",
   )
   header: str = _task(
     "auto", "Whether files have a header.", choices=("auto", "yes", "no")
@@ -55,8 +54,7 @@ class ClassifierSettings(shared_flags.DataSettings):
   )
   doc_stride: int | None = _task(
     None,
-    "Splits a text longer than --max_seq_length into windows that begin this "
-    "many tokens apart; by default it is truncated.",
+    "Tokens from one window of a long text to the next; default truncates.",
     least=1,
   )
 
@@ -82,11 +80,8 @@ def read_task(
 
 def _find_task(settings) -> classification.ClassificationTask:
   if settings.task_name.lower() == "file":
-    return classification_tasks.file_task(
-      settings.data_dir,
-      train_file=settings.train_file,
-      eval_file=settings.eval_file,
-      predict_file=settings.predict_file,
+    return settings.pass_to(
+      classification_tasks.file_task,
       columns=classification_tasks.Columns(
         settings.text_column,
         settings.text_pair_column,
@@ -94,7 +89,6 @@ def _find_task(settings) -> classification.ClassificationTask:
         settings.id_column,
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
-      problem=settings.problem,
     )
   task = classification_tasks.find_task(settings.task_name)
   if task.name == "xnli":

@@ -32,8 +32,7 @@ class DeviceSettings(program.Settings):
   )
   deterministic: bool = _devices(
     True,
-    "On GPUs: whether every run gives the same bits, which is slower; CPUs "
-    "always do.",
+    "On GPUs: whether every run gives the same bits, as on CPUs; slower.",
   )
   tf32: bool = _devices(
     False,
@@ -55,8 +54,7 @@ class DeviceSettings(program.Settings):
   )
   iterations_per_loop: int = _devices(
     1000,
-    "The most steps per call of the compiled loop; calls also end every few "
-    "seconds, and where a checkpoint is due.",
+    "Most steps per call of the compiled loop, which takes seconds at most.",
     least=1,
   )
 

@@ -89,9 +89,8 @@ def read_settings(kind: type[_Settings]) -> _Settings:
   devices.check_tpu_paths(settings)  # Before any file is looked for.
   if settings.do_train and devices.uses_tpu_elsewhere(settings):
     raise ValueError(
-      "--distribution=tpu: this program hands the training data to the TPU, "
-      "which only one of the same machine can take: run on the TPU's own "
-      "machine with --tpu_name=local"
+      "--distribution=tpu: another machine's TPU cannot take the training "
+      "data: run on the TPU's own machine with --tpu_name=local"
     )
   settings = model_folder.find_files(settings)
   model_folder.check_casing(settings)
@@ -168,10 +167,7 @@ class Run(training_run.TrainingRun):
     """Makes the model, loads its weights, and records the run in its folder.
 
     Call it when all data has been read and checked, and features are made.
-
-    Args:
-      create_model: takes config, data and a Keras dtype policy.
-      predict: see `prediction.Predictor`.
+    `create_model` takes config, data and a Keras dtype policy.
     """
     settings, data = self.settings, self.data
     dtype = settings.compute_dtype
@@ -220,10 +216,7 @@ class Run(training_run.TrainingRun):
     loss_fn: training_plan.LossFn,
     evaluate: Callable[[], Mapping[str, float]],
   ) -> None:
-    """Trains or resumes; `evaluate` scores the weights where flags ask for it.
-
-    See `training_run.train`.
-    """
+    """Trains or resumes, see `training_run.train`; `evaluate` scores."""
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
@@ -281,10 +274,8 @@ class Run(training_run.TrainingRun):
   ) -> None:
     """Prints scores and writes them to eval_results.txt, as the original.
 
-    Args:
-      scores: of an evaluation; the summary shows those of the first call.
-      written: the scores to write; None for all.
-      original_loss: the mean of the batches' losses; None to leave it out.
+    `written` are the scores to write, None for all; `original_loss` is the mean
+    of the batches' losses. The summary shows the scores of the first call.
     """
     results = name_for_evaluation(scores if written is None else written)
     if original_loss is not None:
@@ -381,6 +372,8 @@ def make_plan(
   eval_every_steps: float = settings.eval_every_steps
   if settings.eval_every_epochs:
     eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
-  return training_run.make_plan(
-    settings, num_train_steps, eval_every_steps=eval_every_steps
+  return settings.pass_to(
+    training_plan.TrainingPlan,
+    num_train_steps=num_train_steps,
+    eval_every_steps=eval_every_steps,
   )

@@ -34,14 +34,11 @@ _FILES = {
 
 
 def open(path: str, bert_config_file: str | None = None):
-  """Opens a model: a checkpoint, a folder with one, or another library's.
+  """Opens a checkpoint or another library's model, a `readers.ModelFolder`.
 
   Args:
     path: --init_checkpoint; `find_weights` makes it of --model.
     bert_config_file: its config, if that is not beside the weights.
-
-  Returns:
-    A `convert.readers.ModelFolder`; weights are read when they are asked for.
 
   Raises:
     ValueError: there is no model, a file is damaged, or the config is not that

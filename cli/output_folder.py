@@ -52,20 +52,14 @@ def claim(
 def local_folder(
   folder: str, strategy: tf.distribute.Strategy
 ) -> contextlib.AbstractContextManager[str]:
-  """Returns the context of a local folder that no other worker writes to.
-
-  It is the output folder unless that is remote or another worker's.
-  """
+  """Opens a local folder for this worker: the output folder if it may."""
   if strategy.extended.should_checkpoint and not remote.is_remote(folder):
     return contextlib.nullcontext(folder)
   return tempfile.TemporaryDirectory()
 
 
 def check_evaluations(settings: Any) -> None:
-  """Raises a ValueError if the flags of evaluations contradict each other.
-
-  So do best weights of an earlier training that evaluated.
-  """
+  """Raises a ValueError if flags, or best weights, contradict evaluations."""
   if settings.eval_every_steps and settings.eval_every_epochs:
     raise ValueError(
       "--eval_every_steps and --eval_every_epochs: pass only one"
@@ -88,9 +82,7 @@ def load_trained_weights(settings: Any, model: keras.Model) -> int:
   """Loads the weights to start fine-tuning from, or the fine-tuned ones.
 
   Without --do_train, prefers the run's best weights, and none may be missing.
-
-  Returns:
-    The number of updates behind the weights.
+  Returns the number of updates behind the weights.
   """
   folder, variables = settings.output_dir, checkpoints.model_variables(model)
   if settings.do_train:
@@ -121,9 +113,7 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
   """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
   That may lack this head's variables, and have another's; both are printed.
-
-  Returns:
-    The number of updates behind the weights; 0 for --init_checkpoint.
+  Returns the number of updates behind the weights.
   """
   if settings.word_vectors and not settings.do_train:
     raise ValueError(
@@ -181,9 +171,9 @@ def _starts_elsewhere(settings) -> bool:
 
 def initial_weights(settings: Any) -> str | None:
   """Identifies the weights of a run in a folder that has none of its own."""
-  return (
-    _identify(settings.start().source) if _starts_elsewhere(settings) else None
-  )
+  if _starts_elsewhere(settings):
+    return _identify(settings.start().source)
+  return None
 
 
 def _identify(prefix: str) -> str:

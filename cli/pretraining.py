@@ -43,8 +43,7 @@ class PretrainingSettings(
   )
   vocab_file: str | None = _model(
     None,
-    "The vocab.txt of the records: decides the vocab_size of the config, and "
-    "is copied to --output_dir.",
+    "The vocab.txt of the records; decides the vocab_size of the config.",
   )
   num_train_steps: int = _training(100000, "Updates in all.", least=1)
   num_warmup_steps: int = _training(
@@ -52,8 +51,7 @@ class PretrainingSettings(
   )
   group_by_length: bool = _training(
     False,
-    "Whether batches hold records of similar length: faster where many are "
-    "short.",
+    "Whether to batch records of similar length: faster if many are short.",
   )
   new_phase: bool = _training(
     False,
@@ -66,8 +64,7 @@ class PretrainingSettings(
   )
   max_eval_steps: int = _evaluation(
     100,
-    "Batches to evaluate, starting over where the records end; 0: every record "
-    "once.",
+    "Batches to evaluate, starting over at the end; 0: every record once.",
     least=0,
   )
 
@@ -93,8 +90,7 @@ class RecordFlags(shared_flags.StartSettings):
   max_seq_length: int = _flags(128, "Tokens of a record, padded.")
   max_predictions_per_seq: int = _flags(
     20,
-    "The most tokens of a record to mask; choose --max_seq_length times "
-    "--masked_lm_prob.",
+    "Most masked tokens; choose --max_seq_length times --masked_lm_prob.",
   )
   masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
   short_seq_prob: float = _flags(
@@ -113,19 +109,6 @@ class RecordFlags(shared_flags.StartSettings):
     "other than the original's; 0: one block of all documents.",
   )
   compress: bool = _flags(False, "Writes GZIP files.")
-
-  def for_records(self) -> pretraining_data.RecordSettings:
-    """Returns what decides the records of a text."""
-    return pretraining_data.RecordSettings(
-      max_seq_length=self.max_seq_length,
-      max_predictions_per_seq=self.max_predictions_per_seq,
-      masked_lm_prob=self.masked_lm_prob,
-      short_seq_prob=self.short_seq_prob,
-      dupe_factor=self.dupe_factor,
-      do_whole_word_mask=self.do_whole_word_mask,
-      documents_per_block=self.documents_per_block,
-      random_seed=self.random_seed,
-    )
 
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:

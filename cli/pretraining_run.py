@@ -54,9 +54,7 @@ class Run(training_run.TrainingRun):
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
-    Args:
-      create_model: takes config and Keras dtype policy.
-      predict: see `prediction.Predictor`.
+    `create_model` takes config and Keras dtype policy.
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
@@ -82,13 +80,9 @@ class Run(training_run.TrainingRun):
     evaluate: Callable[[int], Mapping[str, float]],
     watch: Any = None,
   ) -> None:
-    """Trains or resumes.
+    """Trains or resumes; `evaluate` takes the step and scores the weights.
 
     SIGINT and SIGTERM save, then exit with status 128 + signal number.
-
-    Args:
-      evaluate: takes the step; scores the weights, by name.
-      watch: see `training_plan.TrainingPlan`.
     """
     settings, num_steps = self.settings, self.settings.num_train_steps
     with self.strategy.scope():
@@ -98,8 +92,8 @@ class Run(training_run.TrainingRun):
         num_steps,
         settings.num_warmup_steps,
       )
-    plan = training_run.make_plan(
-      settings, num_steps, phase=self.phase, watch=watch
+    plan = settings.pass_to(
+      training_plan.TrainingPlan, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
       self.model, optimizer, loss_fn, self.data.source, plan

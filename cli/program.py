@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import math
 import os
 import signal
@@ -30,13 +31,14 @@ import tempfile
 import textwrap
 import types
 import typing
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from absl import app, flags
 
 from data import progress, shortage
 
 FLAGS = flags.FLAGS
+_Made = TypeVar("_Made")
 
 # Hides TensorFlow's own log if set before the import. Errors that matter to
 # users reach Python as exceptions.
@@ -113,6 +115,12 @@ class Settings:
     """Returns the values of the flags by name."""
     return {name: getattr(self, name) for name in self.flags_by_name()}
 
+  def pass_to(self, make: Callable[..., _Made], **others: Any) -> _Made:
+    """Calls `make` with the flags that it has arguments for, and others."""
+    names = inspect.signature(make).parameters
+    own = {n: v for n, v in self.flag_values().items() if n in names}
+    return make(**own | others)
+
 
 def _define(name, flag, kind, default, values):
   """Declares the flag of a field of a type."""
@@ -161,12 +169,8 @@ def run_program(
 
   Errors the user can fix (a ValueError, an OSError, a missing optional package)
   print one line on standard error and exit with status 1; others are bugs and
-  keep their traceback.
-
-  Args:
-    main: the program; returns None or its exit status.
-    kind: the program's settings; not needed after `start`.
-    takes_others: `main` takes a list of the arguments that are not flags.
+  keep their traceback. `kind` is not needed after `start`; `takes_others` means
+  that `main` takes a list of the arguments that are not flags.
   """
   others = _parse_flags(kind, takes_others) if kind else []
 

@@ -28,12 +28,9 @@ class Start(NamedTuple):
 def print_end(
   start: float, *lines: str, command: str = "", file: TextIO | None = None
 ) -> None:
-  """Prints the block that ends a program.
+  """Prints the block that ends a program begun at `start` of `time.monotonic`.
 
-  Args:
-    start: when it began, by `time.monotonic`.
-    *lines: what was written, and how good it is.
-    command: the next one; "" for none.
+  It holds what was written and how good it is, and the next command.
   """
   after = [f"next: {command}"] if command else []
   title = f"finished in {format_time(start)}"

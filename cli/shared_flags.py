@@ -48,8 +48,7 @@ class ModelSettings(StartSettings):
   )
   word_vectors: str | None = _model(
     None,
-    "A file in word2vec's text format, whose vectors replace those of the same "
-    "words at the start of a training.",
+    "A file in word2vec's text format: vectors that a training starts with.",
   )
   output_dir: str = _model(
     None,
@@ -68,14 +67,12 @@ class TextSettings(program.Settings):
   vocab_file: str = _model(None, vocabulary_table.HELP, unless="model")
   do_lower_case: bool = _model(
     True,
-    "Whether to lower-case the text and strip accents: True for uncased "
-    "models, False for cased ones.",
+    "Whether to lower-case and strip accents: False for cased models.",
   )
   max_seq_length: int = _data(128, "Most tokens per input.", least=3)
   pad_to_max_length: bool = _data(
     False,
-    "Whether to pad every batch to --max_seq_length, as a TPU needs it; slower "
-    "and to the same effect.",
+    "Whether to pad every batch to --max_seq_length, as TPUs need: slower.",
   )
 
 
@@ -92,22 +89,19 @@ class TrainingSettings(program.Settings):
   )
   gradient_accumulation_steps: int = _training(
     1,
-    "Parts of a batch, computed one after the other in less memory; the update "
-    "is the same, but for the masks of dropout.",
+    "Parts of a batch, one after another: less memory, other dropout masks.",
     least=1,
   )
   recompute: bool = _training(
     False,
-    "Whether the backward pass computes encoder layers again: the same update "
-    "in less memory and more time.",
+    "Whether to recompute layers in the backward pass: less memory, slower.",
   )
   save_checkpoints_steps: int = _training(
     1000, "Steps from one checkpoint to the next.", least=1
   )
   keep_checkpoint_max: int = _training(
     5,
-    "How many of the newest checkpoints to keep, each three times the size of "
-    "the weights; 0 keeps all.",
+    "The newest checkpoints to keep, each thrice the weights; 0 keeps all.",
     least=0,
   )
   eval_every_steps: int = _training(
@@ -131,8 +125,7 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
   bert_config_file: str | None = _model(None, _CONFIG, unless="model")
   init_checkpoint: str = _model(
     None,
-    "The weights: the prefix or the folder of a checkpoint, or a folder of "
-    "Hugging Face's.",
+    "The weights: a checkpoint, its folder, or a folder of Hugging Face's.",
     unless="model",
   )
   input_file: str = _data("-", INPUT_FILE)
@@ -155,8 +148,7 @@ class FineTuningSettings(
   )
   layerwise_lr_decay: float = _training(
     1.0,
-    "Factor between the learning rates of a layer and the one above it; the "
-    "head has the full rate.",
+    "A layer's learning rate is that of the one above it times this.",
     least=0.0,
   )
   warmup_proportion: float = _training(
@@ -181,8 +173,7 @@ class FineTuningSettings(
   )
   early_stopping_patience: int = _evaluation(
     0,
-    "Evaluations in a row without a better score after which training ends; 0 "
-    "to train to the end.",
+    "Evaluations without a better score that end training; 0 for never.",
     least=0,
   )
   do_predict: bool = _evaluation(False, "Whether to predict, after training.")
@@ -249,16 +240,12 @@ def find_data_files(
   """
   check_work(settings)
   evaluates = settings.do_eval or settings.evaluates_in_training
+  predicts = predicts and settings.do_predict
   folder, paths = settings.data_dir or "", {}
   for kind, is_asked, path, names in (
     ("train", settings.do_train, settings.train_file, ["train"]),
     ("eval", evaluates, settings.eval_file, ["dev", "valid", "val"]),
-    (
-      "predict",
-      settings.do_predict and predicts,
-      settings.predict_file,
-      ["test"],
-    ),
+    ("predict", predicts, settings.predict_file, ["test"]),
   ):
     if is_asked and not (path or folder):
       raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")

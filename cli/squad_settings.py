@@ -5,7 +5,6 @@ import os
 
 from cli import program, shared_flags
 from data import files
-from tasks import squad_answers, squad_features
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -26,8 +25,7 @@ class SquadSettings(shared_flags.FineTuningSettings):
   )
   eval_file: str | None = _data(
     None,
-    "Questions to evaluate on while training, and to tune the threshold on; by "
-    "default --predict_file.",
+    "Questions to evaluate and tune on; by default those of --predict_file.",
   )
   doc_stride: int = _data(
     128, "Tokens from one window of a text to the next.", least=1
@@ -86,26 +84,6 @@ class SquadSettings(shared_flags.FineTuningSettings):
       known += ["best_exact_match", "best_f1"]
     default = "best_f1" if self.threshold is None else "f1"
     return shared_flags.choose_metric(self.best_metric, default, known)
-
-  def for_features(self) -> squad_features.FeatureSettings:
-    """Returns what shapes the features."""
-    return squad_features.FeatureSettings(
-      vocab_file=self.vocab_file,
-      do_lower_case=self.do_lower_case,
-      max_seq_length=self.max_seq_length,
-      doc_stride=self.doc_stride,
-      max_query_length=self.max_query_length,
-      version_2_with_negative=self.version_2_with_negative,
-    )
-
-  def for_answers(self) -> squad_answers.AnswerSettings:
-    """Returns how to choose answers."""
-    return squad_answers.AnswerSettings(
-      n_best_size=self.n_best_size,
-      max_answer_length=self.max_answer_length,
-      whole_word_answers=self.whole_word_answers,
-      verbose_logging=self.verbose_logging,
-    )
 
 
 def check(settings: SquadSettings) -> None:

@@ -46,9 +46,8 @@ def open_model(
 ) -> TextModel:
   """Makes the model of the flags and loads its weights, before any tensor.
 
-  Args:
-    make_model: takes the config and the dtype policy.
-    tokens: those that the vocabulary must have.
+  `make_model` takes the config and the dtype policy; the vocabulary must have
+  the `tokens`.
   """
   if settings.distribution == "multi_worker":
     raise ValueError(
@@ -111,9 +110,7 @@ class Lines:
   """The lines of --input_file, or texts, and how many have been read."""
 
   def __init__(
-    self,
-    settings: shared_flags.InferenceSettings,
-    texts: Sequence[str] = (),
+    self, settings: shared_flags.InferenceSettings, texts: Sequence[str] = ()
   ):
     path, self._texts = settings.input_file, texts
     is_standard = path == files.STANDARD_INPUT

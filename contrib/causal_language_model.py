@@ -35,11 +35,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():
-    features = feature_files.FeatureSettings(
-      vocab_file=settings.vocab_file,
-      do_lower_case=settings.do_lower_case,
-      max_seq_length=settings.max_seq_length,
-    )
+    features = settings.pass_to(feature_files.FeatureSettings)
     limit = settings.max_train_examples
     sets = {
       kind: feature_files.find_set(_read_texts, kind, path, features, limit)
