@@ -30,9 +30,7 @@ class ConversionSettings(program.Settings):
     "of Hugging Face's, KerasHub's or OpenAI's of GPT-1.",
     unless="model",
   )
-  output: str = _flags(
-    None, "The folder to write; new or empty.", required=True
-  )
+  output: str = _flags(None, "A folder to write; new or empty.", required=True)
   bert_config_file: str | None = _flags(
     None, "The config, if it is not beside --input."
   )

@@ -40,13 +40,9 @@ class VocabSettings(program.Settings):
   input_file: str = _flags(
     None, "Files or globs, .gz, .xz, by commas.", required=True
   )
-  output_file: str = _flags(
-    None, "The vocabulary, a token a line.", required=True
-  )
+  output_file: str = _flags(None, "Vocabulary, a token a line.", required=True)
   vocab_size: int = _flags(30522, "Tokens in all; a small text may give fewer.")
-  do_lower_case: bool = _flags(
-    True, "Lower-cases and strips accents. False if cased."
-  )
+  do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   model: str = _flags(
     "wordpiece",
     "The kind of vocabulary: unigram and bpe make a model of SentencePiece "

@@ -20,9 +20,7 @@ class ExportSettings(shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
   model: str | None = _flags(None, shared_flags.MODEL)
-  model_dir: str | None = _flags(
-    None, "The --output_dir of a program that fine-tunes."
-  )
+  model_dir: str | None = _flags(None, "The --output_dir of a fine-tuning.")
   init_checkpoint: str | None = _flags(
     None,
     "Instead of --model_dir: weights without a task; with its config.",
@@ -33,9 +31,7 @@ class ExportSettings(shared_flags.StartSettings):
   vocab_file: str | None = _flags(
     None, "The vocabulary of the model; default the one in its folder."
   )
-  export_dir: str = _flags(
-    None, "The folder to write; new or empty.", required=True
-  )
+  export_dir: str = _flags(None, "A new or empty folder.", required=True)
   do_lower_case: bool = _flags(
     True, "With --init_checkpoint: whether the model is an uncased one."
   )

@@ -57,13 +57,9 @@ class PredictSettings(program.Settings):
     "Inputs of the model's full length per batch; of shorter ones, more.",
     least=1,
   )
-  threads: int = _flags(
-    0, "Cores that compute a batch; 0: all of them.", least=0
-  )
+  threads: int = _flags(0, "Cores that compute a batch; 0: all.", least=0)
   serve: bool = _serving(False, "Whether to answer on a web page instead.")
-  host: str = _serving(
-    "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
-  )
+  host: str = _serving("127.0.0.1", "The address; 0.0.0.0 for all networks.")
   allowed_hosts: tuple[str, ...] = _serving(
     (),
     "Accepted host names besides addresses, localhost and the machine's.",

@@ -49,9 +49,7 @@ class DeviceSettings(program.Settings):
   master: str | None = _devices(
     None, "The grpc:// address of the TPU, if --tpu_name is not given."
   )
-  num_tpu_cores: int = _devices(
-    8, "Accepted but ignored: the TPU says how many it has."
-  )
+  num_tpu_cores: int = _devices(8, "Ignored: the TPU says how many it has.")
   iterations_per_loop: int = _devices(
     1000,
     "Most steps per call of the compiled loop, which takes seconds at most.",

@@ -32,15 +32,9 @@ class PretrainingSettings(
     "TFRecord files of create_pretraining_data.py: comma-separated globs.",
     required=True,
   )
-  eval_input_file: str | None = _data(
-    None, "Those to evaluate on; default --input_file."
-  )
-  max_seq_length: int = _data(
-    128, "Tokens per record, as it was made.", least=1
-  )
-  max_predictions_per_seq: int = _data(
-    20, "Masked tokens per record, at most.", least=1
-  )
+  eval_input_file: str | None = _data(None, "Default: those of --input_file.")
+  max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
+  max_predictions_per_seq: int = _data(20, "Most masked tokens.", least=1)
   vocab_file: str | None = _model(
     None,
     "The vocab.txt of the records; decides the vocab_size of the config.",
@@ -59,9 +53,7 @@ class PretrainingSettings(
     "records begin anew if --input_file or --seed is another.",
   )
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
-  eval_batch_size: int = _evaluation(
-    8, "Examples per evaluation batch.", least=1
-  )
+  eval_batch_size: int = _evaluation(8, "Examples per batch.", least=1)
   max_eval_steps: int = _evaluation(
     100,
     "Batches to evaluate, starting over at the end; 0: every record once.",
@@ -84,24 +76,16 @@ class RecordFlags(shared_flags.StartSettings):
   )
   model: str | None = _flags(None, shared_flags.MODEL)
   vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")
-  do_lower_case: bool = _flags(
-    True, "Lower-cases and strips accents. False if cased."
-  )
+  do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   max_seq_length: int = _flags(128, "Tokens of a record, padded.")
   max_predictions_per_seq: int = _flags(
     20,
     "Most masked tokens; choose --max_seq_length times --masked_lm_prob.",
   )
   masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
-  short_seq_prob: float = _flags(
-    0.1, "Part of the documents cut into shorter pairs."
-  )
-  dupe_factor: int = _flags(
-    10, "Times each document is used, masked differently."
-  )
-  do_whole_word_mask: bool = _flags(
-    False, "Masks all pieces of a word or none."
-  )
+  short_seq_prob: float = _flags(0.1, "Share of documents in shorter pairs.")
+  dupe_factor: int = _flags(10, "Times to use each document, masked anew.")
+  do_whole_word_mask: bool = _flags(False, "Masks all pieces of words or none.")
   random_seed: int = _flags(12345, "The same seed, the same records.")
   documents_per_block: int = _flags(
     0,

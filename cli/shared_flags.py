@@ -208,17 +208,11 @@ class EvaluationSettings(FineTuningSettings):
 class DataSettings(EvaluationSettings):
   """The settings of programs with three data files."""
 
-  data_dir: str | None = _data(
-    None, "A folder with files called train, dev and test."
-  )
-  train_file: str | None = _data(
-    None, "What to train on, instead of the file in --data_dir."
-  )
-  eval_file: str | None = _data(
-    None, "What to evaluate on, instead of that in --data_dir."
-  )
+  data_dir: str | None = _data(None, "The folder of files train, dev and test.")
+  train_file: str | None = _data(None, "Replaces the train file of --data_dir.")
+  eval_file: str | None = _data(None, "Replaces the dev file of --data_dir.")
   predict_file: str | None = _data(
-    None, "What to predict, instead of that in --data_dir."
+    None, "Replaces the test file of --data_dir."
   )
 
 

@@ -27,9 +27,7 @@ class SquadSettings(shared_flags.FineTuningSettings):
     None,
     "Questions to evaluate and tune on; by default those of --predict_file.",
   )
-  doc_stride: int = _data(
-    128, "Tokens from one window of a text to the next.", least=1
-  )
+  doc_stride: int = _data(128, "Tokens from one window to the next.", least=1)
   max_query_length: int = _data(
     64, "Tokens to which a longer question is truncated.", least=1
   )
@@ -49,9 +47,7 @@ class SquadSettings(shared_flags.FineTuningSettings):
   n_best_size: int = _answers(
     20, "Starts and ends to combine; answers to list.", least=1
   )
-  max_answer_length: int = _answers(
-    30, "The most tokens of an answer.", least=1
-  )
+  max_answer_length: int = _answers(30, "Most tokens of an answer.", least=1)
   whole_word_answers: bool = _answers(
     False,
     "Whether an answer is widened to whole words. By default it ends where its "

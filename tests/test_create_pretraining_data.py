@@ -2,12 +2,12 @@
 
 import gzip
 import os
-import resource
 import signal
 
 import psutil
 import pytest
 
+import disk_events
 import program_flags
 import record_programs
 from record_programs import PLAIN
@@ -89,10 +89,7 @@ def test_a_warning_of_few_predictions(folder):
     ({"output_file": ","}, "--output_file: expected a file"),
     ({"output_file": "./text.txt"}, "--output_file: ./text.txt is an input"),
     ({"output_file": "vocab.txt"}, "--output_file: vocab.txt is an input"),
-    (
-      {"output_file": "out,./out"},
-      "--output_file: ./out is an input, or named",
-    ),
+    ({"output_file": "out,./out"}, "./out is an input, or named twice"),
     ({"output_file": "folder"}, "folder: cannot write"),
     ({"output_file": "text.txt/out"}, "text.txt"),
     ({"max_seq_length": 4}, "--max_seq_length=4: expected at least 5"),
@@ -104,31 +101,19 @@ def test_a_warning_of_few_predictions(folder):
     ({"dupe_factor": 0}, "--dupe_factor=0: expected"),
     ({"documents_per_block": 1}, "--documents_per_block=1: expected"),
     ({"documents_per_block": -1}, "--documents_per_block=-1: expected"),
-    (
-      {"input_file": "one.txt", "documents_per_block": 4},
-      "the input is one document",
-    ),
+    ({"input_file": "one.txt", "documents_per_block": 4}, "is one document"),
     ({"num_processes": 0}, "--num_processes=0: expected"),
     ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
   ],
 )
 def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
-  (folder / "empty.txt").write_text("\n \n")
-  (folder / "one.txt").write_text("a b\nc d\n")
-  (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
-  (folder / "cut.txt.gz").write_bytes(
-    gzip.compress(tiny.make_corpus(9).encode())[:-9]
-  )
+  record_programs.write_bad_texts(folder)
   (folder / "words.txt").write_text("a\nb\n")
-  (folder / "folder").mkdir()
   (folder / "out").write_text("old")
   before = {p: p.is_file() and p.read_bytes() for p in folder.iterdir()}
   done = run(**flags)
-  assert done.returncode == 1
+  program_flags.assert_refused(done, message)
   assert done.stdout == ""
-  (line,) = done.stderr.splitlines()
-  assert line.startswith("create_pretraining_data.py: error: ")
-  assert message in line
   after = {p: p.is_file() and p.read_bytes() for p in folder.iterdir()}
   assert after == before
 
@@ -139,23 +124,16 @@ def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
   with open(folder / "text.txt", "ab") as file:
     file.write(b"\n\nbad \xff")
   done = run(documents_per_block=2, num_processes=processes)
-  assert done.returncode == 1
-  assert "text.txt: byte offset" in done.stderr
+  program_flags.assert_refused(done, "text.txt: byte offset")
   assert (folder / "out").read_text() == "old"
   assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]
 
 
 @pytest.mark.parametrize("documents_per_block", [0, 2])
 def test_a_full_disk_leaves_nothing_behind(folder, documents_per_block):
-  limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, most))
-  try:
+  with disk_events.limited_files(1 << 15):
     done = run(documents_per_block=documents_per_block, dupe_factor=99)
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
-  assert done.returncode == 1
-  error = "create_pretraining_data.py: error: out: File too large\n"
-  assert done.stderr == error
+  program_flags.assert_refused(done, "error: out: File too large")
   assert sorted(os.listdir(folder)) == ["text.txt", "vocab.txt"]
 
 

@@ -128,14 +128,9 @@ def test_the_summary_equals_that_of_the_plain_program(folder):
   ],
 )
 def test_bad_input_loses_nothing(folder, changes, message):
-  (folder / "empty.txt").write_text("\n \n")
-  (folder / "one.txt").write_text("a b\nc d\n")
+  record_programs.write_bad_texts(folder)
   (folder / "hidden.txt").write_text("a b\n\n\u200b\n")
-  (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
-  compressed = (folder / "2.txt.gz").read_bytes()
-  (folder / "cut.txt.gz").write_bytes(compressed[:-9])
   (folder / "a").write_text("old")
-  (folder / "folder").mkdir()
   before = sorted(os.listdir())
   with pytest.raises((ValueError, OSError), match=message):
     make_records(**changes)

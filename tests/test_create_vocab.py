@@ -69,21 +69,9 @@ def test_no_more_pieces_than_asked_for_and_the_same_each_time():
   [
     (b" \n\n", {"do_lower_case": False}, "--input_file=text: it holds no word"),
     (b"caf\xe9\n", {"vocab_size": 99}, "text: byte offset 3: not UTF-8"),
-    (
-      b"ab!\n",
-      {"vocab_size": 9},
-      "--vocab_size=9: expected at least 10, for t",
-    ),
-    (
-      b"ab!\n",
-      {"vocab_size": 4},
-      "--vocab_size=4: expected at least 5, for --",
-    ),
-    (
-      b"ab\n",
-      {"reserved_tokens": "[UNK]"},
-      "--reserved_tokens=[UNK]: expected [PAD] first",
-    ),
+    (b"ab!\n", {"vocab_size": 9}, "--vocab_size=9: expected at least 10"),
+    (b"ab!\n", {"vocab_size": 4}, "--vocab_size=4: expected at least 5"),
+    (b"ab\n", {"reserved_tokens": "[UNK]"}, "[UNK]: expected [PAD] first"),
     (b"ab\n", {"output_file": "./text"}, "--output_file=./text is an input"),
     (b"ab\n", {"input_file": "t*s"}, "--input_file: no file matches 't*s'"),
     (b"ab\n", {"model": "bpe"}, "expected a name that ends in .model"),
@@ -126,15 +114,10 @@ def test_the_table_of_words_is_bounded(tmp_path, capsys):
 
 def test_characters_cover_the_text():
   words = {"ab": 6, ",": 5, "\u4e2d": 2, "z": 1}
-  assert create_vocab.choose_characters(words) == (
-    ["a", "b", "z"],
-    [",", "\u4e2d"],
-  )
-  assert create_vocab.choose_characters(words, 0.9) == (
-    ["a", "b"],
-    [",", "\u4e2d"],
-  )
-  assert create_vocab.choose_characters(words, 0.8) == (["a", "b"], [","])
+  choose, others = create_vocab.choose_characters, [",", "\u4e2d"]
+  assert choose(words) == (["a", "b", "z"], others)
+  assert choose(words, 0.9) == (["a", "b"], others)
+  assert choose(words, 0.8) == (["a", "b"], [","])
 
 
 def library_pieces(words, frequency):

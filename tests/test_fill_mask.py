@@ -1,12 +1,10 @@
 """Guesses and scores of a whole program, against the model asked directly."""
 
-import functools
 import io
 import json
 import math
 import re
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -28,13 +26,11 @@ def trained(tmp_path_factory):
   return folder, tiny_models.write_masked_lm(folder)
 
 
-def run(folder, blocks=None, **flags):
+def run(folder, blocks=(), **flags):
   """Runs the program in this process, with blocks of other sizes if given."""
   flags = {**tiny_models.masked_lm_flags(folder), **flags}
-  main = functools.partial(fill_mask.main, **(blocks or {}))
-  program_flags.run_main(
-    types.SimpleNamespace(main=main), fill_mask.FillMaskSettings, **flags
-  )
+  kind = fill_mask.FillMaskSettings
+  program_flags.run_main(fill_mask, kind, blocks, **flags)
 
 
 def run_on(folder, tmp_path, texts, **flags):
@@ -173,15 +169,9 @@ def test_a_model_without_a_masked_lm_head(tmp_path):
   tiny_models.write_masked_lm(tmp_path, lambda name: name.startswith("bert/"))
   with pytest.raises(ValueError) as error:
     run(tmp_path, text="[MASK]")
-  assert str(error.value) == (
-    f"--init_checkpoint={tmp_path} has no masked-LM head, it lacks "
-    "cls/predictions/output_bias, "
-    "cls/predictions/transform/LayerNorm/beta, "
-    "cls/predictions/transform/LayerNorm/gamma, "
-    "cls/predictions/transform/dense/bias, "
-    "cls/predictions/transform/dense/kernel: give one that was pre-trained and "
-    "not fine-tuned since"
-  )
+  message = str(error.value)
+  assert "has no masked-LM head, it lacks cls/predictions/output_b" in message
+  assert "/dense/kernel: give one that was pre-trained and not fine" in message
 
 
 def test_the_next_sentence_is_not_needed(tmp_path, capsys):

@@ -48,9 +48,32 @@ def answered(page):
   return page.wait("document.querySelector('#note').textContent")
 
 
+ERROR = "document.querySelector('#error').textContent"
+
+
+def fill(page, **values):
+  """Fills in the boxes of inputs."""
+  for name, value in values.items():
+    code = f"document.querySelector('#in-{name}').value = arguments[0]"
+    page.script(code, value)
+
+
+def give_file(page, path, content):
+  path.write_text(content, encoding="latin-1")
+  page.type("#file", str(path))
+
+
+def read_rows(page, selector):
+  """Returns the texts of the elements in each of those found."""
+  return page.script(
+    "return [...document.querySelectorAll(arguments[0])].map(r =>"
+    "[...r.children].map(c => c.textContent))",
+    selector,
+  )
+
+
 def bars(page):
-  code = "return [...document.querySelectorAll('#answer .row')].map(r =>"
-  return page.script(code + "[...r.children].map(c => c.textContent))")
+  return read_rows(page, "#answer .row")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +108,7 @@ def test_words_that_mattered(classifier):
 
 
 def test_typing_and_clicking_once(classifier):
-  classifier.script("document.querySelector('#in-text').value = ''")
+  fill(classifier, text="")
   classifier.script("document.querySelector('#note').textContent = ''")
   keys = "good film" + browser.CONTROL + browser.ENTER
   classifier.type("#in-text", keys)
@@ -105,84 +128,68 @@ def test_attention_of_all_heads(classifier):
   assert classifier.text("#chosen") == "mean of all heads"
   classifier.click("#arcs")
   assert classifier.script(f"return {count}") == 0
-  assert (
-    classifier.script("return document.querySelectorAll('path').length") > 3
-  )
+  code = "return document.querySelectorAll('path').length"
+  assert classifier.script(code) > 3
   classifier.click("#arcs")
 
 
 def test_errors_clear_the_answer_and_nothing_is_not_asked(classifier):
   test_typing_and_clicking_once(classifier)
-  classifier.script("document.querySelector('#in-text').value = ' '")
+  fill(classifier, text=" ")
   classifier.click("#ask")
-  error = "document.querySelector('#error').textContent"
-  assert classifier.wait(error) == "Nothing to answer: type a text."
-  assert (
-    classifier.script("return document.querySelector('#answer').innerHTML")
-    == ""
-  )
-  large = "a " * 100_000
-  classifier.script(
-    "document.querySelector('#in-text').value = arguments[0]", large
-  )
+  assert classifier.wait(ERROR) == "Nothing to answer: type a text."
+  code = "return document.querySelector('#answer').innerHTML"
+  assert classifier.script(code) == ""
+  fill(classifier, text="a " * 100_000)
   classifier.click("#ask")
-  assert "exceeds max_body" in classifier.wait(error)
+  assert "exceeds max_body" in classifier.wait(ERROR)
 
 
 def test_a_file_of_texts(classifier, tmp_path):
-  path = tmp_path / "texts.tsv"
-  path.write_text("the film\tbad plot\n<b>good</b>\n\n")
-  classifier.type("#file", str(path))
+  content = "the film\tbad plot\n<b>good</b>\n\n"
+  give_file(classifier, tmp_path / "texts.tsv", content)
   classifier.wait("document.querySelectorAll('#table tr').length === 3")
-  code = "return [...document.querySelectorAll('#table tr')].map(r =>"
-  rows = classifier.script(code + "[...r.children].map(c => c.textContent))")
+  rows = read_rows(classifier, "#table tr")
   assert rows[0] == ["text", "text_pair", "answer", "probability"]
   assert rows[1][:2] == ["the film", "bad plot"]
   assert rows[2][:2] == ["<b>good</b>", ""] and rows[2][2] in ("neg", "pos")
   assert classifier.script("return !document.querySelector('#download').hidden")
 
 
-def test_a_file_with_a_column_too_many(classifier, tmp_path):
-  path = tmp_path / "dev.tsv"
-  path.write_text("the film\tbad plot\npos\tgood\tfilm\n")
-  classifier.type("#file", str(path))
-  assert classifier.wait("document.querySelector('#error').textContent") == (
-    "dev.tsv: 3 columns, expected text, text_pair: pos\tgood\tfilm"
-  )
-
-
-def test_a_file_that_is_not_utf8(classifier, tmp_path):
-  path = tmp_path / "latin.txt"
-  path.write_bytes("caf\xe9\n".encode("latin-1"))
-  classifier.type("#file", str(path))
-  error = classifier.wait("document.querySelector('#error').textContent")
-  assert error == "latin.txt: not UTF-8"
-
-
-def test_a_file_of_json_lines(classifier, tmp_path):
-  path = tmp_path / "texts.jsonl"
-  assert path.suffix in classifier.script(
-    "return document.querySelector('#file').accept.split(',')"
-  )
-  path.write_text('{"id": 7, "text": "the film", "text_pair": "bad plot"}\n')
-  classifier.type("#file", str(path))
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    (
+      "dev.tsv",
+      "the film\tbad plot\npos\tgood\tfilm\n",
+      "3 columns, expected text, text_pair: pos\tgood\tfilm",
+    ),
+    ("latin.txt", "caf\xe9\n", "not UTF-8"),
+    ("texts.csv", "text,label\n", "expected a file of lines, .tsv or .jsonl"),
+  ],
+)
+def test_after_a_bad_file_no_answers_to_another_are_shown(
+  classifier, tmp_path, name, content, message
+):
+  give_file(classifier, tmp_path / "good.txt", "film\n")
   classifier.wait("document.querySelectorAll('#table tr').length === 2")
-  code = "return [...document.querySelectorAll('#table td')].map(c =>"
-  cells = classifier.script(code + "c.textContent)")
-  assert cells[:2] == ["the film", "bad plot"]
-  # After an unreadable file, no answers to another are shown.
-  path = tmp_path / "texts.csv"
-  path.write_text("text,label\nthe film,pos\n")
-  classifier.type("#file", str(path))
-  error = classifier.wait("document.querySelector('#error').textContent")
-  assert error == "texts.csv: expected a file of lines, .tsv or .jsonl"
+  give_file(classifier, tmp_path / name, content)
+  assert classifier.wait(ERROR) == f"{name}: {message}"
   assert not classifier.script("return document.querySelector('#table tr')")
 
 
+def test_a_file_of_json_lines(classifier, tmp_path):
+  accepted = "return document.querySelector('#file').accept.split(',')"
+  assert ".jsonl" in classifier.script(accepted)
+  content = '{"id": 7, "text": "the film", "text_pair": "bad plot"}\n'
+  give_file(classifier, tmp_path / "texts.jsonl", content)
+  classifier.wait("document.querySelectorAll('#table tr').length === 2")
+  cells = read_rows(classifier, "#table tr")[1]
+  assert cells[:2] == ["the film", "bad plot"]
+
+
 def test_a_long_file_is_shown_in_part(classifier, tmp_path):
-  path = tmp_path / "many.txt"
-  path.write_text("good film\n" * 201)
-  classifier.type("#file", str(path))
+  give_file(classifier, tmp_path / "many.txt", "good film\n" * 201)
   caption = classifier.wait("document.querySelector('#table caption')")
   assert caption and classifier.text("#table caption") == (
     "200 of 201 shown; the download has all"
@@ -195,9 +202,8 @@ def test_links_and_programs(classifier, serve):
   link = classifier.script("return document.querySelector('#link').href")
   with open_page(link) as page:
     answered(page)
-    assert page.script("return document.querySelector('#in-text').value") == (
-      "good film"
-    )
+    code = "return document.querySelector('#in-text').value"
+    assert page.script(code) == "good film"
   assert 'print(model({"text":"good film"' in classifier.text("#python")
   assert '-d \'{"text":"good film"' in classifier.text("#curl")
 
@@ -212,9 +218,7 @@ def test_attention_of_long_texts(classifier):
 
 
 def test_more_than_one_body_holds(classifier):
-  text = "good film " * 150
-  code = "document.querySelector('#in-text').value = arguments[0]"
-  classifier.script(code, text)
+  fill(classifier, text="good film " * 150)
   classifier.click("#ask")
   classifier.wait("last && request.text.length === 1500")
   classifier.script("$('weighed').textContent = ''")
@@ -226,15 +230,10 @@ def test_more_than_one_body_holds(classifier):
 
 
 def test_choices_and_the_number_of_a_bad_line(serve, tmp_path):
-  path = tmp_path / "choices.tsv"
-  path.write_text("the film\twas\tgood\tbad\n" * 300 + "the film\twas\tgood\n")
+  rows = "the film\twas\tgood\tbad\n" * 300 + "the film\twas\tgood\n"
   with open_page(serve("multiple_choice")) as page:
-    for name, value in (
-      ("context", "the film"),
-      ("choices", "good\n\ufeff\n\x1c\n\x85\nbad"),
-    ):
-      code = f"document.querySelector('#in-{name}').value = arguments[0]"
-      page.script(code, value)
+    choices = "good\n\ufeff\n\x1c\n\x85\nbad"
+    fill(page, context="the film", choices=choices)
     page.click("#ask")
     answered(page)
     shares = page.script("return last.probabilities")
@@ -242,9 +241,8 @@ def test_choices_and_the_number_of_a_bad_line(serve, tmp_path):
     assert [shown[name] for name in ("good", "\ufeff", "bad")] == [
       f"{100 * share:.1f} %" for share in shares
     ]
-    page.type("#file", str(path))
-    error = page.wait("document.querySelector('#error').textContent")
-    assert error.startswith("inputs[300]: choices: found 1")
+    give_file(page, tmp_path / "choices.tsv", rows)
+    assert page.wait(ERROR).startswith("inputs[300]: choices: found 1")
 
 
 CASES = {
@@ -314,9 +312,7 @@ def test_tags_without_types_have_colours(serve):
 
 def test_the_only_word_cannot_be_left_out(serve):
   with open_page(serve("multiple_choice")) as page:
-    for name, value in (("context", "film"), ("choices", "good\nbad")):
-      code = f"document.querySelector('#in-{name}').value = arguments[0]"
-      page.script(code, value)
+    fill(page, context="film", choices="good\nbad")
     page.click("#ask")
     answered(page)
     page.click("#weigh")

@@ -49,8 +49,7 @@ def trained(tmp_path_factory):
     vocab_file=folder / "vocab.txt",
     export_dir=folder / "export",
   )
-  result = program_flags.run_here(command)
-  assert result.returncode == 0, result.stderr
+  result = program_flags.succeed(command)
   assert "loaded again, it gives the same" in result.stdout
   return folder, model
 
@@ -101,11 +100,9 @@ def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
   assert list(card["hashes"]) == ["vocab.txt"]
   assert card["inputs"] == ["text", "text_pair"]
   assert (card["max_seq_length"], card["num_layers"]) == (16, 2)
-
-
-def test_export_uses_no_operation_that_tensorflow_serving_lacks(trained):
-  content = (trained[0] / "export" / "saved_model.pb").read_bytes()
+  content = (folder / "saved_model.pb").read_bytes()
   assert b"FastWordpieceTokenizeWithOffsets" in content
+  # TensorFlow Serving lacks these operations.
   assert b"Trimmer" not in content and b"PyFunc" not in content
 
 
@@ -151,9 +148,8 @@ def test_jsonl_in_a_compressed_file(trained, expected, tmp_path):
 
 
 def test_answers_come_while_the_input_is_open(trained):
-  command = [sys.executable, str(paths.ROOT / "predict.py")]
   process = subprocess.Popen(
-    [*command, f"--export_dir={trained[0] / 'export'}"],
+    program_flags.command("predict", export_dir=trained[0] / "export"),
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     stderr=subprocess.DEVNULL,
@@ -195,10 +191,7 @@ def test_an_end_while_the_input_is_open():
   [
     ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
     ({"text": "a", "port": 80}, "--port needs --serve"),
-    (
-      {"serve": True, "input_format": "tsv"},
-      "--input_format cannot be given with --serve",
-    ),
+    ({"serve": True, "input_format": "tsv"}, "--input_format cannot be given"),
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
     ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),
@@ -303,38 +296,22 @@ def squad_folder(tmp_path_factory):
 
 FAULTS = [
   ({"model_dir": "/none"}, "/none: no settings.json with one"),
-  (
-    {"vocab_file": "", "model_dir": "/none"},
-    "/none: holds no vocabulary; pass --vocab_file",
-  ),
-  (
-    {"vocab_file": paths.ROOT / "models" / "mini" / "vocab.txt"},
-    "vocab.txt is not the one that",
-  ),
+  ({"vocab_file": "", "model_dir": "/none"}, "/none: holds no vocabulary; p"),
+  ({"vocab_file": paths.ROOT / "models/mini/vocab.txt"}, "is not the one that"),
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
-  (
-    {"max_seq_length": 17},
-    "--max_seq_length=17 is above the config's max_position_embeddings of 16",
-  ),
+  ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's max_po"),
   ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
   ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
   ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
   ({"task": "features"}, "--task is for weights without a task"),
   ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
   ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
-  ({"max_score_drop": 0.1}, "--max_score_drop needs --quantize=int8"),
   ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
   ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
 ]
 SQUAD_FAULTS = [
-  (
-    {"null_score_diff_threshold": 1.0},
-    "--null_score_diff_threshold: this model answers every question",
-  ),
-  (
-    {"whole_word_answers": True, "vocab_file": "x.model"},
-    "--whole_word_answers needs a vocab.txt, not x.model",
-  ),
+  ({"null_score_diff_threshold": 1.0}, "this model answers every question"),
+  ({"whole_word_answers": True, "vocab_file": "x.model"}, "vocab.txt, not x"),
 ]
 
 
@@ -358,9 +335,8 @@ class Server:
 
   def __init__(self, folder, **flags):
     flags = {"export_dir": folder / "export", "serve": True, "port": 0, **flags}
-    arguments = [f"--{name}={value}" for name, value in flags.items()]
     self.process = subprocess.Popen(
-      [sys.executable, str(paths.ROOT / "predict.py"), *arguments],
+      program_flags.command("predict", **flags),
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
     )
@@ -397,17 +373,15 @@ def server(trained):
 def test_server_answers(server, expected):
   status, answer = server.ask("/predict", {"text": "good", "text_pair": "a"})
   assert status == 200
-  share = answer["probabilities"]["pos"]
-  assert share == pytest.approx(expected("good", "a"), abs=1e-5)
-  texts = ["the film", "", LONG + " the cast"]
-  body = {"inputs": [{"text": text} for text in texts]}
-  status, answer = server.ask("/predict", body)
+  texts = [("good", "a"), ("the film",), ("",), (LONG + " the cast",)]
+  body = {"inputs": [{"text": text} for (text,) in texts[1:]]}
+  status, answers = server.ask("/predict", body)
   assert status == 200
-  rows = answer["outputs"]
-  assert [row["truncated"] for row in rows] == [False, False, True]
-  for row, text in zip(rows, texts, strict=True):
+  rows = [answer, *answers["outputs"]]
+  assert [row["truncated"] for row in rows] == [False, False, False, True]
+  for row, words in zip(rows, texts, strict=True):
     share = row["probabilities"]["pos"]
-    assert share == pytest.approx(expected(text), abs=1e-5)
+    assert share == pytest.approx(expected(*words), abs=1e-5)
 
 
 def test_server_gives_attention_and_its_page(server):
@@ -469,10 +443,6 @@ def load(server, expected, seconds, clients=200):
   assert len({round(share, 3) for share in shares}) > 10
   with futures.ThreadPoolExecutor(clients) as pool:
     return sum(pool.map(client, range(clients)))
-
-
-def test_200_clients_at_once(server, expected):
-  assert load(server, expected, seconds=2) >= 200
 
 
 @pytest.mark.slow

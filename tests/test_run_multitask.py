@@ -186,12 +186,10 @@ def as_runs(**metrics):
 
 def test_percentages_count_as_fractions_in_the_mean():
   tasks = {
-    "answers": types.SimpleNamespace(
-      evaluate=lambda run: {"f1": 80.0}, max_score=100.0
-    ),
-    "names": types.SimpleNamespace(
-      evaluate=lambda run: {"f1": 0.5}, max_score=1.0
-    ),
+    name: types.SimpleNamespace(
+      evaluate=lambda run, f1=f1: {"f1": f1}, max_score=most
+    )
+    for name, f1, most in (("answers", 80.0, 100.0), ("names", 0.5, 1.0))
   }
   runs = as_runs(answers="f1", names="f1")
   scores = {"answers/f1": 80.0, "names/f1": 0.5, "mean": 0.65}
@@ -298,21 +296,13 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
 @pytest.mark.parametrize(
   ("fields", "flags", "message"),
   [
-    (
-      {},
-      {"num_train_steps": 8, "num_train_epochs": 3},
-      "num_train_epochs: pass only one",
-    ),
+    ({}, {"num_train_steps": 8, "num_train_epochs": 3}, "s: pass only one"),
     (
       {"best_metric": "loss"},
       {"best_metric": "good/accuracy", "eval_every_steps": 2},
       "task 'good': best_metric is loss, but --best_metric=good/accuracy",
     ),
-    (
-      {"kind": "causal_lm"},
-      {},
-      "task 'good': causal_lm needs a config with causal_attention",
-    ),
+    ({"kind": "causal_lm"}, {}, "task 'good': causal_lm needs a config with c"),
   ],
 )
 def test_flags_that_contradict_each_other(tasks, fields, flags, message):

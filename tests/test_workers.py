@@ -23,14 +23,6 @@ _ROUNDING = {
   "run_squad": "key/bias|output_bias",
   "run_multiple_choice": "key/bias|output_bias",
 }
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-
-
-def assert_same_text(ours, theirs):
-  """Compares texts; numbers in them within 1e-4."""
-  assert _NUMBER.split(ours) == _NUMBER.split(theirs)
-  numbers = [list(map(float, _NUMBER.findall(x))) for x in (ours, theirs)]
-  assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-4)
 
 
 def assert_same_weights(program, ours, theirs):
@@ -55,7 +47,9 @@ def assert_same_files(program, ours, theirs):
       assert_same_weights(program, ours / prefix, theirs / prefix)
     elif ".data-" not in name:
       assert not name.endswith((".tf_record", ".npz")), name
-      assert_same_text(found[name].decode(), wanted[name].decode())
+      program_flags.assert_same_text(
+        found[name].decode(), wanted[name].decode()
+      )
 
 
 @pytest.fixture(name="no_dropout")
@@ -71,12 +65,6 @@ def start_without_dropout(command):
   return workers.start([python, str(script), *rest])
 
 
-def run_here(command):
-  """Runs a command in this process."""
-  result = program_flags.run_here(command)
-  assert result.returncode == 0, result.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("program", tiny.TRAINERS)
 def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
@@ -89,7 +77,7 @@ def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
   assert f"{out}/" not in ended.outputs[1]  # It writes nothing there.
   assert not program_flags.error_lines(ended.errors[1])
   assert len(list(out.glob("events.*"))) == 1
-  run_here([*command, f"--output_dir={alone}"])
+  program_flags.succeed([*command, f"--output_dir={alone}"])
   assert_same_files(program, out, alone)
 
 
@@ -152,7 +140,9 @@ def test_workers_that_go_on_stop_early_together(tmp_path):
   assert ended.codes == [0, 0], ended.errors
   assert "resuming at step 4 of" in ended.outputs[0]
   assert checkpoints.saved_steps(str(out)) == [2, 4, 6]
-  assert_same_text((out / "evaluations.jsonl").read_text(), scores)
+  program_flags.assert_same_text(
+    (out / "evaluations.jsonl").read_text(), scores
+  )
 
 
 @pytest.mark.slow
@@ -161,7 +151,7 @@ def test_devices_and_parts_make_the_same_updates(
   program, two_devices, no_dropout, tmp_path
 ):
   command = tiny.prepare(program, tmp_path)
-  run_here(command)
+  program_flags.succeed(command)
   for name, flags in {
     "devices": {"distribution": "mirrored"},
     "two_parts": {"gradient_accumulation_steps": 2},
@@ -169,7 +159,7 @@ def test_devices_and_parts_make_the_same_updates(
     "both": {"distribution": "mirrored", "gradient_accumulation_steps": 2},
   }.items():
     flags = {**flags, "output_dir": tmp_path / name}
-    run_here([*command, *program_flags.arguments(flags)])
+    program_flags.succeed([*command, *program_flags.arguments(flags)])
     assert_same_files(program, tmp_path / name, tmp_path / "out")
 
 
@@ -208,23 +198,14 @@ def test_inference_on_two_devices(
     infer(program, model_folder, distribution=name, output_file=path, **flags)
   texts = [(tmp_path / name).read_text() for name in ("mirrored", "default")]
   assert len(texts[0].splitlines()) == 3
-  assert_same_text(*texts)
+  program_flags.assert_same_text(*texts)
 
 
 @pytest.mark.parametrize("program", [extract_features, fill_mask])
 def test_inference_on_several_hosts_is_refused(program, model_folder, tmp_path):
-  with pytest.raises(ValueError) as caught:
-    infer(
-      program,
-      model_folder,
-      distribution="multi_worker",
-      output_file=tmp_path / "out",
-    )
-  assert str(caught.value) == (
-    "--distribution=multi_worker: this program works on one host; give each "
-    "host a part of the input, and pass --distribution=mirrored for all of its "
-    "devices"
-  )
+  flags = {"distribution": "multi_worker", "output_file": tmp_path / "out"}
+  with pytest.raises(ValueError, match="multi_worker: this program works on o"):
+    infer(program, model_folder, **flags)
 
 
 def paths_on_gs(program):
@@ -243,19 +224,10 @@ def test_a_tpu_elsewhere_opens_no_local_path(program, tpu, tmp_path):
   remote = paths_on_gs(program)
   for name in remote:
     path = f"gs://b/x,{tmp_path}" if name == "input_file" else tmp_path
-    flags = {
-      "bert_config_file": "nowhere",
-      "vocab_file": "nowhere",
-      "do_train": True,
-      "task_name": "mrpc",
-      **tpu,
-      **remote,
-      name: path,
-    }
-    if program != "run_classifier":
-      del flags["task_name"]
-    if program == "run_pretraining":
-      del flags["vocab_file"]
+    files = {"bert_config_file": "nowhere", "vocab_file": "nowhere"}
+    flags = {"do_train": True, **files, **tpu, **remote, name: path}
+    if program == "run_classifier":
+      flags["task_name"] = "mrpc"
     result = program_flags.run_here(program_flags.command(program, **flags))
     program_flags.assert_refused(
       result,
@@ -265,17 +237,11 @@ def test_a_tpu_elsewhere_opens_no_local_path(program, tpu, tmp_path):
 
 
 def test_a_tpu_elsewhere_is_not_fine_tuned(tmp_path):
-  flags = {
-    **paths_on_gs("run_classifier"),
-    "task_name": "mrpc",
-    "do_train": True,
-    "use_tpu": True,
-  }
-  command = tiny.command("run_classifier", tmp_path, **flags)
-  program_flags.assert_refused(
-    program_flags.run_here(command),
-    "run on the TPU's own machine with --tpu_name=local",
-  )
+  flags = {"task_name": "mrpc", "do_train": True, "use_tpu": True}
+  flags |= paths_on_gs("run_classifier")
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  message = "run on the TPU's own machine with --tpu_name=local"
+  program_flags.assert_refused(result, message)
 
 
 def test_a_tpu_that_is_not_there_is_named(tmp_path):

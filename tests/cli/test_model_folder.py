@@ -9,12 +9,8 @@ import pytest
 
 from cli import model_folder, shared_flags
 from convert import tokenizer_files
-import create_pretraining_data
-import create_vocab
-import fill_mask
 import modeling
 import program_flags
-import run_pretraining
 import tiny
 
 FILES = ("bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case")
@@ -215,56 +211,32 @@ def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
   assert model_folder.fit_vocabulary(settings, config) is config
 
 
-def test_the_first_commands_make_a_model_that_others_take(tmp_path, capsys):
+def test_the_first_commands_make_a_model_that_others_take(tmp_path):
   """From a text to guesses with --model, with a config of another size."""
-  text, vocab = tmp_path / "corpus.txt", tmp_path / "vocab.txt"
-  records, output = tmp_path / "examples.tfrecord", tmp_path / "pretrained"
-  config = tmp_path / "config.json"
+  text, vocab, records, output, config = (
+    tmp_path / name for name in ("text", "vocab.txt", "data", "out", "config")
+  )
   config.write_text(json.dumps({**tiny.PRETRAINING_CONFIG, "vocab_size": 500}))
   text.write_text("the cat sat on the mat\nthe dog sat too\n\n" * 20)
+
+  def run(program, **flags):
+    return program_flags.succeed(program_flags.command(program, **flags)).stdout
+
+  files = {"input_file": text, "output_file": vocab}
+  run("create_vocab", vocab_size=60, **files)
+  files = {"input_file": text, "output_file": records, "vocab_file": vocab}
   lengths = {"max_seq_length": 16, "max_predictions_per_seq": 2}
-  run = program_flags.run_main
-  run(
-    create_vocab,
-    create_vocab.VocabSettings,
-    input_file=text,
-    output_file=vocab,
-    vocab_size=60,
-  )
-  run(
-    create_pretraining_data,
-    create_pretraining_data.PretrainingDataSettings,
-    input_file=text,
-    output_file=records,
-    vocab_file=vocab,
-    dupe_factor=1,
-    **lengths,
-  )
-  run(
-    run_pretraining,
-    run_pretraining.PretrainingSettings,
-    input_file=records,
-    vocab_file=vocab,
-    bert_config_file=config,
-    output_dir=output,
-    do_train=True,
-    num_train_steps=1,
-    train_batch_size=2,
-    **lengths,
-  )
+  run("create_pretraining_data", dupe_factor=1, **files, **lengths)
+  files = {"input_file": records, "output_dir": output, "vocab_file": vocab}
+  steps = {"do_train": True, "num_train_steps": 1, "train_batch_size": 2}
+  files["bert_config_file"] = config
+  run("run_pretraining", **files, **steps, **lengths)
   size = len(vocab.read_text().splitlines())
   written = json.loads((output / "bert_config.json").read_text())
   assert written["vocab_size"] == size < 500
   assert (output / "vocab.txt").read_bytes() == vocab.read_bytes()
-  capsys.readouterr()
-  run(
-    fill_mask,
-    fill_mask.FillMaskSettings,
-    model=output,
-    text="the [MASK] sat",
-    max_seq_length=16,
-  )
-  assert "the [MASK] sat" in capsys.readouterr().out
+  flags = {"text": "the [MASK] sat", "max_seq_length": 16}
+  assert "the [MASK] sat\n" in run("fill_mask", model=output, **flags)
 
 
 def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):

@@ -1,6 +1,19 @@
-"""Records when files are synced to the disk, and when they are renamed."""
+"""Records syncs to the disk and renamings, and fills up the disk."""
 
+import contextlib
 import os
+import resource
+
+
+@contextlib.contextmanager
+def limited_files(size):
+  """Makes writing past a size fail as it does on a full disk, with EFBIG."""
+  limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
 
 
 def record(monkeypatch) -> list[str]:

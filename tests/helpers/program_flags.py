@@ -21,13 +21,13 @@ _NOISE = re.compile(
 )
 
 
-def run_main(program, kind, **values):
-  """Calls `program.main()` with settings of these flags; returns its status."""
+def run_main(program, kind, arguments_of_main=(), **values):
+  """Calls `program.main` with settings of these flags; returns its status."""
   before = set(flags.FLAGS)
   kind.define_flags()
   try:
     flags.FLAGS(["program", *arguments(values)])
-    return program.main()
+    return program.main(**dict(arguments_of_main))
   finally:
     _forget_flags(before)
 
@@ -73,6 +73,13 @@ def run_here(arguments):
   )
 
 
+def succeed(arguments):
+  """Runs a command line in this process, with success; returns the result."""
+  result = run_here(arguments)
+  assert result.returncode == 0, result.stderr
+  return result
+
+
 def error_lines(errors):
   """Returns the lines on standard error that are the program's own."""
   return [line for line in errors.splitlines() if not _NOISE.match(line)]
@@ -86,6 +93,16 @@ def assert_refused(result, message):
   program = os.path.basename(result.args[1])
   assert lines[0].startswith(f"{program}: error: "), lines
   assert message in lines[0]
+
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def assert_same_text(ours, theirs):
+  """Compares texts; numbers in them within 1e-4."""
+  assert _NUMBER.split(ours) == _NUMBER.split(theirs)
+  numbers = [list(map(float, _NUMBER.findall(x))) for x in (ours, theirs)]
+  assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-4)
 
 
 class _Declared(BaseException):

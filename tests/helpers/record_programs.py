@@ -1,11 +1,13 @@
 """Runs the programs that make pre-training records, in the current folder."""
 
+import gzip
 import os
 import signal
 import subprocess
 import time
 
 import program_flags
+import tiny
 
 PLAIN, BEAM = "create_pretraining_data", "create_pretraining_data_beam"
 
@@ -20,6 +22,16 @@ def command(program, **flags):
     "max_predictions_per_seq": 5,
   }
   return program_flags.command(program, **{**defaults, **flags})
+
+
+def write_bad_texts(folder):
+  """Writes texts that no records can be made of."""
+  (folder / "empty.txt").write_text("\n \n")
+  (folder / "one.txt").write_text("a b\nc d\n")
+  (folder / "latin.txt").write_bytes(b"a\n\nb \xe9\n")
+  compressed = gzip.compress(tiny.make_corpus(9).encode())
+  (folder / "cut.txt.gz").write_bytes(compressed[:-9])
+  (folder / "folder").mkdir()
 
 
 def run(program, **flags):
