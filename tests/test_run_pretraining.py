@@ -416,24 +416,10 @@ def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
 def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
   """16 tokens, then 12; killed after the first step of the second phase."""
   whole, killed = tmp_path / "whole", tmp_path / "killed"
-  short = tiny.write_values(
-    tmp_path / "short",
-    *(
-      {
-        name: values[:12] if len(values) == tiny.SEQUENCE else values
-        for name, values in tiny.make_values(number).items()
-      }
-      for number in range(60, 90)
-    ),
-  )
-  options = {
-    "input_file": short,
-    "do_train": True,
-    "max_seq_length": 12,
-    "num_train_steps": 9,
-    "save_checkpoints_steps": 1,
-    "new_phase": True,
-  }
+  short = tiny.write_records(tmp_path / "short", range(60, 90), sequence=12)
+  options = {"input_file": short, "do_train": True, "max_seq_length": 12}
+  options |= {"num_train_steps": 9, "save_checkpoints_steps": 1}
+  options["new_phase"] = True
   copy_run(trained, whole)
   result = succeed(tmp_path, output_dir=whole, **options)
   assert "new phase from step 6 and record 0: --input_file=" in result.stdout
@@ -583,9 +569,8 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
 @pytest.mark.slow
 def test_workers_stop_together_and_go_on(data, tmp_path):
   options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 50}
-  options["keep_checkpoint_max"] = 0
+  options |= {"keep_checkpoint_max": 0, "distribution": "multi_worker"}
   out = tmp_path / "out"
-  options["distribution"] = "multi_worker"
   running = workers.start(command_tiny(tmp_path, **options))
   try:
     wait_for(out / "model.ckpt-50.index")

@@ -226,7 +226,7 @@ def make_values(number, sequence=SEQUENCE, predictions=PREDICTIONS):
   """Returns the features of a record for pre-training."""
   source = np.random.default_rng(number)
   masked = int(source.integers(1, predictions + 1))
-  length = int(source.integers(8, SEQUENCE + 1))
+  length = min(sequence, int(source.integers(8, SEQUENCE + 1)))
   padding = [0] * (sequence - length)
   unused = [0] * (predictions - masked)
   ids = source.integers(0, RECORD_IDS, length).tolist()
