@@ -23,13 +23,7 @@ from cli import devices, fine_tuning, output_folder
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import (
-  squad_answers,
-  squad_data,
-  squad_features,
-  squad_metrics,
-  squad_results,
-)
+from tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -106,7 +100,7 @@ def check(settings: SquadSettings) -> SquadSettings:
 
 def open_data(settings: SquadSettings) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = settings.pass_to(squad_features.FeatureSettings)
+  features = settings.for_features()
   evaluated = settings.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
@@ -164,8 +158,7 @@ def answer(
     run.batch_order(examples, settings.predict_batch_size),
     run.local_folder,
   )
-  chosen = settings.pass_to(squad_answers.AnswerSettings)
-  return squad_data.answer(examples, logits, chosen)
+  return squad_data.answer(examples, logits, settings.for_answers())
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:

@@ -5,6 +5,7 @@ import os
 
 from cli import program, shared_flags
 from data import files
+from tasks import squad_answers, squad_features
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -80,6 +81,14 @@ class SquadSettings(shared_flags.FineTuningSettings):
       known += ["best_exact_match", "best_f1"]
     default = "best_f1" if self.threshold is None else "f1"
     return shared_flags.choose_metric(self.best_metric, default, known)
+
+  def for_features(self) -> squad_features.FeatureSettings:
+    """Returns what shapes the features."""
+    return self.pass_to(squad_features.FeatureSettings)
+
+  def for_answers(self) -> squad_answers.AnswerSettings:
+    """Returns how to choose answers."""
+    return self.pass_to(squad_answers.AnswerSettings)
 
 
 def check(settings: SquadSettings) -> None:
