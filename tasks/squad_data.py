@@ -173,9 +173,8 @@ def compute_logits(
 ) -> np.ndarray:
   """Computes the logits of all windows and keeps them on the disk.
 
-  Args:
-    predictor: returns start_logits and end_logits, float32 [B, max_seq_length].
-    order: the batches, by the indices of their rows.
+  The predictor returns start_logits and end_logits, float32 [B,
+  max_seq_length]; `order` has the batches, by the indices of their rows.
 
   Returns:
     float32 [windows, 2, max_seq_length], in the order of the rows.

@@ -54,13 +54,10 @@ def score_answer(
   version_2: bool = False,
   is_unspaced: bool = False,
 ) -> AnswerScores:
-  """Scores an answer by the truth that it is closest to.
+  """Scores an answer, "" for none, by the truth that it is closest to.
 
-  Args:
-    answer: "" for no answer.
-    truths: the answers of people; with `version_2` there may be none.
-    version_2: whether questions may have no answer; "" is then right for these.
-    is_unspaced: see `normalize_answer`.
+  With `version_2` there may be no truth; "" is then right. For `is_unspaced`
+  see `normalize_answer`.
   """
   answers = [normalize_answer(truth, is_unspaced) for truth in truths]
   if version_2:

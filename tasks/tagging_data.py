@@ -200,9 +200,7 @@ def score_labels(
 ) -> Scores:
   """Scores labels: by entities if they follow a scheme, else by words.
 
-  Args:
-    true: labels of each sentence, in the scheme.
-    loss: cross entropy in nats, the mean over words.
+  The loss is the cross entropy in nats, the mean over words.
   """
   if scheme == tagging_schemes.NO_SCHEME:
     report, names = _score_words(true, predicted)
@@ -305,11 +303,7 @@ def describe(
   predicted: Iterable[Sequence[str]],
   scores: Scores,
 ) -> str:
-  """Describes labels for report.html.
-
-  It has the scores of each type, and which words get which type; or of each
-  label, if labels follow no scheme.
-  """
+  """Describes labels for report.html: their scores, and what is confused."""
   parts = [plots.number_table(scores.metrics)]
   parts.append(plots.label_table(scores.report, scores.names))
   if scores.report.confusion:  # Labels without a scheme.
