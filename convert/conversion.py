@@ -39,11 +39,8 @@ def read(
 ) -> Model:
   """Reads all weights of an opened model, and the files beside them.
 
-  Args:
-    vocab_file, labels_file, do_lower_case, head: count instead of its files.
-
-  Raises:
-    ValueError: a file is not found, or does not fit the others.
+  The other arguments count instead of its files. A ValueError if a file is not
+  found, or does not fit the others.
   """
   _check_is_transformer(folder)
   weights = folder.weights
@@ -91,14 +88,12 @@ def read(
 def _check_is_transformer(folder: readers.ModelFolder) -> None:
   if not folder.config:
     raise ValueError(
-      f"{folder.folders[0]}: holds no bert_config.json: add it, or pass "
-      "--bert_config_file"
+      f"{folder.folders[0]}: holds no bert_config.json: pass --bert_config_file"
     )
   name = folder.config.encoder_type
   if name not in (None, "variant"):
     raise ValueError(
-      f"{folder.source}: encoder_type is {name!r}: other libraries have models "
-      "of Transformers, but no class for this encoder's layers"
+      f"{folder.source}: encoder_type is {name!r}: no other library has this"
     )
 
 
@@ -117,21 +112,18 @@ def _check_encoder(folder: readers.ModelFolder, values) -> None:
   for name in set(expected) & set(values):
     if values[name].dtype.kind != "f":
       raise ValueError(
-        f"{folder.source}: {name} holds {values[name].dtype}; expected "
-        "floating-point numbers"
+        f"{folder.source}: {name} holds {values[name].dtype}; expected floats"
       )
 
 
 def _read_word_pieces(folders, vocab_file: str | None) -> list[str]:
-  known = next(
-    filter(None, map(tokenizer_files.read_vocabulary, folders)), None
-  )
+  known = next(filter(None, map(tokenizer_files.read_vocabulary, folders)), [])
+  if not (known or vocab_file):
+    raise ValueError(f"{folders[0]}: holds no vocab.txt: pass --vocab_file")
   if not vocab_file:
-    if not known:
-      raise ValueError(f"{folders[0]}: holds no vocab.txt: pass --vocab_file")
     return known
   tokens = tokenizer_files.read_tokens(vocab_file)
-  for number, token in enumerate(known or [], 1):
+  for number, token in enumerate(known, 1):
     if tokens[number - 1 : number] != [token]:
       raise ValueError(
         f"--vocab_file={vocab_file}:{number}: expected {token!r:.80}, as in "
@@ -154,12 +146,8 @@ def _find_head(values, problem: str | None) -> str:
 
 def _keep_head(values, head: str) -> dict[str, np.ndarray]:
   """Leaves out the variables of all heads but one."""
-  kept = ("bert/", *architecture.HEADS[head].prefixes)
-  return {
-    name: value
-    for name, value in values.items()
-    if name.startswith(kept) or name == "global_step"
-  }
+  kept = ("bert/", "global_step", *architecture.HEADS[head].prefixes)
+  return {name: x for name, x in values.items() if name.startswith(kept)}
 
 
 def strip(model: Model) -> Model:
@@ -175,7 +163,7 @@ def strip(model: Model) -> Model:
 def to_float16(model: Model) -> Model:
   """Rounds the weights to float16; a ValueError if one is too large for it.
 
-  Adam's second moments would mostly be zero, so the state of a training stays.
+  The state of a training stays: Adam's second moments would mostly be zero.
   """
   values = dict(strip(model).values)
   for name, value in values.items():
@@ -186,8 +174,7 @@ def to_float16(model: Model) -> Model:
     lost = np.isinf(values[name]) & np.isfinite(value)
     if lost.any():
       raise ValueError(
-        f"--float16: {name} holds {value[lost].flat[0]}; the largest number in "
-        "float16 is 65504"
+        f"--float16: {name} holds {value[lost].flat[0]}; float16 ends at 65504"
       )
   return dataclasses.replace(model, values={**model.values, **values})
 
@@ -195,15 +182,13 @@ def to_float16(model: Model) -> Model:
 def grow_positions(model: Model, size: int) -> Model:
   """Lengthens the table of positions to `size` rows by repeating it.
 
-  This is how Longformer begins (Beltagy et al., 2020,
-  https://arxiv.org/abs/2004.05150, section 5): what the first positions know
-  about their neighbours is worth more than random rows. Train it further.
+  As Longformer begins (https://arxiv.org/abs/2004.05150, section 5): what
+  positions know about their neighbours is worth more than random rows.
   """
   old = model.config.max_position_embeddings
   if size <= old:
     raise ValueError(
-      f"--grow_positions={size}: expected more than the {old} positions there "
-      "are"
+      f"--grow_positions={size}: expected more than the {old} there are"
     )
   rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
   values = _append(model.values, _POSITIONS, rows)
@@ -216,11 +201,10 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
   old, config = model.config.vocab_size, model.config
   if size <= old:
     raise ValueError(
-      f"--resize_vocab={size}: expected more than the {old} tokens there are"
+      f"--resize_vocab={size}: expected more than the {old} there are"
     )
-  draw = keras.initializers.TruncatedNormal(
-    stddev=config.initializer_range, seed=seed
-  )
+  deviation = config.initializer_range
+  draw = keras.initializers.TruncatedNormal(stddev=deviation, seed=seed)
   rows = np.asarray(draw([size - old, config.embedding_width]))
   values = _append(model.values, _TABLE, rows)
   if _BIAS in values:
@@ -262,9 +246,8 @@ def describe_differences(model: Model) -> list[str]:
   names = there - set(model.values)
   state = {name for name in names if fitting.is_training_state(name, there)}
   if state:
-    lines.append(
-      f"left out: {len(state)} variables of the state of the training"
-    )
+    count = len(state)
+    lines.append(f"left out: {count} variables of the state of the training")
   if names - state:
     lines.append(f"left out: {', '.join(sorted(names - state))}")
   expected = architecture.variables(model.config, model.head)

@@ -19,8 +19,7 @@ import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
-# The files of weights that mark a library's folder, and its reader. Weights in
-# several files have an index instead.
+# The files, of weights or of their index, that mark a library's folder.
 _LIBRARIES = {
   huggingface.WEIGHTS: "convert.huggingface",
   huggingface.INDEX: "convert.huggingface",
@@ -49,15 +48,13 @@ def open_model(
   """Opens a model: Google's, or one of another library.
 
   Args:
-    path: a prefix of a checkpoint, one of its files, a folder (an unpacked
-      release, the output of a training, a SavedModel, Hugging Face's,
-      KerasHub's or OpenAI's), or the file of weights in it.
+    path: a prefix of a checkpoint, one of its files, a folder (a release, the
+      output of a training, another library's), or the file of weights in it.
     bert_config_file: the config, if that is not beside the weights.
 
   Raises:
     ValueError: there is no model, or a choice of several; or a file is damaged,
       or does not fit the others.
-    OSError: a file cannot be read.
   """
   folder = _open_weights(path)
   if not bert_config_file and (not folder.config or folder.assumed):
@@ -114,13 +111,8 @@ def _open_checkpoint(path: str) -> readers.ModelFolder:
   return readers.ModelFolder(weights, (folder, *parents))
 
 
-def _open_electra(
-  weights: checkpoints.Weights, folder: str
-) -> readers.ModelFolder:
-  """Opens a checkpoint of google-research/electra, of its discriminator.
-
-  It does not say how many heads it has: a bert_config.json has to.
-  """
+def _open_electra(weights, folder) -> readers.ModelFolder:
+  """Opens a discriminator's checkpoint of google-research/electra."""
   variables, unread = {}, []
   for name, shape in weights.shapes.items():
     if not name.startswith("electra/") or fitting.is_training_state(name):
@@ -136,9 +128,7 @@ def _open_electra(
   )
 
 
-def _check_config(
-  folder: readers.ModelFolder, path: str, config: modeling.EncoderConfig
-) -> None:
+def _check_config(folder, path, config) -> None:
   """Compares the fields of a config file that shapes do not show."""
   known = modeling.ACTIVATIONS
   for name in _UNSEEN_FIELDS:

@@ -141,8 +141,7 @@ _REFUSED = {
 }
 
 
-def _to_theirs(name: str) -> str:
-  return readers.rename(name, _NAMES)
+_to_theirs = functools.partial(readers.rename, renaming=_NAMES)
 
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
@@ -160,10 +159,9 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
 
 
 def open_folder(path: str) -> readers.ModelFolder:
-  """Opens a folder.
+  """Opens a folder; a variable that BERT lacks keeps its name.
 
-  A variable that BERT's classes in transformers do not have keeps its name;
-  with a relative of BERT it stays unread.
+  With a relative of BERT it stays unread.
   """
   config_path = os.path.join(path, CONFIG)
   settings = files.read_json(config_path)
@@ -215,6 +213,10 @@ def _naming_damage(path: str):
   return checkpoints.naming_damage(f"{path}: not readable", *errors)
 
 
+# One, which is deleted when the process ends.
+_copies = functools.cache(tempfile.TemporaryDirectory)
+
+
 def _local_copy(path: str) -> str:
   """Copies a remote file, for the life of this process."""
   if not remote.is_remote(path):
@@ -223,11 +225,6 @@ def _local_copy(path: str) -> str:
   with remote.os_errors(path):
     remote.gfile().copy(path, copy, overwrite=True)
   return copy
-
-
-@functools.cache
-def _copies() -> tempfile.TemporaryDirectory:
-  return tempfile.TemporaryDirectory()  # Deleted when the process ends.
 
 
 def _load(path: str, file: Any, name: str) -> np.ndarray:
@@ -283,8 +280,7 @@ def _check_tied(path, stored, current) -> None:
   if tied and table:
     if not np.array_equal(stored[tied].load(), stored[table].load()):
       raise ValueError(
-        f"{path}: {tied} is not the table of the word embeddings, as it is in "
-        "BERT (section A.2 of the paper)"
+        f"{path}: {tied} is not the table of the word embeddings, as in BERT"
       )
 
 
@@ -298,8 +294,7 @@ def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
   found = files.exists(weights) and files.hash_file(weights)
   if metadata.get(_BELONGS_TO) != found:
     raise ValueError(
-      f"{path}: does not belong to the {WEIGHTS} beside it, which was changed "
-      "later; delete it, or move it away"
+      f"{path}: does not belong to the {WEIGHTS} beside it; move it away"
     )
   return variables
 
@@ -307,11 +302,7 @@ def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
 def to_bert_config(
   path: str, settings: Mapping[str, Any]
 ) -> modeling.BertConfig:
-  """Makes the config of a model's encoder from a config.json.
-
-  Raises:
-    ValueError: it names no model, or one that differs too much from a BERT.
-  """
+  """Makes the config of an encoder; a ValueError if it is not a BERT's."""
   if "model_type" not in settings:
     # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
     raise ValueError(
@@ -332,8 +323,7 @@ def to_bert_config(
   for name, expected in _SETTINGS.items():
     if fields.get(name, expected) != expected:
       raise ValueError(
-        f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r} "
-        "only"
+        f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r}"
       )
   name = fields.get("hidden_act", "gelu")
   if not isinstance(name, str) or name not in _ACTIVATIONS:
@@ -375,9 +365,7 @@ def _read_labels(path: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
   return () if is_default else labels
 
 
-def _write_file(
-  path: str, tensors: Mapping[str, np.ndarray], metadata: dict[str, str]
-) -> None:
+def _write_file(path, tensors, metadata) -> None:
   # The package writes the memory of an array, whatever its strides.
   plain = {name: np.asarray(x, order="C") for name, x in tensors.items()}
   try:

@@ -57,8 +57,7 @@ def import_library() -> Any:
     import keras_hub
   except ImportError as error:
     raise ImportError(
-      f"models of KerasHub need it ({error}): pip install -r "
-      "requirements/keras_hub.txt"
+      f"KerasHub is needed ({error}): pip install -r requirements/keras_hub.txt"
     ) from error
   return keras_hub
 
@@ -97,8 +96,7 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
   name, fields = contents.get("class_name"), contents.get("config")
   if name != "BertBackbone" or not isinstance(fields, dict):
     raise ValueError(
-      f"{path}: class_name is {name!r:.80}; of KerasHub's models only "
-      "BertBackbone is a BERT"
+      f"{path}: class_name is {name!r:.80}; of KerasHub's expected BertBackbone"
     )
   dropout = fields.get("dropout", 0.1)
   try:
@@ -161,23 +159,15 @@ def _shapes(config: modeling.BertConfig, labels: int) -> dict[str, tuple]:
   return architecture.variables(config, head, labels)
 
 
-def _make(
-  config: modeling.BertConfig, dtype: str, labels: int
-) -> tuple[Any, dict[str, Any]]:
+def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
   """Makes KerasHub's model; returns it and its variables by Google's names."""
   models = import_library().models
   settings = {"dropout": config.hidden_dropout_prob, "dtype": dtype}
   fields = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
   model = models.BertBackbone(**fields, **settings, name="bert_backbone")
   if labels:
-    model = models.BertTextClassifier(
-      model,
-      labels,
-      preprocessor=None,
-      activation="linear",
-      **settings,
-      name="bert_text_classifier",
-    )
+    settings |= {"activation": "linear", "name": "bert_text_classifier"}
+    model = models.BertTextClassifier(model, labels, **settings)
   paths = {variable.path: variable for variable in model.variables}
   names = _shapes(config, labels)
   return model, {name: paths[readers.rename(name, _NAMES)] for name in names}

@@ -133,15 +133,12 @@ def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
   )
 
 
-def _infer_config(
-  weights: checkpoints.Weights, shapes: Mapping[str, tuple[int, ...]]
-) -> modeling.BertConfig:
+def _infer_config(weights, shapes) -> modeling.BertConfig:
   """Infers a config from shapes; other fields have defaults."""
   query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
   if len(query) != 3:
     raise ValueError(
-      f"{weights.source}: TensorFlow's object-based format, but no BERT in it "
-      "by Model Garden's names; it holds "
+      f"{weights.source}: holds no BERT in it by Model Garden's names, but "
       f"{sorted(weights.shapes)[:5]!r:.300}"
     )
   fields = {**fitting.fields_of(shapes), "num_attention_heads": query[1]}
@@ -185,15 +182,12 @@ def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
   if width == (768,) and is_small and not folder.endswith(("/2", "_2")):
     raise ValueError(
       f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
-      "weights (tensorflow/hub issue 661), and a module does not say its "
-      "version: if it is version 2, name its folder 2; or take the checkpoint "
-      "of google-research/bert"
+      "weights (tensorflow/hub issue 661): if it is version 2, name its folder "
+      "2; or take the checkpoint of google-research/bert"
     )
 
 
-def _list_names(
-  weights: checkpoints.Weights,
-) -> Iterator[tuple[str, tuple[str, str]]]:
+def _list_names(weights) -> Iterator[tuple[str, tuple[str, str]]]:
   """Yields keys with the full name, and with what the key amounts to."""
   graph = trackable_object_graph_pb2.TrackableObjectGraph()
   try:
@@ -251,9 +245,7 @@ def _match(name: str) -> str | None:
   return google if pattern in _KNOWN else None
 
 
-def _name_head(
-  keys: dict[str, str], shapes: Mapping[str, tuple[int, ...]]
-) -> list[str]:
+def _name_head(keys, shapes) -> list[str]:
   """Names a masked-LM head without names; returns the keys left over."""
   names = [name for name in keys if name.startswith("anonymous/")]
   names.sort(key=lambda name: (len(name), name))

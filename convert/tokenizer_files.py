@@ -3,7 +3,6 @@
 Nothing here needs TensorFlow: programs read the casing before they import it.
 """
 
-from collections.abc import Iterable
 import os
 import sys
 from typing import Any
@@ -33,8 +32,7 @@ def read_run_settings(folder: str) -> dict[str, Any]:
 def read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the do_lower_case that a file in a folder states, and that file.
 
-  Raises:
-    ValueError: they ask for words that BERT's original tokenizer cannot make.
+  A ValueError if it asks for words that the original's tokenizer cannot make.
   """
   value = read_run_settings(folder).get("do_lower_case")
   if isinstance(value, bool):
@@ -70,9 +68,8 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   ):
     if config.get(name) not in (None, usual):
       raise ValueError(
-        f"{path}: {name} is {config[name]}: this tokenizer makes WordPieces of "
-        "the original's words, splits Chinese characters, and strips accents if"
-        " it lower-cases; remove the setting to accept other tokens"
+        f"{path}: {name} is {config[name]}, unlike the original's tokenizer; "
+        "remove the setting to accept other tokens"
       )
   return (value, path) if isinstance(value, bool) else None
 
@@ -89,13 +86,8 @@ def read_tokens(path: str) -> list[str]:
 def read_vocabulary(folder: str) -> list[str]:
   """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
 
-  Warns of added tokens, which the text of a user cannot have here.
-
-  Returns:
-    The tokens by id, with those added later; [] if there is neither file.
-
-  Raises:
-    ValueError: they are not those of a WordPiece vocabulary.
+  They are in the order of ids, with those added later; [] if there is neither
+  file. A ValueError if they are not those of a WordPiece vocabulary.
   """
   whole_path = os.path.join(folder, "tokenizer.json")
   names = ("vocab.txt", "vocabulary.txt")  # The latter is KerasHub's.
@@ -120,11 +112,16 @@ def read_vocabulary(folder: str) -> list[str]:
     vocabulary = [tokens.get(i, f"[no token {i}]") for i in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
-      f"{path}: does not hold the vocabulary of a BERT, or added tokens do not "
-      "fit it (model: of type WordPiece with the prefix ##; its vocab: tokens "
-      "and their ids)"
+      f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "
+      "the prefix ##), or added tokens do not fit it"
     ) from None
-  _warn_added_tokens(added)
+  # Hugging Face's tokenizer keeps them whole.
+  if names := [token for token in added if token not in SPECIAL]:
+    print(
+      f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
+      "split here if a text has them, as the original's tokenizer does",
+      file=sys.stderr,
+    )
   return vocabulary
 
 
@@ -134,14 +131,3 @@ def _model_of(contents: dict[str, Any]) -> dict[str, Any]:
   if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
     raise ValueError
   return model
-
-
-def _warn_added_tokens(tokens: Iterable[str]) -> None:
-  """Names tokens that are kept whole by Hugging Face's tokenizer, not here."""
-  names = [t for t in tokens if t not in SPECIAL]
-  if names:
-    print(
-      f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
-      "split here if a text has them, as the original's tokenizer does",
-      file=sys.stderr,
-    )

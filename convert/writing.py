@@ -1,6 +1,5 @@
 """Writes models, with the files that belong to them, in three formats."""
 
-from collections.abc import Sequence
 import os
 
 from convert import architecture, conversion, huggingface, keras_hub
@@ -28,10 +27,8 @@ def write(
   """Writes a model in a format; returns lines about what was written.
 
   Args:
-    output_format: "google": a checkpoint as in Google's releases or, with an
-      optimizer's slots, to resume from. "hugging_face": a folder for a class of
-      transformers. "keras_hub": for BertBackbone or BertTextClassifier; other
-      heads, which KerasHub computes differently, are left out.
+    output_format: "google", with an optimizer's slots to resume from;
+      "hugging_face"; or "keras_hub", without heads it computes differently.
     folder: must not exist, or be empty.
   """
   writers = {
@@ -71,9 +68,7 @@ def write(
   return lines
 
 
-def _write_google(
-  folder: str, model: conversion.Model
-) -> tuple[str, list[str]]:
+def _write_google(folder, model) -> tuple[str, list[str]]:
   """Writes a folder; returns the class that loads it, and lines about it."""
   weights = conversion.strip(model).values
   state, step = set(model.values) - set(weights), None
@@ -94,9 +89,7 @@ def _write_google(
   return "", [*lines, "bert_config.json"]
 
 
-def _write_hugging_face(
-  folder: str, model: conversion.Model
-) -> tuple[str, list[str]]:
+def _write_hugging_face(folder, model) -> tuple[str, list[str]]:
   users = architecture.HEADS[model.head].architecture
   _check_representable(model, model.head, f"{users} (--head={model.head})")
   rest = huggingface.write(folder, model)
@@ -107,9 +100,7 @@ def _write_hugging_face(
   return users, [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
 
 
-def _write_keras_hub(
-  folder: str, model: conversion.Model
-) -> tuple[str, list[str]]:
+def _write_keras_hub(folder, model) -> tuple[str, list[str]]:
   users, head = "BertBackbone", "encoder"
   if model.head == "classifier":
     users, head = "BertTextClassifier", "classifier"
@@ -123,13 +114,7 @@ def _write_keras_hub(
   return users, _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
 
 
-def _describe(
-  weights: str,
-  users: str,
-  model: conversion.Model,
-  rest: Sequence[str],
-  place: str,
-) -> list[str]:
+def _describe(weights, users, model, rest, place) -> list[str]:
   """Describes a file of weights, and where the rest of the variables is."""
   lines = [f"{weights}: {len(model.values) - len(rest)} variables, for {users}"]
   if rest:
@@ -140,14 +125,12 @@ def _describe(
   return lines
 
 
-def _check_representable(
-  model: conversion.Model, head: str, users: str
-) -> None:
+def _check_representable(model, head, users) -> None:
   """Raises a ValueError if a class of another library lacks parts, or more."""
   if model.config.encoder_type or model.vocab_file:
     raise ValueError(
-      f"{model.source}: its encoder or its vocabulary is not BERT's, which no "
-      "class of another library has here: pass --output_format=google"
+      f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
+      "--output_format=google"
     )
   labels = len(model.values.get("output_bias", ()))
   expected = architecture.variables(model.config, head, labels)

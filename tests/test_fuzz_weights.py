@@ -105,11 +105,10 @@ def change(content):
 # Folders of other libraries.
 
 
-@given(
-  fuzzing.any_bytes()
-  | change(as_json(CONFIG))
-  | change(as_json(HUGGING_FACE_CONFIG))
-)
+configs = change(as_json(CONFIG)) | change(as_json(HUGGING_FACE_CONFIG))
+
+
+@given(fuzzing.any_bytes() | configs)
 def test_configs(folder, content):
   path = folder / "bert_config.json"
   path.write_bytes(content)
@@ -119,25 +118,20 @@ def test_configs(folder, content):
     assert formats.read_config(str(path)) == config
 
 
-def make_safetensors(header, data):
-  text = as_json(header)
-  return len(text).to_bytes(8, "little") + text + data
-
-
-SAFETENSORS = make_safetensors(
+HEADER = as_json(
   {
     "a": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]},
     "b": {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]},
     "__metadata__": {"format": "pt"},
-  },
-  bytes(range(16)),
+  }
 )
+SHARD = len(HEADER).to_bytes(8, "little") + HEADER + bytes(range(16))
 HUGGING_FACE = {
   "config.json": as_json(HUGGING_FACE_CONFIG),
   "model.safetensors.index.json": as_json(
-    {"weight_map": {"a": "m-1.safetensors", "b": "m-1.safetensors"}}
+    {"weight_map": dict.fromkeys("ab", "m-1.safetensors")}
   ),
-  "m-1.safetensors": SAFETENSORS,
+  "m-1.safetensors": SHARD,
 }
 
 
@@ -172,9 +166,9 @@ def valid(tmp_path_factory):
   ("library", "name"),
   [
     *(("hugging_face", name) for name in HUGGING_FACE),
-    ("keras_hub", "config.json"),
-    ("keras_hub", "tokenizer.json"),
-    ("keras_hub", "task.json"),
+    *(
+      ("keras_hub", f"{name}.json") for name in ("config", "tokenizer", "task")
+    ),
     ("shards", "model.weights.json"),
     *((name, "config.json") for name in RELATIVES),
   ],
@@ -255,6 +249,10 @@ def write_checkpoint(folder, files):
   return prefix
 
 
+def with_data(index):
+  return {".index": index, ".data-00000-of-00001": tiny_index.DATA}
+
+
 @given(data=st.data())
 def test_damaged_checkpoints(folder, checkpoint, data):
   suffix = data.draw(st.sampled_from(sorted(checkpoint)))
@@ -266,15 +264,15 @@ def test_damaged_checkpoints(folder, checkpoint, data):
 def faults(content):
   """Returns a strategy for what a disk does to a file."""
   places = st.integers(0, len(content) - 1)
-  flip = st.tuples(places, st.integers(0, 7)).map(
-    lambda place: overwrite(content, *place)
-  )
-  return flip | places.map(lambda end: content[:end])
+  flips = st.tuples(places, st.integers(0, 7))
+  flipped = flips.map(lambda flip: flip_bits(content, [flip]))
+  return flipped | places.map(lambda end: content[:end])
 
 
-def overwrite(content, place, bit):
+def flip_bits(content, places):
   content = bytearray(content)
-  content[place] ^= 1 << bit
+  for place, bit in places:
+    content[place] ^= 1 << bit
   return bytes(content)
 
 
@@ -292,30 +290,25 @@ odd_entries = st.builds(
   shard=st.integers(-1, 2),
   slices=st.lists(st.lists(st.tuples(sizes, sizes), max_size=2), max_size=2),
 )
+changed_entries = odd_entries | fuzzing.mutated(tiny_index.make_entry())
 rows = st.one_of(
-  odd_entries.map(lambda entry: [*ENTRIES[:1], (b"a", entry)]),
-  fuzzing.mutated(tiny_index.make_entry()).map(
-    lambda entry: [*ENTRIES[:1], (b"a", entry)]
-  ),
+  changed_entries.map(lambda entry: [*ENTRIES[:1], (b"a", entry)]),
   st.lists(st.tuples(st.binary(max_size=2), odd_entries), max_size=3).map(
     lambda others: [*ENTRIES[:1], *sorted(others)]
   ),
   fuzzing.mutated(ENTRIES[0][1]).map(lambda h: [(b"", h), *ENTRIES[1:]]),
 )
-blocks = rows.map(tiny_index.make_block) | fuzzing.mutated(
-  tiny_index.make_block(ENTRIES)
+blocks = rows.map(tiny_index.make_block)
+blocks |= fuzzing.mutated(tiny_index.make_block(ENTRIES))
+odd_varints = st.sampled_from([0, 1, 1 << 33, 1 << 50, (1 << 64) - 6]).map(
+  tiny_index.varint
 )
-odd_handles = st.lists(
-  st.sampled_from([0, 1, 1 << 33, 1 << 50, (1 << 64) - 6]),
-  min_size=2,
-  max_size=2,
-).map(lambda numbers: b"".join(map(tiny_index.varint, numbers)))
+odd_handles = st.tuples(odd_varints, odd_varints).map(b"".join)
 
 
 @given(index=st.builds(tiny_index.make_table, blocks, st.none() | odd_handles))
 def test_malicious_checkpoints(folder, index):
-  files = {".index": index, ".data-00000-of-00001": tiny_index.DATA}
-  prefix = write_checkpoint(folder, files)
+  prefix = write_checkpoint(folder, with_data(index))
   fuzzing.value_or_error_in_memory(read_checkpoint, prefix)
 
 
@@ -345,12 +338,6 @@ def test_malicious_parts(folder, partitioned, data):
   fuzzing.value_or_error_in_memory(read_checkpoint, prefix)
 
 
-def flip_bits(content, places):
-  for place, bit in places:
-    content = overwrite(content, place, bit)
-  return content
-
-
 @pytest.fixture(scope="module")
 def first_format(tmp_path_factory):
   """Returns the bytes of a checkpoint in the V1 format."""
@@ -374,16 +361,14 @@ def test_checkpoints_of_the_first_format(folder, first_format, data):
 def test_valid_files_are_read(
   folder, tmp_path, checkpoint, partitioned, first_format
 ):
-  assert read_checkpoint(str(write_checkpoint(folder, checkpoint))).keys() == (
-    VALUES.keys()
-  )
+  values = read_checkpoint(str(write_checkpoint(folder, checkpoint)))
+  assert values.keys() == VALUES.keys()
   block = tiny_index.first_block(partitioned[".index"])
   files = partitioned | {".index": tiny_index.make_table(block)}
   values = read_checkpoint(str(write_checkpoint(folder, files)))
   assert values["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
   index = tiny_index.make_table(tiny_index.make_block(ENTRIES))
-  files = {".index": index, ".data-00000-of-00001": tiny_index.DATA}
-  values = read_checkpoint(str(write_checkpoint(folder, files)))
+  values = read_checkpoint(str(write_checkpoint(folder, with_data(index))))
   assert values["b"].tolist() == [1, 2]
   path = tmp_path / "first.ckpt"
   path.write_bytes(first_format)

@@ -1,5 +1,6 @@
 """The outputs of transformers' classes are ours, whoever wrote the weights."""
 
+import functools
 import os
 
 os.environ.setdefault("USE_TF", "0")
@@ -29,34 +30,28 @@ LABELS = 3
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"]
 LENGTH = 12
 
-# For each head: the class, our model, and the names of the class's outputs.
+CLASSIFIER = functools.partial(heads.ClassifierModel, num_labels=LABELS)
+TAGGER = functools.partial(heads.TaggerModel, num_labels=LABELS)
+# For each head: the end of the class's name, our model, the class's outputs.
 CASES = {
   "pretraining": (
-    transformers.BertForPreTraining,
+    "PreTraining",
     heads.PretrainingModel,
     ("prediction_logits", "seq_relationship_logits"),
   ),
-  "masked_lm": (
-    transformers.BertForMaskedLM,
-    heads.PretrainingModel,
-    ("logits",),
-  ),
-  "classifier": (
-    transformers.BertForSequenceClassification,
-    lambda config: heads.ClassifierModel(config, LABELS),
-    ("logits",),
-  ),
+  "masked_lm": ("MaskedLM", heads.PretrainingModel, ["logits"]),
+  "classifier": ("SequenceClassification", CLASSIFIER, ["logits"]),
   "question_answering": (
-    transformers.BertForQuestionAnswering,
+    "QuestionAnswering",
     heads.SpanModel,
     ("start_logits", "end_logits"),
   ),
-  "tagging": (
-    transformers.BertForTokenClassification,
-    lambda config: heads.TaggerModel(config, LABELS),
-    ("logits",),
-  ),
+  "tagging": ("TokenClassification", TAGGER, ["logits"]),
 }
+
+
+def class_of(name):
+  return getattr(transformers, f"BertFor{name}")
 
 
 def our_outputs(model, head):
@@ -85,13 +80,13 @@ def assert_same(ours, model, names):
   [*((head, "gelu") for head in CASES), ("pretraining", "gelu_erf")],
 )
 def test_transformers_computes_what_we_do(head, activation, tmp_path):
-  model_class, make_model, names = CASES[head]
+  name, make_model, names = CASES[head]
   config = modeling.BertConfig(**SIZES, hidden_act=activation)
   ours, folder = make_model(config), tmp_path / "ours"
   any_model.write_google(folder, ours, config)
   model = any_model.read(folder, head=head)
   writing.write("hugging_face", str(tmp_path / "theirs"), model)
-  theirs, report = model_class.from_pretrained(
+  theirs, report = class_of(name).from_pretrained(
     tmp_path / "theirs", output_loading_info=True
   )
   assert not any(report.values())
@@ -103,7 +98,7 @@ def test_transformers_computes_what_we_do(head, activation, tmp_path):
   [*((head, "gelu") for head in CASES), ("pretraining", "gelu_new")],
 )
 def test_we_compute_what_transformers_does(head, activation, tmp_path):
-  model_class, make_model, names = CASES[head]
+  name, make_model, names = CASES[head]
   settings = transformers.BertConfig(
     **SIZES,
     hidden_act=activation,
@@ -111,7 +106,7 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
     num_labels=2 if head == "question_answering" else LABELS,
   )
   torch.manual_seed(3)
-  theirs = model_class(settings)
+  theirs = class_of(name)(settings)
   for parameter in theirs.parameters():
     parameter.data += 0.2 * torch.randn(parameter.shape)
   theirs.save_pretrained(tmp_path)
@@ -126,8 +121,13 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   assert_same(our_outputs(ours, head), theirs, names)
 
 
-def test_shards_are_read_as_one(tmp_path):
-  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+@pytest.fixture
+def pretraining_model():
+  return transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+
+
+def test_shards_are_read_as_one(pretraining_model, tmp_path):
+  theirs = pretraining_model
   theirs.save_pretrained(tmp_path, max_shard_size="8KB")
   assert not (tmp_path / "model.safetensors").exists()
   values = any_model.values(tmp_path)
@@ -139,14 +139,12 @@ def test_shards_are_read_as_one(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_read(dtype, tmp_path):
-  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
-  theirs.to(getattr(torch, dtype)).save_pretrained(tmp_path)
-  values = any_model.values(tmp_path)
-  table = theirs.bert.embeddings.word_embeddings.weight.detach()
-  assert np.array_equal(
-    np.float32(values["bert/embeddings/word_embeddings"]), table.float().numpy()
-  )
+def test_half_precision_is_read(dtype, pretraining_model, tmp_path):
+  theirs = pretraining_model.to(getattr(torch, dtype))
+  theirs.save_pretrained(tmp_path)
+  table = theirs.bert.embeddings.word_embeddings.weight.detach().float()
+  found = any_model.values(tmp_path)["bert/embeddings/word_embeddings"]
+  assert np.array_equal(np.float32(found), table.numpy())
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -171,8 +169,10 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
   assert again.do_lower_case == do_lower_case
 
 
-def test_a_pickle_is_refused_with_a_command_that_works(tmp_path, monkeypatch):
-  theirs = transformers.BertForPreTraining(transformers.BertConfig(**SIZES))
+def test_a_pickle_is_refused_with_a_command_that_works(
+  pretraining_model, tmp_path, monkeypatch
+):
+  theirs = pretraining_model
   theirs.config.save_pretrained(tmp_path)
   torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
   with pytest.raises(ValueError) as caught:

@@ -149,5 +149,5 @@ def test_a_converted_folder_is_whole(theirs, tmp_path):
     encoder = bert.load_encoder(str(output))
   found = encoder(tf.constant(IDS, tf.int32)).sequence_output
   np.testing.assert_allclose(found, outputs_of(theirs), atol=1e-5)
-  with pytest.raises(ValueError, match="is not BERT's, which no class of"):
+  with pytest.raises(ValueError, match="its vocabulary is not BERT's: pass"):
     convert(input=output, output=tmp_path / "no", output_format="hugging_face")

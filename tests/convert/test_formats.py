@@ -24,14 +24,8 @@ def extract(folder, name, **flags):
   """Returns the features that extract_features.py writes."""
   texts, output = folder / "texts.txt", folder / f"{name}.jsonl"
   texts.write_text("word1 word24\nword7\n")
-  run(
-    "extract_features",
-    input_file=texts,
-    output_file=output,
-    layers="-1,-2",
-    max_seq_length=6,
-    **flags,
-  )
+  flags |= {"input_file": texts, "output_file": output}
+  run("extract_features", layers="-1,-2", max_seq_length=6, **flags)
   return output.read_text()
 
 
@@ -63,7 +57,7 @@ def test_a_model_of_another_library_is_its_folder(name, tmp_path):
   again = extract(tmp_path, "again", model=source, **vocabulary)
   assert again == expected
   output = tmp_path / "converted_again"
-  run("convert_checkpoint", model=source, output=output, **vocabulary)
+  any_model.convert(model=source, output=output, **vocabulary)
   for path in converted.iterdir():
     assert (output / path.name).read_bytes() == path.read_bytes(), path.name
 

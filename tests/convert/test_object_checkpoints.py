@@ -41,9 +41,8 @@ def source(request, tmp_path):
 
 
 def outputs_of(model, inputs):
-  arguments = [
-    inputs[f"input_{name}"] for name in ("word_ids", "mask", "type_ids")
-  ]
+  names = "input_word_ids", "input_mask", "input_type_ids"
+  arguments = [inputs[name] for name in names]
   encoded = model.bert(*arguments)
   logits, next_sentence = model(*arguments, inputs["masked_lm_positions"])
   return {
@@ -80,25 +79,18 @@ def read_keys(folder):
   return dict(checkpoints.read(checkpoints.find_checkpoint(str(folder))))
 
 
-def without_full_names(source, folder):
-  """Writes a checkpoint again, so that only keys name its variables."""
-  values = read_keys(source)
+@pytest.mark.parametrize("name", [*GARDEN, "fine_tuned"])
+def test_keys_do_where_full_names_are_missing(name, tmp_path):
+  values = read_keys(FIXTURES / name)
   graph = trackable_object_graph_pb2.TrackableObjectGraph()
   graph.ParseFromString(values[object_checkpoints.GRAPH])
   for node in graph.nodes:
     for attribute in node.attributes:
       attribute.full_name = ""
   values[object_checkpoints.GRAPH] = graph.SerializeToString()
-  folder.mkdir()
-  checkpoints.write(str(folder), values)
-  return folder
-
-
-@pytest.mark.parametrize("name", [*GARDEN, "fine_tuned"])
-def test_keys_do_where_full_names_are_missing(name, tmp_path):
-  folder = without_full_names(FIXTURES / name, tmp_path / "keys")
-  found = any_model.values(folder)
-  expected = dict(any_model.values(str(FIXTURES / name)))
+  checkpoints.write(str(tmp_path), values)
+  found = any_model.values(tmp_path)
+  expected = any_model.values(FIXTURES / name)
   # A head in a list has no name but its full one.
   expected.pop("cls/seq_relationship/output_weights", None)
   expected.pop("cls/seq_relationship/output_bias", None)
@@ -110,14 +102,11 @@ def test_keys_do_where_full_names_are_missing(name, tmp_path):
 def test_reads_the_names_of_published_models(path, tmp_path):
   if not path.exists():
     pytest.skip("needs ../shared")
-  values = {}
+  values = {object_checkpoints.GRAPH: b""}
   for line in path.read_text().splitlines()[1:]:
     key, dtype, shape = line.split("\t")
     if dtype != "string":
-      shape = json.loads(shape)
-      values[key] = np.zeros(shape, dtype)
-  graph = trackable_object_graph_pb2.TrackableObjectGraph()
-  values[object_checkpoints.GRAPH] = graph.SerializeToString()
+      values[key] = np.zeros(json.loads(shape), dtype)
   checkpoints.write(str(tmp_path), values)
   reader = model_folder.open(str(tmp_path / "bert_model.ckpt"))
   layers, size = reader.config.num_hidden_layers, reader.config.hidden_size
@@ -134,10 +123,9 @@ def test_reads_the_names_of_published_models(path, tmp_path):
   ]
 
 
-def test_converts_a_saved_model(tmp_path, capsys):
-  folder, output = tmp_path / "hub", tmp_path / "google"
-  shutil.copytree(FIXTURES / "hub", folder)
-  (folder / "saved_model.pb").touch()
+@pytest.mark.parametrize("source", ["hub"], indirect=True)
+def test_converts_a_saved_model(source, tmp_path, capsys):
+  folder, output = source, tmp_path / "google"
   any_model.convert(input=folder, output=output)
   lines = capsys.readouterr().out.splitlines()
   assert lines.pop(2).startswith("finished in ")
@@ -172,6 +160,10 @@ def rename(old, new):
   return change
 
 
+def damage_graph(values):
+  values[object_checkpoints.GRAPH] = b"\xff\xff"
+
+
 def copy(values):
   key = key_of(values, "_type_embedding_layer/embeddings")
   values[f"teacher/{key}"] = values[key]
@@ -184,11 +176,7 @@ def copy(values):
     ("older", drop("5/_output_dense/bias"), "- bert/encoder/layer_1/output/de"),
     ("older", drop("4/_output_dense/bias"), "- bert/encoder/layer_0/output/de"),
     ("subclassed", copy, "both bert/embeddings/token_type_embeddings: two mod"),
-    (
-      "older",
-      lambda values: values.update({object_checkpoints.GRAPH: b"\xff\xff"}),
-      "its object graph is damaged",
-    ),
+    ("older", damage_graph, "its object graph is damaged"),
     (
       "subclassed",
       rename("0/_intermediate_dense/bias", "0/_gate/bias"),
@@ -222,10 +210,10 @@ def test_refuses_modules_known_to_be_wrong(
   for layer in range(layers):
     name = f"bert/encoder/layer_{layer}/intermediate/dense/bias"
     values[name] = np.zeros([4], np.float32)
-  (tmp_path / folder / "variables").mkdir(parents=True)
+  variables = tmp_path / folder / "variables"
+  variables.mkdir(parents=True)
   (tmp_path / folder / "tfhub_module.pb").touch()
-  checkpoints.write(str(tmp_path / folder / "variables"), values)
-  path = str(tmp_path / folder / "variables" / "bert_model.ckpt")
+  path = checkpoints.write(str(variables), values)
   if is_refused:
     with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
       model_folder.open(path)

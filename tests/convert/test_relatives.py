@@ -61,13 +61,11 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   expected = outputs_of(theirs.electra, inputs).last_hidden_state
   real = inputs[1].astype(bool)
   any_model.assert_near(model(*inputs).sequence_output, expected, real)
-  assert [*reader.weights.unread] == [
-    f"discriminator_predictions.{name}"
-    for name in (
-      *("dense.bias", "dense.weight"),
-      *("dense_prediction.bias", "dense_prediction.weight"),
-    )
-  ]
+  names = (
+    "dense.bias dense.weight dense_prediction.bias dense_prediction.weight"
+  )
+  unread = [f"discriminator_predictions.{name}" for name in names.split()]
+  assert [*reader.weights.unread] == unread
 
 
 DISTILBERT_SIZES = {
@@ -97,21 +95,18 @@ def test_distilbert_is_computed_as_transformers_does(tmp_path):
 
 
 def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
-  save_theirs(
-    "DistilBertForTokenClassification", tmp_path / "a", **DISTILBERT_SIZES
-  )
-  reader = model_folder.open(str(tmp_path / "a"))
-  assert reader.weights.shapes["output_weights"] == (2, 8)
+  def open_weights(name):
+    save_theirs(f"DistilBertFor{name}", tmp_path / name, **DISTILBERT_SIZES)
+    return model_folder.open(str(tmp_path / name)).weights
+
+  tagger = open_weights("TokenClassification")
+  assert tagger.shapes["output_weights"] == (2, 8)
   # Its classifier stands on a dense layer with a ReLU, not on BERT's pooler.
-  save_theirs(
-    "DistilBertForSequenceClassification", tmp_path / "b", **DISTILBERT_SIZES
-  )
-  reader = model_folder.open(str(tmp_path / "b"))
-  assert "output_weights" not in reader.weights.shapes
-  assert [*reader.weights.unread] == [
-    *("classifier.bias", "classifier.weight"),
-    *("pre_classifier.bias", "pre_classifier.weight"),
-  ]
+  classifier = open_weights("SequenceClassification")
+  assert "output_weights" not in classifier.shapes
+  unread = "classifier.bias classifier.weight"
+  unread += " pre_classifier.bias pre_classifier.weight"
+  assert [*classifier.unread] == unread.split()
 
 
 def write_electra(folder, config):
@@ -137,7 +132,9 @@ def test_reads_checkpoints_of_electra(tmp_path, capsys):
   config = modeling.BertConfig(**SIZES, type_vocab_size=2, embedding_size=4)
   folder, output = tmp_path / "electra", tmp_path / "out"
   values = write_electra(folder, config)
-  with pytest.raises(ValueError, match="holds no bert_config.json: add it, or"):
+  with pytest.raises(
+    ValueError, match="holds no bert_config.json: pass --bert"
+  ):
     any_model.convert(input=folder, output=output)
   (folder / "bert_config.json").write_text(config.to_json_string())
   any_model.convert(input=folder, output=output)
@@ -151,20 +148,14 @@ def test_reads_checkpoints_of_electra(tmp_path, capsys):
   assert len(found) == 39
   name = "encoder/layer_1/attention/self/key/kernel"
   assert np.array_equal(found[f"bert/{name}"], values[f"electra/{name}"])
-  name = "bert/embeddings/project/kernel"
-  assert np.array_equal(
-    found[name], values["electra/embeddings_project/kernel"]
-  )
-  written = (output / "bert_config.json").read_text()
-  assert json.loads(written)["embedding_size"] == 4
+  projection = values["electra/embeddings_project/kernel"]
+  assert np.array_equal(found["bert/embeddings/project/kernel"], projection)
+  written = json.loads((output / "bert_config.json").read_text())
+  assert written["embedding_size"] == 4
   named = r"BertModel \(--head=encoder\): - bert/pooler/dense/bias; "
+  flags = {"output_format": "hugging_face", "head": "encoder"}
   with pytest.raises(ValueError, match=named):
-    any_model.convert(
-      input=output,
-      output=tmp_path / "hf",
-      output_format="hugging_face",
-      head="encoder",
-    )
+    any_model.convert(input=output, output=tmp_path / "hf", **flags)
 
 
 # The config.json of the Chinese BERTs, without the usual fields.
@@ -173,9 +164,6 @@ CHINESE = {
   "model_type": "bert",
   "directionality": "bidi",
   "pooler_fc_size": 768,
-  "pooler_num_attention_heads": 12,
-  "pooler_num_fc_layers": 3,
-  "pooler_size_per_head": 128,
   "pooler_type": "first_token_transform",
   "output_past": True,
   "gradient_checkpointing": False,
@@ -193,10 +181,5 @@ def test_chinese_berts_are_berts(tmp_path):
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
   if not path.exists():
     pytest.skip("needs ../shared for the names")
-  names = {
-    line.split("\t")[0]
-    for line in path.read_text().splitlines()
-    if line and not line.startswith("#")
-  }
-  expected = set(architecture.variables(config, "encoder"))
-  assert expected <= names
+  names = {line.split("\t")[0] for line in path.read_text().splitlines()}
+  assert names >= set(architecture.variables(config, "encoder"))
