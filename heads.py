@@ -270,12 +270,9 @@ class SpanModel(HeadModel):
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-  """Makes one vector [B, H] of those of a text's tokens.
+  """Makes vectors [B, H] of states, float [B, S, H], and input_mask [B, S].
 
-  Args:
-    states: float [B, S, H].
-    input_mask: int32 [B, S].
-    pooling: cls, mean or max.
+  `pooling` is cls, mean or max.
   """
   if pooling == "cls":
     return states[:, 0]

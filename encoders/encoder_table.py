@@ -24,12 +24,9 @@ _VARIANT = ("causal_attention", "layer_norm_eps", "embedding_layer_norm")
 
 
 def find_encoder(name: str) -> EncoderClasses:
-  """Returns the classes of an encoder of this folder, or of contrib.
+  """Returns the classes of an encoder; a ValueError if it does not exist.
 
-  The latter are `CONFIG_CLASS` and `MODEL_CLASS` of a module with its name.
-
-  Raises:
-    ValueError: it does not exist.
+  Those of contrib are `CONFIG_CLASS` and `MODEL_CLASS` of a module of its name.
   """
   if isinstance(name, str) and name in ENCODERS:
     return ENCODERS[name]

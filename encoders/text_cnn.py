@@ -38,8 +38,7 @@ class TextCnnConfig(modeling.EncoderConfig):
     is_valid = is_list and all(type(s) is int and s > 0 for s in sizes)
     if not is_valid or len(set(sizes)) < len(sizes):
       raise ValueError(
-        f"filter_sizes is {sizes!r:.80}; expected a list of different integers "
-        "above 0"
+        f"filter_sizes is {sizes!r:.80}; expected different integers above 0"
       )
     object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
 

@@ -33,8 +33,7 @@ def write(
     check: makes the products int8, if their answers pass it.
 
   Returns:
-    How close the loaded export is to the model, in words; a ValueError says
-    that it is not near enough, or cannot be written.
+    How close the export is, in words; a ValueError if it is not close enough.
   """
   graph = signatures.Graph(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
@@ -63,9 +62,14 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
   vocabulary_table.copy(vocab_file, folder)
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  hashed = [*vocabulary_table.saved_names(vocab_file)]
+  hashed = list(vocabulary_table.saved_names(vocab_file))
   if format == "onnx":
-    hashed += _write_onnx(folder, graph, quantizes)
+    from export import onnx_graph
+    from serving import onnx_engine
+
+    path = os.path.join(folder, onnx_engine.MODEL_FILE)
+    onnx_graph.build(graph, quantizes).save(path)
+    hashed += [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE]
   elif format == "litert":
     _write_litert(folder, graph)
   else:
@@ -146,8 +150,7 @@ def _compare(graph, run) -> float:
     # `not <=`, so that NaN fails.
     if not difference <= _TOLERANCE * max(1.0, np.abs(wanted).max()):
       raise ValueError(
-        f"what was written, loaded again, gives other {name}: they differ by "
-        f"{difference}; nothing was kept"
+        f"the export, loaded again, gives {name} that differ by {difference}"
       )
     worst = max(worst, float(difference))
   return worst
@@ -190,16 +193,6 @@ def _write_litert(folder, graph):
   files.write_bytes(os.path.join(folder, _LITERT), content)
 
 
-def _write_onnx(folder, graph, quantizes):
-  """Writes model.onnx; returns the names of its files."""
-  from export import onnx_graph
-  from serving import onnx_engine
-
-  built = onnx_graph.build(graph, quantizes)
-  built.save(os.path.join(folder, onnx_engine.MODEL_FILE))
-  return onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE
-
-
 def _write_card(folder, card):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
@@ -221,6 +214,7 @@ def _write_card(folder, card):
     rows["quantization"] = parts + onnx_graph.KEPT_IN_FLOAT32
     comparison = quantization.Comparison(**compared)
     rows["compared with the model"] = comparison.describe()
+  cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
   lines = [
     f"# {answers.MAKERS[card.kind].title}",
     "",
@@ -230,10 +224,6 @@ def _write_card(folder, card):
     "",
     "| | |",
     "|---|---|",
-    *(f"| {name} | {_cell(value)} |" for name, value in rows.items()),
+    *(f"| {name} | {cell} |" for name, cell in cells.items()),
   ]
   files.write_lines(os.path.join(folder, "README.md"), lines)
-
-
-def _cell(value: str) -> str:
-  return value.replace("|", "\\|").replace("\n", " ")

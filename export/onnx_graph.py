@@ -1,12 +1,10 @@
 """Builds the ONNX graph of a trained model, straight from its weights.
 
-The graph computes what `signatures.Graph.compute` does, of input_ids,
-input_mask and segment_ids, int32 [B, S], with any B and S. Its operations are
-standard ones (opset 20), which ONNX Runtime merges itself; its own merged ones
-(SkipLayerNormalization, MultiHeadAttention and so on) were not faster. The
-constants have the names of the variables in Google's checkpoints. Large ones
-stand in a file of their own, which ONNX Runtime maps into memory: a BERT-Base
-loads in half the time and half the memory, and may exceed the 2 GB of one file.
+The graph computes what `signatures.Graph.compute` does, of int32 [B, S] with
+any B and S. Its operations are standard ones, which ONNX Runtime merges itself;
+its own merged ones were not faster. The constants have the names of variables
+in Google's checkpoints. Large ones stand in a file of their own, which ONNX
+Runtime maps into memory: half the time to load, half the memory, no 2 GB limit.
 
 Shapes: B texts, S tokens, H hidden, N heads, D head size, L labels, M masks.
 """
@@ -62,7 +60,7 @@ class Graph:
     self._numbers = itertools.count()
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
-    """Adds an operation of ONNX with one output; returns the output's name.
+    """Adds an operation with one output; returns the name of that.
 
     Inputs are names, or numbers and arrays, which become constants.
     """
@@ -116,8 +114,7 @@ class Graph:
   def multiply(self, x: str, kernel: str) -> str:
     """Multiplies by one of the encoder's kernels, of int8 if asked to.
 
-    Weights have a scale for each column, the activations one for the batch,
-    found anew each time.
+    Weights have a scale for each column, activations one for each batch.
     """
     if not self._quantizes:
       return self.add("MatMul", x, self.weight(kernel))
@@ -153,14 +150,7 @@ class Graph:
 
 
 def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Rounds a matrix to int8, with a scale for each column.
-
-  >>> quantize(np.array([[1.27, 0.0], [-0.64, 0.0]]))[0].tolist()
-  [[127, 0], [-64, 0]]
-
-  Returns:
-    The numbers, int8 [M, N], at most 127 in size, and the scales, float32 [N].
-  """
+  """Rounds a matrix to int8 [M, N], with scales, float32 [N], of columns."""
   scales = np.abs(kernel).max(0) / LARGEST_INT8
   scales[scales == 0] = 1.0
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
@@ -368,10 +358,7 @@ def _add_guesses(graph, source, state):
 
 
 def _find_masks(graph, mask_id):
-  """Returns numbers above 0 for masks, and their places, int64 [B, M].
-
-  They are in the order of the text, and then 0 for what fills the row up.
-  """
+  """Returns numbers above 0 for masks, 0 for filling, and places [B, M]."""
   is_mask = graph.add("Equal", "input_ids", np.int32(mask_id))
   is_mask = graph.cast(is_mask, np.int32)
   length = graph.add("Shape", "input_ids", start=1, end=2)

@@ -59,8 +59,7 @@ class Comparison(NamedTuple):
       if not before - after <= most:
         raise ValueError(
           f"--quantize: {name} falls from {before:.4f} to {after:.4f} on "
-          f"{self.sample}, by more than --max_score_drop={most}; nothing was "
-          "kept"
+          f"{self.sample}, by more than --max_score_drop={most}"
         )
 
   def describe(self) -> str:
@@ -135,8 +134,7 @@ def _read_texts_and_labels(card, check):
   if takes_pairs and not task.has_text_pair:
     raise ValueError(
       f"--eval_file={check.eval_file}: the model takes pairs of texts: pass "
-      '--text_pair_column; or write "has_text_pair": false into the '
-      "prediction.json of its training, if it is of a version without that"
+      '--text_pair_column, or set "has_text_pair" in its prediction.json'
     )
   if check.text_pair_column and not takes_pairs:
     raise ValueError("--text_pair_column: the model takes single texts")

@@ -90,9 +90,8 @@ class Graph:
 def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   """Returns the function from strings [B] to answers; text_pair may be "".
 
-  These are vectors [B, H]; value [B]; or labels, string, and probabilities
-  [B, L], with label, string [B], or of several labels chosen, bool [B, L]. And
-  truncated, bool [B]: the text was too long.
+  These are vectors [B, H]; value [B]; or labels and probabilities [B, L], with
+  label [B] or chosen, bool [B, L]. And truncated, bool [B].
   """
   trained, most = graph.trained, graph.max_seq_length
   python = vocabulary_table.make_tokenizer(graph.vocab_file)

@@ -31,10 +31,7 @@ def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
 
 @functools.cache
 def _category(*names: str) -> str:
-  """Returns the characters of categories, such as Zs, or P for all of its.
-
-  The Unicode of RE2 is not always that of Python, whose answer counts.
-  """
+  """Returns the characters of categories, such as Zs, by Python's Unicode."""
   return _in_class(
     (point, point)
     for point in range(sys.maxunicode + 1)
@@ -64,9 +61,7 @@ class WordPieces(tf.Module):
   ) -> tf.RaggedTensor:
     """Returns the ids of texts, string [B], as int32 [B, (T)].
 
-    Args:
-      most_words: words after so many are left out, whose tokens would be
-        truncated anyway: a word has one token or more.
+    Words after `most_words` are left out: they would be truncated anyway.
     """
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
@@ -126,9 +121,8 @@ def make_tokenizer(
   python = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
   if type(python) is not tokenization.FullTokenizer:
     raise ValueError(
-      f"{vocab_file}: a graph splits texts into WordPieces or by a model of "
-      "SentencePiece; this is another vocabulary (with --format=onnx, "
-      "predict.py splits them)"
+      f"{vocab_file}: a graph splits by WordPieces or SentencePiece; this is "
+      "another vocabulary (with --format=onnx, predict.py splits texts)"
     )
   return WordPieces(python, do_lower_case)
 

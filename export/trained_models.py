@@ -55,8 +55,7 @@ def setting_names(kind: str) -> list[str]:
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """Loads the --output_dir of a training: its best weights, or the newest.
 
-  Raises:
-    ValueError: it is something else, or was trained with another vocabulary.
+  A ValueError if it is something else, or was trained with other tokens.
   """
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   kind = settings.get("problem")
@@ -70,13 +69,10 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if settings.get("feature_based"):
     needed += ["feature_layers", "lstm_size"]
   if missing := [name for name in needed if name not in settings]:
-    raise ValueError(
-      f"{folder}: damaged: its settings.json lacks {', '.join(missing)}"
-    )
+    names = ", ".join(missing)
+    raise ValueError(f"{folder}: damaged: its settings.json lacks {names}")
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
-    raise ValueError(
-      f"{vocab_file} is not the one that {folder} was trained with"
-    )
+    raise ValueError(f"{vocab_file}: {folder} was trained with another one")
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_settings(folder, kind, settings)
   labels, thresholds = _read_labels(folder, answers.MAKERS[kind])
@@ -114,8 +110,7 @@ def _read_settings(folder, kind, settings) -> dict[str, Any]:
   if missing := [name for name in names if name not in prediction]:
     raise ValueError(
       f"{path} lacks {', '.join(missing)}: an earlier version wrote it; add "
-      "the values of the training's flags, as in "
-      '{"max_seq_length": 128, "doc_stride": null, "window_pooling": "mean"}'
+      'the values of the training\'s flags, as in {"max_seq_length": 128}'
     )
   return prediction
 
@@ -151,13 +146,10 @@ def load_pretrained(
   do_lower_case: bool,
   kind: str | None = None,
 ) -> TrainedModel:
-  """Loads weights without a task of their own.
+  """Loads weights without a task; a ValueError if they are not of the kind.
 
   Args:
     kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
-
-  Raises:
-    ValueError: they do not fit, lack a masked-LM head, or have a causal one.
   """
   if not kind:
     has_head = _MASKED_LM in weights.shapes
@@ -167,8 +159,7 @@ def load_pretrained(
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
     if encoder_table.is_causal(config):
       raise ValueError(
-        "--task=fill_mask: the guesses of a causal model cannot be exported; "
-        "fill_mask.py makes them"
+        "--task=fill_mask: only fill_mask.py makes a causal model's guesses"
       )
   model = make(config)
   checkpoints.assign(
@@ -191,23 +182,20 @@ def load_pretrained(
 def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   """Gives a model other settings of predictions, by the names of their flags.
 
-  Raises:
-    ValueError: the kind of model has no such setting, or it is out of range.
+  A ValueError if its kind has no such setting, or it is out of range.
   """
   kind, config = trained.kind, trained.config
   names = setting_names(kind)
   for name in values:
     if name not in names:
       raise ValueError(
-        f"--{name}: a model of the kind {kind} has no such setting; "
-        f"it has {', '.join(names)}"
+        f"--{name}: a model of the kind {kind} has only {', '.join(names)}"
       )
   found = {**trained.prediction, **values}
   layers = config.num_hidden_layers
   if not -layers <= found.get("layer", 0) < layers:
     raise ValueError(
-      f"--layer={found['layer']}: the model has {layers} layers; expected a "
-      f"number from {-layers} to {layers - 1}"
+      f"--layer={found['layer']}: expected {-layers} to {layers - 1}"
     )
   if found.get("pooling") == "cls" and encoder_table.is_causal(config):
     raise ValueError(

@@ -16,8 +16,7 @@ from vocabularies import vocabulary_table
 CHOICES = "choices"
 # The texts of all kinds of models.
 _NAMES = {"text", "text_pair", "question", "context", CHOICES}
-# difflib's cutoff: `textpair` is close to `text_pair`, `question_id` is not
-# close to `question`.
+# `textpair` is close to `text_pair`, `question_id` is not close to `question`.
 _NEAR = 0.85
 
 Answer = dict[str, Any]
@@ -38,17 +37,14 @@ class AnswerMaker(abc.ABC):
   Attributes:
     title: of a page about the model.
     head: the class in heads.py that computes its outputs; "" for the encoder.
-    settings: which ones the answers depend on besides weights, labels and
-      max_seq_length, and of which types they are.
+    settings: those that answers depend on besides max_seq_length: their types.
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
-    has_labels, has_thresholds: whether answers are labels, whether each of
-      these has a threshold.
+    has_labels, has_thresholds: whether answers are labels, each with its own.
     number: the name of an output that is one number.
     inputs: the names of a request's texts, and whether they are required.
-    pads_fully: whether padding changes answers, so that all inputs have to be
-      padded to max_seq_length as they were in training.
+    pads_fully: whether inputs need the padding that they had in training.
   """
 
   title: str
@@ -69,15 +65,11 @@ class AnswerMaker(abc.ABC):
     self.inputs = {name: name != self.optional for name in card.inputs}
 
   def encode(self, request: Any) -> Encoded:
-    """Encodes a request.
+    """Encodes a request; a ValueError says what it lacks, or has too much.
 
     Args:
       request: texts by the names of `inputs`, or a tuple in their order; other
         names may stand beside them.
-
-    Raises:
-      ValueError: it is not of strings, lacks one, has one that only other
-        models take, or an empty one that cannot be answered.
     """
     names = ", ".join(
       name if required else f"{name} (optional)"

@@ -91,11 +91,9 @@ class FillMask(answer_maker.AnswerMaker):
     masks = []
     for place in np.flatnonzero(output["positions"] >= 0):
       ids, shares = output["ids"][place], output["probabilities"][place]
+      pairs = zip(ids.tolist(), shares.tolist(), strict=True)
       masks.append(
-        [
-          {"token": tokens.get(number, ""), "probability": share}
-          for number, share in zip(ids.tolist(), shares.tolist(), strict=True)
-        ]
+        [{"token": tokens.get(i, ""), "probability": x} for i, x in pairs]
       )
     return {"masks": masks}
 
@@ -255,9 +253,8 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     question, document, query_length, windows = encoded.source
     shape = [2, len(windows), self.card.max_seq_length]
     logits = np.full(shape, _NEVER, np.float32)
-    for index, (row, output) in enumerate(
-      zip(encoded.rows, outputs, strict=True)
-    ):
+    pairs = zip(encoded.rows, outputs, strict=True)
+    for index, (row, output) in enumerate(pairs):
       end = None if self.pads_fully else len(row.input_ids)
       for part, name in enumerate(("start_logits", "end_logits")):
         values = output[name][:end]

@@ -62,8 +62,7 @@ def check_file(folder: str, name: str, card: Card) -> None:
     ) from None
   if found != card.hashes.get(name):
     raise ValueError(
-      f"{path}: not the file that {FILE} describes (its SHA-256 is another): "
-      "copy the whole folder of the export again"
+      f"{path}: not the file that {FILE} describes: copy the export again"
     )
 
 
@@ -77,13 +76,10 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
 def read(
   folder: str, check: Callable[[Card], None] = lambda card: None
 ) -> Card:
-  """Reads the card of an export.
+  """Reads the card of an export; a ValueError if there is none that fits.
 
   Args:
     check: raises a ValueError for other faults.
-
-  Raises:
-    ValueError: the folder is not an export, or one of another version.
   """
   path = os.path.join(folder, FILE)
   try:
@@ -91,18 +87,16 @@ def read(
       content = dict(json.load(file))
   except (OSError, ValueError, TypeError, RecursionError):
     raise ValueError(
-      f"{folder}: no readable {FILE} there; expected the --export_dir of "
-      "export_saved_model.py"
+      f"{folder}: no readable {FILE} there; expected an --export_dir"
     ) from None
   if content.get("version") != VERSION:
     raise ValueError(
-      f"{path}: version {content.get('version')!r}, expected {VERSION}: it is "
-      "of another version of export_saved_model.py; export the model again"
+      f"{path}: version {content.get('version')!r}, expected {VERSION}: "
+      "export the model again"
     )
   if content != seal(content):
     raise ValueError(
-      f"{path}: not as it was written (its sha256 is another); copy the whole "
-      "folder of the export, or export the model again"
+      f"{path}: not as it was written; copy or export the model again"
     )
   try:
     values = {}

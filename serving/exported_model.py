@@ -36,15 +36,12 @@ class Engine(Protocol):
 class ExportedModel:
   """A model from a folder that export_saved_model.py wrote.
 
-  Its `maker` encodes requests and makes answers.
+  Its `maker` encodes requests and makes answers. A ValueError if the folder
+  holds something else, or another vocabulary than the one that was exported.
 
   Args:
     threads: of the engine; 0: one for each core.
     engine, card: to use instead of those of the folder.
-
-  Raises:
-    ValueError: the folder holds something else, or another vocabulary than the
-      one that was exported.
   """
 
   def __init__(
@@ -143,8 +140,7 @@ def open_engine(
 
     return tensorflow_engine.Engine(folder, threads)
   raise ValueError(
-    f"{folder}: the model is in the format {card.format}; this takes one "
-    "exported with --format=onnx or saved_model"
+    f"{folder}: its format is {card.format}; this takes onnx or saved_model"
   )
 
 

@@ -190,8 +190,7 @@ class Application:
   def _check_sender(self, environ):
     """Refuses requests that come from the pages of other sites.
 
-    A page elsewhere sends its Origin. After DNS rebinding its Origin is the
-    Host, too, but not one of our names.
+    After DNS rebinding their Origin is the Host, but not one of our names.
     """
     host = environ.get("HTTP_HOST", "")
     if not self._is_ours(host):
@@ -332,8 +331,7 @@ def check_name(name: str) -> None:
   """Raises a ValueError unless a name can be that of a host, or an address."""
   if not name or re.search(r"[/*\s\[\]]|^[^:]*:[^:]*$", name):
     raise ValueError(
-      f"--allowed_hosts={name}: expected a name, such as bert.example.org, "
-      "without http:// and port"
+      f"--allowed_hosts={name}: expected a name without http:// and port"
     )
 
 

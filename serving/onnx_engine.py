@@ -15,8 +15,7 @@ try:
   from onnxruntime.capi import onnxruntime_pybind11_state
 except ImportError as error:
   raise ImportError(
-    f"an export of --format=onnx needs onnxruntime ({error}): pip install "
-    "onnxruntime"
+    f"--format=onnx needs onnxruntime ({error}): pip install onnxruntime"
   ) from None
 
 MODEL_FILE = "model.onnx"
@@ -33,12 +32,11 @@ _FAULTS = tuple(
 class Engine:
   """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
+  A ValueError if a file is not the one that was exported, ONNX Runtime cannot
+  run the model, or its outputs are not those of the labels.
+
   Args:
     threads: for the products of a batch; 0: one for each core.
-
-  Raises:
-    ValueError: a file is not the one that was exported, ONNX Runtime cannot
-      run the model, or its outputs are not those of the labels.
   """
 
   def __init__(self, folder: str, card: export_card.Card, threads: int = 0):
@@ -59,8 +57,7 @@ class Engine:
         hashing.result()  # Says more if the file is damaged.
         raise ValueError(
           f"{path}: onnxruntime {onnxruntime.__version__} cannot run it; "
-          "install the latest (pip install -U onnxruntime) or export the model "
-          f"again: {' '.join(str(error).split())}"
+          f"install the latest or export again: {' '.join(str(error).split())}"
         ) from None
       hashing.result()
     outputs = {o.name: o.shape for o in self._session.get_outputs()}
@@ -68,7 +65,7 @@ class Engine:
     if count and shape[-1:] != [count]:
       raise ValueError(
         f"{folder}: {export_card.FILE} has {count} labels, the model scores "
-        f"{shape[-1]}: they are of different exports; export the model again"
+        f"{shape[-1]}: export the model again"
       )
     self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
     self._maps = [f"{_ATTENTION}{i}" for i in range(card.num_layers)]

@@ -11,8 +11,7 @@ try:
   import tensorflow_text  # noqa: F401  Operations of the graph with tokenizer.
 except ImportError as error:
   raise ImportError(
-    "the export's graph holds operations of tensorflow-text: pip install -r "
-    f"requirements.txt ({error})"
+    f"this needs tensorflow-text ({error}): pip install -r requirements.txt"
   ) from None
 
 
@@ -23,12 +22,11 @@ _FAULTS = (tf.errors.OpError, OSError, LookupError, ValueError, RuntimeError)
 class Engine:
   """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
+  A ValueError if there is no model in it that can be read.
+
   Args:
     threads: for the products of a batch; 0: one for each core. The first model
       of a process decides.
-
-  Raises:
-    ValueError: there is no model in it that can be read.
   """
 
   def __init__(self, folder: str, threads: int = 0):

@@ -1,7 +1,6 @@
 """The heads: shapes, names, padding, gradients, dropout."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
@@ -44,17 +43,12 @@ def test_padding_does_not_change_what_is_tagged(make):
   padded = model(IDS, MASK, 0 * IDS)
   alone = model(IDS[1:, :3], MASK[1:, :3], 0 * IDS[1:, :3])
   assert padded.shape == (2, 5, 4) and padded.dtype == tf.float32
-  np.testing.assert_allclose(padded[1:, :3], alone, atol=1e-2)
-  if model.compute_dtype == "float32":
-    np.testing.assert_allclose(padded[1:, :3], alone, atol=1e-5)
+  tolerance = 1e-5 if model.compute_dtype == "float32" else 1e-2
+  np.testing.assert_allclose(padded[1:, :3], alone, atol=tolerance)
   assert not np.allclose(model(IDS, MASK, 0 * IDS, SEED), padded)  # Dropout.
   # Keras has not left a prefix behind for the names of the next model.
   paths = [v.path for v in model.variables]
   assert [v.path for v in make().variables] == paths
-
-
-def call_with_predictions(model, *inputs):
-  return tuple(model(*inputs[:3], np.array([[1], [2]], np.int32), inputs[3]))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +63,11 @@ def call_with_predictions(model, *inputs):
 )
 def test_whatever_is_trained_has_a_gradient(model):
   """The original leaves out, and makes no slots for, what has none."""
-  model = model()
-  call = model
+  model, inputs = model(), [IDS, MASK, 0 * IDS]
   if isinstance(model, heads.PretrainingModel):
-    call = functools.partial(call_with_predictions, model)
+    inputs.append(np.array([[1], [2]], np.int32))
   with tf.GradientTape() as tape:
-    outputs = call(IDS, MASK, np.zeros_like(IDS), SEED)
+    outputs = model(*inputs, seed=SEED)
     loss = sum(tf.reduce_sum(x * x) for x in tf.nest.flatten(outputs))
   variables = model.trainable_variables
   gradients = tape.gradient(loss, [v.value for v in variables])

@@ -269,7 +269,7 @@ def test_litert(trained, tmp_path):
   export(trained[0], export_dir=folder, format="litert")
   assert (folder / "model.tflite").stat().st_size > 10_000
   assert "int32 [1, 16]" in (folder / "README.md").read_text()
-  with pytest.raises(ValueError, match="the model is in the format litert"):
+  with pytest.raises(ValueError, match="its format is litert; this takes"):
     exported_model.ExportedModel(str(folder))
 
 
@@ -297,11 +297,11 @@ def squad_folder(tmp_path_factory):
 FAULTS = [
   ({"model_dir": "/none"}, "/none: no settings.json with one"),
   ({"vocab_file": "", "model_dir": "/none"}, "/none: holds no vocabulary; p"),
-  ({"vocab_file": paths.ROOT / "models/mini/vocab.txt"}, "is not the one that"),
+  ({"vocab_file": paths.ROOT / "models/mini/vocab.txt"}, "with another one"),
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
   ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's max_po"),
   ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
-  ({"layer": 1}, "--layer: a model of the kind single_label has no such"),
+  ({"layer": 1}, "--layer: a model of the kind single_label has only "),
   ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
   ({"task": "features"}, "--task is for weights without a task"),
   ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),

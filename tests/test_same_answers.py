@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 import bert
-import export_saved_model
 import paths
 import program_flags
 from serving import exported_model
@@ -66,11 +65,8 @@ def read_predictions(program, folder):
   with open(folder / "predictions.tsv", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t"))
   for row in rows:
-    row["probabilities"] = {
-      name.removeprefix("probability_"): float(value)
-      for name, value in row.items()
-      if name.startswith("probability_") and value
-    }
+    names = [n for n in row if n.startswith("probability_") and row[n]]
+    row["probabilities"] = {n.partition("_")[2]: float(row[n]) for n in names}
   return rows
 
 
@@ -116,13 +112,8 @@ def trained(tmp_path_factory):
       command += program_flags.arguments(FLAGS[program])
       result = program_flags.run_here(command)
       assert result.returncode == 0, result.stderr
-      program_flags.run_main(
-        export_saved_model,
-        export_saved_model.ExportSettings,
-        model=folder / "out",
-        vocab_file=folder / "vocab.txt",
-        export_dir=folder / "export",
-      )
+      flags = {"model_dir": "", "model": folder / "out"}
+      tiny_models.run_export(folder, format="saved_model", **flags)
     return folders[program]
 
   return train
@@ -130,9 +121,8 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_training_leaves_what_predictions_depend_on(trained, program):
-  folder = trained(program)
-  content = json.loads((folder / "out" / "prediction.json").read_text())
-  assert content == PREDICTION[program]
+  path = trained(program) / "out" / "prediction.json"
+  assert json.loads(path.read_text()) == PREDICTION[program]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -190,10 +180,8 @@ def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
   server.model = tf.saved_model.load(str(folder / "export"))
   threading.Thread(target=server.serve_forever, daemon=True).start()
   url = f"http://127.0.0.1:{server.server_port}/v1/models/tiny"
-  serving_client.main(
-    [f"--export_dir={folder / 'export'}", f"--url={url}"]
-    + [json.dumps(request) for request in requests]
-  )
+  flags = [f"--export_dir={folder / 'export'}", f"--url={url}"]
+  serving_client.main([*flags, *map(json.dumps, requests)])
   server.shutdown()
   found = list(map(json.loads, capsys.readouterr().out.splitlines()))
   assert found == close(bert.load(folder / "export")(requests))
@@ -214,6 +202,6 @@ def test_strings_are_answered_as_by_the_program(trained):
       continue
     compared += 1
     assert found["label"].decode() == row["predicted"]
-    shares = list(row["probabilities"].values())
+    shares = [*row["probabilities"].values()]
     assert found["probabilities"].tolist() == close(shares)
   assert compared >= 3

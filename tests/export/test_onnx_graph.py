@@ -1,7 +1,6 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what signatures.py does."""
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
@@ -32,7 +31,7 @@ SIZES = {
 
 def make_config(**fields):
   sizes = {"num_attention_heads": 4, "intermediate_size": 64}
-  return modeling.BertConfig.from_dict(SIZES | sizes | fields)
+  return encoder_table.make_config(SIZES | sizes | fields)
 
 
 @pytest.fixture(autouse=True)
@@ -98,31 +97,14 @@ def assert_same(found, graph, inputs):
     assert np.abs(expected).max() > 0.05
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("normalized", [False, True])
-def test_transformers_that_are_causal_or_else_not_quite_bert(
-  make_graph, open_session, causal, normalized
-):
-  fields = json.loads(make_config().to_json_string())
-  fields |= {"causal_attention": causal, "embedding_layer_norm": normalized}
-  config = encoder_table.make_config(fields | {"layer_norm_eps": 0.1})
-  graph = make_graph("single_label", heads.ClassifierModel(config, LABELS))
-  run = open_session(graph)
-  for batch, length in ((1, 2), (3, 12), (2, 24)):
-    inputs = make_inputs(batch, length)
-    found = run(inputs)
-    assert_same(found, graph, inputs)
-    is_lower = np.triu(found["attention_1"], 1).max() < 1e-6
-    assert is_lower == (causal or length == 1)
-  logits = open_session(graph, quantizes=True)(inputs)["logits"]
-  assert np.abs(logits - found["logits"]).max() < 1.0
-
-
 @pytest.mark.parametrize(
   "fields",
   [
     *({"hidden_act": x} for x in "gelu gelu_erf relu tanh linear".split()),
     {"embedding_size": 8},
+    {"causal_attention": True, "layer_norm_eps": 0.1},
+    {"causal_attention": True, "embedding_layer_norm": False},
+    {"causal_attention": False, "embedding_layer_norm": False},
   ],
 )
 def test_configs(make_graph, open_session, fields):
@@ -131,18 +113,22 @@ def test_configs(make_graph, open_session, fields):
   run = open_session(graph)
   for batch, length in ((1, 2), (3, 12), (2, 24)):
     inputs = make_inputs(batch, length)
-    assert_same(run(inputs), graph, inputs)
+    found = run(inputs)
+    assert_same(found, graph, inputs)
+    is_lower = np.triu(found["attention_1"], 1).max() < 1e-6
+    assert is_lower == fields.get("causal_attention", False)
+  logits = open_session(graph, quantizes=True)(inputs)["logits"]
+  assert np.abs(logits - found["logits"]).max() < 1.0
 
 
 @pytest.mark.parametrize("encoder_type", ["text_cnn", "bilstm", ""])
 def test_no_graph_of_other_encoders_and_heads(make_graph, encoder_type):
+  model = feature_tagger.FeatureTaggerModel(
+    make_config(), LABELS, layers=(-2, -1), lstm_size=8
+  )
   if encoder_type:
     config = encoder_table.make_config(SIZES | {"encoder_type": encoder_type})
     model = heads.ClassifierModel(config, LABELS)
-  else:
-    model = feature_tagger.FeatureTaggerModel(
-      make_config(), LABELS, layers=(-2, -1), lstm_size=8
-    )
   message = "--format=onnx takes Transformers .* --format=saved_model or litert"
   with pytest.raises(ValueError, match=message):
     onnx_graph.build(make_graph("tagging", model))
@@ -175,9 +161,8 @@ def test_guesses_of_masks(make_graph, open_session, embedding_size):
 def test_int8_is_near_and_a_quarter_of_the_kernels(
   make_graph, open_session, tmp_path
 ):
-  config = make_config(
-    initializer_range=0.1, hidden_size=64, intermediate_size=256
-  )
+  sizes = {"hidden_size": 64, "intermediate_size": 256}
+  config = make_config(initializer_range=0.1, **sizes)
   graph = make_graph("single_label", heads.ClassifierModel(config, LABELS))
   exact = open_session(graph)(make_inputs())["logits"]
   logits = open_session(graph, quantizes=True)(make_inputs())["logits"]

@@ -51,13 +51,11 @@ def save(vocab_file, tmp_path):
 
 
 def random_texts(count, most, seed=1):
-  source = random.Random(seed)
-  return [
-    " ".join(
-      source.choices(tiny.SQUAD_VOCABULARY[5:], k=source.randrange(most))
-    )
-    for _ in range(count)
-  ]
+  source, words = random.Random(seed), tiny.SQUAD_VOCABULARY[5:]
+  texts = (
+    source.choices(words, k=source.randrange(most)) for _ in range(count)
+  )
+  return list(map(" ".join, texts))
 
 
 @pytest.fixture

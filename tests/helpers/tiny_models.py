@@ -156,11 +156,11 @@ CASES = {
 
 
 def run_export(folder, name="export", **flags):
+  flags = {"vocab_file": folder / "vocab.txt", **flags}
   flags = {"model_dir": folder, "format": "onnx", **flags}
   program_flags.run_main(
     export_saved_model,
     export_saved_model.ExportSettings,
-    vocab_file=folder / "vocab.txt",
     export_dir=folder / name,
     **flags,
   )

@@ -12,9 +12,8 @@ QUESTION = ["question", "context"]
 
 def test_a_guessed_id_without_a_token_is_empty(tmp_path):
   # The last of equal lines counts, so id 5 has no token.
-  (tmp_path / "two.txt").write_text(
-    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nb\na\nb\n"
-  )
+  tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] b a b"
+  (tmp_path / "two.txt").write_text("\n".join(tokens.split()))
   maker = tiny_models.make_maker(
     tmp_path, ["text"], "fill_mask", "two.txt", top_k=2
   )
@@ -97,9 +96,8 @@ def test_a_text_that_is_cut_is_called_truncated(words, is_cut, tmp_path):
   maker = tiny_models.make_maker(tmp_path, ["text"], "fill_mask", top_k=1)
   encoded = maker.encode({"text": " ".join(["a"] * words)})
   assert len(encoded.rows[0].input_ids) == maker.card.max_seq_length
-  output = {"positions": np.array([-1]), "ids": [[0]], "probabilities": [[1]]}
-  output = {name: np.array(value) for name, value in output.items()}
-  answer = maker.answer(encoded, [output])
+  output = {"positions": [-1], "ids": [[0]], "probabilities": [[1]]}
+  answer = maker.answer(encoded, [{k: np.array(x) for k, x in output.items()}])
   assert answer == {"masks": [], "truncated": is_cut}
 
 

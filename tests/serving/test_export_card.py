@@ -33,7 +33,7 @@ def test_facts_come_back(tmp_path, good):
   ("name", "value", "message"),
   [
     ("version", DELETED, "version None, expected 3"),
-    ("version", 1, "version 1, expected 3: it is of another version"),
+    ("version", 1, "version 1, expected 3: export the model again"),
     ("kind", "poetry", "kind is 'poetry', expected one of"),
     ("kind", [], "kind is [], expected str"),
     ("labels", DELETED, "no 'labels' there"),
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named(tmp_path, good, name, value, message):
   [
     *((x, "no readable export.json") for x in (b"", b"{", b"\xff", None)),
     *((x, "no readable export.json") for x in (b"[" * 100_000, b"[1]")),
-    (b'{"version": 3, "sha256": ""}', "not as it was written .* copy the who"),
+    (b'{"version": 3, "sha256": ""}', "not as it was written; copy or export"),
   ],
 )
 def test_what_cannot_be_read(tmp_path, content, message):
