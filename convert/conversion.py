@@ -65,7 +65,8 @@ def read(
   if head == "auto":
     head = _find_head(values, folder.problem)
   else:
-    values = _keep_head(values, head)
+    kept = ("bert/", "global_step", *architecture.HEADS[head].prefixes)
+    values = {name: x for name, x in values.items() if name.startswith(kept)}
   labels = label_files.read(labels_file) if labels_file else folder.labels
   count = len(values.get("output_bias", labels))
   if labels and len(labels) != count:
@@ -144,12 +145,6 @@ def _find_head(values, problem: str | None) -> str:
   return "next_sentence" if has_next else "encoder"
 
 
-def _keep_head(values, head: str) -> dict[str, np.ndarray]:
-  """Leaves out the variables of all heads but one."""
-  kept = ("bert/", "global_step", *architecture.HEADS[head].prefixes)
-  return {name: x for name, x in values.items() if name.startswith(kept)}
-
-
 def strip(model: Model) -> Model:
   """Leaves out the state of the training: the optimizer's slots, the step."""
   values = {
@@ -187,9 +182,7 @@ def grow_positions(model: Model, size: int) -> Model:
   """
   old = model.config.max_position_embeddings
   if size <= old:
-    raise ValueError(
-      f"--grow_positions={size}: expected more than the {old} there are"
-    )
+    raise ValueError(f"--grow_positions={size}: expected more than {old}")
   rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
   values = _append(model.values, _POSITIONS, rows)
   config = dataclasses.replace(model.config, max_position_embeddings=size)
@@ -200,9 +193,7 @@ def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
   """Adds random rows for new tokens, up to `size`, and biases of 0."""
   old, config = model.config.vocab_size, model.config
   if size <= old:
-    raise ValueError(
-      f"--resize_vocab={size}: expected more than the {old} there are"
-    )
+    raise ValueError(f"--resize_vocab={size}: expected more than {old}")
   deviation = config.initializer_range
   draw = keras.initializers.TruncatedNormal(stddev=deviation, seed=seed)
   rows = np.asarray(draw([size - old, config.embedding_width]))

@@ -76,9 +76,7 @@ def _open_weights(path: str) -> readers.ModelFolder:
     if name == "saved_model.pb":
       return _open_weights(parent)
     if name.endswith((".safetensors", ".h5", ".json")):
-      raise ValueError(
-        f"{path}: this is one file of a model folder: pass the folder"
-      )
+      raise ValueError(f"{path}: one file of a model folder: pass the folder")
   huggingface.refuse_pickles(path, [name])
   paths = (os.path.join(path, name) for name in _LIBRARIES)
   if not (weights := next(filter(files.exists, paths), None)):

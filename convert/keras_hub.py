@@ -96,7 +96,7 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
   name, fields = contents.get("class_name"), contents.get("config")
   if name != "BertBackbone" or not isinstance(fields, dict):
     raise ValueError(
-      f"{path}: class_name is {name!r:.80}; of KerasHub's expected BertBackbone"
+      f"{path}: class_name is {name!r:.80}; expected KerasHub's BertBackbone"
     )
   dropout = fields.get("dropout", 0.1)
   try:

@@ -138,7 +138,7 @@ def _infer_config(weights, shapes) -> modeling.BertConfig:
   query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
   if len(query) != 3:
     raise ValueError(
-      f"{weights.source}: holds no BERT in it by Model Garden's names, but "
+      f"{weights.source}: holds no BERT by Model Garden's names, but "
       f"{sorted(weights.shapes)[:5]!r:.300}"
     )
   fields = {**fitting.fields_of(shapes), "num_attention_heads": query[1]}

@@ -3,7 +3,7 @@
 Reading runs no code: no graph is executed, nothing is unpickled.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import os
 import re
@@ -16,9 +16,6 @@ import modeling
 from weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
-
-# Patterns in names, and what to put in their place, one after the other.
-Renaming = Sequence[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +68,7 @@ def make_weights(
   return checkpoints.Weights(source, shapes, read, tuple(shown))
 
 
-def rename(name: str, renaming: Renaming) -> str:
+def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
   """Returns a name in which patterns are replaced, one after the other."""
   for pattern, replacement in renaming:
     name = re.sub(pattern, replacement, name)

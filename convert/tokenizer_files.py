@@ -100,7 +100,11 @@ def read_vocabulary(folder: str) -> list[str]:
   tokens = dict(enumerate(read_tokens(path) if path != whole_path else ()))
   try:
     if not tokens:
-      tokens = {id_: token for token, id_ in _model_of(whole)["vocab"].items()}
+      model = whole["model"]
+      prefix = model.get("continuing_subword_prefix", "##")
+      if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
+        raise ValueError
+      tokens = {id_: token for token, id_ in model["vocab"].items()}
     listed = whole.get("added_tokens") or []
     added = {token["content"]: token["id"] for token in listed} | added
     for token, id_ in added.items():
@@ -123,11 +127,3 @@ def read_vocabulary(folder: str) -> list[str]:
       file=sys.stderr,
     )
   return vocabulary
-
-
-def _model_of(contents: dict[str, Any]) -> dict[str, Any]:
-  model = contents["model"]
-  prefix = model.get("continuing_subword_prefix", "##")
-  if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
-    raise ValueError
-  return model

@@ -15,8 +15,6 @@ import heads
 from serving import answers, export_card
 from vocabularies import vocabulary_table
 
-Tensors = dict[str, tf.Tensor]
-
 IDS = export_card.IDS
 _NOWHERE = -1  # The position of a mask that fills up a row.
 
@@ -39,7 +37,7 @@ class Graph:
     self.mask_id = vocab.get(answers.MASK)
     self.scores_tokens = not getattr(trained.model, "uses_pooler", True)
 
-  def compute(self, *ids: tf.Tensor) -> Tensors:
+  def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
     """Computes what `answers` reads of the inputs IDS, int32 [B, S].
 
     Classifiers also have `probabilities` [B, L].

@@ -41,7 +41,7 @@ class AnswerMaker(abc.ABC):
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
-    has_labels, has_thresholds: whether answers are labels, each with its own.
+    has_labels, has_thresholds: whether answers are labels, with thresholds.
     number: the name of an output that is one number.
     inputs: the names of a request's texts, and whether they are required.
     pads_fully: whether inputs need the padding that they had in training.

@@ -95,9 +95,7 @@ def read(
       "export the model again"
     )
   if content != seal(content):
-    raise ValueError(
-      f"{path}: not as it was written; copy or export the model again"
-    )
+    raise ValueError(f"{path}: not as it was written; copy or export it again")
   try:
     values = {}
     for field in dataclasses.fields(Card):

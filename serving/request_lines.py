@@ -59,7 +59,7 @@ def _guess_format(path: str, names: list[str]) -> str:
   ending = os.path.splitext(name)[1]
   if ending in (".csv", ".json"):
     raise ValueError(
-      f"{path}: {ending} is not read; make it .tsv or .jsonl, or --input_format"
+      f"{path}: {ending} is not read: pass .tsv or .jsonl, or --input_format"
     )
   if ending in (".tsv", ".jsonl"):
     return ending[1:]

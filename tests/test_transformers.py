@@ -27,7 +27,6 @@ SIZES = any_model.SIZES | {
   "type_vocab_size": 2,
 }
 LABELS = 3
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"]
 LENGTH = 12
 
 CLASSIFIER = functools.partial(heads.ClassifierModel, num_labels=LABELS)
@@ -149,7 +148,8 @@ def test_half_precision_is_read(dtype, pretraining_model, tmp_path):
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
-  vocabulary = [*VOCABULARY, "\u6587", "A", "bc", "e", "\xe9"]
+  vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c"]
+  vocabulary += ["\u6587", "A", "bc", "e", "\xe9"]
   config = modeling.BertConfig(**{**SIZES, "vocab_size": len(vocabulary)})
   any_model.write_google(tmp_path / "ours", None, config, vocabulary)
   model = any_model.read(tmp_path / "ours", do_lower_case=do_lower_case)

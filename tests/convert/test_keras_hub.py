@@ -131,7 +131,7 @@ def test_leaves_the_masked_lm_head_unread(tmp_path, preset):
   [
     ("config.json", None, "config.json"),
     ("config.json", {"num_layers": 3}, "is of 2,036 numbers, the weights are"),
-    ("config.json", b'{"class_name": "Albert"}', "'Albert'; of KerasHub's exp"),
+    ("config.json", b'{"class_name": "Albert"}', "'Albert'; expected KerasH"),
     ("config.json", {"num_layers": 1}, "the weights are 1,504"),
     ("config.json", {"num_heads": "2"}, "num_attention_heads is '2'; expected"),
     ("config.json", {"num_heads": 1}, "not the weights of config.json"),

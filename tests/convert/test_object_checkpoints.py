@@ -195,7 +195,7 @@ def test_says_what_is_wrong(name, change, message, tmp_path):
 
 def test_refuses_an_object_graph_without_a_bert(tmp_path):
   tf.train.Checkpoint(a=tf.Variable([1.0])).write(str(tmp_path / "x.ckpt"))
-  with pytest.raises(ValueError, match="no BERT in it by Model Garden's names"):
+  with pytest.raises(ValueError, match="no BERT by Model Garden's names"):
     model_folder.open(str(tmp_path / "x.ckpt"))
 
 
@@ -219,11 +219,3 @@ def test_refuses_modules_known_to_be_wrong(
       model_folder.open(path)
   else:
     assert len(model_folder.open(path).weights.shapes) == layers + 1
-
-
-def test_refuses_another_number_of_heads(tmp_path):
-  config = dataclasses.replace(any_model.CONFIG, num_attention_heads=4)
-  path = tmp_path / "config.json"
-  path.write_text(config.to_json_string())
-  with pytest.raises(ValueError, match="num_attention_heads is 4, that of"):
-    any_model.read(str(FIXTURES / "hub"), str(path))

@@ -14,7 +14,6 @@ import tiny
 import tokenization
 from vocabularies import vocabulary_table
 
-VOCAB = hard_strings.VOCAB
 GOLDEN = paths.SHARED / "golden" / "tokenization"
 
 

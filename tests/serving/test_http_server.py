@@ -109,13 +109,10 @@ def test_a_body_for_another_address_is_not_the_next_request(port, model, path):
   [
     ("Content-Length: 20", "Content-Length: 0"),
     ("Content-Length: 20", "Content-Length: 20"),
-    ("Content-Length: 0, 20",),
-    ("Content-Length: +20",),
-    ("Content-Length: -1",),
     ("Transfer-Encoding: chunked", "Content-Length: 20"),
     ("Content-Length: 0", "Transfer-Encoding: chunked"),
     ("Content-Length : 20",),
-    ("Content-Length: " + "9" * 5000,),
+    *([f"Content-Length: {x}"] for x in ("0, 20", "+20", "-1", "9" * 5000)),
   ],
 )
 def test_two_or_strange_lengths_are_refused(port, model, lines):
@@ -157,15 +154,9 @@ def test_other_encodings_are_refused_and_chunks_taken(
 @pytest.mark.parametrize(
   ("host", "status"),
   [
-    ("here", 200),
-    ("LOCALHOST:99", 200),
-    ("192.0.2.7:80", 200),
-    ("[::1]:80", 200),
-    ("evil.example", 403),
-    ("here.evil.example", 403),
-    ("evil.example:here", 403),
-    ("[", 403),
-    ("", 403),
+    *((x, 200) for x in ("here", "LOCALHOST:99", "192.0.2.7:80", "[::1]:80")),
+    *((x, 403) for x in ("evil.example", "here.evil.example")),
+    *((x, 403) for x in ("evil.example:here", "[", "")),
   ],
 )
 def test_names_of_other_hosts_are_refused(port, host, status):
