@@ -68,7 +68,7 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   ):
     if config.get(name) not in (None, usual):
       raise ValueError(
-        f"{path}: {name} is {config[name]}, unlike the original's tokenizer; "
+        f"{path}: {name} is {config[name]}: unlike the original's tokenizer; "
         "remove the setting to accept other tokens"
       )
   return (value, path) if isinstance(value, bool) else None
