@@ -76,7 +76,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
 def read(
   folder: str, check: Callable[[Card], None] = lambda card: None
 ) -> Card:
-  """Reads the card of an export; a ValueError if there is none that fits.
+  """Reads the card of an export; a ValueError names what is wrong.
 
   Args:
     check: raises a ValueError for other faults.
