@@ -80,8 +80,11 @@ def read_task(
 
 def _find_task(settings) -> classification.ClassificationTask:
   if settings.task_name.lower() == "file":
-    return settings.pass_to(
-      classification_tasks.file_task,
+    return classification_tasks.file_task(
+      settings.data_dir,
+      train_file=settings.train_file,
+      eval_file=settings.eval_file,
+      predict_file=settings.predict_file,
       columns=classification_tasks.Columns(
         settings.text_column,
         settings.text_pair_column,
@@ -89,6 +92,7 @@ def _find_task(settings) -> classification.ClassificationTask:
         settings.id_column,
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
+      problem=settings.problem,
     )
   task = classification_tasks.find_task(settings.task_name)
   if task.name == "xnli":

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import difflib
-import inspect
 import math
 import os
 import signal
@@ -31,14 +30,13 @@ import tempfile
 import textwrap
 import types
 import typing
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from absl import app, flags
 
 from data import progress, shortage
 
 FLAGS = flags.FLAGS
-_Made = TypeVar("_Made")
 
 # Hides TensorFlow's own log if set before the import. Errors that matter to
 # users reach Python as exceptions.
@@ -114,12 +112,6 @@ class Settings:
   def flag_values(self) -> dict[str, Any]:
     """Returns the values of the flags by name."""
     return {name: getattr(self, name) for name in self.flags_by_name()}
-
-  def pass_to(self, make: Callable[..., _Made], **others: Any) -> _Made:
-    """Calls `make` with the flags that it has arguments for, and others."""
-    names = inspect.signature(make).parameters
-    own = {n: v for n, v in self.flag_values().items() if n in names}
-    return make(**own | others)
 
 
 def _define(name, flag, kind, default, values):
