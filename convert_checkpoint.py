@@ -80,7 +80,6 @@ if __name__ == "__main__":
 
 import time
 
-from cli import run_summary
 from convert import conversion, readers, writing
 
 
@@ -130,7 +129,7 @@ def main() -> None:
   lines = writing.write(name, settings.output, model)
   command = f"python fill_mask.py --model={settings.output} --text=..."
   has_words = model.head in ("pretraining", "masked_lm")
-  run_summary.print_end(
+  program.print_end(
     start,
     f"wrote {settings.output}:",
     *(f"  {line}" for line in lines),

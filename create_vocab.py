@@ -16,7 +16,7 @@ import os
 import shlex
 import time
 
-from cli import program, run_summary
+from cli import program
 from data import files, progress
 import tokenization
 from vocabularies import sentence_pieces
@@ -78,7 +78,7 @@ def main() -> None:
   if not settings.do_lower_case:
     arguments.append("--do_lower_case=false")
   arguments.append("--output_file=examples.tfrecord")
-  run_summary.print_end(
+  program.print_end(
     start,
     f"wrote {settings.output_file}: {size:,} tokens of the "
     f"{settings.vocab_size:,} asked for",

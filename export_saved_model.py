@@ -125,7 +125,7 @@ import time
 
 from absl import logging
 
-from cli import run_summary, squad_settings
+from cli import squad_settings
 from data import files
 from export import exporting, quantization, trained_models
 import tokenization
@@ -234,7 +234,7 @@ def main() -> None:
     settings.export_dir, trained, vocab_file, settings.format, check
   )
   command = f"python predict.py --export_dir={settings.export_dir} --serve"
-  run_summary.print_end(
+  program.print_end(
     start,
     f"wrote {settings.export_dir}; {result}",
     command="" if settings.format == "litert" else command,

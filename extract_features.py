@@ -54,7 +54,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from cli import run_summary, text_programs
+from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
@@ -170,7 +170,7 @@ def main(**blocks: int) -> None:
       f"--max_seq_length={settings.max_seq_length} tokens"
     )
   command = text_programs.export_command(settings, "features")
-  run_summary.print_end(start, *summary, command=command)
+  program.print_end(start, *summary, command=command)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ import time
 
 import tensorflow as tf
 
-from cli import run_summary, text_programs
+from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
@@ -150,7 +150,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   if not words.is_causal:  # An export has no causal guesses.
     command = text_programs.export_command(settings, "fill_mask")
   # Beside the results.
-  run_summary.print_end(start, *summary, command=command, file=sys.stderr)
+  program.print_end(start, *summary, command=command, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from cli import program, run_summary
+from cli import program
 from data import files
 from serving import export_card, exported_model, request_lines
 
@@ -125,7 +125,7 @@ def answer_lines(
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
   if settings.output_file:
-    run_summary.print_end(
+    program.print_end(
       start,
       f"wrote {settings.output_file}: {count - bad:,} answers",
       command=f"python predict.py --export_dir={settings.export_dir} --serve",

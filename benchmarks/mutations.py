@@ -63,7 +63,7 @@ GROUPS = {
     ],
   ),
   "squad": Group(
-    ["tasks/squad_metrics.py", "tasks/squad_features.py", "tasks/windows.py"],
+    ["tasks/squad_metrics.py", "tasks/squad_features.py", "data/packing.py"],
     [
       "tests/tasks/test_squad_metrics.py",
       "tests/tasks/test_squad_features.py",

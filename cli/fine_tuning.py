@@ -26,7 +26,7 @@ from cli import (
   devices,
   model_folder,
   output_folder,
-  run_summary,
+  program,
   shared_flags,
   training_run,
 )
@@ -311,7 +311,7 @@ def open_run(
   """
   config = model_folder.read_checked_config(settings)
   folder = settings.output_dir
-  start = run_summary.begin(folder)
+  start = program.begin(folder)
   with (
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
@@ -348,7 +348,7 @@ def open_run(
       run.write_report(start.time, problem.replace("_", " "), score)
       # Language models are trained by run_multitask.py alone.
       can_export = not problem.endswith("_lm")
-      run_summary.print_summary(folder, start, score, can_export)
+      program.print_summary(folder, start, score, can_export)
 
 
 def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:

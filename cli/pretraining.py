@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 
-from cli import devices, program, run_summary, shared_flags
+from cli import devices, program, shared_flags
 from data import files, pretraining_data
 from vocabularies import vocabulary_table
 
@@ -172,4 +172,4 @@ def print_end(settings: RecordFlags, outputs: list[str], start: float) -> None:
   arguments += ["--bert_config_file=configs/bert_base.json", "--do_train=true"]
   arguments += ["--output_dir=pretrained"]
   command = shlex.join(["python", "run_pretraining.py", *arguments])
-  run_summary.print_end(start, f"wrote {', '.join(outputs)}", command=command)
+  program.print_end(start, f"wrote {', '.join(outputs)}", command=command)

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import output_folder, pretraining, run_summary, training_run
+from cli import output_folder, pretraining, program, training_run
 import modeling
 import optimization
 from tasks import pretraining_data
@@ -156,4 +156,4 @@ def print_summary(run: Run, start: float) -> None:
       f"python run_classifier.py --model={run.folder} --task_name=... "
       "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
     )
-  run_summary.print_end(start, *lines, command=command)
+  program.print_end(start, *lines, command=command)

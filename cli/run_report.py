@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import run_summary, shared_flags
+from cli import program, shared_flags
 from data import files
 from tasks import plots
 from training import reporting
@@ -61,7 +61,7 @@ def write(
     points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
-  facts += run_summary.format_time(start) + f"; best: {score}" * bool(score)
+  facts += program.format_time(start) + f"; best: {score}" * bool(score)
   shown = {
     "Training": draw_curves(points),
     **sections,
@@ -144,7 +144,7 @@ def _list_versions():
 
 
 def _list_files(folder) -> str:
-  found = run_summary.list_files(folder)
-  names = sorted(n for n in found if run_summary.is_result(n) and n != _NAME)
+  found = program.list_files(folder)
+  names = sorted(n for n in found if program.is_result(n) and n != _NAME)
   rows = ((plots.Link(n, urllib.parse.quote(n)), found[n].size) for n in names)
   return plots.table(("file", "bytes"), rows)

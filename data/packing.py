@@ -1,6 +1,8 @@
-"""Ids of one text, or of two, as the input of a model."""
+"""Inputs of a model: ids of one text or two, and windows over longer ones."""
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+import itertools
 from typing import Any, NamedTuple
 
 
@@ -63,3 +65,93 @@ def pack(
     )
   zeros = [0] * padding
   return PackedIds(input_ids + zeros, [1] * length + zeros, segment_ids + zeros)
+
+
+class Window(NamedTuple):
+  """A part of a text."""
+
+  start: int  # Its first token.
+  length: int
+
+
+def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
+  """Returns windows over a text, up to the first that reaches its end.
+
+  >>> [tuple(window) for window in make_windows(7, 4, 2)]
+  [(0, 4), (2, 4), (4, 3)]
+  """
+  step = min(stride, size)
+  last = max(0, -(-(num_tokens - size) // step)) * step
+  return [
+    Window(start, min(size, num_tokens - start))
+    for start in range(0, last + 1, step)
+  ]
+
+
+def is_max_context(
+  windows: Sequence[Window], index: int, position: int
+) -> bool:
+  """Returns whether a window has the most context of a token, of all windows.
+
+  A token's context is the smaller number of tokens on its left and right, plus
+  a hundredth of the window's length: of two equals the longer window wins.
+  """
+  step = windows[1].start if len(windows) > 1 else 1
+  size = windows[0].length
+  first = max(0, -(-(position - size + 1) // step))
+
+  def measure(i):
+    left = position - windows[i].start
+    right = windows[i].length - 1 - left
+    return -1 if right < 0 else min(left, right) + 0.01 * windows[i].length
+
+  holding = range(first, min(position // step + 1, len(windows)))
+  return max(holding, key=measure) == index
+
+
+class FilledWindow(NamedTuple):
+  """Words of a text, some of which are there as context only."""
+
+  start: int
+  end: int
+  first: int  # The first word that the window is made for.
+  last: int  # The word after the last of those.
+
+
+def fit_windows(
+  lengths: Sequence[int], bounds: Iterable[tuple[int, int]], room: int
+) -> Iterator[tuple[int, FilledWindow]]:
+  """Splits sentences into windows and fills each with words around it.
+
+  Every word of a sentence is in exactly one of its windows; only a sentence of
+  more words than fit is split. The room that is left in a window is given to
+  the words before and after it, half each if there are as many.
+
+  Args:
+    lengths: tokens of each word of a text, none above `room`.
+    bounds: the first word of each sentence, and the one after its last.
+    room: the most tokens of a window.
+
+  Yields the number of a sentence, and a window of it.
+
+  >>> [tuple(window) for _, window in fit_windows([1] * 9, [(0, 2), (2, 9)], 5)]
+  [(0, 5, 0, 2), (2, 7, 2, 7), (4, 9, 7, 9)]
+  """
+  sums = [0, *itertools.accumulate(lengths)]
+  for number, (first, end) in enumerate(bounds):
+    while first < end:
+      last = bisect.bisect_right(sums, sums[first] + room, first, end + 1) - 1
+      yield number, _surround(sums, first, last, room)
+      first = last
+
+
+def _surround(sums, first, last, room) -> FilledWindow:
+  def reach_back(tokens):
+    return bisect.bisect_left(sums, sums[first] - tokens, 0, first)
+
+  left = room - (sums[last] - sums[first])
+  start = reach_back(left // 2)
+  end = bisect.bisect_right(sums, sums[start] + room, last) - 1
+  # Words before it get the room left by words after it.
+  start = reach_back(left - (sums[end] - sums[last]))
+  return FilledWindow(start, end, first, last)

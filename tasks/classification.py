@@ -11,7 +11,6 @@ import re
 from typing import Any, NamedTuple
 
 from data import packing, tables
-from tasks import windows
 import tokenization
 
 Label = int | list[int] | float
@@ -340,7 +339,7 @@ def _fit(
   kept_a = ids_a[: room - min(doc_stride, len(ids_b))] if ids_b else []
   parts = [
     long[part.start : part.start + part.length]
-    for part in windows.make_windows(len(long), room - len(kept_a), doc_stride)
+    for part in packing.make_windows(len(long), room - len(kept_a), doc_stride)
   ]
   if not ids_b:
     return [(part, []) for part in parts], False

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks import squad, squad_features, windows
+from data import packing
+from tasks import squad, squad_features
 import tokenization
 
 # The original's answer if no part of the text can be one.
@@ -72,7 +73,7 @@ class Prediction(NamedTuple):
 
 
 class SpanSearch:
-  """Finds the answers to a question in the logits of its windows."""
+  """Finds the answers to a question in the logits of its packing."""
 
   def __init__(
     self, maker: squad_features.FeatureMaker, settings: AnswerSettings
@@ -88,7 +89,7 @@ class SpanSearch:
     self,
     document: squad_features.Document,
     query_length: int,
-    parts: Sequence[windows.Window],
+    parts: Sequence[packing.Window],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
   ) -> Prediction:
@@ -96,7 +97,7 @@ class SpanSearch:
 
     Args:
       query_length: tokens of the question before each window.
-      parts: the windows.
+      parts: the packing.
       start_logits, end_logits: float [W, S]. The n best may be of the question
         or of padding, as in the original; no answer is made of those.
     """
@@ -126,7 +127,7 @@ class SpanSearch:
         for logits in (start_logits, end_logits)
       )
       for i in starts:
-        if not windows.is_max_context(parts, index, i + shift):
+        if not packing.is_max_context(parts, index, i + shift):
           continue
         start_logit = float(start_logits[index, i])
         for j in ends:

@@ -14,8 +14,8 @@ import itertools
 import re
 from typing import NamedTuple
 
-from data import record_writer
-from tasks import squad, windows
+from data import packing, record_writer
+from tasks import squad
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -196,13 +196,13 @@ class FeatureMaker:
 
   def windows(
     self, document: Document, question: squad.Question
-  ) -> tuple[list[int], list[windows.Window], bool]:
+  ) -> tuple[list[int], list[packing.Window], bool]:
     """Returns the ids of a question, its windows, whether it was truncated."""
     settings = self.settings
     whole = self.encode(question.text)
     query = whole[: settings.max_query_length]
     size = settings.max_seq_length - len(query) - 3
-    parts = windows.make_windows(len(document.ids), size, settings.doc_stride)
+    parts = packing.make_windows(len(document.ids), size, settings.doc_stride)
     return query, parts, len(whole) > len(query)
 
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:

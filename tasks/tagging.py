@@ -11,8 +11,8 @@ import itertools
 import re
 from typing import NamedTuple
 
-from data import files, record_writer, tables
-from tasks import tagging_schemes, windows
+from data import files, packing, record_writer, tables
+from tasks import tagging_schemes
 import tokenization
 
 _DOCUMENT = "-DOCSTART-"
@@ -288,7 +288,7 @@ def make_features(
       for tag in (sentence.tags or [None] * len(sentence.words))
     ]
     lengths = list(map(len, words))
-    for number, window in windows.fit_windows(lengths, bounds, room):
+    for number, window in packing.fit_windows(lengths, bounds, room):
       ids, labels_row, mask = [cls_id], [0], [0]
       for place in range(window.start, window.end):
         is_labelled = window.first <= place < window.last

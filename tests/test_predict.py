@@ -212,8 +212,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for name in ("data", "serving", "tasks", "vocabularies"):
     shutil.copytree(paths.ROOT / name, tmp_path / name)
   (tmp_path / "cli").mkdir()
-  for name in ("program", "run_summary"):
-    shutil.copy(paths.ROOT / "cli" / f"{name}.py", tmp_path / "cli")
+  shutil.copy(paths.ROOT / "cli" / "program.py", tmp_path / "cli")
   flags = [f"--export_dir={trained[0] / 'export'}", "--text=good"]
   result = subprocess.run(
     [sys.executable, str(tmp_path / "predict.py"), *flags],

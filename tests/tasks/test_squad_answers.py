@@ -6,7 +6,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tasks import squad_answers, squad_features, windows
+from data import packing
+from tasks import squad_answers, squad_features
 import tokenization
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.
@@ -15,8 +16,8 @@ IDS = {token: index for index, token in enumerate(VOCABULARY)}
 CONTEXT = "Steve  Smith's WINS, the"
 # Its tokens: 0      1    2 3  4   5   6
 TOKENS = ["steve", "smith", "'", "s", "wins", ",", "the"]
-WHOLE = (windows.Window(0, len(TOKENS)),)
-TWO = (windows.Window(0, 5), windows.Window(2, 5))
+WHOLE = (packing.Window(0, len(TOKENS)),)
+TWO = (packing.Window(0, 5), packing.Window(2, 5))
 
 
 def make_document(context=CONTEXT):
@@ -229,7 +230,7 @@ def test_long_words_that_cannot_be_cut_are_tokenized_once(monkeypatch):
   assert document.word_of(0) == document.word_of(count - 1)
   logits = np.random.default_rng(0).normal(size=[2, 1, count + 4])
   most = {"n_best_size": 20, "max_answer_length": 30}
-  found = search(logits, [windows.Window(0, count)], document, **most)
+  found = search(logits, [packing.Window(0, count)], document, **most)
   assert texts(found) == [context]
   assert align.call_count == 1
 

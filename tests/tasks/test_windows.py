@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tasks import windows
+from data import packing
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from tasks import windows
   ],
 )
 def test_make_windows(num_tokens, size, stride, expected):
-  found = windows.make_windows(num_tokens, size, stride)
+  found = packing.make_windows(num_tokens, size, stride)
   assert list(map(tuple, found)) == expected
 
 
@@ -39,26 +39,26 @@ def test_every_token_has_most_context_in_one_window():
   for _ in range(200):
     num_tokens = source.randint(1, 60)
     size, stride = source.randint(1, 20), source.randint(1, 20)
-    found = windows.make_windows(num_tokens, size, stride)
+    found = packing.make_windows(num_tokens, size, stride)
     for position in range(num_tokens):
       best = [
         i
         for i, window in enumerate(found)
         if window.start <= position < window.start + window.length
-        and windows.is_max_context(found, i, position)
+        and packing.is_max_context(found, i, position)
       ]
       assert best == [plain_max_context(found, position)]
 
 
 def test_of_equal_contexts_the_first_window_has_it():
-  parts = [windows.Window(0, 4), windows.Window(2, 4)]
-  # Tokens 2 and 3: one to the right or left in both windows.
-  assert windows.is_max_context(parts, 0, 2)
-  assert not windows.is_max_context(parts, 0, 3)
+  parts = [packing.Window(0, 4), packing.Window(2, 4)]
+  # Tokens 2 and 3: one to the right or left in both packing.
+  assert packing.is_max_context(parts, 0, 2)
+  assert not packing.is_max_context(parts, 0, 3)
 
 
 def fill(lengths, bounds, room):
-  return [w for _, w in windows.fit_windows(lengths, bounds, room)]
+  return [w for _, w in packing.fit_windows(lengths, bounds, room)]
 
 
 def test_a_long_sentence_is_split_between_words():
@@ -73,7 +73,7 @@ def test_context_is_shared_between_both_sides():
   assert fill([1] * 10, bounds, 6)[1] == (2, 8, 4, 6)
   # One side has too little; the other gets what is left.
   assert fill([1] * 10, [(0, 1), (1, 3), (3, 10)], 6)[1] == (0, 6, 1, 3)
-  # The first sentence has two windows.
+  # The first sentence has two packing.
   assert fill([1] * 10, [(0, 7), (7, 9), (9, 10)], 6)[2] == (4, 10, 7, 9)
 
 
