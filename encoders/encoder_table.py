@@ -65,8 +65,3 @@ def is_causal(config: modeling.EncoderConfig) -> bool:
 def layer_norm_epsilon(config: modeling.EncoderConfig) -> float:
   """Returns the number that layer normalisation adds to variances."""
   return getattr(config, "layer_norm_eps", modeling.LAYER_NORM_EPSILON)
-
-
-def normalizes_embeddings(config: modeling.EncoderConfig) -> bool:
-  """Returns whether layer normalisation follows the embeddings."""
-  return getattr(config, "embedding_layer_norm", True)

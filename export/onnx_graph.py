@@ -207,7 +207,7 @@ def _add_encoder(graph, config):
   segments = graph.add("Gather", segments, "segment_ids")
   positions = graph.add("Slice", positions, [0], length)
   embedded = graph.add("Add", graph.add("Add", words, segments), positions)
-  if encoder_table.normalizes_embeddings(config):
+  if getattr(config, "embedding_layer_norm", True):
     embedded = _normalize(graph, config, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = graph.dense(f"{path}/project")

@@ -20,7 +20,6 @@ from tasks import (
   squad_features,
   tagging,
   tagging_schemes,
-  tagging_words,
 )
 
 MASK = "[MASK]"
@@ -138,12 +137,12 @@ class Tagging(answer_maker.AnswerMaker):
 
   def _encode(self, texts):
     text = texts["text"]
-    places = tagging_words.split(text, self.card.settings["by_character"])
+    places = tagging.split_words(text, self.card.settings["by_character"])
     return self._encode_words(text, list(places))
 
   def encode_words(self, words: list[str]) -> answer_maker.Encoded:
     """Encodes words that need not be found in a text."""
-    return self._encode_words(*tagging_words.join(words))
+    return self._encode_words(*tagging.join_words(words))
 
   def _encode_words(self, text, places):
     words = tuple(text[start:end] for start, end in places)

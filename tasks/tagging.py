@@ -2,7 +2,7 @@
 
 `read_sentences` reads a file as a `Source` describes it. `make_features` makes
 the inputs of the model: the first token of a word has the word's label, the
-others have none (section 5.3 of the paper).
+others have none (section 5.3 of the paper). Texts are split into words here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +10,7 @@ import functools
 import itertools
 import re
 from typing import NamedTuple
+import unicodedata
 
 from data import files, packing, record_writer, tables
 from tasks import tagging_schemes
@@ -312,3 +313,57 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     label_ids=pad(feature.label_ids, max_seq_length),
     label_mask=pad(feature.label_mask, max_seq_length),
   )
+
+
+def split_words(
+  text: str, by_character: bool = False
+) -> Iterator[tuple[int, int]]:
+  """Yields the start and the end of each word of a text.
+
+  >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_words(text)]
+  ['The', 'U.S', '.', ',', '中', '文', '!']
+  """
+
+  def is_lone(index):
+    return by_character or _is_ideograph(text[index])
+
+  for match in re.finditer(r"\S+", text):
+    for are_lone, group in itertools.groupby(range(*match.span()), is_lone):
+      places = list(group)
+      first, last = places[0], places[-1] + 1
+      # Punctuation is split from both ends of a word.
+      while first < last and (are_lone or _is_punctuation(text[first])):
+        first += 1
+      while last > first and _is_punctuation(text[last - 1]):
+        last -= 1
+      yield from ((i, i + 1) for i in places if i < first)
+      if first < last:
+        yield first, last
+      yield from ((i, i + 1) for i in places if i >= last)
+
+
+@functools.cache
+def _is_ideograph(char: str) -> bool:
+  return unicodedata.name(char, "").startswith("CJK ")
+
+
+@functools.cache
+def _is_punctuation(char: str) -> bool:
+  if char.isascii():
+    return not char.isalnum()
+  return unicodedata.category(char).startswith("P")
+
+
+def join_words(
+  words: Sequence[str], separator: str = " "
+) -> tuple[str, list[tuple[int, int]]]:
+  """Joins words to a text; returns it and the start and end of each in it.
+
+  Args:
+    separator: between words; nothing, if words are characters.
+  """
+  offsets, start = [], 0
+  for word in words:
+    offsets.append((start, start + len(word)))
+    start += len(word) + len(separator)
+  return separator.join(words), offsets

@@ -18,7 +18,6 @@ from tasks import (
   score_tables,
   tagging,
   tagging_schemes,
-  tagging_words,
 )
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
@@ -337,14 +336,14 @@ def describe_sentences(
   scheme the list is `words`, with a label for a type.
 
   Args:
-    separator: between the words of a text, see `tagging_words.join`.
+    separator: between the words of a text, see `tagging.join_words`.
   """
   key, name = "entities", "type"
   if scheme == tagging_schemes.NO_SCHEME:
     key, name = "words", "label"
   pairs = zip(sentences, labels, strict=True)
   for index, (sentence, tags) in enumerate(pairs):
-    text, offsets = tagging_words.join(sentence.words, separator)
+    text, offsets = tagging.join_words(sentence.words, separator)
     spans = tagging_schemes.find_entities(tags)
     if scheme == tagging_schemes.NO_SCHEME:
       spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]

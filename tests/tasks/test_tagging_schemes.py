@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks import tagging_schemes, tagging_words
+from tasks import tagging, tagging_schemes
 
 # Entities that touch, of one type and of two, and one of three words.
 CONVERSIONS = {
@@ -52,13 +52,13 @@ def test_entities_are_read_as_conlleval_reads_them():
   ],
 )
 def test_plain_text_is_split(text, by_character, words):
-  offsets = list(tagging_words.split(text, by_character))
+  offsets = list(tagging.split_words(text, by_character))
   assert [text[start:end] for start, end in offsets] == words.split()
 
 
 @pytest.mark.parametrize("separator", [" ", ""])
 def test_words_are_joined(separator):
   words = ("Al", "saw", "Me")
-  text, offsets = tagging_words.join(words, separator)
+  text, offsets = tagging.join_words(words, separator)
   assert text == separator.join(words)
   assert tuple(text[start:end] for start, end in offsets) == words
