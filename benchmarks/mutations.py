@@ -67,7 +67,7 @@ GROUPS = {
     [
       "tests/tasks/test_squad_metrics.py",
       "tests/tasks/test_squad_features.py",
-      "tests/tasks/test_windows.py",
+      "tests/data/test_packing.py",
     ],
     [
       (r"\b(a|an|the)\b", r"\b(a|an)\b"),

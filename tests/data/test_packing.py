@@ -1,4 +1,6 @@
-"""Inputs of one text and of two, truncated and padded."""
+"""Inputs of one text and of two, and windows, against plain loops."""
+
+import random
 
 import pytest
 
@@ -33,3 +35,77 @@ def test_one_sequence_and_two_are_packed_and_padded():
 def test_pack_refuses_what_does_not_fit():
   with pytest.raises(ValueError, match="4 tokens .* max_seq_length 3"):
     packing.pack([7, 8], cls_id=1, sep_id=2, max_seq_length=3)
+
+
+@pytest.mark.parametrize(
+  ("num_tokens", "size", "stride", "expected"),
+  [
+    (3, 5, 2, [(0, 3)]),
+    (5, 5, 2, [(0, 5)]),
+    (6, 5, 2, [(0, 5), (2, 4)]),
+    (9, 5, 2, [(0, 5), (2, 5), (4, 5)]),
+    # A stride beyond a window would skip text.
+    (9, 4, 100, [(0, 4), (4, 4), (8, 1)]),
+  ],
+)
+def test_make_windows(num_tokens, size, stride, expected):
+  found = packing.make_windows(num_tokens, size, stride)
+  assert list(map(tuple, found)) == expected
+
+
+def plain_max_context(parts, position):
+  """Returns the window with the most context: the definition, in a loop."""
+  scores = [
+    min(position - w.start, w.start + w.length - 1 - position) + 0.01 * w.length
+    if w.start <= position < w.start + w.length
+    else -1
+    for w in parts
+  ]
+  return scores.index(max(scores))
+
+
+def test_every_token_has_most_context_in_one_window():
+  source = random.Random(1)
+  for _ in range(200):
+    num_tokens = source.randint(1, 60)
+    size, stride = source.randint(1, 20), source.randint(1, 20)
+    found = packing.make_windows(num_tokens, size, stride)
+    for position in range(num_tokens):
+      best = [
+        i
+        for i, window in enumerate(found)
+        if window.start <= position < window.start + window.length
+        and packing.is_max_context(found, i, position)
+      ]
+      assert best == [plain_max_context(found, position)]
+
+
+def test_of_equal_contexts_the_first_window_has_it():
+  parts = [packing.Window(0, 4), packing.Window(2, 4)]
+  # Tokens 2 and 3: one to the right or left in both packing.
+  assert packing.is_max_context(parts, 0, 2)
+  assert not packing.is_max_context(parts, 0, 3)
+
+
+def fill(lengths, bounds, room):
+  return [w for _, w in packing.fit_windows(lengths, bounds, room)]
+
+
+def test_a_long_sentence_is_split_between_words():
+  # Tokens 2 2 2 2 2 2 2 in windows of 5: two words fit, the rest is context.
+  found = fill([2] * 7, [(0, 7)], 5)
+  assert [(w.first, w.last) for w in found] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+  assert [(w.start, w.end) for w in found] == [(0, 2), (2, 4), (4, 6), (5, 7)]
+
+
+def test_context_is_shared_between_both_sides():
+  bounds = [(0, 4), (4, 6), (6, 10)]
+  assert fill([1] * 10, bounds, 6)[1] == (2, 8, 4, 6)
+  # One side has too little; the other gets what is left.
+  assert fill([1] * 10, [(0, 1), (1, 3), (3, 10)], 6)[1] == (0, 6, 1, 3)
+  # The first sentence has two packing.
+  assert fill([1] * 10, [(0, 7), (7, 9), (9, 10)], 6)[2] == (4, 10, 7, 9)
+
+
+def test_context_is_made_of_whole_words():
+  assert fill([3, 2, 3], [(0, 1), (1, 2), (2, 3)], 6)[1] == (1, 3, 1, 2)

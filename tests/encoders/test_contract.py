@@ -1,6 +1,7 @@
-"""What every encoder of the table has to do, whatever it computes."""
+"""The table of encoders, and what each of them has to do."""
 
 import functools
+import json
 import shutil
 
 import keras
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import encoder_table
+from encoders import compiled, encoder_table
 import heads
+import modeling
 import optimization
 import tiny_training
 from training import memory
@@ -33,6 +35,9 @@ CONFIGS = {
   )
   for name in encoder_table.ENCODERS
 }
+SMALL = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}
+TRANSFORMER = SMALL | {"num_attention_heads": 2}
+CAUSAL = TRANSFORMER | {"causal_attention": True}
 IDS = np.array([[2, 5, 6, 7, 3], [2, 7, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
@@ -236,3 +241,45 @@ def test_the_config_of_another_encoder_is_refused(name):
   other = "transformer" if name != "transformer" else "text_cnn"
   with pytest.raises(TypeError, match="Model takes a .*Config, not a .*Config"):
     encoder_table.ENCODERS[name].model_class(CONFIGS[other])
+
+
+def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text(json.dumps(TRANSFORMER))
+  config = checkpoints.read_config(str(path))
+  assert config == modeling.BertConfig(30, 8, 1, 2)
+  assert "encoder_type" not in config.to_json_string()
+  named = TRANSFORMER | {"encoder_type": "transformer"}
+  assert encoder_table.make_config(named) == config
+  assert type(encoder_table.make_encoder(config)) is compiled.BertModel
+
+
+@pytest.mark.parametrize(
+  ("fields", "message"),
+  [
+    ({"encoder_type": "rnn"}, "known: transformer, text_cnn, bilstm"),
+    ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transfor"),
+    (
+      {"encoder_type": "text_cnn", "num_attention_heads": 2},
+      "unknown keys: num_attention_heads",
+    ),
+    ({"filter_sizes": [2]}, "unknown keys: filter_sizes"),
+    ({"encoder_type": "bilstm", "hidden_size": 3}, "hidden_size is 3; expec"),
+    ({**CAUSAL, "embedding_size": 4}, "embedding_size is 4; with causal_att"),
+    ({**CAUSAL, "layer_norm_eps": 0}, "layer_norm_eps is 0; expected a numb"),
+    *(
+      (
+        {"encoder_type": "text_cnn", "filter_sizes": sizes},
+        f"filter_sizes is {sizes!r}",
+      )
+      for sizes in ([], [0], [2, 2], 3, ["2"])
+    ),
+  ],
+)
+def test_refuses(fields, message, tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text(json.dumps({**SMALL, **fields}))
+  with pytest.raises(ValueError) as caught:
+    checkpoints.read_config(str(path))
+  assert str(caught.value).startswith(f"{path}: ")
+  assert message in str(caught.value)

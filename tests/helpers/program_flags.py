@@ -49,11 +49,7 @@ def arguments(values):
 
 
 def run_here(arguments):
-  """Runs the command line of a program in this process, which is faster.
-
-  Returns:
-    What `run_command` returns.
-  """
+  """Is `run_command` in this process, which is faster."""
   app.define_help_flags()  # Those stay.
   before = set(flags.FLAGS)
   output, errors = io.StringIO(), io.StringIO()
@@ -142,3 +138,10 @@ def run_command(arguments, **environment):
     env={**os.environ, **environment},
     timeout=300,
   )
+
+
+def rows_of(text, title):
+  """Returns the cells of the table below a title of report.html, by row."""
+  table = text.split(f"<h3>{title}</h3>")[1].partition("</table>")[0]
+  rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")]
+  return [row for row in rows if row]

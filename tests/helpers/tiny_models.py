@@ -46,11 +46,8 @@ def write_trained(
   """Writes what a training leaves; returns the model.
 
   Args:
-    folder: of the training; vocab.txt and config.json go there, too.
     problem: what settings.json says.
     make: from the config to the model; default a classifier of two labels.
-    labels: of labels.txt.
-    layers: of the encoder.
     **settings: more of settings.json.
   """
   # Weights so large that texts get answers of their own; always the same.
@@ -80,7 +77,6 @@ def make_maker(
   """Makes what encodes and answers, without a model.
 
   Args:
-    folder: gets config.json and vocab.txt.
     inputs: the names of the texts.
     kind: what it answers.
     vocabulary: the name of a file in `folder`, instead of vocab.txt.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inputs import feature_files
-import report_tables
+import program_flags
 from tasks import multiple_choice, multiple_choice_data
 import tiny
 
@@ -55,11 +55,11 @@ def test_report_of_choices():
   shares = np.array([[0.75, 0.25, 0], [0.125, 0.875, 0], [0.5, 0.25, 0.25]])
   labels = np.array([0, 0, 2])
   text = multiple_choice_data.describe(examples, shares, labels)
-  assert report_tables.rows_of(text, "Most confident mistakes") == [
+  assert program_flags.rows_of(text, "Most confident mistakes") == [
     ["Context 1. Who?", "c", "&lt;d&gt;", "0.8750"],
     ["Context 2. Who?", "g", "e", "0.5000"],
   ]
-  assert report_tables.rows_of(text, "Confusion matrix") == [
+  assert program_flags.rows_of(text, "Confusion matrix") == [
     ["choice 0", "1", "1", "0"],
     ["choice 1", "0", "0", "0"],
     ["choice 2", "1", "0", "0"],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import report_tables
+import program_flags
 from tasks import squad, squad_answers, squad_metrics, squad_results
 
 CONTEXT = "Steve  Smith's WINS, the"
@@ -225,12 +225,12 @@ def test_scores_by_kind():
   questions.append(ask("x", text="When?"))
   scores = [(1.0, 1.0), (0.0, 0.5), (0.0, 0.0)]
   text = squad_results.describe(questions, {"f1": 50.0}, scores)
-  assert report_tables.rows_of(text, "By question word") == [
+  assert program_flags.rows_of(text, "By question word") == [
     ["who", "2", "50.0000", "75.0000"],
     ["when", "1", "0.0000", "0.0000"],
   ]
   title = "By length of the shortest true answer"
-  assert report_tables.rows_of(text, title) == [
+  assert program_flags.rows_of(text, title) == [
     ["1", "2", "50.0000", "50.0000"],
     ["2", "1", "0.0000", "50.0000"],
   ]
