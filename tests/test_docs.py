@@ -6,6 +6,7 @@ import functools
 import io
 import pathlib
 import re
+import runpy
 import shlex
 import subprocess
 
@@ -122,6 +123,12 @@ def test_files_of_ours_exist(page):
   for path in re.findall(r"(?<![\w./$])(\w+/[\w/*.]+\.\w+)", read(page)):
     if (paths.ROOT / path.split("/")[0]).is_dir():
       assert list(paths.ROOT.glob(path)), path
+
+
+def test_drawings_are_those_of_the_script():
+  script = runpy.run_path(str(paths.ROOT / "examples" / "make_drawings.py"))
+  for name, draw in script["DRAWINGS"].items():
+    assert read(paths.ROOT / "docs" / name) == draw()
 
 
 def test_the_tree_names_every_program_and_folder():
