@@ -258,9 +258,10 @@ for model in (PRETRAINED, MINI):
 #
 # With so few examples the first two change places from run to run: one run gave
 # 41.1 % of the test sentences pre-trained and 36.0 % from scratch, one whose
-# pre-training was stopped halfway 34.8 % and 42.4 %; always naming the largest
-# part gets 32.0 %. The third gave 68.3 %: three hours of reading help. Serious
-# comparisons take several seeds, and tune the learning rate of each start.
+# pre-training was stopped halfway 34.8 % and 42.4 %, one on another processor
+# 36.3 % and 32.0 %, which always naming the largest part gets, too. The third
+# gave 68 %: three hours of reading help. Serious comparisons take several
+# seeds, and tune the learning rate of each start.
 
 # %%
 PARTS = pretrain_pydoc.PARTS

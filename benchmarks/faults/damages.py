@@ -183,7 +183,8 @@ def damage_records(
     child = read(folder / "read.log", "records", path)
     row.rounds += 1
     line = child.text().splitlines()[-1]
-    byte = re.search(rf"^error: {re.escape(str(path))}: .*byte (\d+)", line)
+    name = rf"{re.escape(str(path))}(?:, decompressed)?"
+    byte = re.search(rf"^error: {name}: .*byte (\d+)", line)
     # Plain records are of 261 bytes each; of others, it is where not to look.
     begin = offset // 261 * 261
     is_named = byte and (is_compressed or int(byte[1]) == begin)
