@@ -19,11 +19,12 @@ _PREDICTION = "prediction.json"
 _CONFIG = "bert_config.json"
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 _WEIGHTS = "weights"  # Identifies them if the folder has none of its own.
+_OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
 # Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
   VOCABULARY: "the vocabulary was another",
-  "training_features": "the training data, or a flag for it, was another",
-  "evaluation_features": "the evaluation data, or a flag for it, was another",
+  "training_features": _OTHER_DATA.format("training"),
+  "evaluation_features": _OTHER_DATA.format("evaluation"),
 }
 
 
