@@ -103,7 +103,12 @@ def convert_by_vocab(
 
 
 # The original's names for the two directions.
-convert_tokens_to_ids = convert_ids_to_tokens = convert_by_vocab
+def convert_tokens_to_ids(vocab, tokens):
+  return convert_by_vocab(vocab, tokens)
+
+
+def convert_ids_to_tokens(inv_vocab, ids):
+  return convert_by_vocab(inv_vocab, ids)
 
 
 def whitespace_tokenize(text: str) -> list[str]:

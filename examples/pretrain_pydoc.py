@@ -2,10 +2,9 @@
 
   python examples/pretrain_pydoc.py --output_dir=demo_output
 
-prints and runs the commands of a pre-training, from plain text to a checkpoint,
-then those of a classifier made from it, whose export a web page can ask. It
-ends with a table that shows how well masked words are guessed before and after,
-on text that was not trained on. It takes three to eight minutes on two cores.
+prints and runs the commands of a pre-training, then of a classifier whose
+export a web page can ask. At the end it shows how well masked words of other
+text are guessed before and after. It takes three to eight minutes on two cores.
 """
 
 import argparse

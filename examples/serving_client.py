@@ -4,9 +4,8 @@
     --url=http://localhost:8501/v1/models/squad \\
     '{"question": "Where?", "context": "It was in Rome."}'
 
-prints predict.py's answers. Of the export it needs export.json and the
-vocabulary, which make ids of texts and words of the numbers that the signature
-`ids` returns. Without --url the model is loaded here.
+prints predict.py's answers, with export.json and the vocabulary of the export.
+Without --url the model is loaded here.
 """
 
 import argparse

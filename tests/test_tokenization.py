@@ -190,8 +190,10 @@ def test_missing_tokens_and_ids_are_named(tokenizer):
   with pytest.raises(ValueError, match="99 is not in the vocabulary"):
     tokenizer.convert_ids_to_tokens([99])
   with pytest.raises(ValueError, match="'b' is not in"):
-    tokenization.convert_tokens_to_ids({"a": 0}, ["b"])
-  assert tokenization.convert_ids_to_tokens({0: "a"}, [0]) == ["a"]
+    tokenization.convert_tokens_to_ids(vocab={"a": 0}, tokens=["b"])
+  assert tokenization.convert_ids_to_tokens(inv_vocab={0: "a"}, ids=[0]) == [
+    "a"
+  ]
 
 
 def test_text_of_another_type_is_named(tokenizer):
