@@ -204,17 +204,17 @@ def _hidden_unless_it_fails() -> Iterator[None]:
   """Hides what is written to standard error; shows it at an error."""
   with tempfile.TemporaryFile() as log:
     sys.stderr.flush()
-    stderr = os.dup(2)
+    stderr, has_failed = os.dup(2), True
     os.dup2(log.fileno(), 2)
     try:
       yield
-    except BaseException:
-      log.seek(0)
-      os.write(stderr, log.read())
-      raise
+      has_failed = False
     finally:
       os.dup2(stderr, 2)
       os.close(stderr)
+      if has_failed:
+        log.seek(0)
+        os.write(2, log.read())
 
 
 def _parse_flags(kind, takes_others=False) -> list[str]:

@@ -55,14 +55,14 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     return score(run.predict(run.data.dev[0], settings.eval_batch_size))
 
   return shared_tasks.SharedTask(
-    settings,
-    open_data,
-    make_features,
-    create_model,
-    compare,
-    lambda run: loss_fn,
-    evaluate,
-    functools.partial(shared_tasks.write_scores, evaluate),
+    settings=settings,
+    open_data=open_data,
+    make_features=make_features,
+    create_model=create_model,
+    predict=compare,
+    make_loss=lambda run: loss_fn,
+    evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
   )
 
 

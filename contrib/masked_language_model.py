@@ -67,13 +67,15 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     return pretraining_data.evaluate(run.predictor, found, settings)[1]
 
   return shared_tasks.SharedTask(
-    settings,
-    open_data,
-    lambda data, folder: None,
-    lambda config, data, dtype: heads.PretrainingModel(config, dtype),
-    run_pretraining.compare,
-    lambda run: run_pretraining.loss_fn,
-    evaluate,
-    functools.partial(shared_tasks.write_scores, evaluate),
+    settings=settings,
+    open_data=open_data,
+    make_features=lambda data, folder: None,
+    create_model=lambda config, data, dtype: heads.PretrainingModel(
+      config, dtype
+    ),
+    predict=run_pretraining.compare,
+    make_loss=lambda run: run_pretraining.loss_fn,
+    evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
     source=lambda run: run.data.train.found.source,
   )

@@ -71,30 +71,38 @@ def prepare_classifier(
   """Checks the flags of a classifier."""
   task = classifier_settings.read_task(settings)
   return SharedTask(
-    settings,
-    functools.partial(run_classifier.open_data, settings, task),
-    classification_data.make_features,
-    run_classifier.create_model,
-    run_classifier.predict,
-    lambda run: run_classifier.make_loss(settings, run.data),
-    lambda run: run_classifier.evaluate(run, run.data.dev[0], task).metrics,
-    functools.partial(run_classifier.write_evaluation, task=task),
-    functools.partial(run_classifier.write_predictions, task=task),
+    settings=settings,
+    open_data=functools.partial(run_classifier.open_data, settings, task),
+    make_features=classification_data.make_features,
+    create_model=run_classifier.create_model,
+    predict=run_classifier.predict,
+    make_loss=lambda run: run_classifier.make_loss(settings, run.data),
+    evaluate=lambda run: (
+      run_classifier.evaluate(run, run.data.dev[0], task).metrics
+    ),
+    write_evaluation=functools.partial(
+      run_classifier.write_evaluation, task=task
+    ),
+    write_predictions=functools.partial(
+      run_classifier.write_predictions, task=task
+    ),
   )
 
 
 def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
   """Checks the flags of a tagger, and opens its files."""
   sources = run_tagging.find_files(settings)
+  create_model, predict = run_tagging.model_functions(settings)
   return SharedTask(
-    settings,
-    functools.partial(run_tagging.open_data, settings, sources),
-    tagging_data.make_features,
-    *run_tagging.model_functions(settings),
-    lambda run: run_tagging.loss_fn,
-    run_tagging.evaluate,
-    run_tagging.write_evaluation,
-    run_tagging.write_predictions,
+    settings=settings,
+    open_data=functools.partial(run_tagging.open_data, settings, sources),
+    make_features=tagging_data.make_features,
+    create_model=create_model,
+    predict=predict,
+    make_loss=lambda run: run_tagging.loss_fn,
+    evaluate=run_tagging.evaluate,
+    write_evaluation=run_tagging.write_evaluation,
+    write_predictions=run_tagging.write_predictions,
   )
 
 
@@ -104,15 +112,15 @@ def prepare_multiple_choice(
   """Checks the flags of multiple choice."""
   paths = run_multiple_choice.find_files(settings)
   return SharedTask(
-    settings,
-    functools.partial(run_multiple_choice.open_data, settings, paths),
-    multiple_choice_data.make_features,
-    run_multiple_choice.create_model,
-    run_multiple_choice.predict,
-    lambda run: run_multiple_choice.loss_fn,
-    lambda run: run_multiple_choice.evaluate(run, run.data.dev[0]),
-    run_multiple_choice.write_evaluation,
-    run_multiple_choice.write_predictions,
+    settings=settings,
+    open_data=functools.partial(run_multiple_choice.open_data, settings, paths),
+    make_features=multiple_choice_data.make_features,
+    create_model=run_multiple_choice.create_model,
+    predict=run_multiple_choice.predict,
+    make_loss=lambda run: run_multiple_choice.loss_fn,
+    evaluate=lambda run: run_multiple_choice.evaluate(run, run.data.dev[0]),
+    write_evaluation=run_multiple_choice.write_evaluation,
+    write_predictions=run_multiple_choice.write_predictions,
   )
 
 
@@ -121,13 +129,15 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   settings = run_squad.check(settings)
   run_squad.check_no_answer(settings, model_folder.read_config(settings))
   return SharedTask(
-    settings,
-    functools.partial(run_squad.open_data, settings),
-    squad_data.make_features,
-    run_squad.create_model,
-    functools.partial(run_squad.predict, settings=settings),
-    lambda run: functools.partial(run_squad.loss_fn, settings=settings),
-    run_squad.evaluate,
+    settings=settings,
+    open_data=functools.partial(run_squad.open_data, settings),
+    make_features=squad_data.make_features,
+    create_model=run_squad.create_model,
+    predict=functools.partial(run_squad.predict, settings=settings),
+    make_loss=lambda run: functools.partial(
+      run_squad.loss_fn, settings=settings
+    ),
+    evaluate=run_squad.evaluate,
     write_predictions=run_squad.write_predictions,
     max_score=100.0,
   )

@@ -1,7 +1,5 @@
 """Describes a lack of memory, without TensorFlow: predict.py has only data/."""
 
-from collections.abc import Iterator
-import contextlib
 import re
 
 _REASON = re.compile(
@@ -21,15 +19,3 @@ def describe(error: Exception) -> str | None:
     return None
   match = _REASON.search(getattr(error, "message", str(error)))
   return match and match[0]
-
-
-@contextlib.contextmanager
-def naming_flags(doing: str, cures: str) -> Iterator[None]:
-  """Turns a lack of memory into a MemoryError that names flags to change."""
-  try:
-    yield
-  except Exception as error:
-    fault = describe(error)
-    if fault is None:
-      raise
-    raise MemoryError(f"while {doing}: {fault}: {cures}") from error

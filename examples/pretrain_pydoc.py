@@ -22,7 +22,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from cli import program
+
+program.import_tensorflow()  # Without what it logs of CUDA.
 
 from inputs import records
 from tasks import loss_watch

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from data import shortage
+
 Features = dict[str, tf.Tensor]
 
 # TensorFlow raises these in a worker when another one has ended.
@@ -65,3 +67,15 @@ def naming_bad_record(find_fault: Callable[[], str | None]) -> Iterator[None]:
     if fault := find_fault():
       raise ValueError(fault) from error
     raise
+
+
+@contextlib.contextmanager
+def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
+  """Turns a lack of memory into a MemoryError that names flags to change."""
+  try:
+    yield
+  except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+    fault = shortage.describe(error)
+    if fault is None:
+      raise
+    raise MemoryError(f"while {doing}: {fault}: {cures}") from error

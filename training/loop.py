@@ -15,7 +15,6 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from data import shortage
 from inputs import training_input
 from training import memory, model_selection, reporting, training_plan, workers
 from training import step as training_step
@@ -138,7 +137,7 @@ def _make_runner(strategy, name, task, global_step):
   def run_steps(count):
     with (
       training_input.naming_bad_record(task.source.find_fault),
-      shortage.naming_flags("training", memory.TRAINING_CURES),
+      training_input.naming_memory_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
     # The counter is one past a step that failed.

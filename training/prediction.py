@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data import progress, shortage
+from data import progress
 from inputs import training_input
 
 Features = training_input.Features
@@ -101,7 +101,7 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if not is_single:
         features = _split(self._strategy, features, rows)
-      with shortage.naming_flags("predicting", _CURES):
+      with training_input.naming_memory_flags("predicting", _CURES):
         results = run(features)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 

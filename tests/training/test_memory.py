@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import shortage
 import heads
+from inputs import training_input
 import modeling
 import optimization
 import program_flags
@@ -106,17 +106,17 @@ def test_a_full_disk_is_no_lack_of_memory():
   message = "Failed to flush 8 events to out/events.out.tfevents.1: No space"
   error = tf.errors.ResourceExhaustedError(None, None, message)
   with pytest.raises(tf.errors.ResourceExhaustedError):
-    with shortage.naming_flags("training", "buy a disk"):
+    with training_input.naming_memory_flags("training", "buy a disk"):
       raise error
 
 
 def test_what_cannot_be_allocated_is_one_line():
   message = "^while thinking: OOM when allocating tensor with shape.* and type "
   with pytest.raises(MemoryError, match=f"{message}float: think less$"):
-    with shortage.naming_flags("thinking", "think less"):
+    with training_input.naming_memory_flags("thinking", "think less"):
       tf.zeros([2**23, 2**23])  # 256 TB: more than there are addresses.
   with pytest.raises(MemoryError, match=f"{message}float: think less$"):
-    with shortage.naming_flags("thinking", "think less"):
+    with training_input.naming_memory_flags("thinking", "think less"):
       raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
