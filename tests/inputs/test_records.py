@@ -178,11 +178,16 @@ FAULTS = [
     "segment_ids; it has id (not pre-training records?)",
   ),
   (frame(b"\xff no message"), ": record 0 is not a tf.train.Example"),
-  (GOOD[:-100], ": record 2, at byte 522: the record is damaged or cut short"),
+  (
+    GOOD[:-100],
+    ": record 2, at byte 522: the record is cut short; the file has 683 bytes",
+  ),
   (GOOD + b"\5\0\0", ": record 3, at byte 783: no length of a record, or "),
   (damage(262), ": record 1, at byte 261: no length of a record, or this is "),
-  (damage(300), ": record 1, at byte 261: the record is damaged or cut short"),
-  (GOOD + record_writer.frame_header(1 << 63), ": record 3, at byte 783: "),
+  (
+    GOOD + record_writer.frame_header(1 << 63),
+    ": record 3, at byte 783: the record is cut short; the file has 795 bytes",
+  ),
   (
     frame(tiny.encode(tiny.make_values(0, sequence=32))),
     ": record 0: input_ids holds 32 values, expected 16; pass "
@@ -199,6 +204,11 @@ FAULTS = [
   ),
 ]
 LATE_FAULTS = [
+  (damage(300), ": record 1, at byte 261: the record is damaged or cut short"),
+  (
+    gzip.compress(GOOD + record_writer.frame_header(1 << 63)),
+    ", decompressed: record 3, at byte 783: a record of 9,223,372,036,85",
+  ),
   *(
     (cut_gzip(size), ", decompressed: record 2, at byte 522: ")
     for size in (522, 527, 622)
