@@ -45,6 +45,7 @@ def read(path: str) -> list[str]:
 def choose(
   path: str,
   labels: Sequence[str],
+  *,
   origin: str,
   head: Sequence[str] = (),
   is_ordered: bool = False,
@@ -53,11 +54,14 @@ def choose(
   """Returns the labels of a run, in the order of the outputs of its model.
 
   They are those of an earlier run at `path`, else those given, in the order of
-  the head that training starts from, else that head's; () if unknown.
+  the head that training starts from, else that head's; a ValueError if none is
+  known, or they differ.
 
   Args:
-    origin, flag: where labels are from, for error messages.
+    labels, head: () if not known.
+    origin: of labels, for a message.
     is_ordered: whether the user gave the order, so that no other will do.
+    flag: one that gives labels, for a message.
   """
   arrange = tuple if is_ordered else sorted
   if files.exists(path):

@@ -21,13 +21,12 @@ _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# By the beginning of the message of csv.Error.
+# By the beginning of the message of csv.Error; of others, see `_explain`.
 _CSV_FAULTS = {
   "unexpected end": 'the quote (") that opens a cell is never closed',
   "field larger": f"a cell of more than {_LONGEST_CELL} characters; is the "
   "quote that opens it never closed?",
   "new-line": "a carriage return in the middle of a line, outside of quotes",
-  "": 'text after a closing quote; a quote within a cell is written ""',
 }
 
 
@@ -109,12 +108,18 @@ def _read_csv(path: str) -> Iterator[Row]:
     try:
       cells = next(reader, None)
     except csv.Error as error:
-      starts = filter(str(error).startswith, _CSV_FAULTS)
-      raise ValueError(f"{location}: {_CSV_FAULTS[next(starts)]}") from None
+      raise ValueError(f"{location}: {_explain(error)}") from None
     if cells is None:
       return
     if _is_filled(cells):
       yield Row(location, cells)
+
+
+def _explain(error: csv.Error) -> str:
+  for beginning, fault in _CSV_FAULTS.items():
+    if str(error).startswith(beginning):
+      return fault
+  return 'text after a closing quote; a quote within a cell is written ""'
 
 
 def _is_filled(cells: list[str]) -> bool:
@@ -157,7 +162,8 @@ def read_columns(
   Args:
     columns: those to read; None yields None.
     optional: names among them which the file may lack.
-    header: whether the first row holds names; None: if a column is a name.
+    header: whether the first row holds names; None: if a column is a name. The
+      keys of JSON Lines are the names: for them it has no meaning.
     skips_short_rows: leaves out, and counts, rows that lack one of the columns.
     allows_long_rows: -1 is the last cell of each row. Else a row longer than
       the first one is an error: part of a text would be lost.
@@ -256,7 +262,7 @@ def write_rows(
 ) -> None:
   """Writes rows as JSON Lines, or as TSV with a header, by the path's ending.
 
-  Tabs and newlines in cells of TSV become spaces.
+  In TSV, an absent column is an empty cell; tabs and newlines become spaces.
   """
   if path.endswith(".jsonl"):
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
@@ -305,8 +311,9 @@ def check_unicode(text: str, name: str) -> None:
   """Raises a ValueError that begins with a name if no file can hold a text."""
   try:
     text.encode()
-  except UnicodeEncodeError:
-    raise ValueError(f"{name} holds half of a surrogate pair") from None
+  except UnicodeEncodeError as error:
+    half = f"\\u{ord(text[error.start]):04x}"
+    raise ValueError(f"{name} holds {half}, half of a surrogate pair") from None
 
 
 def to_text(value: Any, location: str, column: Column) -> str:

@@ -142,10 +142,15 @@ def _to_label(
 def find_labels(
   examples: Iterable[Example], problem: str, separator: str = ","
 ) -> list[str]:
-  """Collects the labels of examples, each once, in their order.
+  """Returns all labels of examples, sorted: as numbers if all are integers.
 
-  It is that of numbers if all of them are integers, else of characters. A
-  ValueError says that an example has no label, or that the column is wrong.
+  Args:
+    problem: "single_label" or "multi_label".
+    separator: between the labels of an example of "multi_label".
+
+  Raises:
+    ValueError: an example has no label, there are too few labels, or each
+      example has one of its own.
   """
   counts = collections.Counter()
   path = ""

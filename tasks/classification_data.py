@@ -179,9 +179,13 @@ def choose_labels(
   if not labels and task.train and not files.exists(labels_file):
     examples = classification.read_examples(*task.train)
     labels = classification.find_labels(examples, task.problem, separator)
-  origin = "the task's or those of --labels"
   return label_files.choose(
-    labels_file, labels, origin, initial, bool(given), "--labels"
+    labels_file,
+    labels,
+    origin="the task's or those of --labels",
+    head=initial,
+    is_ordered=bool(given),
+    flag="--labels",
   )
 
 

@@ -220,8 +220,10 @@ def tune_thresholds(
 ) -> np.ndarray:
   """Finds the probability from which to predict each label for the best F1.
 
-  It is midway between two neighbouring ones, or the lowest and 0; of equally
-  good thresholds, and without a true label, it is the one nearest to 0.5.
+  Takes labels, 0 or 1 [N, L], and float probabilities, [N, L]; returns float64
+  [L]. A threshold is midway between two neighbouring probabilities, or the
+  lowest and 0; of equally good ones, and without a true label, it is the one
+  nearest to 0.5.
   """
   return np.array(list(map(_best_threshold, labels.T, probabilities.T)))
 

@@ -19,7 +19,15 @@ find_set = functools.partial(
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
-  """Makes the features of a set, or finds them; a ValueError if labels lack."""
+  """Makes the features of a set, or finds them in the folder.
+
+  A row is what `multiple_choice.encode_feature` returns, with as many choices
+  as any question has.
+
+  Raises:
+    ValueError: only some questions have a label, or none in a set to train or
+      evaluate on.
+  """
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)

@@ -73,7 +73,7 @@ class Prediction(NamedTuple):
 
 
 class SpanSearch:
-  """Finds the answers to a question in the logits of its packing."""
+  """Finds the answers to a question in the logits of its windows."""
 
   def __init__(
     self, maker: squad_features.FeatureMaker, settings: AnswerSettings
@@ -97,7 +97,7 @@ class SpanSearch:
 
     Args:
       query_length: tokens of the question before each window.
-      parts: the packing.
+      parts: the windows.
       start_logits, end_logits: float [W, S]. The n best may be of the question
         or of padding, as in the original; no answer is made of those.
     """

@@ -304,7 +304,12 @@ def make_features(
 
 
 def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
-  """Encodes a feature as a tf.train.Example, padded with 0."""
+  """Encodes a feature as a tf.train.Example.
+
+  Returns:
+    The serialized input_ids, input_mask, segment_ids, label_ids and label_mask,
+    int64 [max_seq_length], padded with 0.
+  """
   ids, pad = feature.input_ids, record_writer.padded_feature
   return record_writer.encode_inputs(
     ids,

@@ -139,7 +139,7 @@ def choose_labels(
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train, scheme), scheme)
     origin = f"those of {train.path}"
-  labels = label_files.choose(labels_file, labels, origin, initial)
+  labels = label_files.choose(labels_file, labels, origin=origin, head=initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
     scheme = tagging_schemes.scheme_of_labels(labels)
   model_has_entities = scheme != tagging_schemes.NO_SCHEME

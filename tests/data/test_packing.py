@@ -82,7 +82,7 @@ def test_every_token_has_most_context_in_one_window():
 
 def test_of_equal_contexts_the_first_window_has_it():
   parts = [packing.Window(0, 4), packing.Window(2, 4)]
-  # Tokens 2 and 3: one to the right or left in both packing.
+  # Tokens 2 and 3: one to the right or left in both windows.
   assert packing.is_max_context(parts, 0, 2)
   assert not packing.is_max_context(parts, 0, 3)
 
@@ -103,7 +103,7 @@ def test_context_is_shared_between_both_sides():
   assert fill([1] * 10, bounds, 6)[1] == (2, 8, 4, 6)
   # One side has too little; the other gets what is left.
   assert fill([1] * 10, [(0, 1), (1, 3), (3, 10)], 6)[1] == (0, 6, 1, 3)
-  # The first sentence has two packing.
+  # The first sentence has two windows.
   assert fill([1] * 10, [(0, 7), (7, 9), (9, 10)], 6)[2] == (4, 10, 7, 9)
 
 

@@ -95,11 +95,11 @@ FAULTS = {
     ),
     (
       squad_json({"question": "half \ud83d"}),
-      "question 'q1': the question holds half of a surrogate pair",
+      "question 'q1': the question holds \\ud83d, half of a surrogate pair",
     ),
     (
       squad_json({"id": "half \ud83d"}),
-      "question 'half \\ud83d': the id holds half of a surrogate pair",
+      "question 'half \\ud83d': the id holds \\ud83d, half of a surrogate pair",
     ),
     (
       squad_json({"is_impossible": "false"}),
