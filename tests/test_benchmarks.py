@@ -93,6 +93,26 @@ def test_a_table_of_curves(load):
   ]
 
 
+def test_mutations_change_texts_that_stand_in_the_code(load):
+  mutations = load("mutations")
+  for group in mutations.GROUPS.values():
+    for old, new in group.mutations:
+      assert mutations.find(paths.ROOT, group.files, old), old
+      assert old != new
+    assert all((paths.ROOT / test).exists() for test in group.tests)
+
+
+@pytest.mark.parametrize(("old", "status"), [("a = 1", 0), ("b = 1", 1)])
+def test_a_mutation_that_is_not_found_fails(load, tmp_path, old, status):
+  mutations = load("mutations")
+  (tmp_path / "a.py").write_text("a = 1\n")
+  (tmp_path / "test_a.py").write_text(
+    "import a\n\n\ndef test(): assert a.a == 1"
+  )
+  group = mutations.Group(["a.py"], ["test_a.py"], [(old, "a = 2")])
+  assert mutations.measure(tmp_path, "group", group) == status
+
+
 def test_a_sentence_a_line(load):
   split = load("mini_corpus").split_sentences
   text = 'It rained, e.g. in Rome.  "So?" (He left.) At 5 p.m. it\nstopped.'
