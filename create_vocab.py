@@ -151,7 +151,9 @@ def count_words(
     total, characters = total + len(found), characters + len("".join(found))
     if len(words) > 2 * most_words:
       words = collections.Counter(dict(_by_frequency(words)[:most_words]))
-    report.print_part(f"counting words: {number:,} lines", text.part_read())
+    if report.is_due():
+      doing = f"counting words: {number:,} lines"
+      report.print_part(doing, text.part_read())
   progress.clear()
   return number, total, characters, words
 

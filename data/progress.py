@@ -75,15 +75,22 @@ class Progress:
     return str(datetime.timedelta(seconds=left))
 
   def print_part(self, doing: str, part: float | None) -> None:
-    """Says, if it is time, which part of a total of 1 is done, if known."""
+    """Says, if it is time, how long the work has taken.
+
+    If the part of a total of 1 that is done is known, it says that, too, and
+    how much time is left.
+    """
     if self.is_due():
+      seconds = int(time.monotonic() - self._begin)
       left = f", {part:.0%}, {self.eta(part)} to go" if part else ""
-      self.print_line(f"{doing}{left}", part or 0)
+      elapsed = datetime.timedelta(seconds=seconds)
+      self.print_line(f"{doing}, {elapsed} elapsed{left}", part or 0)
 
   def print_line(self, text: str, done: float | None = None) -> None:
     """Prints to standard error, if it is read, and starts to wait again.
 
-    The line stays, unless it has the units that are done, for a bar.
+    With `done`, the units that are done, a terminal shows a bar in a line that
+    the next one replaces. Without it, the line stays.
     """
     self._printed = time.monotonic()
     try:

@@ -5,6 +5,7 @@ import pty
 import subprocess
 import sys
 
+from data import progress
 import paths
 
 # Fifty units of work, and a line that stays.
@@ -62,6 +63,22 @@ def test_a_pipe_that_nobody_reads_ends_no_work():
     process.stderr.close()
     assert process.stdout.read() == "done\n"
   assert process.returncode == 0
+
+
+def test_time_is_shown_and_the_part_and_what_is_left_if_known(
+  monkeypatch, capsys
+):
+  seconds = [0.0]
+  monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+  work = progress.Progress(1)
+  work.print_part("counting", 0.1)  # Too soon.
+  for now, part in ((90, 0.25), (3700, None)):
+    seconds[0] = now
+    work.print_part("counting", part)
+  assert capsys.readouterr().err.splitlines() == [
+    "counting, 0:01:30 elapsed, 25%, 0:04:30 to go",
+    "counting, 1:01:40 elapsed",
+  ]
 
 
 def test_a_pipe_gets_plain_lines():
