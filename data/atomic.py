@@ -29,8 +29,11 @@ def replace_on_success(path: str) -> Iterator[str]:
   folder or a device, or that the disk is full.
   """
   if remote.is_remote(path):
-    with _remote_temporary(path, is_folder=False) as temporary:
+    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+    with _removing_remote(temporary, path):
+      remote.gfile().makedirs(os.path.dirname(path))
       yield temporary
+      publish(temporary, path)
     return
   target = os.path.realpath(path)  # Keeps a symbolic link a link.
   if path.endswith("/") or (
@@ -78,21 +81,13 @@ def _sync(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _remote_temporary(path: str, is_folder: bool) -> Iterator[str]:
-  suffix = "work" if is_folder else f"{os.urandom(4).hex()}.tmp"
-  temporary = f"{path}.{suffix}"
+def _removing_remote(temporary: str, path: str) -> Iterator[None]:
+  """Removes what the body leaves of a temporary file or folder for a path."""
   with remote.os_errors(path):
-    if is_folder:
-      remote.remove(temporary)  # A killed process's.
-    new = temporary if is_folder else os.path.dirname(path)
-    remote.gfile().makedirs(new)
     try:
-      yield temporary
-      if is_folder:
-        remote.remove(path)
-      remote.gfile().rename(temporary, path, overwrite=True)
+      yield
     finally:
-      remote.remove(temporary)
+      remote.remove_tree(temporary)
 
 
 @contextlib.contextmanager
@@ -125,11 +120,18 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
 def new_folder(path: str) -> Iterator[str]:
   """Gives a temporary folder that becomes `path`, if the body succeeds.
 
-  See `replace_on_success`; an OSError says that `path` is not empty.
+  See `replace_on_success`. An OSError says that `path` is not empty; but if it
+  is remote, it is then removed, with all in it, to make room.
   """
   if remote.is_remote(path):
-    with _remote_temporary(path.rstrip("/"), is_folder=True) as temporary:
+    path = path.rstrip("/")
+    temporary = f"{path}.work"
+    with _removing_remote(temporary, path):
+      remote.remove_tree(temporary)  # A killed process's.
+      remote.gfile().makedirs(temporary)
       yield temporary
+      remote.remove_tree(path)
+      remote.gfile().rename(temporary, path, overwrite=True)
     return
   path = os.path.realpath(path)  # A link to an empty folder stays one.
   os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -207,7 +207,7 @@ def exists(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-  """Removes a file, local or remote, if it is there."""
+  """Removes a file if it is there; an OSError if it is a folder."""
   with remote.os_errors(path), contextlib.suppress(FileNotFoundError):
     (remote.remove if remote.is_remote(path) else os.remove)(path)
 

@@ -22,11 +22,19 @@ def gfile() -> ModuleType:
 
 
 def remove(path: str) -> None:
-  """Removes a remote file, or a folder with its files, if it is there."""
+  """Removes a remote file if it is there; an OSError if it is a folder."""
+  if gfile().isdir(path):
+    raise IsADirectoryError(f"{path}: cannot remove it, it is a folder")
+  if gfile().exists(path):
+    gfile().remove(path)
+
+
+def remove_tree(path: str) -> None:
+  """Removes a remote file, or a folder with all in it, if it is there."""
   if gfile().isdir(path):
     gfile().rmtree(path)
-  elif gfile().exists(path):
-    gfile().remove(path)
+  else:
+    remove(path)
 
 
 @contextlib.contextmanager

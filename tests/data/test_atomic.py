@@ -144,6 +144,19 @@ def test_a_link_to_an_empty_folder_stays_one(tmp_path):
   assert (tmp_path / "link").is_symlink()
 
 
+def test_a_remote_folder_replaces_another_if_it_is_complete(tmp_path):
+  path = f"file://{tmp_path}/out"
+  for name in ("first", "second"):
+    with atomic.new_folder(path) as folder:
+      files.write_text(f"{folder}/{name}", "text")
+    assert os.listdir(tmp_path / "out") == [name]
+  with pytest.raises(ValueError), atomic.new_folder(path) as folder:
+    files.write_text(f"{folder}/third", "text")
+    raise ValueError()
+  assert os.listdir(tmp_path / "out") == ["second"]
+  assert os.listdir(tmp_path) == ["out"]
+
+
 def test_a_full_disk_names_the_file(tmp_path):
   path = str(tmp_path / "out")
   with (

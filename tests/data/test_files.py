@@ -104,6 +104,18 @@ def test_remote_paths_go_through_tensorflow():
     list(files.read_lines("ram://nowhere"))
 
 
+@pytest.mark.parametrize("prefix", ["", "file://", "ram://"])
+def test_a_file_is_removed_but_no_folder(tmp_path, prefix):
+  folder = f"{prefix}{tmp_path}/folder"
+  files.write_text(f"{folder}/a", "text")
+  with pytest.raises(OSError, match="folder"):
+    files.remove(folder)
+  assert files.exists(f"{folder}/a")
+  for _ in range(2):  # A file that is not there is no error.
+    files.remove(f"{folder}/a")
+    assert not files.exists(f"{folder}/a")
+
+
 def test_what_a_killed_run_left_of_a_remote_file_is_no_input(tmp_path):
   for name in ("a.tfrecord", "a.tfrecord.f0031dff.tmp"):
     (tmp_path / name).touch()
