@@ -8,7 +8,6 @@ with pretraining_run.open_run(settings, config, data, strategy) as run:
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from typing import Any
@@ -22,19 +21,6 @@ import optimization
 from tasks import pretraining_data
 from training import loop, reporting, training_plan, workers
 from weights import checkpoints
-
-# The updates depend on these. A resumed run must have the same values unless
-# --new_phase is given.
-_PHASE_FLAGS = (
-  "max_seq_length",
-  "max_predictions_per_seq",
-  "train_batch_size",
-  "learning_rate",
-  "num_train_steps",
-  "num_warmup_steps",
-  "precision",
-  "seed",
-)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -61,15 +47,8 @@ class Run(training_run.TrainingRun):
     variables = checkpoints.model_variables(self.model)
     self.step = output_folder.load_weights(settings, variables)
     if settings.do_train:
-      self.phase = training_plan.enter_phase(
-        os.path.join(self.folder, "training.json"),
-        self.step,
-        {
-          "input_file": self.data.source.identity,
-          **{name: getattr(settings, name) for name in _PHASE_FLAGS},
-        },
-        settings.new_phase,
-        writes=self.is_chief,
+      self.phase = output_folder.enter_phase(
+        settings, self.data.source.identity, self.step, writes=self.is_chief
       )
     if self.is_chief:
       self.write_model_files()

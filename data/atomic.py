@@ -120,8 +120,9 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
 def new_folder(path: str) -> Iterator[str]:
   """Gives a temporary folder that becomes `path`, if the body succeeds.
 
-  See `replace_on_success`. An OSError says that `path` is not empty; but if it
-  is remote, it is then removed, with all in it, to make room.
+  See `replace_on_success`. A local `path` may be an empty folder; an OSError
+  says that it is something else. A remote one is removed, with all in it,
+  before the new folder gets its name.
   """
   if remote.is_remote(path):
     path = path.rstrip("/")

@@ -1,7 +1,7 @@
 """What a run is: recorded in its folder, and compared by the runs after it.
 
-settings.json ties a folder to its model, training.json to how that is trained,
-and prediction.json to how it answers.
+settings.json ties a folder to its model, training.json to how that is trained
+(a pre-training to its phases), and prediction.json to how it answers.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import sys
 from typing import Any, NamedTuple
 
 from data import files
+from training import training_plan
 from weights import checkpoints
 
 _SETTINGS = "settings.json"
@@ -19,6 +20,8 @@ _PREDICTION = "prediction.json"
 _CONFIG = "bert_config.json"
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 _WEIGHTS = "weights"  # Identifies them if the folder has none of its own.
+# Settings that decide which records a pre-training reads, and in which order.
+_ORDER = ("input_file", "seed")
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
 # Settings that are digests of files, and the error when they differ.
 _DIGESTS = {
@@ -105,11 +108,15 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
   for path, values in expected.items():
     compare(path, values)
     if is_trained and not files.exists(path):
-      print(
-        f"note: no {path}: how the checkpoint beside it was trained is not "
-        f"known, so that none of {', '.join(values)} is compared",
-        file=sys.stderr,
-      )
+      _note_unknown(path, "the checkpoint beside it", values)
+
+
+def _note_unknown(path, checkpoint, settings):
+  print(
+    f"note: no {path}: how {checkpoint} was trained is not known, so that none "
+    f"of {', '.join(settings)} is compared",
+    file=sys.stderr,
+  )
 
 
 def resume_training(
@@ -184,3 +191,86 @@ def was_run_with(folder: str, weights: str | None) -> bool:
   """Returns whether the last run in a folder had these weights, if known."""
   earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
   return earlier.get(_WEIGHTS, weights) == weights
+
+
+def enter_phase(
+  folder: str,
+  step: int,
+  settings: Mapping[str, Any],
+  is_new_phase: bool,
+  writes: bool,
+) -> training_plan.Phase:
+  """Returns the phase to pre-train in, after comparing it with the run so far.
+
+  Settings that affect the updates must not change within a phase. A new one,
+  which has to be requested, keeps the step, the weights and Adam's moments.
+  Records continue after the last one used if input and seed are the same;
+  otherwise they begin at the first.
+
+  `settings`, JSON values, have train_batch_size. A ValueError says that they
+  have changed without a new phase, or that the folder's file is damaged.
+  """
+  path = os.path.join(folder, _TRAINING)
+  found = _read_phases(path, step)
+  if step and not found:
+    _note_unknown(path, f"the checkpoint of step {step}", settings)
+  known = list(found)
+  # A phase that begins here has made no update: the one before it may go on.
+  while (
+    len(known) > 1
+    and known[-1].first_step == step
+    and _describe_changes(known[-1].settings, settings)
+  ):
+    known.pop()
+  last = known[-1] if known else training_plan.Phase(0, 0, settings)
+  changes = _describe_changes(last.settings, settings)
+  if changes and not is_new_phase:
+    raise ValueError(
+      f"{', '.join(changes)}: the run of {path} cannot resume at step {step} "
+      "with changed settings: restore them, choose another --output_dir, or "
+      "start a new phase with --new_phase=true"
+    )
+  if changes:
+    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
+    record = last.record_at(step) if is_same_order else 0
+    print(
+      f"new phase from step {step} and record {record}: {', '.join(changes)}"
+    )
+    known = [p for p in known if p.first_step < step]
+    last = training_plan.Phase(step, record, settings)
+  if changes or not known:
+    known.append(last)
+  if writes and known != found:
+    entries = [
+      {"first_step": first_step, "first_record": record, **values}
+      for first_step, record, values in known
+    ]
+    files.write_json(path, {"phases": entries})
+  return last
+
+
+def _describe_changes(old, new) -> list[str]:
+  return [
+    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
+    for name in new
+    if old.get(name) != new[name]
+  ]
+
+
+def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
+  """Reads the phases up to a step; later updates will be made again."""
+  if not step or not files.exists(path):
+    return []
+  try:
+    phases = [
+      training_plan.Phase(
+        int(p.pop("first_step")), int(p.pop("first_record")), p
+      )
+      for p in files.read_json(path)["phases"]
+    ]
+    return [phase for phase in phases if phase.first_step <= step]
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{path}: not the phases of a run ({error!r}); delete it to go on with "
+      "the settings given"
+    ) from None

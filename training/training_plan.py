@@ -1,22 +1,13 @@
-"""The plan of a training: its model, data, length, phases and dates of saving.
-
-Most runs have one phase. Devlin et al. (section A.2) pre-train in two: 90 % of
-the steps with 128 tokens, the rest with 512. Settings that affect the updates
-must not change within a phase. A new one, which has to be requested, keeps the
-step, the weights and Adam's moments. Records continue after the last one used
-if input and seed are the same; otherwise they begin at the first.
-"""
+"""The plan of a training: model, data, length, phase and dates of saving."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
-import sys
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from data import files
 from inputs import training_input
 import optimization
 
@@ -27,12 +18,12 @@ LossFn = Callable[
 ]
 
 
-# These decide which records are read, and in which order.
-_ORDER = ("input_file", "seed")
-
-
 class Phase(NamedTuple):
-  """A part of a run with the same settings."""
+  """A part of a run with the same settings.
+
+  Most runs have one phase. Devlin et al. (section A.2) pre-train in two: 90 %
+  of the steps with 128 tokens, the rest with 512.
+  """
 
   first_step: int  # Updates made before it.
   first_record: int  # In the endless series of its records.
@@ -108,83 +99,3 @@ def _next_multiple(step: int, period: float) -> int:
   while int(count * period) <= step:
     count += 1
   return int(count * period)
-
-
-def enter_phase(
-  path: str,
-  step: int,
-  settings: Mapping[str, Any],
-  is_new_phase: bool,
-  writes: bool,
-) -> Phase:
-  """Returns the phase to pre-train in, after comparing it with the run so far.
-
-  `path` is the run's `training.json`; `settings`, JSON values, have
-  train_batch_size. A ValueError says that they have changed without a new
-  phase, or that the file is damaged.
-  """
-  found = _read_phases(path, step)
-  if step and not found:
-    print(
-      f"note: no {path}: how the checkpoint of step {step} was trained is not "
-      f"known, so that none of {', '.join(settings)} is compared",
-      file=sys.stderr,
-    )
-  known = list(found)
-  # A phase that begins here has made no update: the one before it may go on.
-  while (
-    len(known) > 1
-    and known[-1].first_step == step
-    and _describe_changes(known[-1].settings, settings)
-  ):
-    known.pop()
-  last = known[-1] if known else Phase(0, 0, settings)
-  changes = _describe_changes(last.settings, settings)
-  if changes and not is_new_phase:
-    raise ValueError(
-      f"{', '.join(changes)}: the run of {path} cannot resume at step {step} "
-      "with changed settings: restore them, choose another --output_dir, or "
-      "start a new phase with --new_phase=true"
-    )
-  if changes:
-    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
-    record = last.record_at(step) if is_same_order else 0
-    print(
-      f"new phase from step {step} and record {record}: {', '.join(changes)}"
-    )
-    known = [p for p in known if p.first_step < step]
-    last = Phase(step, record, settings)
-  if changes or not known:
-    known.append(last)
-  if writes and known != found:
-    entries = [
-      {"first_step": first_step, "first_record": record, **values}
-      for first_step, record, values in known
-    ]
-    files.write_json(path, {"phases": entries})
-  return last
-
-
-def _describe_changes(old, new) -> list[str]:
-  return [
-    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
-    for name in new
-    if old.get(name) != new[name]
-  ]
-
-
-def _read_phases(path: str, step: int) -> list[Phase]:
-  """Reads the phases up to a step; later updates will be made again."""
-  if not step or not files.exists(path):
-    return []
-  try:
-    phases = [
-      Phase(int(p.pop("first_step")), int(p.pop("first_record")), p)
-      for p in files.read_json(path)["phases"]
-    ]
-    return [phase for phase in phases if phase.first_step <= step]
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise ValueError(
-      f"{path}: not the phases of a run ({error!r}); delete it to go on with "
-      "the settings given"
-    ) from None

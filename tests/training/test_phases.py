@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from training import training_plan
+from training import same_run
 
 FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
 
 
 def enter(folder, step, is_new=False, **changes):
-  path = str(folder / "training.json")
   settings = {**FIRST, **changes}
-  return training_plan.enter_phase(path, step, settings, is_new, writes=True)
+  return same_run.enter_phase(str(folder), step, settings, is_new, writes=True)
 
 
 def test_one_phase_continues_from_a_checkpoint(tmp_path):
