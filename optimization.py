@@ -9,6 +9,7 @@ For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
 """
 
 from collections.abc import Iterable, Sequence
+import functools
 import math
 import re
 
@@ -108,7 +109,12 @@ class AdamWeightDecayOptimizer:
     rate_scales: Sequence[float],
     first_steps: Sequence[int],
   ):
-    self.schedule = (init_lr, num_train_steps, num_warmup_steps)
+    self.rate_at = functools.partial(
+      learning_rate_at,
+      init_lr=init_lr,
+      num_train_steps=num_train_steps,
+      num_warmup_steps=num_warmup_steps,
+    )
     self.rate_scales, self.first_steps = rate_scales, first_steps
     self.paths = [variable.path for variable in variables]
     self.variables = [variable.value for variable in variables]
@@ -159,7 +165,7 @@ class AdamWeightDecayOptimizer:
     norm = self._global_norm(gradients, row_norms, step)
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
-    rate = learning_rate_at(step, *self.schedule)
+    rate = self.rate_at(step)
     # The update applies the factor: no clipped copy of the gradients is made.
     numbers = [
       (factor, rate * scale, decay)
@@ -232,18 +238,17 @@ _compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
 @tf.function(autograph=False, jit_compile=True)
 def _assign_adam(p, gradient, m, v, numbers):
   """Updates in place; saves writing copies, so it is a quarter faster."""
-  for x, value in zip(
-    (p, m, v), _adam(p, gradient, m, v, numbers), strict=True
-  ):
-    x.assign(value)
+  new = _adam(p, gradient, m, v, numbers)
+  for variable, value in zip((p, m, v), new, strict=True):
+    variable.assign(value)
 
 
 def _adam_each(p, gradient, m, v, numbers):
   # Replicas would silently share variables inside of the compiled function.
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
   new = _compiled_adam(*old, numbers)
-  for x, value in zip((p, m, v), new, strict=True):
-    x.assign(value)
+  for variable, value in zip((p, m, v), new, strict=True):
+    variable.assign(value)
 
 
 def create_optimizer(

@@ -102,12 +102,17 @@ def convert_by_vocab(
     ) from None
 
 
-# The original's names for the two directions.
-def convert_tokens_to_ids(vocab, tokens):
+def convert_tokens_to_ids(
+  vocab: Mapping[str, int], tokens: Iterable[str]
+) -> list[int]:
+  """Looks up the ids of tokens; the original's name."""
   return convert_by_vocab(vocab, tokens)
 
 
-def convert_ids_to_tokens(inv_vocab, ids):
+def convert_ids_to_tokens(
+  inv_vocab: Mapping[int, str], ids: Iterable[int]
+) -> list[str]:
+  """Looks up the tokens of ids; the original's name."""
   return convert_by_vocab(inv_vocab, ids)
 
 

@@ -35,7 +35,7 @@ class TextModel(NamedTuple):
     """Makes a `text_inputs.predict` of compute(model, batch) for rows alone."""
     predictor = prediction.Predictor(self.strategy, self.model, compute)
     return functools.partial(
-      text_inputs.predict, predictor, self.batching, of_tokens
+      text_inputs.predict, predictor, self.batching, of_tokens=of_tokens
     )
 
 

@@ -121,7 +121,8 @@ def open_shards(
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
-# A message within a message follows its tag and its length, which are few.
+# Before a message within a message stand its tag and its length. Few lengths
+# occur, so headers are computed once.
 
 
 @functools.lru_cache(1 << 12)

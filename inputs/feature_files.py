@@ -148,7 +148,7 @@ class FeatureFile:
     self.path, self.key = path, str(index["key"])
     self.is_new = is_new  # Whether this process made it.
     self.lengths: np.ndarray = index["lengths"]  # int32 [N], tokens of rows.
-    self.examples: np.ndarray = index["examples"]  # int32 [N], theirs.
+    self.examples: np.ndarray = index["examples"]  # int32 [N], see `Row`.
     # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.

@@ -124,7 +124,10 @@ def describe_files(paths: Sequence[str]) -> str:
 
 
 def check_unchanged(paths: Sequence[str], identity: str) -> None:
-  """Raises a ValueError if the identity begins with another description."""
+  """Raises a ValueError if files have changed since they were described.
+
+  `identity` is what `describe_files` returned then, and perhaps more behind it.
+  """
   if not identity.startswith(describe_files(paths)):
     raise ValueError(
       f"{paths[0]}, or another input file, was changed while it was read: "

@@ -46,8 +46,9 @@ class Batching(NamedTuple):
 class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
-  Long inputs are truncated: a pair's longer text, token by token. `tokens` and
-  `truncated` count the lines' tokens, and those lines, so far.
+  Long inputs are truncated: a pair's longer text, token by token. Of all lines
+  so far, `tokens` is the number of their tokens in rows, without [CLS] and
+  [SEP], and `truncated` the number of lines that were truncated.
   """
 
   def __init__(
@@ -74,8 +75,10 @@ class RowMaker:
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
     """Makes a row of tokens that fit."""
-    ids = {"cls_id": self._cls_id, "sep_id": self._sep_id}
-    return packing.pack(ids_a, ids_b, **ids)._asdict()
+    packed = packing.pack(
+      ids_a, ids_b, cls_id=self._cls_id, sep_id=self._sep_id
+    )
+    return packed._asdict()
 
 
 def split_into_blocks(
@@ -112,8 +115,9 @@ Predict = Callable[[list[Row]], list[dict[str, np.ndarray]]]
 def predict(
   predictor: training_input.Predictor,
   batching: Batching,
-  of_tokens: bool,
   rows: list[Row],
+  *,
+  of_tokens: bool = False,
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 
@@ -164,7 +168,7 @@ def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
     size = max(map(len, lists))
     if width and name in _PER_TOKEN:
       size = width
-    batch[name] = np.array(
-      [[*v, *[0] * (size - len(v))] for v in lists], np.int32
-    )
+    batch[name] = np.zeros([len(rows), size], np.int32)
+    for padded, values in zip(batch[name], lists, strict=True):
+      padded[: len(values)] = values
   return batch

@@ -96,11 +96,11 @@ def size_of_step(
   elif "masked_lm_positions" in model.input_names:
     predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
   return StepSize(
-    math.prod([rows // parts, *inputs]),
-    predictions,
-    plan.max_seq_length,
-    model.bert.dtype_policy.name,
-    plan.recompute,
+    sequences=math.prod([rows // parts, *inputs]),
+    predictions=predictions,
+    length=plan.max_seq_length,
+    dtype=model.bert.dtype_policy.name,
+    recompute=plan.recompute,
     accumulates=parts > 1,
   )
 

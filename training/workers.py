@@ -27,7 +27,11 @@ def agree(
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits for all workers: the chief's files are whole, and none looks lost."""
+  """Waits until all workers are here, for the chief's files to be complete.
+
+  Programs also end with it: a worker that exits early looks lost to those that
+  are still running.
+  """
   agree(strategy, 0, False)
 
 

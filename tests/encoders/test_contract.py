@@ -211,7 +211,7 @@ def test_more_tokens_take_more_memory(name):
   )
   parameters = memory.parameters_of(model, optimizer)
   assert parameters.trained_layers == 2
-  sizes = (memory.StepSize(size, 0, 8) for size in (8, 16))
+  sizes = (memory.StepSize(size, predictions=0, length=8) for size in (8, 16))
   needed = [memory.estimate(config, parameters, size) for size in sizes]
   assert 0 < needed[0] < needed[1]
 

@@ -97,7 +97,7 @@ class FakePredictor:
 def predict(function, lengths, batching, of_tokens=False):
   """Returns the results of rows as lists, and the shapes of the batches."""
   predictor, rows = FakePredictor(function), make_rows(lengths)
-  found = text_inputs.predict(predictor, batching, of_tokens, rows)
+  found = text_inputs.predict(predictor, batching, rows, of_tokens=of_tokens)
   return [result["result"].tolist() for result in found], predictor.shapes
 
 
@@ -114,7 +114,7 @@ def test_results_are_in_the_order_of_the_rows():
 def test_results_for_tokens_are_as_long_as_the_rows():
   batching = in_batches([1], [2, 0], [3])
   results, shapes = predict(
-    lambda b: b["input_ids"].numpy() * 2, [2, 6, 3, 1], batching, True
+    lambda b: b["input_ids"].numpy() * 2, [2, 6, 3, 1], batching, of_tokens=True
   )
   assert results == [[2, 2], [4] * 6, [6] * 3, [8]]
   assert shapes == [(1, 6), (2, 3), (1, 1)]
