@@ -64,7 +64,7 @@ def open_folder(folder: str) -> readers.ModelFolder:
     for name in (*_EMBEDDINGS, *encoder)
   }
   return readers.ModelFolder(
-    readers.make_weights(folder, variables),
+    readers.make_weights(folder, variables, release=read_all.cache_clear),
     (folder,),
     config,
     do_lower_case=True,

@@ -77,7 +77,7 @@ def open_folder(folder: str) -> readers.ModelFolder:
   assets = os.path.join(folder, "assets", "tokenizer")
   vocab_file = os.path.join(assets, "vocabulary.txt")
   return readers.ModelFolder(
-    readers.make_weights(folder, variables, unread),
+    readers.make_weights(folder, variables, unread, load.cache_clear),
     (assets, folder),
     config,
     vocab_file if files.exists(vocab_file) else None,

@@ -55,6 +55,7 @@ def make_weights(
   source: str,
   variables: Mapping[str, StoredVariable],
   unread: Iterable[str] = (),
+  release: Callable[[], None] = lambda: None,
 ) -> checkpoints.Weights:
   """Makes weights of variables by Google's names; see `checkpoints.Weights`."""
 
@@ -65,7 +66,7 @@ def make_weights(
 
   shapes = {name: tuple(v.shape) for name, v in variables.items()}
   shown = [name if name.isprintable() else repr(name) for name in unread]
-  return checkpoints.Weights(source, shapes, read, tuple(shown))
+  return checkpoints.Weights(source, shapes, read, tuple(shown), release)
 
 
 def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:

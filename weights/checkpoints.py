@@ -200,6 +200,8 @@ class Weights(NamedTuple):
   shapes: Mapping[str, tuple[int, ...]]
   read: Callable[[str], np.ndarray]  # By name; raises a ValueError.
   unread: Sequence[str] = ()  # Another library's variables that BERT lacks.
+  # Frees what a reader keeps that has to read all variables at once.
+  release: Callable[[], None] = lambda: None
 
 
 def open_weights(prefix: str) -> Weights:
@@ -281,6 +283,7 @@ def assign(
   # Everything is read, and its checksum proved, before anything is assigned.
   shared = sorted(set(variables) & set(weights.shapes))
   values = {name: weights.read(name) for name in shared}
+  weights.release()
   for name, value in values.items():
     kinds = "fV" if variables[name].dtype.is_floating else "biufV"
     if (dtype := np.asarray(value).dtype).kind not in kinds:  # V: bfloat16.

@@ -17,11 +17,12 @@ transformers = pytest.importorskip("transformers")
 import tensorflow as tf
 
 import bert
-from contrib import gpt_vocabulary
+from contrib import gpt, gpt_vocabulary
 import convert_checkpoint
 import heads
 import program_flags
 from vocabularies import vocabulary_table
+from weights import checkpoints
 
 LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
 PARTS = "attn.c_attn attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2".split()
@@ -97,6 +98,28 @@ def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
   shorter = model.bert(tf.constant([[3, 4, 7]]))
   pooled = other.pooled_output, shorter.pooled_output
   np.testing.assert_allclose(*pooled, atol=1e-6)
+
+
+def test_a_model_is_read_anew_after_it_was_assigned(
+  theirs, tmp_path, monkeypatch
+):
+  """Its arrays must not stay in memory during a training."""
+  write(theirs, tmp_path)
+  weights = model_folder.open(str(tmp_path)).weights
+  read, reads = gpt._read_values, []
+
+  def count(*arguments):
+    reads.append(arguments)
+    return read(*arguments)
+
+  monkeypatch.setattr(gpt, "_read_values", count)
+  variables = {
+    name: tf.Variable(tf.zeros(shape)) for name, shape in weights.shapes.items()
+  }
+  checkpoints.assign(weights, variables)
+  assert len(reads) == 1
+  weights.read("bert/embeddings/word_embeddings")
+  assert len(reads) == 2
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ keras_hub = pytest.importorskip(
 )
 import h5py
 
+from convert import keras_hub as keras_hub_folders
 from convert import writing
 import heads
+from weights import checkpoints
 
 LABELS = 3
 
@@ -101,6 +103,23 @@ def test_a_round_trip_is_equal_to_the_bit(preset, tmp_path, capsys):
   )
   differing = {key for key in theirs if ours[key] != theirs[key]}
   assert differing <= {"name", "dtype"}
+
+
+def test_a_model_is_read_anew_after_it_was_assigned(preset, monkeypatch):
+  """Its arrays must not stay in memory during a training."""
+  weights = model_folder.open(str(preset)).weights
+  load, loads = keras_hub_folders._load, []
+
+  def count(*arguments):
+    loads.append(arguments)
+    return load(*arguments)
+
+  monkeypatch.setattr(keras_hub_folders, "_load", count)
+  model = heads.ClassifierModel(any_model.CONFIG, LABELS)
+  checkpoints.assign(weights, checkpoints.model_variables(model))
+  assert len(loads) == 1
+  weights.read("output_bias")
+  assert len(loads) == 2
 
 
 def test_reads_shards(tmp_path):

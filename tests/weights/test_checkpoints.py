@@ -296,3 +296,17 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   if not any(name.startswith("cls/") for name in theirs):
     ours = {k: v for k, v in ours.items() if k.startswith("bert/")}
   assert ours == theirs
+
+
+def test_what_a_reader_keeps_is_released_when_it_was_assigned():
+  kept = {}
+  weights = checkpoints.Weights(
+    "folder",
+    {"x": (2,)},
+    lambda name: kept.setdefault(name, np.float32([1, 2])),
+    release=kept.clear,
+  )
+  variable = tf.Variable([0.0, 0.0])
+  checkpoints.assign(weights, {"x": variable})
+  assert variable.numpy().tolist() == [1.0, 2.0]
+  assert kept == {}
