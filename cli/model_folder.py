@@ -31,6 +31,7 @@ _FILES = {
   ),
   "init_checkpoint": (),
 }
+_ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
 
 def open(path: str, bert_config_file: str | None = None):
@@ -101,7 +102,9 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
       hint = f"`python convert_checkpoint.py --input={folder} --output=...` "
       hint += "writes one of its tokenizer.json"
     raise ValueError(f"--model={folder}: holds no {choices[0]}: {hint}")
-  if flag == "vocab_file" and found == os.path.join(folder, "vocab.txt"):
+  if found == os.path.join(folder, "vocab.txt") and any(
+    files.exists(os.path.join(folder, name)) for name in _ADDING
+  ):
     tokens = tokenizer_files.read_vocabulary(folder)
     if added := tokens[vocabulary_table.size_of(found) :]:
       raise ValueError(
@@ -143,7 +146,9 @@ def _find_casing(
 def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
   """Returns the casing that the weights or the vocabulary of --model show."""
   if vocab_file == os.path.join(settings.model, "assets", "vocab.txt"):
-    value = settings.start().do_lower_case
+    is_start = "init_checkpoint" not in settings.given
+    start = settings.start() if is_start else open(settings.model)
+    value = start.do_lower_case
     if value is not None:
       return value, settings.model
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))

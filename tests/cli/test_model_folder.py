@@ -62,6 +62,29 @@ def test_a_model_is_opened_once_by_all_that_ask(folder, monkeypatch):
   assert opened == [(str(folder), str(folder / "bert_config.json"))]
 
 
+def test_the_casing_of_a_model_is_not_that_of_other_weights(
+  folder, monkeypatch
+):
+  """--init_checkpoint may replace the weights of a SavedModel."""
+  (folder / "assets").mkdir()
+  (folder / "vocab.txt").rename(folder / "assets" / "vocab.txt")
+  opened = []
+
+  def open_model(path, *_):
+    opened.append(path)
+    return types.SimpleNamespace(do_lower_case=path != str(folder))
+
+  monkeypatch.setattr(model_folder, "open", open_model)
+  assert read(model=folder, init_checkpoint="other").do_lower_case is False
+  assert read(model=folder).do_lower_case is False
+  assert opened == [str(folder)] * 2
+
+
+def test_a_vocabulary_without_later_tokens_is_not_parsed(folder, monkeypatch):
+  monkeypatch.delattr(tokenizer_files, "read_vocabulary")
+  assert read(model=folder).vocab_file == str(folder / "vocab.txt")
+
+
 def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
   config = folder / "config.json"
   (folder / "bert_config.json").rename(config)
