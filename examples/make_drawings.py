@@ -95,7 +95,7 @@ def draw_model():
   heads = [
     (20, "next sentence, classes", "PretrainingModel, ClassifierModel"),
     (260, "masked words", "PretrainingModel"),
-    (440, "start and end", "SquadModel"),
+    (440, "start and end", "SpanModel"),
     (620, "tag of each token", "TaggerModel"),
   ]
   for left, title, note in heads:

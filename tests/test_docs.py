@@ -131,6 +131,13 @@ def test_drawings_are_those_of_the_script():
     assert read(paths.ROOT / "docs" / name) == draw()
 
 
+def test_the_drawing_names_models_of_ours():
+  names = re.findall(r"\b[A-Z]\w*Model\b", read(paths.ROOT / "docs/model.svg"))
+  assert len(names) > 3
+  declared = re.findall(r"(?m)^class (\w+)", read(paths.ROOT / "heads.py"))
+  assert set(names) <= set(declared)
+
+
 def test_the_tree_names_every_program_and_folder():
   tree = next(b for b in blocks(README, "") if "modeling.py " in b)
   named = {line.split()[0].rstrip("/") for line in tree.splitlines()}
