@@ -42,7 +42,8 @@ def run(program, **flags):
   with subprocess.Popen(command, text=True, **pipes) as process:
     for line in process.stdout:
       print(line, end="", flush=True)
-  assert not process.returncode, f"{program} failed"
+  if process.returncode:
+    raise RuntimeError(f"{program} failed")
 
 
 # %% [markdown]
