@@ -35,7 +35,9 @@ class ConversionSettings(program.Settings):
     None, "The config, if it is not beside --input."
   )
   vocab_file: str | None = _flags(
-    None, "The vocabulary, if it is not beside --input, or with tokens added."
+    None,
+    "The vocabulary, if it is not beside --input, or with tokens added at its "
+    "end; see --resize_vocab.",
   )
   labels_file: str | None = _flags(
     None, "The labels of a head, one a line, if they are not beside --input."
@@ -64,12 +66,14 @@ class ConversionSettings(program.Settings):
   )
   grow_positions: int = _changes(
     0,
-    "New most tokens of a sequence, with repeated positions; 0 keeps it.",
+    "Tokens that a sequence may have from now on: the table of positions is "
+    "repeated from its beginning. 0 leaves it.",
     least=0,
   )
   resize_vocab: int = _changes(
     0,
-    "New size of the vocabulary, with random embeddings; 0 keeps it.",
+    "Tokens that the vocabulary has from now on: the embeddings of new ones "
+    "are random. 0 leaves it.",
     least=0,
   )
   seed: int = _changes(12345, "Decides the new embeddings.")

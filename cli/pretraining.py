@@ -32,7 +32,9 @@ class PretrainingSettings(
     "TFRecord files of create_pretraining_data.py: comma-separated globs.",
     required=True,
   )
-  eval_input_file: str | None = _data(None, "Default: those of --input_file.")
+  eval_input_file: str | None = _data(
+    None, "TFRecord files to evaluate on; default --input_file."
+  )
   max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
   max_predictions_per_seq: int = _data(20, "Most masked tokens.", least=1)
   vocab_file: str | None = _model(
@@ -83,7 +85,9 @@ class RecordFlags(shared_flags.StartSettings):
     "Most masked tokens; choose --max_seq_length times --masked_lm_prob.",
   )
   masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
-  short_seq_prob: float = _flags(0.1, "Share of documents in shorter pairs.")
+  short_seq_prob: float = _flags(
+    0.1, "Share of the documents whose pairs get a shorter, random length."
+  )
   dupe_factor: int = _flags(10, "Times to use each document, masked anew.")
   do_whole_word_mask: bool = _flags(False, "Masks all pieces of words or none.")
   random_seed: int = _flags(12345, "The same seed, the same records.")

@@ -48,7 +48,8 @@ class ModelSettings(StartSettings):
   )
   word_vectors: str | None = _model(
     None,
-    "A file in word2vec's text format: vectors that a training starts with.",
+    "A file in word2vec's text format, whose vectors replace those of the same "
+    "words at the start of a training.",
   )
   output_dir: str = _model(
     None,
@@ -173,7 +174,8 @@ class FineTuningSettings(
   )
   early_stopping_patience: int = _evaluation(
     0,
-    "Evaluations without a better score that end training; 0 for never.",
+    "Evaluations in a row without a better score after which training ends; 0 "
+    "trains to the end.",
     least=0,
   )
   do_predict: bool = _evaluation(False, "Whether to predict, after training.")
