@@ -28,7 +28,7 @@ from cli import devices, fine_tuning
 import heads
 from inputs import feature_files
 import modeling
-from tasks import multiple_choice_data, score_tables
+from tasks import metrics, multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
 _ENDINGS = (".csv", ".tsv", ".jsonl")
@@ -137,7 +137,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   print(f"wrote {path}")
   if examples.is_labelled:
     scores = multiple_choice_data.score(*chosen)
-    score_tables.write_metrics(run.folder, "predict", scores)
+    metrics.write_metrics(run.folder, "predict", scores)
     run.report_on(examples, multiple_choice_data.describe, *chosen)
 
 

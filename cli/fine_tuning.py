@@ -33,7 +33,7 @@ from cli import (
 from data import files
 from inputs import feature_files
 import optimization
-from training import same_run, training_plan, workers
+from training import same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
@@ -318,7 +318,7 @@ def open_run(
   ):
     output_folder.check_evaluations(settings)
     record = describe_run(settings, data)
-    workers.check_same(
+    same_run.compare_workers(
       strategy,
       {
         **settings.flags_of_workers(),
@@ -341,7 +341,7 @@ def open_run(
       local_folder=local_folder,
     )
     yield run
-    workers.wait_for_all(strategy)
+    same_run.wait_for_all(strategy)
     if run.is_chief:
       problem = data.model_settings["problem"]
       score = run.score

@@ -19,7 +19,7 @@ from cli import output_folder, pretraining, program, training_run
 import modeling
 import optimization
 from tasks import pretraining_data
-from training import loop, reporting, training_plan, workers
+from training import loop, reporting, same_run, training_plan
 from weights import checkpoints
 
 
@@ -97,7 +97,7 @@ def open_run(
   At the end it prints a summary and waits for the other workers.
   """
   start = time.monotonic()
-  workers.check_same(
+  same_run.compare_workers(
     strategy,
     {
       **settings.flags_of_workers(),
@@ -112,7 +112,7 @@ def open_run(
     if run.is_chief:
       run.write_report(start, "pre-training")
       print_summary(run, start)
-    workers.wait_for_all(strategy)
+    same_run.wait_for_all(strategy)
 
 
 def print_summary(run: Run, start: float) -> None:

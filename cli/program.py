@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
-from data import progress, shortage
+from data import progress, remote
 
 FLAGS = flags.FLAGS
 
@@ -324,7 +324,7 @@ def _describe_failure(error: Exception) -> str | None:
         "another worker of TF_CONFIG has ended or cannot be reached: start all "
         "of them again, and they resume from the last checkpoint"
       )
-  fault = shortage.describe(error)
+  fault = remote.describe_shortage(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 

@@ -13,7 +13,13 @@ import tensorflow as tf
 from cli import run_report, shared_flags
 from data import files, label_files
 import modeling
-from training import loop, model_selection, prediction, training_plan, workers
+from training import (
+  loop,
+  model_selection,
+  prediction,
+  same_run,
+  training_plan,
+)
 from vocabularies import vocabulary_table
 
 
@@ -137,7 +143,7 @@ def train(
     sys.exit(128 + interrupted_by)
   if not history:
     return step, ""
-  workers.wait_for_all(strategy)
+  same_run.wait_for_all(strategy)
   variables, _ = loop.name_variables(tasks)
   best = model_selection.restore_best(settings.output_dir, variables)
   if best is None:

@@ -1,12 +1,18 @@
-"""Remote paths such as `gs://...`, which TensorFlow opens.
+"""What TensorFlow does for programs without it: `gs://...`, and its errors.
 
-It is imported inside the functions that meet such a path: importing it takes
+It is imported inside the functions that meet a remote path: importing it takes
 seconds and hundreds of megabytes.
 """
 
 from collections.abc import Iterator
 import contextlib
+import re
 from types import ModuleType
+
+_SHORTAGE = re.compile(
+  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
+  re.MULTILINE,
+)
 
 
 def is_remote(path: str) -> bool:
@@ -49,3 +55,16 @@ def os_errors(path: str) -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     raise OSError(f"{path}: {error.message}") from None
+
+
+def describe_shortage(error: Exception) -> str | None:
+  """Describes a lack of memory; returns None for any other error.
+
+  TensorFlow's ResourceExhaustedError also stands for a full disk.
+  """
+  if isinstance(error, MemoryError):
+    return str(error)
+  if type(error).__name__ != "ResourceExhaustedError":
+    return None
+  match = _SHORTAGE.search(getattr(error, "message", str(error)))
+  return match and match[0]

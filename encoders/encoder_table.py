@@ -3,7 +3,7 @@
 import importlib
 from typing import Any, NamedTuple
 
-from encoders import bilstm, compiled, text_cnn
+from encoders import compiled, other_encoders
 import modeling
 
 
@@ -16,8 +16,12 @@ class EncoderClasses(NamedTuple):
 
 ENCODERS = {
   "transformer": EncoderClasses(modeling.BertConfig, compiled.BertModel),
-  "text_cnn": EncoderClasses(text_cnn.TextCnnConfig, text_cnn.TextCnnModel),
-  "bilstm": EncoderClasses(bilstm.BiLstmConfig, bilstm.BiLstmModel),
+  "text_cnn": EncoderClasses(
+    other_encoders.TextCnnConfig, other_encoders.TextCnnModel
+  ),
+  "bilstm": EncoderClasses(
+    other_encoders.BiLstmConfig, other_encoders.BiLstmModel
+  ),
 }
 # The fields of a Transformer that may be causal; any of them names the encoder.
 _VARIANT = ("causal_attention", "layer_norm_eps", "embedding_layer_norm")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from data import shortage
+from data import remote
 
 Features = dict[str, tf.Tensor]
 
@@ -75,7 +75,7 @@ def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
   try:
     yield
   except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = shortage.describe(error)
+    fault = remote.describe_shortage(error)
     if fault is None:
       raise
     raise MemoryError(f"while {doing}: {fault}: {cures}") from error

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files, label_files, tables
-from tasks import classification, metrics, plots, score_tables
+from tasks import classification, metrics, plots
 
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
@@ -198,11 +198,11 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
   content: dict[str, Any] = {}
   labels = scores.answers.labels
   if scores.report:
-    content["report"] = score_tables.report_as_dict(scores.report, labels)
-    print(score_tables.format_report(scores.report, labels))
-  score_tables.write_metrics(folder, kind, scores.metrics, **content)
+    content["report"] = metrics.report_as_dict(scores.report, labels)
+    print(plots.format_report(scores.report, labels))
+  metrics.write_metrics(folder, kind, scores.metrics, **content)
   if scores.report and scores.report.confusion:
-    print(score_tables.format_confusion(scores.report, labels))
+    print(plots.format_confusion(scores.report, labels))
 
 
 def write_thresholds(folder: str, answers: Answers) -> None:

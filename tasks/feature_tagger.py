@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from encoders import bilstm, encoder_table
+from encoders import encoder_table, other_encoders
 import heads
 import modeling
 
@@ -49,7 +49,7 @@ class FeatureTaggerModel(heads.HeadModel):
     size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
     for index in range(_LSTM_LAYERS):
-      lstm = bilstm.BiLstm(
+      lstm = other_encoders.BiLstm(
         size, lstm_size, name=f"lstm_{index}", dtype="float32"
       )
       lstm.build()

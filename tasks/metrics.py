@@ -1,14 +1,23 @@
-"""Standard metrics in numpy, under their usual names.
+"""Standard metrics in numpy, under their usual names, and as JSON for files.
 
 Shapes: N examples, at least one; L labels. `labels` are the true ones: int [N],
 as `predictions` are, or 0 or 1 [N, L] for several labels an example. An
 undefined ratio, such as the precision of a label never predicted, is 0.
 """
 
+from collections.abc import Mapping, Sequence
 import math
-from typing import NamedTuple
+import os
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from data import files
+
+# Labels up to which a confusion matrix is written to files; that of 3,000 has 9
+# million cells, almost all of them 0.
+LARGEST_MATRIX = 200
+AVERAGES = ("macro", "micro", "weighted")
 
 
 def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
@@ -116,6 +125,9 @@ class Average(NamedTuple):
   precision: float
   recall: float
   f1: float
+
+
+COLUMNS = (*Average._fields, "support")  # A label has these scores.
 
 
 class Confusion(NamedTuple):
@@ -310,3 +322,44 @@ def scores_by_size(
     mean = float(scores[in_group].mean())
     rows.append((f"{lowest} to {highest}", int(in_group.sum()), mean))
   return rows
+
+
+def write_metrics(
+  folder: str, kind: str, scores: Mapping[str, float], **others: Any
+) -> None:
+  """Writes scores, and others as JSON values, to <kind>_metrics.json."""
+  path = os.path.join(folder, f"{kind}_metrics.json")
+  files.write_json(path, {"metrics": scores, **others})
+  listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+  print(f"wrote {path}: {listing}")
+
+
+def report_as_dict(
+  report: ClassificationReport, label_names: Sequence[str]
+) -> dict[str, Any]:
+  """Returns a report as `json.dumps` takes it.
+
+  `confusion` is a matrix, true labels in rows, or None; of more than 200 labels
+  the counts that are not 0, by the names of the true and predicted label.
+  """
+  columns = report.precision, report.recall, report.f1, report.support
+  rows = zip(*(column.tolist() for column in columns), strict=True)
+  labels = {
+    name: dict(zip(COLUMNS, row, strict=True))
+    for name, row in zip(label_names, rows, strict=True)
+  }
+  averages = {name: getattr(report, name)._asdict() for name in AVERAGES}
+  confusion: Any = None
+  if report.confusion and len(label_names) <= LARGEST_MATRIX:
+    confusion = report.confusion.as_matrix(len(label_names)).tolist()
+  elif report.confusion:
+    confusion = {}
+    for true, predicted, count in zip(*report.confusion, strict=True):
+      row = confusion.setdefault(label_names[true], {})
+      row[label_names[predicted]] = int(count)
+  return {
+    "accuracy": report.accuracy,
+    "labels": labels,
+    **averages,
+    "confusion": confusion,
+  }

@@ -1,7 +1,7 @@
-"""Charts, tables and the page of a run's report, as HTML: data in, text out.
+"""Tables of scores for the terminal; charts, tables and the page of a report.
 
-A chart is an SVG picture, a table is HTML; both take their colours from
-report.css. All text that comes from data is escaped.
+Data in, text out. In a report, a chart is an SVG picture, a table is HTML; both
+take their colours from report.css. All text that comes from data is escaped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,11 @@ import html
 import math
 import pathlib
 from typing import NamedTuple
+import unicodedata
 
 import numpy as np
 
-from tasks import metrics, score_tables
+from tasks import metrics
 
 Point = tuple[float, float]
 
@@ -25,6 +26,10 @@ _MOST_DOTS = 25  # The points of a longer line are hidden.
 _LONGEST_TEXT = 400  # Characters.
 _TICKS = 5
 _MOST_LABELS = 50  # In a table.
+# The labels of a confusion matrix on the terminal or a page, which show only
+# the frequent confusions of more.
+_LARGEST_SHOWN = 20
+_LINE_LENGTH = 100  # Columns; in a wider matrix numbers stand for the names.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -241,8 +246,8 @@ def confusions(confusion: metrics.Confusion, names: Sequence[str]) -> str:
 
   Of many labels, a table of the most frequent errors.
   """
-  if len(names) > score_tables.LARGEST_SHOWN:
-    rows = score_tables.frequent_confusions(confusion, names)
+  if len(names) > _LARGEST_SHOWN:
+    rows = frequent_confusions(confusion, names)
     listed = table(("true", "predicted", "count"), rows)
     return f"<h3>Most frequent confusions</h3>{listed or '<p>None.</p>'}"
   counts = confusion.as_matrix(len(names))
@@ -305,3 +310,101 @@ def page(title: str, subtitle: str, sections: Mapping[str, str]) -> str:
   )
   # JSON can hold halves of characters, which a file cannot.
   return text.encode("utf-8", "replace").decode()
+
+
+def format_report(
+  report: metrics.ClassificationReport, label_names: Sequence[str]
+) -> str:
+  """Returns a table of the scores of each label, the averages, the accuracy."""
+
+  def make_row(name, scores, support=""):
+    return [name, *(f"{score:.4f}" for score in scores), str(support)]
+
+  columns = report.precision, report.recall, report.f1
+  scores = zip(*columns, strict=True)
+  total = report.support.sum()
+  # The micro average of single labels is the accuracy.
+  averages = [
+    n for n in metrics.AVERAGES if not (report.confusion and n == "micro")
+  ]
+  return _align(
+    [
+      ["", *metrics.COLUMNS],
+      *map(make_row, label_names, scores, report.support),
+      [""] * 5,
+      *(make_row(name, getattr(report, name), total) for name in averages),
+      ["accuracy", "", *make_row("", [report.accuracy])],
+    ]
+  )
+
+
+def format_confusion(
+  report: metrics.ClassificationReport, label_names: Sequence[str]
+) -> str:
+  """Returns which labels are taken for which others.
+
+  It is a matrix, true labels in rows; of more than 20 labels, a list of the 20
+  most frequent confusions.
+  """
+  assert report.confusion is not None
+  if len(label_names) > _LARGEST_SHOWN:
+    lines = ["most frequent confusions, true -> predicted:"]
+    for true, other, count in frequent_confusions(
+      report.confusion, label_names
+    ):
+      lines.append(f"{true} -> {other}: {count}")
+    empty = "no label is taken for another"
+    return "\n".join(lines) if len(lines) > 1 else empty
+  matrix = report.confusion.as_matrix(len(label_names))
+  rows = [["true \\ predicted", *label_names]]
+  for name, counts in zip(label_names, matrix, strict=True):
+    rows.append([name, *map(str, counts)])
+  if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
+    for number, row in enumerate(rows[1:], start=1):
+      rows[0][number] = str(number)
+      row[0] = f"{number:>2} {row[0]}"
+  return _align(rows)
+
+
+def frequent_confusions(
+  confusion: metrics.Confusion, label_names: Sequence[str]
+) -> list[tuple[str, str, int]]:
+  """Returns the twenty most frequent errors: true label, predicted, count."""
+  wrong = np.flatnonzero(confusion.true != confusion.predicted)
+  order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
+  return [
+    (
+      label_names[confusion.true[pair]],
+      label_names[confusion.predicted[pair]],
+      int(confusion.count[pair]),
+    )
+    for pair in order[:_LARGEST_SHOWN]
+  ]
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
+  """Makes a table: the first column flush left, the others flush right."""
+  widths = _column_widths(rows)
+  lines = []
+  for first, *others in rows:
+    cells = [first + " " * (widths[0] - _width(first))]
+    for cell, width in zip(others, widths[1:], strict=True):
+      cells.append(" " * (width - _width(cell)) + cell)
+    lines.append("  ".join(cells).rstrip())
+  return "\n".join(lines)
+
+
+def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
+  return [max(map(_width, column)) for column in zip(*rows, strict=True)]
+
+
+def _width(text: str) -> int:
+  """Counts the terminal's columns: two for a Chinese character.
+
+  >>> _width("ham"), _width("好评"), _width("Ｑ＆Ａ"), _width("e\u0301")
+  (3, 4, 6, 1)
+  """
+  # Some are drawn over the character before, or not at all.
+  shown = [c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf")]
+  wide = sum(unicodedata.east_asian_width(c) in "WF" for c in shown)
+  return len(shown) + wide

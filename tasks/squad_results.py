@@ -16,8 +16,8 @@ import numpy as np
 
 from data import atomic, files, label_files
 from tasks import (
+  metrics,
   plots,
-  score_tables,
   squad,
   squad_answers,
   squad_features,
@@ -195,10 +195,10 @@ def write_predictions(
     print(f"wrote {path}")
   if not answers:
     return None
-  metrics = squad_metrics.score(answers, threshold)
-  score_tables.write_metrics(folder, "predict", metrics)
+  totals = squad_metrics.score(answers, threshold)
+  metrics.write_metrics(folder, "predict", totals)
   warn_if_collapsed(answers, threshold)
-  return metrics, [answer.scores(threshold) for answer in answers]
+  return totals, [answer.scores(threshold) for answer in answers]
 
 
 def _as_entries(prediction, chosen) -> list[Any]:
@@ -239,7 +239,7 @@ def answer_length(question: squad.Question) -> str:
 
 def describe(
   questions: Iterable[squad.Question],
-  metrics: Mapping[str, float],
+  totals: Mapping[str, float],
   scores: Sequence[squad_metrics.AnswerScores],
 ) -> str:
   """Describes scores in HTML: of all, by question word, by answer length."""
@@ -248,7 +248,7 @@ def describe(
   frequent = [word for word, _ in collections.Counter(words).most_common()]
   return "\n".join(
     [
-      plots.number_table(metrics),
+      plots.number_table(totals),
       "<h3>By question word</h3>",
       _make_table("question", frequent, words, scores),
       "<h3>By length of the shortest true answer</h3>",

@@ -15,7 +15,6 @@ from inputs import feature_files
 from tasks import (
   metrics,
   plots,
-  score_tables,
   tagging,
   tagging_schemes,
 )
@@ -292,9 +291,9 @@ def score(data: TaggingSet, outputs: Outputs) -> Scores:
 
 def write_scores(folder: str, kind: str, scores: Scores) -> None:
   """Prints the scores by type or label, and writes all of them."""
-  print(score_tables.format_report(scores.report, scores.names))
-  report = score_tables.report_as_dict(scores.report, scores.names)
-  score_tables.write_metrics(folder, kind, scores.metrics, **report)
+  print(plots.format_report(scores.report, scores.names))
+  report = metrics.report_as_dict(scores.report, scores.names)
+  metrics.write_metrics(folder, kind, scores.metrics, **report)
 
 
 def describe(

@@ -10,8 +10,7 @@ from inputs import training_input
 import program_flags
 import tiny
 import tiny_training
-from training import model_selection
-from training import workers as loop_workers
+from training import model_selection, same_run
 from weights import checkpoints
 
 DATA, INDEX = "data-00000-of-00001", "index"
@@ -141,7 +140,7 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
     calls.append(count)
     return count, len(calls) > 2
 
-  monkeypatch.setattr(loop_workers, "agree", agree)
+  monkeypatch.setattr(same_run, "agree", agree)
   result = tiny_training.run(tmp_path, 6, iterations_per_loop=1)
   assert result.step == 4
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4

@@ -16,7 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from inputs import training_input
-from training import memory, model_selection, reporting, training_plan, workers
+from training import (
+  memory,
+  model_selection,
+  reporting,
+  same_run,
+  training_plan,
+)
 from training import step as training_step
 from weights import checkpoints
 
@@ -103,7 +109,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
       most = others[0] if len(others) else plan.next_stop(step) - step
       count = reporter.choose_count(int(most))
       is_last = bool(caught) or evaluation.should_stop
-      count, is_stopped = workers.agree(strategy, count, is_last)
+      count, is_stopped = same_run.agree(strategy, count, is_last)
       if is_stopped:
         break
       means, batch_size = runners[draws[step]](count)
@@ -117,7 +123,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
   if step != saved_step:
     _save(strategy, plan, step, saved)
   # Also after the last step: the signal handler has already announced the exit.
-  _, is_interrupted = workers.agree(strategy, 0, bool(caught))
+  _, is_interrupted = same_run.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
   caught = caught or [signal.SIGTERM]  # Another worker's signal.
   return TrainingResult(step, caught[0] if is_interrupted else None)
@@ -259,7 +265,7 @@ def _resume(strategy, tasks, plan, saved):
 
 def _check_workers(strategy, tasks, plan, saved, step):
   """Refuses workers that would not train the same; programs compare flags."""
-  if not workers.are_several(strategy):
+  if not same_run.are_several(strategy):
     return
   facts: dict[str, object] = {"step in --output_dir": step}
   for name, task in tasks.items():
@@ -272,9 +278,9 @@ def _check_workers(strategy, tasks, plan, saved, step):
       f"number of rows {name}": own.row_at(plan.num_train_steps),
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
-  facts["weights"] = f"of checksum {workers.digest_of_values(saved)}"
+  facts["weights"] = f"of checksum {same_run.digest_of_values(saved)}"
   facts["number of steps"] = plan.num_train_steps
-  workers.check_same(strategy, facts)
+  same_run.compare_workers(strategy, facts)
 
 
 def _save(strategy, plan, step, saved):
@@ -362,7 +368,7 @@ class _Evaluation:
     if step and self.is_due(step):  # A kill may have prevented it.
       is_known = reporting.was_evaluated(plan.output_dir, step)
       # Only the chief has the curves, so several workers all evaluate again.
-      if history or workers.are_several(strategy) or not is_known:
+      if history or same_run.are_several(strategy) or not is_known:
         results = self.run(step)
         if not is_known:
           reporting.Reporter(plan, step, strategy).add_evaluation(step, results)

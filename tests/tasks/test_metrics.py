@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tasks import metrics, score_tables
+from tasks import metrics, plots
 
 # Three labels, of which the fourth never occurs:
 #   a is predicted 4 times, 2 of them right, and true 3 times;
@@ -196,9 +196,7 @@ def test_report_as_json():
   report = metrics.classification_report(
     np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), num_labels=2
   )
-  written = json.loads(
-    json.dumps(score_tables.report_as_dict(report, ["a", "b"]))
-  )
+  written = json.loads(json.dumps(metrics.report_as_dict(report, ["a", "b"])))
   assert written == {
     "accuracy": 0.75,
     "labels": {
@@ -226,11 +224,9 @@ def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
   names = [f"n{number}" for number in range(30_000)]
   tracemalloc.start()
   report = metrics.classification_report(labels, predictions, len(names))
-  assert score_tables.format_confusion(report, names).endswith(
-    "n29999 -> n7: 1"
-  )
+  assert plots.format_confusion(report, names).endswith("n29999 -> n7: 1")
   assert metrics.matthews_correlation(labels, predictions) > 0
-  written = score_tables.report_as_dict(report, names)
+  written = metrics.report_as_dict(report, names)
   _, peak = tracemalloc.get_traced_memory()
   tracemalloc.stop()
   assert written["confusion"] == {
@@ -242,13 +238,13 @@ def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
 
 def test_report_of_label_sets_as_json():
   report = metrics.multi_label_report(np.eye(2), np.eye(2))
-  written = score_tables.report_as_dict(report, ["a", "b"])
+  written = metrics.report_as_dict(report, ["a", "b"])
   assert written["confusion"] is None
   assert written["labels"]["b"]["support"] == 1
 
 
 def test_table_of_a_report(report):
-  table = score_tables.format_report(report, ["好评", "b", "cafe\u0301", "d"])
+  table = plots.format_report(report, ["好评", "b", "cafe\u0301", "d"])
   assert (
     table
     == """\
@@ -265,7 +261,7 @@ accuracy                     0.5000"""
 
 
 def test_confusion_as_a_matrix(report):
-  matrix = score_tables.format_confusion(report, ["好评", "b", "c", "other"])
+  matrix = plots.format_confusion(report, ["好评", "b", "c", "other"])
   assert (
     matrix
     == """\
@@ -282,7 +278,7 @@ def test_wide_matrix_has_numbers_for_names():
   report = metrics.classification_report(
     np.array([0, 1, 1]), np.array([1, 1, 1]), num_labels=2
   )
-  assert score_tables.format_confusion(report, names) == (
+  assert plots.format_confusion(report, names) == (
     "true \\ predicted" + " " * 27 + "  1  2\n"
     f" 1 {names[0]}  0  1\n"
     f" 2 {names[1]}  0  2"
@@ -313,7 +309,7 @@ def test_many_labels_show_frequent_confusions(labels, predictions, lines):
   report = metrics.classification_report(
     np.array(labels), np.array(predictions), len(names)
   )
-  title, *found = score_tables.format_confusion(report, names).splitlines()
+  title, *found = plots.format_confusion(report, names).splitlines()
   assert found == lines
   assert title == (
     "most frequent confusions, true -> predicted:"
