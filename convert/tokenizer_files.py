@@ -10,6 +10,8 @@ from typing import Any
 from data import files
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Begins the name of an id without a token, which no text has: it holds spaces.
+FILLER = "[no token "
 # Settings of tokenizer_config.json by their names in tokenizer.json: Hugging
 # Face's, KerasHub's.
 _NORMALIZER = {
@@ -112,8 +114,7 @@ def read_vocabulary(folder: str) -> list[str]:
     size = max(tokens) + 1
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
       raise ValueError
-    # An id without a token gets a name that no text has: it holds spaces.
-    vocabulary = [tokens.get(i, f"[no token {i}]") for i in range(size)]
+    vocabulary = [tokens.get(i, f"{FILLER}{i}]") for i in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
       f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "

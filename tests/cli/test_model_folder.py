@@ -116,7 +116,10 @@ def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
     "covid19x",
   ]
   (folder / "added_tokens.json").write_text('{"x": 4}')  # No token has id 3.
-  with pytest.raises(ValueError, match=r"covid19x.*\(3 in all"):
+  with pytest.raises(ValueError, match=r"covid19x.*\(2 in all"):
+    read_files(model=folder)
+  path.unlink()  # No token has id 2, either.
+  with pytest.raises(ValueError, match=r"lacks the token 'x' .*\(1 in all"):
     read_files(model=folder)
 
 
