@@ -184,15 +184,15 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
   folder = run.folder if tuning else run.thresholds_folder
-  scored = squad_results.write_predictions(
+  scores = squad_results.write_predictions(
     run.folder,
     answered,
     squad_results.choose_threshold(folder, settings.threshold, tuning),
     settings.version_2_with_negative,
   )
-  if scored:
-    run.set_summary_score(scored[0])
-    run.report_on(examples, squad_results.describe, *scored)
+  if scores:
+    run.set_summary_score(scores.totals)
+    run.report_on(examples, lambda _: squad_results.describe(scores))
   elif labelled := examples.features.counts["labelled"]:
     count = examples.features.counts["questions"]
     print(f"not scored: only {labelled:,} of {count:,} questions have answers")

@@ -1,7 +1,7 @@
 """Answers of run_squad.py: their scores, files, threshold, and the report."""
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import json
 import math
@@ -38,6 +38,14 @@ class QuestionResult(NamedTuple):
   question: squad.Question
   prediction: squad_answers.Prediction
   scored: squad_metrics.ScoredAnswer | None  # None: not all answers are known.
+
+
+class Scores(NamedTuple):
+  """The scores of the answers to all questions, and what report.html needs."""
+
+  totals: dict[str, float]
+  answers: list[squad_metrics.AnswerScores]
+  kinds: list[tuple[str, str]]  # `question_word` and `answer_length` of each.
 
 
 def score_answer(
@@ -157,11 +165,11 @@ def write_predictions(
   results: Iterable[QuestionResult],
   threshold: float,
   version_2: bool,
-) -> tuple[dict[str, float], list[squad_metrics.AnswerScores]] | None:
+) -> Scores | None:
   """Writes predictions as they come: the original's files, a readable one.
 
   Returns:
-    The scores, of all and of each question; None if not all answers are known.
+    The scores; None if not all answers are known.
   """
   names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
   if version_2:
@@ -169,7 +177,7 @@ def write_predictions(
   else:
     files.remove(os.path.join(folder, "null_odds.json"))  # An older run's.
   paths = [os.path.join(folder, name) for name in names]
-  answers, separator = [], "{\n"
+  answers, kinds, separator = [], [], "{\n"
   with (
     atomic.replace_all_on_success(paths) as temporaries,
     contextlib.ExitStack() as stack,
@@ -189,6 +197,7 @@ def write_predictions(
       readable.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
       if scored:
         answers.append(scored)
+        kinds.append((question_word(question.text), answer_length(question)))
     for output in objects:
       output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
   for path in paths:
@@ -198,7 +207,8 @@ def write_predictions(
   totals = squad_metrics.score(answers, threshold)
   metrics.write_metrics(folder, "predict", totals)
   warn_if_collapsed(answers, threshold)
-  return totals, [answer.scores(threshold) for answer in answers]
+  scores = [answer.scores(threshold) for answer in answers]
+  return Scores(totals, scores, kinds)
 
 
 def _as_entries(prediction, chosen) -> list[Any]:
@@ -237,22 +247,19 @@ def answer_length(question: squad.Question) -> str:
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
 
 
-def describe(
-  questions: Iterable[squad.Question],
-  totals: Mapping[str, float],
-  scores: Sequence[squad_metrics.AnswerScores],
-) -> str:
+def describe(scores: Scores) -> str:
   """Describes scores in HTML: of all, by question word, by answer length."""
-  kinds = [(question_word(q.text), answer_length(q)) for q in questions]
-  words, lengths = zip(*kinds, strict=True)
+  words, lengths = zip(*scores.kinds, strict=True)
   frequent = [word for word, _ in collections.Counter(words).most_common()]
   return "\n".join(
     [
-      plots.number_table(totals),
+      plots.number_table(scores.totals),
       "<h3>By question word</h3>",
-      _make_table("question", frequent, words, scores),
+      _make_table("question", frequent, words, scores.answers),
       "<h3>By length of the shortest true answer</h3>",
-      _make_table("words or Chinese characters", _LENGTHS, lengths, scores),
+      _make_table(
+        "words or Chinese characters", _LENGTHS, lengths, scores.answers
+      ),
     ]
   )
 

@@ -220,11 +220,20 @@ def test_length_of_the_shortest_answer(answers, length):
   assert squad_results.answer_length(ask(*answers)) == length
 
 
-def test_scores_by_kind():
-  questions = [ask("x", text="Who is it?"), ask("x y", text="Who was it?")]
-  questions.append(ask("x", text="When?"))
-  scores = [(1.0, 1.0), (0.0, 0.5), (0.0, 0.0)]
-  text = squad_results.describe(questions, {"f1": 50.0}, scores)
+def test_scores_by_kind(tmp_path):
+  """They are collected while answers are written: no file is read for them."""
+  results = [
+    squad_results.QuestionResult(
+      ask(*truths, text=text), predict(STEVE), score(predict(STEVE), *truths)
+    )
+    for text, *truths in (
+      ("Who is it?", "Steve"),
+      ("Who was it?", "Steve Smith the First"),
+      ("When?", "x"),
+    )
+  ]
+  scores = squad_results.write_predictions(str(tmp_path), results, 0.0, False)
+  text = squad_results.describe(scores)
   assert program_flags.rows_of(text, "By question word") == [
     ["who", "2", "50.0000", "75.0000"],
     ["when", "1", "0.0000", "0.0000"],
@@ -232,6 +241,6 @@ def test_scores_by_kind():
   title = "By length of the shortest true answer"
   assert program_flags.rows_of(text, title) == [
     ["1", "2", "50.0000", "50.0000"],
-    ["2", "1", "0.0000", "50.0000"],
+    ["3 to 5", "1", "0.0000", "50.0000"],
   ]
   assert '<td dir="auto">50</td>' in text
