@@ -90,12 +90,14 @@ def check(settings: SquadSettings) -> SquadSettings:
     and (folder == settings.output_dir or not is_given)
   )
   tunes = threshold is None and settings.do_predict and not is_kept
-  return dataclasses.replace(
+  settings = dataclasses.replace(
     settings,
     threshold=threshold,
     tuning_file=settings.scored_file if tunes else None,
     pad_to_max_length=settings.padding_competes or settings.pad_to_max_length,
   )
+  settings.choose_metric()  # Raises a ValueError if there is no such score.
+  return settings
 
 
 def open_data(settings: SquadSettings) -> fine_tuning.Data:
@@ -124,7 +126,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
       dev = test
   return fine_tuning.Data(
     features=features,
-    metric=settings.metric,
+    metric=settings.choose_metric(),
     model_settings={
       "problem": "question_answering",
       # A model that has not learned to avoid padding would choose it.

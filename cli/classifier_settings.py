@@ -75,6 +75,7 @@ def read_task(
   is_asked = settings.do_train or "window_pooling" in settings.given
   if settings.window_pooling != "mean" and is_asked and not settings.doc_stride:
     raise ValueError("--window_pooling=max needs --doc_stride")
+  choose_metric(settings, task)
   return task
 
 

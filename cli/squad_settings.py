@@ -73,9 +73,8 @@ class SquadSettings(shared_flags.FineTuningSettings):
     """The file to evaluate and tune on."""
     return self.eval_file or self.predict_file
 
-  @property
-  def metric(self) -> str:
-    """The name of the score that decides which weights are best."""
+  def choose_metric(self) -> str:
+    """Returns the name of the score that decides which weights are best."""
     known = ["exact_match", "f1"]
     if self.version_2_with_negative:
       known += ["best_exact_match", "best_f1"]

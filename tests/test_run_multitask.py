@@ -282,6 +282,7 @@ def test_a_file_that_is_no_list_is_refused(tasks):
     ({"doc_stride": 0}, "task 'good': flag --doc_stride=0"),
     ({"train_file": "none.tsv"}, "none.tsv"),
     ({"seeds": "1,2"}, "task 'good': seeds is not for one of many tasks"),
+    ({"best_metric": "bleu"}, "task 'good': --best_metric=bleu: expected one"),
   ],
 )
 def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
@@ -291,6 +292,15 @@ def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
   other = entries["names"] | ({"weight": 0} if weight != 1 else {})
   result = tiny.run_tasks(folder, [other, wrong], "wrong", num_train_steps=8)
   program_flags.assert_refused(result, message)
+
+
+def test_a_later_task_is_checked_before_anything_is_written(tasks):
+  folder, entries = tasks
+  wrong = {**entries["colors"], "best_metric": "bleu"}
+  result = tiny.run_tasks(folder, [entries["good"], wrong], "early")
+  message = "task 'colors': --best_metric=bleu: expected one of exact_match, f1"
+  program_flags.assert_refused(result, message)
+  assert not (folder / "early").exists()
 
 
 @pytest.mark.parametrize(
