@@ -44,7 +44,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
   """Checks the flags of a masked language model."""
   if settings.max_train_examples:
     raise ValueError(
-      "--max_train_examples: all records are used; give it to other tasks"
+      "max_train_examples: a masked_lm uses all its records; set it in the "
+      "entries of the other tasks"
     )
   metric = shared_flags.choose_metric(
     settings.best_metric, _METRICS[0], _METRICS

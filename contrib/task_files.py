@@ -148,7 +148,12 @@ def _make_settings(
   kind: type[shared_flags.FineTuningSettings],
 ) -> Any:
   """Returns the settings of a task: the entry's, else the run's."""
-  common, own = settings.flag_values(), entry.fields
+  common = settings.flag_values()
+  own = {
+    name: value
+    for name, value in entry.fields.items()
+    if not _is_the_runs(name, value, common.get(name))
+  }
   if shared := sorted(common.keys() - _TASK_FLAGS & own.keys()):
     raise ValueError(f"{shared[0]} is the same for all tasks: give the flag")
   if "seeds" in own:
@@ -167,3 +172,10 @@ def _make_settings(
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
   return dataclasses.replace(parsed, **values, given=frozenset(own))
+
+
+def _is_the_runs(name: str, value: Any, other: Any) -> bool:
+  """Returns whether a task repeats the run's casing or vocabulary."""
+  if name == "vocab_file" and files.exists(str(value)):
+    return files.hash_file(str(value)) == files.hash_file(other)
+  return name in ("vocab_file", "do_lower_case") and value == other

@@ -303,6 +303,19 @@ def test_a_later_task_is_checked_before_anything_is_written(tasks):
   assert not (folder / "early").exists()
 
 
+def test_a_task_may_repeat_the_vocabulary_and_the_casing(tasks):
+  folder, entries = tasks
+  copy = folder / "copy.txt"
+  shutil.copyfile(folder / "vocab.txt", copy)
+  same = {"vocab_file": str(copy), "do_lower_case": True}
+  entry = {**entries["good"], **same}
+  succeed(tiny.run_tasks(folder, [entry], "same", num_train_steps=1))
+  copy.write_text("[UNK]\n")
+  result = tiny.run_tasks(folder, [entry], "other")
+  message = "task 'good': vocab_file is the same for all tasks: give the flag"
+  program_flags.assert_refused(result, message)
+
+
 @pytest.mark.parametrize(
   ("fields", "flags", "message"),
   [
@@ -321,6 +334,14 @@ def test_flags_that_contradict_each_other(tasks, fields, flags, message):
   if fields.get("kind"):
     del entry["task_name"]
   result = tiny.run_tasks(folder, [entry, entries["names"]], "wrong", **flags)
+  program_flags.assert_refused(result, message)
+
+
+def test_a_masked_language_model_takes_all_its_records(tasks):
+  folder, entries = tasks
+  few = {"max_train_examples": 9}
+  result = tiny.run_tasks(folder, [entries["words"]], "wrong", **few)
+  message = "task 'words': max_train_examples: a masked_lm uses all its records"
   program_flags.assert_refused(result, message)
 
 
