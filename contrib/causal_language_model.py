@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-  for index, line in enumerate(data.examples()):
+  for index, line in enumerate(itertools.islice(data.read(), data.limit)):
     counts["lines"] += 1
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):
