@@ -12,7 +12,6 @@ from cli import model_folder, program, shared_flags
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
-_COLUMN = "Of --eval_file: as in the program that trained the model."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,8 @@ class ExportSettings(shared_flags.StartSettings):
   model_dir: str | None = _flags(None, "The --output_dir of a fine-tuning.")
   init_checkpoint: str | None = _flags(
     None,
-    "Instead of --model_dir: weights without a task; with its config.",
+    "Instead of --model_dir: weights that were pre-trained, to make vectors or "
+    "guess masked words; with --bert_config_file.",
   )
   bert_config_file: str | None = _flags(
     None, "With --init_checkpoint: the model's architecture."
@@ -31,7 +31,9 @@ class ExportSettings(shared_flags.StartSettings):
   vocab_file: str | None = _flags(
     None, "The vocabulary of the model; default the one in its folder."
   )
-  export_dir: str = _flags(None, "A new or empty folder.", required=True)
+  export_dir: str = _flags(
+    None, "The folder to write; new or empty.", required=True
+  )
   do_lower_case: bool = _flags(
     True, "With --init_checkpoint: whether the model is an uncased one."
   )
@@ -76,17 +78,21 @@ class ExportSettings(shared_flags.StartSettings):
   )
   null_score_diff_threshold: float | None = _predictions(
     None,
-    "The odds above which a question has no answer; default run_squad.py's.",
+    "The odds above which a question has no answer; default the best threshold "
+    "that run_squad.py found, else its flag.",
   )
   window_pooling: str | None = _predictions(
-    None, "Of classifiers: joins a text's windows.", choices=("mean", "max")
+    None,
+    "Of classifiers: how the logits of a text's windows become its own.",
+    choices=("mean", "max"),
   )
   layer: int | None = _predictions(
     None, "Of features: 0 is the lowest layer, -1 the highest."
   )
   pooling: str | None = _predictions(
     None,
-    "Of features: makes one vector of those of tokens; default mean.",
+    "Of features: how a text's vector is made of those of its tokens; default "
+    "mean.",
     choices=("cls", "mean", "max"),
   )
   quantize: str = _predictions(
@@ -105,12 +111,24 @@ class ExportSettings(shared_flags.StartSettings):
     "With --quantize: examples to compare, evenly spread over --eval_file.",
     least=1,
   )
-  text_column: str | None = _predictions(None, _COLUMN)
-  text_pair_column: str | None = _predictions(None, _COLUMN)
-  label_column: str | None = _predictions(None, _COLUMN)
-  label_separator: str = _predictions(",", _COLUMN)
-  token_column: int = _predictions(0, _COLUMN)
-  tag_column: int = _predictions(-1, _COLUMN)
+  text_column: str | None = _predictions(
+    None, "Of a classifier's --eval_file: the text's column, name or number."
+  )
+  text_pair_column: str | None = _predictions(
+    None, "Of a classifier's --eval_file: the column of a second text, if any."
+  )
+  label_column: str | None = _predictions(
+    None, "Of a classifier's --eval_file: the column of the label."
+  )
+  label_separator: str = _predictions(
+    ",", "Of a classifier's --eval_file: between the labels of one example."
+  )
+  token_column: int = _predictions(
+    0, "Of a tagger's --eval_file: the column of the word, counted from 0."
+  )
+  tag_column: int = _predictions(
+    -1, "Of a tagger's --eval_file: the column of the tag; -1 is the last."
+  )
   max_score_drop: float = _predictions(
     0.01,
     "With --quantize: the largest loss of a score (0 to 1) that is accepted.",
@@ -128,7 +146,6 @@ from absl import logging
 from cli import squad_settings
 from data import files
 from export import exporting, quantization, trained_models
-import tokenization
 from vocabularies import vocabulary_table
 
 
@@ -171,10 +188,8 @@ def load_model(
         "has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
+  model_folder.check_casing(settings)
   config = model_folder.read_config(settings)
-  tokenization.validate_case_matches_checkpoint(
-    settings.do_lower_case, settings.init_checkpoint
-  )
   return trained_models.load_pretrained(
     settings.start().weights, config, settings.do_lower_case, settings.task
   )
