@@ -74,7 +74,11 @@ def create_model(
   dtype: str,
   settings: TaggingSettings,
 ) -> keras.Model:
-  """Makes a `heads.TaggerModel` or what --feature_based puts in its place."""
+  """Makes the model; this is the place for another head.
+
+  It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
+  its dropout, int32 [2] or None; it returns logits, float32 [B, S, L].
+  """
   num_labels = len(data.labels)
   if not settings.feature_based:
     return heads.TaggerModel(config, num_labels, dtype)
@@ -200,30 +204,26 @@ def open_data(
 
 
 def label_words(
-  run: fine_tuning.Run, examples: tagging_data.TaggingSet
+  run: fine_tuning.Run, examples: tagging_data.TaggingSet, batch_size: int
 ) -> tagging_data.Outputs:
   """Predicts the labels of all words of a set."""
-  is_test = examples in run.data.test
-  settings = run.settings
-  size = settings.predict_batch_size if is_test else settings.eval_batch_size
-  return tagging_data.read_outputs(examples, run.predict(examples, size))
+  return tagging_data.read_outputs(examples, run.predict(examples, batch_size))
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on labelled words."""
   [examples] = run.data.dev
-  return tagging_data.score(examples, label_words(run, examples)).metrics
+  outputs = label_words(run, examples, run.settings.eval_batch_size)
+  return tagging_data.score(examples, outputs).metrics
 
 
 def write_scores(
   run: fine_tuning.Run,
   examples: tagging_data.TaggingSet,
   outputs: tagging_data.Outputs,
+  scores: tagging_data.Scores,
 ) -> None:
-  """Prints, writes and describes the scores of a set."""
-  scores = tagging_data.score(examples, outputs)
-  if examples in run.data.dev:
-    run.write_eval_results(scores.metrics)
+  """Writes and describes the scores of a set."""
   tagging_data.write_scores(run.folder, examples.kind, scores)
   run.report_on(examples, tagging_data.describe, outputs.labels, scores)
 
@@ -231,19 +231,22 @@ def write_scores(
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   [examples] = run.data.dev
-  outputs = label_words(run, examples)
+  outputs = label_words(run, examples, run.settings.eval_batch_size)
   if run.is_chief:
-    write_scores(run, examples, outputs)
+    scores = tagging_data.score(examples, outputs)
+    run.write_eval_results(scores.metrics)
+    write_scores(run, examples, outputs, scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
   [examples] = run.data.test
-  outputs = label_words(run, examples)
+  outputs = label_words(run, examples, run.settings.predict_batch_size)
   if run.is_chief:
     tagging_data.write_predictions(run.folder, examples, outputs.labels)
     if examples.file.is_tagged:
-      write_scores(run, examples, outputs)
+      scores = tagging_data.score(examples, outputs)
+      write_scores(run, examples, outputs, scores)
 
 
 def model_functions(settings: TaggingSettings):
