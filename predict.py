@@ -22,8 +22,13 @@ from serving import export_card, exported_model, request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_SERVER_FLAGS = {"host", "port", "allowed_hosts", "max_request_bytes"}
-_SERVER_FLAGS |= {"batch_wait_ms"}
+_SERVER_FLAGS = {
+  "host",
+  "port",
+  "allowed_hosts",
+  "max_request_bytes",
+  "batch_wait_ms",
+}
 _flags = program.group("Flags")
 _serving = program.group("With --serve")
 
@@ -140,12 +145,16 @@ def serve(
   from serving import http_server  # Needs a package that the rest does not.
 
   limits = http_server.Limits(
-    settings.max_request_bytes,
-    settings.batch_size * model.card.max_seq_length,
-    settings.batch_wait_ms / 1000,
+    body_bytes=settings.max_request_bytes,
+    batch_tokens=settings.batch_size * model.card.max_seq_length,
+    wait_seconds=settings.batch_wait_ms / 1000,
   )
   return http_server.serve(
-    model, limits, settings.host, settings.port, settings.allowed_hosts
+    model,
+    limits,
+    host=settings.host,
+    port=settings.port,
+    names=settings.allowed_hosts,
   )
 
 

@@ -10,9 +10,17 @@ from tasks import classification, classification_results, classification_tasks
 _data = program.group("Data")
 _task = program.group("Task")
 # They say which files of the user's own to read, and how.
-_OWN_FILE_FLAGS = ("train_file", "eval_file", "predict_file", "text_column")
-_OWN_FILE_FLAGS += ("text_pair_column", "label_column", "id_column", "header")
-_OWN_FILE_FLAGS += ("problem",)
+_OWN_FILE_FLAGS = (
+  "train_file",
+  "eval_file",
+  "predict_file",
+  "text_column",
+  "text_pair_column",
+  "label_column",
+  "id_column",
+  "header",
+  "problem",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +83,7 @@ def read_task(
   is_asked = settings.do_train or "window_pooling" in settings.given
   if settings.window_pooling != "mean" and is_asked and not settings.doc_stride:
     raise ValueError("--window_pooling=max needs --doc_stride")
-  choose_metric(settings, task)
+  choose_metric(settings, task)  # A ValueError if it is unknown.
   return task
 
 
@@ -87,10 +95,10 @@ def _find_task(settings) -> classification.ClassificationTask:
       eval_file=settings.eval_file,
       predict_file=settings.predict_file,
       columns=classification_tasks.Columns(
-        settings.text_column,
-        settings.text_pair_column,
-        settings.label_column,
-        settings.id_column,
+        text=settings.text_column,
+        text_pair=settings.text_pair_column,
+        label=settings.label_column,
+        id=settings.id_column,
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,
