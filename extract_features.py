@@ -63,11 +63,17 @@ from inputs import text_inputs
 def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   """Computes the vectors of a batch.
 
+  Args:
+    model: an encoder, such as `modeling.BertModel`.
+    features: input_ids, input_mask and segment_ids, int32 [B, S].
+    layers: numbers of L layers.
+    pooling: as the flag.
+
   Returns:
     vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
   """
   inputs = ("input_ids", "input_mask", "segment_ids")
-  output = model(*map(features.get, inputs), return_hidden_states=True)
+  output = model(*(features[n] for n in inputs), return_hidden_states=True)
   states = output.hidden_states[1:]  # The first is the embedding.
   mask = features["input_mask"]
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]

@@ -31,7 +31,11 @@ from training import model_selection
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data, dtype: str
 ) -> keras.Model:
-  """Makes the model; see `heads.ClassifierModel`."""
+  """Makes the model; this is the place for another head.
+
+  It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
+  its dropout, int32 [2] or None; it returns logits, float32 [B, L].
+  """
   model = heads.ClassifierModel(config, data.features.num_outputs, dtype)
   problem = data.features.problem
   if problem != "single_label" and data.train:
@@ -53,7 +57,8 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 def loss_fn(model, features, seed, problem, class_weights):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
-  logits, labels = predict(model, features, seed).values()
+  logits = predict(model, features, seed)["logits"]
+  labels = features["label_ids"]
   weights = tf.ones_like(logits[:, 0])
   if problem == "regression":
     losses = tf.square(logits - labels)[:, 0]

@@ -38,7 +38,12 @@ _METRICS = ("accuracy", "loss")
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
 ) -> keras.Model:
-  """Makes a model that scores inputs [B*C, S], float32 [B*C, 1]."""
+  """Makes the model; this is the place for another head.
+
+  It takes input_ids, input_mask and segment_ids, int32 [B*C, S], and a seed for
+  its dropout, int32 [2] or None; it returns the choices' scores, float32
+  [B*C, 1].
+  """
   return heads.ClassifierModel(config, 1, dtype)
 
 
@@ -56,8 +61,9 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 def loss_fn(model, features, seed):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
-  logits, _, labels = predict(model, features, seed).values()
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, 0], logits)
+  logits = predict(model, features, seed)["logits"]
+  labels = features["label_ids"][:, 0]
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   weights = tf.ones_like(losses)
   return {"choice_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 

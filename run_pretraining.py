@@ -29,7 +29,7 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
     masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B].
   """
   inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-  output = model(*map(features.get, inputs), seed)
+  output = model(*(features[name] for name in inputs), seed)
   masked_lm_loss, masked_lm_correct = _compare_guesses(
     output.masked_lm_logits, features["masked_lm_ids"]
   )

@@ -31,7 +31,11 @@ _NEVER = -1e9  # Far below any logit.
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data | None, dtype: str
 ) -> keras.Model:
-  """Makes a `heads.SpanModel`; this is the place for another head."""
+  """Makes the model; this is the place for another head.
+
+  It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
+  its dropout, int32 [2] or None; it returns a `heads.SpanOutput`.
+  """
   return heads.SpanModel(config, dtype)
 
 
@@ -58,18 +62,23 @@ def predict(model, features, settings) -> dict[str, tf.Tensor]:
 def loss_fn(model, features, seed, settings):
   """Sums the means of start and end losses; see `training_plan.LossFn`."""
   logits = compute_logits(model, features, settings, seed)
-  labels = features["start_positions"], features["end_positions"]
-  losses = map(tf.nn.sparse_softmax_cross_entropy_with_logits, labels, logits)
-  losses = tf.add_n(list(losses)) / 2.0  # [B]
+  losses = [
+    tf.nn.sparse_softmax_cross_entropy_with_logits(features[name], values)
+    for name, values in (
+      ("start_positions", logits.start_logits),
+      ("end_positions", logits.end_logits),
+    )
+  ]
+  losses = tf.add_n(losses) / 2.0  # [B]
   weights = tf.ones_like(losses)
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
 def check(settings: SquadSettings) -> SquadSettings:
-  """Checks flags; returns them with what they mean together and for a folder.
+  """Checks the flags, and decides the threshold.
 
-  The threshold that an earlier run tuned for the same weights counts if a flag
-  gives none; if a flag asks for it, only one in this folder does.
+  Without --null_score_diff_threshold, a threshold that was tuned for these
+  weights is used. With auto, one is tuned, unless --output_dir already has one.
   """
   squad_settings.check(settings)
   threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)

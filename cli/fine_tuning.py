@@ -236,7 +236,11 @@ class Run(training_run.TrainingRun):
     steps_per_epoch: float,
     source: Any = None,
   ) -> training_plan.TrainingTask:
-    """Makes the optimizer and the input, unless that is no feature file."""
+    """Makes the optimizer, and the input of the run's training data.
+
+    Args:
+      source: the input, if it is not a feature file.
+    """
     settings, num_steps = self.settings, plan.num_train_steps
     frozen = settings.freeze_layers
     with self.strategy.scope():

@@ -115,7 +115,7 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   tokens of a row after [CLS].
   """
   names = ("input_ids", "input_mask", "segment_ids")
-  ids, mask, segments = map(features.get, names)
+  ids, mask, segments = (features[name] for name in names)
   before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
   logits = model(ids, mask, segments, before, seed).masked_lm_logits
   following, weights = ids[:, 1:], tf.cast(mask[:, 1:], tf.float32)
@@ -130,12 +130,11 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
 
 def loss_fn(model, features, seed):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
-  losses, correct, tokens = map(
-    tf.reduce_sum, compare(model, features, seed).values()
-  )
+  rows = compare(model, features, seed)
+  sums = {name: tf.reduce_sum(values) for name, values in rows.items()}
   return {
-    "causal_lm_loss": (losses, tokens),
-    "causal_lm_accuracy": (correct, tokens),
+    "causal_lm_loss": (sums["losses"], sums["tokens"]),
+    "causal_lm_accuracy": (sums["correct"], sums["tokens"]),
   }
 
 
