@@ -66,8 +66,11 @@ class Reporter:
     self._plan = plan
     self._progress = progress.Progress(plan.num_train_steps, step)
     self._is_chief = strategy.extended.should_checkpoint
-    make_writer = tf.summary.create_file_writer
-    self._writer = make_writer(plan.output_dir) if self._is_chief else None
+    self._writer = (
+      tf.summary.create_file_writer(plan.output_dir)
+      if self._is_chief
+      else tf.summary.create_noop_writer()
+    )
     self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
     # The speed is of the updates after the first, and of their examples.
@@ -150,10 +153,10 @@ class Reporter:
     """Prints pending means and the place of the results."""
     progress.leave_closed_pipes()
     self._flush(step)
-    self.save()
-    if not self._writer:
-      return
     self._writer.close()
+    self.save()
+    if not self._is_chief:
+      return
     progress.clear()
     folder, last = self._plan.output_dir, self._plan.num_train_steps
     if not is_finished:
@@ -163,8 +166,6 @@ class Reporter:
     print(f"curves: tensorboard --logdir={folder}", flush=True)
 
   def _write(self, step, values):
-    if not self._writer:
-      return
     try:
       with self._writer.as_default(step=step):
         for name, value in values.items():

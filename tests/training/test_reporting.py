@@ -1,5 +1,8 @@
 """The curves of a run: bounded, and continued where training resumes."""
 
+import types
+
+import pytest
 import tensorflow as tf
 
 from training import reporting, training_plan
@@ -42,6 +45,33 @@ def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
   assert "examples_per_second" not in written[0]
   # For 4 and 32 examples in two seconds; the first step compiles.
   assert written[1]["examples_per_second"] == 18.0
+
+
+def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
+  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
+  reporter = reporting.Reporter(plan, 0, tf.distribute.get_strategy())
+  closed = []
+  monkeypatch.setattr(reporter._writer, "close", lambda: closed.append(True))
+
+  def write(path, lines):
+    raise OSError("No space left on device")
+
+  monkeypatch.setattr(reporting.files, "write_lines", write)
+  with pytest.raises(OSError, match="No space"):
+    reporter.close(0, is_finished=False)
+  assert closed == [True]
+
+
+def test_only_the_chief_writes_and_prints(tmp_path, capsys):
+  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
+  other = types.SimpleNamespace(should_checkpoint=False)
+  reporter = reporting.Reporter(plan, 0, types.SimpleNamespace(extended=other))
+  reporter.choose_count(1)
+  reporter.add(1, 1, {"loss": 1.0}, 8)
+  reporter.add_evaluation(1, {"eval_accuracy": 0.5})
+  reporter.close(1, is_finished=True)
+  assert list(tmp_path.iterdir()) == []
+  assert capsys.readouterr() == ("", "")
 
 
 def test_evaluations_push_out_no_points_of_training(tmp_path, monkeypatch):
