@@ -12,8 +12,6 @@ import functools
 import contest
 import versions
 
-from weights import checkpoints
-
 TYPES = ("bert", "text_cnn", "bilstm")
 KINDS = {"training": 16, "prediction": 32}  # Batch sizes.
 LENGTH = 128
@@ -36,6 +34,7 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
 
   from encoders import encoder_table
   from training import prediction
+  from weights import checkpoints
 
   pretraining = versions.load_benchmark(str(contest.ROOT), "training")
   size = KINDS[kind]

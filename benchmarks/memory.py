@@ -207,7 +207,7 @@ def estimate_peak(workload: Workload) -> float:
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
   step = memory.StepSize(
-    workload.batch_size,
+    sequences=workload.batch_size,
     predictions=0,
     length=workload.length,
     dtype="mixed_bfloat16" if in_bfloat16 else "float32",

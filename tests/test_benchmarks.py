@@ -53,6 +53,24 @@ def test_benchmarks_call_what_there_is(path):
     assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def test_contestants_load_their_own_libraries():
+  """Their processes run the file of a benchmark before they choose one."""
+  code = """
+import runpy, sys
+for path in sys.argv[1:]:
+  runpy.run_path(path, run_name="__mp_main__")
+  assert not {"tensorflow", "torch"} & sys.modules.keys(), path
+"""
+  files = [
+    path
+    for path in (paths.ROOT / "benchmarks").glob("*.py")
+    if "contest.Contestant(" in path.read_text()
+  ]
+  assert len(files) > 3
+  command = [sys.executable, "-c", code, *files]
+  subprocess.run(command, cwd=paths.ROOT / "benchmarks", check=True)
+
+
 @pytest.mark.slow
 def test_an_update_of_fine_tuning(load):
   memory = load("memory")
