@@ -94,11 +94,11 @@ def assert_refused(result, message):
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
-def assert_same_text(ours, theirs):
-  """Compares texts; numbers in them within 1e-4."""
+def assert_same_text(ours, theirs, tolerance=1e-5):
+  """Compares texts; numbers in them within a tolerance, or 1e-4 of them."""
   assert _NUMBER.split(ours) == _NUMBER.split(theirs)
   numbers = [list(map(float, _NUMBER.findall(x))) for x in (ours, theirs)]
-  assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-4)
+  assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=tolerance)
 
 
 class _Declared(BaseException):
