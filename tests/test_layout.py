@@ -54,6 +54,14 @@ def test_a_file_keeps_the_house_rules(path):
       assert place in ("contrib", "programs", "cli") or not reads_flags
 
 
+def test_a_checkout_is_measured_without_the_files_that_it_lacks(tmp_path):
+  for path in (*house.REACHED, "README.md"):
+    (tmp_path / path).write_text("pass\n")
+  figures = house.measure(tmp_path)
+  assert figures["product lines"] == len(house.REACHED)
+  assert figures["lines for one training step"] == 1  # Those of modeling.py.
+
+
 def test_what_works_without_tensorflow_does_not_load_it():
   light = [
     p for p in FILES if p.parent.name in ("data", "serving", "vocabularies")

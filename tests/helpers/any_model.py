@@ -69,7 +69,7 @@ def write_google(
   variables = dict(checkpoints.model_variables(model))
   draw(variables.values())
   source = np.random.default_rng(1)
-  for name, variable in list(variables.items()) if slots else ():
+  for name, variable in list(variables.items()):
     for slot in slots:
       drawn = source.normal(size=variable.shape).astype("f4")
       variables[f"{name}/{slot}"] = tf.Variable(drawn)

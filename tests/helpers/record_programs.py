@@ -54,12 +54,15 @@ def interrupt(program, stop, is_working, **flags):
     # A shell that started the tests with "&" made them ignore Ctrl-C.
     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
   )
-  deadline = time.monotonic() + 60
-  while not is_working(process.pid):
-    assert time.monotonic() < deadline and process.poll() is None
-    time.sleep(0.01)
-  process.send_signal(stop)
-  stderr = process.communicate(timeout=30)[1]
+  try:
+    deadline = time.monotonic() + 60
+    while not is_working(process.pid):
+      assert time.monotonic() < deadline and process.poll() is None
+      time.sleep(0.01)
+    process.send_signal(stop)
+    stderr = process.communicate(timeout=30)[1]
+  finally:
+    process.kill()  # One that hangs, too.
   assert not os.path.exists("out")
   if stop == signal.SIGINT:
     assert process.returncode == 130

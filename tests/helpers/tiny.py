@@ -9,6 +9,7 @@ import functools
 import json
 import pathlib
 import random
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,11 +53,18 @@ SQUAD_CONFIG = {**CONFIG, "vocab_size": len(SQUAD_VOCABULARY)}
 SWAG_HEADER = "sent1,sent2,ending0,ending1,ending2,ending3,label"
 
 
-# The config, vocabulary and flags that a program's tiny commands share.
+class Program(NamedTuple):
+  """What a program's tiny commands share."""
+
+  config: dict[str, Any]
+  vocabulary: list[str] | None
+  flags: dict[str, Any]
+
+
 _RATE = {"train_batch_size": 8, "learning_rate": 2e-3}
 _SQUAD = {"max_query_length": 4, "doc_stride": 4}
 PROGRAMS = {
-  "run_pretraining": (
+  "run_pretraining": Program(
     PRETRAINING_CONFIG,
     None,
     {
@@ -65,15 +73,15 @@ PROGRAMS = {
       "train_batch_size": 8,
     },
   ),
-  "run_classifier": (CONFIG, VOCABULARY, {"task_name": "file", **_RATE}),
-  "run_squad": (
+  "run_classifier": Program(CONFIG, VOCABULARY, {"task_name": "file", **_RATE}),
+  "run_squad": Program(
     SQUAD_CONFIG,
     SQUAD_VOCABULARY,
     {**_SQUAD, "train_batch_size": 16, "learning_rate": 5e-3},
   ),
-  "run_tagging": (CONFIG, VOCABULARY, {}),
-  "run_multiple_choice": (CONFIG, VOCABULARY, {}),
-  "run_multitask": (
+  "run_tagging": Program(CONFIG, VOCABULARY, {}),
+  "run_multiple_choice": Program(CONFIG, VOCABULARY, {}),
+  "run_multitask": Program(
     {**CONFIG, "vocab_size": RECORD_IDS},
     ALL_WORDS,
     {"do_train": True, **_RATE},
@@ -84,10 +92,10 @@ PROGRAMS = {
 def write_model(folder, config=(), program="run_classifier"):
   """Writes config.json and vocab.txt as a program needs them."""
   folder.mkdir(exist_ok=True)
-  default, words, _ = PROGRAMS[program]
-  content = {**default, **dict(config)}
+  defaults = PROGRAMS[program]
+  content = {**defaults.config, **dict(config)}
   (folder / "config.json").write_text(json.dumps(content))
-  if words:
+  if words := defaults.vocabulary:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
@@ -108,9 +116,9 @@ def command(program, folder, config=(), **flags):
   It works in `folder`/out; flags override.
   """
   write_model(folder, config, program)
-  _, words, defaults = PROGRAMS[program]
-  flags = flags_for(folder, **{**defaults, **flags})
-  if not words:
+  defaults = PROGRAMS[program]
+  flags = flags_for(folder, **{**defaults.flags, **flags})
+  if not defaults.vocabulary:
     del flags["vocab_file"]
   return program_flags.command(program, **flags)
 
@@ -364,7 +372,7 @@ def write_tasks(folder):
 
 def tasks_flags(folder, out="out", **others):
   """Returns the flags of a training on several tasks in `folder`/<out>."""
-  *_, defaults = PROGRAMS["run_multitask"]
+  defaults = PROGRAMS["run_multitask"].flags
   return flags_for(folder, output_dir=folder / out, **{**defaults, **others})
 
 

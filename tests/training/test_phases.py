@@ -11,7 +11,9 @@ FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
 
 def enter(folder, step, is_new=False, **changes):
   settings = {**FIRST, **changes}
-  return same_run.enter_phase(str(folder), step, settings, is_new, writes=True)
+  return same_run.enter_phase(
+    str(folder), step, settings, is_new_phase=is_new, writes=True
+  )
 
 
 def test_one_phase_continues_from_a_checkpoint(tmp_path):
