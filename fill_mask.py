@@ -72,8 +72,9 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
     ids, int32, and probabilities, float32, of the most likely tokens [B, K];
     log_prob, float32 [B], of the token that was there.
   """
-  inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-  logits = model(*map(features.get, inputs)).masked_lm_logits[:, 0, :vocab_size]
+  names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+  output = model(*(features[name] for name in names))
+  logits = output.masked_lm_logits[:, 0, :vocab_size]
   log_probs = tf.nn.log_softmax(logits)  # [B, V]
   best, ids = tf.math.top_k(log_probs, top_k)
   asked = tf.gather(log_probs, features["masked_lm_ids"][:, 0], batch_dims=1)

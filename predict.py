@@ -41,7 +41,9 @@ class PredictSettings(program.Settings):
     None, "The folder that export_saved_model.py wrote.", required=True
   )
   text: tuple[str, ...] = _flags(
-    (), "A line of input, not a file; may be given again.", repeated=True
+    (),
+    "A line of input, instead of --input_file; may be given again.",
+    repeated=True,
   )
   input_file: str = _flags(
     files.STANDARD_INPUT,

@@ -34,9 +34,13 @@ class ClassifierSettings(shared_flags.DataSettings):
     required=True,
   )
   text_column: str | None = _data(None, "Column of the text: name or number.")
-  text_pair_column: str | None = _data(None, "That of a second text, if any.")
+  text_pair_column: str | None = _data(
+    None, "The column of a second text, if any."
+  )
   label_column: str | None = _data(None, "The column of the label.")
-  id_column: str | None = _data(None, "That of the id, for predictions.")
+  id_column: str | None = _data(
+    None, "The column of the id that predictions repeat."
+  )
   label_separator: str = _data(",", "Between the labels of one example.")
   labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
   seeds: tuple[str, ...] = _task(

@@ -36,7 +36,9 @@ class PretrainingSettings(
     None, "TFRecord files to evaluate on; default --input_file."
   )
   max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
-  max_predictions_per_seq: int = _data(20, "Most masked tokens.", least=1)
+  max_predictions_per_seq: int = _data(
+    20, "Most masked tokens per record.", least=1
+  )
   vocab_file: str | None = _model(
     None,
     "The vocab.txt of the records; decides the vocab_size of the config.",
@@ -69,12 +71,14 @@ class RecordFlags(shared_flags.StartSettings):
 
   input_file: str = _flags(
     None,
-    "Text files or globs, by commas, .gz and .xz too: a sentence a line, a "
-    "blank line between documents (the end of a file ends none).",
+    "Text files or globs, separated by commas, .gz and .xz too: a sentence a "
+    "line, a blank line between documents (the end of a file ends none).",
     required=True,
   )
   output_file: str = _flags(
-    None, "TFRecord files to write in turn, by commas.", required=True
+    None,
+    "TFRecord files to write, separated by commas; records go to them in turn.",
+    required=True,
   )
   model: str | None = _flags(None, shared_flags.MODEL)
   vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")

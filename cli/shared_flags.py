@@ -20,8 +20,8 @@ MODEL = (
   "of Hugging Face's, KerasHub's or TF-Hub's."
 )
 INPUT_FILE = (
-  "UTF-8 text, one input a line: files or globs, by commas, .gz and .xz too; "
-  "or - for the standard input."
+  "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
+  ".xz too; or - for the standard input."
 )
 _CONFIG = "The bert_config.json of the model: its architecture."
 
@@ -90,7 +90,8 @@ class TrainingSettings(program.Settings):
   )
   gradient_accumulation_steps: int = _training(
     1,
-    "Parts of a batch, one after another: less memory, other dropout masks.",
+    "Parts that a batch is computed in, one after another: less memory and the "
+    "same update, but for dropout.",
     least=1,
   )
   recompute: bool = _training(
@@ -102,7 +103,8 @@ class TrainingSettings(program.Settings):
   )
   keep_checkpoint_max: int = _training(
     5,
-    "The newest checkpoints to keep, each thrice the weights; 0 keeps all.",
+    "How many of the newest checkpoints to keep, each three times the size of "
+    "the weights; 0 keeps all.",
     least=0,
   )
   eval_every_steps: int = _training(
