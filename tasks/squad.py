@@ -78,17 +78,27 @@ def _read_json(path: str) -> Iterator[Question]:
     title = article.get("title", "") if isinstance(article, dict) else ""
     location = f"{path}: article {_shown.repr(title)}"
     for paragraph in _list(article, "paragraphs", location):
-      for number, values in enumerate(_list(paragraph, "qas", location), 1):
-        question_id = values.get("id") if isinstance(values, dict) else None
+      questions = _list(paragraph, "qas", location)
+      ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
+      first = f"{path}: question {_shown.repr(ids[0])}" if ids else location
+      context = _filled_text(paragraph, "context", first)
+      for number, (values, question_id) in enumerate(
+        zip(questions, ids, strict=True), 1
+      ):
         if question_id in (None, ""):
           raise ValueError(
             f"{location}: question {number} of a paragraph has no 'id'"
           )
         if type(question_id) is int:
           question_id = str(question_id)
-        yield _make_question(
-          values | {"id": question_id, "context": paragraph.get("context")},
-          f"{path}: question {_shown.repr(question_id)}",
+        near = f"{path}: question {_shown.repr(question_id)}"
+        yield Question(
+          # It may be of spaces only, as in the original.
+          _text({"id": question_id}, "id", near),
+          _text(values, "question", near),
+          context,
+          _answers(values, near),
+          near,
         )
 
 
@@ -107,8 +117,13 @@ def _read_table(path: str) -> Iterator[Question]:
 
 
 def _make_question(values: Mapping[str, Any], location: str) -> Question:
-  texts = (_text(values, name, location) for name in _COLUMNS)
-  return Question(*texts, _answers(values, location), location)
+  return Question(
+    _filled_text(values, "id", location),
+    _text(values, "question", location),  # The original answered an empty one.
+    _filled_text(values, "context", location),
+    _answers(values, location),
+    location,
+  )
 
 
 def _list(value: Any, key: str, location: str) -> list[Any]:
@@ -119,7 +134,7 @@ def _list(value: Any, key: str, location: str) -> list[Any]:
 
 
 def _text(values: Mapping[str, Any], key: str, location: str) -> str:
-  """Returns a text that must be there and, if no question, hold something."""
+  """Returns a text that must be there, but may be empty."""
   text = values.get(key)
   if text is None:
     raise ValueError(f"{location}: no {key!r}")
@@ -127,9 +142,15 @@ def _text(values: Mapping[str, Any], key: str, location: str) -> str:
     raise ValueError(
       f"{location}: expected a text as {key!r}, found {_shown.repr(text)}"
     )
-  if not text.strip() and key != "question":  # The original answered it.
-    raise ValueError(f"{location}: the {key} is empty")
   tables.check_unicode(text, f"{location}: the {key}")
+  return text
+
+
+def _filled_text(values: Mapping[str, Any], key: str, location: str) -> str:
+  """Returns a text that must hold more than spaces."""
+  text = _text(values, key, location)
+  if not text.strip():
+    raise ValueError(f"{location}: the {key} is empty")
   return text
 
 

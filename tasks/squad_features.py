@@ -215,8 +215,10 @@ class FeatureMaker:
     may_be_empty = self.settings.version_2_with_negative
     is_labelled = answers is not None if may_be_empty else bool(answers)
     query, parts, was_cut = self.windows(document, question)
+    head = [self._cls_id, *query, self._sep_id]
+    head = [record_writer.encode_id(number) for number in head]
     if not self._is_training:
-      rows = [self._encode(query, document, window, {}) for window in parts]
+      rows = [self._encode(head, document, window, {}) for window in parts]
       return QuestionRows(rows, is_labelled, was_cut)
     if answers is None:
       raise ValueError(f"{question.location}: no 'answers' to train on")
@@ -233,21 +235,23 @@ class FeatureMaker:
         return QuestionRows([], is_labelled, was_cut, misplaced=misplaced)
     rows, outside = [], 0
     for window in parts:
-      start, end = _positions(window, span, len(query) + 2)
+      start, end = _positions(window, span, len(head))
       outside += not start
       labels = {"start_positions": start, "end_positions": end}
       labels["is_impossible"] = int(not answers)
-      rows.append(self._encode(query, document, window, labels))
+      rows.append(self._encode(head, document, window, labels))
     return QuestionRows(rows, is_labelled, was_cut, outside)
 
-  def _encode(self, query, document, window, labels):
-    """Returns the record of a window and its number of tokens."""
-    length = len(query) + window.length + 3
+  def _encode(self, head, document, window, labels):
+    """Returns the record of a window and its number of tokens.
+
+    `head` is [CLS] question [SEP], as `Document.encoded_ids`.
+    """
+    length = len(head) + window.length + 1
     padding = bytes(self.settings.max_seq_length - length)
-    head = map(record_writer.encode_id, [self._cls_id, *query, self._sep_id])
     part = document.encoded_ids[window.start : window.start + window.length]
     tail = record_writer.encode_id(self._sep_id)
-    segments = bytes(len(query) + 2) + b"\1" * (window.length + 1)
+    segments = bytes(len(head)) + b"\1" * (window.length + 1)
     packed = {
       "input_ids": b"".join([*head, *part, tail, padding]),
       "input_mask": b"\1" * length + padding,

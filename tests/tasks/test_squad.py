@@ -38,13 +38,15 @@ def test_squad_json(tmp_path):
   impossible = {"id": "q2", "question": "Who?", "is_impossible": True}
   impossible |= {"answers": [], "plausible_answers": answers}
   unknown = {"id": 3, "question": ""}  # The original answered it, too.
-  content = {"context": context, "qas": [question, impossible, unknown]}
+  spaces = {"id": " ", "question": "Why?"}
+  content = {"context": context, "qas": [question, impossible, unknown, spaces]}
   content = {"data": [{"title": "Rome", "paragraphs": [content]}]}
   path.write_bytes(gzip.compress(json.dumps(content).encode()))
   assert list(squad.read_questions(str(path))) == [
     ("q1", "What is old?", context, (ROME,), f"{path}: question 'q1'"),
     ("q2", "Who?", context, (), f"{path}: question 'q2'"),
     ("3", "", context, None, f"{path}: question '3'"),
+    (" ", "Why?", context, None, f"{path}: question ' '"),
   ]
 
 
@@ -89,6 +91,7 @@ FAULTS = {
     ('{"data": [{"title": "T"}]}', "article 'T': expected a list"),
     (squad_json(context=KeyError), "question 'q1': no 'context'"),
     (squad_json(context=" \n"), "question 'q1': the context is empty"),
+    (squad_json(context=None, qas=[]), "article 'T': no 'context'"),
     *(
       (squad_json({"id": nothing}), "article 'T': question 1 of a paragraph ha")
       for nothing in (KeyError, None, "")
