@@ -93,11 +93,14 @@ def main() -> None:
 
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.
-        rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
-        run.scores[step] = scores
-        describe = pretraining_data.describe
+        found = pretraining_data.evaluate(run.predictor, data, settings)
+        run.scores[step] = found.scores
         run.add_section(
-          "Evaluation", describe, rows, scores, settings.vocab_file
+          "Evaluation",
+          pretraining_data.describe,
+          found.rows,
+          found.scores,
+          settings.vocab_file,
         )
       return run.scores[step]
 

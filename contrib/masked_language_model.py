@@ -65,7 +65,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def evaluate(run):
     found = run.data.train.found
-    return pretraining_data.evaluate(run.predictor, found, settings)[1]
+    return pretraining_data.evaluate(run.predictor, found, settings).scores
 
   return shared_tasks.SharedTask(
     settings=settings,

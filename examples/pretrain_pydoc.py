@@ -171,7 +171,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   train, evaluation = (
-    loss_watch.sample([str(folder / name)], parse, most=2**62)[1]
+    loss_watch.sample([str(folder / name)], parse, most=2**62).labels
     for name in ("train.tfrecord", "eval.tfrecord")
   )
   (best, _), total = train.most_common(1)[0], evaluation.total()

@@ -217,26 +217,23 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
 
 def group_by_length(
   source: training_input.TrainingInput,
-  count: int,
+  paths: Sequence[str],
   max_seq_length: int,
   batch_size: int,
   seed: int,
 ) -> training_input.TrainingInput:
-  """Orders a source, of `count` records, so that batches are of one length.
+  """Orders a source, of the records of files, by length within groups.
 
   The series is cut into groups of many batches; the records of a group are
   sorted by length and its batches of `batch_size` shuffled.
   """
-  # Small enough that no record is twice in a group.
-  batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
-  size = batches * batch_size
   mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
 
   def reorder(index, group):
     masks = tf.io.parse_example(group[1], mask)["input_mask"]
     order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
     drawn = tf.random.experimental.stateless_shuffle(
-      tf.reshape(order, [batches, batch_size]),
+      tf.reshape(order, [-1, batch_size]),
       tf.stack([tf.constant(seed, tf.int64), index]),
     )
     return tf.nest.map_structure(
@@ -244,6 +241,10 @@ def group_by_length(
     )
 
   def rows(skip):
+    count = count_records(paths)  # Here, for an evaluation takes no rows.
+    # Small enough that no record is twice in a group.
+    batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
+    size = batches * batch_size
     first = skip // size
     groups = source.rows(first * size).batch(size)
     numbers = tf.data.Dataset.range(first, tf.int64.max)

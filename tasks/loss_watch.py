@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Mapping, Sequence
 import math
+from typing import NamedTuple
 
 from inputs import records, training_input
 
@@ -20,9 +21,14 @@ def entropy(counts: collections.Counter) -> float:
   return -sum(share * math.log(share) for share in shares)
 
 
-def sample(
-  paths: Sequence[str], parse, most: int = _SAMPLE
-) -> tuple[int, collections.Counter]:
+class Sample(NamedTuple):
+  """Some records."""
+
+  num_records: int
+  labels: collections.Counter[int]  # How often each id is masked in them.
+
+
+def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Sample:
   """Counts about `most` records, of the heads of the files, and their labels.
 
   `parse` makes features of serialized records, as `records.parse_batch`.
@@ -33,7 +39,7 @@ def sample(
     used = features["masked_lm_weights"].numpy() > 0
     counts.update(features["masked_lm_ids"].numpy()[used].tolist())
     number += len(used)
-  return number, counts
+  return Sample(number, counts)
 
 
 class LossWatch:
@@ -74,11 +80,12 @@ def watch(
 ) -> LossWatch | None:
   """Prints the loss of guessing by frequency; returns its comparison."""
   with training_input.naming_bad_record(source.find_fault):
-    number, counts = sample(paths, source.parse)
+    found = sample(paths, source.parse)
+  counts = found.labels
   most = max(counts.values(), default=0) / max(1, counts.total())
   print(
-    f"labels of {number:,} records: unigram entropy {entropy(counts):.4g} nats,"
-    f" the most frequent {most:.1%}"
+    f"labels of {found.num_records:,} records: unigram entropy "
+    f"{entropy(counts):.4g} nats, the most frequent {most:.1%}"
   )
   if learning_rate:
     return LossWatch(counts, num_warmup_steps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,37 @@ _PARTS = ("a word or its beginning", "a later part of a word (##)")
 _HEADER = ("masked tokens", "accuracy", "loss")
 
 
+class InputSettings(Protocol):
+  """The settings that choose and read records, by the names of their flags."""
+
+  @property
+  def input_file(self) -> str: ...
+
+  @property
+  def eval_input_file(self) -> str | None: ...
+
+  @property
+  def max_seq_length(self) -> int: ...
+
+  @property
+  def max_predictions_per_seq(self) -> int: ...
+
+  @property
+  def train_batch_size(self) -> int: ...
+
+  @property
+  def eval_batch_size(self) -> int: ...
+
+  @property
+  def max_eval_steps(self) -> int: ...
+
+  @property
+  def group_by_length(self) -> bool: ...
+
+  @property
+  def seed(self) -> int: ...
+
+
 class PretrainingData(NamedTuple):
   """The records of a run."""
 
@@ -33,8 +64,15 @@ class PretrainingData(NamedTuple):
     records.check_unchanged(self.train_files, self.source.identity)
 
 
+class Evaluation(NamedTuple):
+  """The result of an evaluation."""
+
+  rows: dict[str, np.ndarray]  # See `score`.
+  scores: dict[str, float]
+
+
 def open_files(
-  settings: Any, config: modeling.EncoderConfig
+  settings: InputSettings, config: modeling.EncoderConfig
 ) -> PretrainingData:
   """Finds and checks the files of records that run_pretraining.py reads."""
   length = settings.max_seq_length
@@ -59,17 +97,18 @@ def open_files(
     identity=records.describe_files(train_files),
   )
   if settings.group_by_length:
-    count = records.count_records(train_files)
     source = records.group_by_length(
-      source, count, length, settings.train_batch_size, settings.seed
+      source, train_files, length, settings.train_batch_size, settings.seed
     )
   eval_identity = records.describe_files(eval_files)
   return PretrainingData(train_files, eval_files, eval_identity, parse, source)
 
 
 def evaluate(
-  predictor: prediction.Predictor, data: PretrainingData, settings: Any
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+  predictor: prediction.Predictor,
+  data: PretrainingData,
+  settings: InputSettings,
+) -> Evaluation:
   """Predicts --max_eval_steps batches, 0: all records once; scores them."""
   batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files)
@@ -81,7 +120,7 @@ def evaluate(
   batches = rows.batch(batch_size).map(data.parse)
   with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
-  return results, score(results, batch_size)
+  return Evaluation(results, score(results, batch_size))
 
 
 def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:

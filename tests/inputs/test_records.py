@@ -95,7 +95,7 @@ def test_batches_of_similar_length(tmp_path):
   source = training_input.TrainingInput(
     lambda skip: records.training_dataset([path], 1, skip), *3 * [None], "tiny"
   )
-  grouped = records.group_by_length(source, 64, tiny.SEQUENCE, 4, 1)
+  grouped = records.group_by_length(source, [path], tiny.SEQUENCE, 4, 1)
   assert grouped.identity == "tiny, grouped by length in batches of 4"
   rows = take(grouped.rows(0), 192)
   batches = np.reshape([lengths[row] for _, row in rows], [-1, 4])
@@ -104,6 +104,20 @@ def test_batches_of_similar_length(tmp_path):
   assert list(batches[:8, 0]) != sorted(batches[:8, 0])
   for skip in (1, 31, 32, 100):
     assert take(grouped.rows(skip), 192 - skip) == rows[skip:]
+
+
+def test_records_are_counted_when_rows_are_asked_for(tmp_path, monkeypatch):
+  """An evaluation with --group_by_length does not read the training records."""
+  path = tiny.write_records(tmp_path / "a.gz", range(8), compress=True)
+  source = training_input.TrainingInput(
+    lambda skip: records.training_dataset([path], 1, skip), *3 * [None]
+  )
+  read = []
+  monkeypatch.setattr(records, "read_records", lambda p: read.append(p) or [])
+  grouped = records.group_by_length(source, [path], tiny.SEQUENCE, 4, 1)
+  assert not read
+  grouped.rows(0)
+  assert read == [path]
 
 
 def test_parse_batch():
