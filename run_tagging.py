@@ -63,7 +63,7 @@ import tensorflow as tf
 from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
-from tasks import feature_tagger, tagging, tagging_data
+from tasks import feature_tagger, tagging, tagging_data, tagging_results
 
 _ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
@@ -182,7 +182,7 @@ def open_data(
     kind: tagging_data.find_set(kind, source, features, limit)
     for kind, source in sources.items()
   }
-  known = tagging_data.metric_names(scheme)
+  known = tagging_results.metric_names(scheme)
   model = {"problem": "tagging", "label_scheme": scheme}
   model["feature_based"] = settings.feature_based
   if settings.feature_based:
@@ -203,17 +203,11 @@ def open_data(
   )
 
 
-def label_words(
-  run: fine_tuning.Run, examples: tagging_data.TaggingSet, batch_size: int
-) -> tagging_data.Outputs:
-  """Predicts the labels of all words of a set."""
-  return tagging_data.read_outputs(examples, run.predict(examples, batch_size))
-
-
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
-  """Scores the model on labelled words."""
+  """Scores the model on labelled words; all workers do, to stop together."""
   [examples] = run.data.dev
-  outputs = label_words(run, examples, run.settings.eval_batch_size)
+  results = run.predict(examples, run.settings.eval_batch_size)
+  outputs = tagging_data.read_outputs(examples, results)
   return tagging_data.score(examples, outputs).metrics
 
 
@@ -221,18 +215,19 @@ def write_scores(
   run: fine_tuning.Run,
   examples: tagging_data.TaggingSet,
   outputs: tagging_data.Outputs,
-  scores: tagging_data.Scores,
+  scores: tagging_results.Scores,
 ) -> None:
   """Writes and describes the scores of a set."""
-  tagging_data.write_scores(run.folder, examples.kind, scores)
-  run.report_on(examples, tagging_data.describe, outputs.labels, scores)
+  tagging_results.write_scores(run.folder, examples.kind, scores)
+  run.report_on(examples, tagging_results.describe, outputs.labels, scores)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   [examples] = run.data.dev
-  outputs = label_words(run, examples, run.settings.eval_batch_size)
+  results = run.predict(examples, run.settings.eval_batch_size)
   if run.is_chief:
+    outputs = tagging_data.read_outputs(examples, results)
     scores = tagging_data.score(examples, outputs)
     run.write_eval_results(scores.metrics)
     write_scores(run, examples, outputs, scores)
@@ -241,8 +236,9 @@ def write_evaluation(run: fine_tuning.Run) -> None:
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
   [examples] = run.data.test
-  outputs = label_words(run, examples, run.settings.predict_batch_size)
+  results = run.predict(examples, run.settings.predict_batch_size)
   if run.is_chief:
+    outputs = tagging_data.read_outputs(examples, results)
     tagging_data.write_predictions(run.folder, examples, outputs.labels)
     if examples.file.is_tagged:
       scores = tagging_data.score(examples, outputs)

@@ -22,7 +22,7 @@ from tasks import (
   squad_features,
   squad_metrics,
   tagging,
-  tagging_data,
+  tagging_results,
 )
 
 
@@ -172,8 +172,9 @@ def _word_labels(answer):
 
 def _score_words(card, found, truths):
   predicted, scheme = map(_word_labels, found), card.settings["label_scheme"]
-  scores = tagging_data.score_labels(truths, predicted, scheme, 0.0).metrics
-  return {n: scores[n] for n in ("f1", "accuracy") if n in scores}
+  scores = tagging_results.score_labels(truths, predicted, scheme, 0.0)
+  names = ("f1", "accuracy")
+  return {n: scores.metrics[n] for n in names if n in scores.metrics}
 
 
 def _read_questions(card, check):

@@ -28,6 +28,7 @@ _METRICS = {
 }
 _OTHER_METRICS = ("f1", "matthews_correlation")  # Some tasks have them.
 _POSITIVE = "1"  # The label that F1 is of.
+_UNTUNED = 0.5  # The threshold of every label if none are tuned.
 _CURVES = 6  # Labels with a curve in the report, the most frequent ones.
 _DOTS = 500  # The first examples, in a scatter plot.
 
@@ -95,7 +96,7 @@ def answer(
     if tuning is not None:
       thresholds = metrics.tune_thresholds(tuning, scores)
     elif thresholds is None:
-      thresholds = np.full(len(labels), 0.5)
+      thresholds = np.full(len(labels), _UNTUNED)
     predictions = (scores >= thresholds).astype(np.int64)
   else:
     predictions = scores.argmax(-1)
@@ -142,14 +143,13 @@ def score(
     batch_size: of the batches of `original_loss`.
     groups: each example's, such as its language; they have accuracies, too.
   """
-  logits, _, predictions, labels, problem, _ = answers
+  logits, shares, predictions, labels, problem, _ = answers
   report, values = None, {}
   if problem == "regression":
     values = metrics.regression_scores(targets, predictions)
   elif problem == "multi_label":
     report = metrics.multi_label_report(targets, predictions)
-    at_half = answer(logits, problem, labels).predictions
-    untuned = metrics.multi_label_report(targets, at_half)
+    untuned = metrics.multi_label_report(targets, shares >= _UNTUNED)
     values["micro_f1"] = report.micro.f1
     values["untuned_micro_f1"] = untuned.micro.f1
     values["untuned_macro_f1"] = untuned.macro.f1
@@ -320,7 +320,7 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
       goodness, surprise = 1.0 - wrong, shares.max(1) * wrong
       parts.append(plots.confusions(scores.report.confusion, labels))
     parts.append(plots.label_table(scores.report, labels))
-    parts.append(_draw_curves(answers, targets))
+    parts.append(_draw_curves(scores))
   worst = metrics.find_worst(surprise).tolist()
   lengths, texts = np.zeros(len(targets), np.int64), {}
   for i, example in enumerate(examples):
@@ -347,17 +347,19 @@ def _write_label(label: str | float | list[str]) -> str:
   return label if isinstance(label, str) else f"{label:.4g}"
 
 
-def _draw_curves(answers: Answers, targets: np.ndarray) -> str:
+def _draw_curves(scores: Scores) -> str:
   """Draws precision over recall of frequent labels, and the calibration."""
-  shares, labels = answers.scores, answers.labels
-  if answers.problem == "multi_label":
-    sure, right, is_true = shares.ravel(), targets.ravel(), targets > 0
+  answers, targets = scores.answers, scores.targets
+  shares, is_multi_label = answers.scores, answers.problem == "multi_label"
+  if is_multi_label:
+    sure, right = shares.ravel(), targets.ravel()
   else:
     sure, right = shares.max(1), answers.predictions == targets
-    is_true = targets[:, None] == np.arange(len(labels))
   curves = {}
-  for i in np.argsort(-is_true.sum(0), kind="stable")[:_CURVES].tolist():
-    curves[labels[i]] = metrics.precision_recall(is_true[:, i], shares[:, i])
+  frequent = np.argsort(-scores.report.support, kind="stable")[:_CURVES]
+  for i in frequent.tolist():
+    is_true = targets[:, i] if is_multi_label else targets == i
+    curves[answers.labels[i]] = metrics.precision_recall(is_true, shares[:, i])
   axes = ("recall", "precision")
   drawn = plots.line_chart("Precision and recall", axes, curves, limits=(0, 1))
   drawn += plots.calibration_chart(sure, right)

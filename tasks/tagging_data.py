@@ -1,4 +1,4 @@
-"""Tagged words as feature files; labels, their scores and their files."""
+"""Tagged words as feature files; the labels of a model and its predictions."""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,18 +6,13 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from data import files, label_files, tables
 from inputs import feature_files
-from tasks import (
-  metrics,
-  plots,
-  tagging,
-  tagging_schemes,
-)
+from tasks import tagging, tagging_results, tagging_schemes
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
@@ -106,15 +101,25 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
   """Yields the sentences as `examples` does, and counts them."""
   convert, scheme = tagging_schemes.convert_tags, data.settings.scheme
+  in_file = data.file.scheme
   for sentence in tagging.read_sentences(data.file):
     counts["sentences"] += 1
     counts["words"] += len(sentence.words)
     counts["documents"] = sentence.document + 1
     if tags := sentence.tags:
-      counts["irregular"] += convert(tags, data.file.scheme) != tags
-      sentence = sentence._replace(tags=convert(tags, scheme))
+      regular = convert(tags, in_file)
+      counts["irregular"] += regular != tags
+      labels = regular if in_file == scheme else convert(regular, scheme)
+      sentence = sentence._replace(tags=labels)
       unseen.update(_find_unseen(sentence.tags, data.settings))
     yield sentence
+
+
+class ModelLabels(NamedTuple):
+  """The labels of a model, in the order of its outputs."""
+
+  labels: tuple[str, ...]
+  scheme: str  # See `tagging_schemes.label_scheme`.
 
 
 def choose_labels(
@@ -122,7 +127,7 @@ def choose_labels(
   labels_file: str,
   tag_scheme: str,
   initial: Sequence[str] = (),
-) -> tuple[tuple[str, ...], str]:
+) -> ModelLabels:
   """Returns the labels of a model and their scheme.
 
   Args:
@@ -136,7 +141,7 @@ def choose_labels(
   labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
   if train := sources.get("train"):
     scheme = tagging_schemes.label_scheme(train.scheme)
-    labels = tagging.find_labels(tagging.read_sentences(train, scheme), scheme)
+    labels = tagging.find_labels(tagging.read_sentences(train), scheme)
     origin = f"those of {train.path}"
   labels = label_files.choose(labels_file, labels, origin=origin, head=initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
@@ -150,7 +155,7 @@ def choose_labels(
         "(--tag_column names their column; one that a file to predict lacks "
         "says that it has no tags)"
       )
-  return labels, scheme
+  return ModelLabels(labels, scheme)
 
 
 def is_by_character(source: tagging.Source) -> bool:
@@ -172,83 +177,7 @@ def _find_unseen(tags, settings) -> Iterable[str]:
   )
 
 
-# Scores.
-
-
-def metric_names(scheme: str) -> tuple[str, ...]:
-  """Returns the scores of labels of a scheme, the most important first."""
-  if scheme == tagging_schemes.NO_SCHEME:
-    return ("accuracy", "macro_f1", "loss")
-  return ("f1", "precision", "recall", "accuracy", "loss")
-
-
-class Scores(NamedTuple):
-  """How good predictions are."""
-
-  metrics: dict[str, float]
-  report: metrics.ClassificationReport
-  names: list[str]  # The types or labels of the report.
-
-
-def score_labels(
-  true: Iterable[Sequence[str]],
-  predicted: Iterable[Sequence[str]],
-  scheme: str,
-  loss: float,
-) -> Scores:
-  """Scores labels: by entities if they follow a scheme, else by words.
-
-  The loss is the cross entropy in nats, the mean over words.
-  """
-  if scheme == tagging_schemes.NO_SCHEME:
-    report, names = _score_words(true, predicted)
-    values = {"macro_f1": report.macro.f1}
-  else:
-    report, names = entity_report(true, predicted)
-    values = report.micro._asdict()
-  values |= {"accuracy": report.accuracy, "loss": loss}
-  return Scores(dict(sorted(values.items())), report, names)
-
-
-def entity_report(
-  true: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]
-) -> tuple[metrics.ClassificationReport, list[str]]:
-  """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
-
-  An entity is right if its type, its first and its last word are. `micro` is
-  the overall score of `conlleval`. Tjong Kim Sang & De Meulder,
-  https://arxiv.org/abs/cs/0306050, section 2.3.
-
-  Returns:
-    The report, one label a type; its accuracy is the share of words with the
-    right tag. And the types, sorted; one without a name is "_".
-  """
-  support, guesses, right = (collections.Counter() for _ in range(3))
-  words = right_words = 0
-  for true_tags, predicted_tags in zip(true, predicted, strict=True):
-    entities = set(tagging_schemes.find_entities(true_tags))
-    guessed = set(tagging_schemes.find_entities(predicted_tags))
-    support.update(entity.type for entity in entities)
-    guesses.update(entity.type for entity in guessed)
-    right.update(entity.type for entity in entities & guessed)
-    words += len(true_tags)
-    pairs = zip(true_tags, predicted_tags, strict=True)
-    right_words += sum(a == b for a, b in pairs)
-  types = sorted(support | guesses)
-  counts = [
-    np.array([counter[type] for type in types], np.int64)
-    for counter in (right, support, guesses)
-  ]
-  report = metrics.make_report(*counts, right_words / max(1, words))
-  return report, [type or "_" for type in types]
-
-
-def _score_words(true, predicted):
-  chain = itertools.chain.from_iterable
-  words = [*chain(true), *chain(predicted)]
-  names, numbers = np.unique(np.array(words), return_inverse=True)
-  report = metrics.classification_report(*np.split(numbers, 2), len(names))
-  return report, names.tolist()
+# Predictions.
 
 
 class Outputs(NamedTuple):
@@ -279,79 +208,13 @@ def read_outputs(
   return Outputs(labels, float(loss))
 
 
-def score(data: TaggingSet, outputs: Outputs) -> Scores:
+def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
   """Scores the predictions for a set with tags."""
   true = (sentence.tags for sentence in data.examples())
   scheme = data.settings.scheme
-  return score_labels(true, outputs.labels, scheme, outputs.loss)
-
-
-# What is written.
-
-
-def write_scores(folder: str, kind: str, scores: Scores) -> None:
-  """Prints the scores by type or label, and writes all of them."""
-  print(plots.format_report(scores.report, scores.names))
-  report = metrics.report_as_dict(scores.report, scores.names)
-  metrics.write_metrics(folder, kind, scores.metrics, **report)
-
-
-def describe(
-  sentences: Iterable[tagging.Sentence],
-  predicted: Iterable[Sequence[str]],
-  scores: Scores,
-) -> str:
-  """Describes labels for report.html: their scores, and what is confused."""
-  parts = [plots.number_table(scores.metrics)]
-  parts.append(plots.label_table(scores.report, scores.names))
-  if scores.report.confusion:  # Labels without a scheme.
-    parts.append(plots.confusions(scores.report.confusion, scores.names))
-    return "\n".join(parts)
-  pairs: collections.Counter[tuple[str, str]] = collections.Counter()
-  for sentence, tags in zip(sentences, predicted, strict=True):
-    pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
-  names = sorted(set(itertools.chain.from_iterable(pairs)))
-  counts = [(names.index(a), names.index(b), n) for (a, b), n in pairs.items()]
-  parts.append(plots.confusions(metrics.Confusion(*np.array(counts).T), names))
-  parts.append("<p>Counts words, by the type that they are part of.</p>")
-  return "\n".join(parts)
-
-
-def _type(tag) -> str:
-  """Returns the type of a tag, such as PER, or all of one without a prefix."""
-  return tag.partition("-")[2] or tag
-
-
-def describe_sentences(
-  sentences: Iterable[tagging.Sentence],
-  labels: Iterable[Sequence[str]],
-  scheme: str,
-  separator: str,
-) -> Iterator[dict[str, Any]]:
-  """Yields the entities of each sentence as JSON values.
-
-  They are id (the number of the sentence, from 0), text, and a list `entities`:
-  type, start and end in characters of the text, and the text between. Without a
-  scheme the list is `words`, with a label for a type.
-
-  Args:
-    separator: between the words of a text, see `tagging.join_words`.
-  """
-  key, name = "entities", "type"
-  if scheme == tagging_schemes.NO_SCHEME:
-    key, name = "words", "label"
-  pairs = zip(sentences, labels, strict=True)
-  for index, (sentence, tags) in enumerate(pairs):
-    text, offsets = tagging.join_words(sentence.words, separator)
-    spans = tagging_schemes.find_entities(tags)
-    if scheme == tagging_schemes.NO_SCHEME:
-      spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
-    rows = []
-    for span_type, first, end_word in spans:
-      start, end = offsets[first][0], offsets[end_word - 1][1]
-      place = {"start": start, "end": end, "text": text[start:end]}
-      rows.append({name: span_type, **place})
-    yield {"id": index, "text": text, key: rows}
+  return tagging_results.score_labels(
+    true, outputs.labels, scheme, outputs.loss
+  )
 
 
 def _scheme_of_file(data: TaggingSet) -> str:
@@ -380,7 +243,7 @@ def write_predictions(
   # In much Chinese data every word is one character.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
-  spans = describe_sentences(
+  spans = tagging_results.describe_sentences(
     data.examples(), labels, data.settings.scheme, separator
   )
   path = os.path.join(folder, "predictions.jsonl")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import pytest
 
@@ -48,6 +49,16 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def folder(trained):
   return trained[0]
+
+
+def test_only_the_chief_reads_the_words_of_predictions():
+  run = mock.MagicMock(is_chief=False)
+  run.data = mock.MagicMock(dev=[mock.MagicMock()], test=[mock.MagicMock()])
+  run_tagging.write_evaluation(run)
+  run_tagging.write_predictions(run)
+  assert run.predict.call_count == 2
+  for [examples] in (run.data.dev, run.data.test):
+    examples.examples.assert_not_called()
 
 
 def read_metrics(path):

@@ -1,5 +1,7 @@
 """Tests of scores and files made of logits: literal in, literal out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -257,6 +259,20 @@ def test_matrix_of_few_labels_only(count):
   if count > 20:
     rows = program_flags.rows_of(text, "Most frequent confusions")
     assert rows == [["n2", "n7", "2"]]
+
+
+def test_the_memory_of_a_section_does_not_grow_by_examples_times_labels():
+  count = 2000
+  shares = np.eye(count, dtype=np.float32)
+  names = [str(number) for number in range(count)]
+  targets, texts = np.arange(count), ["a"] * count
+  answers = results.answer(shares, "single_label", names)
+  scores = results.score(answers, targets, (), count)
+  tracemalloc.start()
+  results.describe(map(example, range(count), texts), scores)
+  _, peak = tracemalloc.get_traced_memory()
+  tracemalloc.stop()
+  assert peak < count * count  # Bytes, of a byte for each label of each.
 
 
 def test_nothing_is_wrong():
