@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cli import classifier_settings, fine_tuning, model_folder
+from cli import fine_tuning, model_folder
 import run_classifier
 import run_multiple_choice
 import run_squad
@@ -66,10 +66,10 @@ def write_scores(
 
 
 def prepare_classifier(
-  settings: classifier_settings.ClassifierSettings,
+  settings: run_classifier.ClassifierSettings,
 ) -> SharedTask:
   """Checks the flags of a classifier."""
-  task = classifier_settings.read_task(settings)
+  task = run_classifier.read_task(settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_classifier.open_data, settings, task),

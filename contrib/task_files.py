@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from cli import classifier_settings, shared_flags, squad_settings
+from cli import shared_flags, squad_settings
 from contrib import (
   causal_language_model,
   masked_language_model,
@@ -14,13 +14,14 @@ from contrib import (
   task_sampling,
 )
 from data import files
+import run_classifier
 import run_multiple_choice
 import run_tagging
 
 # The settings of each kind of task, and the function that checks them.
 KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
   "classifier": (
-    classifier_settings.ClassifierSettings,
+    run_classifier.ClassifierSettings,
     shared_tasks.prepare_classifier,
   ),
   "tagging": (run_tagging.TaggingSettings, shared_tasks.prepare_tagging),

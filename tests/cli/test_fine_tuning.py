@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cli import (
-  classifier_settings,
   fine_tuning,
   model_folder,
   output_folder,
@@ -18,6 +17,7 @@ from cli import (
 )
 from encoders import encoder_table
 import program_flags
+import run_classifier
 import run_squad
 from training import training_plan
 from weights import checkpoints
@@ -49,7 +49,7 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   path.write_text('{"max_seq_length": 64, "doc_stride": 9, "problem": "x"}')
   flags = {"output_dir": tmp_path, "seeds": "7,8", "task_name": "file"}
   settings = program_flags.read(
-    classifier_settings.ClassifierSettings,
+    run_classifier.ClassifierSettings,
     fine_tuning.read_settings,
     **flags,
     vocab_file="v",
