@@ -85,7 +85,12 @@ class Feature(NamedTuple):
 
 
 def read_examples(*files: Table) -> Iterator[Example]:
-  """Yields the examples of files, no more than a row being in memory."""
+  """Yields the examples of files, no more than a row being in memory.
+
+  Raises:
+    ValueError: a row is wrong or lacks its label (the message has its line), or
+      a file holds no example.
+  """
   for table in files:
     renamed, other_groups, count = dict(table.renamed_labels), set(), 0
     for location, cells in tables.read_columns(
@@ -242,7 +247,12 @@ def _to_float(example: Example) -> float:
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   """Returns the weight of each label in the loss, from --class_weights.
 
-  `counts` says how often each label is in the training data.
+  Args:
+    given: numbers as text, one a label; ["balanced"]; or nothing, for ones.
+    counts: how often each label is in the training data.
+
+  Raises:
+    ValueError: `given` is anything else, negative or all 0.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.
@@ -288,11 +298,15 @@ def make_features(
   """Turns examples into inputs of the model.
 
   Args:
+    encode_label: see `make_label_encoder`.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     doc_stride: tokens between the beginnings of the windows of a long text, or
       of the second text of a pair; the first one is in every window, and
       truncated only if less than a stride would be left for the second. None:
       the longer text is truncated token by token, as in the original.
+
+  Raises:
+    ValueError: a pair does not fit, or windows would leave tokens out.
   """
   check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])

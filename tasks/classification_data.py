@@ -56,7 +56,14 @@ def find_sets(
   settings: FeatureSettings,
   max_train_examples: int | None = None,
 ) -> list[ClassificationSet]:
-  """Returns the sets of examples of a kind that a task has."""
+  """Returns the sets of examples of a kind that a task has.
+
+  Args:
+    kind: "train", "eval" or "predict".
+
+  Raises:
+    ValueError: the task has none of that kind.
+  """
   sets = {
     "train": [("train", task.train)] if task.train else [],
     "eval": [(name, (table,)) for name, table in task.dev],
@@ -91,6 +98,9 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   A row is a record of the original's: input_ids, input_mask and segment_ids,
   int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1;
   label_ids, int64 [1], of multi_label [labels], or of regression float [1].
+
+  Raises:
+    ValueError: an example is wrong, or only some have a label.
   """
   settings = data.settings
   counts = {"examples": 0, "cut": 0, "labelled": 0}

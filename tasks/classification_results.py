@@ -215,7 +215,10 @@ def write_thresholds(folder: str, answers: Answers) -> None:
 
 
 def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
-  """Reads the thresholds that an evaluation tuned; None if there are none."""
+  """Reads the thresholds that an evaluation tuned; None if there are none.
+
+  Returns float64 [L]; a ValueError names a file that is not of these labels.
+  """
   path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
   if not files.exists(path):
     return None

@@ -78,7 +78,10 @@ def watch(
   learning_rate: float,
   num_warmup_steps: int,
 ) -> LossWatch | None:
-  """Prints the loss of guessing by frequency; returns its comparison."""
+  """Prints the loss of guessing by frequency; returns its comparison.
+
+  It is None with a learning rate of 0. A ValueError names a broken record.
+  """
   with training_input.naming_bad_record(source.find_fault):
     found = sample(paths, source.parse)
   counts = found.labels

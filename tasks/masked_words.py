@@ -77,7 +77,11 @@ class MaskedWords:
     self._rows = text_inputs.RowMaker(self.tokenizer, self.max_seq_length)
 
   def find_masks(self, line: text_inputs.InputLine) -> Cloze:
-    """Asks for every [MASK] of a line; for nothing if it holds no token."""
+    """Asks for every [MASK] of a line; for nothing if it holds no token.
+
+    Raises:
+      ValueError: it holds tokens, but no [MASK].
+    """
     ids = self.tokenizer.encode(line.text)
     masks = [i for i, token in enumerate(ids) if token == self._mask_id]
     if ids and not masks:
@@ -88,7 +92,7 @@ class MaskedWords:
     return Cloze(line, ids, masks)
 
   def find_words(self, line: text_inputs.InputLine) -> Cloze:
-    """Asks for every token of a line."""
+    """Asks for every token of a line; a ValueError if one is [MASK]."""
     ids = self.tokenizer.encode(line.text)
     if self._mask_id in ids:
       raise ValueError(

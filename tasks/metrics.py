@@ -277,20 +277,32 @@ def precision_recall(
   return [(float(recall[i]), float(precision[i])) for i in points]
 
 
+class ProbabilityRange(NamedTuple):
+  """Predictions whose probabilities are close to each other."""
+
+  probability: float  # The mean.
+  share_right: float
+  count: int
+
+
 def calibration(
   probabilities: np.ndarray, right: np.ndarray
-) -> list[tuple[float, float, int]]:
+) -> list[ProbabilityRange]:
   """Compares probabilities, in ten ranges, with how often they come true.
 
-  Takes probabilities, float [N], and whether each prediction is right. Returns
-  mean probability, share that is right and count of each range with any.
+  Takes probabilities, float [N], and whether each prediction is right, bool or
+  0 and 1 [N]. Returns the ranges that have any, the lowest first.
   """
   ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
   rows = []
   for number in np.unique(ranges):
     in_range = ranges == number
-    shares = [v[in_range].mean(dtype=float) for v in (probabilities, right)]
-    rows.append((float(shares[0]), float(shares[1]), int(in_range.sum())))
+    probability, share_right = (
+      float(values[in_range].mean(dtype=float))
+      for values in (probabilities, right)
+    )
+    count = int(in_range.sum())
+    rows.append(ProbabilityRange(probability, share_right, count))
   return rows
 
 
@@ -304,15 +316,22 @@ def find_worst(errors: np.ndarray) -> np.ndarray:
   return order[errors[order] > 0]
 
 
-def scores_by_size(
-  sizes: np.ndarray, scores: np.ndarray
-) -> list[tuple[str, int, float]]:
-  """Averages scores [N] by size [N], in about five groups of equal counts.
+class SizeGroup(NamedTuple):
+  """Examples of similar size."""
 
-  Returns the sizes of each group in words, its number of examples, its mean.
+  sizes: str  # In words.
+  count: int
+  score: float  # The mean.
 
-  >>> scores_by_size(np.array([1, 1, 1, 9]), np.array([1, 1, 0, 1]))
-  [('1 to 1', 3, 0.6666666666666666), ('9 to 9', 1, 1.0)]
+
+def scores_by_size(sizes: np.ndarray, scores: np.ndarray) -> list[SizeGroup]:
+  """Averages scores, float [N], by size, int [N].
+
+  Returns about five groups of equal counts, the smallest sizes first.
+
+  >>> groups = scores_by_size(np.array([1, 1, 9]), np.array([1, 0, 1]))
+  >>> [tuple(group) for group in groups]
+  [('1 to 1', 2, 0.5), ('9 to 9', 1, 1.0)]
   """
   edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
   groups, rows = np.searchsorted(edges, sizes), []
@@ -320,7 +339,8 @@ def scores_by_size(
     in_group = groups == group
     lowest, highest = sizes[in_group].min(), sizes[in_group].max()
     mean = float(scores[in_group].mean())
-    rows.append((f"{lowest} to {highest}", int(in_group.sum()), mean))
+    count = int(in_group.sum())
+    rows.append(SizeGroup(f"{lowest} to {highest}", count, mean))
   return rows
 
 

@@ -129,7 +129,8 @@ def make_features(
 ) -> Iterator[Feature]:
   """Turns examples into inputs of the model, of at most max_seq_length tokens.
 
-  The longer text is truncated first, token by token.
+  The longer text is truncated first, token by token. A ValueError says that
+  the length does not hold a token of each text.
   """
   if max_seq_length < 5:
     raise ValueError(

@@ -82,7 +82,10 @@ def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
 
 
 def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
-  """Computes accuracy and loss, in nats, of probabilities [N, C]."""
+  """Computes accuracy and loss, in nats, of probabilities, float [N, C].
+
+  `labels` are the right choices, from 0, [N].
+  """
   labels = np.asarray(labels)
   right = shares[np.arange(len(labels)), labels].astype(np.float64)
   smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
@@ -97,7 +100,10 @@ def describe(
   shares: np.ndarray,
   labels: np.ndarray,
 ) -> str:
-  """Describes choices in HTML, for report.html; reads examples one by one."""
+  """Describes choices in HTML, for report.html; reads examples one by one.
+
+  Takes probabilities, float [N, C], and the right choices, int [N].
+  """
   chosen, sure = shares.argmax(-1), shares.max(-1)
   count = shares.shape[-1]
   report = metrics.classification_report(labels, chosen, count)
@@ -121,7 +127,7 @@ def describe(
 def write_predictions(
   path: str, examples: Iterable[multiple_choice.Example], shares: np.ndarray
 ) -> None:
-  """Writes the chosen answer of each example and the probabilities as TSV."""
+  """Writes the choice for each example, and probabilities [N, C], as TSV."""
   names = [f"probability_{number}" for number in range(shares.shape[-1])]
 
   def describe_rows():

@@ -74,7 +74,11 @@ class Evaluation(NamedTuple):
 def open_files(
   settings: InputSettings, config: modeling.EncoderConfig
 ) -> PretrainingData:
-  """Finds and checks the files of records that run_pretraining.py reads."""
+  """Finds and checks the files of records that run_pretraining.py reads.
+
+  Raises:
+    ValueError: there is no such file, or one was made with other settings.
+  """
   length = settings.max_seq_length
   train_files = files.expand_patterns(settings.input_file, "input_file")
   eval_files = files.expand_patterns(
@@ -109,7 +113,11 @@ def evaluate(
   data: PretrainingData,
   settings: InputSettings,
 ) -> Evaluation:
-  """Predicts --max_eval_steps batches, 0: all records once; scores them."""
+  """Predicts --max_eval_steps batches, 0: all records once; scores them.
+
+  The predictor returns the rows that `score` takes. A ValueError names a record
+  that is broken.
+  """
   batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files)
   rows = rows.map(lambda row_id, row: row)

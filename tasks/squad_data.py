@@ -61,7 +61,12 @@ def find_set(
   num_processes: int = 1,
   needs_answers: bool = False,
 ) -> SquadSet:
-  """Returns the questions of a file."""
+  """Returns the questions of a file.
+
+  Args:
+    kind: see `SquadSet`, as for the other arguments.
+    max_train_examples: the most questions to train on; others are not limited.
+  """
   return SquadSet(
     kind=kind,
     settings=settings,
@@ -202,7 +207,14 @@ def compute_logits(
 def answer(
   data: SquadSet, logits: np.ndarray, settings: squad_answers.AnswerSettings
 ) -> Iterator[squad_results.QuestionResult]:
-  """Answers all questions, in their order."""
+  """Answers all questions, in their order.
+
+  Args:
+    logits: of starts and ends, float32 [windows, 2, max_seq_length].
+
+  Raises:
+    ValueError: the file was changed since its features were made.
+  """
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
   search = squad_answers.SpanSearch(maker, settings)
   is_labelled, row = data.is_labelled, 0

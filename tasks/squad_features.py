@@ -148,10 +148,25 @@ def find_answer(
   return (begin, end) if begin <= end else None
 
 
+class QuestionWindows(NamedTuple):
+  """A question and where the windows after it are in the context."""
+
+  query: list[int]  # The ids of the question, truncated.
+  windows: list[packing.Window]
+  was_cut: bool  # It has more than max_query_length tokens.
+
+
+class WindowRecord(NamedTuple):
+  """A window as a record."""
+
+  record: bytes
+  length: int  # Its tokens.
+
+
 class QuestionRows(NamedTuple):
   """The windows of a question, as records, and what was found on the way."""
 
-  windows: list[tuple[bytes, int]]  # A record and its number of tokens each.
+  windows: list[WindowRecord]
   is_labelled: bool  # It has answers, or is known to have none.
   was_cut: bool  # It has more than max_query_length tokens.
   outside: int = 0  # Windows to train on that do not contain the answer.
@@ -196,17 +211,22 @@ class FeatureMaker:
 
   def windows(
     self, document: Document, question: squad.Question
-  ) -> tuple[list[int], list[packing.Window], bool]:
-    """Returns the ids of a question, its windows, whether it was truncated."""
+  ) -> QuestionWindows:
+    """Encodes a question and divides its context into windows."""
     settings = self.settings
     whole = self.encode(question.text)
     query = whole[: settings.max_query_length]
     size = settings.max_seq_length - len(query) - 3
     parts = packing.make_windows(len(document.ids), size, settings.doc_stride)
-    return query, parts, len(whole) > len(query)
+    return QuestionWindows(query, parts, len(whole) > len(query))
 
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
-    """Makes the records of some questions."""
+    """Makes the records of some questions.
+
+    Raises:
+      ValueError: a context has no token, or a question to train on lacks the
+        answers that it needs.
+    """
     return [self._make_rows(*pair) for pair in self.documents(questions)]
 
   def _make_rows(self, document, question):
@@ -243,7 +263,7 @@ class FeatureMaker:
     return QuestionRows(rows, is_labelled, was_cut, outside)
 
   def _encode(self, head, document, window, labels):
-    """Returns the record of a window and its number of tokens.
+    """Makes the record of a window.
 
     `head` is [CLS] question [SEP], as `Document.encoded_ids`.
     """
@@ -263,7 +283,7 @@ class FeatureMaker:
       name: record_writer.packed_feature(value)
       for name, value in packed.items()
     }
-    return record_writer.encode_example(features), length
+    return WindowRecord(record_writer.encode_example(features), length)
 
 
 def set_unique_id(record: bytes, number: int) -> bytes:

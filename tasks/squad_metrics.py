@@ -80,7 +80,10 @@ def _f1(given: list[str], wanted: list[str], version_2: bool) -> float:
 
 
 def answer_metrics(scores: Sequence[AnswerScores]) -> dict[str, float]:
-  """Returns the means in percent, as SQuAD v1.1 reports them."""
+  """Returns the means in percent, as SQuAD v1.1 reports them.
+
+  They are exact_match and f1; there must be a score.
+  """
   # np.mean adds in another order, with other last digits.
   totals = np.cumsum(scores, axis=0)[-1]
   exact_match, f1 = (100.0 * float(total) / len(scores) for total in totals)

@@ -118,7 +118,10 @@ def _read_number(value: float | str) -> float:
 
 
 def read_threshold(folder: str) -> float | None:
-  """Reads the threshold that a run tuned; None if absent."""
+  """Reads the threshold that a run tuned; None if absent.
+
+  A ValueError names a file that does not hold one.
+  """
   path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
   if not files.exists(path):
     return None
@@ -167,6 +170,10 @@ def write_predictions(
   version_2: bool,
 ) -> Scores | None:
   """Writes predictions as they come: the original's files, a readable one.
+
+  Args:
+    threshold: of the odds of no answer, above which none is given.
+    version_2: whether questions may have no answer.
 
   Returns:
     The scores; None if not all answers are known.

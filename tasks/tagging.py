@@ -190,7 +190,7 @@ def _check_cells(source, location, cells, width) -> None:
 
 
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
-  """Yields the lines of a file with one more column."""
+  """Yields the lines of a file with one more column, of a tag for each word."""
   tags = iter(tags)
   for line in _read_lines(source):
     separator = "\t" if "\t" in line.text else " "
@@ -202,7 +202,10 @@ def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
 
 
 def find_scheme(source: Source) -> str:
-  """Returns the scheme that the tags of a file follow; see `detect`."""
+  """Returns the scheme that the tags of a file follow; see `detect`.
+
+  A ValueError names the line of a tag that is in no scheme when others are.
+  """
   # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
   # does not make a file IOB1.
   places, possible = {}, {"iob1", "iob2"}
@@ -218,7 +221,14 @@ def find_scheme(source: Source) -> str:
 
 
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
-  """Returns all labels, by name: see `labels_of`; without a scheme all tags."""
+  """Returns all labels, by name: see `labels_of`; without a scheme all tags.
+
+  Args:
+    sentences: with tags, in any scheme if there is one.
+
+  Raises:
+    ValueError: the tags are all O, or without a scheme all the same.
+  """
   tags, path = set(), ""
   for sentence in sentences:
     tags.update(sentence.tags)

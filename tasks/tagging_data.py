@@ -40,7 +40,12 @@ def find_set(
   settings: FeatureSettings,
   max_train_examples: int | None = None,
 ) -> TaggingSet:
-  """Returns the sentences of a file; their tags are in the labels' scheme."""
+  """Returns the sentences of a file; their tags are in the labels' scheme.
+
+  Args:
+    kind: "train", "eval" or "predict".
+    max_train_examples: the most sentences to train on; others are not limited.
+  """
   return TaggingSet(
     kind=kind,
     settings=settings,
@@ -53,7 +58,11 @@ def find_set(
 
 
 def make_features(data: TaggingSet, folder: str) -> None:
-  """Makes the features of a set, or finds them in the folder."""
+  """Makes the features of a set, or finds them in the folder.
+
+  A row is what `tagging.encode_feature` returns. A ValueError names the line of
+  a sentence that is wrong.
+  """
   counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
