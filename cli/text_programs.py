@@ -17,8 +17,6 @@ from training import prediction
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
-_HEAD = "cls/predictions/"  # What the names of the masked-LM head begin with.
-
 
 class TextModel(NamedTuple):
   """A model with its weights, and the tokenizer of its texts."""
@@ -79,13 +77,7 @@ def load_weights(
 ) -> None:
   """Loads --init_checkpoint: the encoder's layers, and the masked-LM head."""
   start = settings.start()
-  missing = sorted(set(variables) - set(start.weights.shapes))
-  if missing := [name for name in missing if name.startswith(_HEAD)]:
-    raise ValueError(
-      f"--init_checkpoint={settings.init_checkpoint} has no masked-LM head, it "
-      f"lacks {', '.join(missing)}: give one that was pre-trained and not "
-      "fine-tuned since"
-    )
+  checkpoints.check_masked_lm(start.weights, variables)
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
   print(

@@ -30,6 +30,7 @@ _ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
 _APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
 LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
+_ALIGNMENT = 4096  # Of the others in their file, which is mapped into memory.
 # Parts not computed with int8, and why. They stand in the card.
 KEPT_IN_FLOAT32 = (
   "embeddings (a lookup takes no time, and its error would pass through all "
@@ -130,14 +131,12 @@ class Graph:
 
   def save(self, path: str) -> None:
     """Writes the graph, and beside it, as `path`.data, its large constants."""
-    helper, constants = self._onnx.helper, []
-    for name, array in self._constants.items():
-      constant = self._onnx.numpy_helper.from_array(array, name)
-      if array.nbytes >= _INLINE_BYTES:
-        self._onnx.external_data_helper.set_external_data(
-          constant, f"{os.path.basename(path)}.data"
-        )
-      constants.append(constant)
+    helper = self._onnx.helper
+    with open(f"{path}.data", "wb") as file:
+      constants = [
+        self._write_constant(name, array, file)
+        for name, array in self._constants.items()
+      ]
     shape = ["batch", "sequence"]
     inputs = [self._describe(name, np.int32, shape) for name in signatures.IDS]
     model = helper.make_model(
@@ -147,6 +146,24 @@ class Graph:
       producer_name="export_saved_model.py",
     )
     self._onnx.save_model(model, path)
+
+  def _write_constant(self, name, array, file):
+    """Makes the `TensorProto` of a constant; its values may go to a file."""
+    if array.nbytes < _INLINE_BYTES:
+      return self._onnx.numpy_helper.from_array(array, name)
+    kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor = self._onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
+    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+    tensor.data_location = self._onnx.TensorProto.EXTERNAL
+    for key, value in (
+      ("location", os.path.basename(file.name)),
+      ("offset", file.tell()),
+      ("length", array.nbytes),
+    ):
+      tensor.external_data.add(key=key, value=str(value))
+    little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    file.write(np.ascontiguousarray(little_endian))
+    return tensor
 
 
 def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,12 +12,7 @@ from encoders import encoder_table
 import heads
 import modeling
 from serving import answers
-from tasks import (
-  classification,
-  classification_results,
-  feature_tagger,
-  squad_results,
-)
+from tasks import classification_results, feature_tagger, squad_results
 from training import model_selection
 from weights import checkpoints
 
@@ -84,16 +79,16 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if step is None:
     raise ValueError(f"{folder}: no checkpoint there")
   return TrainedModel(
-    kind,
-    config,
-    model,
-    settings["do_lower_case"],
-    labels,
-    thresholds,
-    prediction.pop("has_text_pair", True),
-    prediction,
-    settings,
-    f"{folder}, {choice} weights, step {step}",
+    kind=kind,
+    config=config,
+    model=model,
+    do_lower_case=settings["do_lower_case"],
+    labels=labels,
+    thresholds=thresholds,
+    has_text_pair=prediction.pop("has_text_pair", True),
+    prediction=prediction,
+    settings=settings,
+    weights=f"{folder}, {choice} weights, step {step}",
   )
 
 
@@ -136,7 +131,11 @@ def _make_model(kind, config, labels, settings):
     settings["feature_layers"], config.num_hidden_layers
   )
   return feature_tagger.FeatureTaggerModel(
-    config, len(labels), "float32", layers, mixed, settings["lstm_size"]
+    config,
+    len(labels),
+    layers=layers,
+    mixed=mixed,
+    lstm_size=settings["lstm_size"],
   )
 
 
@@ -161,6 +160,7 @@ def load_pretrained(
       raise ValueError(
         "--task=fill_mask: only fill_mask.py makes a causal model's guesses"
       )
+    checkpoints.check_masked_lm(weights, [_MASKED_LM])
   model = make(config)
   checkpoints.assign(
     weights,
@@ -170,10 +170,10 @@ def load_pretrained(
   longest = config.max_position_embeddings
   length = min(_DEFAULTS["max_seq_length"], longest)
   return TrainedModel(
-    kind,
-    config,
-    model,
-    do_lower_case,
+    kind=kind,
+    config=config,
+    model=model,
+    do_lower_case=do_lower_case,
     prediction={**_DEFAULTS, "max_seq_length": length},
     weights=weights.source,
   )
@@ -204,8 +204,5 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   threshold = "null_score_diff_threshold"
   if threshold in values and not found["version_2_with_negative"]:
     raise ValueError(f"--{threshold}: this model answers every question")
-  if "window_pooling" in names:
-    classification.check_doc_stride(
-      found["doc_stride"], found["max_seq_length"]
-    )
+  answers.check_lengths(kind, found)
   return dataclasses.replace(trained, prediction=found)

@@ -6,13 +6,16 @@ and entities are made by the code of the tasks. Nothing here knows which engine
 computes the outputs, and nothing loads TensorFlow.
 """
 
+from collections.abc import Mapping
 import functools
+from typing import Any
 
 import numpy as np
 
 from data import packing
 from serving import answer_maker, export_card
 from tasks import (
+  classification,
   classification_results,
   multiple_choice,
   squad,
@@ -299,3 +302,12 @@ def check(card: export_card.Card) -> None:
     if name not in card.settings:
       raise ValueError(f"settings lack {name}")
     export_card.check_type(name, card.settings[name], types)
+
+
+def check_lengths(kind: str, settings: Mapping[str, Any]) -> None:
+  """Raises a ValueError if max_seq_length does not fit other settings."""
+  length = settings["max_seq_length"]
+  if "window_pooling" in MAKERS[kind].settings:
+    classification.check_doc_stride(settings["doc_stride"], length)
+  if "max_query_length" in MAKERS[kind].settings:
+    squad_features.check_lengths(length, settings["max_query_length"])

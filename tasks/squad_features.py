@@ -44,12 +44,17 @@ class FeatureSettings:
   version_2_with_negative: bool
 
   def __post_init__(self) -> None:
-    if self.max_seq_length < self.max_query_length + 4:
-      raise ValueError(
-        f"--max_seq_length={self.max_seq_length}: expected more than "
-        f"--max_query_length={self.max_query_length} and 3, for [CLS], a "
-        "question, [SEP], some text and [SEP]"
-      )
+    check_lengths(self.max_seq_length, self.max_query_length)
+
+
+def check_lengths(max_seq_length: int, max_query_length: int) -> None:
+  """Raises a ValueError if a window has no room for text."""
+  if max_seq_length < max_query_length + 4:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length}: expected more than "
+      f"--max_query_length={max_query_length} and 3, for [CLS], a question, "
+      "[SEP], some text and [SEP]"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ files behind it. `variables` is, here and in the training loop, a dict from a
 name in the checkpoint to the variable that holds its value.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import functools
 import re
@@ -294,6 +294,17 @@ def assign(
     variables[name].assign(tf.cast(value, variables[name].dtype))
   unread = [n for n in weights.unread if not fitting.is_training_state(n)]
   return fitting.Loaded(found.missing, found.unused + unread)
+
+
+def check_masked_lm(weights: Weights, names: Iterable[str]) -> None:
+  """Raises a ValueError if weights lack some of a model's masked-LM head."""
+  missing = sorted(set(names) - set(weights.shapes))
+  if missing := [n for n in missing if n.startswith("cls/predictions/")]:
+    raise ValueError(
+      f"--init_checkpoint={weights.source} has no masked-LM head, it lacks "
+      f"{', '.join(missing)}: give one that was pre-trained and not fine-tuned "
+      "since"
+    )
 
 
 def is_above_layers(name: str) -> bool:

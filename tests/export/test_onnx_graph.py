@@ -1,13 +1,14 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what signatures.py does."""
 
 import dataclasses
+import tracemalloc
 
 import keras
 import numpy as np
 import pytest
 
 from encoders import encoder_table
-from export import onnx_graph, signatures, trained_models
+from export import exporting, onnx_graph, signatures, trained_models
 import heads
 import modeling
 from tasks import feature_tagger
@@ -177,6 +178,50 @@ def test_int8_is_near_and_a_quarter_of_the_kernels(
   assert all(name.startswith("bert/encoder/layer_") for name in int8)
   assert "bert/embeddings/word_embeddings" in float32
   assert {"bert/pooler/dense/kernel", "output_weights"} < float32
+
+
+def test_other_guesses_do_not_pass_as_the_same(make_graph):
+  model = heads.PretrainingModel(make_config())
+  graph = make_graph("fill_mask", model, top_k=3)
+
+  def change(names, places):
+    def run(*ids):
+      found = {k: x.numpy() for k, x in graph.compute(*ids).items()}
+      for name in names:
+        found[name] = found[name][..., places]
+      return found
+
+    return run
+
+  same = change((), ())
+  assert exporting._compare(graph, same) == 0
+  with pytest.raises(ValueError, match="gives ids that differ by"):
+    exporting._compare(graph, change(["ids"], [1, 0, 2]))
+  for bias in model.variables:  # All tokens are as likely, so none is wrong.
+    if "cls/predictions" in bias.path:
+      bias.assign(np.zeros(bias.shape))
+  assert exporting._compare(graph, change(["ids"], [1, 0, 2])) == 0
+
+
+def test_large_constants_are_not_copied_to_be_written(tmp_path):
+  path = str(tmp_path / "model.onnx")
+  table = np.arange(1 << 22, dtype=np.float32).reshape(2, -1)
+  graph = onnx_graph.Graph({"table": table, "one": np.ones(1)}, False)
+  graph.output("x", graph.add("Add", graph.weight("table"), 1.0), [2, 1 << 21])
+  tracemalloc.start()
+  graph.save(path)
+  assert tracemalloc.get_traced_memory()[1] < table.nbytes / 2
+  tracemalloc.stop()
+  session = onnxruntime.InferenceSession(path)
+  ids = dict.fromkeys(signatures.IDS, np.zeros([1, 1], np.int32))
+  assert np.array_equal(session.run(["x"], ids)[0], table + 1)
+
+
+def test_the_file_of_constants_is_there_if_all_are_small(tmp_path):
+  graph = onnx_graph.Graph({"one": np.ones(1, np.float32)}, False)
+  graph.output("x", graph.weight("one"), [1])
+  graph.save(str(tmp_path / "model.onnx"))
+  assert (tmp_path / "model.onnx.data").read_bytes() == b""
 
 
 def test_quantize():

@@ -6,28 +6,52 @@ import pytest
 
 from cli import model_folder
 from export import trained_models
+import modeling
 import tiny
 import tiny_models
 from weights import checkpoints
 
+BIAS = "cls/predictions/output_bias"
+KERNEL = "cls/predictions/transform/dense/kernel"
+
 
 @pytest.mark.parametrize(
-  ("config", "message"),
+  ("config", "removed", "message"),
   [
-    ({}, "- cls/predictions/output_bias"),
-    ({"causal_attention": True}, "only fill_mask.py makes a causal"),
+    ({}, BIAS, f"- {BIAS}"),
+    ({}, KERNEL, f"no masked-LM head, it lacks {KERNEL}: give one that was pr"),
+    ({"causal_attention": True}, BIAS, "only fill_mask.py makes a causal"),
   ],
 )
-def test_weights_that_guess_no_masks(tmp_path, config, message):
+def test_weights_that_guess_no_masks(tmp_path, config, removed, message):
   tiny.write_model(tmp_path, config)
   variables = checkpoints.model_variables(tiny_models.make_masked_lm(tmp_path))
-  del variables["cls/predictions/output_bias"]
+  variables.pop(removed, None)
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
   start = model_folder.open(str(tmp_path), str(tmp_path / "config.json"))
   with pytest.raises(ValueError, match=message):
     trained_models.load_pretrained(
       start.weights, start.config, True, "fill_mask"
     )
+
+
+def test_lengths_are_compared_before_an_export():
+  prediction = {"max_seq_length": 16, "max_query_length": 4}
+  trained = trained_models.TrainedModel(
+    kind="question_answering",
+    config=modeling.BertConfig(30),
+    model=None,
+    do_lower_case=True,
+    prediction=prediction,
+  )
+  values = {"max_query_length": 12}
+  assert trained_models.override(trained, values).prediction == {
+    "max_seq_length": 16,
+    "max_query_length": 12,
+  }
+  message = "--max_seq_length=16: expected more than --max_query_length=13 and"
+  with pytest.raises(ValueError, match=message):
+    trained_models.override(trained, {"max_query_length": 13})
 
 
 @pytest.mark.parametrize(
