@@ -106,9 +106,7 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
     files.exists(os.path.join(folder, name)) for name in _ADDING
   ):
     tokens = tokenizer_files.read_vocabulary(folder)
-    later = tokens[vocabulary_table.size_of(found) :]
-    filler = tokenizer_files.FILLER
-    if added := [token for token in later if not token.startswith(filler)]:
+    if added := tokens[vocabulary_table.size_of(found) :]:
       raise ValueError(
         f"{found}: lacks the token {added[0]!r} that was added later ("
         f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "

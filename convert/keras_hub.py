@@ -106,7 +106,10 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
       attention_probs_dropout_prob=dropout,
     )
   except ValueError as error:
-    raise ValueError(f"{path}: {error}") from None
+    names = {**_FIELDS, "dropout": "hidden_dropout_prob"}
+    theirs = ((rf"\b{ours}\b", name) for name, ours in names.items())
+    message = readers.rename(str(error), theirs)
+    raise ValueError(f"{path}: {message}") from None
 
 
 def _check_sizes(folder: str, config: modeling.BertConfig) -> str:

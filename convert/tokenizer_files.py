@@ -10,14 +10,12 @@ from typing import Any
 from data import files
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Begins the name of an id without a token, which no text has: it holds spaces.
-FILLER = "[no token "
-# Settings of tokenizer_config.json by their names in tokenizer.json: Hugging
-# Face's, KerasHub's.
+# From names of settings in tokenizer.json to those in tokenizer_config.json.
 _NORMALIZER = {
-  "do_lower_case": ("lowercase",),
-  "strip_accents": ("strip_accents",),
-  "tokenize_chinese_chars": ("handle_chinese_chars", "split_on_cjk"),
+  "lowercase": "do_lower_case",
+  "strip_accents": "strip_accents",
+  "handle_chinese_chars": "tokenize_chinese_chars",
+  "split_on_cjk": "tokenize_chinese_chars",  # KerasHub's.
 }
 
 
@@ -47,30 +45,31 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   is_keras_hub = "class_name" in whole
   stated = whole.get("config" if is_keras_hub else "normalizer")
   stated = stated if isinstance(stated, dict) else {}
+  found = {name: (paths[0], name, value) for name, value in config.items()}
   if is_keras_hub or stated.get("type") == "BertNormalizer":
-    for ours, theirs in _NORMALIZER.items():
-      values = [config.get(ours), *(stated.get(name) for name in theirs)]
-      config[ours] = next((x for x in values if x is not None), None)
-  value = config.get("do_lower_case")
-  path = next(filter(files.exists, paths), "")
-  accents = config.get("strip_accents")
+    for name, ours in _NORMALIZER.items():
+      if config.get(ours) is None and stated.get(name) is not None:
+        found[ours] = paths[1], name, stated[name]
+  path, _, value = found.get("do_lower_case", ("", "", None))
+  source, _, accents = found.get("strip_accents", ("", "", None))
   if is_keras_hub and accents not in (None, value):  # KerasHub's default.
     print(
-      f"note: {path}: strip_accents is {accents}; here accents are stripped if "
-      "and only if text is lower-cased, as by the original",
+      f"note: {source}: strip_accents is {accents}; here accents are stripped "
+      "if and only if text is lower-cased, as by the original",
       file=sys.stderr,
     )
-    del config["strip_accents"]
-  for name, usual in (
+    del found["strip_accents"]
+  for ours, usual in (
     ("strip_accents", True if value is None else value),
     ("tokenize_chinese_chars", True),
     ("do_basic_tokenize", True),
     ("word_tokenizer_type", "basic"),
     ("subword_tokenizer_type", "wordpiece"),
   ):
-    if config.get(name) not in (None, usual):
+    source, name, stated = found.get(ours, ("", "", None))
+    if stated not in (None, usual):
       raise ValueError(
-        f"{path}: {name} is {config[name]}: unlike the original's tokenizer; "
+        f"{source}: {name} is {stated}: unlike the original's tokenizer; "
         "remove the setting to accept other tokens"
       )
   return (value, path) if isinstance(value, bool) else None
@@ -91,35 +90,18 @@ def read_vocabulary(folder: str) -> list[str]:
   They are in the order of ids, with those added later; [] if there is neither
   file. A ValueError if they are not those of a WordPiece vocabulary.
   """
-  whole_path = os.path.join(folder, "tokenizer.json")
   names = ("vocab.txt", "vocabulary.txt")  # The latter is KerasHub's.
-  paths = (*(os.path.join(folder, name) for name in names), whole_path)
+  paths = (os.path.join(folder, name) for name in names)
   path = next(filter(files.exists, paths), None)
-  if not path:
+  whole_path = os.path.join(folder, "tokenizer.json")
+  if not (path or files.exists(whole_path)):
     return []
   whole = files.read_json_if_any(whole_path)
-  added = files.read_json_if_any(os.path.join(folder, "added_tokens.json"))
-  tokens = dict(enumerate(read_tokens(path) if path != whole_path else ()))
-  try:
-    if not tokens:
-      model = whole["model"]
-      prefix = model.get("continuing_subword_prefix", "##")
-      if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
-        raise ValueError
-      tokens = {id_: token for token, id_ in model["vocab"].items()}
-    listed = whole.get("added_tokens") or []
-    added = {token["content"]: token["id"] for token in listed} | added
-    for token, id_ in added.items():
-      tokens.setdefault(id_, token)
-    size = max(tokens) + 1
-    if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
-      raise ValueError
-    vocabulary = [tokens.get(i, f"{FILLER}{i}]") for i in range(size)]
-  except (KeyError, TypeError, ValueError, AttributeError):
-    raise ValueError(
-      f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "
-      "the prefix ##), or added tokens do not fit it"
-    ) from None
+  added = _find_added(folder, whole)
+  if path:
+    vocabulary = _append(path, read_tokens(path), added)
+  else:
+    vocabulary = _take_whole(whole_path, whole, added)
   # Hugging Face's tokenizer keeps them whole.
   if names := [token for token in added if token not in SPECIAL]:
     print(
@@ -128,3 +110,63 @@ def read_vocabulary(folder: str) -> list[str]:
       file=sys.stderr,
     )
   return vocabulary
+
+
+def _find_added(folder, whole) -> dict[str, tuple[int, str]]:
+  """Returns the tokens that Hugging Face's files add: their ids and files."""
+  paths = [
+    os.path.join(folder, name)
+    for name in ("tokenizer.json", "added_tokens.json")
+  ]
+  try:
+    listed = [(t["content"], t["id"]) for t in whole.get("added_tokens") or []]
+  except (KeyError, TypeError):
+    raise ValueError(
+      f"{paths[0]}: added_tokens: expected objects with content and id"
+    ) from None
+  added = {}
+  alone = files.read_json_if_any(paths[1]).items()
+  for path, pairs in zip(paths, (listed, alone), strict=True):
+    for token, id_ in pairs:
+      if not isinstance(token, str) or type(id_) is not int:
+        raise ValueError(
+          f"{path}: the id of {token!r:.80} is {id_!r:.80}; expected an integer"
+        )
+      added[token] = id_, path
+  return added
+
+
+def _append(path, tokens, added) -> list[str]:
+  """Returns the tokens of a file, and behind them those added later."""
+  behind = [(*x, token) for token, x in added.items() if x[0] >= len(tokens)]
+  tokens = list(tokens)
+  for id_, source, token in sorted(behind):
+    if id_ != len(tokens):
+      raise ValueError(
+        f"{source}: the id of {token!r:.80} is {id_}; expected {len(tokens)}, "
+        f"the next one behind {path}: is that file whole?"
+      )
+    tokens.append(token)
+  return tokens
+
+
+def _take_whole(path, whole, added) -> list[str]:
+  """Returns the tokens of a tokenizer.json, with those added later."""
+  try:
+    model = whole["model"]
+    prefix = model.get("continuing_subword_prefix", "##")
+    if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
+      raise ValueError
+    tokens = {id_: token for token, id_ in model["vocab"].items()}
+    for token, (id_, _) in added.items():
+      tokens.setdefault(id_, token)
+    size = max(tokens) + 1
+    if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
+      raise ValueError
+    # An id without a token gets a name that no text has: it holds spaces.
+    return [tokens.get(i, f"[no token {i}]") for i in range(size)]
+  except (KeyError, TypeError, ValueError, AttributeError):
+    raise ValueError(
+      f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "
+      "the prefix ##), or added tokens do not fit it"
+    ) from None

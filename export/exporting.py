@@ -148,7 +148,7 @@ def _compare(graph, run) -> float:
       certain = _has_certain_place(expected["probabilities"].numpy())
       wanted, given = wanted[certain], given[certain]
     difference = np.abs(given - wanted).max(initial=0)
-    limit = 0.0  # Of ids and positions.
+    limit = 0.0  # Ids and positions are integers.
     if values.dtype.is_floating:
       limit = _TOLERANCE * np.abs(wanted).max(initial=1.0)
     if not difference <= limit:  # So that NaN fails.

@@ -116,11 +116,24 @@ def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
     "covid19x",
   ]
   (folder / "added_tokens.json").write_text('{"x": 4}')  # No token has id 3.
-  with pytest.raises(ValueError, match=r"covid19x.*\(2 in all"):
+  message = r"added_tokens.json: the id of 'x' is 4; expected 3, the next one "
+  with pytest.raises(ValueError, match=message):
     read_files(model=folder)
-  path.unlink()  # No token has id 2, either.
-  with pytest.raises(ValueError, match=r"lacks the token 'x' .*\(1 in all"):
+  (folder / "vocab.txt").write_text("[UNK]\n")  # Cut short.
+  message = r"r.json: the id of 'covid19x' is 2; expected 1, .*vocab.txt: is th"
+  with pytest.raises(ValueError, match=message):
     read_files(model=folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json"])
+def test_ids_of_added_tokens_are_integers(folder, name):
+  contents = {"x": "2"}
+  if name == "tokenizer.json":
+    contents = {"added_tokens": [{"content": "x", "id": "2"}]}
+  (folder / name).write_text(json.dumps(contents))
+  message = f"{name}: the id of 'x' is '2'; expected an integer"
+  with pytest.raises(ValueError, match=message):
+    tokenizer_files.read_vocabulary(str(folder))
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "settings.json"])
