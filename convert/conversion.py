@@ -67,6 +67,7 @@ def read(
   else:
     kept = ("bert/", "global_step", *architecture.HEADS[head].prefixes)
     values = {name: x for name, x in values.items() if name.startswith(kept)}
+  _check_arrays(folder, values)
   labels = label_files.read(labels_file) if labels_file else folder.labels
   count = len(values.get("output_bias", labels))
   if labels and len(labels) != count:
@@ -110,10 +111,17 @@ def _check_encoder(folder: readers.ModelFolder, values) -> None:
     lambda name: not name.startswith("bert/") or "/pooler/dense/" in name,
     "its config",
   )
-  for name in set(expected) & set(values):
-    if values[name].dtype.kind != "f":
+
+
+def _check_arrays(folder: readers.ModelFolder, values) -> None:
+  """Refuses variables of BERT and its heads that are not arrays of floats."""
+  expected = architecture.variables(folder.config)
+  for name in sorted(set(expected) & set(values)):
+    value, axes = values[name], len(expected[name])
+    if value.dtype.kind != "f" or value.ndim != axes:
       raise ValueError(
-        f"{folder.source}: {name} holds {values[name].dtype}; expected floats"
+        f"{folder.source}: {name} holds {value.dtype} with {value.ndim} axes; "
+        f"expected floats with {axes}"
       )
 
 
@@ -236,6 +244,7 @@ def describe_differences(model: Model) -> list[str]:
   there = {*model.weights.shapes, *model.weights.unread}
   names = there - set(model.values)
   state = {name for name in names if fitting.is_training_state(name, there)}
+  state |= set(filter(fitting.is_foreign_state, model.weights.unread))
   if state:
     count = len(state)
     lines.append(f"left out: {count} variables of the state of the training")

@@ -19,13 +19,20 @@ import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
-# The files, of weights or of their index, that mark a library's folder.
+
+def _open_gpt(folder: str) -> readers.ModelFolder:
+  # No other folder has an import of `contrib`.
+  return importlib.import_module("contrib.gpt").open_folder(folder)
+
+
+# The files, of weights or of their index, that mark a library's folder, and
+# what opens it.
 _LIBRARIES = {
-  huggingface.WEIGHTS: "convert.huggingface",
-  huggingface.INDEX: "convert.huggingface",
-  keras_hub.WEIGHTS: "convert.keras_hub",
-  keras_hub.INDEX: "convert.keras_hub",
-  "params_shapes.json": "contrib.gpt",
+  huggingface.WEIGHTS: huggingface.open_folder,
+  huggingface.INDEX: huggingface.open_folder,
+  keras_hub.WEIGHTS: keras_hub.open_folder,
+  keras_hub.INDEX: keras_hub.open_folder,
+  "params_shapes.json": _open_gpt,
 }
 _ELECTRA_NAMES = (
   ("^electra/", "bert/"),
@@ -72,7 +79,7 @@ def _open_weights(path: str) -> readers.ModelFolder:
   parent = parent or "."
   if files.exists(path):
     if name in _LIBRARIES:
-      return importlib.import_module(_LIBRARIES[name]).open_folder(parent)
+      return _LIBRARIES[name](parent)
     if name == "saved_model.pb":
       return _open_weights(parent)
     if name.endswith((".safetensors", ".h5", ".json")):
@@ -134,8 +141,8 @@ def _check_config(folder, path, config) -> None:
     is_same = known.get(found, found) == known.get(expected, expected)
     if not is_same and name not in folder.assumed:
       raise ValueError(
-        f"--bert_config_file={path}: {name} is {found!r}, that of the weights "
-        f"is {expected!r}: pass --model={folder.source} without the flag"
+        f"{path}: {name} is {found!r}, that of the weights in {folder.source} "
+        f"is {expected!r}: correct it, or leave out this config"
       )
 
 

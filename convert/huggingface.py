@@ -33,6 +33,8 @@ CONFIG = "config.json"
 _BELONGS_TO = "sha256 of model.safetensors"
 # Weights that only running code could read.
 _PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
+# Neither numpy nor BERT has the others, such as F8_E4M3.
+_DTYPES = re.compile(r"F64|F32|F16|BF16|[IU](8|16|32|64)|BOOL")
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
 # With the word embeddings, and the bias of the head.
 _TIED_WEIGHT = "cls.predictions.decoder.weight"
@@ -197,14 +199,17 @@ def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
   """Opens a safetensors file; returns tensors by name, and its metadata."""
   with _naming_damage(path):
     file = safetensors.safe_open(_local_copy(path), "numpy")
-    tensors = {
-      name: readers.StoredVariable(
-        functools.partial(_load, path, file, name),
-        tuple(file.get_slice(name).get_shape()),
+    slices = {name: file.get_slice(name) for name in file.keys()}
+  tensors = {}
+  for name, found in slices.items():
+    if not _DTYPES.fullmatch(dtype := found.get_dtype()):
+      raise ValueError(
+        f"{path}: {name!r:.80} holds {dtype}; expected F32, F16 or BF16: "
+        "convert it where the model is from"
       )
-      for name in file.keys()
-    }
-    return tensors, file.metadata() or {}
+    load = functools.partial(_load, path, file, name)
+    tensors[name] = readers.StoredVariable(load, tuple(found.get_shape()))
+  return tensors, file.metadata() or {}
 
 
 def _naming_damage(path: str):
@@ -236,10 +241,20 @@ def _load(path: str, file: Any, name: str) -> np.ndarray:
 
 def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
   """Returns the tensors of a folder by their names there."""
-  paths = [os.path.join(folder, WEIGHTS)]
-  if not files.exists(paths[0]):
-    paths = readers.find_shards(folder, INDEX, ".safetensors")
-  return {k: v for path in paths for k, v in _open_file(path)[0].items()}
+  path = os.path.join(folder, WEIGHTS)
+  if files.exists(path):
+    return _open_file(path)[0]
+  tensors = {}
+  shards = readers.find_shards(folder, INDEX, ".safetensors")
+  for path, names in shards.items():
+    found, _ = _open_file(path)
+    if missing := sorted(set(names) - set(found)):
+      raise ValueError(
+        f"{path}: lacks {missing[0]!r:.80} ({len(missing)} in all), which "
+        f"{INDEX} places there"
+      )
+    tensors |= found
+  return tensors
 
 
 def _match(path, config, current, is_relative):

@@ -86,9 +86,11 @@ def open_folder(folder: str) -> readers.ModelFolder:
 
 
 def _naming_damage(path: str):
-  # Keras and h5py say in many ways that a file is damaged.
+  # Keras and h5py say in many ways that a file is damaged. A data set in the
+  # place of a group lacks its methods.
+  errors = (LookupError, TypeError, AttributeError)
   return checkpoints.naming_damage(
-    f"{path}: not the weights of {CONFIG}", LookupError, TypeError
+    f"{path}: not the weights of {CONFIG}", *errors
   )
 
 
@@ -121,7 +123,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
 
   paths = [os.path.join(folder, WEIGHTS)]
   if not files.exists(paths[0]):
-    paths = readers.find_shards(folder, INDEX, ".weights.h5")
+    paths = list(readers.find_shards(folder, INDEX, ".weights.h5"))
   sizes, dtypes = [], []
 
   def add_size(_, item):
@@ -207,7 +209,8 @@ def write(
   if config.hidden_act != "gelu" or len(set(rates)) > 1:
     raise ValueError(
       "--output_format=keras_hub: KerasHub has hidden_act='gelu' and one rate "
-      f"of dropout; this config has {config.hidden_act!r} and {rates}"
+      f"of dropout; this config has {config.hidden_act!r} and {rates}: pass "
+      "another format"
     )
   models = import_library().models
   dtype = values["bert/embeddings/word_embeddings"].dtype.name

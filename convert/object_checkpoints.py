@@ -82,13 +82,13 @@ _FIRST_LAYERS = (
 
 
 def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
-  """Gives weights by the keys of an object-based checkpoint Google's names."""
+  """Opens an object-based checkpoint: its weights, under Google's names."""
   prefix = weights.source
   keys: dict[str, str] = {}  # By Google's names.
   unread, unknown = [], []
   for key, names in _list_names(weights):
     google = next(filter(None, map(_match, names)), None)
-    if fitting.is_training_state(key):
+    if fitting.is_foreign_state(key):
       unread.append(key)
     elif google in keys:
       raise ValueError(
@@ -250,8 +250,10 @@ def _name_head(keys, shapes) -> list[str]:
   names = [name for name in keys if name.startswith("anonymous/")]
   names.sort(key=lambda name: (len(name), name))
   rest = [keys.pop(name) for name in names]
-  table = shapes[keys.get("bert/embeddings/word_embeddings", GRAPH)]
-  rows, size = table if len(table) == 2 else (0, 0)
+  table = keys.get("bert/embeddings/word_embeddings")
+  if not table or len(shapes[table]) != 2:
+    return rest
+  rows, size = shapes[table]
   expected = [(rows,), (size, size), (size,), (size,), (size,)]
   if [shapes[key] for key in rest] != expected or set(_HEAD) & set(keys):
     return rest

@@ -76,22 +76,23 @@ def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
   return name
 
 
-def find_shards(folder: str, index: str, ending: str) -> list[str]:
-  """Returns the paths of the files in the weight_map of a JSON file."""
+def find_shards(folder: str, index: str, ending: str) -> dict[str, list[str]]:
+  """Returns what a JSON file's weight_map places where: names by path."""
   index = os.path.join(folder, index)
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:
     raise ValueError(f"{index}: has no weight_map")
-  shards = set()
-  for names in places.values():
-    shards.update(map(str, names if isinstance(names, list) else [names]))
+  shards: dict[str, list[str]] = {}
+  for tensor, names in places.items():
+    for name in map(str, names if isinstance(names, list) else [names]):
+      shards.setdefault(name, []).append(tensor)
   for name in shards:
     # A name such as ../../x would lead out of the folder.
     if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
       raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
     if not files.exists(os.path.join(folder, name)):
       raise ValueError(f"{index}: {name} is missing in the folder")
-  return [os.path.join(folder, name) for name in sorted(shards)]
+  return {os.path.join(folder, name): shards[name] for name in sorted(shards)}
 
 
 def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:

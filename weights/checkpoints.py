@@ -5,7 +5,14 @@ files behind it. `variables` is, here and in the training loop, a dict from a
 name in the checkpoint to the variable that holds its value.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+  Callable,
+  Container,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
 import contextlib
 import functools
 import re
@@ -151,9 +158,12 @@ def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
   return None
 
 
-def _read_all(prefix: str) -> None:
-  for _ in read(prefix):
-    pass
+def _read_all(prefix: str, but: Container[str] = ()) -> None:
+  """Reads, and so verifies, all variables but some."""
+  weights = open_weights(prefix)
+  for name in sorted(weights.shapes):
+    if name not in but:
+      weights.read(name)
 
 
 def _check_indices(folder: str, steps: list[int]) -> None:
@@ -292,7 +302,7 @@ def assign(
       )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
-  unread = [n for n in weights.unread if not fitting.is_training_state(n)]
+  unread = [n for n in weights.unread if not fitting.is_foreign_state(n)]
   return fitting.Loaded(found.missing, found.unused + unread)
 
 
@@ -327,7 +337,7 @@ def restore(
 
   def use(prefix, optional=lambda name: False):
     if reads_all:
-      _read_all(prefix)
+      _read_all(prefix, but=variables)  # Loading reads these.
     try:
       load(prefix, variables, optional)
     except DamagedCheckpointError:

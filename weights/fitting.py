@@ -4,10 +4,13 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import re
 from typing import NamedTuple
 
-# The state of a training, beside its model: Google's names and Keras's.
+# The state of a training, beside its model: by Google's names, by Keras's keys.
 _TRAINING_STATE = re.compile(
-  r"/adam_[mv]$|(^|/)(beta[12]_power|(current_)?loss_scale|good_steps)$"
-  r"|(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT|(^|/)optimizer/"
+  r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
+  r"|good_steps)$"
+)
+_KERAS_STATE = re.compile(
+  r"(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT|(^|/)optimizer/"
   r"|^(keras_api/)?metrics/|^(train|eval|validation)_"
 )
 _LISTED_FAULTS = 3  # For each kind.
@@ -36,7 +39,12 @@ def compare(
   optional: Callable[[str], bool],
   whose: str = "the model",
 ) -> Loaded:
-  """Compares stored shapes with those expected; a ValueError for a misfit."""
+  """Compares stored shapes with those expected; both are by name.
+
+  A ValueError lists the misfits, and names `source` and `whose` shapes are
+  expected. A name may be in only one of both if it is `optional`, or if it is
+  stored and the state of a training.
+  """
   missing = sorted(set(expected) - set(stored))
   unused = sorted(set(stored) - set(expected))
   unused = [name for name in unused if not is_training_state(name, stored)]
@@ -58,11 +66,16 @@ def compare(
 
 
 def is_training_state(name: str, names: Container[str] = ()) -> bool:
-  """Returns whether a variable is the optimizer's, or a step."""
+  """Returns whether a variable is the optimizer's, or a step, at Google."""
   # Slots of any optimizer are named after their variable: <name>/adam_m,
   # <name>/LAMB_1. No other name continues that of another variable.
   is_slot = name.rpartition("/")[0] in names
   return is_slot or bool(_TRAINING_STATE.search(name))
+
+
+def is_foreign_state(name: str) -> bool:
+  """Returns the same of a variable of another library."""
+  return is_training_state(name) or bool(_KERAS_STATE.search(name))
 
 
 def _likely_cause(

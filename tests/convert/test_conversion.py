@@ -180,6 +180,19 @@ def test_dtypes_that_numpy_or_safetensors_lack():
   convert(input="here", output="ok", head="pretraining")
 
 
+@pytest.mark.parametrize(
+  ("name", "value", "message"),
+  [
+    ("output_bias", 1.0, "output_bias holds float32 with 0 axes; expected flo"),
+    ("cls/predictions/output_bias", [1] * 12, "output_bias holds int32 with 1"),
+  ],
+)
+def test_a_head_is_arrays_of_floats(name, value, message):
+  before = write_google("here")
+  checkpoints.write("here", {**before, name: tf.constant(value)}, 7)
+  refuses(message, input="here", output="there")
+
+
 def test_float16_refuses_what_overflows(theirs):
   model = any_model.read(theirs)
   values = {"output_bias": np.float32([1.0, 1e5])}
@@ -353,6 +366,21 @@ def edit_tensors(change):
   return apply
 
 
+def make_float8(folder):
+  header = b'{"x": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}}'
+  content = len(header).to_bytes(8, "little") + header + bytes(4)
+  (folder / "model.safetensors").write_bytes(content)
+
+
+def make_shard(weight_map):
+  def change(folder):
+    (folder / "model.safetensors").rename(folder / "1.safetensors")
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": weight_map}))
+
+  return change
+
+
 def add_one(tensors):
   return {name: value + 1 for name, value in tensors.items()}
 
@@ -443,6 +471,11 @@ def make_index(weight_map):
     (edit(id2label={"1": "x"}), "id2label is {'1': 'x'}; expected {\"0\": "),
     (make_index({"x": "../../a"}), "index.json: '../../a' is not the name of"),
     (make_index({"x": "a.safetensors"}), "a.safetensors is missing in the fol"),
+    (
+      make_shard({"x": "1.safetensors", "bert.x": "1.safetensors"}),
+      "/1.safetensors: lacks 'bert.x' (2 in all), which model.safetensors.inde",
+    ),
+    (make_float8, "model.safetensors: 'x' holds F8_E4M3; expected F32, F16 or"),
     (make_index({}), "model.safetensors.index.json: has no weight_map"),
     (write("vocab.txt", b"[PAD]\n\xff\n"), "vocab.txt: byte offset 6: not UTF"),
     (tokenize(type="BPE"), "tokenizer.json: does not hold the vocabulary of a"),
@@ -529,8 +562,8 @@ def test_another_config_is_refused(name, value, expected, theirs):
   config = dataclasses.replace(CONFIG, **{name: value})
   pathlib.Path("x.json").write_text(config.to_json_string())
   refuses(
-    f"--bert_config_file=x.json: {name} is {value!r}, that of the weights is "
-    f"{expected!r}: pass --model={theirs} without the flag",
+    f"x.json: {name} is {value!r}, that of the weights in {theirs} is "
+    f"{expected!r}: correct it, or leave out this config",
     input=theirs,
     output="out",
     bert_config_file="x.json",

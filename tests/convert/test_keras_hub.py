@@ -182,6 +182,15 @@ def test_a_bad_folder_is_refused_in_one_line(
   assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_data_set_in_the_place_of_layers_is_refused(tmp_path, preset):
+  folder = tmp_path / "there"
+  shutil.copytree(preset, folder)
+  with h5py.File(folder / "model.weights.h5", "w") as file:
+    file["layers"] = [1.0]
+  with pytest.raises(ValueError, match="h5: not the weights of config.json"):
+    any_model.read(str(folder))
+
+
 def test_what_keras_hub_cannot_say_is_refused(tmp_path, preset):
   model = any_model.read(str(preset))
   for fields, message in (

@@ -14,7 +14,7 @@ import heads
 import modeling
 import paths
 import tiny_index
-from weights import checkpoints
+from weights import checkpoints, tensor_bundles
 
 DATA = paths.SHARED / "data/checkpoints"
 needs_data = pytest.mark.skipif(
@@ -95,6 +95,27 @@ def test_passes_over_what_is_optional_and_the_state_of_training(tmp_path):
   assert found["bert/x"].numpy() == 1.0
   assert found["cls/new"].numpy() == 5.0
   assert checkpoints.read_step(prefix) == 9
+
+
+def test_names_of_keras_states_are_no_states_of_google_s(tmp_path):
+  names = ["train_head/kernel", "metrics/kernel", "x/optimizer/kernel"]
+  prefix = write(tmp_path, **dict.fromkeys(["bert/x", *names], 1.0))
+  with pytest.raises(ValueError, match=r"\+ metrics/kernel; \+ train_head/ker"):
+    checkpoints.load(prefix, {"bert/x": tf.Variable(0.0)})
+
+
+def test_a_resume_verifies_all_and_reads_each_once(tmp_path, monkeypatch):
+  write(tmp_path, a=1.0, b=2.0)
+  names, read = [], tensor_bundles.TensorBundle.get_tensor
+
+  def get_tensor(self, name):
+    names.append(name)
+    return read(self, name)
+
+  monkeypatch.setattr(tensor_bundles.TensorBundle, "get_tensor", get_tensor)
+  variables = make_variables(a=0.0, b=0.0)
+  checkpoints.restore(str(tmp_path), variables, reads_all=True)
+  assert names == ["a", "b"]
 
 
 def test_passes_over_the_slots_of_other_optimizers(tmp_path):
