@@ -182,9 +182,9 @@ class ClassifierModel(HeadModel):
     bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
     output = bert.pooled_output if self.uses_pooler else bert.sequence_output
     rate, seed = self.dropout_rate, modeling.fold_in(seed, 1)
-    return self.score(modeling.dropout(output, rate, seed))
+    return self._score(modeling.dropout(output, rate, seed))
 
-  def score(self, pooled):
+  def _score(self, pooled):
     return _score(pooled, self.output_weights.value, self.output_bias)  # [B, L]
 
 
@@ -196,7 +196,7 @@ class TaggerModel(ClassifierModel):
 
   uses_pooler = False
 
-  def score(self, hidden):
+  def _score(self, hidden):
     return score_tokens(hidden, self.output_weights, self.output_bias)
 
 

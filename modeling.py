@@ -84,7 +84,7 @@ class EncoderConfig:
       known, fits = "an integer above 0", type(value) is int and value > 0
       if field.type is float:
         most = 0.999 if "dropout" in field.name else sys.float_info.max
-        known = f"a number from 0 to {most:.3g}"
+        known = f"a number from 0 to {most}" if most < 1 else "0 or more"
         fits = type(value) in (int, float) and 0 <= value <= most
       is_unset = value is field.default is None
       if field.type in (int, int | None, float) and not (fits or is_unset):

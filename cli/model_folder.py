@@ -9,6 +9,7 @@ or a model of another library. All others see a `convert.readers.ModelFolder`:
 
 import dataclasses
 import functools
+import itertools
 import os
 import sys
 from typing import Any, TypeVar
@@ -133,13 +134,13 @@ def _find_casing(
 ) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
   paths = [values.get(name) for name in ("model", "model_dir", *_FILES)]
-  for path in filter(None, paths):
-    for folder in (path, os.path.dirname(path) or "."):
-      found = tokenizer_files.read_casing(folder)
-      if not found and folder == settings.model and values["vocab_file"]:
-        found = _guess_casing(settings, values["vocab_file"])
-      if found:
-        return found
+  pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
+  for folder in dict.fromkeys(itertools.chain(*pairs)):
+    found = tokenizer_files.read_casing(folder)
+    if not found and folder == settings.model and values["vocab_file"]:
+      found = _guess_casing(settings, values["vocab_file"])
+    if found:
+      return found
   return None
 
 

@@ -83,11 +83,12 @@ def add_and_norm(
   residual: tf.Tensor,
   gamma: tf.Tensor,
   beta: tf.Tensor,
-  *kept: tf.Tensor,
+  kept: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """Adds a bias, applies dropout, adds the residual and normalises."""
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
-  x = tf.where(*kept, x * (1.0 / (1.0 - rate)), 0) if kept else x
+  if kept is not None:
+    x = tf.where(kept, x * (1.0 / (1.0 - rate)), 0)
   x += tf.cast(residual, tf.float32)
   x = _normalize(x, gamma, beta, epsilon, _mean_by_matmul)
   return tf.cast(x, product.dtype)

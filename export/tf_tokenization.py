@@ -25,7 +25,7 @@ _ASCII_PUNCTUATION = "!-/:-@\\[-`{-~"
 
 
 def _in_class(ranges: Iterable[tuple[int, int]]) -> str:
-  """Writes ranges of characters as RE2 has them between [ and ]."""
+  """Returns a class of RE2, without [ and ], of ranges from a to b."""
   return "".join(f"\\x{{{a:x}}}-\\x{{{b:x}}}" for a, b in ranges)
 
 

@@ -7,6 +7,7 @@ computed beside it, for one request at a time.
 
 from collections.abc import Callable, Sequence
 from concurrent import futures
+import functools
 import http
 import ipaddress
 import json
@@ -148,7 +149,7 @@ class Application:
     self._batcher, self._limits = Batcher(model, limits), limits
     self._attending = threading.Lock()
     gets: dict[str, Callable] = {
-      **dict.fromkeys(_PAGE, _read_page),
+      **dict.fromkeys(_PAGE, lambda environ: _read_page(environ["PATH_INFO"])),
       "/model": lambda environ: self._describe(),
       "/health": lambda environ: {"status": "ok"},
     }
@@ -255,8 +256,9 @@ class Application:
       self._attending.release()
 
 
-def _read_page(environ) -> tuple[bytes, str]:
-  name, kind = _PAGE[environ["PATH_INFO"]]
+@functools.cache
+def _read_page(address: str) -> tuple[bytes, str]:
+  name, kind = _PAGE[address]
   return pathlib.Path(__file__).with_name(name).read_bytes(), kind
 
 

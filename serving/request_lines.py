@@ -57,7 +57,7 @@ def read(
 def _guess_format(path: str, names: list[str]) -> str:
   name = path.lower().removesuffix(".gz").removesuffix(".xz")
   ending = os.path.splitext(name)[1]
-  if ending in (".csv", ".json"):
+  if ending in (".csv", ".json", ".ft"):  # The last is fastText's.
     raise ValueError(
       f"{path}: {ending} is not read: pass .tsv or .jsonl, or --input_format"
     )

@@ -85,6 +85,14 @@ def test_a_vocabulary_without_later_tokens_is_not_parsed(folder, monkeypatch):
   assert read(model=folder).vocab_file == str(folder / "vocab.txt")
 
 
+def test_no_folder_is_asked_twice_for_its_casing(folder, monkeypatch):
+  (folder / "vocab.txt").write_text("[UNK]\n1\n")  # It shows no casing.
+  asked = []
+  monkeypatch.setattr(tokenizer_files, "read_casing", asked.append)
+  read(model=folder)
+  assert str(folder) in asked and len(asked) == len(set(asked))
+
+
 def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
   config = folder / "config.json"
   (folder / "bert_config.json").rename(config)

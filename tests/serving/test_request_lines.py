@@ -80,7 +80,7 @@ def test_endings_tell_the_format_in_any_case(tmp_path, maker):
   path = tmp_path / "A.JSONL.gz"
   path.write_bytes(gzip.compress(b'{"text": "a"}\n'))
   assert read(path, maker)[0].request.rows[0].input_ids == [2, 17, 3]
-  for name in ("a.csv", "a.Json", "a.csv.gz"):
+  for name in ("a.csv", "a.Json", "a.ft.gz"):
     with pytest.raises(ValueError, match="is not read: pass .tsv or .jsonl"):
       read(tmp_path / name, maker)
 
