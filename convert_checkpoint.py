@@ -13,7 +13,7 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from convert import architecture
+from convert import models
 
 _flags = program.group("Flags")
 _changes = program.group("Changes")
@@ -51,7 +51,7 @@ class ConversionSettings(program.Settings):
     "auto",
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
     "nothing; the head is that of the variables and of their training.",
-    choices=("auto", *architecture.HEADS),
+    choices=("auto", *models.HEADS),
   )
   do_lower_case: bool | None = _flags(
     None,
@@ -84,12 +84,12 @@ if __name__ == "__main__":
 
 import time
 
-from convert import conversion, readers, writing
+from convert import conversion, writing
 
 
 def make_model(
-  settings: ConversionSettings, folder: readers.ModelFolder
-) -> conversion.Model:
+  settings: ConversionSettings, folder: models.ModelFolder
+) -> models.Model:
   """Reads --input and changes it as the flags say."""
   model = conversion.read(
     folder,
@@ -128,7 +128,7 @@ def main() -> None:
     print(line)
   name = settings.output_format
   if name == "auto":
-    is_google = model.library == readers.GOOGLE
+    is_google = model.library == models.GOOGLE
     name = "hugging_face" if is_google else "google"
   lines = writing.write(name, settings.output, model)
   command = f"python fill_mask.py --model={settings.output} --text=..."

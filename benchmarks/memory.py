@@ -200,7 +200,7 @@ def read_memory(pid: int) -> float:
 
 def estimate_peak(workload: Workload) -> float:
   """Returns what training/memory.py says of an update, in gigabytes."""
-  from convert import architecture
+  from convert import models
   import modeling
   from training import memory
 
@@ -213,7 +213,7 @@ def estimate_peak(workload: Workload) -> float:
     dtype="mixed_bfloat16" if in_bfloat16 else "float32",
     recompute=workload.recompute,
   )
-  shapes = architecture.variables(config, "encoder").values()
+  shapes = models.variables(config, "encoder").values()
   count = sum(map(math.prod, shapes))
   parameters = memory.Parameters(count, count, config.num_hidden_layers)
   return memory.estimate(config, parameters, step) / memory.GIGABYTE

@@ -1,7 +1,7 @@
 """The one door for models: the files of a folder, whoever wrote them.
 
 A program asks it once: about a Google release, the --output_dir of a training,
-or a model of another library. All others see a `convert.readers.ModelFolder`:
+or a model of another library. All others see a `convert.models.ModelFolder`:
 
   settings = model_folder.find_files(TaggingSettings.read())
   weights = settings.start().weights
@@ -36,7 +36,7 @@ _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
 
 def open(path: str, bert_config_file: str | None = None):
-  """Opens a checkpoint or another library's model, a `readers.ModelFolder`.
+  """Opens a checkpoint or another library's model, a `models.ModelFolder`.
 
   Args:
     path: --init_checkpoint; `find_weights` makes it of --model.

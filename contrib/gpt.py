@@ -14,7 +14,7 @@ import os
 import numpy as np
 
 from contrib import gpt_vocabulary, variant
-from convert import architecture, readers
+from convert import models
 from data import files
 
 SHAPES = "params_shapes.json"
@@ -28,14 +28,14 @@ _EMBEDDINGS = (
 )
 
 
-def open_folder(folder: str) -> readers.ModelFolder:
+def open_folder(folder: str) -> models.ModelFolder:
   """Opens a folder's weights.
 
   GPT-1 has no rows for BERT's special tokens, no segments and no pooler: the
   rows are drawn with a deviation of 0.02, always the same; segments are zeros.
   """
   shapes, config = _read_shapes(folder)
-  known = architecture.variables(config)
+  known = models.variables(config)
   encoder = [
     name
     for layer in range(config.num_hidden_layers)
@@ -58,13 +58,11 @@ def open_folder(folder: str) -> readers.ModelFolder:
     return dict(zip((*_EMBEDDINGS, *encoder), values, strict=True))
 
   variables = {
-    name: readers.StoredVariable(
-      lambda name=name: read_all()[name], known[name]
-    )
+    name: models.StoredVariable(lambda name=name: read_all()[name], known[name])
     for name in (*_EMBEDDINGS, *encoder)
   }
-  return readers.ModelFolder(
-    readers.make_weights(folder, variables, release=read_all.cache_clear),
+  return models.ModelFolder(
+    models.make_weights(folder, variables, release=read_all.cache_clear),
     (folder,),
     config,
     do_lower_case=True,

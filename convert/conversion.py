@@ -4,13 +4,12 @@ A model that was opened, Google's or another library's, becomes a `Model`;
 functions that change it return a new one.
 """
 
-from collections.abc import Mapping
 import dataclasses
 
 import keras
 import numpy as np
 
-from convert import architecture, readers, tokenizer_files
+from convert import models, tokenizer_files
 from data import label_files
 from vocabularies import vocabulary_table
 from weights import fitting
@@ -21,22 +20,13 @@ _TABLE = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Model(readers.ModelFolder):
-  """A model with its weights in memory; `vocab_file` is None for WordPieces."""
-
-  values: Mapping[str, np.ndarray]  # By Google's names.
-  head: str  # A key of `architecture.HEADS`.
-  vocabulary: list[str]
-
-
 def read(
-  folder: readers.ModelFolder,
+  folder: models.ModelFolder,
   vocab_file: str | None = None,
   labels_file: str | None = None,
   do_lower_case: bool | None = None,
   head: str = "auto",
-) -> Model:
+) -> models.Model:
   """Reads all weights of an opened model, and the files beside them.
 
   The other arguments count instead of its files. A ValueError if a file is not
@@ -65,7 +55,7 @@ def read(
   if head == "auto":
     head = _find_head(values, folder.problem)
   else:
-    kept = ("bert/", "global_step", *architecture.HEADS[head].prefixes)
+    kept = ("bert/", "global_step", *models.HEADS[head].prefixes)
     values = {name: x for name, x in values.items() if name.startswith(kept)}
   _check_arrays(folder, values)
   labels = label_files.read(labels_file) if labels_file else folder.labels
@@ -82,12 +72,12 @@ def read(
     "do_lower_case": do_lower_case,
     "labels": tuple(labels) if has_labels else (),
   }
-  return Model(
+  return models.Model(
     **(vars(folder) | changed), values=values, head=head, vocabulary=vocabulary
   )
 
 
-def _check_is_transformer(folder: readers.ModelFolder) -> None:
+def _check_is_transformer(folder: models.ModelFolder) -> None:
   if not folder.config:
     raise ValueError(
       f"{folder.folders[0]}: holds no bert_config.json: pass --bert_config_file"
@@ -99,10 +89,10 @@ def _check_is_transformer(folder: readers.ModelFolder) -> None:
     )
 
 
-def _check_encoder(folder: readers.ModelFolder, values) -> None:
+def _check_encoder(folder: models.ModelFolder, values) -> None:
   """Compares the variables of BERT itself with its config."""
-  readers.check_layers(folder.source, folder.config, len(values))
-  expected = architecture.variables(folder.config, "encoder")
+  models.check_layers(folder.source, folder.config, len(values))
+  expected = models.variables(folder.config, "encoder")
   fitting.compare(
     folder.source,
     {name: value.shape for name, value in values.items()},
@@ -113,9 +103,9 @@ def _check_encoder(folder: readers.ModelFolder, values) -> None:
   )
 
 
-def _check_arrays(folder: readers.ModelFolder, values) -> None:
+def _check_arrays(folder: models.ModelFolder, values) -> None:
   """Refuses variables of BERT and its heads that are not arrays of floats."""
-  expected = architecture.variables(folder.config)
+  expected = models.variables(folder.config)
   for name in sorted(set(expected) & set(values)):
     value, axes = values[name], len(expected[name])
     if value.dtype.kind != "f" or value.ndim != axes:
@@ -145,7 +135,7 @@ def _find_head(values, problem: str | None) -> str:
   if "cls/squad/output_weights" in values:
     return "question_answering"
   if "output_weights" in values:
-    return problem if problem in architecture.HEADS else "classifier"
+    return problem if problem in models.HEADS else "classifier"
   has_words = "cls/predictions/output_bias" in values
   has_next = "cls/seq_relationship/output_weights" in values
   if has_words:
@@ -153,7 +143,7 @@ def _find_head(values, problem: str | None) -> str:
   return "next_sentence" if has_next else "encoder"
 
 
-def strip(model: Model) -> Model:
+def strip(model: models.Model) -> models.Model:
   """Leaves out the state of the training: the optimizer's slots, the step."""
   values = {
     name: value
@@ -163,7 +153,7 @@ def strip(model: Model) -> Model:
   return dataclasses.replace(model, values=values)
 
 
-def to_float16(model: Model) -> Model:
+def to_float16(model: models.Model) -> models.Model:
   """Rounds the weights to float16; a ValueError if one is too large for it.
 
   The state of a training stays: Adam's second moments would mostly be zero.
@@ -182,7 +172,7 @@ def to_float16(model: Model) -> Model:
   return dataclasses.replace(model, values={**model.values, **values})
 
 
-def grow_positions(model: Model, size: int) -> Model:
+def grow_positions(model: models.Model, size: int) -> models.Model:
   """Lengthens the table of positions to `size` rows by repeating it.
 
   As Longformer begins (https://arxiv.org/abs/2004.05150, section 5): what
@@ -197,7 +187,9 @@ def grow_positions(model: Model, size: int) -> Model:
   return dataclasses.replace(model, config=config, values=values)
 
 
-def resize_vocabulary(model: Model, size: int, seed: int) -> Model:
+def resize_vocabulary(
+  model: models.Model, size: int, seed: int
+) -> models.Model:
   """Adds random rows for new tokens, up to `size`, and biases of 0."""
   old, config = model.config.vocab_size, model.config
   if size <= old:
@@ -223,7 +215,7 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
   return {**values, **longer}
 
 
-def check_vocabulary(model: Model) -> None:
+def check_vocabulary(model: models.Model) -> None:
   """Raises a ValueError if vocabulary and word embeddings differ in size."""
   size, rows = len(model.vocabulary), model.config.vocab_size
   if not vocabulary_table.fits(size, rows):
@@ -234,7 +226,7 @@ def check_vocabulary(model: Model) -> None:
     )
 
 
-def describe_differences(model: Model) -> list[str]:
+def describe_differences(model: models.Model) -> list[str]:
   """Returns lines about what the source lacks, or the model."""
   lines = [
     f"not in it, taken: {field}={getattr(model.config, field)!r}; else "
@@ -250,7 +242,7 @@ def describe_differences(model: Model) -> list[str]:
     lines.append(f"left out: {count} variables of the state of the training")
   if names - state:
     lines.append(f"left out: {', '.join(sorted(names - state))}")
-  expected = architecture.variables(model.config, model.head)
+  expected = models.variables(model.config, model.head)
   missing = [name for name in expected if name not in model.values]
   if missing and not model.config.encoder_type:
     lines.append(f"not in it: {', '.join(missing)}")

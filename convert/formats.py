@@ -7,22 +7,21 @@ import os
 
 import tensorflow as tf
 
-from convert import (
-  huggingface,
-  keras_hub,
-  object_checkpoints,
-  readers,
-  tokenizer_files,
-)
+from convert import huggingface, keras_hub, models, tokenizer_files
 from data import files, label_files
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
 
-def _open_gpt(folder: str) -> readers.ModelFolder:
+def _open_gpt(folder: str) -> models.ModelFolder:
   # No other folder has an import of `contrib`.
   return importlib.import_module("contrib.gpt").open_folder(folder)
+
+
+def _open_object_checkpoint(weights) -> models.ModelFolder:
+  module = importlib.import_module("contrib.object_checkpoints")
+  return module.open_checkpoint(weights)
 
 
 # The files, of weights or of their index, that mark a library's folder, and
@@ -34,6 +33,8 @@ _LIBRARIES = {
   keras_hub.INDEX: keras_hub.open_folder,
   "params_shapes.json": _open_gpt,
 }
+# Every checkpoint of TensorFlow 2 has it: a SavedModel's, Model Garden's.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ELECTRA_NAMES = (
   ("^electra/", "bert/"),
   ("/embeddings_project/", "/embeddings/project/"),
@@ -51,7 +52,7 @@ _UNSEEN_FIELDS = (
 
 def open_model(
   path: str, bert_config_file: str | None = None
-) -> readers.ModelFolder:
+) -> models.ModelFolder:
   """Opens a model: Google's, or one of another library.
 
   Args:
@@ -74,7 +75,7 @@ def open_model(
   return _add_files(folder)
 
 
-def _open_weights(path: str) -> readers.ModelFolder:
+def _open_weights(path: str) -> models.ModelFolder:
   parent, name = os.path.split(path)
   parent = parent or "."
   if files.exists(path):
@@ -95,7 +96,7 @@ def _open_weights(path: str) -> readers.ModelFolder:
   return _open_weights(weights)
 
 
-def _open_checkpoint(path: str) -> readers.ModelFolder:
+def _open_checkpoint(path: str) -> models.ModelFolder:
   """Opens a checkpoint of TensorFlow's: Google's, Model Garden's, ELECTRA's."""
   try:
     prefix = checkpoints.find_checkpoint(path)
@@ -104,33 +105,53 @@ def _open_checkpoint(path: str) -> readers.ModelFolder:
       huggingface.refuse_pickles(path, tf.io.gfile.listdir(path))
     raise
   weights = checkpoints.open_weights(prefix)
-  if object_checkpoints.GRAPH in weights.shapes:
-    return object_checkpoints.open_checkpoint(weights)
+  if _OBJECT_GRAPH in weights.shapes:
+    return _open_object_checkpoint(weights)
   folder = os.path.dirname(prefix) or "."
   if "electra/embeddings/word_embeddings" in weights.shapes:
     return _open_electra(weights, folder)
-  object_checkpoints.refuse_hub_module(prefix, weights.shapes)
+  _refuse_hub_module(prefix, weights.shapes)
   # The best weights of a run are in a folder of their own.
   is_best = os.path.basename(folder) == "best"
   parents = [os.path.dirname(folder) or "."] if is_best else []
-  return readers.ModelFolder(weights, (folder, *parents))
+  return models.ModelFolder(weights, (folder, *parents))
 
 
-def _open_electra(weights, folder) -> readers.ModelFolder:
+def _open_electra(weights, folder) -> models.ModelFolder:
   """Opens a discriminator's checkpoint of google-research/electra."""
   variables, unread = {}, []
   for name, shape in weights.shapes.items():
     if not name.startswith("electra/") or fitting.is_training_state(name):
       unread.append(name)
       continue
-    google = readers.rename(name, _ELECTRA_NAMES)
+    google = models.rename(name, _ELECTRA_NAMES)
     load = functools.partial(weights.read, name)
-    variables[google] = readers.StoredVariable(load, shape)
-  return readers.ModelFolder(
-    readers.make_weights(weights.source, variables, unread),
+    variables[google] = models.StoredVariable(load, shape)
+  return models.ModelFolder(
+    models.make_weights(weights.source, variables, unread),
     (folder,),
     library="google-research/electra",
   )
+
+
+def _refuse_hub_module(prefix, shapes) -> None:
+  """Raises a ValueError for a module of TF1's hub that may be a wrong export.
+
+  It is version 1 of google/small_bert with H = 768:
+  https://github.com/tensorflow/hub/issues/661.
+  """
+  folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
+  if not files.exists(os.path.join(folder, "tfhub_module.pb")):
+    return
+  width = shapes.get("bert/embeddings/word_embeddings", ())[1:]
+  layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
+  is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
+  if width == (768,) and is_small and not folder.endswith(("/2", "_2")):
+    raise ValueError(
+      f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
+      "weights (tensorflow/hub issue 661): if it is version 2, name its folder "
+      "2; or take the checkpoint of google-research/bert"
+    )
 
 
 def _check_config(folder, path, config) -> None:
@@ -146,13 +167,13 @@ def _check_config(folder, path, config) -> None:
       )
 
 
-def _add_files(folder: readers.ModelFolder) -> readers.ModelFolder:
+def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
   """Adds what files beside the weights say."""
   casing, problem, labels = folder.do_lower_case, folder.problem, folder.labels
   if casing is None:
     stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
     casing = next((value for value, _ in stated), None)
-  if folder.library == readers.GOOGLE:
+  if folder.library == models.GOOGLE:
     runs = map(tokenizer_files.read_run_settings, folder.folders)
     problem = next((run.get("problem") for run in runs if run), None)
   if not labels and (path := _beside(folder, "labels.txt")):
@@ -166,7 +187,7 @@ def _add_files(folder: readers.ModelFolder) -> readers.ModelFolder:
   )
 
 
-def _beside(folder: readers.ModelFolder, name: str) -> str | None:
+def _beside(folder: models.ModelFolder, name: str) -> str | None:
   """Returns the path of a file in the folders of a model, if it is there."""
   paths = (os.path.join(parent, name) for parent in folder.folders)
   return next(filter(files.exists, paths), None)

@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from convert import architecture, conversion, readers
+from convert import models
 from data import files, remote
 import modeling
 from weights import checkpoints
@@ -80,7 +80,7 @@ _PROBLEM_TYPES = {
 # Classes whose heads have the variables of a classifier.
 _PROBLEMS = {
   head.architecture: name
-  for name, head in architecture.HEADS.items()
+  for name, head in models.HEADS.items()
   if "output_" in head.prefixes and name != "classifier"
 }
 # From Google's names to those of today.
@@ -143,7 +143,7 @@ _REFUSED = {
 }
 
 
-_to_theirs = functools.partial(readers.rename, renaming=_NAMES)
+_to_theirs = functools.partial(models.rename, renaming=_NAMES)
 
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
@@ -160,7 +160,7 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
     )
 
 
-def open_folder(path: str) -> readers.ModelFolder:
+def open_folder(path: str) -> models.ModelFolder:
   """Opens a folder; a variable that BERT lacks keeps its name.
 
   With a relative of BERT it stays unread.
@@ -170,9 +170,9 @@ def open_folder(path: str) -> readers.ModelFolder:
   config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
   stored = _open_shards(path)
-  readers.check_layers(path, config, len(stored))
+  models.check_layers(path, config, len(stored))
   renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
-  current = {name: readers.rename(name, renaming) for name in sorted(stored)}
+  current = {name: models.rename(name, renaming) for name in sorted(stored)}
   found, unread = _match(path, config, current, model_type != "bert")
   _check_tied(path, stored, current)
   variables = _open_google_only(path)
@@ -183,10 +183,10 @@ def open_folder(path: str) -> readers.ModelFolder:
   if model_type == "distilbert":
     # It has no segments: every one is the same, which zeros are.
     shape = (config.type_vocab_size, config.hidden_size)
-    zeros = readers.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
+    zeros = models.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
     variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
-  return readers.ModelFolder(
-    readers.make_weights(path, variables, unread),
+  return models.ModelFolder(
+    models.make_weights(path, variables, unread),
     (path,),
     config,
     problem=_read_problem(settings),
@@ -195,7 +195,9 @@ def open_folder(path: str) -> readers.ModelFolder:
   )
 
 
-def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
+def _open_file(
+  path: str,
+) -> tuple[dict[str, models.StoredVariable], dict]:
   """Opens a safetensors file; returns tensors by name, and its metadata."""
   with _naming_damage(path):
     file = safetensors.safe_open(_local_copy(path), "numpy")
@@ -208,7 +210,7 @@ def _open_file(path: str) -> tuple[dict[str, readers.StoredVariable], dict]:
         "convert it where the model is from"
       )
     load = functools.partial(_load, path, file, name)
-    tensors[name] = readers.StoredVariable(load, tuple(found.get_shape()))
+    tensors[name] = models.StoredVariable(load, tuple(found.get_shape()))
   return tensors, file.metadata() or {}
 
 
@@ -239,13 +241,13 @@ def _load(path: str, file: Any, name: str) -> np.ndarray:
   return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
-def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
+def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
   """Returns the tensors of a folder by their names there."""
   path = os.path.join(folder, WEIGHTS)
   if files.exists(path):
     return _open_file(path)[0]
   tensors = {}
-  shards = readers.find_shards(folder, INDEX, ".safetensors")
+  shards = models.find_shards(folder, INDEX, ".safetensors")
   for path, names in shards.items():
     found, _ = _open_file(path)
     if missing := sorted(set(names) - set(found)):
@@ -259,7 +261,7 @@ def _open_shards(folder: str) -> dict[str, readers.StoredVariable]:
 
 def _match(path, config, current, is_relative):
   """Returns the stored names by Google's, and those that stay unread."""
-  known = {_to_theirs(name): name for name in architecture.variables(config)}
+  known = {_to_theirs(name): name for name in models.variables(config)}
   copies = {_TIED_WEIGHT, _TIED_BIAS}
   if _BIAS not in current.values():
     copies.remove(_TIED_BIAS)
@@ -284,7 +286,7 @@ def _match(path, config, current, is_relative):
       )
     else:
       found[google or name] = name
-  readers.refuse_unknown(path, unknown)
+  models.refuse_unknown(path, unknown)
   return found, unread
 
 
@@ -299,7 +301,7 @@ def _check_tied(path, stored, current) -> None:
       )
 
 
-def _open_google_only(folder: str) -> dict[str, readers.StoredVariable]:
+def _open_google_only(folder: str) -> dict[str, models.StoredVariable]:
   """Returns the variables that only Google's checkpoints have."""
   path = os.path.join(folder, GOOGLE_ONLY)
   if not files.exists(path):
@@ -391,10 +393,10 @@ def _write_file(path, tensors, metadata) -> None:
     ) from None
 
 
-def write(folder: str, model: conversion.Model) -> list[str]:
+def write(folder: str, model: models.Model) -> list[str]:
   """Writes all but the vocabulary; returns the names in GOOGLE_ONLY."""
   config, values = model.config, model.values
-  known = architecture.variables(config, model.head)
+  known = models.variables(config, model.head)
   # A BertModel by itself has no "bert." before its names.
   prefix = "bert." if model.head == "encoder" else ""
   tensors = {}
@@ -409,7 +411,7 @@ def write(folder: str, model: conversion.Model) -> list[str]:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
   contents = {
-    "architectures": [architecture.HEADS[model.head].architecture],
+    "architectures": [models.HEADS[model.head].architecture],
     "model_type": "bert",
     **json.loads(config.to_json_string()),
     "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
@@ -435,14 +437,14 @@ def write(folder: str, model: conversion.Model) -> list[str]:
   return list(rest)
 
 
-def _head_settings(model: conversion.Model) -> dict[str, Any]:
+def _head_settings(model: models.Model) -> dict[str, Any]:
   """Returns the fields of a config.json about the head."""
-  if "output_" not in architecture.HEADS[model.head].prefixes:
+  if "output_" not in models.HEADS[model.head].prefixes:
     return {}
   settings: dict[str, Any] = {"classifier_dropout": 0.1}  # As in heads.py.
   count = len(model.values["output_bias"])
   labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  if architecture.HEADS[model.head].has_labels:
+  if models.HEADS[model.head].has_labels:
     settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
     settings["label2id"] = {label: i for i, label in enumerate(labels)}
   if model.problem in _PROBLEM_TYPES:

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 
-from convert import architecture, readers
+from convert import models
 from data import files
 import modeling
 from weights import checkpoints
@@ -62,7 +62,7 @@ def import_library() -> Any:
   return keras_hub
 
 
-def open_folder(folder: str) -> readers.ModelFolder:
+def open_folder(folder: str) -> models.ModelFolder:
   """Opens a folder; its weights are loaded when the first is read."""
   import_library()
   path = os.path.join(folder, CONFIG)
@@ -71,13 +71,13 @@ def open_folder(folder: str) -> readers.ModelFolder:
   labels, unread = _read_task(folder)
   load = functools.cache(lambda: _load(folder, config, dtype, labels))
   variables = {
-    name: readers.StoredVariable(lambda name=name: load()[name], shape)
+    name: models.StoredVariable(lambda name=name: load()[name], shape)
     for name, shape in _shapes(config, labels).items()
   }
   assets = os.path.join(folder, "assets", "tokenizer")
   vocab_file = os.path.join(assets, "vocabulary.txt")
-  return readers.ModelFolder(
-    readers.make_weights(folder, variables, unread, load.cache_clear),
+  return models.ModelFolder(
+    models.make_weights(folder, variables, unread, load.cache_clear),
     (assets, folder),
     config,
     vocab_file if files.exists(vocab_file) else None,
@@ -110,7 +110,7 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
   except ValueError as error:
     names = {**_FIELDS, "dropout": "hidden_dropout_prob"}
     theirs = ((rf"\b{ours}\b", name) for name, ours in names.items())
-    message = readers.rename(str(error), theirs)
+    message = models.rename(str(error), theirs)
     raise ValueError(f"{path}: {message}") from None
 
 
@@ -123,7 +123,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
 
   paths = [os.path.join(folder, WEIGHTS)]
   if not files.exists(paths[0]):
-    paths = list(readers.find_shards(folder, INDEX, ".weights.h5"))
+    paths = list(models.find_shards(folder, INDEX, ".weights.h5"))
   sizes, dtypes = [], []
 
   def add_size(_, item):
@@ -135,7 +135,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
   for path in paths:
     with _naming_damage(path), h5py.File(path) as file:
       file["layers"].visititems(add_size)
-  readers.check_layers(folder, config, len(sizes))
+  models.check_layers(folder, config, len(sizes))
   expected = sum(map(math.prod, _shapes(config, 0).values()))
   if sum(sizes) != expected:
     raise ValueError(
@@ -161,21 +161,21 @@ def _read_task(folder: str) -> tuple[int, list[str]]:
 def _shapes(config: modeling.BertConfig, labels: int) -> dict[str, tuple]:
   """Returns the shapes of all variables, by Google's names."""
   head = "classifier" if labels else "encoder"
-  return architecture.variables(config, head, labels)
+  return models.variables(config, head, labels)
 
 
 def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
   """Makes KerasHub's model; returns it and its variables by Google's names."""
-  models = import_library().models
+  theirs = import_library().models
   settings = {"dropout": config.hidden_dropout_prob, "dtype": dtype}
-  fields = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
-  model = models.BertBackbone(**fields, **settings, name="bert_backbone")
+  fields = {name: getattr(config, ours) for name, ours in _FIELDS.items()}
+  model = theirs.BertBackbone(**fields, **settings, name="bert_backbone")
   if labels:
     settings |= {"activation": "linear", "name": "bert_text_classifier"}
-    model = models.BertTextClassifier(model, labels, **settings)
+    model = theirs.BertTextClassifier(model, labels, **settings)
   paths = {variable.path: variable for variable in model.variables}
   names = _shapes(config, labels)
-  return model, {name: paths[readers.rename(name, _NAMES)] for name in names}
+  return model, {name: paths[models.rename(name, _NAMES)] for name in names}
 
 
 def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
@@ -212,17 +212,17 @@ def write(
       f"of dropout; this config has {config.hidden_act!r} and {rates}: pass "
       "another format"
     )
-  models = import_library().models
+  theirs = import_library().models
   dtype = values["bert/embeddings/word_embeddings"].dtype.name
   labels = len(values.get("output_bias", ()))
   model, variables = _make(config, dtype, labels)
   for name, variable in variables.items():
     value = values[name].T if name == "output_weights" else values[name]
     variable.assign(value.reshape(variable.shape))
-  tokenizer = models.BertTokenizer(
+  tokenizer = theirs.BertTokenizer(
     list(vocabulary), lowercase=do_lower_case, strip_accents=do_lower_case
   )
-  preprocessor = models.BertTextClassifierPreprocessor(
+  preprocessor = theirs.BertTextClassifierPreprocessor(
     tokenizer, sequence_length=config.max_position_embeddings
   )
   if labels:

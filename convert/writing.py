@@ -2,7 +2,7 @@
 
 import os
 
-from convert import architecture, conversion, huggingface, keras_hub
+from convert import conversion, huggingface, keras_hub, models
 from data import atomic, files, label_files
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
@@ -21,9 +21,7 @@ model = keras_hub.models.{users}.from_preset("FOLDER")
 }
 
 
-def write(
-  output_format: str, folder: str, model: conversion.Model
-) -> list[str]:
+def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   """Writes a model in a format; returns lines about what was written.
 
   Args:
@@ -90,7 +88,7 @@ def _write_google(folder, model) -> tuple[str, list[str]]:
 
 
 def _write_hugging_face(folder, model) -> tuple[str, list[str]]:
-  users = architecture.HEADS[model.head].architecture
+  users = models.HEADS[model.head].architecture
   _check_representable(model, model.head, f"{users} (--head={model.head})")
   rest = huggingface.write(folder, model)
   place = f"{huggingface.GOOGLE_ONLY}, which a conversion back reads"
@@ -105,7 +103,7 @@ def _write_keras_hub(folder, model) -> tuple[str, list[str]]:
   if model.head == "classifier":
     users, head = "BertTextClassifier", "classifier"
   _check_representable(model, head, users)
-  names = architecture.variables(model.config, head)
+  names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
   keras_hub.write(
     folder, model.config, values, model.vocabulary, model.do_lower_case
@@ -133,7 +131,7 @@ def _check_representable(model, head, users) -> None:
       "--output_format=google"
     )
   labels = len(model.values.get("output_bias", ()))
-  expected = architecture.variables(model.config, head, labels)
+  expected = models.variables(model.config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
   fitting.compare(
     model.source, shapes, expected, lambda name: name in shapes, users

@@ -18,7 +18,8 @@ from tensorflow.core.framework import types_pb2
 
 import any_model
 from cli import model_folder
-from convert import architecture, formats, keras_hub, object_checkpoints
+from contrib import object_checkpoints
+from convert import formats, keras_hub, models
 import fuzzing
 import modeling
 import tiny_index
@@ -148,7 +149,7 @@ def valid(tmp_path_factory):
     ones = {tensor: np.ones([2, 2], np.float32) for tensor in tensors}
     safetensors.numpy.save_file(ones, folder / name / "model.safetensors")
   config = modeling.BertConfig.from_dict(CONFIG)
-  shapes = architecture.variables(config, "encoder")
+  shapes = models.variables(config, "encoder")
   shapes |= {"output_weights": (3, 2), "output_bias": (3,)}
   values = {n: np.ones(shape, np.float32) for n, shape in shapes.items()}
   tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -11,7 +11,7 @@ import pytest
 import any_model
 from any_model import SIZES
 from cli import model_folder
-from convert import architecture, huggingface
+from convert import huggingface, models
 import heads
 import modeling
 from paths import SHARED
@@ -182,4 +182,4 @@ def test_chinese_berts_are_berts(tmp_path):
   if not path.exists():
     pytest.skip("needs ../shared for the names")
   names = {line.split("\t")[0] for line in path.read_text().splitlines()}
-  assert names >= set(architecture.variables(config, "encoder"))
+  assert names >= set(models.variables(config, "encoder"))

@@ -98,7 +98,7 @@ def convert(**values):
 
 
 def read(path, bert_config_file=None, **overrides):
-  """Returns the `conversion.Model` of a folder or a prefix."""
+  """Returns the `models.Model` of a folder or a prefix."""
   folder = model_folder.open(str(path), bert_config_file)
   return conversion.read(folder, **overrides)
 

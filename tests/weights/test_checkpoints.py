@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
 
 import any_model
-from convert import architecture
+from convert import models
 import disk_events
 import heads
 import modeling
@@ -311,7 +311,7 @@ def test_the_names_and_shapes_of_released_checkpoints_are_ours(name):
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
   prefix = checkpoints.find_checkpoint(str(folder))
   shapes = checkpoints.open_weights(prefix).shapes
-  ours = architecture.variables(config, "pretraining")
+  ours = models.variables(config, "pretraining")
   extra = {k for k in shapes if k.endswith(("adam_m", "adam_v", "global_step"))}
   theirs = {k: v for k, v in shapes.items() if k not in extra}
   if not any(name.startswith("cls/") for name in theirs):

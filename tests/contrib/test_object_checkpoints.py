@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import any_model
 from cli import model_folder
-from convert import object_checkpoints
+from contrib import object_checkpoints
 import heads
 from paths import SHARED
 from weights import checkpoints

@@ -8,7 +8,7 @@ tried first, keys where a full name matches nothing.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 import functools
 import math
 import os
@@ -18,7 +18,7 @@ from google.protobuf import message
 import numpy as np
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from convert import architecture, readers
+from convert import models
 from data import files
 import modeling
 from weights import checkpoints, fitting
@@ -60,7 +60,7 @@ _NAMES = (
   (r"^.*/mlm/(trainable_)?variables/(\d+)$", r"anonymous/\2"),
 )
 _KNOWN = {
-  *architecture.variables(
+  *models.variables(
     modeling.BertConfig(2, 2, 1, 1, embedding_size=1), "pretraining"
   ),
   *(f"{_NEXT_POOLER}kernel", f"{_NEXT_POOLER}bias", "anonymous/0"),
@@ -81,7 +81,7 @@ _FIRST_LAYERS = (
 )
 
 
-def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
+def open_checkpoint(weights: checkpoints.Weights) -> models.ModelFolder:
   """Opens an object-based checkpoint: its weights, under Google's names."""
   prefix = weights.source
   keys: dict[str, str] = {}  # By Google's names.
@@ -101,7 +101,7 @@ def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
       unknown.append(key)
     else:
       unread.append(key)
-  readers.refuse_unknown(prefix, unknown)
+  models.refuse_unknown(prefix, unknown)
   for leaf in ("bias", "kernel"):
     if _NEXT_POOLER + leaf in keys:
       unread += filter(None, [keys.get(_POOLER + leaf)])
@@ -109,22 +109,22 @@ def open_checkpoint(weights: checkpoints.Weights) -> readers.ModelFolder:
   unread += _name_head(keys, weights.shapes)
   shapes = {name: weights.shapes[key] for name, key in keys.items()}
   config = _infer_config(weights, shapes)
-  variables, expected = {}, architecture.variables(config)
+  variables, expected = {}, models.variables(config)
   for name, key in keys.items():
     load = functools.partial(weights.read, key)
-    variables[name] = readers.StoredVariable(load, shapes[name])
+    variables[name] = models.StoredVariable(load, shapes[name])
     if name == "cls/seq_relationship/output_weights":
       variables[name] = variables[name].transposed()
     elif expected.get(name) in _without_heads(shapes[name]):
-      variables[name] = readers.StoredVariable(load, expected[name])
+      variables[name] = models.StoredVariable(load, expected[name])
   # The `do_lower_case` of an encoder, a truth value without a fixed name.
   scalars = [key for key in unread if weights.shapes[key] == ()]
   lower = [k for k in scalars if np.asarray(weights.read(k)).dtype == bool]
   casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
   assets = _asset_folders(prefix)
-  return readers.ModelFolder(
-    readers.make_weights(prefix, variables, unread),
+  return models.ModelFolder(
+    models.make_weights(prefix, variables, unread),
     tuple(assets or [os.path.dirname(prefix) or "."]),
     config,
     do_lower_case=casing,
@@ -165,26 +165,6 @@ def _asset_folders(prefix: str) -> list[str]:
   if not files.exists(os.path.join(folder, "saved_model.pb")):
     return []
   return [os.path.join(folder, "assets"), folder]
-
-
-def refuse_hub_module(prefix: str, shapes: Mapping[str, tuple]) -> None:
-  """Raises a ValueError for a module of TF1's hub that may be a wrong export.
-
-  It is version 1 of google/small_bert with H = 768:
-  https://github.com/tensorflow/hub/issues/661.
-  """
-  folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
-  if not files.exists(os.path.join(folder, "tfhub_module.pb")):
-    return
-  width = shapes.get("bert/embeddings/word_embeddings", ())[1:]
-  layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
-  is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
-  if width == (768,) and is_small and not folder.endswith(("/2", "_2")):
-    raise ValueError(
-      f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
-      "weights (tensorflow/hub issue 661): if it is version 2, name its folder "
-      "2; or take the checkpoint of google-research/bert"
-    )
 
 
 def _list_names(weights) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -240,7 +220,7 @@ def _name_layers(paths: Iterable[str]) -> dict[str, str]:
 
 def _match(name: str) -> str | None:
   """Returns Google's name of a variable; None if BERT has no such one."""
-  google = readers.rename(name, _NAMES)
+  google = models.rename(name, _NAMES)
   pattern = re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google)
   return google if pattern in _KNOWN else None
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 import any_model
-from convert import architecture
+from convert import models
 import heads
 import modeling
 
@@ -22,7 +22,7 @@ import modeling
 )
 def test_shapes_are_those_of_the_models(head, make, width):
   config = dataclasses.replace(any_model.CONFIG, embedding_size=width)
-  found = architecture.variables(config, head)
+  found = models.variables(config, head)
   expected = {v.path: tuple(v.shape) for v in make(config).variables}
   if head == "question_answering":  # Hugging Face's has no pooler.
     expected = {k: v for k, v in expected.items() if "/pooler/" not in k}
@@ -34,5 +34,5 @@ def test_shapes_are_those_of_the_models(head, make, width):
 )
 def test_parameters_of_released_models(name, count):
   config = modeling.BertConfig.from_json_file(f"configs/bert_{name}.json")
-  shapes = architecture.variables(config, "encoder").values()
+  shapes = models.variables(config, "encoder").values()
   assert sum(map(math.prod, shapes)) == count
