@@ -22,19 +22,14 @@ def test_truncate_pair_pops_from_the_longer():
         assert (a, b) == (expected_a, expected_b)
 
 
-def test_one_sequence_and_two_are_packed_and_padded():
+def test_one_sequence_and_two_are_packed():
   for second in (None, []):
     packed = packing.pack([7], second, cls_id=1, sep_id=2)
     assert packed == ([1, 7, 2], [1, 1, 1], [0, 0, 0])
-  packed = packing.pack([7], [8, 9], cls_id=1, sep_id=2, max_seq_length=8)
-  assert packed.input_ids == [1, 7, 2, 8, 9, 2, 0, 0]
-  assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]
-  assert packed.segment_ids == [0, 0, 0, 1, 1, 1, 0, 0]
-
-
-def test_pack_refuses_what_does_not_fit():
-  with pytest.raises(ValueError, match="4 tokens .* max_seq_length 3"):
-    packing.pack([7, 8], cls_id=1, sep_id=2, max_seq_length=3)
+  packed = packing.pack([7], [8, 9], cls_id=1, sep_id=2)
+  assert packed.input_ids == [1, 7, 2, 8, 9, 2]
+  assert packed.input_mask == [1, 1, 1, 1, 1, 1]
+  assert packed.segment_ids == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

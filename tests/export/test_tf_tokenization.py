@@ -83,7 +83,8 @@ def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
   for (a, b), row in zip(pairs, rows, strict=True):
     whole = len(a) + len(b)
     packing.truncate_pair(a, b, 9 - (3 if b else 2))
-    expected = packing.pack(a, b, cls_id=1, sep_id=2, max_seq_length=9)
+    packed = packing.pack(a, b, cls_id=1, sep_id=2)
+    expected = ([*ids, *[0] * (9 - len(ids))] for ids in packed)
     assert row == (*expected, len(a) + len(b) < whole)
 
 
