@@ -64,12 +64,11 @@ def float_feature(values: Sequence[float]) -> bytes:
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
   """Encodes a tf.train.Example, its features in the order of their names."""
-  parts = []
-  for name in sorted(features):
-    feature = features[name]
-    parts.append(_entry_header(name, len(feature)))
-    parts.append(feature)
-  body = b"".join(parts)
+  entries = [
+    _entry_header(name, len(feature)) + feature
+    for name, feature in sorted(features.items())
+  ]
+  body = b"".join(entries)
   return _length_header(b"\x0a", len(body)) + body
 
 
@@ -85,8 +84,8 @@ def encode_inputs(
 
 def frame_record(record: bytes) -> bytes:
   """Adds the length and the checksums of a record in a TFRecord file."""
-  checksum = _CHECKSUM.pack(masked_crc(record))
-  return b"".join((frame_header(len(record)), record, checksum))
+  checksum = masked_crc(record).to_bytes(4, "little")
+  return frame_header(len(record)) + record + checksum
 
 
 def unframe_record(frame: bytes) -> bytes:
@@ -118,9 +117,6 @@ def open_shards(
     yield lambda record: next(turns).write(frame_record(record))
 
 
-_LENGTH = struct.Struct("<Q")
-_CHECKSUM = struct.Struct("<I")
-
 # Before a message within a message stand its tag and its length. Few lengths
 # occur, so headers are computed once.
 
@@ -149,8 +145,8 @@ def _entry_header(name: str, length: int) -> bytes:
 @functools.lru_cache(1 << 12)
 def frame_header(length: int) -> bytes:
   """Returns the 12 bytes before a record: its length, and their checksum."""
-  packed = _LENGTH.pack(length)
-  return packed + _CHECKSUM.pack(masked_crc(packed))
+  packed = length.to_bytes(8, "little")
+  return packed + masked_crc(packed).to_bytes(4, "little")
 
 
 def masked_crc(data: bytes) -> int:
