@@ -163,15 +163,9 @@ def _tokenize(
 
 def read_documents(lines: Iterable[str]) -> Iterator[list[str]]:
   """Groups sentences, a line each, into documents, which a blank line ends."""
-  document = []
-  for line in map(str.strip, lines):
-    if line:
-      document.append(line)
-    elif document:
-      yield document
-      document = []
-  if document:
-    yield document
+  for is_text, sentences in itertools.groupby(map(str.strip, lines), bool):
+    if is_text:
+      yield list(sentences)
 
 
 def cut_blocks(
@@ -246,7 +240,15 @@ class BlockMaker(NamedTuple):
       if progress:
         progress((done + 1) / total)
     rng.shuffle(records)
-    return Block(records, _count(tokenized, vocabulary.unknown, truncated))
+    kept = list(_concatenate(tokenized))
+    statistics = Statistics(
+      documents=len(tokenized),
+      sentences=len(kept),
+      tokens=sum(map(len, kept)),
+      unknown_tokens=sum(s.count(vocabulary.unknown) for s in kept),
+      truncated_pairs=truncated,
+    )
+    return Block(records, statistics)
 
 
 def add_up(statistics: Iterable[Statistics]) -> Statistics:
@@ -260,19 +262,6 @@ def add_up(statistics: Iterable[Statistics]) -> Statistics:
       "blank line between documents, also where files end"
     )
   return total
-
-
-def _count(
-  documents: list[Document], unknown: Token, truncated_pairs: int
-) -> Statistics:
-  sentences = list(_concatenate(documents))
-  return Statistics(
-    documents=len(documents),
-    sentences=len(sentences),
-    tokens=sum(map(len, sentences)),
-    unknown_tokens=sum(sentence.count(unknown) for sentence in sentences),
-    truncated_pairs=truncated_pairs,
-  )
 
 
 def make_pairs(
