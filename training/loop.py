@@ -16,13 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from inputs import training_input
-from training import (
-  memory,
-  model_selection,
-  reporting,
-  same_run,
-  training_plan,
-)
+from training import memory, model_selection, reporting, same_run, training_plan
 from training import step as training_step
 from weights import checkpoints
 
