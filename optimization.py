@@ -8,8 +8,7 @@ For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
 & Ruder (ULMFiT), https://arxiv.org/abs/1801.06146, sections 3.2 and 3.3.
 """
 
-from collections.abc import Iterable, Sequence
-import functools
+from collections.abc import Callable, Iterable, Sequence
 import math
 import re
 
@@ -93,7 +92,7 @@ class AdamWeightDecayOptimizer:
 
   Args:
     variables: those to update.
-    init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
+    rate_at: takes the step, int64 []; returns the rate, float32 [].
     rate_scales: factors of the rate, one per variable.
     first_steps: the step from which a variable is updated, one per variable.
       Before, the variable and its moments do not change, and its gradient does
@@ -103,18 +102,11 @@ class AdamWeightDecayOptimizer:
   def __init__(
     self,
     variables: Sequence,
-    init_lr: float,
-    num_train_steps: int,
-    num_warmup_steps: int,
+    rate_at: Callable[[tf.Tensor], tf.Tensor],
     rate_scales: Sequence[float],
     first_steps: Sequence[int],
   ):
-    self.rate_at = functools.partial(
-      learning_rate_at,
-      init_lr=init_lr,
-      num_train_steps=num_train_steps,
-      num_warmup_steps=num_warmup_steps,
-    )
+    self.rate_at = rate_at
     self.rate_scales, self.first_steps = rate_scales, first_steps
     self.paths = [variable.path for variable in variables]
     self.variables = [variable.value for variable in variables]
@@ -297,9 +289,9 @@ def create_optimizer(
       below_top.append(num_layers + 1 - depth)
   return AdamWeightDecayOptimizer(
     kept,
-    init_lr,
-    num_train_steps,
-    num_warmup_steps,
+    lambda step: learning_rate_at(
+      step, init_lr, num_train_steps, num_warmup_steps
+    ),
     rate_scales=[layerwise_lr_decay**count for count in below_top],
     first_steps=[
       # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
