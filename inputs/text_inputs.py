@@ -5,6 +5,7 @@ hold little padding, and their results return in the order of the lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+import functools
 import re
 from typing import NamedTuple, TypeVar
 
@@ -55,9 +56,8 @@ class RowMaker:
     self, tokenizer: tokenization.FullTokenizer, max_seq_length: int
   ):
     self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
-    self._cls_id, self._sep_id = tokenizer.convert_tokens_to_ids(
-      ["[CLS]", "[SEP]"]
-    )
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
     self.tokens = self.truncated = 0
 
   def __call__(self, line: str) -> Row:
@@ -75,10 +75,7 @@ class RowMaker:
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
     """Makes a row of tokens that fit."""
-    packed = packing.pack(
-      ids_a, ids_b, cls_id=self._cls_id, sep_id=self._sep_id
-    )
-    return packed._asdict()
+    return self._pack(ids_a, ids_b)._asdict()
 
 
 def split_into_blocks(
