@@ -108,8 +108,7 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
         with contextlib.suppress(FileNotFoundError), _locked(other) as is_free:
           if is_free is False:  # The files of two runs would be mixed.
             raise OSError(
-              f"{path}: another process is writing it; wait for its end or "
-              "choose another name"
+              f"{path}: another process is writing it; wait or choose another"
             )
     yield temporaries
     for path in itertools.filterfalse(remote.is_remote, temporaries):
