@@ -152,9 +152,7 @@ def _make_runner(strategy, name, task, global_step):
 
 def _make_train_steps(strategy, task, global_step, signature):
   """Builds the function that makes updates: (iterator, n) -> means by name."""
-  sum_weights = training_step.make_sum_weights(
-    task.model, task.loss_fn, signature
-  )
+  sum_weights = training_step.make_sum_weights(task, signature)
   names = sorted(sum_weights.structured_outputs)
   replica_step = training_step.make_replica_step(
     strategy, task, global_step, sum_weights

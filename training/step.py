@@ -125,9 +125,7 @@ def make_forward_backward(
 
 
 def make_sum_weights(
-  model: keras.Model,
-  loss_fn: training_plan.LossFn,
-  signature: dict[str, tf.TensorSpec],
+  task: training_plan.TrainingTask, signature: dict[str, tf.TensorSpec]
 ) -> Callable[[Features], dict[str, tf.Tensor]]:
   """Builds the function of features that returns the weights of the losses.
 
@@ -138,7 +136,7 @@ def make_sum_weights(
 
   @tf.function(autograph=False)
   def sum_weights(features):
-    losses = loss_fn(model, features, None)
+    losses = task.loss_fn(task.model, features, None)
     return {
       name: tf.cast(weight, tf.float32) for name, (_, weight) in losses.items()
     }
