@@ -23,7 +23,7 @@ class PretrainingDataSettings(pretraining.RecordFlags):
   """The settings of this program."""
 
   num_processes: int = program.group("Flags")(
-    1, "Blocks made at once; it does not change the records."
+    1, "Blocks made at once; it does not change the records.", least=1
   )
 
 
@@ -65,13 +65,10 @@ def main() -> None:
 
 
 def _check_processes(settings: PretrainingDataSettings) -> None:
-  processes = settings.num_processes
-  if processes < 1:
-    raise ValueError(f"--num_processes={processes}: expected at least 1")
-  if processes > 1 and not settings.documents_per_block:
+  if settings.num_processes > 1 and not settings.documents_per_block:
     raise ValueError(
-      f"--num_processes={processes} needs --documents_per_block, say 100:"
-      " processes share the work by blocks of documents"
+      f"--num_processes={settings.num_processes} needs --documents_per_block, "
+      "say 100: processes share the work by blocks of documents"
     )
 
 

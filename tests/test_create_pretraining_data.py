@@ -102,7 +102,7 @@ def test_a_warning_of_few_predictions(folder):
     ({"documents_per_block": 1}, "--documents_per_block=1: expected"),
     ({"documents_per_block": -1}, "--documents_per_block=-1: expected"),
     ({"input_file": "one.txt", "documents_per_block": 4}, "is one document"),
-    ({"num_processes": 0}, "--num_processes=0: expected"),
+    ({"num_processes": 0}, "--num_processes=0: 0 is not a positive"),
     ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
   ],
 )
