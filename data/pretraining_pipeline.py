@@ -33,7 +33,6 @@ finally:
   logging.disable(logging.NOTSET)
 
 _COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
-_STEP_NAME = re.compile(r" \[while running '[^']*'\]")
 
 
 def make_records(
@@ -200,7 +199,7 @@ def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
 
 def _shorten(error: Exception) -> BaseException:
   """Returns the error of a step in one line."""
-  message = _STEP_NAME.sub("", str(error)).strip()
+  message = re.sub(r" \[while running '[^']*'\]", "", str(error)).strip()
   if isinstance(error, ValueError | OSError):
     return type(error)(message)
   if message.startswith("KeyboardInterrupt"):

@@ -15,10 +15,6 @@ from typing import BinaryIO
 
 from data import files
 
-_BUFFER_BYTES = 1 << 18
-# Higher levels take several times longer and hardly make records smaller.
-_COMPRESSION_LEVEL = 3
-
 
 def int64_feature(values: Iterable[int]) -> bytes:
   """Encodes integers of 64 bits as a tf.train.Feature."""
@@ -109,9 +105,10 @@ def open_shards(
     for path in paths:
       file = stack.enter_context(files.open_for_writing(path))
       if compress:
-        # Without name and time, equal records give equal files.
-        packed = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, file, mtime=0)
-        file = stack.enter_context(io.BufferedWriter(packed, _BUFFER_BYTES))
+        # Without name and time, equal records give equal files. Higher levels
+        # take several times longer and hardly make records smaller.
+        packed = gzip.GzipFile("", "wb", compresslevel=3, fileobj=file, mtime=0)
+        file = stack.enter_context(io.BufferedWriter(packed, 1 << 18))
       shards.append(file)
     turns = itertools.cycle(shards)
     yield lambda record: next(turns).write(frame_record(record))

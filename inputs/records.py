@@ -26,7 +26,6 @@ _READ_ERRORS = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
 # those of a file are shuffled already.
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
-_ZERO_SEEDS = (0, 2**31 - 1)  # TensorFlow takes seeds modulo the second.
 
 # Most batches whose records are grouped by length together.
 _BATCHES_PER_GROUP = 64
@@ -160,7 +159,7 @@ def training_dataset(
 
   def shuffle(epoch):
     graph = tf.compat.v1.get_default_graph()
-    if graph.seed in _ZERO_SEEDS:
+    if graph.seed in (0, 2**31 - 1):  # It takes seeds modulo the second.
       # TensorFlow would compare the symbolic second seed with 0, and fail.
       graph.seed = 1
     files = sources.shuffle(len(paths), seed=seed + epoch)

@@ -13,7 +13,6 @@ _KERAS_STATE = re.compile(
   r"(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT|(^|/)optimizer/"
   r"|^(keras_api/)?metrics/|^(train|eval|validation)_"
 )
-_LISTED_FAULTS = 3  # For each kind.
 # The variables whose shapes show the fields of a config, and which axis does.
 _SHOWN_BY_SHAPE = (
   ("vocab_size", "bert/embeddings/word_embeddings", 0),
@@ -58,8 +57,7 @@ def compare(
     ],
   ]
   if any(faults):
-    listings = (listing(found, _LISTED_FAULTS) for found in faults)
-    lines = "; ".join(filter(None, listings))
+    lines = "; ".join(filter(None, (listing(kind, 3) for kind in faults)))
     cause = _likely_cause(expected, stored, whose)
     raise ValueError(f"{source} does not fit {whose}{cause}: {lines}")
   return Loaded(missing, unused)
