@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import functools
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,38 +16,6 @@ from vocabularies import vocabulary_table
 
 _FREQUENCIES = ("1", "2 to 9", "10 to 99", "100 to 999", "1,000 or more")
 _PARTS = ("a word or its beginning", "a later part of a word (##)")
-_HEADER = ("masked tokens", "accuracy", "loss")
-
-
-class InputSettings(Protocol):
-  """The settings that choose and read records, by the names of their flags."""
-
-  @property
-  def input_file(self) -> str: ...
-
-  @property
-  def eval_input_file(self) -> str | None: ...
-
-  @property
-  def max_seq_length(self) -> int: ...
-
-  @property
-  def max_predictions_per_seq(self) -> int: ...
-
-  @property
-  def train_batch_size(self) -> int: ...
-
-  @property
-  def eval_batch_size(self) -> int: ...
-
-  @property
-  def max_eval_steps(self) -> int: ...
-
-  @property
-  def group_by_length(self) -> bool: ...
-
-  @property
-  def seed(self) -> int: ...
 
 
 class PretrainingData(NamedTuple):
@@ -72,9 +40,12 @@ class Evaluation(NamedTuple):
 
 
 def open_files(
-  settings: InputSettings, config: modeling.EncoderConfig
+  settings: Any, config: modeling.EncoderConfig
 ) -> PretrainingData:
   """Finds and checks the files of records that run_pretraining.py reads.
+
+  Args:
+    settings: those of run_pretraining.py, or of a task of run_multitask.py.
 
   Raises:
     ValueError: there is no such file, or one was made with other settings.
@@ -109,9 +80,7 @@ def open_files(
 
 
 def evaluate(
-  predictor: prediction.Predictor,
-  data: PretrainingData,
-  settings: InputSettings,
+  predictor: prediction.Predictor, data: PretrainingData, settings: Any
 ) -> Evaluation:
   """Predicts --max_eval_steps batches, 0: all records once; scores them.
 
@@ -207,4 +176,4 @@ def _make_table(title, groups, names, results) -> str:
     count = int((groups == group).sum())
     shaded = plots.Shaded(correct, correct)
     rows.append([names[group], count, shaded, loss])
-  return plots.table((title, *_HEADER), rows)
+  return plots.table((title, "masked tokens", "accuracy", "loss"), rows)
