@@ -9,14 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from data import atomic, files
-from export import quantization, signatures, trained_models
+from export import onnx_graph, quantization, signatures, trained_models
 from serving import answers, export_card, exported_model
 from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
 _LITERT = "model.tflite"
-_PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy")
-_ONNX_PACKAGES = ("onnx", "onnxruntime")
 
 
 def write(
@@ -63,8 +61,7 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   hashed = list(vocabulary_table.saved_names(vocab_file))
   if format == "onnx":
-    from export import onnx_graph
-    from serving import onnx_engine
+    from serving import onnx_engine  # Needs a package that the rest does not.
 
     path = os.path.join(folder, onnx_engine.MODEL_FILE)
     onnx_graph.build(graph, quantizes).save(path)
@@ -85,7 +82,9 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
 def _describe(graph, format) -> export_card.Card:
   trained = graph.trained
   maker = answers.MAKERS[trained.kind]
-  packages = _PACKAGES + (_ONNX_PACKAGES if format == "onnx" else ())
+  packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
+  if format == "onnx":
+    packages += ["onnx", "onnxruntime"]
   return export_card.Card(
     version=export_card.VERSION,
     kind=trained.kind,
@@ -218,8 +217,6 @@ def _write_card(folder, card):
     "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
   if "before" in card.quantization:
-    from export import onnx_graph
-
     compared = dict(card.quantization)
     parts = f"Products of {compared.pop('dtype')}. In float32 stay "
     rows["quantization"] = parts + onnx_graph.KEPT_IN_FLOAT32
