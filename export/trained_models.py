@@ -56,10 +56,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   kind = settings.get("problem")
   if kind not in {*answers.MAKERS} - {answers.FEATURES, answers.FILL_MASK}:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
-    raise ValueError(
-      f"{folder}: {found}; expected the --output_dir of "
-      f"{answers.TRAINING_PROGRAMS}"
-    )
+    expected = f"expected the --output_dir of {answers.TRAINING_PROGRAMS}"
+    raise ValueError(f"{folder}: {found}; {expected}")
   needed = ["vocab_file_sha256", "do_lower_case"]
   if settings.get("feature_based"):
     needed += ["feature_layers", "lstm_size"]
@@ -95,18 +93,14 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 def _read_settings(folder, kind, settings) -> dict[str, Any]:
   """Reads the settings that `setting_names` lists, and perhaps others."""
   path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
-  prediction = {"by_character": False}  # Older runs lack it.
-  prediction |= files.read_json_if_any(path)
+  prediction = files.read_json_if_any(path)
   prediction |= {name: settings[name] for name in names if name in settings}
   tuned = squad_results.read_threshold(folder)
   if tuned is not None:
     # It is the odds of one question, which an export rounds differently.
     prediction["null_score_diff_threshold"] = tuned + _ROUNDING
   if missing := [name for name in names if name not in prediction]:
-    raise ValueError(
-      f"{path} lacks {', '.join(missing)}: an earlier version wrote it; add "
-      'the values of the training\'s flags, as in {"max_seq_length": 128}'
-    )
+    raise ValueError(f"{path} lacks {', '.join(missing)}: train again")
   return prediction
 
 
