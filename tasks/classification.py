@@ -164,10 +164,10 @@ def find_labels(
     counts.update(set(_split_label(example, problem, separator)))
   labels = sorted(counts)
   if len(labels) < (2 if problem == "single_label" else 1):
+    found = tables.list_names(labels) or "rows without one"
     raise ValueError(
-      f"{path}: expected two labels or more, found only"
-      f" {tables.list_names(labels) or 'rows without one'}; is it the right"
-      " column?"
+      f"{path}: expected two labels or more, found only {found}; is it the"
+      " right column?"
     )
   if len(labels) > _TOO_MANY_LONE_LABELS and counts.total() == len(labels):
     raise ValueError(

@@ -70,10 +70,8 @@ def find_sets(
     "predict": [(name, (table,)) for name, table in task.test],
   }[kind]
   if not sets:
-    raise ValueError(
-      f"--do_{kind}: the task has no such data; pass --{kind}_file or "
-      "--data_dir"
-    )
+    cure = f"pass --{kind}_file or --data_dir"
+    raise ValueError(f"--do_{kind}: the task has no such data; {cure}")
   return [
     ClassificationSet(
       kind=kind,

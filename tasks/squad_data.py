@@ -61,11 +61,9 @@ def find_set(
   num_processes: int = 1,
   needs_answers: bool = False,
 ) -> SquadSet:
-  """Returns the questions of a file.
+  """Returns the questions of a file; see `SquadSet` for the arguments.
 
-  Args:
-    kind: see `SquadSet`, as for the other arguments.
-    max_train_examples: the most questions to train on; others are not limited.
+  `max_train_examples` limits the questions to train on, not others.
   """
   return SquadSet(
     kind=kind,

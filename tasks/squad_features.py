@@ -52,8 +52,7 @@ def check_lengths(max_seq_length: int, max_query_length: int) -> None:
   if max_seq_length < max_query_length + 4:
     raise ValueError(
       f"--max_seq_length={max_seq_length}: expected more than "
-      f"--max_query_length={max_query_length} and 3, for [CLS], a question, "
-      "[SEP], some text and [SEP]"
+      f"--max_query_length={max_query_length} and [CLS], [SEP] and [SEP]"
     )
 
 
