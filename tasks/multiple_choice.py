@@ -6,6 +6,7 @@ the paper.
 """
 
 from collections.abc import Iterable, Iterator
+import itertools
 import re
 from typing import Any, NamedTuple
 
@@ -169,23 +170,19 @@ def encode_feature(
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
     real choice; label_ids, int64 [1], 0 if it is not known.
   """
-  ids, mask, segments = [], [], []
-  for choice_ids, choice_segments in zip(
-    feature.input_ids, feature.segment_ids, strict=True
-  ):
-    padding = [0] * (max_seq_length - len(choice_ids))
-    ids += choice_ids + padding
-    mask += [1] * len(choice_ids) + padding
-    segments += choice_segments + padding
-  size = num_choices * max_seq_length
-  encode = record_writer.padded_feature
-  is_choice = [1] * len(feature.input_ids)
+
+  def encode_rows(rows):
+    padded = [row + [0] * (max_seq_length - len(row)) for row in rows]
+    values = list(itertools.chain.from_iterable(padded))
+    return record_writer.padded_feature(values, num_choices * max_seq_length)
+
+  ids = feature.input_ids
   return record_writer.encode_example(
     {
-      "input_ids": encode(ids, size),
-      "input_mask": encode(mask, size),
-      "segment_ids": encode(segments, size),
-      "choice_mask": encode(is_choice, num_choices),
+      "input_ids": encode_rows(ids),
+      "input_mask": encode_rows([[1] * len(row) for row in ids]),
+      "segment_ids": encode_rows(feature.segment_ids),
+      "choice_mask": record_writer.padded_feature([1] * len(ids), num_choices),
       "label_ids": record_writer.int64_feature([feature.label or 0]),
     }
   )
