@@ -219,7 +219,6 @@ class Application:
     raise _RefusedError(404, f"nothing here{known}")
 
   def _describe(self) -> dict[str, Any]:
-    """Describes the model for the page."""
     card, inputs = self._model.card, self._model.maker.inputs.items()
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     quantized = card.quantization.get("dtype", "")

@@ -125,7 +125,6 @@ def make_features(data: ClassificationSet, folder: str) -> None:
 def _make_rows(
   data: ClassificationSet, counts: dict[str, Any]
 ) -> Iterator[feature_files.Row]:
-  """Reads the examples and yields their rows."""
   settings = data.settings
   dtype, encode = int, record_writer.int64_feature
   if settings.problem == "regression":

@@ -57,7 +57,6 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
 def _make_rows(
   data: feature_files.FeatureSet, counts: dict[str, Any]
 ) -> Iterator[feature_files.Row]:
-  """Reads the questions and yields their rows."""
   length = data.settings.max_seq_length
   examples = itertools.islice(data.read(), data.limit)
   counts["choices"] = max(len(example.choices) for example in examples)
