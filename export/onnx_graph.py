@@ -24,8 +24,6 @@ import modeling
 from serving import answers
 from weights import checkpoints
 
-_OPSET = 20  # The first with Gelu.
-_IR_VERSION = 10  # onnxruntime 1.18 and later read it.
 _ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
 _APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
 LARGEST_INT8 = 127
@@ -141,8 +139,8 @@ class Graph:
     inputs = [self._describe(name, np.int32, shape) for name in signatures.IDS]
     model = helper.make_model(
       helper.make_graph(self._nodes, "bert", inputs, self._outputs, constants),
-      opset_imports=[helper.make_opsetid("", _OPSET)],
-      ir_version=_IR_VERSION,
+      opset_imports=[helper.make_opsetid("", 20)],  # The first with Gelu.
+      ir_version=10,  # onnxruntime 1.18 and later read it.
       producer_name="export_saved_model.py",
     )
     self._onnx.save_model(model, path)

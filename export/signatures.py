@@ -16,7 +16,6 @@ from serving import answers, export_card
 from vocabularies import vocabulary_table
 
 IDS = export_card.IDS
-_NOWHERE = -1  # The position of a mask that fills up a row.
 
 
 class Graph:
@@ -70,7 +69,7 @@ class Graph:
     """
     places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
     masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
-    positions = masks.to_tensor(default_value=_NOWHERE)  # [B, M]
+    positions = masks.to_tensor(default_value=-1)  # [B, M]
     logits = self.trained.model(
       input_ids, *others, tf.maximum(positions, 0)
     ).masked_lm_logits[:, :, : self.num_tokens]

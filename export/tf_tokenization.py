@@ -17,10 +17,6 @@ import tokenization
 from vocabularies import vocabulary_table
 
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
-_BYTES_PER_CHARACTER = 4
-# Replaces a word that is too long. No token of a vocabulary has a
-# space in front, so it is unknown.
-_UNKNOWN_WORD = " "
 _ASCII_PUNCTUATION = "!-/:-@\\[-`{-~"
 
 
@@ -53,7 +49,7 @@ class WordPieces(tf.Module):
       unknown_token="[UNK]",
       token_out_type=tf.int32,
       no_pretokenization=True,
-      max_bytes_per_word=_LONGEST_WORD * _BYTES_PER_CHARACTER,
+      max_bytes_per_word=4 * _LONGEST_WORD,  # In UTF-8.
     )
 
   def encode(
@@ -65,9 +61,8 @@ class WordPieces(tf.Module):
     """
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
-    pieces = self._wordpiece.tokenize(
-      tf.where(is_long, _UNKNOWN_WORD, words.values)
-    )
+    # No token of a vocabulary has a space in front, so it is unknown.
+    pieces = self._wordpiece.tokenize(tf.where(is_long, " ", words.values))
     ids = pieces.with_values(tf.gather(self._ids, pieces.values))
     return words.with_values(ids).merge_dims(1, 2)
 

@@ -19,9 +19,6 @@ from weights import checkpoints
 _ROUNDING = 1e-5  # Scores differ by less.
 # The settings of models that were only pre-trained.
 _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
-SETTINGS = {"max_seq_length"}.union(
-  *(maker.settings for maker in answers.MAKERS.values())
-)
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -45,6 +42,9 @@ class TrainedModel:
 def setting_names(kind: str) -> list[str]:
   """Lists the settings of a kind of model."""
   return ["max_seq_length", *answers.MAKERS[kind].settings]
+
+
+SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:

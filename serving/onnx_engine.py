@@ -21,7 +21,6 @@ except ImportError as error:
 MODEL_FILE = "model.onnx"
 DATA_FILE = f"{MODEL_FILE}.data"
 _ATTENTION = "attention_"  # The outputs of this name and a layer's number.
-_ERRORS_ONLY = 3  # ONNX Runtime's own log.
 _FAULTS = tuple(
   value
   for value in vars(onnxruntime_pybind11_state).values()
@@ -46,7 +45,7 @@ class Engine:
     path = os.path.join(folder, MODEL_FILE)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = 3  # Errors only.
     with futures.ThreadPoolExecutor(1) as thread:
       hashing = thread.submit(export_card.check_file, folder, DATA_FILE, card)
       try:

@@ -18,8 +18,6 @@ Label = int | list[int] | float
 PROBLEMS = ("single_label", "multi_label", "regression")
 _LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
 INTEGER = re.compile(r"-?[0-9]{1,18}")
-# With at least this many examples, labels that all differ are a wrong column.
-_TOO_MANY_LONE_LABELS = 20
 
 
 class Example(NamedTuple):
@@ -169,7 +167,7 @@ def find_labels(
       f"{path}: expected two labels or more, found only {found}; is it the"
       " right column?"
     )
-  if len(labels) > _TOO_MANY_LONE_LABELS and counts.total() == len(labels):
+  if len(labels) > 20 and counts.total() == len(labels):
     raise ValueError(
       f"{path}: each of its {len(labels)} labels occurs only once"
       f" ({tables.list_names(labels[:3])}, ...); is it the right column?"

@@ -12,9 +12,6 @@ from encoders import encoder_table, other_encoders
 import heads
 import modeling
 
-_LSTM_LAYERS = 2
-_MIX = "mix"
-
 
 class FeatureTaggerModel(heads.HeadModel):
   """A BiLSTM on a frozen BERT; called like a `TaggerModel`.
@@ -48,7 +45,7 @@ class FeatureTaggerModel(heads.HeadModel):
     self.mix = ScalarMix(len(layers)) if mixed else None
     size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
-    for index in range(_LSTM_LAYERS):
+    for index in range(2):
       lstm = other_encoders.BiLstm(
         size, lstm_size, name=f"lstm_{index}", dtype="float32"
       )
@@ -115,7 +112,7 @@ def read_feature_layers(
   Raises:
     ValueError: there is no such layer.
   """
-  mixed = list(names[:1]) == [_MIX]
+  mixed = list(names[:1]) == ["mix"]
   numbers = list(names[mixed:])
   if mixed and not numbers:
     return list(range(num_layers + 1)), True

@@ -22,7 +22,6 @@ _NO_SPAN = "empty"
 # The odds of no answer if no part of the text can be an answer. The original
 # began its search for the lowest odds with the same number.
 _CERTAIN_ODDS = 1_000_000.0
-_RUNNERS_UP = 4
 _WORD_MARK = "\u2581"  # SentencePiece's, where a word begins.
 _WORD_END = "</w>"  # GPT-1's, where a word ends.
 
@@ -262,7 +261,7 @@ def describe(
   row |= _as_answer(chosen or no_answer[0])
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
-  row["runners_up"] = [_as_answer(span) for span in others[:_RUNNERS_UP]]
+  row["runners_up"] = [_as_answer(span) for span in others[:4]]
   return row
 
 

@@ -17,7 +17,6 @@ from inputs import feature_files, records, text_inputs, training_input
 from tasks import squad, squad_answers, squad_features, squad_results
 from training import prediction
 
-_MISPLACED_SHOWN = 3
 # Questions that a process takes at once; every one repeats its context in the
 # records. Those about a long text are at least 50, for it is tokenized once.
 QUESTIONS_PER_TASK, CHARACTERS_PER_TASK = 1000, 200_000
@@ -157,7 +156,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     counts["outside"] += result.outside
     if result.misplaced:
       counts["misplaced"] += 1
-      if len(shown) < _MISPLACED_SHOWN:
+      if len(shown) < 3:
         shown.append(result.misplaced)
   if counts["questions"] and not number:
     raise ValueError(
