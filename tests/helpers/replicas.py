@@ -14,3 +14,8 @@ def two_replicas():
   then holds another's against it ("Shape mismatch in the collective instance").
   """
   return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def strategy_of(count):
+  """Returns the strategy of one replica or of two."""
+  return two_replicas() if count == 2 else tf.distribute.get_strategy()

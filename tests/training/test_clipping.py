@@ -83,10 +83,7 @@ def test_the_norm_does_not_depend_on_how_a_batch_is_split(
   devices, parts, whole, tmp_path
 ):
   expected, weights = whole
-  strategy = tf.distribute.get_strategy()
-  if devices == 2:
-    strategy = replicas.two_replicas()
-  norm, parted = train(tmp_path, strategy, parts)
+  norm, parted = train(tmp_path, replicas.strategy_of(devices), parts)
   assert norm == pytest.approx(expected, rel=1e-5)
   for name, value in weights.items():
     if "key/bias" not in name:  # Its gradient is rounding alone.

@@ -13,14 +13,10 @@ import tensorflow as tf
 
 import heads
 from inputs import training_input
-import replicas
+from replicas import strategy_of
 import tiny_training
 from training import loop, model_selection, prediction, reporting, training_plan
 from weights import checkpoints
-
-
-def strategy_of(count):
-  return replicas.two_replicas() if count == 2 else tf.distribute.get_strategy()
 
 
 @pytest.fixture(name="alone", scope="module")
@@ -163,10 +159,9 @@ def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
 
 
 def test_prediction_keeps_order_and_strips_padding():
-  strategy = replicas.two_replicas()
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
   predictor = prediction.Predictor(
-    strategy, keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
+    strategy_of(2), keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
   )
   result = predictor(batches)
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
@@ -219,11 +214,9 @@ def test_no_iterator_waits_for_the_thread_that_tunes_it():
   assert list(batches.as_numpy_iterator()) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]])
+@pytest.mark.parametrize("devices", [1, 2])
 def test_weights_cast_once_predict_the_same(devices):
-  strategy = tf.distribute.OneDeviceStrategy(devices[0])
-  if len(devices) > 1:
-    strategy = replicas.two_replicas()
+  strategy = strategy_of(devices)
   with strategy.scope():
     model = heads.ClassifierModel(tiny_training.CONFIG, 3, "mixed_bfloat16")
 

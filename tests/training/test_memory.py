@@ -165,8 +165,7 @@ def test_recomputed_layers_make_equal_updates(tmp_path, devices, parts):
   """On any devices, in any parts; test_contract.py compares gradients."""
   options = {"gradient_accumulation_steps": parts}
   options["config"] = tiny_training.CONFIG
-  if devices == 2:
-    options["strategy"] = replicas.two_replicas()
+  options["strategy"] = replicas.strategy_of(devices)
   tiny_training.run(tmp_path / "plain", 2, **options)
   tiny_training.run(tmp_path / "recomputed", 2, recompute=True, **options)
   found = tiny_training.saved(tmp_path / "recomputed", 2)

@@ -8,11 +8,15 @@ import tensorflow as tf
 from training import reporting, training_plan
 
 
+def make_reporter(folder, start=0, strategy=None):
+  plan = training_plan.TrainingPlan(str(folder), 5000, train_batch_size=8)
+  strategy = strategy or tf.distribute.get_strategy()
+  return reporting.Reporter(plan, start, strategy)
+
+
 def report(folder, steps):
   """Reports steps of a training, and an evaluation after the last one."""
-  plan = training_plan.TrainingPlan(str(folder), 5000, train_batch_size=8)
-  strategy = tf.distribute.get_strategy()
-  reporter = reporting.Reporter(plan, steps[0] - 1, strategy)
+  reporter = make_reporter(folder, steps[0] - 1)
   for step in steps:
     reporter.choose_count(1)
     reporter.add(step, 1, {"loss": float(step)}, 8)
@@ -29,8 +33,7 @@ def test_every_second_of_many_points_is_kept_and_every_evaluation(tmp_path):
 def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
   seconds = map(float, range(0, 1000, 2))
   monkeypatch.setattr("time.monotonic", seconds.__next__)
-  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
-  reporter = reporting.Reporter(plan, 0, tf.distribute.get_strategy())
+  reporter = make_reporter(tmp_path)
   written = []
   monkeypatch.setattr(
     reporter, "_write", lambda step, values: written.append(values)
@@ -48,8 +51,7 @@ def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
-  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
-  reporter = reporting.Reporter(plan, 0, tf.distribute.get_strategy())
+  reporter = make_reporter(tmp_path)
   closed = []
   monkeypatch.setattr(reporter._writer, "close", lambda: closed.append(True))
 
@@ -63,9 +65,9 @@ def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
 
 
 def test_only_the_chief_writes_and_prints(tmp_path, capsys):
-  plan = training_plan.TrainingPlan(str(tmp_path), 5000, train_batch_size=8)
   other = types.SimpleNamespace(should_checkpoint=False)
-  reporter = reporting.Reporter(plan, 0, types.SimpleNamespace(extended=other))
+  strategy = types.SimpleNamespace(extended=other)
+  reporter = make_reporter(tmp_path, strategy=strategy)
   reporter.choose_count(1)
   reporter.add(1, 1, {"loss": 1.0}, 8)
   reporter.add_evaluation(1, {"eval_accuracy": 0.5})
