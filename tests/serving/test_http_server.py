@@ -80,6 +80,14 @@ def exchange(port, *parts):
     return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
+def assert_refused(port, model, sent, *expected):
+  """Checks that bytes get one answer, of such a status, and no model."""
+  before = len(model.calls)
+  [status] = statuses(exchange(port, sent))
+  assert status in expected
+  assert len(model.calls) == before
+
+
 def statuses(answer):
   return list(map(int, re.findall(rb"HTTP/1\.[01] (\d{3}) ", answer)))
 
@@ -98,10 +106,8 @@ def test_one_request_after_the_other(port):
 
 @pytest.mark.parametrize("path", ["/unknown", "/health", "/"])
 def test_a_body_for_another_address_is_not_the_next_request(port, model, path):
-  before = len(model.calls)
   hidden = request(body=b'{"text": "smuggled"}')
-  assert statuses(exchange(port, request(path, hidden))) == [404]
-  assert len(model.calls) == before
+  assert_refused(port, model, request(path, hidden), 404)
 
 
 @pytest.mark.parametrize(
@@ -116,10 +122,8 @@ def test_a_body_for_another_address_is_not_the_next_request(port, model, path):
   ],
 )
 def test_two_or_strange_lengths_are_refused(port, model, lines):
-  before = len(model.calls)
-  body = b'{"text": "the film"}'
-  assert statuses(exchange(port, request("/predict", body, *lines))) == [400]
-  assert len(model.calls) == before
+  sent = request("/predict", b'{"text": "the film"}', *lines)
+  assert_refused(port, model, sent, 400)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -127,13 +131,11 @@ def test_two_or_strange_lengths_are_refused(port, model, lines):
 def test_a_request_of_two_lengths_hides_no_other(
   port, model, version, encoding
 ):
-  before = len(model.calls)
   hidden = b"0\r\n\r\n" + request(body=b'{"text": "smuggled"}')
   lines = ("Content-Length: 5", f"Transfer-Encoding: {encoding}")
   sent = request("/predict", hidden, *lines, "Connection: keep-alive")
   sent = sent.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1)
-  assert statuses(exchange(port, sent)) in ([400], [501])
-  assert len(model.calls) == before
+  assert_refused(port, model, sent, 400, 501)
 
 
 @pytest.mark.parametrize(
@@ -163,24 +165,15 @@ def test_names_of_other_hosts_are_refused(port, host, status):
   assert statuses(exchange(port, request(host=host))) == [status]
 
 
-@pytest.mark.parametrize(
-  ("origin", "status"),
-  [
-    ("http://here", 200),
-    ("https://here", 200),
-    ("http://here:81", 403),
-    ("http://evil.example", 403),
-    ("null", 403),
-  ],
-)
 @pytest.mark.parametrize("path", ["/predict", "/attention"])
-def test_pages_of_other_sites_are_refused(port, model, path, origin, status):
-  before = len(model.calls)
+def test_pages_of_other_sites_are_refused(port, model, path):
   body = b'{"text": "a", "layer": 0, "head": 0}'
-  answer = exchange(port, request(path, body, f"Origin: {origin}"))
-  assert statuses(answer) == [status]
-  if status == 403:
-    assert len(model.calls) == before
+  for origin in ("http://here", "https://here"):
+    answer = exchange(port, request(path, body, f"Origin: {origin}"))
+    assert statuses(answer) == [200]
+  for origin in ("http://here:81", "http://evil.example", "null"):
+    sent = request(path, body, f"Origin: {origin}")
+    assert_refused(port, model, sent, 403)
 
 
 def test_a_large_body_is_refused_in_words(port):
@@ -345,15 +338,13 @@ def test_an_answer_that_nobody_waits_for_is_not_computed(tmp_path):
   assert model.was_wanted and len(model.calls) == 2
 
 
-@pytest.mark.parametrize(
-  "name", ["http://a.b", "a.b:80", "a.b/c", "", "*", " x"]
-)
-def test_other_names_of_the_host_are_names(name):
-  message = re.escape(f"--allowed_hosts={name}: expected")
-  with pytest.raises(ValueError, match=message):
-    http_server.check_name(name)
+def test_other_names_of_the_host_are_names():
   for good in ("a.b", "a.b.", "::1", "192.0.2.7"):
     http_server.check_name(good)
+  for bad in ("http://a.b", "a.b:80", "a.b/c", "", "*", " x"):
+    message = re.escape(f"--allowed_hosts={bad}: expected")
+    with pytest.raises(ValueError, match=message):
+      http_server.check_name(bad)
 
 
 def test_headers_of_the_page(port):
