@@ -122,12 +122,8 @@ def test_results_for_tokens_are_as_long_as_the_rows():
 
 def test_static_batches_are_of_one_shape():
   batching = in_batches([0, 1], [2, 2])._replace(width=4)  # Repeats a row.
-  results, shapes = predict(
-    lambda b: b["asked"].numpy()[:, 0], [1, 4, 2], batching
-  )
-  assert results == [10, 20, 30]
-  assert shapes == [(2, 4), (2, 4)]
-  results, _ = predict(
-    lambda b: b["input_ids"].numpy(), [1, 4, 2], batching, of_tokens=True
-  )
-  assert results == [[1], [2] * 4, [3, 3]]
+  lengths = [1, 4, 2]
+  found = predict(lambda b: b["asked"].numpy()[:, 0], lengths, batching)
+  assert found == ([10, 20, 30], [(2, 4), (2, 4)])
+  found = predict(lambda b: b["input_ids"].numpy(), lengths, batching, True)
+  assert found == ([[1], [2] * 4, [3, 3]], [(2, 4), (2, 4)])

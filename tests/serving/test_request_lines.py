@@ -36,16 +36,11 @@ def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, maker):
   assert (line.request, line.shown) == (None, {"index": 0})
 
 
-@pytest.mark.parametrize(
-  ("name", "content"),
-  [("a.txt.gz", b"plain"), ("a.txt.gz", b"\x1f\x8b"), ("a.txt.xz", b"plain")],
-)
-def test_a_damaged_compressed_file_is_named(tmp_path, name, content, maker):
-  path = tmp_path / name
-  path.write_bytes(content)
-  with pytest.raises(ValueError) as caught:
+def test_a_damaged_compressed_file_is_named(tmp_path, maker):
+  path = tmp_path / "a.txt.gz"
+  path.write_bytes(b"plain")
+  with pytest.raises(ValueError, match=f"^{path}: damaged compressed file"):
     read(path, maker)
-  assert str(caught.value).startswith(f"{path}: damaged compressed file (")
 
 
 def test_pairs_are_columns_wherever_they_come_from(tmp_path):

@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import modeling
+from any_model import CONFIG
 from tasks import feature_tagger
 
-CONFIG = modeling.BertConfig(
-  vocab_size=20,
-  hidden_size=8,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=16,
-  max_position_embeddings=12,
-  type_vocab_size=2,
-)
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])

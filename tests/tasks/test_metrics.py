@@ -82,7 +82,7 @@ def test_regression_scores():
   )
 
 
-def test_report_of_single_labels(report):
+def test_report_and_averages_of_single_labels(report):
   assert report.confusion.as_matrix(4).tolist() == [
     [2, 0, 1, 0],
     [2, 2, 1, 0],
@@ -94,9 +94,6 @@ def test_report_of_single_labels(report):
   assert report.recall == pytest.approx([2 / 3, 2 / 5, 0, 0])
   assert report.f1 == pytest.approx([4 / 7, 4 / 7, 0, 0])
   assert report.support.tolist() == [3, 5, 0, 0]
-
-
-def test_averages_of_single_labels(report):
   # Over three labels: c is predicted, though never true; d is neither.
   assert report.macro == pytest.approx((1.5 / 3, (16 / 15) / 3, (8 / 7) / 3))
   assert report.micro == pytest.approx((4 / 8, 4 / 8, 4 / 8))
@@ -216,6 +213,10 @@ def test_report_as_json():
     },
     "confusion": [[2, 0], [1, 1]],
   }
+  report = metrics.multi_label_report(np.eye(2), np.eye(2))
+  written = metrics.report_as_dict(report, ["a", "b"])
+  assert written["confusion"] is None
+  assert written["labels"]["b"]["support"] == 1
 
 
 def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
@@ -234,13 +235,6 @@ def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
     "n29999": {"n7": 1, "n29999": 1},
   }
   assert peak < 50e6  # A matrix would have 900 million cells.
-
-
-def test_report_of_label_sets_as_json():
-  report = metrics.multi_label_report(np.eye(2), np.eye(2))
-  written = metrics.report_as_dict(report, ["a", "b"])
-  assert written["confusion"] is None
-  assert written["labels"]["b"]["support"] == 1
 
 
 def test_table_of_a_report(report):
@@ -296,10 +290,7 @@ def test_wide_matrix_has_numbers_for_names():
     (  # Only twenty are shown.
       np.repeat(range(25), range(1, 26)),
       np.repeat(range(1, 26), range(1, 26)),
-      [
-        f"n{number} -> n{number + 1}: {number + 1}"
-        for number in range(24, 4, -1)
-      ],
+      [f"n{n - 1} -> n{n}: {n}" for n in range(25, 5, -1)],
     ),
     (LABELS, LABELS, []),
   ],
