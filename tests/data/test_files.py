@@ -139,12 +139,8 @@ def test_text_says_how_much_of_it_has_passed(tmp_path):
 
 
 def test_the_standard_output_is_utf8_in_every_locale():
-  code = (
-    "from data import files\n"
-    "with files.open_lines(None) as write:\n"
-    "  write('\\u4e2d')\n"
-    "  write('last')\n"
-  )
+  code = "from data import files\nwith files.open_lines(None) as write:\n"
+  code += "  write('\\u4e2d')\n  write('last')\n"
   result = subprocess.run(
     [sys.executable, "-c", code],
     cwd=paths.ROOT,

@@ -72,11 +72,7 @@ def test_rows_are_read_as_they_are_asked_for(write):
     ("t.csv", 'a\n"b\nc\n', 't.csv:2: the quote (") that opens a cell is'),
     ("t.csv", 'a\n"b"c\n', "t.csv:2: text after a closing quote"),
     ("t.csv", "a\nb\rc\n", "t.csv:2: a carriage return in the middle"),
-    (
-      "t.jsonl",
-      '{"a": 1}\n{"a": }\n',
-      "t.jsonl:2: Expecting value (column 7); expected a JSON object on each",
-    ),
+    ("t.jsonl", '{}\n{"a": }\n', "t.jsonl:2: Expecting value (column 7); expe"),
     ("t.jsonl", '[1,\r"b"]', "t.jsonl:1: expected a JSON object, found [1, "),
     ("t.jsonl", '{"a": ' + "[" * 100_000, "t.jsonl:1: JSON that is nested"),
     ("t.jsonl", '{"a": "x\\uD800"}', "t.jsonl:1: holds \\ud800, half of a sur"),
@@ -149,10 +145,8 @@ def test_rows_with_cells_too_few_or_too_many(
 
 def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):
   path = write("t.tsv", "a\tb\nc\nd\te\nf\n")
-  assert columns(path, 1, skips_short_rows=True) == [
-    ("t.tsv:1", ["b"]),
-    ("t.tsv:3", ["e"]),
-  ]
+  found = columns(path, 1, skips_short_rows=True)
+  assert found == [("t.tsv:1", ["b"]), ("t.tsv:3", ["e"])]
   said = capsys.readouterr().err
   assert said == "t.tsv: skipped 2 rows of too few columns\n"
 
@@ -182,12 +176,7 @@ LONG = ":2: expected 2 columns, found 3"
       0,
       ": column 0 is given by number, but JSON Lines have only names",
     ),
-    (
-      "t.jsonl",
-      '{"a": 1}\n{"b": 1, "c": 2}',
-      "a",
-      ":2: no key 'a'; the keys are b, c",
-    ),
+    ("t.jsonl", '{"a": 1}\n{"b": 2}', "a", ":2: no key 'a'; the keys are b"),
   ],
 )
 def test_missing_columns(write, name, content, wanted, message):
@@ -197,9 +186,7 @@ def test_missing_columns(write, name, content, wanted, message):
 
 
 def test_a_name_needs_a_header(write):
-  with pytest.raises(
-    ValueError, match="column 'a' is given by name, but the file"
-  ):
+  with pytest.raises(ValueError, match="column 'a' is given by name, but the"):
     columns(write("t.tsv", "a\n"), "a", header=False)
 
 
@@ -214,6 +201,4 @@ def test_values_are_described(write):
   values = '["x", 1e5, null, true, [], {}]'
   ((_, cells),) = rows(write("t.jsonl", f'{{"a": {values}}}'))
   described = ", ".join(map(tables.describe, cells["a"]))
-  assert described == (
-    "a string, the number 1e5, null, true, a list, an object"
-  )
+  assert described == "a string, the number 1e5, null, true, a list, an object"

@@ -38,6 +38,7 @@ CONFIGS = {
 SMALL = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1}
 TRANSFORMER = SMALL | {"num_attention_heads": 2}
 CAUSAL = TRANSFORMER | {"causal_attention": True}
+TEXT_CNN = {"encoder_type": "text_cnn"}
 IDS = np.array([[2, 5, 6, 7, 3], [2, 7, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
@@ -260,20 +261,18 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
     ({"encoder_type": "rnn"}, "known: transformer, text_cnn, bilstm"),
     ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transfor"),
     (
-      {"encoder_type": "text_cnn", "num_attention_heads": 2},
+      TEXT_CNN | {"num_attention_heads": 2},
       "unknown keys: num_attention_heads",
     ),
     ({"filter_sizes": [2]}, "unknown keys: filter_sizes"),
     ({"encoder_type": "bilstm", "hidden_size": 3}, "hidden_size is 3; expec"),
     ({**CAUSAL, "embedding_size": 4}, "embedding_size is 4; with causal_att"),
     ({**CAUSAL, "layer_norm_eps": 0}, "layer_norm_eps is 0; expected a numb"),
-    *(
-      (
-        {"encoder_type": "text_cnn", "filter_sizes": sizes},
-        f"filter_sizes is {sizes!r}",
-      )
-      for sizes in ([], [0], [2, 2], 3, ["2"])
-    ),
+    (TEXT_CNN | {"filter_sizes": []}, "filter_sizes is []"),
+    (TEXT_CNN | {"filter_sizes": [0]}, "filter_sizes is [0]"),
+    (TEXT_CNN | {"filter_sizes": [2, 2]}, "filter_sizes is [2, 2]"),
+    (TEXT_CNN | {"filter_sizes": 3}, "filter_sizes is 3"),
+    (TEXT_CNN | {"filter_sizes": ["2"]}, "filter_sizes is ['2']"),
   ],
 )
 def test_refuses(fields, message, tmp_path):

@@ -103,43 +103,30 @@ def test_a_file_is_read_as_examples_are_asked_for(write):
     next(examples)
 
 
+STRING = "must be a string, found"
+STRING_OR_NUMBER = "must be a string or a number, found"
+
+
 @pytest.mark.parametrize(
-  ("name", "content", "message"),
+  ("content", "message"),
   [
-    ("t.tsv", "", "t.tsv: holds no example"),
+    ("", ": holds no example"),
+    ('{"text": 1, "label": 1}', f":1: 'text' {STRING} the number 1"),
+    ('{"text": null, "label": 1}', f":1: 'text' {STRING} null"),
     (
-      "t.jsonl",
-      '{"text": 1, "label": 1}',
-      "t.jsonl:1: 'text' must be a string, found the number 1",
+      '{"text": "", "label": 1, "pair": 0}',
+      f":1: 'pair' {STRING} the number 0",
     ),
-    (
-      "t.jsonl",
-      '{"text": null, "label": 1}',
-      "t.jsonl:1: 'text' must be a string, found null",
-    ),
-    (
-      "t.jsonl",
-      '{"text": "a", "label": {}}',
-      "t.jsonl:1: 'label' must be a string or a number, found an object",
-    ),
-    (
-      "t.jsonl",
-      '{"text": "a", "label": [["b"]]}',
-      "t.jsonl:1: 'label' must be a string or a number, found a list",
-    ),
-    (
-      "t.jsonl",
-      '{"text": "a", "label": 1, "pair": 0}',
-      "t.jsonl:1: 'pair' must be a string, found the number 0",
-    ),
-    ("t.jsonl", '{"text": "a", "label": null}', "t.jsonl:1: no label"),
+    ('{"text": "", "label": {}}', f":1: 'label' {STRING_OR_NUMBER} an object"),
+    ('{"text": "", "label": [[]]}', f":1: 'label' {STRING_OR_NUMBER} a list"),
+    ('{"text": "a", "label": null}', ":1: no label"),
   ],
 )
-def test_faulty_files(write, name, content, message):
+def test_faulty_files(write, content, message):
   with pytest.raises(ValueError) as error:
     pair = "pair" if "pair" in content else None
-    read(write(name, content), "text", pair, "label")
-  assert str(error.value) == message
+    read(write("t.jsonl", content), "text", pair, "label")
+  assert str(error.value) == f"t.jsonl{message}"
 
 
 @pytest.mark.parametrize(
@@ -159,34 +146,24 @@ def test_labels_are_found_and_sorted(labels, problem, separator, found):
   assert classification.find_labels(examples, problem, separator) == found
 
 
+FEW = "expected two labels or more, found only"
+LISTS = "a list of labels; expected one (several need --problem=multi_label)"
+ONCE = "each of its 21 labels occurs only once (x0, x1, x10, ...)"
+COLUMN = "is it the right column?"
+
+
 @pytest.mark.parametrize(
   ("labels", "problem", "message"),
   [
-    (
-      ["x", "x"],
-      "single_label",
-      "dev.tsv: expected two labels or more, found only x; is it the right"
-      " column?",
-    ),
-    (
-      ["", ","],
-      "multi_label",
-      "dev.tsv: expected two labels or more, found only rows without one; is it"
-      " the right column?",
-    ),
+    (["x", "x"], "single_label", f"dev.tsv: {FEW} x; {COLUMN}"),
+    (["", ","], "multi_label", f"dev.tsv: {FEW} rows without one; {COLUMN}"),
     (["a", ""], "single_label", "dev.tsv:17: no label"),
     (["a", None], "multi_label", "dev.tsv:17: no label"),
+    (["a", ("b", "c")], "single_label", f"dev.tsv:17: {LISTS}"),
     (
-      ["a", ("b", "c")],
+      [f"x{n}" for n in range(21)],
       "single_label",
-      "dev.tsv:17: a list of labels; expected one (several need"
-      " --problem=multi_label)",
-    ),
-    (
-      [f"text {number}" for number in range(21)],
-      "single_label",
-      "dev.tsv: each of its 21 labels occurs only once (text 0, text 1,"
-      " text 10, ...); is it the right column?",
+      f"dev.tsv: {ONCE}; {COLUMN}",
     ),
   ],
 )
@@ -281,12 +258,7 @@ def test_texts_and_pairs(tokenizer):
 @pytest.mark.parametrize(
   ("pair", "args", "texts", "was_cut"),
   [
-    (
-      ("a b c d e f g h", None),
-      (6, 2),
-      ["a b c d", "c d e f", "e f g h"],
-      False,
-    ),
+    (("a b c d e f", None), (6, 2), ["a b c d", "c d e f"], False),
     (("a b c d e", None), (6, 4), ["a b c d", "e"], False),
     (("a b c d", None), (6, 2), ["a b c d"], False),
     (("a b", "c d e f g"), (8, 2), ["a b SEP c d e", "a b SEP e f g"], False),

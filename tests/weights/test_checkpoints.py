@@ -119,10 +119,8 @@ def test_a_resume_verifies_all_and_reads_each_once(tmp_path, monkeypatch):
 
 
 def test_passes_over_the_slots_of_other_optimizers(tmp_path):
-  slots = (
-    *("LAMB", "LAMB_1", "lamb_m", "lamb_v", "Adam", "Adam_1", "vr", "vc"),
-    *("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"),
-  )
+  slots = ["LAMB", "LAMB_1", "lamb_m", "lamb_v", "Adam", "Adam_1", "vr", "vc"]
+  slots += ["AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"]
   saved = {f"bert/x/{slot}": 0.5 for slot in slots}
   saved |= {"bert/x": [1.0, 2.0], "beta1_power": 0.5, "beta2_power": 0.5}
   found = {"bert/x": tf.Variable([0.0, 0.0])}
