@@ -130,7 +130,10 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
 
 
 def count_words(
-  paths: list[str], do_lower_case: bool, cuts_chinese: bool = False
+  paths: list[str],
+  do_lower_case: bool,
+  cuts_chinese: bool = False,
+  most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
   """Counts lines, words, their characters, and how often each word occurs.
 
@@ -146,9 +149,11 @@ def count_words(
     found = split(line)
     words.update(found)
     total, characters = total + len(found), characters + len("".join(found))
-    if len(words) > 2 * _MAX_WORDS:
-      words = collections.Counter(dict(_by_frequency(words)[:_MAX_WORDS]))
-    report.print_part(f"counting words: {number:,} lines", text.part_read())
+    if len(words) > 2 * most_words:
+      words = collections.Counter(dict(_by_frequency(words)[:most_words]))
+    if report.is_due():
+      doing = f"counting words: {number:,} lines"
+      report.print_part(doing, text.part_read())
   progress.clear()
   return number, total, characters, words
 

@@ -98,11 +98,12 @@ def test_words_are_the_tokenizers(corpus):
   assert words["The"] == words["the"] == words["W\xe9"] == 9
 
 
-def test_the_table_of_words_is_bounded(tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(create_vocab, "_MAX_WORDS", 2)
+def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  *numbers, words = create_vocab.count_words([str(path)], do_lower_case=True)
+  *numbers, words = create_vocab.count_words(
+    [str(path)], do_lower_case=True, most_words=2
+  )
   assert words == {"b": 3, "a": 2}
   assert numbers == [3, 9, 9]
   # Dropped words count as unknown.
