@@ -21,6 +21,10 @@ def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
   # A name may read as a glob.
   path = f"{tmp_path}/notes[1].txt"
   assert files.expand_patterns(path, "in") == [path]
+  # What a killed run left of a remote file is no input.
+  (tmp_path / "a.txt.f0031dff.tmp").touch()
+  found = files.expand_patterns(f"file://{tmp_path}/a*", "in")
+  assert found == [f"file://{tmp_path}/a.txt"]
 
 
 @pytest.mark.parametrize("patterns", ["", ",", "nowhere/*.txt", "."])
@@ -114,14 +118,6 @@ def test_a_file_is_removed_but_no_folder(tmp_path, prefix):
   for _ in range(2):  # A file that is not there is no error.
     files.remove(f"{folder}/a")
     assert not files.exists(f"{folder}/a")
-
-
-def test_what_a_killed_run_left_of_a_remote_file_is_no_input(tmp_path):
-  for name in ("a.tfrecord", "a.tfrecord.f0031dff.tmp"):
-    (tmp_path / name).touch()
-  pattern = f"file://{tmp_path}/a*"
-  expected = [f"file://{tmp_path}/a.tfrecord"]
-  assert files.expand_patterns(pattern, "input_file") == expected
 
 
 def test_text_says_how_much_of_it_has_passed(tmp_path):

@@ -16,6 +16,7 @@ pytest.importorskip("waitress")
 LIMITS = http_server.Limits(
   body_bytes=100_000, batch_tokens=1000, wait_seconds=0.003
 )
+HUGE = b'{"text": "a", "layer": "huge", "head": 0}'
 
 
 class Echo:
@@ -263,10 +264,9 @@ def test_slow_readers_and_writers_hold_up_nobody(port):
 
 def test_pipelined_requests_whose_answers_are_not_read_are_closed(model):
   port = start(model, LIMITS._replace(threads=2, idle_seconds=2))
-  body = b'{"text": "a", "layer": "huge", "head": 0}'
   clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
   for client in clients:
-    client.sendall(request("/attention", body) * 3)
+    client.sendall(request("/attention", HUGE) * 3)
   end = time.monotonic() + 5
   while time.monotonic() < end:
     assert statuses(exchange(port, request())) == [200]
@@ -278,9 +278,8 @@ def test_pipelined_requests_whose_answers_are_not_read_are_closed(model):
 
 def test_pipelined_requests_are_answered_to_a_slow_reader(model):
   port = start(model, LIMITS._replace(threads=1, idle_seconds=2))
-  body = b'{"text": "a", "layer": "huge", "head": 0}'
   with socket.create_connection(("127.0.0.1", port)) as client:
-    client.sendall(request("/attention", body) * 3)
+    client.sendall(request("/attention", HUGE) * 3)
     client.shutdown(socket.SHUT_WR)
     time.sleep(1)
     read = 0

@@ -238,10 +238,7 @@ def test_the_memory_of_a_report_does_not_grow_with_the_square_of_the_labels():
 
 
 def test_table_of_a_report(report):
-  table = plots.format_report(report, ["好评", "b", "cafe\u0301", "d"])
-  assert (
-    table
-    == """\
+  expected = """\
           precision  recall      f1  support
 好评         0.5000  0.6667  0.5714        3
 b            1.0000  0.4000  0.5714        5
@@ -251,20 +248,19 @@ d            0.0000  0.0000  0.0000        0
 macro        0.5000  0.3556  0.3810        8
 weighted     0.8125  0.5000  0.5714        8
 accuracy                     0.5000"""
-  )
+  names = ["好评", "b", "cafe\u0301", "d"]
+  assert plots.format_report(report, names) == expected
 
 
 def test_confusion_as_a_matrix(report):
-  matrix = plots.format_confusion(report, ["好评", "b", "c", "other"])
-  assert (
-    matrix
-    == """\
+  expected = """\
 true \\ predicted  好评  b  c  other
 好评                 2  0  1      0
 b                    2  2  1      0
 c                    0  0  0      0
 other                0  0  0      0"""
-  )
+  names = ["好评", "b", "c", "other"]
+  assert plots.format_confusion(report, names) == expected
 
 
 def test_wide_matrix_has_numbers_for_names():

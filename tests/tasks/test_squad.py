@@ -73,7 +73,8 @@ def test_tables_with_and_without_names(tmp_path, text):
   assert question[:4] == ("1", "Who?", "It was I.", None)
 
 
-ANSWERS = "question 'q1': expected as 'answers' a list of"
+LIST = "expected as 'answers' a list of"
+ANSWERS = f"question 'q1': {LIST}"
 ID = "article 'T': question 1 of a paragraph ha"
 ROW = '{"id": 1, "question": "Q", "context": "C", '
 # SQuAD's JSON, JSON Lines, tables; and the message.
@@ -114,10 +115,7 @@ FAULTS = {
       ROW + '"is_impossible": 0}',
       "expected true or false as 'is_impossible', found '0'",
     ),
-    (
-      ROW + '"answers": {"text": "42", "answer_start": 12}}',
-      "expected as 'answers' a list of",
-    ),
+    (ROW + '"answers": {"text": "42", "answer_start": 12}}', LIST),
     ('{"id": "1", "question": NaN}', "no 'question'"),
     ('{"id": "1", "question": "Q"}', "no 'context'"),
     ('{"id": "1", "question": Q}', ""),

@@ -148,13 +148,11 @@ def test_records_of_windows(make_maker, make_rows):
   sizes = {"max_seq_length": 10, "doc_stride": 3}
   rows, (first, second) = make_rows(question, **sizes)
   assert [length for _, length in rows.windows] == [10, 10]
-  maker = make_maker()
-  assert tokens(maker, first["input_ids"]) == (
-    "[CLS] what ? [SEP] a b c d e [SEP]"
-  )
-  assert tokens(maker, second["input_ids"]) == (
-    "[CLS] what ? [SEP] d e f g h [SEP]"
-  )
+  found = [tokens(make_maker(), w["input_ids"]) for w in (first, second)]
+  assert found == [
+    "[CLS] what ? [SEP] a b c d e [SEP]",
+    "[CLS] what ? [SEP] d e f g h [SEP]",
+  ]
   assert first["segment_ids"] == [0] * 4 + [1] * 6
   assert first["input_mask"] == [1] * 10
   assert [w["start_positions"] for w in (first, second)] == [[7], [4]]
@@ -234,20 +232,18 @@ def test_misplaced_answers_are_left_out_of_training(make_rows, start, message):
 
 
 @pytest.mark.parametrize(
-  ("answers", "message"),
+  ("context", "answers", "is_training", "message"),
   [
-    (None, "here: no 'answers' to train on"),
-    ((), "here: a question without an answer; pass --version_2_with_neg"),
+    ("a b", None, True, "here: no 'answers' to train on"),
+    ("a b", (), True, "here: a question without an answer; pass --version_2_w"),
+    ("\u200b", None, False, "here: the context is empty: no token"),
   ],
 )
-def test_training_needs_answers(make_maker, answers, message):
+def test_questions_that_are_refused(
+  make_maker, context, answers, is_training, message
+):
   with pytest.raises(ValueError, match=message):
-    make_maker(True)([ask("a b", answers=answers)])
-
-
-def test_a_context_without_tokens_is_an_error(make_maker):
-  with pytest.raises(ValueError, match="here: the context is empty: no token"):
-    make_maker()([ask("\u200b")])
+    make_maker(is_training)([ask(context, answers=answers)])
 
 
 def test_a_question_that_leaves_no_room_is_an_error():
