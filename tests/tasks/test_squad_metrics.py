@@ -6,18 +6,13 @@ from tasks import squad_metrics
 from tasks.squad_metrics import score_answer
 
 
-@pytest.mark.parametrize(
-  ("text", "expected"),
-  [
-    ("The  U.S. Army, a force", "us army force"),
-    ("An a the", ""),
-    ("Theatre and\tanthem", "theatre and anthem"),
-    ("$20-30%", "2030"),
-    ("l’été", "l’été"),  # Only ASCII's punctuation counts.
-  ],
-)
-def test_normalize_answer(text, expected):
-  assert squad_metrics.normalize_answer(text) == expected
+def test_normalize_answer():
+  normalize = squad_metrics.normalize_answer
+  assert normalize("The  U.S. Army, a force") == "us army force"
+  assert normalize("An a the") == ""
+  assert normalize("Theatre and\tanthem") == "theatre and anthem"
+  assert normalize("$20-30%") == "2030"
+  assert normalize("l’été") == "l’été"  # Only ASCII's punctuation counts.
 
 
 BRONCOS = "Denver Broncos"

@@ -43,17 +43,14 @@ def test_entities_are_read_as_conlleval_reads_them():
   ]
 
 
-@pytest.mark.parametrize(
-  ("text", "by_character", "words"),
-  [
-    ("He (Al) saw U.S. troops.", False, "He ( Al ) saw U.S . troops ."),
-    ("我在IBM工作，。", False, "我 在 IBM 工 作 ， 。"),
-    ("在 IBM\n", True, "在 I B M"),
-  ],
-)
-def test_plain_text_is_split(text, by_character, words):
-  offsets = list(tagging.split_words(text, by_character))
-  assert [text[start:end] for start, end in offsets] == words.split()
+def test_plain_text_is_split():
+  def split(text, by_character=False):
+    offsets = tagging.split_words(text, by_character)
+    return " ".join(text[start:end] for start, end in offsets)
+
+  assert split("He (Al) saw U.S. troops.") == "He ( Al ) saw U.S . troops ."
+  assert split("我在IBM工作，。") == "我 在 IBM 工 作 ， 。"
+  assert split("在 IBM\n", by_character=True) == "在 I B M"
 
 
 @pytest.mark.parametrize("separator", [" ", ""])
