@@ -77,22 +77,19 @@ def test_groups_are_filtered_and_labels_renamed(write):
   )
 
 
-@pytest.mark.parametrize(
-  ("name", "content", "label"),
-  [
-    ("t.csv", "text\na\n", None),
-    ("t.csv", "text,label\na,\n", None),
-    ("t.csv", "text,label\na,x\n", "x"),
-    ("t.jsonl", '{"text": "a"}', None),
-    ("t.jsonl", '{"text": "a", "label": null}', None),
-    ("t.jsonl", '{"text": "a", "label": ["x"]}', ("x",)),
-    ("t.jsonl", '{"text": "a", "label": []}', None),
-  ],
-)
-def test_labels_need_not_be_there(write, name, content, label):
-  path = write(name, content)
-  (found,) = read(path, "text", None, "label", label_required=False)
-  assert found.label == label
+def test_labels_need_not_be_there(write):
+  def label(name, content):
+    path = write(name, content)
+    (found,) = read(path, "text", None, "label", label_required=False)
+    return found.label
+
+  assert label("t.csv", "text\na\n") is None
+  assert label("t.csv", "text,label\na,\n") is None
+  assert label("t.csv", "text,label\na,x\n") == "x"
+  assert label("t.jsonl", '{"text": "a"}') is None
+  assert label("t.jsonl", '{"text": "a", "label": null}') is None
+  assert label("t.jsonl", '{"text": "a", "label": ["x"]}') == ("x",)
+  assert label("t.jsonl", '{"text": "a", "label": []}') is None
 
 
 def test_a_file_is_read_as_examples_are_asked_for(write):
@@ -129,21 +126,18 @@ def test_faulty_files(write, content, message):
   assert str(error.value) == f"t.jsonl{message}"
 
 
-@pytest.mark.parametrize(
-  ("labels", "problem", "separator", "found"),
-  [
-    (["pos", "neg", "Neg"], "single_label", ",", ["Neg", "neg", "pos"]),
-    (["10", "9", "-1", "9"], "single_label", ",", ["-1", "9", "10"]),
-    (["10", "9", "x"], "single_label", ",", ["10", "9", "x"]),
-    (["1.5", "1"], "single_label", ",", ["1", "1.5"]),
-    (["b, a", "", "a,,c "], "multi_label", ",", ["a", "b", "c"]),
-    ([("b", "a,b"), ()], "multi_label", ",", ["a,b", "b"]),
-    (["a|b", "c, d"], "multi_label", "|", ["a", "b", "c, d"]),
-  ],
-)
-def test_labels_are_found_and_sorted(labels, problem, separator, found):
-  examples = labelled(*labels)
-  assert classification.find_labels(examples, problem, separator) == found
+def test_labels_are_found_and_sorted():
+  def find(problem, *labels, separator=","):
+    return classification.find_labels(labelled(*labels), problem, separator)
+
+  assert find("single_label", "pos", "neg", "Neg") == ["Neg", "neg", "pos"]
+  assert find("single_label", "10", "9", "-1", "9") == ["-1", "9", "10"]
+  assert find("single_label", "10", "9", "x") == ["10", "9", "x"]
+  assert find("single_label", "1.5", "1") == ["1", "1.5"]
+  assert find("multi_label", "b, a", "", "a,,c ") == ["a", "b", "c"]
+  assert find("multi_label", ("b", "a,b"), ()) == ["a,b", "b"]
+  found = find("multi_label", "a|b", "c, d", separator="|")
+  assert found == ["a", "b", "c, d"]
 
 
 FEW = "expected two labels or more, found only"

@@ -87,21 +87,17 @@ def test_comments_and_tokens_of_several_words_are_skipped(tmp_path):
   assert lines[:3] == ["1\tAl\tPROPN\ta", "2-3\tdunno\t_", "2\tdu\tAUX\tb"]
 
 
-@pytest.mark.parametrize(
-  ("columns", "text", "is_tagged"),
-  [
-    ((1, 0), "B-PER Anna\n", True),
-    ((0, -1), "Anna\n", False),
-    ((0, -1), "Anna O\n", True),
-    ((1, -1), "\tAnna\tB-PER\n", True),
-    ((1, -1), "\tAnna\n", False),
-    ((0, 2), "Anna O\n", False),
-  ],
-)
-def test_files_to_predict_may_have_tags(tmp_path, columns, text, is_tagged):
-  path = write(tmp_path, text).path
-  source = tagging.open_source(path, *columns, "iob2", needs_tags=False)
-  assert source.is_tagged == is_tagged
+def test_files_to_predict_may_have_tags(tmp_path):
+  def is_tagged(text, *columns):
+    path = write(tmp_path, text).path
+    return tagging.open_source(path, *columns, "iob2", False).is_tagged
+
+  assert is_tagged("B-PER Anna\n", 1, 0)
+  assert is_tagged("Anna O\n", 0, -1)
+  assert is_tagged("\tAnna\tB-PER\n", 1, -1)
+  assert not is_tagged("Anna\n", 0, -1)
+  assert not is_tagged("\tAnna\n", 1, -1)
+  assert not is_tagged("Anna O\n", 0, 2)
 
 
 FEW = "columns (see --token_column and --tag_column), found"
@@ -140,23 +136,20 @@ def test_bad_lines_are_named(tmp_path, text, changes, message):
   assert str(error.value) == f"{tmp_path / 'data.txt'}{message}"
 
 
-@pytest.mark.parametrize(
-  ("tags", "scheme"),
-  [
-    ("I-A B-A O I-B I-A I-A I-A", "iob1"),
-    ("B-A B-A O B-B B-A I-A I-A", "iob2"),
-    ("S-A S-A O S-B B-A I-A E-A", "iobes"),
-    ("S-A S-A O S-B B-A M-A E-A", "bmes"),
-    ("O B-A I-A", "iob2"),
-    ("B-A I-A O I-A", "iob2"),  # The second begins wrongly.
-    ("I-A O B-A", "iob2"),  # As no B does in IOB1.
-    ("B M E S", "bmes"),
-    ("DT NN O", "none"),
-  ],
-)
-def test_schemes_are_found(tmp_path, tags, scheme):
-  source = write(tmp_path, "".join(f"w {tag}\n" for tag in tags.split()))
-  assert tagging.find_scheme(source) == scheme
+def test_schemes_are_found(tmp_path):
+  def find(tags):
+    text = "".join(f"w {tag}\n" for tag in tags.split())
+    return tagging.find_scheme(write(tmp_path, text))
+
+  assert find("I-A B-A O I-B I-A I-A I-A") == "iob1"
+  assert find("B-A B-A O B-B B-A I-A I-A") == "iob2"
+  assert find("S-A S-A O S-B B-A I-A E-A") == "iobes"
+  assert find("S-A S-A O S-B B-A M-A E-A") == "bmes"
+  assert find("O B-A I-A") == "iob2"
+  assert find("B-A I-A O I-A") == "iob2"  # The second begins wrongly.
+  assert find("I-A O B-A") == "iob2"  # As no B does in IOB1.
+  assert find("B M E S") == "bmes"
+  assert find("DT NN O") == "none"
 
 
 def test_tags_of_which_some_have_no_scheme_are_refused(tmp_path):
