@@ -167,24 +167,19 @@ def test_labels_that_cannot_be_right(labels, problem, message):
   assert str(error.value) == message
 
 
-@pytest.mark.parametrize(
-  ("problem", "label", "encoded"),
-  [
-    ("single_label", "b", 1),
-    ("single_label", None, 0),
-    ("multi_label", "c;a; c", [1, 0, 1]),
-    ("multi_label", "", [0, 0, 0]),
-    ("multi_label", ("b",), [0, 1, 0]),
-    ("multi_label", None, [0, 0, 0]),
-    ("regression", "-2.50", -2.5),
-    ("regression", None, 0.0),
-  ],
-)
-def test_labels_become_numbers(problem, label, encoded):
-  encode = classification.make_label_encoder("abc", problem, ";")
-  value = encode(example(label=label))
-  assert value == encoded
-  assert type(value) is type(encoded)
+def test_labels_become_numbers():
+  def encode(problem, label):
+    encode = classification.make_label_encoder("abc", problem, ";")
+    return repr(encode(example(label=label)))
+
+  assert encode("single_label", "b") == "1"
+  assert encode("single_label", None) == "0"
+  assert encode("multi_label", "c;a; c") == "[1, 0, 1]"
+  assert encode("multi_label", "") == "[0, 0, 0]"
+  assert encode("multi_label", ("b",)) == "[0, 1, 0]"
+  assert encode("multi_label", None) == "[0, 0, 0]"
+  assert encode("regression", "-2.50") == "-2.5"
+  assert encode("regression", None) == "0.0"
 
 
 @pytest.mark.parametrize(
