@@ -17,21 +17,10 @@ from weights import checkpoints
 
 command_tiny = functools.partial(tiny.command, "run_classifier")
 run_tiny = functools.partial(tiny.run, "run_classifier")
+run = functools.partial(tiny.succeed, "run_classifier")
 GOLDEN = paths.SHARED / "golden" / "e2e"
 # Enough to learn the tiny task without a fault.
 PERFECT = {"do_train": True, "do_eval": True, "num_train_epochs": 6}
-
-
-def run(folder, **flags):
-  """Runs the program, which must succeed; returns its output."""
-  result = run_tiny(folder, **flags)
-  assert result.returncode == 0, result.stderr
-  return result.stdout
-
-
-def read_results(path):
-  lines = path.read_text().splitlines()
-  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
 
 
 def read_metrics(path):
@@ -54,7 +43,7 @@ def trained(tmp_path_factory):
 
 def test_training_learns_and_says_what_it_wrote(trained):
   folder, output = trained
-  results = read_results(folder / "out" / "eval_results.txt")
+  results = tiny.read_results(folder / "out")
   assert results["eval_accuracy"] == 1.0
   assert results["global_step"] == 300
   # No score has two names.
@@ -181,26 +170,26 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
   flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True}
   flags |= {"num_train_epochs": 40, "eval_every_epochs": 1}
   flags["early_stopping_patience"] = 2
-  assert "stopping early" in run(tmp_path, **flags)
+  assert "stopping early" in run(tmp_path, **flags).stdout
   out = tmp_path / "out"
   lines = (out / "evaluations.jsonl").read_text().splitlines()
   step = json.loads(lines[-3])["step"]  # Two evaluations before the end.
-  results = read_results(out / "eval_results.txt")
+  results = tiny.read_results(out)
   assert results["global_step"] == step
   assert (out / "best" / f"model.ckpt-{step}.index").exists()
   # The same command again trains no further and comes to the same end.
   thresholds = out / "thresholds.json"
   thresholds.write_text("{}")  # As if tuned for these weights.
-  assert "stopping early" in run(tmp_path, **flags) and thresholds.exists()
-  assert read_results(out / "eval_results.txt") == results
+  assert "stopping early" in run(tmp_path, **flags).stdout
+  assert thresholds.exists()
+  assert tiny.read_results(out) == results
 
 
 def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(16))
   (tmp_path / "dev.tsv").write_text("label\ttext\n" + "pos\tgood\n" * 3)
   flags = {"data_dir": tmp_path, "num_train_epochs": 1, "do_train": True}
-  result = run_tiny(tmp_path, eval_every_steps=1, **flags)
-  assert result.returncode == 0, result.stderr
+  result = run(tmp_path, eval_every_steps=1, **flags)
   assert "same prediction; it can help to lower --learning_rate" in (
     result.stderr
   )
@@ -215,15 +204,9 @@ def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   flags["num_train_epochs"] = 2
   for changes, message in (
     ({"best_metric": "loss"}, "best_metric: eval_accuracy, not eval_loss"),
-    (
-      {"eval_file": tmp_path / "other.tsv"},
-      "the evaluation data, or a flag that",
-    ),
+    ({"eval_file": tmp_path / "other.tsv"}, "the evaluation data, or a flag"),
     # Programs would always take the best weights of before.
-    (
-      {"eval_every_steps": 0},
-      f"--output_dir={tmp_path}/out: its best weights, of step ",
-    ),
+    ({"eval_every_steps": 0}, f"{tmp_path}/out: its best weights, of step "),
   ):
     result = run_tiny(tmp_path, **{**flags, **changes})
     program_flags.assert_refused(result, message)
@@ -235,8 +218,8 @@ def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
   # As if the head had been trained with its outputs in the other order.
   (out / "labels.txt").write_text("pos\nneg\n")
   flags = {"data_dir": trained[0], "init_checkpoint": out, "do_eval": True}
-  output = run(trained[0], output_dir=tmp_path / "second", **flags)
-  assert "labels in the order of --init_checkpoint: pos, neg" in output
+  result = run(trained[0], output_dir=tmp_path / "second", **flags)
+  assert "labels in the order of --init_checkpoint: pos, neg" in result.stdout
   metrics = read_metrics(tmp_path / "second" / "eval_metrics.json")
   assert metrics["accuracy"] == 0.0  # Every label is the other one.
 
@@ -244,12 +227,8 @@ def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
 def test_seeds_are_run_and_summarised(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(200))
   tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
-  output = run(
-    tmp_path,
-    data_dir=tmp_path,
-    seeds="1,2",
-    **{**PERFECT, "num_train_epochs": 2, "learning_rate": 1e-9},
-  )
+  flags = {**PERFECT, "num_train_epochs": 2, "learning_rate": 1e-9}
+  output = run(tmp_path, data_dir=tmp_path, seeds="1,2", **flags).stdout
   table = output[output.rindex("seed  accuracy") :]
   values = dict(line.split()[:2] for line in table.splitlines()[1:])
   assert list(values) == ["1", "2", "mean", "std", "best"]
@@ -310,11 +289,11 @@ def test_regression(tmp_path):
   write(tmp_path / "train.csv", range(400))
   write(tmp_path / "dev.csv", range(400, 460))
   flags = {"config": {"num_hidden_layers": 2}, "problem": "regression"}
-  output = run(tmp_path, data_dir=tmp_path, **flags, **PERFECT)
+  result = run(tmp_path, data_dir=tmp_path, **flags, **PERFECT)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
   assert metrics["pearson"] > 0.95
   assert metrics["mean_squared_error"] < 0.5
-  assert "spearman" in output
+  assert "spearman" in result.stdout
 
 
 def test_long_texts_are_split_into_windows(trained, tmp_path):
@@ -329,10 +308,10 @@ def test_long_texts_are_split_into_windows(trained, tmp_path):
   flags |= {"doc_stride": 8, "window_pooling": "max", "num_train_epochs": 2}
   # Two windows of three tell nothing of the label.
   flags |= {"init_checkpoint": trained[0] / "out", "learning_rate": 2e-4}
-  output = run(tmp_path, **flags)
+  output = run(tmp_path, **flags).stdout
   assert "200 examples in 600 windows" in output
   assert "0 truncated" in output
-  results = read_results(tmp_path / "out" / "eval_results.txt")
+  results = tiny.read_results(tmp_path / "out")
   assert results["eval_accuracy"] == 1.0
 
 
@@ -351,14 +330,8 @@ def test_xnli_is_scored_by_language(tmp_path):
       language = ("en", "zh", "sw")[n // 3]
       rows.append(f"{language}\t{labels[n % 3]}\t\t\t\t\tgood film\tbad")
     (tmp_path / f"xnli.{name}.tsv").write_text("\n".join(rows) + "\n")
-  run(
-    tmp_path,
-    task_name="xnli",
-    data_dir=tmp_path,
-    xnli_language="zh,en",
-    do_predict=True,
-    **PERFECT,
-  )
+  flags = {**PERFECT, "do_predict": True, "data_dir": tmp_path}
+  run(tmp_path, task_name="xnli", xnli_language="zh,en", **flags)
   out = tmp_path / "out"
   assert (out / "labels.txt").read_text().split() == list(labels)
   for name in ("eval", "predict"):
@@ -367,24 +340,23 @@ def test_xnli_is_scored_by_language(tmp_path):
     assert metrics["accuracy_zh"] == pytest.approx(1 / 3)
     assert "accuracy_sw" not in metrics
   # The original's scores and no others are in the original's file.
-  results = read_results(out / "eval_results.txt")
+  results = tiny.read_results(out)
   assert " ".join(results) == "eval_accuracy eval_loss global_step loss"
   assert len((out / "predictions.tsv").read_text().splitlines()) == 7
 
 
 def test_texts_that_are_cut_are_counted(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
-  output = run(tmp_path, data_dir=tmp_path, max_seq_length=6, do_train=True)
+  flags = {"data_dir": tmp_path, "max_seq_length": 6, "do_train": True}
+  output = run(tmp_path, **flags).stdout
   cut = sum(len(text.split()) > 4 for text, _ in tiny.make_examples(range(20)))
   assert f"{cut} truncated to --max_seq_length=6" in output
 
 
+REGRESSION = {"problem": "regression"}
 # What readers, the flags of all programs, and others refuse is tested there.
 WRONG_FLAGS = [
-  (
-    {"eval_file": "maybe.tsv"},
-    "maybe.tsv:2: unknown label 'maybe'; known: neg, pos",
-  ),
+  ({"eval_file": "maybe.tsv"}, "maybe.tsv:2: unknown label 'maybe'; known: "),
   ({"train_file": "/no.tsv"}, "/no.tsv: No such file"),
   ({"task_name": "mlni"}, "--task_name=mlni"),
   ({"max_seq_length": 17}, "max_position_embeddings"),
@@ -392,10 +364,7 @@ WRONG_FLAGS = [
   ({"class_weights": "0,0.0"}, "label, not all of them 0"),
   ({"class_weights": "1,inf"}, "--class_weights=1,inf"),
   ({"class_weights": "nan,1"}, "--class_weights=nan,1"),
-  (
-    {"class_weights": "balanced", "problem": "regression"},
-    "--class_weights: a regression has no classes",
-  ),
+  ({**REGRESSION, "class_weights": "balanced"}, "--class_weights: a regress"),
   ({"window_pooling": "max"}, "=max needs --doc_stride"),
   ({"seeds": "1,2,01"}, "--seeds=1,2,01: expected different"),
   ({"seeds": "1,x"}, "--seeds=1,x: expected different"),
@@ -409,36 +378,20 @@ WRONG_FLAGS = [
     {"task_name": "sst-2", "predict_file": "mine.tsv"},
     "--predict_file: --task_name=file takes it; the files of sst-2 are",
   ),
-  (
-    {"task_name": "sst-2", "header": "no"},
-    "--header: --task_name=file takes it",
-  ),
+  ({"task_name": "sst-2", "header": "no"}, "--header: --task_name=file takes"),
   ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
-  (
-    {"early_stopping_patience": 3},
-    "--early_stopping_patience=3 needs --eval_every_epochs or --eval_every_",
-  ),
-  (
-    {"eval_every_steps": 3, "eval_every_epochs": 1},
-    "--eval_every_steps and --eval_every_epochs: pass only one",
-  ),
+  ({"early_stopping_patience": 3}, "_patience=3 needs --eval_every_epochs or"),
+  ({"eval_every_steps": 3, "eval_every_epochs": 1}, "_epochs: pass only one"),
   ({"config": {"vocab_size": 500}}, "they are of different models"),
   (
-    {
-      "do_lower_case": False,
-      "init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt",
-    },
+    {"do_lower_case": False}
+    | {"init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt"},
     "was trained on lower-cased text; pass --do_lower_case=True",
   ),
   (
-    {
-      "labels": "neg,pos",
-      "predict_file": "dev.tsv",
-      "do_predict": True,
-      "do_train": False,
-      "do_eval": False,
-    },
+    {"labels": "neg,pos", "predict_file": "dev.tsv", "do_predict": True}
+    | {"do_train": False, "do_eval": False},
     "holds no trained model",
   ),
 ]
@@ -457,10 +410,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    (
-      {"labels": "a,b,c"},
-      "--init_checkpoint has a head for the labels neg, pos; those of",
-    ),
+    ({"labels": "a,b,c"}, "has a head for the labels neg, pos; those of"),
     ({"word_vectors": "v.txt"}, "--word_vectors: only a training start"),
   ],
 )
@@ -478,15 +428,10 @@ def read_checkpoint(folder, step):
 
 def test_padded_and_trimmed_batches_train_alike(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
+  flags = {"data_dir": tmp_path, "do_train": True, "num_train_epochs": 1}
   for padded in (True, False):
-    run(
-      tmp_path,
-      data_dir=tmp_path,
-      output_dir=tmp_path / f"padded-{padded}",
-      pad_to_max_length=padded,
-      do_train=True,
-      num_train_epochs=1,
-    )
+    out = tmp_path / f"padded-{padded}"
+    run(tmp_path, output_dir=out, pad_to_max_length=padded, **flags)
   trimmed = read_checkpoint(tmp_path / "padded-False", 10)
   for name, value in read_checkpoint(tmp_path / "padded-True", 10).items():
     if not name.endswith("key/bias"):  # Its gradient is rounding alone.
@@ -496,17 +441,10 @@ def test_padded_and_trimmed_batches_train_alike(tmp_path):
 @pytest.mark.parametrize("freeze", [1, "gradual"])
 def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
-  run(
-    tmp_path,
-    config={"num_hidden_layers": 2},
-    data_dir=tmp_path,
-    do_train=True,
-    num_train_epochs=1,
-    freeze_layers=freeze,
-    layerwise_lr_decay=0.5,
-    save_checkpoints_steps=1,
-    keep_checkpoint_max=0,
-  )
+  flags = {"data_dir": tmp_path, "do_train": True, "num_train_epochs": 1}
+  flags |= {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0}
+  flags |= {"freeze_layers": freeze, "layerwise_lr_decay": 0.5}
+  run(tmp_path, {"num_hidden_layers": 2}, **flags)
   first = read_checkpoint(tmp_path / "out", 2)
   last = read_checkpoint(tmp_path / "out", 10)
   changed = {
@@ -528,22 +466,15 @@ def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
 def test_the_original_command_line_gives_the_original_files(
   tmp_path, task, model
 ):
-  out = tmp_path / "out"
-  shutil.copytree(GOLDEN / model, out)
-  run(
-    tmp_path,
-    task_name=task,
-    do_eval="true",
-    do_predict="true",
-    data_dir=GOLDEN / "inputs" / task,
-    max_seq_length=128,
-    vocab_file=paths.SHARED / "data" / "vocab" / "uncased_vocab.txt",
-    do_lower_case="True",
-    bert_config_file=out / "bert_config.json",
-  )
+  out = shutil.copytree(GOLDEN / model, tmp_path / "out")
+  flags = {"task_name": task, "data_dir": GOLDEN / "inputs" / task}
+  flags |= {"vocab_file": paths.SHARED / "data/vocab/uncased_vocab.txt"}
+  flags |= {"bert_config_file": out / "bert_config.json"}
+  flags |= {"do_lower_case": "True", "max_seq_length": 128}
+  run(tmp_path, do_eval="true", do_predict="true", **flags)
   expected = GOLDEN / "expected" / task
-  results = read_results(out / "eval_results.txt")
-  wanted = read_results(expected / "eval_results.txt")
+  results = tiny.read_results(out)
+  wanted = tiny.read_results(expected)
   assert list(results) == list(wanted)
   np.testing.assert_allclose(
     list(results.values()), list(wanted.values()), rtol=1e-4

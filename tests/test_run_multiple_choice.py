@@ -10,7 +10,6 @@ import program_flags
 import run_multiple_choice
 import tiny
 
-HEADER = tiny.SWAG_HEADER
 TRAINING = {
   "do_train": True,
   "do_eval": True,
@@ -52,14 +51,10 @@ def trained(tmp_path_factory):
   """A folder in which a model was trained, and what the program printed."""
   folder = tmp_path_factory.mktemp("trained")
   write_data(folder)
-  flags = tiny.flags_for(
-    folder, data_dir=folder, do_predict=True, eval_every_steps=30, **TRAINING
-  )
-  result = program_flags.run_here(
-    program_flags.command("run_multiple_choice", **flags)
-  )
-  assert result.returncode == 0, result.stderr
-  return folder, result.stdout
+  flags = {"data_dir": folder, "do_predict": True, "eval_every_steps": 30}
+  flags = tiny.flags_for(folder, **flags, **TRAINING)
+  command = program_flags.command("run_multiple_choice", **flags)
+  return folder, program_flags.succeed(command).stdout
 
 
 def test_training_learns_and_says_what_it_read(trained):
@@ -68,10 +63,9 @@ def test_training_learns_and_says_what_it_read(trained):
     "train: 160 examples of up to 4 choices, 10.0 tokens in the longest on "
     "average, 0 truncated to --max_seq_length=16; wrote "
   ) in output
-  lines = (folder / "out" / "eval_results.txt").read_text().splitlines()
-  results = dict(line.split(" = ") for line in lines)
+  results = tiny.read_results(folder / "out")
   assert list(results) == ["eval_accuracy", "eval_loss", "global_step"]
-  assert float(results["eval_accuracy"]) == 1.0
+  assert results["eval_accuracy"] == 1.0
 
 
 def test_predictions_are_those_that_are_scored(trained):
@@ -94,19 +88,15 @@ def test_report_of_the_run(trained):
 
 def test_questions_of_any_number_of_choices(trained, tmp_path):
   folder, _ = trained
-  out = tmp_path / "out"
-  shutil.copytree(folder / "out", out)
+  out = shutil.copytree(folder / "out", tmp_path / "out")
   (out / "predict_metrics.json").unlink()
-  write_jsonl(tmp_path / "new.jsonl", range(300, 320))
-  run(
-    folder, output_dir=out, do_predict=True, predict_file=tmp_path / "new.jsonl"
-  )
+  path = tmp_path / "new.jsonl"
+  write_jsonl(path, range(300, 320))
+  run(folder, output_dir=out, do_predict=True, predict_file=path)
   with open(out / "predictions.tsv", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t"))
   predicted = [int(row["predicted"]) for row in rows]
-  assert predicted == [
-    tiny.make_choices(number)[2] for number in range(300, 320)
-  ]
+  assert predicted == [tiny.make_choices(n)[2] for n in range(300, 320)]
   counts = [
     sum(bool(row[f"probability_{i}"]) for i in range(4)) for row in rows
   ]
@@ -119,26 +109,17 @@ ROW = "a,b,c,d,e,f,"
 # Contents of files, flags and the message.
 FAULTS = [
   (
-    {"train.csv": f"{HEADER}\n{ROW}3\n{ROW}\n"},
+    {"train.csv": f"{tiny.SWAG_HEADER}\n{ROW}3\n{ROW}\n"},
     {},
     "{}/train.csv:3: no label; 1 of 2 examples have one",
   ),
   (
-    {"test.csv": f"{HEADER}\n{ROW}\n{ROW}0\n"},
+    {"test.csv": f"{tiny.SWAG_HEADER}\n{ROW}\n{ROW}0\n"},
     {"do_train": False, "do_eval": False, "do_predict": True},
     "{}/test.csv:2: no label; 1 of 2 examples have one",
   ),
-  (
-    {},
-    {"best_metric": "f1"},
-    "--best_metric=f1: expected one of accuracy, loss",
-  ),
-  (
-    {},
-    {"max_seq_length": 4},
-    "--max_seq_length=4: expected at least 5: [CLS], a token, [SEP], a token "
-    "and [SEP]",
-  ),
+  ({}, {"best_metric": "f1"}, "--best_metric=f1: expected one of accuracy, l"),
+  ({}, {"max_seq_length": 4}, "--max_seq_length=4: expected at least 5: [CLS]"),
 ]
 
 
@@ -149,4 +130,4 @@ def test_bad_input_is_named(tmp_path, contents, flags, message):
     (tmp_path / path).write_text(content)
   with pytest.raises(ValueError) as error:
     run(tmp_path, **{"data_dir": tmp_path, **TRAINING, **flags})
-  assert str(error.value) == message.replace("{}", str(tmp_path))
+  assert str(error.value).startswith(message.replace("{}", str(tmp_path)))

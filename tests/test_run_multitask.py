@@ -235,9 +235,8 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
   others = {"num_train_steps": 40, "do_eval": True}
   output = succeed(tiny.run_tasks(tmp_path, [entries["good"], words], **others))
   assert "task gpt: 40 examples, rate 0.4444" in output
-  results = (tmp_path / "out/tasks/gpt/eval_results.txt").read_text()
-  scores = dict(line.split(" = ") for line in results.splitlines())
-  assert float(scores["eval_perplexity"]) < 10  # 27 words, at first.
+  scores = tiny.read_results(tmp_path / "out/tasks/gpt")
+  assert scores["eval_perplexity"] < 10  # 27 words, at first.
   result = tiny.run_tasks(tmp_path, [{**words, "train_file": "none"}], "wrong")
   program_flags.assert_refused(result, "none")
 

@@ -23,20 +23,11 @@ import workers
 
 command_tiny = functools.partial(tiny.command, "run_pretraining")
 run_tiny = functools.partial(tiny.run, "run_pretraining")
+succeed = functools.partial(tiny.succeed, "run_pretraining")
 FLAGS_TABLE = paths.SHARED / "FLAGS.md"
-SCORES = [
-  "loss",
-  "masked_lm_accuracy",
-  "masked_lm_loss",
-  "next_sentence_accuracy",
-  "next_sentence_loss",
-]
+SCORES = ["loss", "masked_lm_accuracy", "masked_lm_loss"]
+SCORES += ["next_sentence_accuracy", "next_sentence_loss"]
 SCALARS = ["gradient_norm", "learning_rate", *SCORES]
-
-
-def succeed(folder, config=(), **options):
-  """Runs it, with success; returns what `run_tiny` does."""
-  return program_flags.succeed(command_tiny(folder, config, **options))
 
 
 def read_scalars(folder):
@@ -49,11 +40,6 @@ def read_scalars(folder):
         number = float(tf.make_ndarray(value.tensor))
         history.setdefault(value.tag, {})[event.step] = number
   return history
-
-
-def read_results(folder):
-  lines = (folder / "eval_results.txt").read_text().splitlines()
-  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
 
 
 def checkpoint_bytes(folder, step):
@@ -91,20 +77,20 @@ def write_data(tmp_path_factory):
 def train_once(data, tmp_path_factory):
   """The folder of a run of 6 steps that evaluates, and what it printed."""
   folder = tmp_path_factory.mktemp("trained")
-  command = command_tiny(
-    folder,
-    input_file=data,
-    do_train="true",
-    do_eval="True",
-    num_train_steps=6,
-    save_checkpoints_steps=3,
-    eval_every_steps=2,
-    max_eval_steps=0,
-    init_checkpoint="",
-  )
-  result = program_flags.run_command(command)
+  flags = {"input_file": data, "do_train": "true", "do_eval": "True"}
+  flags |= {"num_train_steps": 6, "save_checkpoints_steps": 3}
+  flags |= {"eval_every_steps": 2, "max_eval_steps": 0, "init_checkpoint": ""}
+  result = program_flags.run_command(command_tiny(folder, **flags))
   assert result.returncode == 0, result.stderr
   return folder, result
+
+
+def copy_run(trained, out, names="*"):
+  """Copies the output folder of `trained`; returns the copy."""
+  out.mkdir()
+  for path in (trained[0] / "out").glob(names):
+    shutil.copy(path, out)
+  return out
 
 
 def test_trains_evaluates_and_writes_its_files(trained):
@@ -114,7 +100,7 @@ def test_trains_evaluates_and_writes_its_files(trained):
   assert checkpoints.saved_steps(str(out)) == [3, 6]
   config = json.loads((out / "bert_config.json").read_text())
   assert config == {**config, **tiny.PRETRAINING_CONFIG}
-  results = read_results(out)
+  results = tiny.read_results(out)
   assert list(results) == ["global_step", *SCORES]
   assert results["global_step"] == 6
   assert 4.0 < results["loss"] < 4.8  # ln 40 + ln 2 is 4.38.
@@ -154,7 +140,7 @@ def test_the_terminal_shows_how_it_goes(trained):
 
 def test_tensorboard_gets_the_same_by_name(trained):
   history = read_scalars(trained[0] / "out")
-  results = read_results(trained[0] / "out")
+  results = tiny.read_results(trained[0] / "out")
   assert sorted(history) == sorted(
     [*SCALARS, "examples_per_second", *(f"eval/{name}" for name in SCORES)]
   )
@@ -169,24 +155,23 @@ def test_tensorboard_gets_the_same_by_name(trained):
 def test_evaluation_counts_every_record_once(trained, data):
   """--max_eval_steps=0, --eval_batch_size and the newest checkpoint."""
   folder, _ = trained
-  expected = read_results(folder / "out")
+  expected = tiny.read_results(folder / "out")
   flags = {"input_file": data, "do_eval": True, "max_eval_steps": 0}
   result = succeed(folder, eval_batch_size=60, **flags)
   assert f"weights from {folder}/out/model.ckpt-6" in result.stdout
-  results = read_results(folder / "out")
+  results = tiny.read_results(folder / "out")
   for name, value in expected.items():
     if name != "loss":  # A mean of the batches' means.
       assert results[name] == pytest.approx(value, rel=1e-5)
   only = tiny.write_records(folder / "only.tfrecord", [7])
   succeed(folder, eval_input_file=f"{only},{only}", **flags)
   masked = tiny.make_values(7)["masked_lm_weights"].count(1.0)
-  accuracy = read_results(folder / "out")["masked_lm_accuracy"]
+  accuracy = tiny.read_results(folder / "out")["masked_lm_accuracy"]
   assert accuracy * masked == pytest.approx(round(accuracy * masked))
 
 
 def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
-  out = tmp_path / "out"
-  copy_run(trained, out, "model.ckpt-3.*")
+  out = copy_run(trained, tmp_path / "out", "model.ckpt-3.*")
   line = refuse({"hidden_size": 32})
   assert f"{out} belongs to another model; choose another --" in line
   assert not (out / "bert_config.json").exists()  # That of the refused run.
@@ -260,11 +245,8 @@ def test_the_flags_of_the_original_keep_their_defaults():
 
 
 # Ended by the test; it does not get to its last step.
-LONG_RUN = {
-  "do_train": True,
-  "num_train_steps": 30_000,
-  "iterations_per_loop": 10,
-}
+LONG_RUN = {"do_train": True, "num_train_steps": 30_000}
+LONG_RUN["iterations_per_loop"] = 10
 
 
 def wait_for(path, seconds=120):
@@ -349,10 +331,8 @@ def test_an_input_that_is_changed_while_it_is_read_is_told_of(data, tmp_path):
     **LONG_RUN | {"num_train_steps": 200, "save_checkpoints_steps": 20},
   )
   assert result.returncode == 1
-  assert (
-    "changing.tfrecord, or another input file, was changed while"
-    in result.stderr
-  )
+  message = "changing.tfrecord, or another input file, was changed while"
+  assert message in result.stderr
 
 
 @pytest.fixture(name="refuse")
@@ -381,11 +361,7 @@ def make_refuse(tmp_path, data):
     ({"hiden_size": 3}, {}, "config.json: unknown keys: hiden_size"),
     ({}, {"bert_config_file": "/nowhere.json"}, "/nowhere.json: No such file"),
     ({}, {"do_train": False, "do_eval": True, "input_file": "/no*"}, "'/no*'"),
-    (
-      {},
-      {"eval_input_file": "/no"},
-      "--eval_input_file: no file matches '/no'",
-    ),
+    ({}, {"eval_input_file": "/no"}, "--eval_input_file: no file matches '/no"),
     ({}, {"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
     ({}, {"train_batch_size": 9, "gradient_accumulation_steps": 2}, "--train_"),
     ({}, {"output_dir": "/proc/nowhere"}, "--output_dir=/proc/nowhere: not a "),
@@ -415,12 +391,12 @@ def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
 
 def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
   """16 tokens, then 12; killed after the first step of the second phase."""
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  whole = copy_run(trained, tmp_path / "whole")
+  killed = tmp_path / "killed"
   short = tiny.write_records(tmp_path / "short", range(60, 90), sequence=12)
   options = {"input_file": short, "do_train": True, "max_seq_length": 12}
   options |= {"num_train_steps": 9, "save_checkpoints_steps": 1}
   options["new_phase"] = True
-  copy_run(trained, whole)
   result = succeed(tmp_path, output_dir=whole, **options)
   assert "new phase from step 6 and record 0: --input_file=" in result.stdout
   shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("*-[89].*"))
@@ -435,16 +411,14 @@ def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
 
 def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
   """The weights of the newest checkpoint are whole, a moment of Adam is not."""
-  out = tmp_path / "out"
-  copy_run(trained, out)
+  out = copy_run(trained, tmp_path / "out")
   # After the 16 numbers of bert/embeddings/LayerNorm/beta: its adam_m.
   tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 70)
   options = {"do_train": True, "num_train_steps": 6, "learning_rate": 1e-3}
   result = succeed(tmp_path, input_file=data, new_phase=True, **options)
   assert "LayerNorm/beta/adam_m is damaged" in result.stderr
-  assert "new phase from step 3 and record 24: --learning_rate=" in (
-    result.stdout
-  )
+  said = "new phase from step 3 and record 24: --learning_rate="
+  assert said in result.stdout
   assert "resuming at step 3 of 6" in result.stdout
 
 
@@ -465,26 +439,14 @@ def test_numbers_that_cannot_be_used_are_refused(
   assert not (tmp_path / "out").exists()
 
 
-def write_checkpoint(folder, step=1, shape=(2,)):
-  folder.mkdir(exist_ok=True)
-  name = "bert/embeddings/word_embeddings"
-  variables = {name: tf.Variable(tf.zeros(shape))}
-  return checkpoints.save(str(folder), step, variables, keep=0)
-
-
 def test_an_initial_checkpoint_of_another_model_lists_the_misfits(
   refuse, tmp_path
 ):
-  prefix = write_checkpoint(tmp_path / "other", shape=(2, 16))
+  variables = {"bert/embeddings/word_embeddings": tf.zeros([2, 16])}
+  prefix = checkpoints.write(f"{tmp_path}/other.ckpt", variables)
   line = refuse(init_checkpoint=prefix)
   assert line.startswith(f"{prefix} does not fit the model: - ")
   assert line.endswith("shape (2, 16), the model's is (40, 16)")
-
-
-def copy_run(trained, out, names="*"):
-  out.mkdir()
-  for path in (trained[0] / "out").glob(names):
-    shutil.copy(path, out)
 
 
 @pytest.mark.parametrize(
@@ -500,8 +462,7 @@ def copy_run(trained, out, names="*"):
 def test_a_half_written_checkpoint_is_named(
   suffix, share, refuse, trained, tmp_path
 ):
-  init = tmp_path / "init"
-  copy_run(trained, init, "model.ckpt-6.*")
+  init = copy_run(trained, tmp_path / "init", "model.ckpt-6.*")
   path = init / f"model.ckpt-6{suffix}"
   path.write_bytes(path.read_bytes()[: int(path.stat().st_size * (share or 0))])
   if share is None:
@@ -512,8 +473,7 @@ def test_a_half_written_checkpoint_is_named(
 
 
 def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
-  out = tmp_path / "out"
-  copy_run(trained, out)
+  out = copy_run(trained, tmp_path / "out")
   good = checkpoint_bytes(out, 6)
   tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 5000)
   options = {"input_file": data, "do_train": True, "num_train_steps": 6}
@@ -527,38 +487,32 @@ def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
 
 def test_a_record_that_does_not_fit_is_named(trained, tmp_path):
   """In training and in evaluation; what was saved stays as it was."""
-  out = tmp_path / "out"
-  copy_run(trained, out)
+  out = copy_run(trained, tmp_path / "out")
   values = [tiny.make_values(number) for number in range(300)]
   values[200]["masked_lm_ids"][0] = -1
   hurt = tiny.write_values(tmp_path / "hurt.tfrecord", *values)
   options = {"input_file": hurt, "num_train_steps": 1000, "new_phase": True}
   message = f"{hurt}: record 200: masked_lm_ids holds -1"
   result = run_tiny(tmp_path, do_train=True, **options)
-  lines = program_flags.error_lines(result.stderr)
-  assert result.returncode == 1
-  assert message in lines[-1]
-  assert not [line for line in lines[:-1] if not line.startswith("step ")]
-  before = checkpoint_bytes(trained[0] / "out", 6)
-  assert checkpoint_bytes(out, 6) == before
+  *others, line = program_flags.error_lines(result.stderr)
+  assert result.returncode == 1 and message in line
+  assert all(other.startswith("step ") for other in others)
+  assert checkpoint_bytes(out, 6) == checkpoint_bytes(trained[0] / "out", 6)
   result = run_tiny(tmp_path, do_eval=True, max_eval_steps=0, **options)
   program_flags.assert_refused(result, message)
 
 
 def test_a_full_disk_loses_nothing(trained, data, tmp_path):
-  out = tmp_path / "out"
-  copy_run(trained, out)
+  out = copy_run(trained, tmp_path / "out")
   before = checkpoint_bytes(out, 6)
   options = {"input_file": data, "do_train": True, "new_phase": True}
   options["num_train_steps"] = 8
   with disk_events.limited_files(20_000):
     result = run_tiny(tmp_path, **options)
-  lines = program_flags.error_lines(result.stderr)
+  *others, line = program_flags.error_lines(result.stderr)
   assert result.returncode == 1
-  assert lines[-1].startswith(
-    f"run_pretraining.py: error: {out}/model.ckpt-8: cannot be written: "
-  )
-  assert not [line for line in lines[:-1] if not line.startswith("step ")]
+  assert f"error: {out}/model.ckpt-8: cannot be written: " in line
+  assert all(other.startswith("step ") for other in others)
   assert checkpoints.saved_steps(str(out)) == [3, 6]
   assert checkpoint_bytes(out, 6) == before
   assert not leftovers(out)

@@ -13,18 +13,12 @@ import tiny
 from weights import checkpoints
 
 run_tiny = functools.partial(tiny.run, "run_squad")
+run = functools.partial(tiny.succeed, "run_squad")
 GOLDEN = paths.SHARED / "golden" / "e2e"
 TUNED = "null_score_diff_threshold.json"
 SILENCE = '{"eval_best_f1_threshold": -1e9}'  # Below all odds of no answer.
 V2 = {"version_2_with_negative": True, "padding_competes": False}
 AUTO = {**V2, "null_score_diff_threshold": "auto"}
-
-
-def run(folder, **flags):
-  """Runs the program, which must succeed; returns its output."""
-  result = run_tiny(folder, **flags)
-  assert result.returncode == 0, result.stderr
-  return result.stdout
 
 
 def read_json(path):
@@ -43,7 +37,7 @@ def trained(tmp_path_factory):
   dev = tiny.write_squad(folder / "dev.json", range(400, 460), impossible=4)
   flags = {"do_train": True, "train_file": train, "num_train_epochs": 6}
   flags |= {"do_predict": True, "predict_file": dev, "eval_every_epochs": 3}
-  return folder, run(folder, **flags, **AUTO)
+  return folder, run(folder, **flags, **AUTO).stdout
 
 
 @pytest.fixture
@@ -108,7 +102,7 @@ def test_every_question_is_answered_once(folder, out, monkeypatch):
 
   monkeypatch.setattr(squad_answers.SpanSearch, "__call__", count)
   flags = {"do_predict": True, "predict_file": folder / "dev.json"}
-  output = run(folder, output_dir=out, **flags, **AUTO)
+  output = run(folder, output_dir=out, **flags, **AUTO).stdout
   # They are tuned on, written and scored.
   assert "tuning" in output and "predict_metrics.json: exact_match" in output
   assert len(answered) == 60
@@ -121,15 +115,13 @@ def test_own_questions_are_answered_with_their_places(folder, out, tmp_path):
   path = tmp_path / "own.jsonl"
   contexts = ["the  old tree\nwas Yellow and the house", "a red house"]
   contexts += ["the old house was very old"]
-  path.write_text(
-    "".join(
-      json.dumps({"id": n, "question": "what color ?", "context": context})
-      + "\n"
-      for n, context in enumerate(contexts)
-    )
-  )
+  rows = [
+    {"id": n, "question": "what color ?", "context": context}
+    for n, context in enumerate(contexts)
+  ]
+  path.write_text("\n".join(map(json.dumps, rows)) + "\n")
   flags = {"do_predict": True, "predict_file": path}
-  output = run(folder, output_dir=out, **flags, **AUTO)
+  output = run(folder, output_dir=out, **flags, **AUTO).stdout
   assert f"wrote {out / 'predictions.jsonl'}" in output
   assert "tuning" not in output and "predict_metrics" not in output
   assert not (out / "predict_metrics.json").exists()  # They were of others.
@@ -167,23 +159,22 @@ def test_other_settings_than_those_of_exports_are_noted(folder, out):
   assert len(nbest) <= 3
 
 
-def answer_with(folder, out, **flags):
+def answer_with(folder, out, run=program_flags.succeed, **flags):
   """Answers the questions of `trained`, by its model, in another folder."""
   flags = {"model": folder / "out", "output_dir": out, **flags}
   flags |= {"do_predict": True, "predict_file": folder / "dev.json"}
-  return program_flags.run_here(program_flags.command("run_squad", **flags))
+  return run(program_flags.command("run_squad", **flags))
 
 
 def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   source, out = folder / "out", tmp_path / "out"
-  result = answer_with(folder, out)
-  assert result.returncode == 0, result.stderr
-  errors = program_flags.error_lines(result.stderr)
+  errors = program_flags.error_lines(answer_with(folder, out).stderr)
   assert f"--padding_competes=False, as {source}/settings.json says" in errors
   assert f"--doc_stride=4, as {source}/prediction.json says" in errors
   for name in ("predictions.json", "null_odds.json"):
     assert (out / name).read_bytes() == (source / name).read_bytes()
-  result = answer_with(folder, out, padding_competes=True)
+  run_here = program_flags.run_here
+  result = answer_with(folder, out, run_here, padding_competes=True)
   assert result.returncode == 1
   assert "had other settings (padding_competes: False, not" in result.stderr
 
@@ -201,8 +192,7 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
   predictions = (folder / "out" / "predictions.json").read_bytes()
   assert (out / "predictions.json").read_bytes() == predictions
   assert not (out / TUNED).exists()
-  result = answer_with(folder, out, version_2_with_negative=False)
-  assert result.returncode == 0, result.stderr
+  answer_with(folder, out, version_2_with_negative=False)
   answers = read_json(out / "predictions.json").values()
   assert "" not in answers and not (out / "null_odds.json").exists()
 
@@ -210,9 +200,8 @@ def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
 def answer_by(model, folder, out, **flags):
   """Answers by a model that need not be of a training; returns what it says."""
   flags |= {"max_seq_length": tiny.SEQUENCE, "max_query_length": 4}
-  result = answer_with(folder, out, model=model, doc_stride=4, **flags, **V2)
-  assert result.returncode == 0, result.stderr
-  return result.stdout
+  flags |= {"model": model, "doc_stride": 4, **V2}
+  return answer_with(folder, out, **flags).stdout
 
 
 def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
@@ -272,7 +261,7 @@ def test_training_on_forgets_the_threshold_of_earlier_weights(
   # Nothing to do: the weights stay, so does the threshold.
   run(folder, **flags, num_train_epochs=6)
   assert path.exists()
-  output = run(folder, **flags, num_train_epochs=6.05)
+  output = run(folder, **flags, num_train_epochs=6.05).stdout
   assert f"removed {path}, tuned for other weights" in output
   assert not path.exists()
 
@@ -321,18 +310,9 @@ ANSWER = {"do_predict": True, "predict_file": SOME_FILE}
   [
     ({}, "nothing to do: pass --do_train=true or --do_predict=true"),
     ({"do_train": True}, "--do_train needs --train_file"),
-    (
-      {"do_predict": True, "predict_file": "nowhere.json"},
-      "--predict_file=nowhere.json: no such file",
-    ),
-    (
-      {**ANSWER, "null_score_diff_threshold": "high"},
-      "--null_score_diff_threshold=high: expected a number, or auto",
-    ),
-    (
-      {**ANSWER, "null_score_diff_threshold": "auto"},
-      "=auto needs --version_2_with_negative=true",
-    ),
+    ({**ANSWER, "predict_file": "none.json"}, "=none.json: no such file"),
+    ({**ANSWER, "null_score_diff_threshold": "high"}, "=high: expected a numb"),
+    ({**ANSWER, "null_score_diff_threshold": "auto"}, "=auto needs --version_"),
     *(
       (
         {**ANSWER, "vocab_file": name, "whole_word_answers": True},
@@ -358,12 +338,8 @@ def test_flags_that_contradict(tmp_path, values, message):
     ("v1.1", {}),
     (
       "v2.0",
-      {
-        "version_2_with_negative": True,
-        "null_score_diff_threshold": -0.5,
-        "n_best_size": 80,
-        "max_answer_length": 60,
-      },
+      {"version_2_with_negative": True, "null_score_diff_threshold": -0.5}
+      | {"n_best_size": 80, "max_answer_length": 60},
     ),
   ],
 )
@@ -373,20 +349,11 @@ def test_answers_are_those_of_the_original(tmp_path, version, others):
   out = tmp_path / "out"
   shutil.copytree(GOLDEN / "squad", out, copy_function=shutil.copyfile)
   out.chmod(0o755)
-  flags = {
-    "vocab_file": paths.SHARED / "data" / "vocab" / "uncased_vocab.txt",
-    "output_dir": out,
-    "bert_config_file": out / "bert_config.json",
-    "do_lower_case": True,
-    "do_predict": True,
-    "max_seq_length": 192,
-    "doc_stride": 64,
-    "max_query_length": 48,
-    "predict_file": GOLDEN / "inputs" / "squad" / f"dev-{version}.json",
-  }
-  command = program_flags.command("run_squad", **flags, **others)
-  result = program_flags.run_here(command)
-  assert result.returncode == 0, result.stderr
+  flags = {"do_predict": True, "do_lower_case": True, **others}
+  flags |= {"max_seq_length": 192, "doc_stride": 64, "max_query_length": 48}
+  flags["predict_file"] = GOLDEN / f"inputs/squad/dev-{version}.json"
+  flags["vocab_file"] = paths.SHARED / "data/vocab/uncased_vocab.txt"
+  run(tmp_path, **flags, bert_config_file=out / "bert_config.json")
   expected = GOLDEN / "expected" / f"squad-{version}"
   name = "predictions.json"
   assert (out / name).read_bytes() == (expected / name).read_bytes()

@@ -41,8 +41,7 @@ def trained(tmp_path_factory):
   write_data(folder)
   flags = {"data_dir": folder, "do_predict": True, "eval_every_epochs": 2.5}
   flags = tiny.flags_for(folder, **flags, **TRAINING)
-  result = program_flags.run_here(program_flags.command("run_tagging", **flags))
-  assert result.returncode == 0, result.stderr
+  result = program_flags.succeed(program_flags.command("run_tagging", **flags))
   return folder, result.stdout
 
 
@@ -76,11 +75,9 @@ def test_training_learns_and_says_what_it_read_and_wrote(trained):
   metrics = read_metrics(out / "eval_metrics.json")
   assert metrics["f1"] == metrics["accuracy"] == 1.0
   results = (out / "eval_results.txt").read_text().splitlines()
-  names = ["accuracy", "f1", "loss", "precision", "recall"]
-  assert [line.split(" = ")[0] for line in results] == [
-    *(f"eval_{name}" for name in names),
-    "global_step",
-  ]
+  assert " ".join(line.split(" = ")[0] for line in results) == (
+    "eval_accuracy eval_f1 eval_loss eval_precision eval_recall global_step"
+  )
   labels = (out / "labels.txt").read_text().split()
   assert labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
   steps = (out / "evaluations.jsonl").read_text().splitlines()
@@ -153,12 +150,8 @@ def test_types_unseen_in_training_are_counted(folder, tmp_path, capsys):
 def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   write_data(tmp_path)
   tiny.write_model(tmp_path, {"num_hidden_layers": 2})
-  flags = {
-    "feature_based": True,
-    "feature_layers": "mix",
-    "lstm_size": 16,
-    "document_context": True,
-  }
+  flags = {"feature_based": True, "document_context": True}
+  flags |= {"feature_layers": "mix", "lstm_size": 16}
   training = {**TRAINING, "learning_rate": 2e-2}
   run(tmp_path, data_dir=tmp_path, **flags, **training)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
@@ -180,15 +173,9 @@ def test_labels_that_are_no_entities(tmp_path):
       rows = zip(*tiny.make_sentence(number), strict=True)
       lines += [f"{tag[2:] or 'X'}\t{word}" for word, tag in rows] + [""]
     (tmp_path / f"{name}.conll").write_text("\n".join(lines))
-  run(
-    tmp_path,
-    data_dir=tmp_path,
-    token_column=1,
-    tag_column=0,
-    do_predict=True,
-    predict_file=tmp_path / "valid.conll",
-    **TRAINING,
-  )
+  flags = {"do_predict": True, "predict_file": tmp_path / "valid.conll"}
+  flags |= {"data_dir": tmp_path, "token_column": 1, "tag_column": 0}
+  run(tmp_path, **flags, **TRAINING)
   out = tmp_path / "out"
   assert (out / "labels.txt").read_text().split() == ["LOC", "PER", "X"]
   content = json.loads((out / "eval_metrics.json").read_text())
@@ -201,49 +188,32 @@ def test_labels_that_are_no_entities(tmp_path):
   assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3
 
 
-# Files and flags that are changed, and the line.
+BASED = {"feature_based": True}
+# Files and flags that are changed, and what the line begins with.
 FAULTS = (
   (
     {"train.txt": "good S-PER\n", "tag_scheme": "iob2"},
-    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected "
-    "O, or B- or I- and a type (see --tag_scheme and --tag_column)",
+    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected ",
   ),
-  (
-    {"token_column": 0, "tag_column": 0},
-    "--token_column and --tag_column are both 0: the words would be the tags",
-  ),
+  ({"token_column": 0, "tag_column": 0}, "--token_column and --tag_column are"),
   (
     {"dev.txt": "good X JJ\nbad X NN\n"},
-    "{}/dev.txt: its tags mark no entities, but the model's labels do "
-    "(--tag_column names their column; one that a file to predict lacks says "
-    "that it has no tags)",
+    "{}/dev.txt: its tags mark no entities, but the model's labels do (--tag_",
   ),
-  (
-    {"do_train": False, "do_eval": False},
-    "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true",
-  ),
+  ({"do_train": False, "do_eval": False}, "nothing to do: pass --do_train=tr"),
   (
     {"data_dir": "/nowhere", "do_eval": False},
-    "--data_dir=/nowhere: no file for --do_train; expected train, ending in "
-    ".txt, .conll, .tsv, .bio, .bmes, with or without .gz or .xz after it",
+    "--data_dir=/nowhere: no file for --do_train; expected train, ending in ",
   ),
-  (
-    {"best_metric": "bleu"},
-    "--best_metric=bleu: expected one of f1, precision, recall, accuracy, loss",
-  ),
+  ({"best_metric": "bleu"}, "--best_metric=bleu: expected one of f1, precisi"),
   (
     {"lstm_size": 3, "feature_layers": "mix"},
     "--feature_layers and --lstm_size need --feature_based",
   ),
+  ({**BASED, "freeze_layers": 1}, "--feature_based freezes BERT as a whole: "),
   (
-    {"feature_based": True, "freeze_layers": 1},
-    "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
-    "--layerwise_lr_decay",
-  ),
-  (
-    {"feature_based": True, "feature_layers": "-4,3"},
-    "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as "
-    "-2,-1 or mix,-2,-1",
+    {**BASED, "feature_layers": "-4,3"},
+    "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as -2",
   ),
   (
     {"out/labels.txt": "O\nB-X\nI-X\n"},
@@ -252,8 +222,7 @@ FAULTS = (
   ),
   (
     {"do_train": False},
-    "no {}/out/labels.txt and no training file: the labels are unknown; pass "
-    "the --output_dir of a training, or --init_checkpoint with one",
+    "no {}/out/labels.txt and no training file: the labels are unknown; pass ",
   ),
 )
 
@@ -267,4 +236,5 @@ def test_bad_input_is_named(tmp_path, changes, message):
     (tmp_path / name).write_text(flags.pop(name))
   with pytest.raises(ValueError) as error:
     run(tmp_path, **flags)
-  assert str(error.value) == message.replace("{}", str(tmp_path))
+  expected = message.replace("{}", str(tmp_path))
+  assert str(error.value).startswith(expected)

@@ -110,8 +110,7 @@ def trained(tmp_path_factory):
       folder = folders[program] = tmp_path_factory.mktemp(program)
       command = tiny.prepare(program, folder)
       command += program_flags.arguments(FLAGS[program])
-      result = program_flags.run_here(command)
-      assert result.returncode == 0, result.stderr
+      program_flags.succeed(command)
       flags = {"model_dir": "", "model": folder / "out"}
       tiny_models.run_export(folder, format="saved_model", **flags)
     return folders[program]

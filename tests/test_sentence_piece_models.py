@@ -9,16 +9,16 @@ pytest.importorskip("sentencepiece")
 import bert
 import paths
 import program_flags
+import tiny
 
 DATA = paths.SHARED / "data"
 CONFIG = {
+  **tiny.PRETRAINING_CONFIG,
   "vocab_size": 4000,
   "hidden_size": 32,
   "num_hidden_layers": 2,
-  "num_attention_heads": 2,
   "intermediate_size": 64,
   "max_position_embeddings": 64,
-  "type_vocab_size": 2,
 }
 REVIEWS = [
   ("pos", "\u5f88\u597d\uff0c\u670d\u52a1\u4e0d\u9519"),
@@ -27,9 +27,7 @@ REVIEWS = [
 
 
 def run(program, **flags):
-  result = program_flags.run_here(program_flags.command(program, **flags))
-  assert result.returncode == 0, result.stderr
-  return result.stdout
+  program_flags.succeed(program_flags.command(program, **flags))
 
 
 @pytest.mark.slow
@@ -80,8 +78,7 @@ def test_pretrained_fine_tuned_exported_and_asked(tmp_path, monkeypatch):
     max_seq_length=32,
     **training,
   )
-  results = (tmp_path / "tuned" / "eval_results.txt").read_text()
-  assert "eval_accuracy = 1.0" in results
+  assert tiny.read_results(tmp_path / "tuned")["eval_accuracy"] == 1.0
   run("export_saved_model", model_dir="tuned", export_dir="export")
   assert (tmp_path / "export" / "vocab.model").exists()
   texts = [words for _, words in REVIEWS]

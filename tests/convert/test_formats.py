@@ -15,8 +15,7 @@ VOCABULARY = FIXTURES / "hub" / "assets" / "vocab.txt"
 
 def run(program, **flags):
   """Runs a program here; returns what it prints."""
-  done = program_flags.run_here(program_flags.command(program, **flags))
-  assert done.returncode == 0, done.stderr
+  done = program_flags.succeed(program_flags.command(program, **flags))
   return done.stdout + done.stderr
 
 

@@ -128,6 +128,11 @@ def run(program, folder, config=(), **flags):
   return program_flags.run_here(command(program, folder, config, **flags))
 
 
+def succeed(program, folder, config=(), **flags):
+  """Runs `command` in this process, with success."""
+  return program_flags.succeed(command(program, folder, config, **flags))
+
+
 # Data by number.
 
 
@@ -280,6 +285,12 @@ def write_values(path, *examples, compress=False):
 def _write_lines(path, lines):
   path.write_text("\n".join(lines) + "\n")
   return path
+
+
+def read_results(folder):
+  """Returns the numbers in the eval_results.txt of a folder, by their names."""
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  return {k: float(v) for k, v in (line.split(" = ") for line in lines)}
 
 
 def damage(path, offset):
