@@ -9,6 +9,7 @@ import tensorflow as tf
 from any_model import CONFIG
 import heads
 from tasks import feature_tagger
+import tiny
 
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
@@ -77,13 +78,8 @@ def test_whatever_is_trained_has_a_gradient(model):
 
 @pytest.mark.parametrize("make", [heads.ClassifierModel, heads.TaggerModel])
 def test_a_head_drops_though_its_encoder_does_not(make):
-  config = dataclasses.replace(
-    CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-  )
-  model = make(config, 2)
+  model = make(dataclasses.replace(CONFIG, **tiny.NO_DROPOUT), 2)
   assert model.dropout_rate == 0.1
   model.dropout_rate = 0.5
-  ids = np.array([[1, 5, 6, 2]], np.int32)
-  seeds = None, tf.constant([1, 2])
-  whole, dropped = (model(ids, ids * 0 + 1, ids * 0, seed) for seed in seeds)
+  whole, dropped = (model(IDS, MASK, 0 * IDS, seed) for seed in (None, SEED))
   assert np.abs(whole - dropped).max() > 1e-4

@@ -19,18 +19,8 @@ import tokenization
 from weights import checkpoints
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
-CONFIG = modeling.BertConfig(
-  vocab_size=19,
-  hidden_size=16,
-  num_hidden_layers=2,
-  num_attention_heads=2,
-  intermediate_size=32,
-  type_vocab_size=2,
-  max_position_embeddings=16,
-)
-WITHOUT_DROPOUT = dataclasses.replace(
-  CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-)
+CONFIG = dataclasses.replace(any_model.CONFIG, initializer_range=0.3)
+WITHOUT_DROPOUT = dataclasses.replace(CONFIG, **tiny.NO_DROPOUT)
 IDS = np.array([[2, 11, 5, 12, 3, 0], [2, 8, 13, 14, 15, 3]], np.int32)
 MASK = (IDS > 0).astype(np.int32)
 INPUTS = dict(zip(NAMES, (IDS, MASK, 0 * IDS), strict=True))
@@ -72,7 +62,7 @@ def test_dropout_acts_in_fit(has_dropout):
   inputs = make_inputs()
   model = keras.Model(inputs, encoder(*inputs.values()).pooled_output)
   model.compile(keras.optimizers.SGD(0.0), "mse")
-  targets = np.zeros([2, 16], np.float32)
+  targets = np.zeros([2, 8], np.float32)
   losses = model.fit(INPUTS, targets, epochs=2, verbose=0).history["loss"]
   assert (losses[0] != losses[1]) == has_dropout
   assert not any("seed" in variable.path for variable in model.variables)
@@ -125,7 +115,7 @@ def test_keras_files(tmp_path, name):
   config_class = encoder_table.ENCODERS[name].config_class
   is_bert = issubclass(config_class, modeling.BertConfig)
   fields = dataclasses.asdict(CONFIG)
-  config = config_class(**fields) if is_bert else config_class(19, 16)
+  config = config_class(**fields) if is_bert else config_class(30, 8)
   model = make_classifier(encoder_table.make_encoder(config))
   model.save(tmp_path / "model.keras")
   again = keras.saving.load_model(tmp_path / "model.keras")
@@ -154,35 +144,22 @@ def test_saved_models(tmp_path):
       np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def save_google(folder, encoder, leaves_out="none"):
-  (folder / "bert_config.json").write_text(encoder.config.to_json_string())
-  variables = checkpoints.model_variables(encoder)
-  kept = {n: v for n, v in variables.items() if leaves_out not in n}
-  checkpoints.save(str(folder), 0, kept, keep=1)
-
-
-def test_a_folder_of_google(tmp_path):
+def test_folders_of_google_and_hugging_face(tmp_path):
   encoder = encoder_table.make_encoder(CONFIG)
-  save_google(tmp_path, encoder)
-  again = bert.load_encoder(str(tmp_path))
-  np.testing.assert_array_equal(
-    encoder(IDS).pooled_output, again(IDS).pooled_output
-  )
-
-
-def test_a_folder_of_hugging_face(tmp_path):
-  encoder = modeling.BertModel(any_model.CONFIG)
   any_model.write_google(tmp_path / "google", encoder)
-  folder, inputs = tmp_path / "theirs", any_model.make_inputs()
-  any_model.convert(input=tmp_path / "google", output=folder)
-  again = bert.load_encoder(str(folder))
-  np.testing.assert_allclose(
-    encoder(*inputs).pooled_output, again(*inputs).pooled_output, atol=1e-5
-  )
+  any_model.convert(input=tmp_path / "google", output=tmp_path / "theirs")
+  for name in ("google", "theirs"):
+    again = bert.load_encoder(str(tmp_path / name))
+    np.testing.assert_array_equal(
+      encoder(IDS).pooled_output, again(IDS).pooled_output
+    )
 
 
 def test_a_missing_pooler_is_a_warning_and_a_missing_config_an_error(tmp_path):
-  save_google(tmp_path, modeling.BertModel(CONFIG), "/pooler/")
+  (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())
+  variables = checkpoints.model_variables(modeling.BertModel(CONFIG))
+  kept = {n: v for n, v in variables.items() if "/pooler/" not in n}
+  checkpoints.save(str(tmp_path), 0, kept, keep=1)
   with pytest.warns(UserWarning, match="lacks bert/pooler/dense/bias, bert/po"):
     bert.load_encoder(str(tmp_path))
   (tmp_path / "bert_config.json").unlink()
@@ -195,19 +172,10 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
   epochs, rate, train, dev = 6, 2e-3, range(320), range(320, 400)
   tiny.write_tsv(tmp_path / "train.tsv", train)
   tiny.write_tsv(tmp_path / "dev.tsv", dev)
-  result = tiny.run(
-    "run_classifier",
-    tmp_path,
-    data_dir=tmp_path,
-    do_train=True,
-    do_eval=True,
-    num_train_epochs=epochs,
-    learning_rate=rate,
-  )
-  assert result.returncode == 0, result.stderr
-  path = tmp_path / "out" / "eval_metrics.json"
-  wanted = json.loads(path.read_text())["metrics"]["accuracy"]
-
+  flags = {"num_train_epochs": epochs, "learning_rate": rate, "do_eval": True}
+  flags |= {"data_dir": tmp_path, "do_train": True}
+  tiny.succeed("run_classifier", tmp_path, **flags)
+  wanted = tiny.read_results(tmp_path / "out")["eval_accuracy"]
   tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
 
   def encode(numbers):
