@@ -15,10 +15,9 @@ import tiny
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "vocab.txt").write_text("\n".join(tiny.CORPUS_WORDS))
-  (tmp_path / "text.txt").write_text(tiny.make_corpus(20))
+def folder(tmp_path, write):
+  write("vocab.txt", "\n".join(tiny.CORPUS_WORDS))
+  write("text.txt", tiny.make_corpus(20))
   return tmp_path
 
 
@@ -55,12 +54,8 @@ def test_records_summary_and_files(folder):
 
 def test_blocks_processes_and_compression(folder):
   for processes in (1, 2):
-    done = run(
-      output_file=f"out{processes}",
-      documents_per_block=3,
-      num_processes=processes,
-      compress=True,
-    )
+    flags = {"num_processes": processes, "output_file": f"out{processes}"}
+    done = run(documents_per_block=3, compress=True, **flags)
     assert (done.returncode, done.stderr) == (0, "")
   assert (folder / "out1").read_bytes() == (folder / "out2").read_bytes()
   assert records_in(folder / "out1", "GZIP")

@@ -29,14 +29,11 @@ FLAGS = {"input_file": "1.txt,2.txt.gz", "documents_per_block": 4}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "vocab.txt").write_text("\n".join(tiny.CORPUS_WORDS))
+def folder(tmp_path, write):
+  write("vocab.txt", "\n".join(tiny.CORPUS_WORDS))
   # The third document ends in the second file; block 5 has five.
-  (tmp_path / "1.txt").write_text(tiny.make_corpus(3))
-  (tmp_path / "2.txt.gz").write_bytes(
-    gzip.compress(tiny.make_corpus(19, 1).encode())
-  )
+  write("1.txt", tiny.make_corpus(3))
+  write("2.txt.gz", gzip.compress(tiny.make_corpus(19, 1).encode()))
   return tmp_path
 
 
@@ -45,15 +42,11 @@ def make_records(*arguments, **changes):
   vocabulary = pretraining_data.make_vocabulary(
     tokenizer.encode, tokenizer.vocab, "vocab.txt"
   )
-  defaults = {
-    "inputs": ["1.txt", "2.txt.gz"],
-    "outputs": ["a"],
-    "compress": False,
-  }
+  files = {"inputs": ["1.txt", "2.txt.gz"], "outputs": ["a"]}
   return pretraining_pipeline.make_records(
     pretraining_data.BlockMaker(vocabulary, SETTINGS),
     arguments=list(arguments),
-    **{**defaults, **changes},
+    **{**files, "compress": False, **changes},
   )
 
 

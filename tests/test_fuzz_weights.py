@@ -28,15 +28,9 @@ from weights import checkpoints
 pytestmark = pytest.mark.fuzz
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-CONFIG = {
-  "vocab_size": 3,
-  "hidden_size": 2,
-  "num_hidden_layers": 1,
-  "num_attention_heads": 1,
-  "intermediate_size": 2,
-  "max_position_embeddings": 2,
-  "type_vocab_size": 2,
-}
+CONFIG = {"vocab_size": 3, "hidden_size": 2, "intermediate_size": 2}
+CONFIG |= {"num_hidden_layers": 1, "num_attention_heads": 1}
+CONFIG |= {"max_position_embeddings": 2, "type_vocab_size": 2}
 HUGGING_FACE_CONFIG = {
   "model_type": "bert",
   "architectures": ["BertModel"],
@@ -47,15 +41,8 @@ HUGGING_FACE_CONFIG = {
 # A config.json, and the names of tensors.
 RELATIVES = {
   "distilbert": (
-    {
-      "model_type": "distilbert",
-      "vocab_size": 3,
-      "dim": 2,
-      "hidden_dim": 2,
-      "n_layers": 1,
-      "n_heads": 1,
-      "max_position_embeddings": 2,
-    },
+    {"model_type": "distilbert", "vocab_size": 3, "max_position_embeddings": 2}
+    | {"dim": 2, "hidden_dim": 2, "n_layers": 1, "n_heads": 1},
     (
       "distilbert.transformer.layer.0.attention.q_lin.weight",
       "transformer.layer.0.attention.k_lin.weight",

@@ -17,10 +17,9 @@ from serving import exported_model
 import tiny
 import tiny_models
 
-onnx = pytest.importorskip("onnx", reason="needs requirements/onnx.txt")
-onnxruntime = pytest.importorskip(
-  "onnxruntime", reason="needs requirements/onnx.txt"
-)
+NEEDS = "needs requirements/onnx.txt"
+onnx = pytest.importorskip("onnx", reason=NEEDS)
+onnxruntime = pytest.importorskip("onnxruntime", reason=NEEDS)
 
 SITE = pathlib.Path(onnxruntime.__file__).parent.parent
 
@@ -108,14 +107,8 @@ def export(trained, tmp_path):
 def test_folder_and_card(trained):
   folder = trained / "export"
   hashed = ["model.onnx", "model.onnx.data", "vocab.txt"]
-  names = [
-    "README.md",
-    "bert_config.json",
-    "export.json",
-    "labels.txt",
-    *hashed,
-  ]
-  assert sorted(path.name for path in folder.iterdir()) == names
+  names = ["README.md", "bert_config.json", "export.json", "labels.txt"]
+  assert sorted(path.name for path in folder.iterdir()) == names + hashed
   hashes = json.loads((folder / "export.json").read_text())["hashes"]
   assert sorted(hashes) == hashed
   card = (folder / "README.md").read_text()
@@ -129,9 +122,7 @@ def test_threads(trained):
 
 
 def flip(path):
-  content = bytearray(path.read_bytes())
-  content[len(content) // 2] ^= 1
-  path.write_bytes(content)
+  tiny.damage(path, path.stat().st_size // 2)
 
 
 def cut(path):
@@ -170,10 +161,8 @@ def test_operation_that_the_runtime_lacks(export):
   hashes = exported_model.export_card.read(str(export)).hashes
   new = files.hash_file(str(export / "model.onnx"))
   edit_card(export, hashes={**hashes, "model.onnx": new})
-  version = onnxruntime.__version__
-  message = (
-    f"onnxruntime {version} cannot run it; install the latest or .*Unheard"
-  )
+  version = f"onnxruntime {onnxruntime.__version__}"
+  message = f"{version} cannot run it; install the latest or .*Unheard"
   with pytest.raises(ValueError, match=message) as error:
     bert.load(export)
   assert "\n" not in str(error.value)
