@@ -118,7 +118,7 @@ def test_trains_evaluates_and_writes_its_files(trained):
   assert "random sentence</td>" in report
   end = result.stdout[result.stdout.rindex("finished in ") :]
   assert re.fullmatch(
-    rf"finished in [\d.]+ s\n  wrote {out}: the weights of step 6\n"
+    rf"finished in [\d.:]+( s)?\n  wrote {out}: the weights of step 6\n"
     r"  best of 3 evaluations: step [246], loss 4\.\d+\n"
     rf"  next: python run_classifier.py --model={out} .*\n",
     end,
