@@ -27,17 +27,14 @@ def tokenizer(vocab_file):
   return tf_tokenization.make_tokenizer(vocab_file)
 
 
-@pytest.mark.parametrize(
-  ("texts", "ids"),
-  [
-    (["UNwant\xe9d, running", ""], [[10, 7, 8, 13, 11, 12], []]),
-    ([" \0 ", b"the\xff the"], [[], [5, 5]]),
-    (["a\u4e2dxx", "want" + 197 * "w"], [[1, 17, 1], [1]]),
-    ([], []),
-  ],
-)
-def test_ids(tokenizer, texts, ids):
-  assert tokenizer.encode(tf.constant(texts, tf.string)).to_list() == ids
+def test_ids(tokenizer):
+  def encode(*texts):
+    return tokenizer.encode(tf.constant(texts, tf.string)).to_list()
+
+  assert encode("UNwant\xe9d, running", "") == [[10, 7, 8, 13, 11, 12], []]
+  assert encode(" \0 ", b"the\xff the") == [[], [5, 5]]
+  assert encode("a\u4e2dxx", "want" + 197 * "w") == [[1, 17, 1], [1]]
+  assert encode() == []
 
 
 def test_words_that_cannot_fit_are_left_out(tokenizer):

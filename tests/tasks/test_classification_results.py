@@ -220,10 +220,8 @@ def test_report_of_single_labels():
 
 
 def test_report_of_label_sets():
-  shares, targets = (
-    [[0.9, 0.2], [0.3, 0.4], [0.6, 0.7]],
-    [[1, 0], [1, 0], [0, 1]],
-  )
+  shares = [[0.9, 0.2], [0.3, 0.4], [0.6, 0.7]]
+  targets = [[1, 0], [1, 0], [0, 1]]
   text = describe("abc", shares, targets, "multi_label", "xy")
   assert "Confusion matrix" not in text
   row = program_flags.rows_of(text, "By label")[0]

@@ -128,19 +128,15 @@ def test_report_without_any_label_is_0():
   [
     # All three true ones, and one wrong: F1 6/7. The best two: 4/5.
     ([1, 1, 0, 1, 0], [0.9, 0.8, 0.6, 0.4, 0.2], 0.3),
-    # The best one: F1 1.
-    ([1, 0, 0], [0.75, 0.25, 0.125], 0.5),
-    # All: half of the lowest.
-    ([1, 0, 1], [0.5, 0.4, 0.2], 0.1),
+    ([1, 0, 0], [0.75, 0.25, 0.125], 0.5),  # The best one: F1 1.
+    ([1, 0, 1], [0.5, 0.4, 0.2], 0.1),  # All: half of the lowest.
     ([1, 1], [0.5, 0.0], 0.0),
-    # No threshold separates equal probabilities.
-    ([0, 1, 0], [0.6, 0.6, 0.2], 0.4),
+    ([0, 1, 0], [0.6, 0.6, 0.2], 0.4),  # None separates equal ones.
     # The best one or all three have F1 2/3; 0.8 is nearer to 0.5 than 0.05.
     ([1, 0, 0, 1], [0.9, 0.7, 0.2, 0.1], 0.8),
     # The same, mirrored: 0.25 is nearer than 0.9.
     ([1, 0, 0, 1], [0.95, 0.85, 0.8, 0.5], 0.25),
-    # Never true.
-    ([0, 0], [0.9, 0.8], 0.5),
+    ([0, 0], [0.9, 0.8], 0.5),  # Never true.
   ],
 )
 def test_threshold_with_the_best_f1(labels, probabilities, threshold):
