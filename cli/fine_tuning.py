@@ -288,9 +288,11 @@ class Run(training_run.TrainingRun):
     self.set_summary_score(scores)
 
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
-    """Keeps the score for the summary, unless it has one."""
-    score = f"eval_{self.data.metric} {scores[self.data.metric]:.4g}"
+    """Keeps scores for the summary and the report, unless they have some."""
+    metric = self.data.metric
+    score = f"eval_{metric} {scores[metric]:.4g}"
     self.score = self.score or f"{score} at step {self.step}"
+    self.shown_scores = self.shown_scores or {metric: scores[metric], **scores}
 
   def report_on(
     self, data: feature_files.FeatureSet, describe: Any, *values: Any

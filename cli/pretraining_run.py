@@ -110,6 +110,7 @@ def open_run(
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:
+      run.shown_scores = run.scores.get(run.step, {})
       run.write_report(start, "pre-training")
       print_summary(run, start)
     same_run.wait_for_all(strategy)

@@ -1,11 +1,12 @@
 """report.html of a run: curves, results, settings, versions, time and files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 import contextlib
 import datetime
 import os
 import platform
 import sys
+import types
 import urllib.parse
 
 import keras
@@ -14,10 +15,11 @@ import tensorflow as tf
 
 from cli import program, shared_flags
 from data import files
-from tasks import plots
+from tasks import charts, plots
 from training import reporting
 
 _NAME = "report.html"
+_MOST_TILES = 4  # Scores at the top.
 # What the names of their curves end in; all others are scores.
 _CHARTS: dict[str, tuple[str, ...]] = {
   "Losses": ("loss", "_error"),
@@ -46,11 +48,13 @@ def write(
   problem: str,
   sections: Mapping[str, str],
   score: str = "",
+  scores: Mapping[str, float] = types.MappingProxyType({}),
 ) -> None:
   """Writes the report, if flags ask for it; a failure only prints a note.
 
   The run, of a model for `problem`, began at `start`, by `time.monotonic`;
-  `sections` are HTML by title, `score` is the best one, in words.
+  `sections` are HTML by title, `score` is the best one, in words, and `scores`
+  are those to show first, the most important one at their head.
   """
   if not settings.report:
     return
@@ -62,8 +66,9 @@ def write(
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
   facts += program.format_time(start) + f"; best: {score}" * bool(score)
+  scores = _choose_scores(scores)
   shown = {
-    "Training": draw_curves(points),
+    "Training": draw_curves(points, scores),
     **sections,
     "Settings": _list_settings(settings),
     "Versions": plots.table(("", "version"), _list_versions()),
@@ -71,7 +76,7 @@ def write(
   }
   name = os.path.basename(os.path.abspath(folder))
   path = os.path.join(folder, _NAME)
-  files.write_text(path, plots.page(f"Report: {name}", facts, shown))
+  files.write_text(path, plots.page(f"Report: {name}", facts, shown, scores))
   print(f"wrote {path}")
 
 
@@ -90,8 +95,21 @@ def write_tasks(
   write(settings, start, "several tasks", {"Tasks": listed}, best)
 
 
-def draw_curves(points: list[dict[str, float]]) -> str:
-  """Draws the points of `reporting.read_curves`; "" without any."""
+def _choose_scores(scores: Mapping[str, float]) -> dict[str, float]:
+  """Returns the first of the scores of a run that say how good it is."""
+  names = [
+    name for name in scores if "threshold" not in name and "loss" not in name
+  ]
+  return {name: scores[name] for name in names[:_MOST_TILES]}
+
+
+def draw_curves(
+  points: list[dict[str, float]], chosen: Collection[str] = ()
+) -> str:
+  """Draws the points of `reporting.read_curves`; "" without any.
+
+  The scores that are `chosen`, if there are any, are beside the losses.
+  """
   curves: dict[str, dict[float, float]] = {}
   for point in sorted(points, key=lambda point: point["step"]):
     for name, value in point.items():
@@ -103,19 +121,41 @@ def draw_curves(points: list[dict[str, float]]) -> str:
     for name, curve in curves.items()
     if _choose_chart(name) == "Scores" and max(map(abs, curve.values())) > 1
   }
-  charts: dict[str, dict[str, list[plots.Point]]] = {t: {} for t in _CHARTS}
+  by_title: dict[str, dict[str, list[charts.Point]]] = {t: {} for t in _CHARTS}
   for name, curve in curves.items():
     title, points_of_curve = _choose_chart(name), list(curve.items())
     if title == "Scores" and name.rpartition("/")[0] in groups_above_1:
       title = "Scores above 1"
     # A single loss is also that of the task.
-    if title != "Losses" or points_of_curve not in charts[title].values():
-      charts[title][name] = points_of_curve
-  drawn = "".join(
-    plots.line_chart(title, ("step", ""), shown)
-    for title, shown in charts.items()
-  )
+    if title != "Losses" or points_of_curve not in by_title[title].values():
+      by_title[title][name] = points_of_curve
+  drawn = _draw_charts(by_title, {f"eval/{name}" for name in chosen})
   return drawn and f'<div class="charts">{drawn}</div>'
+
+
+def _draw_charts(by_title, chosen) -> str:
+  """Draws charts of curves; those of losses and rates with a second scale."""
+  losses, rates = by_title.pop("Losses"), by_title.pop("Learning rate")
+  norms = by_title.pop("Gradient norm")
+  scales = [by_title[t] for t in ("Scores", "Scores above 1") if by_title[t]]
+  scores = scales[0] if len(scales) == 1 else {}
+  names = chosen & scores.keys() or set(scores)
+  beside = {name: scores.pop(name) for name in list(scores) if name in names}
+  drawn = charts.double_chart(
+    ("Losses", "Scores"),
+    ("step", "loss", "score"),
+    losses,
+    beside,
+    smoothed=[name for name in losses if not name.startswith("eval/")],
+  )
+  for title, shown in by_title.items():
+    drawn += charts.line_chart(title, ("step", ""), shown)
+  return drawn + charts.double_chart(
+    ("Learning rate", "Gradient norm"),
+    ("step", "", ""),
+    rates,
+    norms,
+  )
 
 
 def _choose_chart(name: str) -> str:

@@ -34,6 +34,8 @@ class TrainingRun:
   step: int = 0  # The number of updates behind the weights.
   # Sections of report.html: HTML by the title.
   report: dict[str, str] = dataclasses.field(default_factory=dict)
+  # The scores to show first, the most important one at their head.
+  shown_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
   model: keras.Model = dataclasses.field(init=False)
   predictor: prediction.Predictor = dataclasses.field(init=False)
 
@@ -88,7 +90,9 @@ class TrainingRun:
 
   def write_report(self, start: float, problem: str, score: str = "") -> None:
     """Writes report.html; see `run_report.write`."""
-    run_report.write(self.settings, start, problem, self.report, score)
+    run_report.write(
+      self.settings, start, problem, self.report, score, self.shown_scores
+    )
 
 
 def make_plan(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files, label_files, tables
-from tasks import classification, metrics, plots
+from tasks import charts, classification, metrics, plots
 
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
@@ -313,7 +313,7 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
     make_table, names = plots.table, ("mean error", "error")
     dots = {"example": np.stack([targets, guesses], 1)[:_DOTS].tolist()}
     title, axes = "Predicted and true numbers", ("true", "predicted")
-    parts.append(plots.line_chart(title, axes, dots, joined=False))
+    parts.append(charts.line_chart(title, axes, dots, joined=False))
   else:
     wrong = guesses != targets
     if answers.problem == "multi_label":
@@ -364,6 +364,6 @@ def _draw_curves(scores: Scores) -> str:
     is_true = targets[:, i] if is_multi_label else targets == i
     curves[answers.labels[i]] = metrics.precision_recall(is_true, shares[:, i])
   axes = ("recall", "precision")
-  drawn = plots.line_chart("Precision and recall", axes, curves, limits=(0, 1))
+  drawn = charts.line_chart("Precision and recall", axes, curves, limits=(0, 1))
   drawn += plots.calibration_chart(sure, right)
   return f'<div class="charts">{drawn}</div>'

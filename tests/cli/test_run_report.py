@@ -1,6 +1,7 @@
 """report.html: whole, readable in a browser, never in the way of results."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -32,6 +33,30 @@ def test_curves_of_what_was_trained_and_evaluated():
   assert "<title>eval/qa/f1: 20, 80</title>" in charts["Scores above 1"]
   assert "<title>eval/qa/exact_match: 20, 0</title>" in charts["Scores above 1"]
   assert run_report.draw_curves([]) == ""
+
+
+def test_scores_are_beside_the_losses():
+  points = [{"step": s, "loss": 9.0 / s, "learning_rate": 0.1} for s in (1, 2)]
+  scores = {"eval/loss": 5.0, "eval/f1": 0.5, "eval/recall": 0.4}
+  points += [{"step": 2, **scores, "gradient_norm": 1.0}]
+  text = run_report.draw_curves(points, ["f1"])
+  first, *others = text.split("<figcaption>")[1:]
+  assert first.startswith("Losses and scores<")
+  assert "<title>eval/loss: 2, 5</title>" in first
+  assert "<title>eval/f1: 2, 0.5</title>" in first
+  assert "recall" not in first and "<title>eval/recall: 2, 0.4" in others[0]
+  assert others[1].startswith("Learning rate and gradient norm<")
+  assert len(others) == 2
+  both = run_report.draw_curves(points).split("<figcaption>")[1]
+  assert "eval/f1" in both and "eval/recall" in both
+
+
+def test_the_scores_of_a_run_are_at_the_top_of_its_report(tmp_path):
+  settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
+  scores = {"f1": 0.84, "loss": 0.3, "f1_threshold": 2.0, "accuracy": 0.9}
+  run_report.write(settings, 0.0, "tagging", {}, scores=scores)
+  top = (tmp_path / "report.html").read_text().partition("<nav>")[0]
+  assert re.findall(r"<dd>([^<]*)<", top) == ["0.84", "0.9"]
 
 
 def test_curves_up_to_a_step(tmp_path, capsys):
