@@ -78,13 +78,21 @@ async function askAll(inputs, isNewest) {
   return outputs;
 }
 
-function bars(parent, rows) {
+// The first ones, which are the answer, are large; long names stand above their bars.
+function bars(parent, rows, answers = 1) {
   rows.forEach(([name, share], index) => {
-    const row = make("div", "", parent, index ? "row" : "row best");
-    make("b", name, row);
+    const row = make("div", "", parent, index < answers ? "row best" : "row");
+    row.classList.toggle("long", name.length > 24);
+    make(index < answers ? "h2" : "b", name, row);
     make("div", "", make("div", "", row, "track"), "bar").style.width = `${100 * share}%`;
     make("i", percent(share), row);
   });
+}
+
+// The types of entities: none for labels that mark none.
+function entityTypes(labels) {
+  if (!labels.includes("O") || !labels.every((l) => /^(O$|[BIESML](-|$))/.test(l))) return [];
+  return [...new Set(labels.map((l) => l.split("-").slice(1).join("-")).filter(Boolean))].sort();
 }
 
 // The places in spans are of characters, not of JavaScript's 16-bit units.
@@ -108,13 +116,12 @@ function paint(mark, colour, strength) {
 }
 
 const show = {
-  single_label(box, a) {
-    make("h2", a.label, box);
-    bars(box, sorted(a.probabilities));
-  },
+  single_label(box, a) { bars(box, sorted(a.probabilities)); },
   multi_label(box, a) {
-    make("h2", a.labels.join(", ") || "no label", box);
-    bars(box, sorted(a.probabilities));
+    // Thresholds differ by label: one that is given can be less probable.
+    const rows = sorted(a.probabilities), isGiven = ([label]) => a.labels.includes(label);
+    if (!a.labels.length) make("h2", "no label", box);
+    bars(box, [...rows.filter(isGiven), ...rows.filter((row) => !isGiven(row))], a.labels.length);
   },
   regression(box, a) { make("h2", a.value.toFixed(3), box); },
   question_answering(box, a) {
@@ -123,7 +130,6 @@ const show = {
       best.push({ answer: "no answer", start: null,
         probability: a.probability * Math.exp(a.no_answer_odds) });
     }
-    make("h2", best[0].answer, box);
     const [first, ...rest] = best;
     rest.sort((x, y) => y.probability - x.probability);
     const shown = [first, ...rest].slice(0, 5);
@@ -139,8 +145,7 @@ const show = {
   },
   tagging(box, a) {
     const found = a.entities || a.words.map((w) => ({ ...w, type: w.label }));
-    const types = [...new Set(a.entities ? model.labels.map((l) => l.split("-").slice(1).join("-"))
-      .filter(Boolean) : model.labels)].sort();
+    const types = a.entities ? entityTypes(model.labels) : [...model.labels].sort();
     // Tags such as B and E alone have no type.
     const colour = (type) => colours[Math.max(0, types.indexOf(type)) % colours.length];
     const legend = make("p", "", box, "legend");
@@ -151,7 +156,6 @@ const show = {
     if (!found.length) make("p", "no entities", box);
   },
   multiple_choice(box, a) {
-    make("h2", a.choice, box);
     const choices = lines(request.choices);
     bars(box, choices.map((c, i) => [c, a.probabilities[i]]).sort((x, y) => y[1] - x[1]));
   },
@@ -395,6 +399,7 @@ async function answerFile(file, isNewest) {
   table = [];
   $("table").replaceChildren();
   $("download").hidden = true;
+  $("files").open = true;  // The file may have been dropped on the page.
   if (/\.(csv|json|xlsx?|gz|xz|zip)$/i.test(file.name)) {
     throw new Error(`${file.name}: expected a file of lines, .tsv or .jsonl`);
   }
@@ -483,7 +488,9 @@ async function start() {
   $("title").textContent = model.name;
   $("facts").textContent = `${titles[model.kind]} (${model.kind}); ${model.num_layers} layers of ` +
     `${model.num_heads} heads, ${model.format}, at most ${model.max_seq_length} tokens`;
-  if (model.labels.length) $("labels").textContent = `Labels: ${model.labels.join(", ")}`;
+  const types = model.kind === "tagging" ? entityTypes(model.labels) : [];
+  if (types.length) $("labels").textContent = `Entities: ${types.join(", ")}`;
+  else if (model.labels.length) $("labels").textContent = `Labels: ${model.labels.join(", ")}`;
   const form = $("form");
   for (const { name, required } of model.inputs) {
     const label = make("label", name.replace("_", " ") + (required ? "" : " (optional)"), form);
@@ -495,16 +502,18 @@ async function start() {
   const button = make("button", "Answer", form, "main");
   button.id = "ask";
   button.title = "Ctrl+Enter";
-  for (const values of examples[model.kind] || (model.inputs.length > 1 ? pairs : texts)) {
-    const shown = values[0].length > 40 ? `${values[0].slice(0, 40)}…` : values[0];
-    const choice = make("button", shown, $("examples"));
+  const tried = examples[model.kind] || (model.inputs.length > 1 ? pairs : texts);
+  for (const values of tried) {
+    const shown = (tried === pairs ? values : values.slice(0, 1)).map(
+      (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text));
+    const choice = make("button", shown.join(" | "), $("examples"));
     choice.type = "button";
     choice.addEventListener("click", () => { fill(values); form.requestSubmit(); });
   }
   listen();
   // A link can hold what is asked: /#text=...
   const asked = new URLSearchParams(location.hash.slice(1));
-  fill(model.inputs.map(({ name }) => asked.get(name)));
-  if (asked.size) guarded(button, submit);
+  fill(asked.size ? model.inputs.map(({ name }) => asked.get(name)) : tried[0]);
+  guarded(button, submit);
 }
 guarded(null, start);

@@ -39,8 +39,13 @@ def serve(tmp_path_factory):
 
 
 def open_page(address, **options):
+  """Opens the page, which answers an example, and empties its boxes."""
   page = browser.Browser(address, **options)
-  page.wait("document.querySelector('#ask')")
+  answered(page)
+  page.script(
+    "for (const area of document.querySelectorAll('textarea')) area.value = '';"
+    "$('note').textContent = ''"
+  )
   return page
 
 
@@ -90,10 +95,31 @@ def test_typing_and_clicking(classifier):
   classifier.click("#ask")
   answered(classifier)
   assert sorted(row[0] for row in bars(classifier)) == ["neg", "pos"]
+  # The answer is large, and there once.
   assert bars(classifier)[0][0] == classifier.text("#answer h2")
+  code = "return [...document.querySelectorAll('#answer h2, #answer b')]"
+  assert len(classifier.script(code)) == 2
   shares = [float(row[2].removesuffix(" %")) for row in bars(classifier)]
   assert sum(shares) == pytest.approx(100, abs=0.2) and shares[0] >= shares[1]
   assert classifier.faults() == []
+
+
+def test_an_example_is_answered_when_the_page_opens(serve):
+  with browser.Browser(serve("single_label")) as page:
+    answered(page)
+    assert bars(page)
+    code = "return document.querySelector(arguments[0])"
+    shown = page.script(f"{code}.textContent", "#examples button")
+    assert shown == "A dog runs on grass. | An animal is outside."
+    text = page.script(f"{code}.value", "#in-text_pair")
+    assert text == "An animal is outside."
+    for part in ("#files", "#programs"):
+      assert not page.script(f"{code}.open", part)
+    answer, folded = (
+      page.script(f"{code}.getBoundingClientRect().bottom", part)
+      for part in ("#answer", "#files")
+    )
+    assert answer < folded
 
 
 def test_words_that_mattered(classifier):
@@ -198,9 +224,11 @@ def test_a_long_file_is_shown_in_part(classifier, tmp_path):
 
 def test_links_and_programs(classifier, serve):
   test_typing_and_clicking_once(classifier)
+  if not classifier.script("return $('programs').open"):
+    classifier.click("#programs summary")
   assert classifier.text("#link") == "Link to this text"
   link = classifier.script("return document.querySelector('#link').href")
-  with open_page(link) as page:
+  with browser.Browser(link) as page:
     answered(page)
     code = "return document.querySelector('#in-text').value"
     assert page.script(code) == "good film"
@@ -266,9 +294,13 @@ def test_tasks(serve, case):
     if case == "tagging":
       legend = page.text(".legend")
       assert "LOC" in legend and "PER" in legend
+      assert page.text("#labels") == "Entities: LOC, PER"
     else:
       assert len(bars(page)) == (5 if case == "question_answering" else 2)
       assert page.text("#answer h2")
+      # At this width, bars are as long as the page lets them.
+      code = "return document.querySelector('.track').clientWidth"
+      assert page.script(code) > 250
     assert page.script("return document.documentElement.scrollWidth") <= 390
     page.click("#examples button")
     page.wait("!document.querySelector('.spinner')")
@@ -295,6 +327,29 @@ def test_no_answer_is_none_on_the_page(serve):
       " no_answer_odds: Math.log(0.25)}, {answer: ''})"
     )
     assert found == pytest.approx(0.125)
+
+
+def test_labels_that_mark_no_entities_are_shown_as_they_are(serve):
+  with open_page(serve("tagging")) as page:
+    found = page.script(
+      "return [['O', 'B-PER', 'I-LOC'], ['NN', 'B-X'], ['B-a', 'neg'],"
+      " ['S', 'O', 'E-b-c']].map(entityTypes)"
+    )
+    assert found == [["LOC", "PER"], [], [], ["b-c"]]
+
+
+def test_long_answers_stand_above_their_bars(serve):
+  with open_page(serve("multiple_choice")) as page:
+    fill(page, context="the film", choices="good\n" + "a very bad film " * 4)
+    page.click("#ask")
+    answered(page)
+    code = (
+      "return [...document.querySelectorAll('#answer .row')].map(row => {"
+      " const [name, track] = [...row.children].map("
+      "c => c.getBoundingClientRect());"
+      " return [row.textContent.length > 30, name.bottom <= track.top]; })"
+    )
+    assert sorted(page.script(code)) == [[False, False], [True, True]]
 
 
 def test_tags_without_types_have_colours(serve):
