@@ -152,8 +152,8 @@ def find_labels(
     separator: between the labels of an example of "multi_label".
 
   Raises:
-    ValueError: an example has no label, there are too few labels, or each
-      example has one of its own.
+    ValueError: an example has no label, there are too few labels, or most of
+      them occur only once.
   """
   counts = collections.Counter()
   path = ""
@@ -167,10 +167,12 @@ def find_labels(
       f"{path}: expected two labels or more, found only {found}; is it the"
       " right column?"
     )
-  if len(labels) > 20 and counts.total() == len(labels):
+  rare = [label for label in labels if counts[label] == 1]
+  if len(labels) > 20 and 2 * len(rare) > len(labels):
     raise ValueError(
-      f"{path}: each of its {len(labels)} labels occurs only once"
-      f" ({tables.list_names(labels[:3])}, ...); is it the right column?"
+      f"{path}: {len(rare)} of its {len(labels)} labels occur only once"
+      f" ({tables.list_names(rare[:3])}, ...); is it the right column? If so,"
+      " write all of them, one a line, to labels.txt in --output_dir"
     )
   if all(map(INTEGER.fullmatch, labels)):
     labels.sort(key=int)

@@ -186,7 +186,7 @@ def choose_labels(
   if not labels and task.train and not files.exists(labels_file):
     examples = classification.read_examples(*task.train)
     labels = classification.find_labels(examples, task.problem, separator)
-  return label_files.choose(
+  labels = label_files.choose(
     labels_file,
     labels,
     origin="the task's or those of --labels",
@@ -194,6 +194,12 @@ def choose_labels(
     is_ordered=bool(given),
     flag="--labels",
   )
+  if task.problem == "single_label" and len(labels) < 2:
+    raise ValueError(
+      f"expected two labels or more, found only {labels[0]}: pass others with"
+      f" --labels, and an --output_dir without another {labels_file}"
+    )
+  return labels
 
 
 def pool_outputs(

@@ -136,14 +136,16 @@ def test_labels_are_found_and_sorted():
   assert find("single_label", "1.5", "1") == ["1", "1.5"]
   assert find("multi_label", "b, a", "", "a,,c ") == ["a", "b", "c"]
   assert find("multi_label", ("b", "a,b"), ()) == ["a,b", "b"]
+  assert find("single_label", *"aabbccddeefgh") == list("abcdefgh")
   found = find("multi_label", "a|b", "c, d", separator="|")
   assert found == ["a", "b", "c, d"]
 
 
 FEW = "expected two labels or more, found only"
 LISTS = "a list of labels; expected one (several need --problem=multi_label)"
-ONCE = "each of its 21 labels occurs only once (x0, x1, x10, ...)"
+ONCE = "{} of its {} labels occur only once (x0, x1, x10, ...)"
 COLUMN = "is it the right column?"
+CURE = "If so, write all of them, one a line, to labels.txt in --output_dir"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,13 @@ COLUMN = "is it the right column?"
     (
       [f"x{n}" for n in range(21)],
       "single_label",
-      f"dev.tsv: {ONCE}; {COLUMN}",
+      f"dev.tsv: {ONCE.format(21, 21)}; {COLUMN} {CURE}",
+    ),
+    # A column of texts, some of which are there twice.
+    (
+      [f"x{n}" for n in [*range(30), *range(20, 30)]],
+      "single_label",
+      f"dev.tsv: {ONCE.format(20, 30)}; {COLUMN} {CURE}",
     ),
   ],
 )

@@ -80,6 +80,8 @@ def test_labels_have_an_order(tmp_path, before, trains, given, head, expected):
   [
     ("a\nb\n", {"labels": ("b", "c")}, (), (), "use another --output_dir"),
     ("", {}, (), (), "pass --labels, or the --output_dir of"),
+    ("", {}, ["a"], (), "expected two labels or more, found only a: pass"),
+    ("a\n", {}, (), (), "expected two labels or more, found only a: pass"),
     ("", {"labels": ("a", "b")}, (), "ac", "a head for the labels a, c; those"),
     ("", {"problem": "regression"}, "01", (), "--labels: a regression has non"),
   ],
