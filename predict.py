@@ -17,7 +17,7 @@ import time
 
 from cli import program
 from data import files
-from serving import export_card, exported_model, request_lines
+from serving import exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
@@ -174,8 +174,6 @@ def main() -> int:
     raise ValueError("--input_format cannot be given with --serve")
   if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
     raise ValueError(f"--{min(unread)} needs --serve")
-  if export_card.read(settings.export_dir).format == "saved_model":
-    program.import_tensorflow()
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)
   run = serve if settings.serve else answer_lines
   return run(model, settings)

@@ -18,7 +18,7 @@ that starts without TensorFlow just ends with `run_program(main, Settings)`.
 `ClassifierSettings.read()` returns the values; nothing reads a flag after it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
@@ -28,7 +28,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 import textwrap
 import time
 import types
@@ -37,13 +36,9 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
-from data import progress, remote
+from data import progress, quiet, remote
 
 FLAGS = flags.FLAGS
-
-# Hides TensorFlow's own log if set before the import. Errors that matter to
-# users reach Python as exceptions.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
 _REQUIRED = "Required"
@@ -154,7 +149,7 @@ def start(kind: type[Settings]) -> None:
   A misspelt, missing or wrong flag ends the program before the import.
   """
   _parse_flags(kind)
-  import_tensorflow()
+  quiet.import_tensorflow()
 
 
 def run_program(
@@ -185,36 +180,6 @@ def run_program(
       return _fail(message)
 
   app.run(call_main, flags_parser=lambda argv: argv)
-
-
-def import_tensorflow() -> None:
-  """Imports TensorFlow and hides what its libraries log meanwhile, of CUDA.
-
-  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
-  """
-  with contextlib.ExitStack() as stack:
-    if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
-      with contextlib.suppress(OSError):  # There is no folder for the lines.
-        stack.enter_context(_hidden_unless_it_fails())
-    import tensorflow  # noqa: F401
-
-
-@contextlib.contextmanager
-def _hidden_unless_it_fails() -> Iterator[None]:
-  """Hides what is written to standard error; shows it at an error."""
-  with tempfile.TemporaryFile() as log:
-    sys.stderr.flush()
-    stderr, has_failed = os.dup(2), True
-    os.dup2(log.fileno(), 2)
-    try:
-      yield
-      has_failed = False
-    finally:
-      os.dup2(stderr, 2)
-      os.close(stderr)
-      if has_failed:
-        log.seek(0)
-        os.write(2, log.read())
 
 
 def _parse_flags(kind, takes_others=False) -> list[str]:

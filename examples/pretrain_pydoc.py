@@ -23,9 +23,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from cli import program
+from data import quiet
 
-program.import_tensorflow()  # Without what it logs of CUDA.
+quiet.import_tensorflow()  # Without what it logs of CUDA.
 
 from inputs import records
 from tasks import loss_watch

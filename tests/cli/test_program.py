@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import json
-import os
 import re
 import subprocess
 import sys
@@ -152,30 +151,3 @@ def test_wrong_flags_are_told_in_one_line(arguments, message):
   path = str(paths.ROOT / "create_pretraining_data.py")
   result = program_flags.run_here([sys.executable, path, *arguments])
   program_flags.assert_refused(result, message)
-
-
-def import_with(folder, source, before="", **environment):
-  """Imports a TensorFlow of this source as programs do."""
-  (folder / "tensorflow.py").write_text(source)
-  code = "from cli import program; program.import_tensorflow(); print('done')"
-  code = before + code
-  path = os.pathsep.join([str(folder), str(paths.ROOT)])
-  return program_flags.run_command(
-    [sys.executable, "-c", code], PYTHONPATH=path, **environment
-  )
-
-
-def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
-  hidden = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-  noise = "import os; os.write(2, b'I0000 no CUDA\\n')\n"
-  result = import_with(tmp_path, noise, **hidden)
-  assert (result.stdout, result.stderr) == ("done\n", "")
-  result = import_with(tmp_path, noise, TF_CPP_MIN_LOG_LEVEL="0")
-  assert (result.stdout, result.stderr) == ("done\n", "I0000 no CUDA\n")
-  nowhere = "import tempfile; tempfile.tempdir = '/nowhere'\n"
-  result = import_with(tmp_path, noise, nowhere, **hidden)
-  assert (result.stdout, result.stderr) == ("done\n", "I0000 no CUDA\n")
-  failure = "raise ImportError('libtensorflow.so: no such file')"
-  result = import_with(tmp_path, noise + failure, **hidden)
-  assert result.stderr.startswith("I0000 no CUDA\n")
-  assert "libtensorflow.so: no such file" in result.stderr

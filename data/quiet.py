@@ -1,0 +1,44 @@
+"""Imports TensorFlow without what it logs meanwhile, of CUDA and the processor.
+
+No environment variable hides all of these lines.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import sys
+import tempfile
+
+# Hides TensorFlow's own log if set before the import. Errors that matter to
+# users reach Python as exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def import_tensorflow() -> None:
+  """Imports TensorFlow and hides what its libraries write to standard error.
+
+  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
+  """
+  with contextlib.ExitStack() as stack:
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
+      with contextlib.suppress(OSError):  # There is no folder for the lines.
+        stack.enter_context(_hidden_unless_it_fails())
+    import tensorflow  # noqa: F401
+
+
+@contextlib.contextmanager
+def _hidden_unless_it_fails() -> Iterator[None]:
+  """Hides what is written to standard error; shows it at an error."""
+  with tempfile.TemporaryFile() as log:
+    sys.stderr.flush()
+    stderr, has_failed = os.dup(2), True
+    os.dup2(log.fileno(), 2)
+    try:
+      yield
+      has_failed = False
+    finally:
+      os.dup2(stderr, 2)
+      os.close(stderr)
+      if has_failed:
+        log.seek(0)
+        os.write(2, log.read())
