@@ -85,6 +85,7 @@ if __name__ == "__main__":
 import time
 
 from convert import conversion, writing
+from data import optional
 
 
 def make_model(
@@ -117,6 +118,8 @@ def main() -> None:
   if settings.input and settings.model:
     raise ValueError("--input and --model are the same: give one")
   model_folder.check_free("output", settings.output)
+  if settings.output_format == "keras_hub":
+    optional.load("keras_hub", "--output_format=keras_hub")
   path = settings.input or model_folder.find_weights(settings.model)
   folder = model_folder.open(path, settings.bert_config_file)
   model = make_model(settings, folder)

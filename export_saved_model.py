@@ -144,7 +144,7 @@ import time
 from absl import logging
 
 from cli import squad_settings
-from data import files
+from data import files, optional
 from export import exporting, quantization, trained_models
 from vocabularies import vocabulary_table
 
@@ -228,6 +228,9 @@ def main() -> None:
   start = time.monotonic()
   settings = read_settings()
   check = make_score_check(settings)
+  if settings.format == "onnx":
+    for package in ("onnx", "onnxruntime"):
+      optional.load(package, "--format=onnx")
   model_folder.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:

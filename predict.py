@@ -16,7 +16,7 @@ import threading
 import time
 
 from cli import program
-from data import files
+from data import files, optional
 from serving import exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
@@ -144,7 +144,7 @@ def serve(
   model: exported_model.ExportedModel, settings: PredictSettings
 ) -> int:
   """Serves the model until it is stopped; returns the exit status."""
-  from serving import http_server  # Needs a package that the rest does not.
+  from serving import http_server  # Needs waitress, which the rest does not.
 
   limits = http_server.Limits(
     body_bytes=settings.max_request_bytes,
@@ -174,6 +174,8 @@ def main() -> int:
     raise ValueError("--input_format cannot be given with --serve")
   if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
     raise ValueError(f"--{min(unread)} needs --serve")
+  if settings.serve:
+    optional.load("waitress", "--serve")
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)
   run = serve if settings.serve else answer_lines
   return run(model, settings)

@@ -5,27 +5,16 @@ words of jieba's dictionary, or single characters where it has none; other text
 becomes BERT's words. A word that is not in the vocabulary is one [UNK].
 """
 
-import functools
 import re
 
+from data import optional
 import tokenization
+
+jieba = optional.load("jieba", "vocabularies of words")
+jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
 
 _RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
 _CHINESE = re.compile(f"([{_RANGES}]+)")
-
-
-@functools.cache
-def import_library():
-  """Imports jieba; an ImportError says how to install it."""
-  try:
-    import jieba
-  except ImportError as error:
-    raise ImportError(
-      f"vocabularies of words need it ({error}): pip install "
-      "--use-pep517 -r requirements/jieba.txt"
-    ) from error
-  jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
-  return jieba
 
 
 class WordSplitter(tokenization.BasicTokenizer):
@@ -37,7 +26,7 @@ class WordSplitter(tokenization.BasicTokenizer):
       found = super()._split(part)
       if index % 2:
         # Without its model of unknown words, which would be [UNK].
-        found = import_library().cut("".join(found), HMM=False)
+        found = jieba.cut("".join(found), HMM=False)
       words += found
     return words
 

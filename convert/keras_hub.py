@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 
 from convert import models
-from data import files
+from data import files, optional
 import modeling
 from weights import checkpoints
 
@@ -53,13 +53,7 @@ _NAMES = (
 
 def import_library() -> Any:
   """Imports keras_hub; an ImportError says how to install it."""
-  try:
-    import keras_hub
-  except ImportError as error:
-    raise ImportError(
-      f"KerasHub is needed ({error}): pip install -r requirements/keras_hub.txt"
-    ) from error
-  return keras_hub
+  return optional.load("keras_hub", "models of KerasHub")
 
 
 def open_folder(folder: str) -> models.ModelFolder:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from data import optional
 from encoders import encoder_table
 from export import signatures
 import heads
@@ -46,13 +47,8 @@ class Graph:
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
-    try:
-      import onnx
-    except ImportError as error:
-      need = f"--format=onnx needs onnx ({error})"
-      cure = "pip install -r requirements/onnx.txt"
-      raise ImportError(f"{need}: {cure}") from None
-    self._onnx, self.weights, self._quantizes = onnx, weights, quantizes
+    self._onnx = optional.load("onnx", "--format=onnx")
+    self.weights, self._quantizes = weights, quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
     self._quantized: dict[str, list[str]] = {}

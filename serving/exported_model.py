@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from data import optional, quiet
 from serving import answer_maker, answers, export_card
 from vocabularies import vocabulary_table
 
@@ -132,11 +133,13 @@ def open_engine(
 ) -> Engine:
   """Loads the model of an export; see `ExportedModel`."""
   if card.format == "onnx":
+    optional.load("onnxruntime", "--format=onnx")
     from serving import onnx_engine
 
     return onnx_engine.Engine(folder, card, threads)
   if card.format == "saved_model":
-    from serving import tensorflow_engine  # Takes seconds.
+    quiet.import_tensorflow()  # It takes seconds.
+    from serving import tensorflow_engine
 
     return tensorflow_engine.Engine(folder, threads)
   raise ValueError(

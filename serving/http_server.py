@@ -23,15 +23,10 @@ import time
 from typing import Any, NamedTuple
 import urllib.parse
 
-from serving import answer_maker, exported_model, request_lines
+import waitress
+from waitress import channel, parser, utilities
 
-try:
-  import waitress
-  from waitress import channel, parser, utilities
-except ImportError:
-  raise ImportError(
-    "--serve needs waitress: pip install -r requirements/serving.txt"
-  ) from None
+from serving import answer_maker, exported_model, request_lines
 
 # The page, by address: the file and its type.
 _PAGE = {

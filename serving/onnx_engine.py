@@ -7,16 +7,10 @@ from concurrent import futures
 import os
 
 import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from serving import export_card
-
-try:
-  import onnxruntime
-  from onnxruntime.capi import onnxruntime_pybind11_state
-except ImportError as error:
-  raise ImportError(
-    f"--format=onnx needs onnxruntime ({error}): pip install onnxruntime"
-  ) from None
 
 MODEL_FILE = "model.onnx"
 DATA_FILE = f"{MODEL_FILE}.data"

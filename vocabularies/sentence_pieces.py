@@ -9,7 +9,7 @@ import functools
 import io
 import itertools
 
-from data import files
+from data import files, optional
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -23,14 +23,7 @@ NO_MARK = b"\x1a\x02\x18\x00"
 
 
 def _import_library():
-  try:
-    import sentencepiece
-  except ImportError as error:
-    raise ImportError(
-      f"models of SentencePiece need it ({error}): pip install -r "
-      "requirements/sentencepiece.txt"
-    ) from error
-  return sentencepiece
+  return optional.load("sentencepiece", "models of SentencePiece")
 
 
 def _open(path: str, suffix: bytes = b""):
