@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from data import quiet
+from data import files, quiet
 from serving import answer_maker, answers, export_card, exported_model
 from vocabularies import vocabulary_table
 
@@ -124,10 +124,7 @@ def load_encoder(
 
 def _describe(folder, found):
   """Describes a folder that cannot be loaded, and the way out."""
-  shown = ", ".join(found[:5]) + ", ..." * (len(found) > 5)
-  state = f"holds {shown or 'nothing'}"
-  if not os.path.isdir(folder):
-    state = "no such folder"
+  state = files.describe_missing(folder)
   expected = "the --export_dir of export_saved_model.py or the --output_dir of "
   cure = f"; expected {expected}{answers.TRAINING_PROGRAMS}"
   if {"bert_config.json", "config.json"} & set(found):

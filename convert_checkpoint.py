@@ -120,6 +120,8 @@ def main() -> None:
   model_folder.check_free("output", settings.output)
   if settings.output_format == "keras_hub":
     optional.load("keras_hub", "--output_format=keras_hub")
+  if settings.model:
+    model_folder.check_is_there(settings.model)
   path = settings.input or model_folder.find_weights(settings.model)
   folder = model_folder.open(path, settings.bert_config_file)
   model = make_model(settings, folder)

@@ -61,6 +61,7 @@ def find_files(settings: _Settings) -> _Settings:
   """
   values, folder = settings.flag_values(), settings.model
   if folder:
+    check_is_there(folder)
     found = {
       name: _find_file(folder, name, choices)
       for name, choices in _FILES.items()
@@ -90,6 +91,16 @@ def find_files(settings: _Settings) -> _Settings:
   return dataclasses.replace(settings, **{"do_lower_case": value})
 
 
+def check_is_there(folder: str) -> None:
+  """Raises a ValueError if --model is not there, as names of a hub are not."""
+  if not files.exists(folder):
+    raise ValueError(
+      f"--model={folder}: {files.describe_missing(folder)}; expected a folder "
+      "that was downloaded or trained here (names of the Hugging Face Hub have "
+      "an owner: google-bert/bert-base-uncased)"
+    )
+
+
 def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   if not choices:
     return find_weights(folder)
@@ -98,7 +109,7 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
     return next(filter(_is_of_bert, paths), None)  # See `read_config`.
   found = next(paths, None)
   if not found:
-    hint = f"pass --{flag}"
+    hint = f"pass --{flag}; {files.describe_missing(folder)}"
     if files.exists(os.path.join(folder, "tokenizer.json")):
       hint = f"`python convert_checkpoint.py --input={folder} --output=...` "
       hint += "writes one of its tokenizer.json"

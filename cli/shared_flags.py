@@ -253,7 +253,7 @@ def find_data_files(
         raise ValueError(
           f"--data_dir={folder}: no file for --do_{kind}; expected "
           f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
-          "without .gz or .xz after it"
+          f"without .gz or .xz after it; {files.describe_missing(folder)}"
         )
   return paths
 

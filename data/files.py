@@ -5,6 +5,7 @@ A path such as `gs://...` is opened by TensorFlow.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
+import difflib
 import functools
 import glob
 import gzip
@@ -204,6 +205,30 @@ def exists(path: str) -> bool:
     return os.path.exists(path)
   with remote.os_errors(path):
     return remote.gfile().exists(path)
+
+
+def describe_missing(folder: str, inside: str = "") -> str:
+  """Says what is in a folder that was to hold more, and which one may be meant.
+
+  Args:
+    inside: about the name of a folder in it that may be meant.
+  """
+  if remote.is_remote(folder):
+    return "there" if exists(folder) else "no such folder"
+  state, parent, name = "it holds nothing", folder, inside
+  if not os.path.isdir(folder):
+    state = "no such folder"
+    parent, name = os.path.split(folder.rstrip("/"))
+  found = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
+  found = sorted(entry for entry in found if not entry.startswith("."))
+  if name is inside and found:
+    state = f"it holds {', '.join(found[:5])}{', ...' * (len(found) > 5)}"
+  # In any case, with and without hyphens.
+  plain = {re.sub(r"[\W_]", "", entry.lower()): entry for entry in found}
+  name = re.sub(r"[\W_]", "", name.lower())
+  for match in difflib.get_close_matches(name, plain, 1, cutoff=0.7):
+    state += f"; did you mean {os.path.join(parent, plain[match])}?"
+  return state
 
 
 def remove(path: str) -> None:

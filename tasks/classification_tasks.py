@@ -141,8 +141,14 @@ def task_in_folder(
   """Returns the task with the paths of its files in a folder.
 
   Dev and test sets after the first are left out if their files are missing
-  (MNLI's mismatched ones).
+  (MNLI's mismatched ones). A ValueError if none of the files is there.
   """
+
+  tables = (*task.train, *(table for _, table in (*task.dev, *task.test)))
+  if not any(files.exists(os.path.join(data_dir, t.path)) for t in tables):
+    names = " or ".join(table.path for table in tables)
+    there = files.describe_missing(data_dir, inside=task.name)
+    raise ValueError(f"--data_dir={data_dir}: expected {names} there; {there}")
 
   def locate(table):
     return table._replace(path=os.path.join(data_dir, table.path))
@@ -247,7 +253,7 @@ def file_task(
     raise ValueError(
       f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
-      " without .gz or .xz after it"
+      f" without .gz or .xz after it; {files.describe_missing(data_dir or '')}"
     )
   return classification.ClassificationTask(
     name="file",

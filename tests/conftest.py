@@ -38,7 +38,7 @@ def write(tmp_path, monkeypatch):
 
   def write_file(name, content):
     path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode("utf-8") if isinstance(content, str) else content
     path.write_bytes(data)
     return name

@@ -102,7 +102,7 @@ def test_a_folder_of_hugging_face_may_have_its_own_names(folder):
     config.write_text(other)
     assert read(model=folder).bert_config_file is None
   (folder / "vocab.txt").unlink()
-  with pytest.raises(ValueError, match="no vocab.txt: pass --vocab_file$"):
+  with pytest.raises(ValueError, match="--vocab_file; it holds config.json$"):
     read(model=folder)
 
 
@@ -291,3 +291,12 @@ def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
   monkeypatch.setattr("os.path.ismount", lambda path: True)
   with pytest.raises(ValueError, match="a mount point; name a folder in it"):
     model_folder.check_free("output", str(tmp_path))
+
+
+def test_a_folder_that_is_not_there_is_told(folder, monkeypatch):
+  monkeypatch.chdir(folder.parent)
+  with pytest.raises(ValueError, match="^--model=bert-base-uncased: no such "):
+    read(model="bert-base-uncased")
+  message = f"no such folder; did you mean {folder.name}[?]; expected a folder"
+  with pytest.raises(ValueError, match=message):
+    read(model=folder.name[:-1])

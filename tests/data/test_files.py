@@ -145,3 +145,24 @@ def test_the_standard_output_is_utf8_in_every_locale():
     check=True,
   )
   assert result.stdout == "\u4e2d\nlast\n".encode()
+
+
+@pytest.mark.parametrize(
+  ("folder", "inside", "message"),
+  [
+    ("glue/", "mrpc", "it holds MRPC, SST-2; did you mean glue/MRPC?"),
+    ("glue", "sst-2", "it holds MRPC, SST-2; did you mean glue/SST-2?"),
+    ("glue", "wnli", "it holds MRPC, SST-2"),
+    ("glue/MRPC", "mrpc", "it holds nothing"),
+    ("gleu", "mrpc", "no such folder; did you mean glue?"),
+    ("glue/SST2", "sst-2", "no such folder; did you mean glue/SST-2?"),
+    ("none/none", "", "no such folder"),
+  ],
+)
+def test_a_folder_that_may_be_meant(
+  tmp_path, monkeypatch, folder, inside, message
+):
+  monkeypatch.chdir(tmp_path)
+  for name in ("MRPC", "SST-2"):
+    (tmp_path / "glue" / name).mkdir(parents=True)
+  assert files.describe_missing(folder, inside) == message

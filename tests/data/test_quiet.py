@@ -53,7 +53,7 @@ import contextlib, types
 from serving import exported_model
 with contextlib.suppress(ValueError):
   card = types.SimpleNamespace(format="saved_model")
-  exported_model.open_engine("there is none", card)
+  exported_model.open_engine("nowhere", card)
 """
 
 

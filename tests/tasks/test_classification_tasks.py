@@ -300,7 +300,17 @@ def test_a_folder_without_files_is_refused(write):
   assert str(error.value) == (
     "--data_dir=data: no train, dev or test file there; expected a name such as"
     " train.tsv, ending in .tsv, .csv, .jsonl, with or without .gz or .xz after"
-    " it"
+    " it; it holds train.doc"
+  )
+
+
+def test_the_folder_above_that_of_a_task_is_refused(write):
+  write("glue/MRPC/test.tsv", "")
+  with pytest.raises(ValueError) as error:
+    classification_tasks.task_in_folder(TASKS["mrpc"], "glue")
+  assert str(error.value) == (
+    "--data_dir=glue: expected train.tsv or dev.tsv or test.tsv there; it holds"
+    " MRPC; did you mean glue/MRPC?"
   )
 
 
