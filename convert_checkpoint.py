@@ -82,6 +82,7 @@ class ConversionSettings(program.Settings):
 if __name__ == "__main__":
   program.start(ConversionSettings)
 
+import shlex
 import time
 
 from convert import conversion, writing
@@ -136,7 +137,8 @@ def main() -> None:
     is_google = model.library == models.GOOGLE
     name = "hugging_face" if is_google else "google"
   lines = writing.write(name, settings.output, model)
-  command = f"python fill_mask.py --model={settings.output} --text=..."
+  arguments = (f"--model={settings.output}", "--text=This is a [MASK].")
+  command = shlex.join(["python", "fill_mask.py", *arguments])
   has_words = model.head in ("pretraining", "masked_lm")
   program.print_end(
     start,

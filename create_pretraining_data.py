@@ -61,7 +61,7 @@ def main() -> None:
     total = pretraining_data.add_up(statistics)
   progress.clear()
   pretraining.print_summary(total, records)
-  pretraining.print_end(settings, outputs, start)
+  pretraining.print_end(settings, outputs, records, start)
 
 
 def _check_processes(settings: PretrainingDataSettings) -> None:

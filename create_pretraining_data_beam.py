@@ -37,8 +37,9 @@ def main(beam_arguments: list[str]) -> None:
     settings.compress,
     beam_arguments,
   )
-  pretraining.print_summary(*outcome)
-  pretraining.print_end(settings, outputs, start)
+  total, records = outcome
+  pretraining.print_summary(total, records)
+  pretraining.print_end(settings, outputs, records, start)
 
 
 if __name__ == "__main__":

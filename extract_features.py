@@ -175,7 +175,13 @@ def main(**blocks: int) -> None:
       f"{encode.truncated:,} line(s) truncated to "
       f"--max_seq_length={settings.max_seq_length} tokens"
     )
-  command = text_programs.export_command(settings, "features")
+  is_one = settings.pooling != "none" and len(settings.layers) == 1
+  command = text_programs.export_command(
+    settings,
+    "features",
+    pooling=settings.pooling if is_one else None,
+    layer=settings.layers[0] if is_one else None,
+  )
   program.print_end(start, *summary, command=command)
 
 

@@ -172,12 +172,30 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
   print(f"{records:,} records ({truncated:.1%} of them truncated)")
 
 
-def print_end(settings: RecordFlags, outputs: list[str], start: float) -> None:
+def print_end(
+  settings: RecordFlags, outputs: list[str], records: int, start: float
+) -> None:
   """Prints the files written, the time, and the next command."""
-  names = ("vocab_file", "max_seq_length", "max_predictions_per_seq")
-  arguments = [f"--input_file={','.join(outputs)}"]
-  arguments += [f"--{name}={getattr(settings, name)}" for name in names]
-  arguments += ["--bert_config_file=configs/bert_base.json", "--do_train=true"]
-  arguments += ["--output_dir=pretrained"]
+  # Four times through the records, of which a text has ten versions.
+  most = PretrainingSettings.num_train_steps
+  steps = min(
+    max(records * 4 // PretrainingSettings.train_batch_size, 100), most
+  )
+  size = "base" if steps == most else "mini"
+  flags = {
+    "input_file": ",".join(outputs),
+    "bert_config_file": f"configs/bert_{size}.json",
+    "vocab_file": settings.vocab_file,
+    "max_seq_length": settings.max_seq_length,
+    "max_predictions_per_seq": settings.max_predictions_per_seq,
+    "num_train_steps": steps,
+    "num_warmup_steps": steps // 10,
+    "do_train": "true",
+    "output_dir": "pretrained",
+  }
+  if settings.model:
+    flags["model"] = settings.model
+    del flags["bert_config_file"], flags["vocab_file"]
+  arguments = [f"--{name}={value}" for name, value in flags.items()]
   command = shlex.join(["python", "run_pretraining.py", *arguments])
   program.print_end(start, f"wrote {', '.join(outputs)}", command=command)

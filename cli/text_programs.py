@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 import functools
+import os
 import shlex
 import sys
 from typing import Any, NamedTuple
@@ -86,15 +87,23 @@ def load_weights(
   )
 
 
-def export_command(settings: shared_flags.InferenceSettings, task: str) -> str:
-  """Returns the command that exports the model of the flags, to serve it."""
-  names = ("bert_config_file", "init_checkpoint", "vocab_file")
-  if settings.model:
-    names = ("model",)
-  given = [f"--{name}={getattr(settings, name)}" for name in names]
-  if not (settings.model or settings.do_lower_case):
-    given.append("--do_lower_case=false")
-  given += [f"--task={task}", f"--export_dir={task}_export"]
+def export_command(
+  settings: shared_flags.InferenceSettings, task: str, **flags: Any
+) -> str:
+  """Returns the command that exports the model of the flags, to serve it.
+
+  Args:
+    flags: more flags of that program, which are left out if they are None.
+  """
+  names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
+  folder = settings.model
+  # What was trained for a task would be exported for that, as --model.
+  if folder and not files.exists(os.path.join(folder, "settings.json")):
+    names = ["model", *(name for name in names if name in settings.given)]
+  flags = {name: getattr(settings, name) for name in names} | flags
+  flags |= {"max_seq_length": settings.max_seq_length, "task": task}
+  flags["export_dir"] = f"{task}_export"
+  given = [f"--{n}={v}" for n, v in flags.items() if v not in (None, True)]
   return shlex.join(["python", "export_saved_model.py", *given])
 
 

@@ -45,7 +45,10 @@ def test_records_summary_and_files(folder):
     in done.stdout
   )
   assert "  wrote new dir/a, new dir/b\n  next: python run_pre" in done.stdout
-  assert " '--input_file=new dir/a,new dir/b' --vocab_file=v" in done.stdout
+  # What so few records train in minutes.
+  config = "--bert_config_file=configs/bert_mini.json"
+  assert f" '--input_file=new dir/a,new dir/b' {config} --v" in done.stdout
+  assert "--num_train_steps=103 --num_warmup_steps=10 --do_train" in done.stdout
   assert sorted(os.listdir(folder / "new dir")) == ["a", "b"]
   a, b = records_in(folder / "new dir/a"), records_in(folder / "new dir/b")
   assert f"{len(a) + len(b):,} records" in done.stdout

@@ -3,12 +3,15 @@
 import gzip
 import json
 import re
+import shlex
+import sys
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert
 import extract_features
 import paths
 import program_flags
@@ -191,6 +194,31 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
     output,
     re.MULTILINE,
   )
+
+
+def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
+  """Also of a model that was trained for a task, which has another export."""
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "run").mkdir()
+  tiny_models.write_trained(tmp_path / "run")
+  run = {"model": "run", "pooling": "max", "layers": "-2", "max_seq_length": 16}
+  (tmp_path / "in.txt").write_text("the film\n")
+  program_flags.run_main(
+    extract_features,
+    extract_features.VectorSettings,
+    input_file="in.txt",
+    output_file="out.jsonl",
+    **run,
+  )
+  _, command = capsys.readouterr().out.split(
+    "next: python export_saved_model.py"
+  )
+  root = str(paths.ROOT / "export_saved_model.py")
+  program_flags.succeed([sys.executable, root, *shlex.split(command)])
+  vector = json.loads((tmp_path / "out.jsonl").read_text())
+  vector = vector["layers"][0]["values"]
+  found = bert.load("features_export")("the film")
+  np.testing.assert_allclose(found["vector"], vector, atol=2e-6)
 
 
 @pytest.mark.parametrize(

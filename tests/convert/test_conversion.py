@@ -134,7 +134,7 @@ def test_says_what_is_where_and_strips(capsys, slots):
     "global_step; BertForPreTraining has no place for that",
     "    config.json: hidden_act is gelu_pytorch_tanh",
     "    vocab.txt: 12 tokens, do_lower_case=True",
-    "  next: python fill_mask.py --model=whole --text=...",
+    "  next: python fill_mask.py --model=whole '--text=This is a [MASK].'",
   ]
   convert(input="here", output="stripped", strip=True, output_format="google")
   said = capsys.readouterr().out
