@@ -13,8 +13,10 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from convert import models
 
+# Those of convert.models.HEADS, which needs TensorFlow.
+HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")
+HEADS += ("multiple_choice", "tagging", "question_answering")
 _flags = program.group("Flags")
 _changes = program.group("Changes")
 
@@ -51,7 +53,7 @@ class ConversionSettings(program.Settings):
     "auto",
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
     "nothing; the head is that of the variables and of their training.",
-    choices=("auto", *models.HEADS),
+    choices=("auto", *HEADS),
   )
   do_lower_case: bool | None = _flags(
     None,
@@ -85,7 +87,7 @@ if __name__ == "__main__":
 import shlex
 import time
 
-from convert import conversion, writing
+from convert import conversion, models, writing
 from data import optional
 
 

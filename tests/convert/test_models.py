@@ -7,6 +7,7 @@ import pytest
 
 import any_model
 from convert import models
+import convert_checkpoint
 import heads
 import modeling
 
@@ -36,3 +37,7 @@ def test_parameters_of_released_models(name, count):
   config = modeling.BertConfig.from_json_file(f"configs/bert_{name}.json")
   shapes = models.variables(config, "encoder").values()
   assert sum(map(math.prod, shapes)) == count
+
+
+def test_the_flag_has_all_heads():
+  assert tuple(models.HEADS) == convert_checkpoint.HEADS
