@@ -31,7 +31,7 @@ def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
-  shape = settings.for_records()
+  shape = settings.make(pretraining_data.RecordSettings)
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)
