@@ -92,7 +92,7 @@ def check_evaluations(settings: Any) -> None:
 
 
 def load_trained_weights(settings: Any, model: keras.Model) -> int:
-  """Loads the weights to start fine-tuning from, or the fine-tuned ones.
+  """Loads the weights to start a training from, or the trained ones.
 
   Without --do_train, prefers the run's best weights, and none may be missing.
   Returns the number of updates behind the weights.
@@ -179,13 +179,13 @@ def trained_folder(settings: Any) -> str:
 
   It is the run's own, unless only --init_checkpoint was trained for a task.
   """
-  if not _starts_elsewhere(settings):
+  if not starts_elsewhere(settings):
     return settings.output_dir
   folders = settings.start().folders
   return next(filter(same_run.is_of_training, folders), settings.output_dir)
 
 
-def _starts_elsewhere(settings) -> bool:
+def starts_elsewhere(settings: Any) -> bool:
   """Returns whether a run predicts with the weights of --init_checkpoint."""
   folder = settings.output_dir
   is_own = settings.do_train or model_selection.best_step(folder) is not None
@@ -198,7 +198,7 @@ def _starts_elsewhere(settings) -> bool:
 
 def initial_weights(settings: Any) -> str | None:
   """Identifies the weights of a run in a folder that has none of its own."""
-  if _starts_elsewhere(settings):
+  if starts_elsewhere(settings):
     return _identify(settings.start().source)
   return None
 

@@ -8,6 +8,7 @@ with pretraining_run.open_run(settings, config, data, strategy) as run:
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
+import shlex
 import sys
 import time
 from typing import Any
@@ -20,7 +21,6 @@ import modeling
 import optimization
 from tasks import pretraining_data
 from training import loop, reporting, same_run, training_plan
-from weights import checkpoints
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -44,8 +44,7 @@ class Run(training_run.TrainingRun):
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
-    variables = checkpoints.model_variables(self.model)
-    self.step = output_folder.load_weights(settings, variables)
+    self.step = output_folder.load_trained_weights(settings, self.model)
     if settings.do_train:
       self.phase = output_folder.enter_phase(
         settings, self.data.source.identity, self.step, writes=self.is_chief
@@ -118,7 +117,9 @@ def open_run(
 
 def print_summary(run: Run, start: float) -> None:
   """Prints how a run ended that began at a time of `time.monotonic`."""
-  lines = [f"wrote {run.folder}: the weights of step {run.step}"]
+  lines = []
+  if run.settings.do_train:
+    lines.append(f"wrote {run.folder}: the weights of step {run.step}")
   points = reporting.read_curves(run.folder, run.step)
   losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
   # Those of an earlier phase may be of other data.
@@ -132,8 +133,11 @@ def print_summary(run: Run, start: float) -> None:
     )
   command = "the same command with --do_train=false --do_eval=true"
   if run.settings.do_eval:
+    model, vocabulary = run.folder, run.settings.vocab_file
+    if output_folder.starts_elsewhere(run.settings):
+      model = run.settings.model or "..."
     command = (
-      f"python run_classifier.py --model={run.folder} --task_name=... "
+      f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
       "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-    )
+    ) + ("" if vocabulary else " --vocab_file=...")
   program.print_end(start, *lines, command=command)

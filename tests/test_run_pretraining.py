@@ -170,6 +170,25 @@ def test_evaluation_counts_every_record_once(trained, data):
   assert accuracy * masked == pytest.approx(round(accuracy * masked))
 
 
+def test_evaluation_needs_trained_weights_and_writes_none(
+  trained, refuse, data, tmp_path
+):
+  model, out = trained[0] / "out", tmp_path / "out"
+  flags = {"do_train": False, "do_eval": True}
+  assert f"--output_dir={out} holds no trained model: pass" in refuse(**flags)
+  values = {
+    name: tf.train.load_variable(str(model), name)
+    for name, _ in tf.train.list_variables(str(model))
+    if "bert/" in name
+  }
+  checkpoints.write(str(tmp_path / "headless"), values)
+  line = refuse(**flags, init_checkpoint=tmp_path / "headless")
+  assert "is not trained for this task, it lacks cls/predictions/output" in line
+  result = succeed(tmp_path, input_file=data, init_checkpoint=model, **flags)
+  assert "the weights of step" not in result.stdout
+  assert "next: python run_classifier.py --model=... " in result.stdout
+
+
 def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
   out = copy_run(trained, tmp_path / "out", "model.ckpt-3.*")
   line = refuse({"hidden_size": 32})
