@@ -23,7 +23,9 @@ class PretrainingDataSettings(pretraining.RecordFlags):
   """The settings of this program."""
 
   num_processes: int = program.group("Flags")(
-    1, "Blocks made at once; it does not change the records.", least=1
+    1,
+    "Blocks made at once, at most one a core; the records do not depend on it.",
+    least=1,
   )
 
 

@@ -8,6 +8,7 @@ import collections
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import functools
+import itertools
 from multiprocessing import resource_tracker
 import os
 import signal
@@ -32,12 +33,20 @@ def map_in_order(
 ) -> Iterator[Any]:
   """Yields the results of the tasks, which are read as needed, in their order.
 
-  `make_function` is pickled and called once in each process; num_processes=1
-  is this process. If one dies, an OSError names the flags that save memory.
+  `make_function` is pickled and called once in each process, of which there are
+  no more than tasks or cores; num_processes=1 is this process. If one dies, an
+  OSError names the flags that save memory.
   """
+  num_processes = min(num_processes, loky.cpu_count())
   if num_processes == 1:
     yield from map(make_function(), tasks)
     return
+  tasks = iter(tasks)
+  first = list(itertools.islice(tasks, num_processes))
+  if not first:
+    return
+  # The pool starts all of its processes at once.
+  num_processes, tasks = len(first), itertools.chain(first, tasks)
   pool = loky.ProcessPoolExecutor(
     num_processes, initializer=_start, initargs=(make_function, os.getpid())
   )

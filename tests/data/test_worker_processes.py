@@ -4,6 +4,7 @@ import functools
 import operator
 import signal
 import sys
+from unittest import mock
 
 import loky
 import pytest
@@ -35,6 +36,28 @@ def test_tasks_are_read_only_a_little_ahead():
   assert next(results) == ["0"]
   assert len(read) <= 4
   results.close()
+
+
+@pytest.mark.parametrize(
+  ("num_tasks", "started"), [(0, []), (2, [2]), (9, [5])]
+)
+def test_no_more_processes_than_tasks_or_cores(monkeypatch, num_tasks, started):
+  class Pool:
+    def __init__(self, num_processes, **_):
+      sizes.append(num_processes)
+
+    def submit(self, work, task):
+      return mock.Mock(result=lambda: task.split(","))
+
+    def shutdown(self, kill_workers):
+      pass
+
+  sizes = []
+  monkeypatch.setattr(loky, "ProcessPoolExecutor", Pool)
+  monkeypatch.setattr(loky, "cpu_count", lambda: 5)
+  results = worker_processes.map_in_order(MAKE_SPLIT, ["a"] * num_tasks, 100000)
+  assert list(results) == [["a"]] * num_tasks
+  assert sizes == started
 
 
 def test_workers_do_not_import_the_program():
