@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from data import files, quiet
+from data import files, imports
 from serving import answer_maker, answers, export_card, exported_model
 from vocabularies import vocabulary_table
 
@@ -80,7 +80,7 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
     return Model(exported_model.ExportedModel(folder, threads))
   if "settings.json" not in found or not vocabulary_table.find([folder]):
     raise ValueError(_describe(folder, found))
-  quiet.import_tensorflow()  # It takes seconds.
+  imports.import_tensorflow()  # It takes seconds.
   from export import exporting
 
   return Model(exporting.load_output_dir(folder))
@@ -100,7 +100,7 @@ def load_encoder(
   Raises:
     ValueError: there is no model, or its weights do not fit its config.
   """
-  quiet.import_tensorflow()
+  imports.import_tensorflow()
   from cli import model_folder
   from encoders import encoder_table
   from weights import checkpoints

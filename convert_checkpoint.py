@@ -88,7 +88,7 @@ import shlex
 import time
 
 from convert import conversion, models, writing
-from data import optional
+from data import imports
 
 
 def make_model(
@@ -122,7 +122,7 @@ def main() -> None:
     raise ValueError("--input and --model are the same: give one")
   model_folder.check_free("output", settings.output)
   if settings.output_format == "keras_hub":
-    optional.load("keras_hub", "--output_format=keras_hub")
+    imports.load("keras_hub", "--output_format=keras_hub")
   if settings.model:
     model_folder.check_is_there(settings.model)
   path = settings.input or model_folder.find_weights(settings.model)

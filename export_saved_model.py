@@ -144,7 +144,7 @@ import time
 from absl import logging
 
 from cli import squad_settings
-from data import files, optional
+from data import files, imports
 from export import exporting, quantization, trained_models
 from vocabularies import vocabulary_table
 
@@ -220,7 +220,7 @@ def main() -> None:
   check = make_score_check(settings)
   if settings.format == "onnx":
     for package in ("onnx", "onnxruntime"):
-      optional.load(package, "--format=onnx")
+      imports.load(package, "--format=onnx")
   model_folder.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:

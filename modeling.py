@@ -13,23 +13,21 @@ The names of layers, one within the other, spell the paths of their variables:
 """
 
 from collections.abc import Callable
-import contextlib
 import dataclasses
 import functools
 import json
 import math
+import sys
 from typing import Any, ClassVar, NamedTuple, Self
-
-with contextlib.suppress(ImportError):  # A copy of this file is not quiet.
-  from data import quiet
-
-  quiet.import_tensorflow()
 
 import keras
 import tensorflow as tf
 
-if (backend := keras.backend.backend()) != "tensorflow":
-  raise ImportError(f"Keras is on {backend!r}: set KERAS_BACKEND=tensorflow")
+if keras.backend.backend() != "tensorflow":
+  raise ImportError(
+    f"Keras runs on {keras.backend.backend()!r}; this BERT needs TensorFlow: "
+    "unset KERAS_BACKEND or set it to 'tensorflow'"
+  )
 
 # Added to the scores of padding: the original's value, finite in bfloat16.
 MASKED_SCORE = -10000.0
@@ -85,7 +83,7 @@ class EncoderConfig:
       # Python counts bool as int; readers of the file do not.
       known, fits = "an integer above 0", type(value) is int and value > 0
       if field.type is float:
-        most = 0.999 if "dropout" in field.name else 1e308
+        most = 0.999 if "dropout" in field.name else sys.float_info.max
         known = f"a number from 0 to {most}" if most < 1 else "0 or more"
         fits = type(value) in (int, float) and 0 <= value <= most
       is_unset = value is field.default is None
@@ -482,8 +480,10 @@ class BertModel(Layer):
   ):
     length, limit = input_ids.shape[1], self.config.max_position_embeddings
     if length is not None and length > limit:
-      fault = f"a sequence of {length} tokens is longer than "
-      raise ValueError(f"{fault}max_position_embeddings ({limit})")
+      raise ValueError(
+        f"a sequence of {length} tokens is longer than max_position_embeddings "
+        f"({limit}) of the config"
+      )
     seed = choose_seed(seed, training)
     input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
     if segment_ids is None:

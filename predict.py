@@ -16,7 +16,7 @@ import threading
 import time
 
 from cli import program
-from data import files, optional
+from data import files, imports
 from serving import exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
@@ -175,7 +175,7 @@ def main() -> int:
   if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
     raise ValueError(f"--{min(unread)} needs --serve")
   if settings.serve:
-    optional.load("waitress", "--serve")
+    imports.load("waitress", "--serve")
   model = exported_model.ExportedModel(settings.export_dir, settings.threads)
   run = serve if settings.serve else answer_lines
   return run(model, settings)

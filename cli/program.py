@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
-from data import progress, quiet, remote
+from data import imports, progress, remote
 
 FLAGS = flags.FLAGS
 
@@ -155,7 +155,7 @@ def start(kind: type[Settings]) -> None:
   A misspelt, missing or wrong flag ends the program before the import.
   """
   _parse_flags(kind)
-  quiet.import_tensorflow()
+  imports.import_tensorflow()
 
 
 def run_program(

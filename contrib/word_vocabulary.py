@@ -7,10 +7,10 @@ becomes BERT's words. A word that is not in the vocabulary is one [UNK].
 
 import re
 
-from data import optional
+from data import imports
 import tokenization
 
-jieba = optional.load("jieba", "vocabularies of words")
+jieba = imports.load("jieba", "vocabularies of words")
 jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
 
 _RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)

@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 
 from convert import models
-from data import files, optional
+from data import files, imports
 import modeling
 from weights import checkpoints
 
@@ -53,7 +53,7 @@ _NAMES = (
 
 def import_library() -> Any:
   """Imports keras_hub; an ImportError says how to install it."""
-  return optional.load("keras_hub", "models of KerasHub")
+  return imports.load("keras_hub", "models of KerasHub")
 
 
 def open_folder(folder: str) -> models.ModelFolder:

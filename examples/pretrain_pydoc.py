@@ -23,9 +23,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from data import quiet
+from data import imports
 
-quiet.import_tensorflow()  # Without what it logs of CUDA.
+imports.import_tensorflow()  # Without what it logs of CUDA.
 
 from inputs import records
 from tasks import loss_watch

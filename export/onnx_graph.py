@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from data import optional
+from data import imports
 from encoders import encoder_table
 from export import signatures
 import heads
@@ -47,7 +47,7 @@ class Graph:
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
-    self._onnx = optional.load("onnx", "--format=onnx")
+    self._onnx = imports.load("onnx", "--format=onnx")
     self.weights, self._quantizes = weights, quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}

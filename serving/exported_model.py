@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from data import optional, quiet
+from data import imports
 from serving import answer_maker, answers, export_card
 from vocabularies import vocabulary_table
 
@@ -133,12 +133,12 @@ def open_engine(
 ) -> Engine:
   """Loads the model of an export; see `ExportedModel`."""
   if card.format == "onnx":
-    optional.load("onnxruntime", "--format=onnx")
+    imports.load("onnxruntime", "--format=onnx")
     from serving import onnx_engine
 
     return onnx_engine.Engine(folder, card, threads)
   if card.format == "saved_model":
-    quiet.import_tensorflow()  # It takes seconds.
+    imports.import_tensorflow()  # It takes seconds.
     from serving import tensorflow_engine
 
     return tensorflow_engine.Engine(folder, threads)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from encoders import encoder_table, other_encoders
+from encoders import encoder_table
 import heads
 import modeling
 
@@ -46,7 +46,7 @@ class FeatureTaggerModel(heads.HeadModel):
     size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
     for index in range(2):
-      lstm = other_encoders.BiLstm(
+      lstm = encoder_table.BiLstm(
         size, lstm_size, name=f"lstm_{index}", dtype="float32"
       )
       lstm.build()

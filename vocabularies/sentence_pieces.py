@@ -9,7 +9,7 @@ import functools
 import io
 import itertools
 
-from data import files, optional
+from data import files, imports
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -23,7 +23,7 @@ NO_MARK = b"\x1a\x02\x18\x00"
 
 
 def _import_library():
-  return optional.load("sentencepiece", "models of SentencePiece")
+  return imports.load("sentencepiece", "models of SentencePiece")
 
 
 def _open(path: str, suffix: bytes = b""):

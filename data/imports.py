@@ -1,22 +1,32 @@
-"""Imports TensorFlow without what it logs meanwhile, of CUDA and the processor.
-
-No environment variable hides all of these lines.
-"""
+"""Imports TensorFlow without what it logs, and packages that are optional."""
 
 from collections.abc import Iterator
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
+from typing import Any
 
 # Hides TensorFlow's own log if set before the import. Errors that matter to
 # users reach Python as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+# What pip takes to install them.
+_REQUIREMENTS = {
+  "jieba": "--use-pep517 -r requirements/jieba.txt",
+  "keras_hub": "-r requirements/keras_hub.txt",
+  "onnx": "-r requirements/onnx.txt",
+  "onnxruntime": "-r requirements/onnx.txt",
+  "sentencepiece": "-r requirements/sentencepiece.txt",
+  "waitress": "-r requirements/serving.txt",
+}
+
 
 def import_tensorflow() -> None:
   """Imports TensorFlow and hides what its libraries write to standard error.
 
+  No environment variable hides all of these lines, of CUDA and the processor.
   It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
   """
   with contextlib.ExitStack() as stack:
@@ -42,3 +52,20 @@ def _hidden_unless_it_fails() -> Iterator[None]:
       if has_failed:
         log.seek(0)
         os.write(2, log.read())
+
+
+def load(package: str, use: str) -> Any:
+  """Imports a package; an ImportError says what for, and the cure.
+
+  Call it before any work: a program then ends before it, with one line.
+
+  Args:
+    use: what needs it: a flag, or kinds of files.
+  """
+  try:
+    return importlib.import_module(package)
+  except ImportError as error:
+    cure = f"pip install {_REQUIREMENTS[package]}"
+    raise ImportError(
+      f"{package} is needed for {use} ({error}): {cure}"
+    ) from None

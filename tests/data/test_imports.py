@@ -1,4 +1,4 @@
-"""What TensorFlow logs at its import is hidden, its failures are shown."""
+"""TensorFlow's import is silent unless it fails; optional packages are named."""
 
 import os
 import shutil
@@ -9,11 +9,14 @@ import pytest
 import paths
 import program_flags
 
+MINI = paths.ROOT / "models" / "mini"
+TEXT = paths.ROOT / "sample_text.txt"
+
 
 def import_with(folder, source, before="", **environment):
-  """Imports a TensorFlow of this source as `data.quiet` does."""
+  """Imports a TensorFlow of this source as `data.imports` does."""
   (folder / "tensorflow.py").write_text(source)
-  code = "from data import quiet; quiet.import_tensorflow(); print('done')"
+  code = "from data import imports; imports.import_tensorflow(); print('done')"
   code = before + code
   path = os.pathsep.join([str(folder), str(paths.ROOT)])
   return program_flags.run_command(
@@ -43,10 +46,6 @@ def run_alone(code, folder):
   return program_flags.run_command([*command, "-c", code])
 
 
-_MODELING = """
-import modeling
-modeling.BertModel(modeling.BertConfig(9))(modeling.tf.constant([[2, 3]]))
-"""
 _ENCODER = "import bert; bert.load_encoder('models/mini')"
 _EXPORT = """
 import contextlib, types
@@ -57,8 +56,8 @@ with contextlib.suppress(ValueError):
 """
 
 
-@pytest.mark.parametrize("code", [_MODELING, _ENCODER, _EXPORT])
-def test_modules_and_a_first_operation_are_silent(code):
+@pytest.mark.parametrize("code", [_ENCODER, _EXPORT])
+def test_work_from_python_is_silent(code):
   result = run_alone(code, paths.ROOT)
   assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -68,3 +67,54 @@ def test_a_copy_of_modeling_needs_no_other_file(tmp_path):
   code = "import modeling; print(modeling.__file__)"
   result = run_alone(code, tmp_path)
   assert result.stdout == f"{tmp_path / 'modeling.py'}\n", result.stderr
+
+
+@pytest.mark.parametrize(
+  ("package", "program", "flags", "requirements"),
+  [
+    (
+      package,
+      "export_saved_model",
+      {"model": MINI, "format": "onnx", "export_dir": "new"},
+      "onnx",
+    )
+    for package in ("onnx", "onnxruntime")
+  ]
+  + [
+    (
+      "waitress",
+      "predict",
+      {"serve": True, "export_dir": "none"},
+      "serving",
+    ),
+    (
+      "keras_hub",
+      "convert_checkpoint",
+      {"input": MINI, "output_format": "keras_hub", "output": "new"},
+      "keras_hub",
+    ),
+    (
+      "sentencepiece",
+      "create_vocab",
+      {"input_file": TEXT, "model": "unigram", "output_file": "new.model"},
+      "sentencepiece",
+    ),
+    (
+      "jieba",
+      "create_vocab",
+      {"input_file": TEXT, "model": "words", "output_file": "new.words"},
+      "jieba",
+    ),
+  ],
+)
+def test_what_is_missing_is_named_before_any_work(
+  tmp_path, monkeypatch, package, program, flags, requirements
+):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.delitem(sys.modules, "contrib.word_vocabulary", raising=False)
+  monkeypatch.setitem(sys.modules, package, None)
+  result = program_flags.run_here(program_flags.command(program, **flags))
+  program_flags.assert_refused(result, f"{package} is needed for ")
+  assert f" -r requirements/{requirements}.txt" in result.stderr
+  assert not result.stdout
+  assert not list(tmp_path.iterdir())
