@@ -1,4 +1,4 @@
-"""TensorFlow's import is silent unless it fails; optional packages are named."""
+"""TensorFlow's import is silent, and missing optional packages are named."""
 
 import os
 import shutil
