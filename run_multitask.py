@@ -26,6 +26,7 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     None,
     "Updates in all; default those of --num_train_epochs of all examples.",
     least=1,
+    most=shared_flags.MOST_STEPS,
   )
   examples_limit: int = _training(
     2**21,

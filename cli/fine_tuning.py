@@ -375,6 +375,11 @@ def make_plan(
       f"--num_train_epochs={settings.num_train_epochs}: lower "
       f"--train_batch_size={settings.train_batch_size}"
     )
+  if num_train_steps > shared_flags.MOST_STEPS:
+    raise ValueError(
+      f"--num_train_epochs={settings.num_train_epochs}: {num_train_steps:,} "
+      f"steps; expected at most {shared_flags.MOST_STEPS:,}"
+    )
   eval_every_steps: float = settings.eval_every_steps
   if settings.eval_every_epochs:
     eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)

@@ -48,6 +48,7 @@ def open(path: str, bert_config_file: str | None = None):
   """
   from convert import formats  # Slow: TensorFlow.
 
+  files.refuse_pipes(path)
   return formats.open_model(path, bert_config_file)
 
 
@@ -92,13 +93,14 @@ def find_files(settings: _Settings) -> _Settings:
 
 
 def check_is_there(folder: str) -> None:
-  """Raises a ValueError if --model is not there, as names of a hub are not."""
+  """Raises a ValueError if --model, maybe a hub's name, is not there whole."""
   if not files.exists(folder):
     raise ValueError(
       f"--model={folder}: {files.describe_missing(folder)}; expected a folder "
       "that was downloaded or trained here (names of the Hugging Face Hub have "
       "an owner: google-bert/bert-base-uncased)"
     )
+  files.refuse_pipes(folder)
 
 
 def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:

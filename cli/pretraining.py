@@ -43,7 +43,9 @@ class PretrainingSettings(
     None,
     "The vocab.txt of the records; decides the vocab_size of the config.",
   )
-  num_train_steps: int = _training(100000, "Updates in all.", least=1)
+  num_train_steps: int = _training(
+    100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
+  )
   num_warmup_steps: int = _training(
     10000, "Updates with a rising learning rate.", least=0
   )

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import datetime
 import difflib
+import io
 import math
 import os
 import shlex
@@ -190,6 +191,9 @@ def run_program(
 
 def _parse_flags(kind, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    # Labels that the terminal lacks do not end a training.
+    sys.stdout.reconfigure(errors="backslashreplace")
   kind.define_flags()
   arguments = sys.argv[1:]
   if "--" in arguments:

@@ -23,6 +23,7 @@ INPUT_FILE = (
   "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
   ".xz too; or - for the standard input."
 )
+MOST_STEPS = 10**9  # A year of 30 a second.
 _CONFIG = "The bert_config.json of the model: its architecture."
 
 
@@ -147,7 +148,7 @@ class FineTuningSettings(
   """The settings of every fine-tuning program."""
 
   num_train_epochs: float = _training(
-    3.0, "Times to go through the training data.", least=0.0
+    3.0, "Times to go through the training data.", least=0.0, most=1e6
   )
   layerwise_lr_decay: float = _training(
     1.0,

@@ -15,11 +15,12 @@ import json
 import lzma
 import os
 import re
+import stat
 import sys
 from typing import Any, BinaryIO
 import zlib
 
-from data import atomic, remote
+from data import atomic, progress, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
@@ -231,6 +232,14 @@ def describe_missing(folder: str, inside: str = "") -> str:
   return state
 
 
+def refuse_pipes(path: str) -> None:
+  """Raises a ValueError if a file or a folder's is a pipe, which may hang."""
+  paths = [path, *(glob.glob(f"{glob.escape(path)}/*"))]
+  for found in [] if remote.is_remote(path) else filter(os.path.exists, paths):
+    if stat.S_ISFIFO(os.stat(found).st_mode):
+      raise ValueError(f"{found}: a pipe; expected a file")
+
+
 def remove(path: str) -> None:
   """Removes a file if it is there; an OSError if it is a folder."""
   with remote.os_errors(path), contextlib.suppress(FileNotFoundError):
@@ -289,12 +298,17 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
 def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
   """Gives a function that writes lines of UTF-8, whole or not at all.
 
-  Without a path it writes to the standard output, line by line.
+  Without a path it writes to the standard output, line by line; the program
+  ends with success if that is closed, as by `| head`.
   """
   if not path:
     if isinstance(sys.stdout, io.TextIOWrapper):
       sys.stdout.reconfigure(encoding="utf-8")  # Whatever the locale.
-    yield functools.partial(print, flush=True)
+    try:
+      yield functools.partial(print, flush=True)
+    except BrokenPipeError:
+      progress.leave_closed_pipes()
+      sys.exit(0)
     return
   with _open_new(path) as file:
     yield lambda line: file.write(f"{line}\n".encode())

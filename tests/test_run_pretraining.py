@@ -372,6 +372,7 @@ def make_refuse(tmp_path, data):
   ("config", "options", "message"),
   [
     ({}, {"do_train": False}, "nothing to do: pass --do_train=true or --do_"),
+    ({}, {"num_train_steps": 10**18}, "flag --num_train_steps=1000000000000"),
     ({}, {"max_seq_length": 8}, "pass --max_seq_length=16"),
     ({}, {"max_seq_length": 32}, "--max_seq_length=32 is above the config's"),
     ({}, {"max_predictions_per_seq": 3}, "pass --max_predictions_per_seq=4"),

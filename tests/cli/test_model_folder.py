@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 import types
 
@@ -50,6 +51,15 @@ def test_a_folder_stands_for_its_files(folder, capsys):
   (folder / "best").mkdir()
   (folder / "best" / "checkpoint").write_text("")
   assert read(model=folder).init_checkpoint == str(folder / "best")
+
+
+def test_a_pipe_in_a_model_is_refused_before_it_is_read(folder):
+  os.mkfifo(folder / "config.json")
+  (folder / "bert_config.json").unlink()
+  with pytest.raises(ValueError, match="config.json: a pipe; expected a file"):
+    read(model=folder)
+  with pytest.raises(ValueError, match="config.json: a pipe; expected a file"):
+    model_folder.open(str(folder))
 
 
 def test_a_model_is_opened_once_by_all_that_ask(folder, monkeypatch):

@@ -127,6 +127,15 @@ def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
   assert errors.count("\n") == 1
 
 
+def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
+  code = "from cli import program\nclass Settings(program.Settings): pass\n"
+  code += "program.run_program(lambda: print('\u574f'), Settings)"
+  command = [sys.executable, "-c", code]
+  environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(paths.ROOT)}
+  result = program_flags.run_command(command, **environment)
+  assert (result.stdout, result.stderr) == ("\\u574f\n", "")
+
+
 def test_a_reader_of_help_may_close_early():
   command = [sys.executable, "run_squad.py", "--help"]
   with subprocess.Popen(

@@ -134,6 +134,27 @@ def test_text_says_how_much_of_it_has_passed(tmp_path):
   assert text.part_read() is None  # The size of its text is unknown.
 
 
+def test_a_reader_of_the_standard_output_may_close_early():
+  code = "from data import files\nwith files.open_lines(None) as write:\n"
+  code += "  while True: write('line')\n"
+  command = [sys.executable, "-c", code]
+  with subprocess.Popen(
+    command, cwd=paths.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+  ) as process:
+    assert process.stdout.readline() == b"line\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+  assert process.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt"])
+def test_a_pipe_is_no_file_of_a_model(tmp_path, name):
+  os.mkfifo(tmp_path / name)
+  for path in (tmp_path, tmp_path / name):
+    with pytest.raises(ValueError, match=f"/{name}: a pipe; expected a file"):
+      files.refuse_pipes(str(path))
+
+
 def test_the_standard_output_is_utf8_in_every_locale():
   code = "from data import files\nwith files.open_lines(None) as write:\n"
   code += "  write('\\u4e2d')\n  write('last')\n"
