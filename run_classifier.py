@@ -95,6 +95,7 @@ def read_task(
 ) -> classification.ClassificationTask:
   """Makes the task of the flags, with the paths of its files."""
   shared_flags.check_work(settings)
+  shared_flags.check_share(settings)
   task = _find_task(settings)
   if task.problem == "regression" and settings.class_weights:
     raise ValueError("--class_weights: a regression has no classes")
@@ -244,12 +245,20 @@ def open_data(
     max_train_examples=settings.max_train_examples,
   )
   evaluates = settings.do_eval or settings.evaluates_in_training
+  share, train, dev = settings.eval_share, [], []
+  if settings.do_train or (evaluates and share):
+    train = find_sets("train")
+  if train and share:
+    parts = classification_data.split(train[0], share, settings.seed)
+    train, dev = ([part] for part in parts)
+  elif evaluates:
+    dev = find_sets("eval")
   return fine_tuning.Data(
     features=features,
     metric=choose_metric(settings, task),
     model_settings={"problem": task.problem},
-    train=find_sets("train")[0] if settings.do_train else None,
-    dev=find_sets("eval") if evaluates else (),
+    train=train[0] if settings.do_train else None,
+    dev=dev,
     test=find_sets("predict") if settings.do_predict else (),
     labels=labels,
     training_settings={"class_weights": settings.class_weights},

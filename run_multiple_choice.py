@@ -84,11 +84,15 @@ def open_data(
     kind: multiple_choice_data.find_set(kind, path, features, limit)
     for kind, path in paths.items()
   }
+  if settings.eval_share and "train" in sets:
+    sets["train"], sets["eval"] = multiple_choice_data.split(
+      sets["train"], settings.eval_share, settings.seed
+    )
   return fine_tuning.Data(
     features=features,
     metric=choose_metric(settings),
     model_settings={"problem": "multiple_choice"},
-    train=sets.get("train"),
+    train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
   )

@@ -124,14 +124,20 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
     max_train_examples=settings.max_train_examples,
     num_processes=settings.num_processes,
   )
-  train = find("train", settings.train_file) if settings.do_train else None
-  dev, test = [], []
-  if settings.do_predict:
-    path = settings.predict_file
-    test = [find("eval", path, needs_answers=path == evaluated)]
-  if evaluated:
+  train, dev, test = None, [], []
+  if settings.do_train or settings.eval_share:
+    train = find("train", settings.train_file)
+  path = settings.predict_file if settings.do_predict else None
+  if settings.eval_share:
+    share, kind = settings.eval_share, "dev" if path else "eval"
+    train, held_out = squad_data.split(train, share, settings.seed, kind)
+    dev = [held_out]
+    test = dev if settings.do_predict else []
+  elif evaluated:
     dev = [find("dev", evaluated, needs_answers=True)]
-    if test and evaluated == settings.predict_file:
+  if path:
+    test = [find("eval", path, needs_answers=path == evaluated)]
+    if path == evaluated and not settings.eval_share:
       dev = test
   return fine_tuning.Data(
     features=features,
@@ -141,7 +147,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
       # A model that has not learned to avoid padding would choose it.
       "padding_competes": settings.padding_competes,
     },
-    train=train,
+    train=train if settings.do_train else None,
     dev=dev,
     test=test,
     answer_settings={

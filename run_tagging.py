@@ -177,6 +177,10 @@ def open_data(
     kind: tagging_data.find_set(kind, source, features, limit)
     for kind, source in sources.items()
   }
+  if settings.eval_share and "train" in sets:
+    sets["train"], sets["eval"] = tagging_data.split(
+      sets["train"], settings.eval_share, settings.seed
+    )
   known = tagging_results.metric_names(scheme)
   model = {"problem": "tagging", "label_scheme": scheme}
   model["feature_based"] = settings.feature_based
@@ -190,7 +194,7 @@ def open_data(
     features=features,
     metric=shared_flags.choose_metric(settings.best_metric, known[0], known),
     model_settings=model,
-    train=sets.get("train"),
+    train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
     labels=labels,

@@ -31,7 +31,7 @@ from cli import (
   training_run,
 )
 from data import files
-from inputs import feature_files
+from inputs import feature_files, held_out
 import optimization
 from training import same_run, training_plan
 
@@ -49,6 +49,7 @@ _TRAINING_FLAGS = (
   "precision",
   "seed",
 )
+_SHARE = "eval_share and seed"
 # Settings of answers that only exports need, evaluations do not.
 _EXPORT_SETTINGS = ("has_text_pair", "by_character")
 
@@ -130,6 +131,9 @@ def describe_run(
     "do_lower_case": settings.do_lower_case,
     same_run.VOCABULARY: files.hash_file(settings.vocab_file),
   }
+  if share := getattr(settings, "eval_share", 0):
+    # Another seed would evaluate on what was trained on.
+    model[_SHARE] = [share, settings.seed]
   if not data.train:
     return same_run.RunRecord(model, answers)
   training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
@@ -176,6 +180,8 @@ class Run(training_run.TrainingRun):
     if self.is_chief:
       self.write_model_files(data.labels)
       output_folder.record(settings, self.record)
+      for examples in data.sets:
+        held_out.write(self.folder, examples)
       for examples in data.test:  # The scores are of earlier predictions.
         name = f"predict{examples.suffix}_metrics.json"
         files.remove(os.path.join(self.folder, name))
@@ -337,7 +343,15 @@ def open_run(
         **record.model,
       },
     )
-    same_run.check(folder, output_folder.trained_folder(settings), record)
+    trained = output_folder.trained_folder(settings)
+    same_run.check(folder, trained, record)
+    evaluates_share = _SHARE in record.model and not data.train
+    if evaluates_share and _SHARE not in same_run.read_training(trained):
+      print(
+        "note: --eval_share: the weights may have been trained on these "
+        "examples, for that training held out none",
+        file=sys.stderr,
+      )
     run = Run(
       settings=settings,
       data=data,

@@ -210,7 +210,26 @@ class EvaluationSettings(FineTuningSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings(EvaluationSettings):
+class SplitSettings(program.Settings):
+  """The settings of programs that can evaluate on a part of their one file."""
+
+  eval_share: float = _data(
+    0.0,
+    "The share of the training data, such as 0.1, to evaluate on instead of "
+    "another file: drawn by --seed, the same of each label.",
+    least=0.0,
+    most=0.9,
+  )
+
+
+def check_share(settings: Any) -> None:
+  """Raises a ValueError if there is a file to evaluate on, and a share."""
+  if settings.eval_share and settings.eval_file:
+    raise ValueError("--eval_share and --eval_file: pass only one")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(SplitSettings, EvaluationSettings):
   """The settings of programs with three data files."""
 
   data_dir: str | None = _data(None, "The folder of files train, dev and test.")
@@ -238,16 +257,22 @@ def find_data_files(
     predicts: whether the task does anything at --do_predict.
   """
   check_work(settings)
+  check_share(settings)
   evaluates = settings.do_eval or settings.evaluates_in_training
+  # A file to split is read for both.
+  trains = settings.do_train or bool(evaluates and settings.eval_share)
+  evaluates = evaluates and not settings.eval_share
   predicts = predicts and settings.do_predict
   folder, paths = settings.data_dir or "", {}
   for kind, is_asked, path, names in (
-    ("train", settings.do_train, settings.train_file, ["train"]),
+    ("train", trains, settings.train_file, ["train"]),
     ("eval", evaluates, settings.eval_file, ["dev", "valid", "val"]),
     ("predict", predicts, settings.predict_file, ["test"]),
   ):
     if is_asked and not (path or folder):
-      raise ValueError(f"--do_{kind} needs --{kind}_file or --data_dir")
+      share = ", or --eval_share" if kind == "eval" else ""
+      name = "eval_share" if trains > settings.do_train else f"do_{kind}"
+      raise ValueError(f"--{name} needs --{kind}_file or --data_dir{share}")
     if is_asked:
       paths[kind] = path or files.find_one(folder, names, endings)
       if not paths[kind]:

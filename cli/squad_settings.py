@@ -12,7 +12,9 @@ _answers = program.group("Evaluation and prediction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(shared_flags.FineTuningSettings):
+class SquadSettings(
+  shared_flags.SplitSettings, shared_flags.FineTuningSettings
+):
   """The settings of run_squad.py."""
 
   max_seq_length: int = _data(384, "Most tokens per input.", least=3)
@@ -70,7 +72,9 @@ class SquadSettings(shared_flags.FineTuningSettings):
 
   @property
   def scored_file(self) -> str | None:
-    """The file to evaluate and tune on."""
+    """The file to evaluate and tune on, or whose held-out share to."""
+    if self.eval_share:
+      return self.train_file
     return self.eval_file or self.predict_file
 
   def choose_metric(self) -> str:
@@ -90,9 +94,11 @@ def check(settings: SquadSettings) -> None:
   """Raises a ValueError if flags contradict each other, or a file is absent."""
   if not (settings.do_train or settings.do_predict):
     raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
+  shared_flags.check_share(settings)
+  splits = bool(settings.eval_share)
   for name, path, is_asked in (
-    ("train_file", settings.train_file, settings.do_train),
-    ("predict_file", settings.predict_file, settings.do_predict),
+    ("train_file", settings.train_file, settings.do_train or splits),
+    ("predict_file", settings.predict_file, settings.do_predict and not splits),
     ("eval_file", settings.eval_file, False),
   ):
     if is_asked and not path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from contrib import shared_tasks
 from data import files, record_writer
 from encoders import encoder_table
 import heads
-from inputs import feature_files
+from inputs import feature_files, held_out
 
 _METRICS = ("accuracy", "loss", "perplexity")
 
@@ -42,11 +41,18 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
       kind: feature_files.find_set(_read_texts, kind, path, features, limit)
       for kind, path in paths.items()
     }
+    if settings.eval_share and "train" in sets:
+      sets["train"], sets["eval"] = held_out.split(
+        sets["train"],
+        settings.eval_share,
+        settings.seed,
+        lambda text: ((), text.text),
+      )
     return fine_tuning.Data(
       features=features,
       metric=metric,
       model_settings={"problem": "causal_lm"},
-      train=sets.get("train"),
+      train=sets["train"] if settings.do_train else None,
       dev=[sets["eval"]] if "eval" in sets else (),
     )
 
@@ -89,7 +95,7 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-  for index, line in enumerate(itertools.islice(data.read(), data.limit)):
+  for index, line in enumerate(data.select(data.read())):
     counts["lines"] += 1
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):

@@ -73,6 +73,7 @@ class FeatureSet:
   source: dict[str, Any]  # Which data of the files, as JSON values.
   read: Callable[[], Iterator[Any]]  # Yields all examples; each has a `place`.
   limit: int | None = None  # The most examples to use; None for all.
+  numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
   version: int = 1  # Raised when other features are made of the same input.
   name: str = ""  # Such as "matched", if there are several of the kind.
   suffix: str = ""  # Such as "_mismatched": what names of its files end in.
@@ -99,8 +100,17 @@ class FeatureSet:
 
   def examples(self) -> Iterator[Any]:
     """Reads the examples; a ValueError if their files have changed."""
-    yield from itertools.islice(self.read(), self.limit)
+    yield from self.select(self.read())
     self.check_unchanged()
+
+  def select(self, examples: Iterable[Any]) -> Iterator[Any]:
+    """Yields those of all examples of the files that are in this set."""
+    chosen = (
+      example
+      for number, example in enumerate(examples)
+      if self.numbers is None or number in self.numbers
+    )
+    return itertools.islice(chosen, self.limit)
 
   def describe(self, index: int) -> str:
     """Says where an example, by its number from 0, is from."""

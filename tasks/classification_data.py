@@ -8,14 +8,13 @@ shapes them has changed: the data, the vocabulary or a flag.
 from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from data import files, label_files, record_writer
-from inputs import feature_files
+from inputs import feature_files, held_out
 from tasks import classification, classification_results
 
 _IS_REAL_EXAMPLE = record_writer.int64_feature([1])
@@ -70,7 +69,8 @@ def find_sets(
     "predict": [(name, (table,)) for name, table in task.test],
   }[kind]
   if not sets:
-    cure = f"pass --{kind}_file or --data_dir"
+    share = ", or --eval_share" if kind == "eval" else ""
+    cure = f"pass --{kind}_file or --data_dir{share}"
     raise ValueError(f"--do_{kind}: the task has no such data; {cure}")
   return [
     ClassificationSet(
@@ -88,6 +88,18 @@ def find_sets(
     )
     for number, (name, tables) in enumerate(sets)
   ]
+
+
+def split(
+  data: ClassificationSet, share: float, seed: int
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out examples to evaluate on, by label; a text is in one part only."""
+  return held_out.split(
+    data,
+    share,
+    seed,
+    lambda example: ([str(example.label)], (example.text_a, example.text_b)),
+  )
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
@@ -131,7 +143,7 @@ def _make_rows(
     dtype, encode = float, record_writer.float_feature
   label_sums = np.zeros(settings.num_outputs, dtype)
   for feature in classification.make_features(
-    itertools.islice(data.read(), data.limit),
+    data.select(data.read()),
     data.make_tokenizer(),
     classification.make_label_encoder(
       settings.labels, settings.problem, settings.label_separator

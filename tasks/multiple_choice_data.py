@@ -2,20 +2,31 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 import functools
-import itertools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from data import tables
-from inputs import feature_files
+from inputs import feature_files, held_out
 from tasks import metrics, multiple_choice, plots
 
 # Takes kind, path, settings and the most examples to train on.
 find_set = functools.partial(
   feature_files.find_set, multiple_choice.read_examples
 )
+
+
+def split(
+  data: feature_files.FeatureSet, share: float, seed: int
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out questions, by their label; a context is in one part only."""
+  return held_out.split(
+    data,
+    share,
+    seed,
+    lambda example: ([str(example.label)], (example.context, example.question)),
+  )
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
@@ -58,10 +69,10 @@ def _make_rows(
   data: feature_files.FeatureSet, counts: dict[str, Any]
 ) -> Iterator[feature_files.Row]:
   length = data.settings.max_seq_length
-  examples = itertools.islice(data.read(), data.limit)
+  examples = data.select(data.read())
   counts["choices"] = max(len(example.choices) for example in examples)
   features = multiple_choice.make_features(
-    itertools.islice(data.read(), data.limit), data.make_tokenizer(), length
+    data.select(data.read()), data.make_tokenizer(), length
   )
   for index, feature in enumerate(features):
     counts["cut"] += feature.was_cut

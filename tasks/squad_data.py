@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import atomic, worker_processes
-from inputs import feature_files, records, text_inputs, training_input
+from inputs import feature_files, held_out, records, text_inputs, training_input
 from tasks import squad, squad_answers, squad_features, squad_results
 from training import prediction
 
@@ -77,6 +77,22 @@ def find_set(
   )
 
 
+def split(
+  data: SquadSet, share: float, seed: int, kind: str
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out the questions of a share of the contexts, as a set of a kind."""
+  train, held = held_out.split(
+    data,
+    share,
+    seed,
+    lambda question: ([str(bool(question.answers))], question.context),
+    kind=kind,
+    needs_answers=True,
+  )
+  held.source["is_training"] = False
+  return train, held
+
+
 def make_features(data: SquadSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
@@ -133,7 +149,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   path, num_processes = data.path, data.num_processes
   if os.path.exists(path) and os.path.getsize(path) < SMALL_FILE:
     num_processes = 1
-  questions = itertools.islice(data.read(), data.limit)
+  questions = data.select(data.read())
   blocks = text_inputs.split_into_blocks(
     questions if data.is_training else squad.unique_questions(questions),
     QUESTIONS_PER_TASK,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data import files, label_files, tables
-from inputs import feature_files
+from inputs import feature_files, held_out
 from tasks import tagging, tagging_results, tagging_schemes
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
@@ -57,6 +57,19 @@ def find_set(
   )
 
 
+def split(
+  data: TaggingSet, share: float, seed: int
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out documents, or sentences of the only one, by their labels."""
+  has_documents = any(sentence.document for sentence in data.read())
+
+  def describe(sentence):
+    names = {tag.partition("-")[2] or tag for tag in sentence.tags}
+    return names, sentence.document if has_documents else sentence.words
+
+  return held_out.split(data, share, seed, describe)
+
+
 def make_features(data: TaggingSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
@@ -93,7 +106,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Reads the sentences and yields the rows of their windows."""
   settings, unseen = data.settings, collections.Counter()
   for feature in tagging.make_features(
-    itertools.islice(_read_counted(data, counts, unseen), data.limit),
+    _read_counted(data, counts, unseen),
     data.make_tokenizer(),
     settings.labels,
     settings.max_seq_length,
@@ -111,10 +124,12 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
   """Yields the sentences as `examples` does, and counts them."""
   convert, scheme = tagging_schemes.convert_tags, data.settings.scheme
   in_file = data.file.scheme
-  for sentence in tagging.read_sentences(data.file):
+  document = None
+  for sentence in data.select(tagging.read_sentences(data.file)):
     counts["sentences"] += 1
     counts["words"] += len(sentence.words)
-    counts["documents"] = sentence.document + 1
+    counts["documents"] += sentence.document != document
+    document = sentence.document
     if tags := sentence.tags:
       regular = convert(tags, in_file)
       counts["irregular"] += regular != tags

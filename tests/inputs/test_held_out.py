@@ -1,0 +1,149 @@
+"""--eval_share: one file is enough to train and to evaluate on."""
+
+import json
+
+import pytest
+
+from inputs import held_out
+import program_flags
+import run_classifier
+import run_multiple_choice
+import run_squad
+import run_tagging
+import tiny
+
+
+def test_each_label_gives_its_share():
+  labels = ["ham", "spam", "ham", "ham"] * 25
+  drawn = held_out.draw(labels, 0.2, seed=1)
+  assert drawn == sorted(set(drawn)) and len(drawn) == 20
+  assert sum(labels[i] == "spam" for i in drawn) == 5
+  assert drawn == held_out.draw(labels, 0.2, seed=1)
+  assert drawn != held_out.draw(labels, 0.2, seed=2)
+
+
+def find_parts(program, folder, **flags):
+  """Returns what a program holds out of a file, and what it trains on."""
+  kinds = {
+    run_classifier: run_classifier.ClassifierSettings,
+    run_squad: run_squad.SquadSettings,
+    run_tagging: run_tagging.TaggingSettings,
+    run_multiple_choice: run_multiple_choice.ChoiceSettings,
+  }
+  name = program.__name__
+  tiny.write_model(folder, program=name)
+  path = tiny.write_split(name, folder, "train")
+  flags = {"train_file": path, "do_train": True, "eval_share": 0.2, **flags}
+  if program is run_classifier:
+    flags["task_name"] = "file"
+  if program is run_squad:
+    flags["max_query_length"] = 4
+  flags = tiny.flags_for(folder, **flags)
+  settings = kinds[program].parse(
+    {key: str(value) for key, value in flags.items()}
+  )
+  if program is run_squad:
+    return program.open_data(program.check(settings))
+  read = {
+    run_classifier: run_classifier.read_task,
+    run_tagging: run_tagging.find_files,
+    run_multiple_choice: run_multiple_choice.find_files,
+  }[program]
+  return program.open_data(settings, read(settings))
+
+
+@pytest.mark.parametrize(
+  "program", [run_classifier, run_squad, run_tagging, run_multiple_choice]
+)
+def test_every_task_evaluates_on_a_part_of_its_one_file(tmp_path, program):
+  data = find_parts(program, tmp_path)
+  trained, [dev] = [e.location for e in data.train.examples()], data.dev
+  held = [e.location for e in dev.examples()]
+  # Those with the same text are in one part.
+  assert 8 <= len(held) <= 12 and len(held) + len(trained) == 50
+  assert not set(held) & set(trained)
+  assert data.train.key != dev.key
+  again = find_parts(program, tmp_path)
+  assert again.train.key == data.train.key and again.dev[0].key == dev.key
+  other = find_parts(program, tmp_path, seed=7)
+  assert [e.location for e in other.dev[0].examples()] != held
+  assert other.train.key != data.train.key
+
+
+def test_labels_have_their_share_and_texts_are_in_one_part(tmp_path):
+  tiny.write_model(tmp_path)
+  rows = ["text\tlabel"]
+  rows += [f"good film {n}\tpos" for n in range(40)]
+  rows += [f"bad film {n}\tneg" for n in range(10)] * 2
+  (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
+  settings = run_classifier.ClassifierSettings.parse(
+    {
+      **{k: str(v) for k, v in tiny.flags_for(tmp_path).items()},
+      "task_name": "file",
+      "data_dir": str(tmp_path),
+      "do_eval": "true",
+      "eval_share": "0.2",
+    }
+  )
+  data = run_classifier.open_data(settings, run_classifier.read_task(settings))
+  assert data.train is None  # It only evaluates.
+  held = list(data.dev[0].examples())
+  assert [e.label for e in held].count("pos") == 8
+  texts = [e.text_a for e in held if e.label == "neg"]
+  assert len(texts) == 4 and len(set(texts)) == 2
+
+
+def test_documents_stay_together(tmp_path):
+  data = find_parts(run_tagging, tmp_path)
+  documents = {s.document for s in data.dev[0].examples()}
+  assert len(documents) == 1
+  assert not documents & {s.document for s in data.train.examples()}
+
+
+def test_questions_are_predicted_and_scored_on_the_part(tmp_path):
+  data = find_parts(run_squad, tmp_path, do_predict=True, eval_every_steps=2)
+  assert data.dev == data.test and data.test[0].needs_answers
+  assert not data.test[0].is_training
+  path = tiny.write_split("run_squad", tmp_path, "dev")
+  flags = {"do_predict": True, "predict_file": path}
+  data = find_parts(run_squad, tmp_path, **flags)
+  assert data.test[0].numbers is None and data.dev[0].kind == "dev"
+
+
+def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
+  path = tiny.write_split("run_classifier", tmp_path, "train")
+  flags = {"train_file": path, "eval_share": 0.2, "do_eval": True}
+  flags |= {"num_train_epochs": 1, "do_train": True}
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  assert result.returncode == 0, result.stderr
+  written = tmp_path / "out" / "held_out.jsonl"
+  assert f"wrote {written}: 10 examples to evaluate on" in result.stdout
+  rows = [json.loads(line) for line in written.read_text().splitlines()]
+  assert len(rows) == 10 and rows[0]["location"].startswith(f"{path}:")
+  assert {row["label"] for row in rows} == {"pos", "neg"}
+  assert "eval (held-out examples): 10 examples" in result.stdout
+  assert "train (train): 40 examples" in result.stdout
+  scores = tiny.read_results(tmp_path / "out")
+  # A later evaluation is on the same examples, or is refused.
+  flags["do_train"] = False
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  assert result.returncode == 0 and "note:" not in result.stderr
+  assert tiny.read_results(tmp_path / "out") == scores
+  result = tiny.run("run_classifier", tmp_path, **flags, seed=7)
+  message = "eval_share and seed: 0.2,12345, not 0.2,7"
+  program_flags.assert_refused(result, message)
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"eval_file": "dev.tsv"}, "--eval_share and --eval_file: pass only one"),
+    ({"eval_share": 0.001}, "--eval_share=0.001: "),
+    ({"eval_share": 0.95}, "--eval_share"),
+  ],
+)
+def test_what_cannot_be_held_out_is_refused(tmp_path, flags, message):
+  path = tiny.write_split("run_classifier", tmp_path, "train")
+  flags = {"train_file": path, "eval_share": 0.2, "do_train": True, **flags}
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  program_flags.assert_refused(result, message)
