@@ -33,7 +33,7 @@ def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
-  shape = settings.make(pretraining_data.RecordSettings)
+  shape = settings.for_records()
   inputs, outputs = pretraining.find_files(settings)
   _check_processes(settings)
   pretraining.warn_of_few_predictions(settings)

@@ -210,7 +210,17 @@ def make_score_check(
     raise ValueError(
       "--quantize=int8 needs --eval_file, to compare the export with the model"
     )
-  return settings.make(quantization.ScoreCheck)
+  return quantization.ScoreCheck(
+    settings.eval_file,
+    settings.max_eval_examples,
+    settings.max_score_drop,
+    text_column=settings.text_column,
+    text_pair_column=settings.text_pair_column,
+    label_column=settings.label_column,
+    label_separator=settings.label_separator,
+    token_column=settings.token_column,
+    tag_column=settings.tag_column,
+  )
 
 
 def main() -> None:

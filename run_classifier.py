@@ -235,9 +235,16 @@ def open_data(
     settings.label_separator,
     model_folder.initial_labels(settings),
   )
-  features = settings.make(
-    classification_data.FeatureSettings, labels=labels, problem=task.problem
+  features = classification_data.FeatureSettings(
+    settings.vocab_file,
+    settings.do_lower_case,
+    settings.max_seq_length,
+    doc_stride=settings.doc_stride,
+    label_separator=settings.label_separator,
+    labels=labels,
+    problem=task.problem,
   )
+
   find_sets = functools.partial(
     classification_data.find_sets,
     task,

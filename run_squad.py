@@ -23,7 +23,7 @@ from cli import devices, fine_tuning, output_folder
 from encoders import encoder_table
 import heads
 import modeling
-from tasks import squad_data, squad_features, squad_metrics, squad_results
+from tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -111,7 +111,7 @@ def check(settings: SquadSettings) -> SquadSettings:
 
 def open_data(settings: SquadSettings) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = settings.make(squad_features.FeatureSettings)
+  features = settings.for_features()
   evaluated = settings.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file

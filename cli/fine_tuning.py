@@ -397,8 +397,6 @@ def make_plan(
   eval_every_steps: float = settings.eval_every_steps
   if settings.eval_every_epochs:
     eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
-  return settings.make(
-    training_plan.TrainingPlan,
-    num_train_steps=num_train_steps,
-    eval_every_steps=eval_every_steps,
+  return training_run.make_plan(
+    settings, num_train_steps, eval_every_steps=eval_every_steps
   )

@@ -114,12 +114,6 @@ class Settings:
     """Returns the values of the flags by name."""
     return {name: getattr(self, name) for name in self.flags_by_name()}
 
-  def make(self, kind: Any, **others: Any) -> Any:
-    """Makes a dataclass: its fields are flags of these names, and `others`."""
-    values = self.flag_values()
-    names = {field.name for field in dataclasses.fields(kind)} & values.keys()
-    return kind(**{name: values[name] for name in names} | others)
-
 
 def _define(name, flag, kind, default, values):
   """Declares the flag of a field of a type."""

@@ -5,7 +5,7 @@ import os
 
 from cli import program, shared_flags
 from data import files
-from tasks import squad_answers
+from tasks import squad_answers, squad_features
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -85,9 +85,25 @@ class SquadSettings(
     default = "best_f1" if self.threshold is None else "f1"
     return shared_flags.choose_metric(self.best_metric, default, known)
 
+  def for_features(self) -> squad_features.FeatureSettings:
+    """Returns what shapes the features."""
+    return squad_features.FeatureSettings(
+      self.vocab_file,
+      self.do_lower_case,
+      self.max_seq_length,
+      doc_stride=self.doc_stride,
+      max_query_length=self.max_query_length,
+      version_2_with_negative=self.version_2_with_negative,
+    )
+
   def for_answers(self) -> squad_answers.AnswerSettings:
     """Returns how to choose answers."""
-    return self.make(squad_answers.AnswerSettings)
+    return squad_answers.AnswerSettings(
+      n_best_size=self.n_best_size,
+      max_answer_length=self.max_answer_length,
+      whole_word_answers=self.whole_word_answers,
+      verbose_logging=self.verbose_logging,
+    )
 
 
 def check(settings: SquadSettings) -> None:

@@ -48,20 +48,6 @@ class Settings(program.Settings):
   derived: int = 7  # No flag.
 
 
-@dataclasses.dataclass
-class Sizes:
-  size: int
-  rate: float
-  steps: int = 1
-  derived: int = 2  # No flag of the settings, only a field.
-
-
-def test_makes_objects_of_flags_and_of_other_values():
-  settings = Settings(path="p", size=3)
-  assert settings.make(Sizes) == Sizes(size=3, rate=0.5, steps=1, derived=2)
-  assert settings.make(Sizes, size=4, steps=5) == Sizes(4, 0.5, 5)
-
-
 def test_values_have_the_types_of_their_fields():
   given = {"path": "p", "names": "c,d", "size": 3, "rate": 1, "is_new": True}
   settings = program_flags.read(Settings, lambda kind: kind.read(), **given)
