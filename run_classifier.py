@@ -166,7 +166,7 @@ def choose_metric(
   """Returns the name of the score that decides which weights are best."""
   known = classification_results.metric_names(task.problem, task.metrics)
   return shared_flags.choose_metric(
-    settings.best_metric, task.metrics[0], known
+    settings.best_metric or task.metrics[0], known
   )
 
 

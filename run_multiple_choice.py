@@ -70,7 +70,7 @@ def loss_fn(model, features, seed):
 
 def find_files(settings: ChoiceSettings) -> dict[str, str]:
   """Checks the flags; returns the files that they ask for, by kind."""
-  choose_metric(settings)
+  shared_flags.choose_metric(settings.best_metric, _METRICS)
   return shared_flags.find_data_files(settings, _ENDINGS)
 
 
@@ -92,17 +92,12 @@ def open_data(
     )
   return fine_tuning.Data(
     features=features,
-    metric=choose_metric(settings),
+    metric=shared_flags.choose_metric(settings.best_metric, _METRICS),
     model_settings={"problem": "multiple_choice"},
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
   )
-
-
-def choose_metric(settings: ChoiceSettings) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  return shared_flags.choose_metric(settings.best_metric, _METRICS[0], _METRICS)
 
 
 def choose(

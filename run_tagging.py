@@ -197,7 +197,7 @@ def open_data(
     answers["by_character"] = tagging_data.is_by_character(sources["train"])
   return fine_tuning.Data(
     features=features,
-    metric=shared_flags.choose_metric(settings.best_metric, known[0], known),
+    metric=shared_flags.choose_metric(settings.best_metric, known),
     model_settings=model,
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),

@@ -1,6 +1,6 @@
 """Settings that several programs share; they do not need TensorFlow."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import dataclasses
 import os
 from typing import Any
@@ -284,11 +284,9 @@ def find_data_files(
   return paths
 
 
-def choose_metric(
-  best_metric: str | None, default: str, known: Iterable[str]
-) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  name, known = (best_metric or default).removeprefix("eval_"), list(known)
+def choose_metric(best_metric: str | None, known: Sequence[str]) -> str:
+  """Returns the score that decides which weights are best, or the first."""
+  name = (best_metric or known[0]).removeprefix("eval_")
   if name not in known:
     raise ValueError(
       f"--best_metric={name}: expected one of {', '.join(known)}"

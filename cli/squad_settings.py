@@ -83,7 +83,7 @@ class SquadSettings(
     if self.version_2_with_negative:
       known += ["best_exact_match", "best_f1"]
     default = "best_f1" if self.threshold is None else "f1"
-    return shared_flags.choose_metric(self.best_metric, default, known)
+    return shared_flags.choose_metric(self.best_metric or default, known)
 
   def for_features(self) -> squad_features.FeatureSettings:
     """Returns what shapes the features."""

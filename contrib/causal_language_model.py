@@ -27,9 +27,7 @@ class Text(NamedTuple):
 
 def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
   """Checks the flags of a causal language model, and its encoder."""
-  metric = shared_flags.choose_metric(
-    settings.best_metric, _METRICS[0], _METRICS
-  )
+  metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
   paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
   if not encoder_table.is_causal(model_folder.read_config(settings)):
     raise ValueError("causal_lm needs a config with causal_attention: true")

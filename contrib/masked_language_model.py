@@ -47,9 +47,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
       "max_train_examples: a masked_lm uses all its records; set it in the "
       "entries of the other tasks"
     )
-  metric = shared_flags.choose_metric(
-    settings.best_metric, _METRICS[0], _METRICS
-  )
+  metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
 
   def open_data():
     config = model_folder.read_config(settings)
