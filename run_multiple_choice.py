@@ -114,11 +114,9 @@ def choose(
   return shares, results["label_ids"][:, 0]
 
 
-def evaluate(
-  run: fine_tuning.Run, examples: feature_files.FeatureSet
-) -> dict[str, float]:
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with a label."""
-  chosen = choose(run, examples, run.settings.eval_batch_size)
+  chosen = choose(run, run.data.dev[0], run.settings.eval_batch_size)
   return multiple_choice_data.score(*chosen)
 
 
@@ -156,7 +154,7 @@ def main() -> None:
       multiple_choice_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict)
     if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run, data.dev[0]))
+      run.train(loss_fn, lambda: evaluate(run))
     if settings.do_eval:
       write_evaluation(run)
     if settings.do_predict:

@@ -118,7 +118,7 @@ def prepare_multiple_choice(
     create_model=run_multiple_choice.create_model,
     predict=run_multiple_choice.predict,
     make_loss=lambda run: run_multiple_choice.loss_fn,
-    evaluate=lambda run: run_multiple_choice.evaluate(run, run.data.dev[0]),
+    evaluate=run_multiple_choice.evaluate,
     write_evaluation=run_multiple_choice.write_evaluation,
     write_predictions=run_multiple_choice.write_predictions,
   )
