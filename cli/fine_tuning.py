@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import os
 import sys
+import time
 import types
 from typing import Any, NamedTuple, TypeVar
 
@@ -323,7 +324,7 @@ def open_run(
   """
   config = model_folder.read_checked_config(settings)
   folder = settings.output_dir
-  start = program.begin(folder)
+  start, before = time.monotonic(), program.list_files(folder)
   with (
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
@@ -365,10 +366,10 @@ def open_run(
     if run.is_chief:
       problem = data.model_settings["problem"]
       score = run.score
-      run.write_report(start.time, problem.replace("_", " "), score)
+      run.write_report(start, problem.replace("_", " "), score)
       # Language models are trained by run_multitask.py alone.
       can_export = not problem.endswith("_lm")
-      program.print_summary(folder, start, score, can_export)
+      program.print_summary(folder, start, before, score, can_export)
 
 
 def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:

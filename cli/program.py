@@ -304,13 +304,6 @@ class File(NamedTuple):
   size: int  # In bytes.
 
 
-class Start(NamedTuple):
-  """How a run began; `begin` makes it."""
-
-  time: float  # Seconds of the monotonic clock.
-  files: dict[str, File]  # In the run's folder, by name.
-
-
 def print_end(
   start: float, *lines: str, command: str = "", file: TextIO | None = None
 ) -> None:
@@ -329,11 +322,6 @@ def format_time(start: float) -> str:
   if seconds < 60:
     return f"{seconds:.1f} s"
   return str(datetime.timedelta(seconds=round(seconds)))
-
-
-def begin(folder: str) -> Start:
-  """Notes when a run begins, and the files in its folder, if there is one."""
-  return Start(time.monotonic(), list_files(folder))
 
 
 def list_files(folder: str) -> dict[str, File]:
@@ -355,14 +343,21 @@ def is_result(name: str) -> bool:
 
 
 def print_summary(
-  folder: str, start: Start, score: str, can_export: bool = True
+  folder: str,
+  start: float,
+  before: Mapping[str, File],
+  score: str,
+  can_export: bool = True,
 ) -> None:
-  """Prints a run's time, score and files, and the command to export it."""
+  """Prints a run's time, score and files, and the command to export it.
+
+  The run began at `start`, of `time.monotonic`, with the files `before`.
+  """
   from training import model_selection
   from weights import checkpoints
 
   now = list_files(folder)
-  changed = dict(now.items() - start.files.items())
+  changed = dict(now.items() - before.items())
   new = sorted(filter(is_result, changed))
   lines, command = [f"best: {score}"] if score else [], ""
   if new:
@@ -379,4 +374,4 @@ def print_summary(
     folder = folder.rstrip("/")
     arguments = (f"--model={folder}", f"--export_dir={folder}_export")
     command = shlex.join(["python", "export_saved_model.py", *arguments])
-  print_end(start.time, *lines, command=command)
+  print_end(start, *lines, command=command)

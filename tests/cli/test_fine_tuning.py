@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 import types
 
 import numpy as np
@@ -75,11 +76,12 @@ def test_settings_of_others_are_no_training(tmp_path):
 
 
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
-  start = program.begin(str(tmp_path / "new"))
-  assert start.files == {}
+  folder = str(tmp_path / "new")
+  start, before = time.monotonic(), program.list_files(folder)
+  assert before == {}
   (tmp_path / "new").mkdir()
   (tmp_path / "new" / "predictions.tsv").write_text("x")
-  program.print_summary(str(tmp_path / "new"), start, "eval_f1 1 at step 8")
+  program.print_summary(folder, start, before, "eval_f1 1 at step 8")
   assert capsys.readouterr().out == (
     "finished in 0.0 s\n  best: eval_f1 1 at step 8\n"
     f"  wrote to {tmp_path}/new: predictions.tsv\n"
@@ -87,12 +89,11 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
 
 
 def test_the_summary_of_a_task_that_no_export_has(tmp_path, capsys):
-  start = program.begin(str(tmp_path))
   (tmp_path / "model.ckpt-3.index").write_text("x")
   (tmp_path / "model.ckpt-3.data-00000-of-00001").write_text("x")
-  program.print_summary(str(tmp_path), start, "", can_export=False)
+  program.print_summary(str(tmp_path), 0.0, {}, "", can_export=False)
   assert "export_saved_model.py" not in capsys.readouterr().out
-  program.print_summary(str(tmp_path), start, "")
+  program.print_summary(str(tmp_path), 0.0, {}, "")
   assert "export_saved_model.py" in capsys.readouterr().out
 
 
