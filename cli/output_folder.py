@@ -13,21 +13,8 @@ import tensorflow as tf
 
 from cli import model_folder
 from data import atomic, files, label_files, remote
-from training import model_selection, same_run, training_plan
+from training import model_selection, same_run
 from weights import checkpoints
-
-# The updates of pre-training depend on these. A resumed run must have the same
-# values unless --new_phase is given.
-_PHASE_FLAGS = (
-  "max_seq_length",
-  "max_predictions_per_seq",
-  "train_batch_size",
-  "learning_rate",
-  "num_train_steps",
-  "num_warmup_steps",
-  "precision",
-  "seed",
-)
 
 
 @contextlib.contextmanager
@@ -158,20 +145,6 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
     variable = variables["bert/embeddings/word_embeddings"]
     word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
   return 0
-
-
-def enter_phase(
-  settings: Any, input_identity: str, step: int, writes: bool
-) -> training_plan.Phase:
-  """Enters the phase of a pre-training by its flags and its records."""
-  flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
-  return same_run.enter_phase(
-    settings.output_dir,
-    step,
-    settings={"input_file": input_identity, **flags},
-    is_new_phase=settings.new_phase,
-    writes=writes,
-  )
 
 
 def trained_folder(settings: Any) -> str:

@@ -22,6 +22,19 @@ import optimization
 from tasks import pretraining_data
 from training import loop, reporting, same_run, training_plan
 
+# The updates of pre-training depend on these. A resumed run must have the same
+# values unless --new_phase is given.
+_PHASE_FLAGS = (
+  "max_seq_length",
+  "max_predictions_per_seq",
+  "train_batch_size",
+  "learning_rate",
+  "num_train_steps",
+  "num_warmup_steps",
+  "precision",
+  "seed",
+)
+
 
 @dataclasses.dataclass(kw_only=True)
 class Run(training_run.TrainingRun):
@@ -46,8 +59,13 @@ class Run(training_run.TrainingRun):
     self.use_model(lambda: create_model(self.config, dtype), predict)
     self.step = output_folder.load_trained_weights(settings, self.model)
     if settings.do_train:
-      self.phase = output_folder.enter_phase(
-        settings, self.data.source.identity, self.step, writes=self.is_chief
+      flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
+      self.phase = same_run.enter_phase(
+        self.folder,
+        self.step,
+        settings={"input_file": self.data.source.identity, **flags},
+        is_new_phase=settings.new_phase,
+        writes=self.is_chief,
       )
     if self.is_chief:
       self.write_model_files()
