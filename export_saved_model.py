@@ -188,7 +188,6 @@ def load_model(
         "has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
-  model_folder.check_casing(settings)
   config = model_folder.read_config(settings)
   return trained_models.load_pretrained(
     settings.start().weights, config, settings.do_lower_case, settings.task

@@ -95,7 +95,6 @@ def read_settings(kind: type[_Settings]) -> _Settings:
       "data: run on the TPU's own machine with --tpu_name=local"
     )
   settings = model_folder.find_files(settings)
-  model_folder.check_casing(settings)
   return settings if settings.do_train else _follow_training(settings)
 
 

@@ -58,7 +58,8 @@ def find_files(settings: _Settings) -> _Settings:
   Their `start` opens the model, at its first call.
 
   Raises:
-    ValueError: the folder lacks a file, or contradicts --do_lower_case.
+    ValueError: the folder lacks a file, or the model or the name of its release
+      contradicts --do_lower_case.
   """
   values, folder = settings.flag_values(), settings.model
   if folder:
@@ -80,16 +81,21 @@ def find_files(settings: _Settings) -> _Settings:
   settings = dataclasses.replace(settings, start=start)
   if "do_lower_case" not in values:
     return settings
+  value = values["do_lower_case"]
   casing = _find_casing(settings, values)
-  if casing is None or casing[0] == values["do_lower_case"]:
-    return settings
-  value, source = casing
-  if "do_lower_case" in settings.given:
-    raise ValueError(
-      f"--do_lower_case={not value}: {source} says {value}: leave out the flag"
-    )
-  print(f"--do_lower_case={value}, as {source} says", file=sys.stderr)
-  return dataclasses.replace(settings, **{"do_lower_case": value})
+  if casing and casing[0] != value:
+    value, source = casing
+    if "do_lower_case" in settings.given:
+      raise ValueError(
+        f"--do_lower_case={not value}: {source} says {value}: leave out the "
+        "flag"
+      )
+    print(f"--do_lower_case={value}, as {source} says", file=sys.stderr)
+    settings = dataclasses.replace(settings, **{"do_lower_case": value})
+  tokenization.validate_case_matches_checkpoint(
+    value, values.get("init_checkpoint")
+  )
+  return settings
 
 
 def check_is_there(folder: str) -> None:
@@ -188,19 +194,11 @@ def read_config(settings: Any):
 
 
 def read_checked_config(settings: Any):
-  """Reads the config; compares vocabulary, casing and lengths with it."""
+  """Reads the config; compares vocabulary and lengths with it."""
   config = read_config(settings)
   check_vocabulary(settings.vocab_file, config)
   check_length(settings.max_seq_length, config)
-  check_casing(settings)
   return config
-
-
-def check_casing(settings: Any) -> None:
-  """Raises a ValueError if the name of a release has another casing."""
-  tokenization.validate_case_matches_checkpoint(
-    settings.do_lower_case, settings.init_checkpoint
-  )
 
 
 def check_length(max_seq_length: int, config) -> None:
