@@ -145,8 +145,8 @@ def by_seed(settings: ClassifierSettings) -> Mapping[int, ClassifierSettings]:
   """Returns the settings of each run: one run, or one for each seed."""
   if not settings.seeds:
     return {settings.seed: settings}
-  are_numbers = all(seed.isdecimal() for seed in settings.seeds)
-  if not are_numbers or len({*map(int, settings.seeds)}) < len(settings.seeds):
+  seeds = [int(seed) for seed in settings.seeds if seed.isdecimal()]
+  if len(set(seeds)) < len(settings.seeds):
     raise ValueError(
       f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
       "as 1,2,3"
@@ -156,7 +156,7 @@ def by_seed(settings: ClassifierSettings) -> Mapping[int, ClassifierSettings]:
     seed: dataclasses.replace(
       settings, seed=seed, output_dir=os.path.join(folder, f"seed-{seed}")
     )
-    for seed in map(int, settings.seeds)
+    for seed in seeds
   }
 
 
