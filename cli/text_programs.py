@@ -62,7 +62,14 @@ def open_model(
   )
   with strategy.scope():
     model = make_model(config, settings.compute_dtype)
-  load_weights(settings, checkpoints.model_variables(model))
+  start, variables = settings.start(), checkpoints.model_variables(model)
+  checkpoints.check_masked_lm(start.weights, variables)
+  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
+  # The standard output may be the program's result.
+  print(
+    f"weights from {start.source}, {devices.describe(settings)}",
+    file=sys.stderr,
+  )
   is_static = devices.uses_fixed_shapes(settings)
   batching = text_inputs.Batching(
     lambda lengths: feature_files.make_batches(
@@ -71,20 +78,6 @@ def open_model(
     settings.max_seq_length if is_static else None,
   )
   return TextModel(config, tokenizer, model, strategy, batching)
-
-
-def load_weights(
-  settings: shared_flags.InferenceSettings, variables: dict[str, tf.Variable]
-) -> None:
-  """Loads --init_checkpoint: the encoder's layers, and the masked-LM head."""
-  start = settings.start()
-  checkpoints.check_masked_lm(start.weights, variables)
-  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
-  # The standard output may be the program's result.
-  print(
-    f"weights from {start.source}, {devices.describe(settings)}",
-    file=sys.stderr,
-  )
 
 
 def export_command(
