@@ -33,9 +33,7 @@ import tokenization
 from weights import checkpoints
 
 VOCAB_SIZE = 4000
-SEQUENCE = 32
-PREDICTIONS = 5
-TRAIN_STEPS = 2500
+LENGTHS = {"max_seq_length": 32, "max_predictions_per_seq": 5}
 # What the classifier tells apart: parts of the manual, by their topics.
 PARTS = {
   "classes": ("specialnames", "attribute-access", "customization", "class"),
@@ -110,8 +108,7 @@ def make_records(folder, name, **flags):
     input_file=folder / f"{name}.txt",
     output_file=folder / f"{name}.tfrecord",
     vocab_file=folder / "vocab.txt",
-    max_seq_length=SEQUENCE,
-    max_predictions_per_seq=PREDICTIONS,
+    **LENGTHS,
     **flags,
   )
 
@@ -125,8 +122,7 @@ def pretrain(folder, output_dir, **flags):
     input_file=folder / "train.tfrecord",
     eval_input_file=folder / "eval.tfrecord",
     output_dir=output_dir,
-    max_seq_length=SEQUENCE,
-    max_predictions_per_seq=PREDICTIONS,
+    **LENGTHS,
     do_eval="true",
     eval_batch_size=32,
     max_eval_steps=0,
@@ -167,8 +163,8 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   always guessing it, and the loss of predicting words by their frequencies
   there.
   """
-  spec = records.pretraining_spec(SEQUENCE, PREDICTIONS)
-  limits = records.pretraining_limits(SEQUENCE, VOCAB_SIZE, 2)
+  spec = records.pretraining_spec(**LENGTHS)
+  limits = records.pretraining_limits(LENGTHS["max_seq_length"], VOCAB_SIZE, 2)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   train, evaluation = (
     loss_watch.sample([str(folder / name)], parse, most=2**62).labels
@@ -214,7 +210,7 @@ def print_table(before, after, baseline) -> None:
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
-  parser.add_argument("--num_train_steps", default=TRAIN_STEPS, type=int)
+  parser.add_argument("--num_train_steps", default=2500, type=int)
   config = ROOT / "configs" / "bert_tiny.json"
   parser.add_argument("--bert_config_file", default=config, help="the encoder")
   options = parser.parse_args()
