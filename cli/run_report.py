@@ -141,6 +141,10 @@ def _draw_charts(by_title, chosen) -> str:
   scores = scales[0] if len(scales) == 1 else {}
   names = chosen & scores.keys() or set(scores)
   beside = {name: scores.pop(name) for name in list(scores) if name in names}
+  if len(losses) + len(beside) > charts.MOST_LINES and beside:
+    parts = {n: losses[n] for n in losses if n not in ("loss", "eval/loss")}
+    losses = {n: losses[n] for n in losses if n not in parts}
+    by_title = {"Parts of the loss": parts, **by_title}
   drawn = charts.double_chart(
     ("Losses", "Scores"),
     ("step", "loss", "score"),

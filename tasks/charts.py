@@ -17,7 +17,7 @@ _Lines = list[tuple[str, list[Point]]]
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 8, 40
-_COLOURS = 6  # They stand in report.css, each with its own dashes.
+MOST_LINES = 6  # Their colours stand in report.css, each with its own dashes.
 _MOST_POINTS = 200  # A line of more has averages of neighbours.
 _MOST_DOTS = 25  # The points of a longer line are hidden.
 _SMOOTHED = 20  # From so many points on, a line can be smoothed.
@@ -84,9 +84,9 @@ def line_chart(
   lines = _finite_lines(series, joined)
   return "".join(
     _draw_chart(
-      title, axes, (lines[i : i + _COLOURS], []), limits, joined, smoothed
+      title, axes, (lines[i : i + MOST_LINES], []), limits, joined, smoothed
     )
-    for i in range(0, len(lines), _COLOURS)
+    for i in range(0, len(lines), MOST_LINES)
   )
 
 
@@ -102,7 +102,7 @@ def double_chart(
   Too many lines are in charts of their own. `axes` are the x and the two y.
   """
   parts = _finite_lines(left, True), _finite_lines(right, True)
-  if all(parts) and sum(map(len, parts)) <= _COLOURS:
+  if all(parts) and sum(map(len, parts)) <= MOST_LINES:
     title = f"{titles[0]} and {titles[1].lower()}"
     return _draw_chart(title, axes, parts, None, True, smoothed)
   return line_chart(titles[0], axes[:2], left, smoothed=smoothed) + line_chart(

@@ -51,6 +51,22 @@ def test_scores_are_beside_the_losses():
   assert "eval/f1" in both and "eval/recall" in both
 
 
+def test_many_losses_leave_the_scores_beside_their_sum():
+  names = ["masked_lm_loss", "next_sentence_loss"]
+  values = dict(zip(["loss", *names], (5.0, 4.0, 1.0), strict=True))
+  points = [{"step": s, **values, "accuracy": 0.4} for s in (1, 2)]
+  scores = {f"eval/{name}": value + 1 for name, value in values.items()}
+  points += [{"step": 2, **scores, "eval/accuracy": 0.5}]
+  text = run_report.draw_curves(points, ["accuracy"])
+  first, second, third = text.split("<figcaption>")[1:]
+  assert first.startswith("Losses and scores<") and "masked_lm" not in first
+  assert "<title>eval/accuracy: 2, 0.5</title>" in first
+  assert "<title>eval/loss: 2, 6</title>" in first
+  assert second.startswith("Parts of the loss<")
+  assert second.count("</svg> ") == 4
+  assert third.startswith("Scores<") and "eval/" not in third
+
+
 def test_the_scores_of_a_run_are_at_the_top_of_its_report(tmp_path):
   settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
   scores = {"f1": 0.84, "loss": 0.3, "f1_threshold": 2.0, "accuracy": 0.9}
