@@ -122,6 +122,15 @@ def test_an_example_is_answered_when_the_page_opens(serve):
     assert answer < folded
 
 
+def test_the_file_button_and_the_link_have_the_style_of_the_page(serve):
+  with open_page(serve("single_label"), dark=True) as page:
+    code = "const s = getComputedStyle($(arguments[0]), arguments[1]);"
+    code += "return [s.backgroundColor, s.color, s.borderRadius, s.fontSize]"
+    ours = page.script(code, "weigh", None)
+    assert page.script(code, "file", "::file-selector-button") == ours
+    assert page.script(code, "link", None)[1] == "rgb(86, 180, 233)"
+
+
 def test_words_that_mattered(classifier):
   test_typing_and_clicking_once(classifier)
   classifier.click("#weigh")
