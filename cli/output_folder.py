@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 import contextlib
+import functools
 import importlib
 import os
+import pathlib
 import re
 import tempfile
 from typing import Any
@@ -14,7 +16,20 @@ import tensorflow as tf
 from cli import model_folder
 from data import atomic, files, label_files, remote
 from training import model_selection, same_run
+from vocabularies import vocabulary_table
 from weights import checkpoints
+
+# They say what the model of a folder is.
+_MODEL_FILES = {
+  "bert_config.json",
+  "labels.txt",
+  "prediction.json",
+  "settings.json",
+  "training.json",
+  *vocabulary_table.NAMES,
+}
+# No results: features, curves, temporary files.
+_MADE_EARLY = re.compile(r"\.tf_record|^events\.out|^curves\.jsonl$|^\.")
 
 
 @contextlib.contextmanager
@@ -22,6 +37,9 @@ def claim(
   settings: Any, config: Any, strategy: tf.distribute.Strategy
 ) -> Iterator[None]:
   """Makes the output folder and keeps other runs out while the body runs.
+
+  A run that fails before it has weights or results leaves only features, and
+  the curves of a training.
 
   Raises:
     ValueError: it cannot be written, or its model has another config.
@@ -33,20 +51,50 @@ def claim(
       f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
       "path with *, ?, [ or \\ in it; choose another"
     )
-  try:
-    if not remote.is_remote(folder):
-      os.makedirs(folder, exist_ok=True)
-      # Without a name, so that nothing is left behind.
-      tempfile.TemporaryFile(dir=folder).close()
-  except OSError as error:
-    raise ValueError(
-      f"--output_dir={folder}: not a folder that can be written: "
-      f"{error.strerror}"
-    ) from error
-  is_writer = settings.do_train and strategy.extended.should_checkpoint
-  with atomic.claim_folder(folder) if is_writer else contextlib.nullcontext():
+  is_chief = strategy.extended.should_checkpoint
+  with contextlib.ExitStack() as stack:
+    try:
+      if not remote.is_remote(folder):
+        stack.enter_context(_new_folder(folder))
+        # Without a name, so that nothing is left behind.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+      raise ValueError(
+        f"--output_dir={folder}: not a folder that can be written: "
+        f"{error.strerror}"
+      ) from error
+    if settings.do_train and is_chief:
+      stack.enter_context(atomic.claim_folder(folder))
     same_run.check_config(folder, config)
+    if is_chief and not remote.is_remote(folder):
+      stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
     yield
+
+
+@contextlib.contextmanager
+def _new_folder(folder: str) -> Iterator[None]:
+  """Makes missing folders; those that are empty in the end are removed."""
+  parents = [pathlib.Path(folder), *pathlib.Path(folder).parents]
+  made = [path for path in parents if not path.exists()]
+  try:
+    os.makedirs(folder, exist_ok=True)
+    yield
+  finally:
+    with contextlib.suppress(OSError):  # It is not empty.
+      for path in made:
+        path.rmdir()
+
+
+def _clean_up(folder: str, before: set[str], kind, error, trace) -> None:
+  """Removes new files that say what a folder's model is, if a run made none.
+
+  `kind`, `error` and `trace` are of the exception that ends it, or None.
+  """
+  new = {n for n in os.listdir(folder) if not _MADE_EARLY.search(n)} - before
+  has_failed = error and not isinstance(error, SystemExit)
+  if has_failed and new.issubset(_MODEL_FILES):
+    for name in new:
+      files.remove(os.path.join(folder, name))
 
 
 def local_folder(
