@@ -147,3 +147,13 @@ def test_what_cannot_be_held_out_is_refused(tmp_path, flags, message):
   flags = {"train_file": path, "eval_share": 0.2, "do_train": True, **flags}
   result = tiny.run("run_classifier", tmp_path, **flags)
   program_flags.assert_refused(result, message)
+
+
+def test_a_share_of_what_was_trained_on_is_told(tmp_path):
+  path = tiny.write_split("run_classifier", tmp_path, "train")
+  flags = {"train_file": path, "num_train_epochs": 1}
+  tiny.run("run_classifier", tmp_path, **flags, do_train=True)
+  flags |= {"do_eval": True, "eval_share": 0.2}
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  note = "note: --eval_share: the weights may have been trained on these"
+  assert note in result.stderr and result.returncode == 0
