@@ -246,7 +246,7 @@ def main() -> None:
   if prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
   names = trained_models.setting_names(trained.kind)
-  print("  ".join(f"{name} {prediction[name]}" for name in names))
+  print(trained_models.describe_settings({n: prediction[n] for n in names}))
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )

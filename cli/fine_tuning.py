@@ -156,7 +156,7 @@ class Run(training_run.TrainingRun):
 
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
-  score: str = ""  # For the summary: "eval_f1 0.9 at step 8".
+  score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
   def thresholds_folder(self) -> str:
@@ -296,8 +296,7 @@ class Run(training_run.TrainingRun):
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
     """Keeps scores for the summary and the report, unless they have some."""
     metric = self.data.metric
-    score = f"eval_{metric} {scores[metric]:.4g}"
-    self.score = self.score or f"{score} at step {self.step}"
+    self.score = self.score or f"eval_{metric} {scores[metric]:.4g}"
     self.shown_scores = self.shown_scores or {metric: scores[metric], **scores}
 
   def report_on(

@@ -359,7 +359,7 @@ def print_summary(
   now = list_files(folder)
   changed = dict(now.items() - before.items())
   new = sorted(filter(is_result, changed))
-  lines, command = [f"best: {score}"] if score else [], ""
+  lines, command = [score] if score else [], ""
   if new:
     lines.append(f"wrote to {folder}: {', '.join(new)}")
   steps = checkpoints.saved_steps(folder)

@@ -53,7 +53,7 @@ def write(
   """Writes the report, if flags ask for it; a failure only prints a note.
 
   The run, of a model for `problem`, began at `start`, by `time.monotonic`;
-  `sections` are HTML by title, `score` is the best one, in words, and `scores`
+  `sections` are HTML by title, `score` is one in words, and `scores`
   are those to show first, the most important one at their head.
   """
   if not settings.report:
@@ -65,7 +65,7 @@ def write(
     points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
-  facts += program.format_time(start) + f"; best: {score}" * bool(score)
+  facts += program.format_time(start) + f"; {score}" * bool(score)
   scores = _choose_scores(scores)
   shown = {
     "Training": draw_curves(points, scores),
@@ -83,7 +83,7 @@ def write(
 def write_tasks(
   settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
 ) -> None:
-  """Writes the report of several tasks; scores are their best, in words."""
+  """Writes the report of several tasks; scores are in words."""
   # With evaluations in training there is one best score, of all tasks.
   best, *others = set(scores.values())
   best = "" if others else best
@@ -91,7 +91,7 @@ def write_tasks(
     (plots.Link(name, f"tasks/{name}/{_NAME}"), score.removeprefix(best))
     for name, score in scores.items()
   ]
-  listed = plots.table(("report", "best"), rows)
+  listed = plots.table(("report", "score"), rows)
   write(settings, start, "several tasks", {"Tasks": listed}, best)
 
 

@@ -129,7 +129,7 @@ def train(
   SIGINT and SIGTERM save, then exit with status 128 + signal number.
 
   Returns:
-    The step of the weights, and the best score in words; "" if there was no
+    The step of the weights, and the score in words; "" if there was no
     evaluation.
   """
   history = None
@@ -152,5 +152,5 @@ def train(
   best = model_selection.restore_best(settings.output_dir, variables)
   if best is None:
     return step, ""
-  print(f"weights from the best evaluation: {history.summary()}")
+  print(f"weights of step {best}; {history.summary()}")
   return best, history.summary()

@@ -44,6 +44,18 @@ def setting_names(kind: str) -> list[str]:
   return ["max_seq_length", *answers.MAKERS[kind].settings]
 
 
+def describe_settings(settings: Mapping[str, Any]) -> str:
+  """Lists settings for people, without what is off or unset.
+
+  >>> describe_settings({"top_k": 5, "doc_stride": None, "by_character": True})
+  'top_k 5  by_character'
+  """
+  shown = {
+    n: v for n, v in settings.items() if v is not None and v is not False
+  }
+  return "  ".join(n if v is True else f"{n} {v}" for n, v in shown.items())
+
+
 SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 

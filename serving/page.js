@@ -486,7 +486,7 @@ async function start() {
   model = await ask("model");
   document.title = `${titles[model.kind]}: ${model.name}`;
   $("title").textContent = model.name;
-  $("facts").textContent = `${titles[model.kind]} (${model.kind}); ${model.num_layers} layers of ` +
+  $("facts").textContent = `${titles[model.kind]}; ${model.num_layers} layers of ` +
     `${model.num_heads} heads, ${model.format}, at most ${model.max_seq_length} tokens`;
   const types = model.kind === "tagging" ? entityTypes(model.labels) : [];
   if (types.length) $("labels").textContent = `Entities: ${types.join(", ")}`;

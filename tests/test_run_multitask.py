@@ -130,10 +130,9 @@ def test_losses_scores_and_reports_are_by_task(whole, tasks):
   folder, _ = tasks
   for name in ("good", "names", "choice", "words"):
     assert f"task {name}: 50 examples, rate 0." in whole
-  assert "  good/classification_loss " in whole
-  assert "  words/masked_lm_accuracy " in whole
+  assert "  good/loss " in whole
   assert "  mean " in whole
-  assert "weights from the best evaluation: eval_good/accuracy " in whole
+  assert "; best: eval_good/accuracy " in whole
   report = folder / "whole" / "report.html"
   text = report.read_text()
   assert "<title>good/loss: " in text

@@ -388,4 +388,4 @@ class _Evaluation:
   def _decide(self):
     self.should_stop = self._history.should_stop()
     if self.should_stop and self._is_chief:
-      print(f"stopping early: {self._history.summary()}")
+      print(f"stopping early; {self._history.summary()}")

@@ -141,12 +141,15 @@ class History:
     return 0 < self.patience <= self._since_best()
 
   def summary(self) -> str:
-    """Returns one line: the best score, its step, evaluations since then."""
+    """Returns one line: the best score, of several also its step."""
     count, since, best = len(self.results), self._since_best(), self.best
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
+    score = f"{self.metric} {best.value:.4g}"
+    if count == 1:
+      return score
     return (
-      f"{self.metric} {best.value:.4g} at step {best.step} "
+      f"best: {score} at step {best.step} "
       f"(evaluations: {count}, after the best: {since})"
     )
 

@@ -6,6 +6,7 @@ line of it is {"step": 100, "loss": 2.3, ...}: means over the steps since the
 line before, or the results of an evaluation as {"step": 100, "eval/loss": ...}.
 """
 
+import collections
 from collections.abc import Mapping
 import json
 import math
@@ -24,6 +25,12 @@ from weights import checkpoints
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 _CURVES = "curves.jsonl"
+_MOST_COLUMNS = 120  # A line is shorter.
+_SHORT_NAMES = {
+  "examples_per_second": "examples/s",
+  "gradient_norm": "gradient",
+  "learning_rate": "rate",
+}
 MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 
 
@@ -124,11 +131,11 @@ class Reporter:
       values["examples_per_second"] = speed * self._examples
     self._write(step, values)
     last = self._plan.num_train_steps
-    # A terminal shows only the beginning, and keeps the last line.
-    self._print(
-      f"step {step}/{last}  ETA {self._progress.eta(step)}  {_format(values)}",
-      step if step < last else None,
-    )
+    if step == last or self._progress.is_due():
+      line = f"step {step}/{last}  ETA {self._progress.eta(step)}"
+      values = {name: values[name] for name in sorted(values, key=_place)}
+      # A terminal keeps the last line.
+      self._print(_join(line, values), step if step < last else None)
 
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
     """Writes the results of an evaluation."""
@@ -137,7 +144,9 @@ class Reporter:
     values = {f"eval/{k}": v for k, v in results.items()}
     self._write(step, values)
     self._points.append({"step": step, **values})
-    self._print(f"evaluation at step {step}:  {_format(results)}")
+    # First what is of all tasks.
+    shown = {n: results[n] for n in sorted(results, key=lambda n: "/" in n)}
+    self._print(_join(f"evaluation at step {step}:", shown))
     self.save()
 
   def save(self) -> None:
@@ -179,5 +188,26 @@ class Reporter:
       self._progress.print_line(line, done)
 
 
-def _format(values: Mapping[str, float]) -> str:
-  return "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+def _join(line: str, values: Mapping[str, float]) -> str:
+  """Adds the values that a line has room for, under short names.
+
+  >>> _join("step 1", {"loss": 2.5, "span_loss": 2.5, "learning_rate": 1e-4})
+  'step 1  loss 2.5  rate 0.0001'
+  """
+  losses = [name for name in values if name.endswith("_loss")]
+  tasks = collections.Counter(map(os.path.dirname, losses))
+  for name, value in values.items():
+    task, own = os.path.split(name)
+    if name in losses and tasks[task] == 1:
+      continue  # It is the loss of its task.
+    own = _SHORT_NAMES.get(own, own.removesuffix("_loss"))
+    part = f"  {os.path.join(task, own)} {value:.4g}"
+    line += part * (len(line + part) < _MOST_COLUMNS)
+  return line
+
+
+def _place(name: str) -> int:
+  """Returns where in a line a value stands: losses, speed, rate, scores."""
+  ends = ("loss", "_per_second", "_rate", "_accuracy", "_norm")
+  places = (place for place, end in enumerate(ends) if name.endswith(end))
+  return next(places, 3)

@@ -81,9 +81,9 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
   assert before == {}
   (tmp_path / "new").mkdir()
   (tmp_path / "new" / "predictions.tsv").write_text("x")
-  program.print_summary(folder, start, before, "eval_f1 1 at step 8")
+  program.print_summary(folder, start, before, "eval_f1 1")
   assert capsys.readouterr().out == (
-    "finished in 0.0 s\n  best: eval_f1 1 at step 8\n"
+    "finished in 0.0 s\n  eval_f1 1\n"
     f"  wrote to {tmp_path}/new: predictions.tsv\n"
   )
 

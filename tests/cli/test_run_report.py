@@ -97,7 +97,7 @@ def test_the_best_score_of_all_tasks_is_told_once(tmp_path, is_shared):
   run_report.write_tasks(settings, 0.0, scores)
   text = (tmp_path / "report.html").read_text()
   assert '<a href="tasks/a/report.html">a</a>' in text
-  assert ("best: f1 0.9" in text) == is_shared
+  assert ("; f1 0.9" in text) == is_shared
   assert (">f1 0.8<" in text) == (not is_shared)
 
 
@@ -139,7 +139,7 @@ def test_it_is_readable_in_a_browser(tmp_path, dark):
     assert page.script("return document.title") == f"Report: {tmp_path.name}"
     assert page.script("return document.documentElement.scrollWidth") <= 390
     shown = page.script("return document.body.innerText")
-    assert bad * 3 in shown and "best: eval_f1 0.9" in shown
+    assert bad * 3 in shown and "; eval_f1 0.9" in shown
     for title in ("Losses", "Mistakes", "Confusion", "Settings", "Versions"):
       assert title in shown
     code = "return getComputedStyle(document.querySelector(arguments[0]))"

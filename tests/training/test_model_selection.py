@@ -90,8 +90,10 @@ def test_patience(patience, values, stops, tmp_path):
 
 def test_summary(tmp_path):
   assert make(tmp_path / "a").summary() == (
-    "eval_accuracy 0.75 at step 200 (evaluations: 4, after the best: 2)"
+    "best: eval_accuracy 0.75 at step 200 (evaluations: 4, after the best: 2)"
   )
+  only = make(tmp_path / "c", {1: 0.5})
+  assert only.summary() == "eval_accuracy 0.5"  # There was no choice.
   assert make(tmp_path / "b", {1: math.nan}).summary() == (
     "no eval_accuracy to go by (evaluations: 1)"
   )

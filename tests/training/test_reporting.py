@@ -50,6 +50,22 @@ def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
   assert written[1]["examples_per_second"] == 18.0
 
 
+def test_lines_come_every_ten_seconds_and_at_the_end(
+  tmp_path, monkeypatch, capsys
+):
+  now = [0.0]
+  monkeypatch.setattr("time.monotonic", lambda: now[0])
+  reporter = make_reporter(tmp_path)
+  for step in (1, 2, 3):
+    reporter.choose_count(1)
+    now[0] = 4.0 * step
+    values = {f"part_{i}_loss": 1.0 for i in range(9)}
+    reporter.add(step, 1, {"loss": 9.0, **values, "gradient_norm": 2.0}, 8)
+  [line] = capsys.readouterr().err.splitlines()
+  assert line.startswith("step 3/") and "  part_3 1  " in line
+  assert len(line) < 120
+
+
 def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
   reporter = make_reporter(tmp_path)
   closed = []
