@@ -15,7 +15,6 @@ from tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _ENTAILED = ("entailment", "not_entailment")
-_BINARY = ("0", "1")
 _ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
 _MATTHEWS = ("matthews_correlation", "accuracy")
 _CORRELATIONS = ("corr", "pearson", "spearman")
@@ -38,6 +37,20 @@ _QQP = _PAIRS._replace(
 _MNLI = _PAIRS._replace(text=8, text_pair=9, label=-1, id=0)
 
 
+def _name_labels(
+  table: classification.Table, *names: str
+) -> classification.Table:
+  """Names the labels that a file of GLUE has as 0 and 1."""
+  return table._replace(renamed_labels=tuple(zip("01", names, strict=True)))
+
+
+_COLA = _name_labels(_COLA, "unacceptable", "acceptable")
+_SST = _name_labels(_SENTENCES, "negative", "positive")
+_MRPC = _name_labels(_MRPC, "not_equivalent", "equivalent")
+_QQP = _name_labels(_QQP, "not_duplicate", "duplicate")
+_WNLI = _name_labels(_PAIRS, "not_entailment", "entailment")
+
+
 def _task(
   name: str,
   labels: tuple[str, ...],
@@ -47,6 +60,7 @@ def _task(
   **of_test: Any,
 ) -> classification.ClassificationTask:
   """Makes a task of GLUE; its test set has no labels, but ids."""
+  labels = labels or tuple(label for _, label in dev.renamed_labels)
   train = dev._replace(path="train.tsv", skips_short_rows=skips_short_rows)
   of_test = {"path": "test.tsv", "id": "index", "label": None, **of_test}
   return classification.ClassificationTask(
@@ -64,12 +78,12 @@ def _task(
 # The columns of CoLA, MRPC, MNLI and XNLI are the original's, by number. It
 # took no labels from test files, even if there were some, nor do we.
 _GLUE = (
-  _task("CoLA", _BINARY, _MATTHEWS, _COLA, text=1, id=0, header=True),
-  _task("SST-2", _BINARY, _ACCURACY, _SENTENCES),
-  _task("MRPC", _BINARY, _F1, _MRPC, id=0),
+  _task("CoLA", (), _MATTHEWS, _COLA, text=1, id=0, header=True),
+  _task("SST-2", (), _ACCURACY, _SST),
+  _task("MRPC", (), _F1, _MRPC, id=0),
   _task("STS-B", (), _CORRELATIONS, _PAIRS._replace(label="score")),
   # The official train.tsv has a few broken rows.
-  _task("QQP", _BINARY, _F1, _QQP, skips_short_rows=True, id="id"),
+  _task("QQP", (), _F1, _QQP, skips_short_rows=True, id="id"),
   _task("MNLI", _ENTAILMENT, _ACCURACY, _MNLI)._replace(
     dev=tuple(
       (name, _MNLI._replace(path=f"dev_{name}.tsv"))
@@ -83,7 +97,7 @@ _GLUE = (
   ),
   _task("QNLI", _ENTAILED, _ACCURACY, _QNLI),
   _task("RTE", _ENTAILED, _ACCURACY),
-  _task("WNLI", _BINARY, _ACCURACY),
+  _task("WNLI", (), _ACCURACY, _WNLI),
   _task(
     "AX", _ENTAILMENT, ("matthews_correlation",), path="diagnostic.tsv"
   )._replace(train=(), dev=()),
@@ -172,13 +186,17 @@ def write_submission(
 ) -> None:
   """Writes (id, label or score) of each example as the GLUE server reads them.
 
-  It takes scores from 0 to 5. Other tasks have no such file.
+  It takes scores from 0 to 5, and labels as the data files have them. Other
+  tasks have no such file.
   """
   if not task.submissions:
     return
   number = [test_name for test_name, _ in task.test].index(name)
   path = os.path.join(folder, task.submissions[number])
   lines = ["index\tprediction"]
+  in_files = {
+    name: label for label, name in task.test[number][1].renamed_labels
+  }
   for example_id, prediction in predictions:
     if task.problem == "regression":
       prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
@@ -187,7 +205,8 @@ def write_submission(
         f"{path}: {prediction!r} is no label of {task.name}; expected one of"
         f" {', '.join(task.labels)}"
       )
-    lines.append(f"{example_id}\t{prediction}")
+    shown = in_files.get(prediction, prediction)
+    lines.append(f"{example_id}\t{shown}")
   files.write_text(path, "\n".join(lines) + "\n")
   print(f"wrote {path}")
 

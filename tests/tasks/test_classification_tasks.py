@@ -75,12 +75,17 @@ def read_glue(write, name, file, content):
 ELEVEN = "0|1|2|3|4|5|6|7|8|9|neutral|entailment"
 # A task, its file, the rows with | for tabs, and the one example.
 GLUE_ROWS = (
-  ("cola", "train.tsv", 'x|0|*|"a', ("0", '"a', None, "0")),
-  ("cola", "dev.tsv", "x|1||a|b", ("0", "a", None, "1")),
+  ("cola", "train.tsv", 'x|0|*|"a', ("0", '"a', None, "unacceptable")),
+  ("cola", "dev.tsv", "x|1||a|b", ("0", "a", None, "acceptable")),
   ("cola", "test.tsv", "index|sentence\n7|a", ("7", "a", None, None)),
-  ("sst-2", "train.tsv", "sentence|label\na |1", ("0", "a ", None, "1")),
+  ("sst-2", "train.tsv", "sentence|label\na |1", ("0", "a ", None, "positive")),
   ("sst-2", "test.tsv", "index|sentence\n7|a", ("7", "a", None, None)),
-  ("mrpc", "train.tsv", "\ufeffh\r\n1|7|8|a|b\r", ("0", "a", "b", "1")),
+  (
+    "mrpc",
+    "train.tsv",
+    "\ufeffh\r\n1|7|8|a|b\r",
+    ("0", "a", "b", "equivalent"),
+  ),
   ("mrpc", "test.tsv", "i|1|2|#1|#2\n5|7|8|a|b", ("5", "a", "b", None)),
   ("mnli", "dev_matched.tsv", f"h\n{ELEVEN}", ("0", "8", "9", "entailment")),
   ("mnli", "test_mismatched.tsv", f"h\n7{ELEVEN[1:]}", ("7", "8", "9", None)),
@@ -119,7 +124,8 @@ def test_broken_rows_are_skipped_in_the_training_file_of_qqp_only(
     "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     "1\t2\t3\ta\n4\t5\t6\tb\tc\t1\n"
   )
-  assert read_glue(write, "qqp", "train.tsv", content) == [("0", "b", "c", "1")]
+  [example] = read_glue(write, "qqp", "train.tsv", content)
+  assert example == ("0", "b", "c", "duplicate")
   assert capsys.readouterr().err == (
     "data/train.tsv: skipped 1 rows of too few columns\n"
   )
@@ -237,6 +243,10 @@ def test_a_submission_has_labels_of_the_task_or_scores_from_0_to_5(tmp_path):
   submit("rte", "entailment", "not_entailment")
   assert (tmp_path / "new" / "RTE.tsv").read_text() == (
     "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+  )
+  submit("mrpc", "not_equivalent", "equivalent")
+  assert (tmp_path / "new" / "MRPC.tsv").read_text() == (
+    "index\tprediction\n0\t0\n1\t1\n"  # As in the files.
   )
   submit("sts-b", -0.5, 2.34567, 5.1)
   assert (tmp_path / "new" / "STS-B.tsv").read_text() == (
