@@ -44,8 +44,8 @@ class Model:
 
     Args:
       texts: a text; a tuple of texts, such as (question, context); or a dict of
-        texts by the names of `inputs`; choices are a list in it. Of these, a
-        list.
+        texts by the names of `inputs`, choices as a list or a tuple. Of these,
+        a list.
 
     Returns:
       The answer as predict.py writes it, without the index; for a list, a list.
@@ -54,6 +54,12 @@ class Model:
       ValueError: an input is not one that the model takes.
     """
     is_list = isinstance(texts, list)
+    for number, text in enumerate(texts if is_list else [texts]):
+      if not isinstance(text, str | tuple | dict):
+        raise ValueError(
+          f"inputs[{number}] is {type(text).__name__}, expected str, a tuple or"
+          f" a dict with {', '.join(self.inputs)}"
+        )
     requests = self._model.maker.encode_all(
       (text,) if isinstance(text, str) else text
       for text in (texts if is_list else [texts])

@@ -250,7 +250,7 @@ def main() -> None:
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )
-  command = f"python predict.py --export_dir={settings.export_dir} --serve"
+  command = program.serve_command(settings.export_dir)
   program.print_end(
     start,
     f"wrote {settings.export_dir}; {result}",

@@ -135,7 +135,7 @@ def answer_lines(
     program.print_end(
       start,
       f"wrote {settings.output_file}: {count - bad:,} answers",
-      command=f"python predict.py --export_dir={settings.export_dir} --serve",
+      command=program.serve_command(settings.export_dir),
     )
   return int(bad > 0)
 

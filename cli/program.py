@@ -316,6 +316,12 @@ def print_end(
   print("\n  ".join([title, *lines, *after]), file=file)
 
 
+def serve_command(folder: str) -> str:
+  """Returns the command that answers with an exported model on a page."""
+  arguments = (f"--export_dir={folder}", "--serve")
+  return shlex.join(["python", "predict.py", *arguments])
+
+
 def format_time(start: float) -> str:
   """Returns the time since a moment of `time.monotonic` in words."""
   seconds = time.monotonic() - start

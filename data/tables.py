@@ -101,18 +101,41 @@ def _read_tsv(path: str) -> Iterator[Row]:
 
 def _read_csv(path: str) -> Iterator[Row]:
   csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
-  lines = (f"{line}\n" for _, line in _read_lines(path))
-  reader = csv.reader(lines, strict=True)
+  of_row = []  # Its lines.
+
+  def read_lines():
+    for _, line in _read_lines(path):
+      of_row.append(f"{line}\n")
+      yield of_row[-1]
+
+  reader = csv.reader(read_lines(), strict=True)
   while True:
     location = f"{path}:{reader.line_num + 1}"
+    of_row.clear()
     try:
       cells = next(reader, None)
     except csv.Error as error:
       raise ValueError(f"{location}: {_explain(error)}") from None
     if cells is None:
       return
+    if _has_space_before_quote(cells, of_row):
+      raise ValueError(
+        f'{location}: a space before the quote (") that opens a cell; remove it'
+      )
     if _is_filled(cells):
       yield Row(location, cells)
+
+
+def _has_space_before_quote(cells: list[str], lines: list[str]) -> bool:
+  """Returns whether a cell would be another one without spaces before it."""
+  found = [n for n, cell in enumerate(cells) if re.match(' +"', cell)]
+  if not found:
+    return False
+  try:
+    [others] = csv.reader(lines, skipinitialspace=True, strict=True)
+  except (csv.Error, ValueError):  # It has the quotes of other cells.
+    return True
+  return any(others[n : n + 1] != [cells[n]] for n in found)
 
 
 def _explain(error: csv.Error) -> str:

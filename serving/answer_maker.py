@@ -95,7 +95,7 @@ class AnswerMaker(abc.ABC):
         value = ""
       if name == CHOICES and isinstance(value, str):
         value = [line for line in value.split("\n") if line.strip()]
-      if name == CHOICES and isinstance(value, list):
+      if name == CHOICES and isinstance(value, list | tuple):
         texts[name] = _check_choices(value)
       elif isinstance(value, str):
         tables.check_unicode(value, name)
@@ -151,7 +151,7 @@ class AnswerMaker(abc.ABC):
     return self._tokenizer.convert_ids_to_tokens(row.input_ids)
 
 
-def _check_choices(choices: list[Any]) -> tuple[str, ...]:
+def _check_choices(choices: Sequence[Any]) -> tuple[str, ...]:
   """Returns choices, two or more texts, without the spaces around them."""
   for number, choice in enumerate(choices):
     if not isinstance(choice, str):

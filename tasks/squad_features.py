@@ -305,6 +305,8 @@ def _describe_misplaced(question):
   if answer.start is None:
     return f"{question.location}: no answer_start for {answer.text[:40]!r}"
   text = question.context[answer.start : answer.start + len(answer.text)]
+  if text.split() == answer.text.split():
+    return f"{question.location}: no token in the answer {answer.text[:40]!r}"
   return (
     f"{question.location}: at answer_start {answer.start} is {text[:40]!r},"
     f" not the answer {answer.text[:40]!r}"

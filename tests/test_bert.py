@@ -45,7 +45,10 @@ def test_the_thresholds_that_an_evaluation_tuned(tmp_path):
 @pytest.mark.parametrize(
   ("texts", "message"),
   [
-    (["a", 3], r"inputs\[1\]: expected a JSON object with text, text_pair"),
+    (
+      ["a", 3],
+      r"inputs\[1\] is int, expected str, a tuple or a dict with text",
+    ),
     (("a", "b", "c"), "3 texts; the model takes text, text_pair"),
     (("a", 5), "text_pair is int, expected a string"),
     ({}, "text is nothing, expected a string"),

@@ -113,6 +113,11 @@ def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
   assert errors.count("\n") == 1
 
 
+def test_proposed_commands_are_quoted_for_the_shell():
+  command = program.serve_command("my export")
+  assert command == "python predict.py '--export_dir=my export' --serve"
+
+
 def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
   code = "from cli import program\nclass Settings(program.Settings): pass\n"
   code += "program.run_program(lambda: print('\u574f'), Settings)"

@@ -26,11 +26,13 @@ def test_tsv_has_no_quotes_and_any_line_ends(write):
 
 
 def test_csv_has_quotes_with_anything_within(write):
-  path = write("t.csv", 'a,"b, ""c"""\r\n"two\nlines\n",d\n,\n\ne,f"g"\n')
+  text = 'a,"b, ""c"""\r\n"two\nlines\n",d\n,\n\ne,f"g"\n g," ""h"""\n'
+  path = write("t.csv", text)
   assert rows(path) == [
     ("t.csv:1", ["a", 'b, "c"']),
     ("t.csv:2", ["two\nlines\n", "d"]),
     ("t.csv:7", ["e", 'f"g"']),
+    ("t.csv:8", [" g", ' "h"']),
   ]
 
 
@@ -71,6 +73,8 @@ def test_rows_are_read_as_they_are_asked_for(write):
     ("t.tsv.gz", b"plain", "t.tsv.gz:1: damaged compressed file"),
     ("t.csv", 'a\n"b\nc\n', 't.csv:2: the quote (") that opens a cell is'),
     ("t.csv", 'a\n"b"c\n', "t.csv:2: text after a closing quote"),
+    ("t.csv", 'x,y\nbad, "b"\n', "t.csv:2: a space before the quote"),
+    ("t.csv", 'x,y\nbad, "a, b"\n', "t.csv:2: a space before the quote"),
     ("t.csv", "a\nb\rc\n", "t.csv:2: a carriage return in the middle"),
     ("t.jsonl", '{}\n{"a": }\n', "t.jsonl:2: Expecting value (column 7); expe"),
     ("t.jsonl", '[1,\r"b"]', "t.jsonl:1: expected a JSON object, found [1, "),

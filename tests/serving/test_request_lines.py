@@ -88,6 +88,7 @@ def test_columns_after_the_question_are_choices(tmp_path):
   choices = ["good", "bad plot", "good"]
   request = {"context": "the film", "question": "was", "choices": choices}
   assert maker.encode(request) == good.request
+  assert maker.encode(("the film", "was", tuple(choices))) == good.request
   assert len(good.request.rows) == 3
   assert bad[0].error == "line 2: choices: found 1, expected two or more"
   assert bad[1].error.startswith("line 3: choices is nothing, expected")

@@ -209,6 +209,12 @@ def test_long_questions_are_truncated(make_maker, make_rows):
   assert not rows.was_cut
 
 
+def test_answers_without_tokens_are_named(make_rows):
+  question = ask("a \u200b b", answers=(squad.Answer("\u200b", 2),))
+  message = "here: no token in the answer '\\u200b'"
+  assert make_rows(question)[0].misplaced == message
+
+
 @pytest.mark.parametrize(
   ("start", "message"),
   [
