@@ -103,7 +103,11 @@ class SentencePieces(tf.Module):
     """Returns the ids of all words; see `WordPieces`."""
     texts = _drop_invalid(texts)
     if self._do_lower_case:
-      texts = tf.strings.lower(texts, encoding="utf-8")
+      # The operation ends at NUL, and then mixes up the texts of a batch.
+      parts = tf.strings.split(texts, "\0")
+      lower = tf.strings.lower(parts.values, "utf-8") + "\0"
+      joined = tf.strings.reduce_join(parts.with_values(lower), -1)
+      texts = tf.strings.regex_replace(joined, r"\x00$", "")
     return self._pieces.tokenize(texts)
 
 

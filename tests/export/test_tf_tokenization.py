@@ -89,6 +89,7 @@ def test_ids_of_sentence_pieces(tmp_path):
   pytest.importorskip("sentencepiece")
   path = tiny.learn_sentence_pieces(tmp_path)
   texts = ["The fox ", "", "\u5317\u4eac, FOX", "\u0130 x"]
+  texts += ["The\0 FOX\0", "A fox", "\0", "\0\0\u0391\u03a3\0X", "", "The"]
   for lowers in (True, False):
     graph = tf_tokenization.make_tokenizer(path, lowers)
     python = vocabulary_table.make_tokenizer(path, lowers)
