@@ -29,6 +29,7 @@ _SERVER_FLAGS = {
   "max_request_bytes",
   "batch_wait_ms",
 }
+_FILE_FLAGS = {"input_format", "text_column", "text_pair_column", "header"}
 _flags = program.group("Flags")
 _serving = program.group("With --serve")
 
@@ -55,6 +56,20 @@ class PredictSettings(program.Settings):
     "jsonl: objects with the inputs by name, and id. auto: by the file's name, "
     "else tsv if the model takes several texts.",
     choices=("auto", *request_lines.FORMATS),
+  )
+  text_column: str | None = _flags(
+    None,
+    "Of a TSV file: the column of the model's first input, name or number from "
+    "0; default what a header as GLUE's names, or the first.",
+  )
+  text_pair_column: str | None = _flags(
+    None, "Of a TSV file: the column of the second input, if the model has one."
+  )
+  header: str = _flags(
+    "auto",
+    "Whether the first row of a TSV file holds names; auto: if it has those of "
+    "the columns, or of the model's inputs.",
+    choices=("auto", "yes", "no"),
   )
   output_file: str | None = _flags(
     None, "The file to write; default the standard output."
@@ -113,7 +128,14 @@ def answer_lines(
   start = time.monotonic()
   files.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(
-    settings.text, settings.input_file, settings.input_format, model.maker
+    settings.text,
+    settings.input_file,
+    settings.input_format,
+    model.maker,
+    request_lines.Columns(
+      tuple(filter(None, (settings.text_column, settings.text_pair_column))),
+      {"auto": None, "yes": True, "no": False}[settings.header],
+    ),
   )
   most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0
@@ -170,8 +192,8 @@ def main() -> int:
   }
   if len(used := [name for name, is_given in given.items() if is_given]) > 1:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
-  if settings.serve and "input_format" in settings.given:
-    raise ValueError("--input_format cannot be given with --serve")
+  if settings.serve and (unread := settings.given & _FILE_FLAGS):
+    raise ValueError(f"--{min(unread)} cannot be given with --serve")
   if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
     raise ValueError(f"--{min(unread)} needs --serve")
   if settings.serve:

@@ -12,6 +12,14 @@ from data import files
 from serving import answer_maker
 
 FORMATS = ("lines", "tsv", "jsonl")
+# The columns of texts in the headers of GLUE's files.
+_HEADERS = (
+  ("sentence1", "sentence2"),
+  ("question", "sentence"),
+  ("question1", "question2"),
+  ("#1 String", "#2 String"),
+  ("sentence",),
+)
 
 
 class RequestLine(NamedTuple):
@@ -22,36 +30,101 @@ class RequestLine(NamedTuple):
   error: str = ""
 
 
+class Columns(NamedTuple):
+  """Where the model's inputs are in a TSV file."""
+
+  given: tuple[str, ...] = ()  # Names or numbers from 0, in their order.
+  header: bool | None = None  # None: if the first row has names that are known.
+
+
+_NO_COLUMNS = Columns()
+
+
 def read(
   texts: Sequence[str] | None,
   path: str,
   format: str,
   maker: answer_maker.AnswerMaker,
+  columns: Columns = _NO_COLUMNS,
 ) -> Iterator[RequestLine]:
-  """Yields the lines of a file as they come.
+  """Yields the lines of a file as they come, without a header.
 
   Args:
     texts: the lines, instead of those of a file.
     path: of the file, .gz and .xz too, or - for the standard input.
     format: one of FORMATS, or auto: by the file's name, else TSV for a model
       that takes several texts.
+    columns: of the model's inputs, in a TSV file.
+
+  Raises:
+    ValueError: a column is not in the header.
   """
   names = list(maker.inputs)
   if format == "auto":
     format = _guess_format(path, names)
-  for index, line in enumerate(_raw_lines(texts, path)):
-    shown = {"index": index}
+  has_columns = format == "tsv" and answer_maker.CHOICES not in names
+  if columns != _NO_COLUMNS and not has_columns:
+    raise ValueError(
+      f"{path}: --text_column, --text_pair_column and --header are for TSV "
+      "files without choices"
+    )
+  positions, skipped = None, 0
+  for number, line in enumerate(_raw_lines(texts, path), 1):
+    shown = {"index": number - 1 - skipped}
     try:
       text = decode(line).removesuffix("\n")
-      if not (index or texts):
+      if number == 1 and not texts:
         text = text.removeprefix("\ufeff")
+    except ValueError as error:
+      yield RequestLine(None, shown, f"line {number}: {error}")
+      continue
+    if number == 1 and has_columns and not texts:
+      positions, skipped = _find_columns(text.split("\t"), columns, names, path)
+      if skipped:
+        continue
+    try:
+      if positions:
+        text = _choose_cells(text, positions)
       request = _parse(text, format, names)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         _check_id(request["id"])
         shown["id"] = request["id"]
       yield RequestLine(maker.encode(request), shown)
     except ValueError as error:
-      yield RequestLine(None, shown, f"line {index + 1}: {error}")
+      yield RequestLine(None, shown, f"line {number}: {error}")
+
+
+def _find_columns(
+  cells: list[str], columns: Columns, names: list[str], path: str
+) -> tuple[list[int] | None, bool]:
+  """Returns the places of the inputs, and whether the first row is a header.
+
+  The places are None if all columns are inputs.
+  """
+  given, header = columns
+  if given and len(given) != len(names):
+    raise ValueError(f"expected a column for each of {' and '.join(names)}")
+  if given and all(column.isdecimal() for column in given):
+    return list(map(int, given)), bool(header)
+  cells = [cell.strip() for cell in cells]
+  for known in [given] if given else [names, *_HEADERS]:
+    known = known[: len(names)]
+    is_there = len(known) == len(names) and set(known) <= set(cells)
+    if is_there and header is not False:
+      return list(map(cells.index, known)), True
+  if given:
+    raise ValueError(
+      f"{path}: no header with {' and '.join(given)}; the first row is: "
+      f"{', '.join(cells)[:200]}"
+    )
+  return None, bool(header)
+
+
+def _choose_cells(text: str, positions: list[int]) -> str:
+  cells = text.replace("\r", "").split("\t")
+  if len(cells) <= max(positions):
+    raise ValueError(f"{len(cells)} columns, expected {max(positions) + 1}")
+  return "\t".join(cells[place] for place in positions)
 
 
 def _guess_format(path: str, names: list[str]) -> str:

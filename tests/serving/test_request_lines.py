@@ -94,3 +94,60 @@ def test_columns_after_the_question_are_choices(tmp_path):
   assert bad[1].error.startswith("line 3: choices is nothing, expected")
   with pytest.raises(ValueError, match="choices: expected a list of strings"):
     maker.encode({**request, "choices": ["a", 1]})
+
+
+@pytest.mark.parametrize(
+  ("names", "rows", "columns"),
+  [
+    (["text"], ["ham\tthe film", "spam\tbad"], (("1",), None)),
+    (["text"], ["a\tb", "ham\tthe film", "spam\tbad"], (("b",), None)),
+    (["text"], ["a\tb", "ham\tthe film", "spam\tbad"], (("1",), True)),
+    (["text"], ["index\tsentence", "0\tthe film", "1\tbad"], ((), None)),
+    (["text"], ["label\ttext", "0\tthe film", "1\tbad"], ((), None)),
+    (
+      ["text", "text_pair"],
+      ["index\tsentence1\tsentence2", "0\tthe film\ta", "1\tbad\ta"],
+      ((), None),
+    ),
+    (
+      ["text", "text_pair"],
+      ["\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\r"]
+      + ["0\t1\t2\tthe film\ta\r", "1\t2\t3\tbad\ta\r"],
+      ((), None),
+    ),
+  ],
+)
+def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
+  maker = tiny_models.make_maker(tmp_path, names)
+  path = tmp_path / "test.tsv"
+  path.write_text("".join(f"{row}\n" for row in rows))
+  columns = request_lines.Columns(*columns)
+  lines = list(request_lines.read(None, str(path), "auto", maker, columns))
+  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+  plain = ["the film\ta", "bad\ta"] if len(names) > 1 else ["the film", "bad"]
+  expected = list(request_lines.read(plain, "", "auto", maker))
+  assert [line.request for line in lines] == [line.request for line in expected]
+
+
+@pytest.mark.parametrize(
+  ("columns", "format", "message"),
+  [
+    ((("c",), None), "tsv", "no header with c; the first row is: a, b"),
+    ((("0", "1"), None), "tsv", "expected a column for each of text"),
+    ((("0",), None), "lines", "are for TSV files without choices"),
+  ],
+)
+def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
+  path = tmp_path / "test.tsv"
+  path.write_text("a\tb\n")
+  columns = request_lines.Columns(*columns)
+  with pytest.raises(ValueError, match=message):
+    list(request_lines.read(None, str(path), format, maker, columns))
+
+
+def test_a_row_that_lacks_a_column_is_an_error_of_its_own(tmp_path, maker):
+  path = tmp_path / "test.tsv"
+  path.write_text("0\tthe film\n1\n")
+  columns = request_lines.Columns(("1",))
+  good, bad = request_lines.read(None, str(path), "auto", maker, columns)
+  assert (good.error, bad.error) == ("", "line 2: 1 columns, expected 2")
