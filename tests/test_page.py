@@ -89,7 +89,7 @@ def classifier(serve):
 
 def test_typing_and_clicking(classifier):
   assert classifier.text("h1") == "single_label"
-  assert "Classify a text (single_label); 2 layers" in classifier.text("#facts")
+  assert "Classify a text; 2 layers" in classifier.text("#facts")
   assert classifier.text("#labels") == "Labels: neg, pos"
   classifier.type("#in-text", "the film was very good")
   classifier.click("#ask")
