@@ -28,7 +28,7 @@ _EMBEDDINGS = (
 )
 
 
-def open_folder(folder: str) -> models.ModelFolder:
+def open_model(folder: str) -> models.ModelFolder:
   """Opens a folder's weights.
 
   GPT-1 has no rows for BERT's special tokens, no segments and no pooler: the

@@ -81,7 +81,7 @@ _FIRST_LAYERS = (
 )
 
 
-def open_checkpoint(weights: checkpoints.Weights) -> models.ModelFolder:
+def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   """Opens an object-based checkpoint: its weights, under Google's names."""
   prefix = weights.source
   keys: dict[str, str] = {}  # By Google's names.

@@ -4,24 +4,21 @@ import dataclasses
 import functools
 import importlib
 import os
+from typing import Any
 
 import tensorflow as tf
 
-from convert import huggingface, keras_hub, models, tokenizer_files
+from convert import huggingface, models, tokenizer_files
 from data import files, label_files
 import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
 
-def _open_gpt(folder: str) -> models.ModelFolder:
+def _open_with(name: str, source: Any) -> models.ModelFolder:
+  """Opens a folder, or weights, by a module of `contrib`."""
   # No other folder has an import of `contrib`.
-  return importlib.import_module("contrib.gpt").open_folder(folder)
-
-
-def _open_object_checkpoint(weights) -> models.ModelFolder:
-  module = importlib.import_module("contrib.object_checkpoints")
-  return module.open_checkpoint(weights)
+  return importlib.import_module(f"contrib.{name}").open_model(source)
 
 
 # The files, of weights or of their index, that mark a library's folder, and
@@ -29,9 +26,9 @@ def _open_object_checkpoint(weights) -> models.ModelFolder:
 _LIBRARIES = {
   huggingface.WEIGHTS: huggingface.open_folder,
   huggingface.INDEX: huggingface.open_folder,
-  keras_hub.WEIGHTS: keras_hub.open_folder,
-  keras_hub.INDEX: keras_hub.open_folder,
-  "params_shapes.json": _open_gpt,
+  "model.weights.h5": functools.partial(_open_with, "keras_hub"),
+  "model.weights.json": functools.partial(_open_with, "keras_hub"),
+  "params_shapes.json": functools.partial(_open_with, "gpt"),
 }
 # Every checkpoint of TensorFlow 2 has it: a SavedModel's, Model Garden's.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -106,7 +103,7 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
     raise
   weights = checkpoints.open_weights(prefix)
   if _OBJECT_GRAPH in weights.shapes:
-    return _open_object_checkpoint(weights)
+    return _open_with("object_checkpoints", weights)
   folder = os.path.dirname(prefix) or "."
   if "electra/embeddings/word_embeddings" in weights.shapes:
     return _open_electra(weights, folder)

@@ -1,8 +1,9 @@
 """Writes models, with the files that belong to them, in three formats."""
 
+import importlib
 import os
 
-from convert import conversion, huggingface, keras_hub, models
+from convert import conversion, huggingface, models
 from data import atomic, files, label_files
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
@@ -105,6 +106,7 @@ def _write_keras_hub(folder, model) -> tuple[str, list[str]]:
   _check_representable(model, head, users)
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
+  keras_hub = importlib.import_module("contrib.keras_hub")
   keras_hub.write(
     folder, model.config, values, model.vocabulary, model.do_lower_case
   )

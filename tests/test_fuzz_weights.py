@@ -18,8 +18,8 @@ from tensorflow.core.framework import types_pb2
 
 import any_model
 from cli import model_folder
-from contrib import object_checkpoints
-from convert import formats, keras_hub, models
+from contrib import keras_hub, object_checkpoints
+from convert import formats, models
 import fuzzing
 import modeling
 import tiny_index

@@ -15,7 +15,7 @@ keras_hub = pytest.importorskip(
 )
 import h5py
 
-from convert import keras_hub as keras_hub_folders
+from contrib import keras_hub as keras_hub_folders
 from convert import writing
 import heads
 from weights import checkpoints

@@ -56,7 +56,7 @@ def import_library() -> Any:
   return imports.load("keras_hub", "models of KerasHub")
 
 
-def open_folder(folder: str) -> models.ModelFolder:
+def open_model(folder: str) -> models.ModelFolder:
   """Opens a folder; its weights are loaded when the first is read."""
   import_library()
   path = os.path.join(folder, CONFIG)
