@@ -125,7 +125,7 @@ def main() -> None:
     imports.load("keras_hub", "--output_format=keras_hub")
   if settings.model:
     model_folder.check_is_there(settings.model)
-  path = settings.input or model_folder.find_weights(settings.model)
+  path = model_folder.find_weights(settings.input or settings.model)
   folder = model_folder.open(path, settings.bert_config_file)
   model = make_model(settings, folder)
   print(

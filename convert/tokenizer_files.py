@@ -102,6 +102,12 @@ def read_vocabulary(folder: str) -> list[str]:
     vocabulary = _append(path, read_tokens(path), added)
   else:
     vocabulary = _take_whole(whole_path, whole, added)
+  for number, token in enumerate(vocabulary):
+    if "\n" in token or "\r" in token:
+      raise ValueError(
+        f"{whole_path}: token {number} is {token!r:.80}: a vocabulary has one "
+        "token a line"
+      )
   # Hugging Face's tokenizer keeps them whole.
   if names := [token for token in added if token not in SPECIAL]:
     print(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import os
+import sys
 from typing import Any
 
 import keras
@@ -167,6 +168,13 @@ def load_pretrained(
         "--task=fill_mask: only fill_mask.py makes a causal model's guesses"
       )
     checkpoints.check_masked_lm(weights, [_MASKED_LM])
+  for name in ("output_weights", "cls/squad/output_weights"):
+    if name in weights.shapes:
+      print(
+        f"note: {weights.source} has the head of a task, {name}, which is left "
+        "out: only the folder of a training says how it answers",
+        file=sys.stderr,
+      )
   model = make(config)
   checkpoints.assign(
     weights,

@@ -143,6 +143,12 @@ def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
     read_files(model=folder)
 
 
+def test_no_token_has_several_lines(folder):
+  (folder / "added_tokens.json").write_text(r'{"a\nb": 2}')
+  with pytest.raises(ValueError, match=r"token 2 is 'a\\nb': a vocabulary "):
+    tokenizer_files.read_vocabulary(str(folder))
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json"])
 def test_ids_of_added_tokens_are_integers(folder, name):
   contents = {"x": "2"}

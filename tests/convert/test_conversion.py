@@ -312,6 +312,15 @@ def test_the_head_is_that_of_the_program_that_trained_it(problem, architecture):
   assert any_model.read("there").head == head
 
 
+def test_a_run_is_converted_with_its_best_weights(capsys):
+  write_google("run")
+  write_google("run/best")
+  for path in ("bert_config.json", "vocab.txt"):
+    os.remove(f"run/best/{path}")
+  convert(input="run", output="there")
+  assert capsys.readouterr().out.startswith("read run/best/model.ckpt-7: ")
+
+
 def test_a_head_can_be_left_out(capsys):
   write_google("here")
   convert(input="here", output="there", head="masked_lm")

@@ -6,6 +6,7 @@ import pytest
 
 from cli import model_folder
 from export import trained_models
+import heads
 import modeling
 import tiny
 import tiny_models
@@ -33,6 +34,19 @@ def test_weights_that_guess_no_masks(tmp_path, config, removed, message):
     trained_models.load_pretrained(
       start.weights, start.config, True, "fill_mask"
     )
+
+
+def test_the_head_of_a_task_is_not_left_out_silently(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  config = checkpoints.read_config(str(tmp_path / "config.json"))
+  variables = checkpoints.model_variables(heads.ClassifierModel(config, 2))
+  checkpoints.save(str(tmp_path), 0, variables, keep=0)
+  weights = model_folder.open(str(tmp_path)).weights
+  trained = trained_models.load_pretrained(weights, config, True)
+  assert trained.kind == "features"
+  assert "has the head of a task, output_weights, which is left out" in (
+    capsys.readouterr().err
+  )
 
 
 def test_lengths_are_compared_before_an_export():
