@@ -321,6 +321,7 @@ def open_run(
   Several runs may share the strategy.
   """
   config = model_folder.read_checked_config(settings)
+  _check_segments(config, data)
   folder = settings.output_dir
   start, before = time.monotonic(), program.list_files(folder)
   with (
@@ -368,6 +369,18 @@ def open_run(
       # Language models are trained by run_multitask.py alone.
       can_export = not problem.endswith("_lm")
       program.print_summary(folder, start, before, score, can_export)
+
+
+def _check_segments(config, data: Data) -> None:
+  problem = data.model_settings["problem"]
+  is_of_pairs = problem in ("question_answering", "multiple_choice")
+  if config.type_vocab_size < 2 and (
+    is_of_pairs or data.answer_settings.get("has_text_pair")
+  ):
+    raise ValueError(
+      "the config's type_vocab_size is 1: the model has one segment, and takes "
+      "no pairs of texts"
+    )
 
 
 def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:

@@ -188,6 +188,7 @@ def load_pretrained(
     config=config,
     model=model,
     do_lower_case=do_lower_case,
+    has_text_pair=config.type_vocab_size > 1,
     prediction={**_DEFAULTS, "max_seq_length": length},
     weights=weights.source,
   )

@@ -37,7 +37,7 @@ class Engine:
       # Without a reference to the model its variables would be deleted.
       self.model = tf.saved_model.load(folder)
       one = np.array([[1, 1]], np.int32)
-      self.run(one, one, one)  # The first call optimizes the graph.
+      self.run(one, one, 0 * one)  # The first call optimizes the graph.
     except _FAULTS as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None

@@ -118,3 +118,17 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
     )
     pretraining_run.print_summary(run, 0.0)
     assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "data",
+  [{"problem": "multiple_choice"}, {"problem": "regression", "pairs": True}],
+)
+def test_a_model_with_one_segment_takes_no_pairs(data):
+  config = types.SimpleNamespace(type_vocab_size=1)
+  settings = {"has_text_pair": data.pop("pairs", False)}
+  made = fine_tuning.Data(None, "loss", data, answer_settings=settings)
+  with pytest.raises(ValueError, match="the model has one segment, and takes "):
+    fine_tuning._check_segments(config, made)
+  config.type_vocab_size = 2
+  fine_tuning._check_segments(config, made)

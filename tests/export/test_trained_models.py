@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli import model_folder
-from export import trained_models
+from export import exporting, trained_models
 import heads
 import modeling
 import tiny
@@ -43,7 +43,7 @@ def test_the_head_of_a_task_is_not_left_out_silently(tmp_path, capsys):
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
   weights = model_folder.open(str(tmp_path)).weights
   trained = trained_models.load_pretrained(weights, config, True)
-  assert trained.kind == "features"
+  assert (trained.kind, trained.has_text_pair) == ("features", True)
   assert "has the head of a task, output_weights, which is left out" in (
     capsys.readouterr().err
   )
@@ -81,3 +81,18 @@ def test_settings_that_lack_a_name(tmp_path, name):
   message = f"damaged: its settings.json lacks {name}"
   with pytest.raises(ValueError, match=message):
     trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
+
+
+def test_an_export_of_a_model_with_one_segment_is_loaded(tmp_path):
+  tiny.write_model(tmp_path, {"type_vocab_size": 1})
+  variables = checkpoints.model_variables(tiny_models.make_masked_lm(tmp_path))
+  checkpoints.save(str(tmp_path), 0, variables, keep=0)
+  weights = model_folder.open(str(tmp_path)).weights
+  config = checkpoints.read_config(str(tmp_path / "config.json"))
+  trained = trained_models.load_pretrained(weights, config, True, "features")
+  assert not trained.has_text_pair
+  folder = str(tmp_path / "export")
+  result = exporting.write(
+    folder, trained, str(tmp_path / "vocab.txt"), "saved_model"
+  )
+  assert "gives the same" in result
