@@ -113,6 +113,7 @@ def make_our_extraction(
   from cli import model_folder, text_programs
   from data import vector_files
   import extract_features
+  from weights import checkpoints
 
   output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
   lines_file = workload.input_file
@@ -134,7 +135,11 @@ def make_our_extraction(
     pad_to_max_length=is_padded,
   )
   settings = model_folder.find_files(extract_features.VectorSettings.read())
-  with mock.patch.object(text_programs, "load_weights"):
+  settings = dataclasses.replace(settings, start=mock.Mock())
+  loading = mock.patch.multiple(
+    checkpoints, assign=mock.DEFAULT, check_masked_lm=mock.DEFAULT
+  )
+  with loading:
     extractor = extract_features.make_extractor(settings)
 
   def run():

@@ -53,6 +53,10 @@ class PretrainingSettings(
     False,
     "Whether to batch records of similar length: faster if many are short.",
   )
+  score_random_weights: bool = _training(
+    False,
+    "Whether --do_eval may score weights drawn at random, to compare with.",
+  )
   new_phase: bool = _training(
     False,
     "Whether training may continue from --output_dir with other settings; "

@@ -21,6 +21,7 @@ import modeling
 import optimization
 from tasks import pretraining_data
 from training import loop, reporting, same_run, training_plan
+from weights import checkpoints
 
 # The updates of pre-training depend on these. A resumed run must have the same
 # values unless --new_phase is given.
@@ -57,7 +58,11 @@ class Run(training_run.TrainingRun):
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
-    self.step = output_folder.load_trained_weights(settings, self.model)
+    if settings.score_random_weights:
+      variables = checkpoints.model_variables(self.model)
+      self.step = output_folder.load_weights(settings, variables)
+    else:
+      self.step = output_folder.load_trained_weights(settings, self.model)
     if settings.do_train:
       flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
       self.phase = same_run.enter_phase(

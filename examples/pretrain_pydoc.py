@@ -223,7 +223,8 @@ def main() -> None:
   make_records(folder, "train", dupe_factor=20)
   make_records(folder, "eval", dupe_factor=1)
   write_config(folder, options.bert_config_file)
-  before = pretrain(folder, folder / "untrained")
+  untrained = folder / "untrained"
+  before = pretrain(folder, untrained, score_random_weights="true")
   after = pretrain(
     folder,
     folder / "pretrained",

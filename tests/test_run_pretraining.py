@@ -176,6 +176,11 @@ def test_evaluation_needs_trained_weights_and_writes_none(
   model, out = trained[0] / "out", tmp_path / "out"
   flags = {"do_train": False, "do_eval": True}
   assert f"--output_dir={out} holds no trained model: pass" in refuse(**flags)
+  random = succeed(
+    tmp_path, input_file=data, score_random_weights=True, **flags
+  )
+  assert "the weights are random" in random.stdout
+  shutil.rmtree(out)
   values = {
     name: tf.train.load_variable(str(model), name)
     for name, _ in tf.train.list_variables(str(model))
