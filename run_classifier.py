@@ -11,22 +11,10 @@ from tasks import classification, classification_results, classification_tasks
 
 _data = program.group("Data")
 _task = program.group("Task")
-# They say which files of the user's own to read, and how.
-_OWN_FILE_FLAGS = (
-  "train_file",
-  "eval_file",
-  "predict_file",
-  "text_column",
-  "text_pair_column",
-  "label_column",
-  "id_column",
-  "header",
-  "problem",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierSettings(shared_flags.DataSettings):
+class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   """The settings of this program."""
 
   task_name: str = _data(
@@ -35,14 +23,6 @@ class ClassifierSettings(shared_flags.DataSettings):
     "data.",
     required=True,
   )
-  text_column: str | None = _data(None, "Column of the text: name or number.")
-  text_pair_column: str | None = _data(
-    None, "The column of a second text, if any."
-  )
-  label_column: str | None = _data(None, "The column of the label.")
-  id_column: str | None = _data(
-    None, "The column of the id that predictions repeat."
-  )
   label_separator: str = _data(",", "Between the labels of one example.")
   labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
   seeds: tuple[str, ...] = _task(
@@ -50,11 +30,7 @@ class ClassifierSettings(shared_flags.DataSettings):
   )
   xnli_language: tuple[str, ...] = _task(("zh",), "Languages of XNLI to use.")
   class_weights: tuple[str, ...] = _task(
-    (),
-    "Weights of examples by label, in the order of labels; or 'balanced'.",
-  )
-  header: str = _task(
-    "auto", "Whether files have a header.", choices=("auto", "yes", "no")
+    (), "Weights of examples by label, in the order of labels; or 'balanced'."
   )
   problem: str = _task(
     classification.PROBLEMS[0],
@@ -76,9 +52,7 @@ class ClassifierSettings(shared_flags.DataSettings):
 if __name__ == "__main__":
   program.start(ClassifierSettings)
 
-from collections.abc import Mapping
 import functools
-import os
 
 import keras
 import tensorflow as tf
@@ -127,37 +101,19 @@ def _find_task(settings) -> classification.ClassificationTask:
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,
     )
-  task = classification_tasks.find_task(settings.task_name)
-  if task.name == "xnli":
-    task = classification_tasks.xnli_task(settings.xnli_language)
+  task = classification_tasks.find_task(
+    settings.task_name, settings.xnli_language
+  )
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  for name in _OWN_FILE_FLAGS:
+  files = ("train_file", "eval_file", "predict_file", "problem")
+  for name in (*files, *shared_flags.TableSettings.flags_by_name()):
     if getattr(settings, name) != getattr(ClassifierSettings, name):
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"
       )
   return classification_tasks.task_in_folder(task, settings.data_dir)
-
-
-def by_seed(settings: ClassifierSettings) -> Mapping[int, ClassifierSettings]:
-  """Returns the settings of each run: one run, or one for each seed."""
-  if not settings.seeds:
-    return {settings.seed: settings}
-  seeds = [int(seed) for seed in settings.seeds if seed.isdecimal()]
-  if len(set(seeds)) < len(settings.seeds):
-    raise ValueError(
-      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
-      "as 1,2,3"
-    )
-  folder = settings.output_dir
-  return {
-    seed: dataclasses.replace(
-      settings, seed=seed, output_dir=os.path.join(folder, f"seed-{seed}")
-    )
-    for seed in seeds
-  }
 
 
 def choose_metric(
@@ -244,7 +200,6 @@ def open_data(
     labels=labels,
     problem=task.problem,
   )
-
   find_sets = functools.partial(
     classification_data.find_sets,
     task,
@@ -379,7 +334,7 @@ def fine_tune(
 def main() -> None:
   settings = fine_tuning.read_settings(ClassifierSettings)
   task = read_task(settings)
-  runs = by_seed(settings)
+  runs = fine_tuning.by_seed(settings)
   strategy = devices.make_strategy(settings)
   scores = {
     seed: fine_tune(of_seed, task, strategy) for seed, of_seed in runs.items()

@@ -102,7 +102,7 @@ def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
   folder, defaults = settings.output_dir, type(settings)
   if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
-    folder = os.path.join(folder, f"seed-{seeds[0]}")
+    folder = _folder_of_seed(folder, seeds[0])
   own = dataclasses.replace(settings, output_dir=folder)
   folder = output_folder.trained_folder(own)
   values = settings.flag_values()
@@ -119,6 +119,27 @@ def _follow_training(settings: _Settings) -> _Settings:
       shown = same_run.show(value)
       print(f"--{name}={shown}, as {path} says", file=sys.stderr)
   return dataclasses.replace(settings, **followed)
+
+
+def by_seed(settings: Any) -> dict[int, Any]:
+  """Returns the settings of each run: one run, or one for each of --seeds."""
+  if not settings.seeds:
+    return {settings.seed: settings}
+  seeds = [int(seed) for seed in settings.seeds if seed.isdecimal()]
+  if len(set(seeds)) < len(settings.seeds):
+    raise ValueError(
+      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
+      "as 1,2,3"
+    )
+  folders = {seed: _folder_of_seed(settings.output_dir, seed) for seed in seeds}
+  return {
+    seed: dataclasses.replace(settings, seed=seed, output_dir=folder)
+    for seed, folder in folders.items()
+  }
+
+
+def _folder_of_seed(folder: str, seed: int | str) -> str:
+  return os.path.join(folder, f"seed-{seed}")
 
 
 def describe_run(

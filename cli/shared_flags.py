@@ -222,6 +222,23 @@ class SplitSettings(program.Settings):
   )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings(program.Settings):
+  """The settings of programs that read tables of the user's own."""
+
+  text_column: str | None = _data(None, "Column of the text: name or number.")
+  text_pair_column: str | None = _data(
+    None, "The column of a second text, if any."
+  )
+  label_column: str | None = _data(None, "The column of the label.")
+  id_column: str | None = _data(
+    None, "The column of the id that predictions repeat."
+  )
+  header: str = _data(
+    "auto", "Whether files have a header.", choices=("auto", "yes", "no")
+  )
+
+
 def check_share(settings: Any) -> None:
   """Raises a ValueError if there is a file to evaluate on, and a share."""
   if settings.eval_share and settings.eval_file:

@@ -133,8 +133,12 @@ def xnli_task(
 TASKS = {task.name: task for task in (*_GLUE, xnli_task())}
 
 
-def find_task(name: str) -> classification.ClassificationTask:
+def find_task(
+  name: str, languages: Sequence[str] = ("zh",)
+) -> classification.ClassificationTask:
   """Returns a row of TASKS, in whatever way its name is written.
+
+  `languages` are those of XNLI.
 
   >>> find_task("SST2").name
   'sst-2'
@@ -146,7 +150,7 @@ def find_task(name: str) -> classification.ClassificationTask:
       f"--task_name={name}: expected one of {', '.join(sorted(TASKS))}, or file"
       " for files of your own"
     )
-  return TASKS[known]
+  return xnli_task(languages) if known == "xnli" else TASKS[known]
 
 
 def task_in_folder(

@@ -40,7 +40,7 @@ def test_a_file_keeps_the_house_rules(path):
   text = (paths.ROOT / path).read_text(encoding="utf-8")
   place = house.place_of(path)
   is_program = len(path.parts) == 1 and place in ("programs", "contrib")
-  assert text.count("\n") <= (400 if is_program else 500)
+  assert text.count("\n") <= (350 if is_program else 500)
   targets = list(house.imports_of(path))
   assert len(targets) <= 12
   wrong = [target for target in targets if not may_import(path, target)]
