@@ -96,7 +96,11 @@ def export_command(
   flags = {name: getattr(settings, name) for name in names} | flags
   flags |= {"max_seq_length": settings.max_seq_length, "task": task}
   flags["export_dir"] = f"{task}_export"
-  given = [f"--{n}={v}" for n, v in flags.items() if v not in (None, True)]
+  given = [
+    f"--{name}={value}"
+    for name, value in flags.items()
+    if not (value is None or value is True)  # 1 is a value, and equals True.
+  ]
   return shlex.join(["python", "export_saved_model.py", *given])
 
 

@@ -1,8 +1,8 @@
 """Writes examples/tutorial.ipynb from tutorial.py, with what its cells show.
 
 python examples/make_notebook.py keeps the outputs of the cells that are as they
-were; with --run it runs all, in five minutes on two cores, for which it needs
-pip install nbclient ipykernel matplotlib.
+were; with --run, which needs requirements/notebook.txt, it runs all in five
+minutes on two cores.
 """
 
 import base64

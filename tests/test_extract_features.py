@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import bert
+from cli import shared_flags, text_programs
 import extract_features
 import paths
 import program_flags
@@ -194,6 +195,12 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
     output,
     re.MULTILINE,
   )
+
+
+def test_a_proposed_command_has_flags_of_value_1():
+  settings = shared_flags.InferenceSettings(model="mini", max_seq_length=16)
+  command = text_programs.export_command(settings, "features", layer=1)
+  assert "--layer=1 " in command
 
 
 def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
