@@ -220,6 +220,8 @@ def processor() -> str:
   text = pathlib.Path("/proc/cpuinfo").read_text()
   facts = dict(re.findall(r"^(.*?)\s*: (.*)", text, re.MULTILINE))
   name = facts.get("model name", platform.machine())
+  if "cpu family" in facts:  # Several generations share a name.
+    name += f" (family {facts['cpu family']}, model {facts['model']})"
   units = {"avx512f", "avx512_bf16", "amx_bf16"}
   units &= set(facts.get("flags", "").split())
   return ", ".join([name, *sorted(units), f"{os.cpu_count()} cores"])
