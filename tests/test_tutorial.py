@@ -18,7 +18,7 @@ def read_cells(kind):
 
 
 def test_the_notebook_shows_what_its_cells_print():
-  """If not: jupyter execute --inplace examples/tutorial.ipynb."""
+  """If not: requirements/notebook.txt has the command."""
   text = (EXAMPLES / "tutorial.ipynb").read_text(encoding="utf-8")
   assert len(text) < 200_000 and str(paths.ROOT) not in text
   kinds = []
