@@ -77,9 +77,7 @@ def read_task(
     raise ValueError("--xnli_language needs --task_name=xnli")
   if task.problem != "multi_label" and settings.label_separator != ",":
     raise ValueError("--label_separator needs --problem=multi_label")
-  # An older training may have recorded it.
-  is_asked = settings.do_train or "window_pooling" in settings.given
-  if settings.window_pooling != "mean" and is_asked and not settings.doc_stride:
+  if settings.window_pooling != "mean" and not settings.doc_stride:
     raise ValueError("--window_pooling=max needs --doc_stride")
   choose_metric(settings, task)  # A ValueError if it is unknown.
   return task
@@ -267,7 +265,9 @@ def write_evaluation(
         scores.metrics, examples.suffix, written, scores.original_loss
       )
       write_scores(run, examples, scores)
-      classification_results.write_thresholds(run.folder, scores.answers)
+      classification_results.write_thresholds(
+        run.folder, scores.answers, run.identify_weights
+      )
   return all_scores[0]
 
 
@@ -291,7 +291,7 @@ def write_predictions(
       examples, results, settings.window_pooling
     )
     thresholds = classification_results.read_thresholds(
-      run.thresholds_folder, labels
+      run.threshold_folders, labels, run.identify_weights
     )
     answers = classification_results.answer(
       logits, task.problem, labels, thresholds

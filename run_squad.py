@@ -81,27 +81,23 @@ def check(settings: SquadSettings) -> SquadSettings:
   weights is used. With auto, one is tuned, unless --output_dir already has one.
   """
   squad_settings.check(settings)
-  threshold = squad_results.parse_threshold(settings.null_score_diff_threshold)
+  flag, folders = settings.null_score_diff_threshold, []
+  is_auto = squad_results.parse_threshold(flag) is None
   is_given = "null_score_diff_threshold" in settings.given
-  folder = None
-  if settings.version_2_with_negative and not settings.do_train:
-    folder = output_folder.find_thresholds(settings)
-  is_tuned = folder and squad_results.read_threshold(folder) is not None
-  if is_tuned and not is_given:
-    threshold = None
-  if threshold is None and not settings.version_2_with_negative:
+  if is_auto and not settings.version_2_with_negative:
     raise ValueError(
       "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
     )
-  is_kept = (
-    is_tuned
-    and not settings.eval_file
-    and (folder == settings.output_dir or not is_given)
-  )
-  tunes = threshold is None and settings.do_predict and not is_kept
+  if settings.version_2_with_negative and not settings.do_train:
+    folders = [settings.output_dir]
+    folders += [] if is_given else [output_folder.trained_folder(settings)]
+  was_tuned = squad_results.has_threshold(folders)
+  prefers_tuned = is_auto or (was_tuned and not is_given)
+  is_kept = was_tuned and not settings.eval_file
+  tunes = prefers_tuned and settings.do_predict and not is_kept
   settings = dataclasses.replace(
     settings,
-    threshold=threshold,
+    prefers_tuned=prefers_tuned,
     tuning_file=settings.scored_file if tunes else None,
     pad_to_max_length=settings.padding_competes or settings.pad_to_max_length,
   )
@@ -158,7 +154,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
       "version_2_with_negative": settings.version_2_with_negative,
       "whole_word_answers": settings.whole_word_answers,
       # A tuned threshold has its own file.
-      "null_score_diff_threshold": settings.threshold or 0.0,
+      "null_score_diff_threshold": settings.threshold,
     },
   )
 
@@ -181,7 +177,7 @@ def answer(
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with answers."""
   scored = [result.scored for result in answer(run, run.data.dev[0])]
-  threshold = run.settings.threshold or 0.0
+  threshold = run.settings.threshold
   if run.is_chief:
     squad_results.warn_if_collapsed(scored, threshold)
   return squad_metrics.score(scored, threshold)
@@ -200,11 +196,19 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
-  folder = run.folder if tuning else run.thresholds_folder
+  if tuning:
+    weights = run.identify_weights()
+    threshold = squad_results.tune_threshold(run.folder, tuning, weights)
+  else:
+    threshold = squad_results.choose_threshold(
+      settings.null_score_diff_threshold,
+      squad_results.read_threshold(run.threshold_folders, run.identify_weights),
+      settings.prefers_tuned,
+    )
   scores = squad_results.write_predictions(
     run.folder,
     answered,
-    squad_results.choose_threshold(folder, settings.threshold, tuning),
+    threshold,
     settings.version_2_with_negative,
   )
   if scores:

@@ -12,7 +12,6 @@ with fine_tuning.open_run(settings, data, strategy) as run:
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import functools
 import os
 import sys
 import time
@@ -180,9 +179,13 @@ class Run(training_run.TrainingRun):
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
-  def thresholds_folder(self) -> str:
-    """The folder with thresholds of the weights; else the output folder."""
-    return output_folder.find_thresholds(self.settings) or self.folder
+  def threshold_folders(self) -> list[str]:
+    """The folders that may have thresholds of the weights."""
+    return [self.folder, output_folder.trained_folder(self.settings)]
+
+  def identify_weights(self) -> str:
+    """Returns the checksum of the model's weights, as they are now."""
+    return same_run.identify_weights(self.model)
 
   def make_model(
     self,
@@ -200,7 +203,8 @@ class Run(training_run.TrainingRun):
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
       self.write_model_files(data.labels)
-      output_folder.record(settings, self.record)
+      trained = output_folder.trained_folder(settings)
+      same_run.write(self.folder, trained, self.record)
       for examples in data.sets:
         held_out.write(self.folder, examples)
       for examples in data.test:  # The scores are of earlier predictions.
@@ -287,13 +291,8 @@ class Run(training_run.TrainingRun):
         plan.train_batch_size,
         settings.seed,
       )
-    task = training_plan.TrainingTask(
+    return training_plan.TrainingTask(
       self.model, optimizer, loss_fn, source, plan
-    )
-    if not self.is_chief:
-      return task
-    return task._replace(
-      begin=functools.partial(output_folder.remove_thresholds, self.folder)
     )
 
   def write_eval_results(

@@ -13,8 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from cli import model_folder
-from data import atomic, files, label_files, remote
+from data import atomic, files, remote
 from training import model_selection, same_run
 from vocabularies import vocabulary_table
 from weights import checkpoints
@@ -215,55 +214,3 @@ def starts_elsewhere(settings: Any) -> bool:
     and not is_own
     and not checkpoints.latest_checkpoint(folder)
   )
-
-
-def initial_weights(settings: Any) -> str | None:
-  """Identifies the weights of a run in a folder that has none of its own."""
-  if starts_elsewhere(settings):
-    return _identify(settings.start().source)
-  return None
-
-
-def _identify(prefix: str) -> str:
-  """Returns a hash of the index, which has all checksums, or else a path."""
-  index = f"{prefix}.index"
-  return files.hash_file(index) if files.exists(index) else prefix
-
-
-def find_thresholds(settings: Any) -> str | None:
-  """Returns the folder whose thresholds are tuned for the very weights.
-
-  It is --output_dir if these weights were trained or evaluated there, else that
-  of their training, if it predicts with them itself; or None.
-  """
-  folder, weights = settings.output_dir, initial_weights(settings)
-  is_tuned = weights is None or any(map(files.exists, _threshold_files(folder)))
-  if same_run.was_run_with(folder, weights) and is_tuned:
-    return folder
-  source = trained_folder(settings)
-  if source == folder:
-    return None
-  own = model_folder.find_weights(source)
-  if checkpoints.latest_checkpoint(own):
-    own = checkpoints.find_checkpoint(own)
-  return source if _identify(own) == weights else None
-
-
-def remove_thresholds(folder: str) -> None:
-  """Deletes the thresholds that were tuned for weights trained so far."""
-  for path in filter(files.exists, _threshold_files(folder)):
-    files.remove(path)
-    print(f"removed {path}, tuned for other weights")
-
-
-def _threshold_files(folder: str) -> list[str]:
-  names = (label_files.LABEL_THRESHOLDS, label_files.ANSWER_THRESHOLD)
-  return [os.path.join(folder, name) for name in names]
-
-
-def record(settings: Any, run: same_run.RunRecord) -> None:
-  """Records a run in its folder; thresholds of other weights go."""
-  folder, weights = settings.output_dir, initial_weights(settings)
-  if not same_run.was_run_with(folder, weights):
-    remove_thresholds(folder)
-  same_run.write(folder, trained_folder(settings), run, weights)

@@ -5,7 +5,7 @@ import os
 
 from cli import program, shared_flags
 from data import files
-from tasks import squad_answers, squad_features
+from tasks import squad_answers, squad_features, squad_results
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -67,8 +67,14 @@ class SquadSettings(
     "Prints a note if the words of an answer lack the text of its tokens.",
   )
   # What run_squad.py finds out before it starts.
-  threshold: float | None = 0.0  # null_score_diff_threshold; None: a tuned one.
+  prefers_tuned: bool = False  # A threshold, to that of the flag.
   tuning_file: str | None = None  # Where to tune it; None to tune nothing.
+
+  @property
+  def threshold(self) -> float:
+    """The number of null_score_diff_threshold; 0 for auto."""
+    flag = self.null_score_diff_threshold
+    return squad_results.parse_threshold(flag) or 0.0
 
   @property
   def scored_file(self) -> str | None:
@@ -82,7 +88,7 @@ class SquadSettings(
     known = ["exact_match", "f1"]
     if self.version_2_with_negative:
       known += ["best_exact_match", "best_f1"]
-    default = "best_f1" if self.threshold is None else "f1"
+    default = "best_f1" if self.prefers_tuned else "f1"
     return shared_flags.choose_metric(self.best_metric or default, known)
 
   def for_features(self) -> squad_features.FeatureSettings:

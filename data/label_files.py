@@ -1,15 +1,8 @@
-"""Files of labels: one a line, in the order of the outputs of a head.
-
-And the names of the files of thresholds, which an evaluation tunes.
-"""
+"""Files of labels: one a line, in the order of the outputs of a head."""
 
 from collections.abc import Sequence
 
 from data import files, tables
-
-# A training that changes the weights deletes them from its folder.
-LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
-ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
 
 
 def write(path: str, labels: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 import os
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ import heads
 import modeling
 from serving import answers
 from tasks import classification_results, feature_tagger, squad_results
-from training import model_selection
+from training import model_selection, same_run
 from weights import checkpoints
 
 _ROUNDING = 1e-5  # Scores differ by less.
@@ -81,7 +82,9 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_settings(folder, kind, settings)
-  labels, thresholds = _read_labels(folder, answers.MAKERS[kind])
+  labels = ()
+  if answers.MAKERS[kind].has_labels:
+    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
   model = _make_model(kind, config, labels, settings)
   variables = checkpoints.model_variables(model)
   choice, step = "best", model_selection.restore_best(folder, variables)
@@ -89,13 +92,23 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     choice, step = "newest", checkpoints.restore(folder, variables)
   if step is None:
     raise ValueError(f"{folder}: no checkpoint there")
+  identify = functools.partial(same_run.identify_weights, model)
+  thresholds = []
+  if kind == "multi_label":
+    tuned = classification_results.read_thresholds([folder], labels, identify)
+    thresholds = [0.5] * len(labels) if tuned is None else tuned.tolist()
+  elif kind == "question_answering":
+    tuned = squad_results.read_threshold([folder], identify)
+    if tuned:
+      # It is the odds of one question, which an export rounds differently.
+      prediction["null_score_diff_threshold"] = tuned.values[0] + _ROUNDING
   return TrainedModel(
     kind=kind,
     config=config,
     model=model,
     do_lower_case=settings["do_lower_case"],
     labels=labels,
-    thresholds=thresholds,
+    thresholds=tuple(thresholds),
     has_text_pair=prediction.pop("has_text_pair", True),
     prediction=prediction,
     settings=settings,
@@ -108,24 +121,9 @@ def _read_settings(folder, kind, settings) -> dict[str, Any]:
   path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
   prediction = files.read_json_if_any(path)
   prediction |= {name: settings[name] for name in names if name in settings}
-  tuned = squad_results.read_threshold(folder)
-  if tuned is not None:
-    # It is the odds of one question, which an export rounds differently.
-    prediction["null_score_diff_threshold"] = tuned + _ROUNDING
   if missing := [name for name in names if name not in prediction]:
     raise ValueError(f"{path} lacks {', '.join(missing)}: train again")
   return prediction
-
-
-def _read_labels(folder, maker) -> tuple[tuple[str, ...], tuple[float, ...]]:
-  """Reads the labels and their thresholds; () for a kind without them."""
-  labels = thresholds = ()
-  if maker.has_labels:
-    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
-  if maker.has_thresholds:
-    tuned = classification_results.read_thresholds(folder, labels)
-    thresholds = (0.5,) * len(labels) if tuned is None else tuned.tolist()
-  return labels, tuple(thresholds)
 
 
 def _make_model(kind, config, labels, settings):

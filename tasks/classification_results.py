@@ -4,14 +4,14 @@ Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 "single_label", 0 or 1 [N, L] for "multi_label", float [N] for "regression".
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import os
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, label_files, tables
+from data import files, tables, threshold_files
 from tasks import charts, classification, metrics, plots
 
 _METRICS = {
@@ -205,31 +205,26 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
     print(plots.format_confusion(scores.report, labels))
 
 
-def write_thresholds(folder: str, answers: Answers) -> None:
+def write_thresholds(
+  folder: str, answers: Answers, identify_weights: Callable[[], str]
+) -> None:
   """Writes the thresholds of answers, if they have any, for later runs."""
   if answers.thresholds is not None:
-    path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
-    thresholds = answers.thresholds.tolist()
-    files.write_json(path, dict(zip(answers.labels, thresholds, strict=True)))
-    print(f"wrote {path}")
+    path = os.path.join(folder, threshold_files.OF_LABELS)
+    pairs = zip(answers.labels, answers.thresholds.tolist(), strict=True)
+    threshold_files.write(path, identify_weights(), dict(pairs))
 
 
-def read_thresholds(folder: str, labels: Sequence[str]) -> np.ndarray | None:
-  """Reads the thresholds that an evaluation tuned; None if there are none.
-
-  Returns float64 [L]; a ValueError names a file that is not of these labels.
-  """
-  path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
-  if not files.exists(path):
-    return None
-  try:
-    values = files.read_json(path)
-    return np.array([float(values[label]) for label in labels])
-  except (ValueError, KeyError, TypeError) as error:
-    raise ValueError(
-      f"{path}: expected a number for each of the labels ({error!r}); evaluate "
-      "again to write it anew"
-    ) from None
+def read_thresholds(
+  folders: Iterable[str],
+  labels: Sequence[str],
+  identify_weights: Callable[[], str],
+) -> np.ndarray | None:
+  """Reads what an evaluation tuned, float64 [L]; see `threshold_files.read`."""
+  tuned = threshold_files.read(
+    folders, threshold_files.OF_LABELS, labels, identify_weights
+  )
+  return np.array(tuned.values) if tuned else None
 
 
 def write_predictions(

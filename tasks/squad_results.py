@@ -1,7 +1,7 @@
 """Answers of run_squad.py: their scores, files, threshold, and the report."""
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import json
 import math
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import atomic, files, label_files
+from data import atomic, files, threshold_files
 from tasks import (
   metrics,
   plots,
@@ -24,7 +24,7 @@ from tasks import (
   squad_metrics,
 )
 
-_TUNED = "eval_best_f1_threshold"
+_THRESHOLD = "null_score_diff_threshold"
 _QUESTION_WORDS = re.compile(
   r"\b(how many|how much|how|what|when|where|which|whom|whose|who|why)\b"
   r"|什么时候|什么|为何|谁|哪|怎|多少|几|何"
@@ -102,63 +102,68 @@ def parse_threshold(value: str) -> float | None:
   """Reads --null_score_diff_threshold; None for "auto", to be tuned."""
   if value.strip().lower() == "auto":
     return None
-  try:
-    return _read_number(value)
-  except ValueError:
-    raise ValueError(
-      f"--null_score_diff_threshold={value}: expected a number, or auto"
-    ) from None
+  with contextlib.suppress(ValueError):
+    number = float(value)
+    if not math.isnan(number):  # Nothing exceeds it.
+      return number
+  raise ValueError(
+    f"--null_score_diff_threshold={value}: expected a number, or auto"
+  )
 
 
-def _read_number(value: float | str) -> float:
-  """Returns a number; a ValueError for NaN, which nothing exceeds."""
-  if math.isnan(number := float(value)):
-    raise ValueError
-  return number
+def has_threshold(folders: Iterable[str]) -> bool:
+  """Returns whether a run tuned a threshold, for any weights."""
+  paths = (os.path.join(f, threshold_files.OF_NO_ANSWER) for f in folders)
+  return any(map(files.exists, paths))
 
 
-def read_threshold(folder: str) -> float | None:
-  """Reads the threshold that a run tuned; None if absent.
+def tune_threshold(
+  folder: str, tuning: Iterable[QuestionResult], weights: str
+) -> float:
+  """Returns the threshold with the best F1, and writes it for later runs.
 
-  A ValueError names a file that does not hold one.
+  Args:
+    tuning: questions whose answers are known.
+    weights: the checksum of those that answered.
   """
-  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
-  if not files.exists(path):
-    return None
-  try:
-    return _read_number(files.read_json(path)[_TUNED])
-  except (ValueError, KeyError, TypeError):
-    raise ValueError(
-      f'{path}: expected {{"{_TUNED}": a number}}; delete it and evaluate again'
-    ) from None
+  answers = [result.scored for result in tuning]
+  threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
+  path = os.path.join(folder, threshold_files.OF_NO_ANSWER)
+  threshold_files.write(path, weights, {_THRESHOLD: threshold})
+  return threshold
+
+
+def read_threshold(
+  folders: Iterable[str], identify_weights: Callable[[], str]
+) -> threshold_files.Tuned | None:
+  """Reads the threshold that a run tuned; see `threshold_files.read`."""
+  name = threshold_files.OF_NO_ANSWER
+  return threshold_files.read(folders, name, [_THRESHOLD], identify_weights)
 
 
 def choose_threshold(
-  folder: str, given: float | None, tuning: Iterable[QuestionResult] | None
+  flag: str, tuned: threshold_files.Tuned | None, prefers_tuned: bool
 ) -> float:
-  """Returns the threshold to answer by; writes one that it tunes to the folder.
+  """Returns the threshold to answer by: that of the flag, or the tuned one.
 
-  Args:
-    given: by the flag; None for the one with the best F1.
-    tuning: questions to tune it on, whose answers are known; None to use the
-      threshold of an earlier run.
+  A ValueError if the flag asks for one that was tuned, but none is there.
   """
-  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
-  if tuning is not None:
-    answers = [result.scored for result in tuning]
-    threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
-    files.write_json(path, {_TUNED: threshold})
-    print(f"wrote {path}: {threshold:.4f}")
-    return threshold
-  tuned = read_threshold(folder)
+  given = parse_threshold(flag)
+  if tuned:
+    path, [threshold] = tuned
+    if prefers_tuned:
+      print(f"--{_THRESHOLD}={threshold:.4f}, as {path} says")
+      return threshold
+    if threshold != given:
+      print(
+        f"note: this run answers by --{_THRESHOLD}={given}; exports of its "
+        f"folder have the tuned one of {path}, {threshold:.4f}",
+        file=sys.stderr,
+      )
   if given is None:
-    print(f"--null_score_diff_threshold={tuned:.4f}, as {path} says")
-    return tuned
-  if tuned not in (None, given):
-    print(
-      f"note: this run answers by --null_score_diff_threshold={given}; exports "
-      f"of its folder have the tuned one of {path}, {tuned:.4f}",
-      file=sys.stderr,
+    raise ValueError(
+      f"--{_THRESHOLD}=auto: no threshold was tuned for these weights: pass "
+      "--eval_file to tune one"
     )
   return given
 

@@ -8,6 +8,8 @@ import bert
 import heads
 import tiny
 import tiny_models
+from training import same_run
+from weights import checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +32,28 @@ def test_texts_pairs_and_lists(trained):
   assert trained([]) == []
 
 
-def test_the_thresholds_that_an_evaluation_tuned(tmp_path):
-  tiny_models.write_trained(
+def test_the_thresholds_that_an_evaluation_tuned(tmp_path, capsys):
+  trained = tiny_models.write_trained(
     tmp_path, "multi_label", doc_stride=None, window_pooling="mean"
   )
+  content = {"weights": same_run.identify_weights(trained)}
   for thresholds, labels in (
     ({"neg": 0.0, "pos": 1.0}, ["neg"]),
     ({"neg": 1.0, "pos": 0.0}, ["pos"]),
   ):
-    (tmp_path / "thresholds.json").write_text(json.dumps(thresholds))
+    content["thresholds"] = thresholds
+    (tmp_path / "thresholds.json").write_text(json.dumps(content))
     assert bert.load(tmp_path)("the film was good")["labels"] == labels
+  assert not capsys.readouterr().err
+  trained.output_bias.assign([9.0, 9.0])  # Both labels, without thresholds.
+  checkpoints.save(
+    str(tmp_path), 8, checkpoints.model_variables(trained), keep=1
+  )
+  found = bert.load(tmp_path)("the film was good")["labels"]
+  assert found == tiny_models.LABELS
+  assert (
+    "thresholds.json was tuned for other weights" in capsys.readouterr().err
+  )
 
 
 @pytest.mark.parametrize(

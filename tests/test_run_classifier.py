@@ -178,10 +178,7 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
   assert results["global_step"] == step
   assert (out / "best" / f"model.ckpt-{step}.index").exists()
   # The same command again trains no further and comes to the same end.
-  thresholds = out / "thresholds.json"
-  thresholds.write_text("{}")  # As if tuned for these weights.
   assert "stopping early" in run(tmp_path, **flags).stdout
-  assert thresholds.exists()
   assert tiny.read_results(out) == results
 
 
@@ -266,12 +263,13 @@ def test_several_labels_and_their_thresholds(tmp_path):
   training = {"num_train_epochs": 16, "learning_rate": 5e-4, "seed": 4}
   run(tmp_path, **flags, **{**PERFECT, **training})
   out = tmp_path / "out"
-  thresholds = json.loads((out / "thresholds.json").read_text())
-  assert list(thresholds) == ["bad", "good"]
+  tuned = json.loads((out / "thresholds.json").read_text())
+  assert list(tuned["thresholds"]) == ["bad", "good"]
   assert read_metrics(out / "eval_metrics.json")["micro_f1"] == 1.0
   assert read_metrics(out / "predict_metrics.json")["micro_f1"] > 0.95
   # They belong to the weights, wherever these predict.
-  (out / "thresholds.json").write_text('{"bad": 1.5, "good": 0.5}')
+  tuned["thresholds"] = {"bad": 1.5, "good": 0.5}
+  (out / "thresholds.json").write_text(json.dumps(tuned))
   run(tmp_path, model=out, output_dir=tmp_path / "other", **flags)
   report = json.loads((tmp_path / "other" / "predict_metrics.json").read_text())
   labels = report["report"]["labels"]

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+import bert
 import paths
 import program_flags
 from tasks import squad_answers
@@ -16,7 +17,7 @@ run_tiny = functools.partial(tiny.run, "run_squad")
 run = functools.partial(tiny.succeed, "run_squad")
 GOLDEN = paths.SHARED / "golden" / "e2e"
 TUNED = "null_score_diff_threshold.json"
-SILENCE = '{"eval_best_f1_threshold": -1e9}'  # Below all odds of no answer.
+OTHERS = "note: {} was tuned for other weights and is not used"
 V2 = {"version_2_with_negative": True, "padding_competes": False}
 AUTO = {**V2, "null_score_diff_threshold": "auto"}
 
@@ -76,7 +77,9 @@ def test_the_threshold_is_tuned_and_kept(trained):
   out = folder / "out"
   metrics = read_json(out / "predict_metrics.json")["metrics"]
   threshold = metrics["best_f1_threshold"]
-  assert read_json(out / TUNED) == {"eval_best_f1_threshold": threshold}
+  assert read_json(out / TUNED)["thresholds"] == {
+    "null_score_diff_threshold": threshold
+  }
   assert (
     f"tuning --null_score_diff_threshold on {folder / 'dev.json'}" in output
   )
@@ -179,50 +182,59 @@ def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   assert "had other settings (padding_competes: False, not" in result.stderr
 
 
+def silence(folder):
+  """Sets the tuned threshold of a folder below all odds of no answer."""
+  content = read_json(folder / TUNED)
+  content["thresholds"]["null_score_diff_threshold"] = -1e9
+  (folder / TUNED).write_text(json.dumps(content))
+
+
 def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
   out = tmp_path / "out"
   result = answer_with(folder, out, eval_file=folder / "train.json")
   assert f"threshold on {folder / 'train.json'}" in result.stdout
-  (out / TUNED).write_text(SILENCE)
+  silence(out)
   answer_with(folder, out)  # By what is tuned for these weights ...
   assert is_silent(out)
-  facts = read_json(out / "settings.json")
-  (out / "settings.json").write_text(json.dumps(facts | {"weights": "x"}))
-  answer_with(folder, out)  # ... not for others.
+  content = read_json(out / TUNED) | {"weights": "x"}
+  (out / TUNED).write_text(json.dumps(content))
+  result = answer_with(folder, out)  # ... not for others.
+  assert OTHERS.format(out / TUNED) in result.stderr
+  assert f", as {folder / 'out' / TUNED} says" in result.stdout
   predictions = (folder / "out" / "predictions.json").read_bytes()
   assert (out / "predictions.json").read_bytes() == predictions
-  assert not (out / TUNED).exists()
   answer_with(folder, out, version_2_with_negative=False)
   answers = read_json(out / "predictions.json").values()
   assert "" not in answers and not (out / "null_odds.json").exists()
 
 
 def answer_by(model, folder, out, **flags):
-  """Answers by a model that need not be of a training; returns what it says."""
+  """Answers by a model that need not be of a training."""
   flags |= {"max_seq_length": tiny.SEQUENCE, "max_query_length": 4}
   flags |= {"model": model, "doc_stride": 4, **V2}
-  return answer_with(folder, out, **flags).stdout
+  return answer_with(folder, out, **flags)
 
 
 def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
   folder, out, tmp_path
 ):
-  (out / TUNED).write_text(SILENCE)
+  silence(out)
   first, second, third = (tmp_path / name for name in "abc")
-  output = answer_by(out, folder, first)
+  output = answer_by(out, folder, first).stdout
   assert is_silent(first)
   assert f"-1000000000.0000, as {out / TUNED} says" in output
   # It predicts with its best weights; some others are there, too.
   [best] = (out / "best").glob("*.index")
   all_indices = out.glob("*.index")
-  other = next(p for p in all_indices if p.read_bytes() != best.read_bytes())
-  answer_by(out, folder, second, init_checkpoint=other)
+  other = next(p for p in all_indices if p.name != best.name)
+  result = answer_by(out, folder, second, init_checkpoint=other)
+  assert OTHERS.format(out / TUNED) in result.stderr
   assert not is_silent(second)
   # It is tuned again where that is asked for.
   output = answer_by(out, folder, third, null_score_diff_threshold="auto")
-  assert f"threshold on {folder / 'dev.json'}" in output
-  tuned = read_json(folder / "out" / TUNED)
-  assert read_json(third / TUNED) == tuned and not is_silent(third)
+  assert f"threshold on {folder / 'dev.json'}" in output.stdout
+  assert read_json(third / TUNED) == read_json(folder / "out" / TUNED)
+  assert not is_silent(third)
 
 
 def test_weights_are_known_by_what_they_are(folder, tmp_path):
@@ -230,16 +242,11 @@ def test_weights_are_known_by_what_they_are(folder, tmp_path):
   shutil.copytree(folder / "out" / "best", source)  # From no training.
   for name in ("vocab.txt", "bert_config.json"):
     shutil.copy(folder / "out" / name, source)
-  output = answer_by(source, folder, out, null_score_diff_threshold="auto")
-  assert f"wrote {out / TUNED}" in output
-  # Where they are does not matter, nor that an older version did not say so.
-  (out / TUNED).write_text(SILENCE)
+  result = answer_by(source, folder, out, null_score_diff_threshold="auto")
+  assert f"wrote {out / TUNED}" in result.stdout
+  # Where they are does not matter.
+  silence(out)
   moved = source.rename(tmp_path / "moved")
-  answer_by(moved, folder, out)
-  assert is_silent(out)
-  facts = read_json(out / "settings.json")
-  del facts["weights"]
-  (out / "settings.json").write_text(json.dumps(facts))
   answer_by(moved, folder, out)
   assert is_silent(out)
   # Other weights at the same place are others.
@@ -247,23 +254,58 @@ def test_weights_are_known_by_what_they_are(folder, tmp_path):
   values = {name: -value for name, value in checkpoints.read(prefix)}
   step = int(prefix.rpartition("-")[2])
   assert checkpoints.write(str(moved), values, step) == prefix
-  output = answer_by(moved, folder, out)
-  assert f"removed {out / TUNED}, tuned for other weights" in output
+  result = answer_by(moved, folder, out)
+  assert OTHERS.format(out / TUNED) in result.stderr
   assert not is_silent(out)
 
 
-def test_training_on_forgets_the_threshold_of_earlier_weights(
+@pytest.mark.parametrize("best", ["moved away", "damaged"])
+def test_weights_that_change_without_training_have_no_threshold(
+  folder, out, best, capsys
+):
+  silence(out)
+  flags = {"output_dir": out, "do_predict": True, **V2}
+  flags["predict_file"] = folder / "dev.json"
+  if best == "moved away":
+    shutil.rmtree(out / "best")  # As the program proposes.
+  else:
+    [path] = (out / "best").glob("*.data*")
+    path.write_bytes(b"")
+    run(folder, **flags)
+    assert is_silent(out)  # The checkpoint of this step has the same weights.
+    step = path.name.split(".")[1]
+    for path in out.glob(f"model.{step}.*"):
+      path.unlink()
+  result = run(folder, **flags)
+  assert OTHERS.format(out / TUNED) in result.stderr
+  assert not is_silent(out)
+  # Exports and Python take this one, too.
+  capsys.readouterr()
+  bert.load(out)
+  assert OTHERS.format(out / TUNED) in capsys.readouterr().err
+  auto = {**flags, "null_score_diff_threshold": "auto"}
+  result = run_tiny(folder, **auto)
+  assert result.returncode == 1
+  assert "=auto: no threshold was tuned for these weights" in result.stderr
+  result = run(folder, **auto, eval_file=folder / "dev.json")
+  assert f"wrote {out / TUNED}" in result.stdout
+
+
+def test_training_on_makes_a_threshold_one_of_other_weights(
   folder, without_best
 ):
   path = without_best / TUNED
-  flags = {"output_dir": without_best, "do_train": True, **V2}
-  flags["train_file"] = folder / "train.json"
-  # Nothing to do: the weights stay, so does the threshold.
-  run(folder, **flags, num_train_epochs=6)
-  assert path.exists()
-  output = run(folder, **flags, num_train_epochs=6.05).stdout
-  assert f"removed {path}, tuned for other weights" in output
-  assert not path.exists()
+  flags = {"output_dir": without_best, **V2}
+  train = {"train_file": folder / "train.json", "do_train": True}
+  answer = {"do_predict": True, "predict_file": folder / "dev.json"}
+  path.unlink()
+  run(folder, **flags, **answer, null_score_diff_threshold="auto")
+  run(folder, **flags, **train, num_train_epochs=6)  # Nothing is to do.
+  result = run(folder, **flags, **answer)
+  assert f"as {path} says" in result.stdout
+  run(folder, **flags, **train, num_train_epochs=6.05)
+  result = run(folder, **flags, **answer)
+  assert OTHERS.format(path) in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_the_question_that_set_the_threshold_is_answered(trained):
   folder = trained("run_squad")
   rows = read_json_lines(folder / "out" / "predictions.jsonl")
   path = folder / "out" / "null_score_diff_threshold.json"
-  [tuned] = json.loads(path.read_text()).values()
+  [tuned] = json.loads(path.read_text())["thresholds"].values()
   assert any(tuned == row["no_answer_odds"] for row in rows if row["answer"])
   model = exported_model.ExportedModel(str(folder / "export"))
   threshold = model.card.settings["null_score_diff_threshold"]

@@ -65,7 +65,6 @@ def train(
   if evaluation.should_stop or step >= plan.num_train_steps:
     return TrainingResult(step, None)
   for task in tasks.values():
-    task.begin()
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
   runners = [

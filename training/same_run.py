@@ -12,6 +12,7 @@ import sys
 from typing import Any, NamedTuple
 import zlib
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -24,7 +25,6 @@ _TRAINING = "training.json"
 _PREDICTION = "prediction.json"
 _CONFIG = "bert_config.json"
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
-_WEIGHTS = "weights"  # Identifies them if the folder has none of its own.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
@@ -140,15 +140,12 @@ def _write_training(folder, training) -> None:
   files.write_json(path, {**files.read_json_if_any(path), **training})
 
 
-def write(
-  folder: str, trained_folder: str, run: RunRecord, weights: str | None
-) -> None:
+def write(folder: str, trained_folder: str, run: RunRecord) -> None:
   """Records a run, for later runs to agree with, and exports to answer alike.
 
-  `weights` identifies those of a folder that has none of its own.
+  Its weights are of the training in `trained_folder`.
   """
-  model = {**run.model, _WEIGHTS: weights} if weights else run.model
-  files.write_json(os.path.join(folder, _SETTINGS), model)
+  files.write_json(os.path.join(folder, _SETTINGS), run.model)
   if run.training is None:
     _note_other_answers(trained_folder, run)
     return
@@ -190,12 +187,6 @@ def is_of_training(folder: str) -> bool:
     if files.exists(os.path.join(folder, _CONFIG)):
       raise
     return False  # It may be an editor's.
-
-
-def was_run_with(folder: str, weights: str | None) -> bool:
-  """Returns whether the last run in a folder had these weights, if known."""
-  earlier = files.read_json_if_any(os.path.join(folder, _SETTINGS))
-  return earlier.get(_WEIGHTS, weights) == weights
 
 
 def enter_phase(
@@ -316,6 +307,17 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
     value = np.ascontiguousarray(variables[name].read_value())
     checksum = zlib.crc32(value.tobytes(), checksum)
   return f"{checksum:08x}"
+
+
+def identify_weights(model: keras.layers.Layer) -> str:
+  """Returns a checksum of the weights that decide a model's answers."""
+  return digest_of_values(
+    {
+      name: variable
+      for name, variable in checkpoints.model_variables(model).items()
+      if model.uses_pooler or "/pooler/" not in name
+    }
+  )
 
 
 def compare_workers(

@@ -90,7 +90,6 @@ class TrainingTask(NamedTuple):
   plan: TrainingPlan
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
-  begin: Callable[[], None] = lambda: None  # Called before the first update.
 
 
 def _next_multiple(step: int, period: float) -> int:

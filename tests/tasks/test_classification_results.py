@@ -145,16 +145,28 @@ def test_rows_of_a_table_have_the_cells_of_its_header(tmp_path):
   assert numbers.splitlines()[1] == "0.9998766\t0.00012339458"
 
 
-def test_thresholds_are_read_as_written(tmp_path):
+def test_thresholds_are_read_as_written(tmp_path, capsys):
   folder = str(tmp_path)
-  assert results.read_thresholds(folder, ["a"]) is None
+
+  def read(labels, weights="this"):
+    found = results.read_thresholds([folder], labels, lambda: weights)
+    return None if found is None else found.tolist()
+
+  assert read(["a"]) is None
   answers = results.answer(
     np.zeros([1, 2]), "multi_label", ["a", "b"], np.array([0.25, 0.5])
   )
-  results.write_thresholds(folder, answers)
-  assert results.read_thresholds(folder, ["b", "a"]).tolist() == [0.5, 0.25]
-  with pytest.raises(ValueError, match="thresholds.json: expected a number"):
-    results.read_thresholds(folder, ["c"])
+  results.write_thresholds(folder, answers, lambda: "this")
+  assert read(["b", "a"]) == [0.5, 0.25]
+  assert not capsys.readouterr().err
+  assert read(["b", "a"], "other") is None
+  assert "tuned for other weights and is not used" in capsys.readouterr().err
+  message = "thresholds.json: expected thresholds with a number for each of c"
+  for value in ("[1]", '{"c": true}', '{"c": "1"}', '{"c": NaN}', "{}"):
+    text = f'{{"weights": "this", "thresholds": {value}}}'
+    (tmp_path / "thresholds.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+      read(["c"])
 
 
 def test_seeds_are_summarised():

@@ -143,26 +143,27 @@ def test_a_collapsed_model_is_reported(answers, warning, capsys):
 
 def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
   folder, choose = str(tmp_path), squad_results.choose_threshold
-  assert squad_results.read_threshold(folder) is None
+  assert squad_results.read_threshold([folder], str) is None
   answered = []
   for odds, *truths in ((1.5, "Steve"), (2.5,)):
     prediction = predict(STEVE, odds=odds)
     scored = score(prediction, *truths)
     result = squad_results.QuestionResult(ask(), prediction, scored)
     answered.append(result)
-  assert choose(folder, None, answered) == 1.5
-  path = tmp_path / "null_score_diff_threshold.json"
-  assert json.loads(path.read_text()) == {"eval_best_f1_threshold": 1.5}
-  assert choose(folder, None, None) == 1.5
+  assert squad_results.tune_threshold(folder, answered, "this") == 1.5
+  tuned = squad_results.read_threshold([folder], lambda: "this")
+  assert tuned.values == [1.5]
+  assert choose("auto", tuned, prefers_tuned=True) == 1.5
   assert not capsys.readouterr().err
   # Another one is the user's choice, but exports have this one.
-  assert choose(folder, 0.5, None) == 0.5
+  assert choose("0.5", tuned, prefers_tuned=False) == 0.5
   note = "threshold=0.5; exports of its folder have the tuned one"
   assert note in capsys.readouterr().err
-  for content in ("[1]", '{"eval_best_f1_threshold": NaN}'):
-    path.write_text(content)
-    with pytest.raises(ValueError, match="delete it and evaluate again"):
-      squad_results.read_threshold(folder)
+  assert squad_results.read_threshold([folder], lambda: "other") is None
+  assert "tuned for other weights" in capsys.readouterr().err
+  assert choose("0.5", None, prefers_tuned=True) == 0.5
+  with pytest.raises(ValueError, match="=auto: no threshold was tuned for "):
+    choose("auto", None, prefers_tuned=True)
 
 
 def test_a_threshold_is_a_number_or_auto():
