@@ -15,7 +15,7 @@ _predictions = program.group("Predictions; by default as in the training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(shared_flags.StartSettings):
+class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
   model: str | None = _flags(None, shared_flags.MODEL)
@@ -103,25 +103,14 @@ class ExportSettings(shared_flags.StartSettings):
   )
   eval_file: str | None = _predictions(
     None,
-    "With --quantize: labelled examples, in the form that the model's program "
-    "takes as --eval_file; for features and fill_mask texts, one a line.",
+    "With --quantize: 50 labelled examples or more, as the model's program "
+    "takes them; for fill_mask texts with [MASK], one a line; for features "
+    "texts, one a line, or a table of pairs with a number, as STS.",
   )
   max_eval_examples: int = _predictions(
     500,
     "With --quantize: examples to compare, evenly spread over --eval_file.",
-    least=1,
-  )
-  text_column: str | None = _predictions(
-    None, "Of a classifier's --eval_file: the text's column, name or number."
-  )
-  text_pair_column: str | None = _predictions(
-    None, "Of a classifier's --eval_file: the column of a second text, if any."
-  )
-  label_column: str | None = _predictions(
-    None, "Of a classifier's --eval_file: the column of the label."
-  )
-  label_separator: str = _predictions(
-    ",", "Of a classifier's --eval_file: between the labels of one example."
+    least=50,
   )
   token_column: int = _predictions(
     0, "Of a tagger's --eval_file: the column of the word, counted from 0."
@@ -131,7 +120,8 @@ class ExportSettings(shared_flags.StartSettings):
   )
   max_score_drop: float = _predictions(
     0.01,
-    "With --quantize: the largest loss of a score (0 to 1) that is accepted.",
+    "With --quantize: the largest loss of a score (0 to 1) that is accepted; "
+    "ten times that of the lowest cosine.",
   )
 
 

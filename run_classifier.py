@@ -23,7 +23,6 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "data.",
     required=True,
   )
-  label_separator: str = _data(",", "Between the labels of one example.")
   labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
   seeds: tuple[str, ...] = _task(
     (), "Trains once with each; results are in output_dir/seed-N."

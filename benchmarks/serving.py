@@ -163,7 +163,9 @@ def make_models(workload: Workload) -> None:
   write_weights(workload)
   # What int8 costs is not the question here; random weights know no label.
   labelled = os.path.join(workload.folder, "labelled.tsv")
-  lines = (f"{LABELS[0]}\t{line}" for line in workload.read_lines()[:20])
+  labels = itertools.cycle(LABELS)
+  examples = zip(labels, workload.read_lines()[:100], strict=False)
+  lines = map("\t".join, examples)
   pathlib.Path(labelled).write_text("label\ttext\n" + "\n".join(lines) + "\n")
   int8 = {"quantize": "int8", "eval_file": labelled, "max_score_drop": 1}
   for name, flags in (

@@ -223,14 +223,21 @@ class SplitSettings(program.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TableSettings(program.Settings):
-  """The settings of programs that read tables of the user's own."""
+class ColumnSettings(program.Settings):
+  """Where texts and labels are in tables of the user's own."""
 
   text_column: str | None = _data(None, "Column of the text: name or number.")
   text_pair_column: str | None = _data(
     None, "The column of a second text, if any."
   )
   label_column: str | None = _data(None, "The column of the label.")
+  label_separator: str = _data(",", "Between the labels of one example.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings(ColumnSettings):
+  """The settings of programs that learn from such tables."""
+
   id_column: str | None = _data(
     None, "The column of the id that predictions repeat."
   )

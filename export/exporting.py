@@ -46,7 +46,8 @@ def write(
     )
     found.check(check.max_score_drop)
     described = {**card.quantization, **found._asdict()}
-    _write_card(temporary, dataclasses.replace(card, quantization=described))
+    card = dataclasses.replace(card, quantization=described)
+    _write_card(temporary, card, found.describe())
     return found.describe()
 
 
@@ -203,7 +204,7 @@ def _write_litert(folder, graph):
   files.write_bytes(os.path.join(folder, _LITERT), content)
 
 
-def _write_card(folder, card):
+def _write_card(folder, card, compared=""):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
   files.write_json(os.path.join(folder, export_card.FILE), content)
@@ -216,12 +217,8 @@ def _write_card(folder, card):
     "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}, S up to {most}",
     "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
-  if "before" in card.quantization:
-    compared = dict(card.quantization)
-    parts = f"Products of {compared.pop('dtype')}. In float32 stay "
-    rows["quantization"] = parts + onnx_graph.KEPT_IN_FLOAT32
-    comparison = quantization.Comparison(**compared)
-    rows["compared with the model"] = comparison.describe()
+  if compared:
+    rows[f"{card.quantization['dtype']} products"] = compared
   cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
   lines = [
     f"# {answers.MAKERS[card.kind].title}",

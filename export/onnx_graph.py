@@ -30,12 +30,6 @@ _APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
 LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
 _ALIGNMENT = 4096  # The others are in a file that is mapped into memory.
-# Parts not computed with int8, and why. They stand in the card.
-KEPT_IN_FLOAT32 = (
-  "embeddings (a lookup takes no time, and its error would pass through all "
-  "layers), the products of attention, softmax, LayerNorm, gelu, the pooler "
-  "and the head (one row a text, or few columns)"
-)
 
 
 class Graph:

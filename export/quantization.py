@@ -6,13 +6,14 @@ those of SQuAD too.
 
 from collections.abc import Callable
 import dataclasses
+import itertools
 import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data import files
-from serving import exported_model
+from serving import answers, exported_model
 from tasks import (
   classification,
   classification_tasks,
@@ -40,6 +41,7 @@ class ScoreCheck:
   label_separator: str = ","
   token_column: int = 0
   tag_column: int = -1
+  fewest_examples: int = 50  # A score of fewer says little.
 
 
 class Comparison(NamedTuple):
@@ -49,17 +51,19 @@ class Comparison(NamedTuple):
   before: dict[str, float]  # The model's scores.
   after: dict[str, float]
   examples: int
-  changed: int  # Examples with another answer.
+  changed: int | None  # Examples with another answer; None of vectors.
 
   def check(self, most: float) -> None:
-    """Checks that no score falls by more; a ValueError names one that does."""
+    """Checks that scores can fall, and none by more; a ValueError names one."""
     for name, before in self.before.items():
       after = self.after[name]
-      # `not <=`, so that NaN fails.
-      if not before - after <= most:
+      # One vector of hundreds may lose more than their mean.
+      limit = most * (10 if name == "lowest_cosine" else 1)
+      # 0 cannot fall, and NaN fails.
+      if not 0 < before <= after + limit:
         raise ValueError(
-          f"--quantize: {name} falls from {before:.4f} to {after:.4f} on "
-          f"{self.sample}, by more than --max_score_drop={most}"
+          f"--quantize: {name} {before:.4f} -> {after:.4f} on {self.sample}: "
+          f"expected above 0 and a loss of at most {limit:g} (--max_score_drop)"
         )
 
   def describe(self) -> str:
@@ -68,8 +72,9 @@ class Comparison(NamedTuple):
       f"{name} {before:.4f} -> {self.after[name]:.4f}"
       for name, before in self.before.items()
     )
-    changed = f"{self.changed:,} of {self.examples:,} answers changed"
-    return f"on {self.sample}: {scores}; {changed}"
+    if self.changed is not None:
+      scores += f"; {self.changed:,} of {self.examples:,} answers changed"
+    return f"on {self.sample}: {scores}"
 
 
 def compare(
@@ -80,14 +85,15 @@ def compare(
   """Answers the examples of a file with a model and its quantized export.
 
   The file holds labelled examples, in the form that the model's program takes
-  as --eval_file; texts, a line each, for vectors and masked words.
+  as --eval_file; for vectors and masked words texts, a line each; for vectors
+  also pairs of texts, with numbers that say how similar they are.
   """
   card, path, most = exact.card, check.eval_file, check.max_eval_examples
   read, score = _EVALUATIONS[card.kind]
   examples = list(read(card, check))
-  if not examples:
-    raise ValueError(f"--eval_file={path}: holds no example")
   count = len(examples)
+  if count < (least := check.fewest_examples):
+    raise ValueError(f"{path}: {count} of at least {least} examples to compare")
   sample = f"{count:,} examples of {os.path.basename(path)}"
   if count > most:
     examples = [examples[i * count // most] for i in range(most)]
@@ -95,28 +101,27 @@ def compare(
   asked, truths = zip(*examples, strict=True)
   maker = exact.maker
   encode = maker.encode_words if card.kind == "tagging" else maker.encode
-  requests = list(map(encode, asked))
+  requests = list(map(encode, itertools.chain(*asked)))
   before, after = exact.answer(requests), quantized.answer(requests)
-  if truths[0] is None:
-    truths = before
+  parts = list(map(_comparable_part, before))
+  if parts.count(parts[0]) == len(parts):
+    raise ValueError(f"--eval_file={path}: the model answers all alike")
+  pairs = zip(parts, map(_comparable_part, after), strict=True)
   return Comparison(
     sample,
-    score(card, before, truths),
-    score(card, after, truths),
+    score(card, before, truths, before),
+    score(card, after, truths, before),
     len(examples),
-    sum(
-      _comparable_part(a) != _comparable_part(b)
-      for a, b in zip(before, after, strict=True)
-    ),
+    None if card.kind == answers.FEATURES else sum(a != b for a, b in pairs),
   )
 
 
 def _comparable_part(answer) -> list[Any]:
-  """Returns an answer without probabilities and vectors, numbers rounded."""
+  """Returns an answer without probabilities, numbers rounded."""
   parts = [answer.get(n) for n in ("label", "labels", "predicted", "answer")]
   parts += _word_labels(answer) if "words" in answer else []
   parts += _first_guesses(answer) if "masks" in answer else []
-  return [*parts, round(answer.get("value", 0.0), 1)]
+  return [*parts, answer.get("vector"), round(answer.get("value", 0.0), 1)]
 
 
 def _read_texts_and_labels(card, check):
@@ -133,17 +138,17 @@ def _read_texts_and_labels(card, check):
   takes_pairs = "text_pair" in card.inputs
   if takes_pairs and not task.has_text_pair:
     raise ValueError(
-      f"--eval_file={check.eval_file}: the model takes pairs of texts: pass "
+      f"--eval_file={check.eval_file}: expected pairs of texts: pass "
       '--text_pair_column, or set "has_text_pair" in its prediction.json'
     )
   if check.text_pair_column and not takes_pairs:
     raise ValueError("--text_pair_column: the model takes single texts")
   for example in classification.read_examples(task.dev[0][1]):
     texts = (example.text_a, example.text_b or "")
-    yield dict(zip(card.inputs, texts, strict=False)), encode(example)
+    yield [dict(zip(card.inputs, texts, strict=False))], encode(example)
 
 
-def _score_labels(card, found, truths):
+def _score_labels(card, found, truths, exact):
   truths = np.array(truths)
   if card.kind == "regression":
     values = np.array([answer["value"] for answer in found])
@@ -163,18 +168,17 @@ def _read_sentences(card, check):
     check.eval_file, check.token_column, check.tag_column, "auto"
   )
   for sentence in tagging.read_sentences(source, card.settings["label_scheme"]):
-    yield sentence.words, sentence.tags
+    yield [sentence.words], sentence.tags
 
 
 def _word_labels(answer):
   return [word["label"] for word in answer["words"]]
 
 
-def _score_words(card, found, truths):
+def _score_words(card, found, truths, exact):
   predicted, scheme = map(_word_labels, found), card.settings["label_scheme"]
-  scores = tagging_results.score_labels(truths, predicted, scheme, 0.0)
-  names = ("f1", "accuracy")
-  return {n: scores.metrics[n] for n in names if n in scores.metrics}
+  scores = tagging_results.score_labels(truths, predicted, scheme, 0.0).metrics
+  return {n: scores[n] for n in ("f1", "accuracy") if n in scores}
 
 
 def _read_questions(card, check):
@@ -185,10 +189,10 @@ def _read_questions(card, check):
     texts = {"question": question.text, "context": question.context}
     is_unspaced = squad_features.is_unspaced(question.context)
     truths = [answer.text for answer in question.answers]
-    yield texts, (truths, has_version_2, is_unspaced)
+    yield [texts], (truths, has_version_2, is_unspaced)
 
 
-def _score_questions(card, found, truths):
+def _score_questions(card, found, truths, exact):
   scores = [
     squad_metrics.score_answer(answer["answer"], *truth)
     for answer, truth in zip(found, truths, strict=True)
@@ -202,42 +206,62 @@ def _read_choices(card, check):
     if example.label is None:
       raise ValueError(f"{example.location}: no label")
     values = example.context, example.question, list(example.choices)
-    yield dict(zip(card.inputs, values, strict=True)), example.label
+    yield [dict(zip(card.inputs, values, strict=True))], example.label
 
 
-def _score_choices(card, found, truths):
+def _score_choices(card, found, truths, exact):
   predicted = np.array([answer["predicted"] for answer in found])
   return {"accuracy": metrics.accuracy(np.array(truths), predicted)}
 
 
 def _read_texts(card, check):
-  for line in filter(str.strip, files.read_lines(check.eval_file)):
-    yield {"text": line.strip()}, None
+  part = answers.MASK if card.kind == answers.FILL_MASK else ""
+  for line in files.read_lines(check.eval_file):
+    if line.strip() and part in line:
+      yield [{"text": line.strip()}], None
 
 
-def _score_vectors(card, found, truths):
-  a, b = (np.array([v["vector"] for v in values]) for values in (found, truths))
+def _read_similar_texts(card, check):
+  if not (check.text_column or check.text_pair_column or check.label_column):
+    yield from _read_texts(card, check)
+    return
+  names = ("text", "text_pair")
+  table = dataclasses.replace(card, kind="regression", inputs=names)
+  for [pair], number in _read_texts_and_labels(table, check):
+    yield [{"text": text} for text in pair.values()], number
+
+
+def _score_vectors(card, found, truths, exact):
+  a, b = (np.array([v["vector"] for v in values]) for values in (found, exact))
+  cosines = _cosines(a, b)
+  scores = {"cosine": cosines.mean(), "lowest_cosine": cosines.min()}
+  if truths[0] is not None:
+    similar = _cosines(a[::2], a[1::2])
+    scores["spearman"] = metrics.spearman(np.array(truths), similar)
+  return {name: float(score) for name, score in scores.items()}
+
+
+def _cosines(a, b):
   sizes = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-  return {"cosine": float(((a * b).sum(-1) / sizes).mean())}
+  return (a * b).sum(-1) / sizes
 
 
 def _first_guesses(answer):
   return [guesses[0]["token"] for guesses in answer["masks"]]
 
 
-def _score_guesses(card, found, truths):
+def _score_guesses(card, found, truths, exact):
   guesses, expected = (
     np.array([token for answer in values for token in _first_guesses(answer)])
-    for values in (found, truths)
+    for values in (found, exact)
   )
-  if not guesses.size:
-    raise ValueError("--eval_file: no text in it has a [MASK]")
   return {"same_first_guess": float((guesses == expected).mean())}
 
 
-# By the kind of a model. The first function yields pairs of a request (texts by
-# name, or words for a tagger) and the right answer, None if the file has none;
-# the second makes scores between 0 and 1 of answers and right answers.
+# By the kind of a model. The first function yields requests (texts by name, or
+# words for a tagger) with the right answer, None if the file has none: a list
+# of one, or of two whose vectors are compared. The second makes scores between
+# 0 and 1 of answers, right answers and the answers of the exact model.
 _EVALUATIONS: dict[str, tuple[Callable, Callable]] = {
   **dict.fromkeys(
     classification.PROBLEMS, (_read_texts_and_labels, _score_labels)
@@ -245,6 +269,6 @@ _EVALUATIONS: dict[str, tuple[Callable, Callable]] = {
   "tagging": (_read_sentences, _score_words),
   "question_answering": (_read_questions, _score_questions),
   "multiple_choice": (_read_choices, _score_choices),
-  "features": (_read_texts, _score_vectors),
-  "fill_mask": (_read_texts, _score_guesses),
+  answers.FEATURES: (_read_similar_texts, _score_vectors),
+  answers.FILL_MASK: (_read_texts, _score_guesses),
 }
