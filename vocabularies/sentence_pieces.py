@@ -81,10 +81,9 @@ def train(
       for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
         # The library leaves out lines with a mark that it needs itself.
         line = line.replace("\u2585", " ")
-        has_words = has_words or bool(
-          line.replace(vocabulary_table.WORD_MARK, " ").strip()
-        )
-        yield line.lower() if do_lower_case else line
+        if line.replace(vocabulary_table.WORD_MARK, " ").strip():
+          has_words = True
+          yield line.lower() if do_lower_case else line
     except (ValueError, OSError) as error:
       faults.append(error)  # The trainer would not tell which it was.
       raise
@@ -105,7 +104,7 @@ def train(
       control_symbols=[t for t in reserved_tokens if t not in SPECIAL[:4]],
       minloglevel=2,
     )
-  except (RuntimeError, OSError) as error:
+  except (RuntimeError, OSError, SystemError) as error:  # Also of `read_lines`.
     if faults:
       raise faults[0] from None
     if not has_words:
@@ -159,6 +158,8 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
     """Splits text into pieces and returns their places in it."""
+    from sentencepiece import sentencepiece_pb2
+
     tokens = []
     for model, start, part in self._parts(text):
       if not model:
@@ -169,8 +170,9 @@ class Tokenizer(tokenization.FullTokenizer):
       sources: list[int] = []
       for place, char in enumerate(part, start):
         sources += [place] * len(self._lower(char).encode())
-      lower = self._lower(part)
-      for piece in model.Encode(lower, return_type="proto").pieces:
+      content = model.Encode(self._lower(part), out_type="serialized_proto")
+      proto = sentencepiece_pb2.SentencePieceText.FromString(content)
+      for piece in proto.pieces:
         of_piece = sources[piece.begin : piece.end]
         inside = [i for i in of_piece if not text[i].isspace()]
         if inside:
