@@ -87,7 +87,7 @@ def requests_of(program, folder, rows):
 def shown(program, row):
   """Returns what the program wrote of an answer, as predict.py has it."""
   if program == "run_squad":
-    return {k: v for k, v in row.items() if k not in ("id", "question")}
+    return tiny_models.shown_span(row)
   if program == "run_tagging":
     return {"entities": row["entities"]}
   shares = row["probabilities"]

@@ -11,6 +11,7 @@ import heads
 import program_flags
 from serving import answers, export_card
 import tiny
+from vocabularies import vocabulary_table
 from weights import checkpoints
 
 LABELS = ["neg", "pos"]
@@ -41,18 +42,32 @@ QUESTION = {"question": "good", "context": "the film was a very good film and"}
 
 
 def write_trained(
-  folder, problem="single_label", make=None, labels=LABELS, layers=2, **settings
+  folder,
+  problem="single_label",
+  make=None,
+  labels=LABELS,
+  layers=2,
+  vocab_file=None,
+  **settings,
 ):
   """Writes what a training leaves; returns the model.
 
   Args:
     problem: what settings.json says.
     make: from the config to the model; default a classifier of two labels.
+    vocab_file: instead of that of `tiny.VOCABULARY`.
     **settings: more of settings.json.
   """
   # Weights so large that texts get answers of their own; always the same.
   changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
+  if vocab_file:
+    changes["vocab_size"] = vocabulary_table.size_of(vocab_file)
+    changes["max_position_embeddings"] = 64
   tiny.write_model(folder, changes)
+  if vocab_file:
+    (folder / "vocab.txt").unlink()
+    vocabulary_table.copy(vocab_file, str(folder))
+  vocab_file = vocabulary_table.find([str(folder)])
   keras.utils.set_random_seed(1)
   config = checkpoints.read_config(str(folder / "config.json"))
   model = make(config) if make else heads.ClassifierModel(config, len(LABELS))
@@ -60,7 +75,7 @@ def write_trained(
   content = {
     "problem": problem,
     "do_lower_case": True,
-    "vocab_file_sha256": files.hash_file(str(folder / "vocab.txt")),
+    "vocab_file_sha256": files.hash_file(vocab_file),
     **settings,
   }
   prediction = {"max_seq_length": tiny.SEQUENCE, **PREDICTION.get(problem, {})}
@@ -111,6 +126,11 @@ def close(expected, **tolerances):
   if isinstance(expected, float):
     return pytest.approx(expected, **tolerances)
   return expected
+
+
+def shown_span(row):
+  """Returns what run_squad.py writes of an answer, as predict.py has it."""
+  return {k: v for k, v in row.items() if k not in ("id", "question")}
 
 
 def one_label(config):
