@@ -105,7 +105,9 @@ def _find_task(settings) -> classification.ClassificationTask:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
   files = ("train_file", "eval_file", "predict_file", "problem")
   for name in (*files, *shared_flags.TableSettings.flags_by_name()):
-    if getattr(settings, name) != getattr(ClassifierSettings, name):
+    # A problem may be that of the weights.
+    known = (getattr(ClassifierSettings, name), getattr(task, name, None))
+    if getattr(settings, name) not in known:
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"

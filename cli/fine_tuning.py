@@ -37,8 +37,6 @@ from training import same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
-# The program or the vocabulary decides these, if the flags do not.
-_NOT_FOLLOWED = ("problem", "do_lower_case")
 # Besides the data, these must not change when training is resumed.
 _TRAINING_FLAGS = (
   "train_batch_size",
@@ -50,8 +48,6 @@ _TRAINING_FLAGS = (
   "seed",
 )
 _SHARE = "eval_share and seed"
-# Settings of answers that only exports need, evaluations do not.
-_EXPORT_SETTINGS = ("has_text_pair", "by_character")
 
 
 class Data(NamedTuple):
@@ -84,7 +80,8 @@ def read_settings(kind: type[_Settings]) -> _Settings:
   are not given have the values that are recorded there.
 
   Raises:
-    ValueError: a remote TPU cannot work with them, or they contradict --model.
+    ValueError: a remote TPU cannot work with them, or they contradict --model,
+      or this program cannot predict with its weights.
   """
   settings = kind.read()
   devices.check_tpu_paths(settings)  # Before any file is looked for.
@@ -103,16 +100,23 @@ def _follow_training(settings: _Settings) -> _Settings:
   if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
     folder = _folder_of_seed(folder, seeds[0])
   own = dataclasses.replace(settings, output_dir=folder)
-  folder = output_folder.trained_folder(own)
-  values = settings.flag_values()
+  recorded = same_run.read_training(output_folder.trained_folder(own))
+  if output_folder.starts_elsewhere(own) and own.start().problem:
+    recorded["problem"] = own.start().problem, own.start().source
+  values, flags = settings.flag_values(), settings.flags_by_name()
   followed = {}
-  for name, (value, path) in same_run.read_training(folder).items():
-    if name in _NOT_FOLLOWED or name not in values or name in settings.given:
+  for name, (value, path) in recorded.items():
+    # The vocabulary decides the casing, if the flag does not.
+    if name not in values or name in {"do_lower_case", *settings.given}:
       continue
     if isinstance(value, list):
       value = tuple(value)
     if isinstance(getattr(defaults, name), str):
       value = str(value)  # A threshold, which may also be "auto".
+    if (choices := flags[name].choices) and value not in choices:
+      raise ValueError(
+        f"{path}: its {name} is {value!r:.80}; expected {' or '.join(choices)}"
+      )
     if followed.get(name, values[name]) != value:
       followed[name] = value
       shown = same_run.show(value)
@@ -160,11 +164,7 @@ def describe_run(
   training |= {"training_features": data.train.key, **data.training_settings}
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
-    training |= {
-      name: value
-      for name, value in data.answer_settings.items()
-      if name not in _EXPORT_SETTINGS
-    }
+    training |= data.answer_settings
     training["best_metric"] = f"eval_{data.metric}"
     training["evaluation_features"] = data.dev[0].key
   return same_run.RunRecord(model, answers, training)

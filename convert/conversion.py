@@ -68,6 +68,7 @@ def read(
   # Labels without their head would only stop whoever trains another.
   has_labels = "output_weights" in values or labels_file
   changed = {
+    "problem": folder.problem if "output_weights" in values else None,
     "vocab_file": other_vocab,
     "do_lower_case": do_lower_case,
     "labels": tuple(labels) if has_labels else (),

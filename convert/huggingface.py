@@ -72,7 +72,7 @@ _SETTINGS = {
   "tie_word_embeddings": True,
 }
 # Hugging Face's words for the problems of run_classifier.py.
-_PROBLEM_TYPES = {
+PROBLEM_TYPES = {
   "single_label": "single_label_classification",
   "multi_label": "multi_label_classification",
   "regression": "regression",
@@ -185,12 +185,13 @@ def open_folder(path: str) -> models.ModelFolder:
     shape = (config.type_vocab_size, config.hidden_size)
     zeros = models.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
     variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
+  labels = _read_labels(config_path, settings)
   return models.ModelFolder(
     models.make_weights(path, variables, unread),
     (path,),
     config,
-    problem=_read_problem(settings),
-    labels=_read_labels(config_path, settings),
+    problem=_read_problem(settings, labels),
+    labels=labels,
     library="a Hugging Face folder",
   )
 
@@ -359,9 +360,11 @@ def to_bert_config(
     raise ValueError(f"{path}: {error}") from None
 
 
-def _read_problem(settings: Mapping[str, Any]) -> str | None:
-  names = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
+def _read_problem(settings, labels: tuple[str, ...]) -> str | None:
+  names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
   problem = names.get(str(settings.get("problem_type")))
+  if not problem and len(labels) > 1:  # As transformers takes it.
+    problem = "single_label"
   classes = settings.get("architectures")
   for name in classes if isinstance(classes, list) else ():
     name = re.sub("^(DistilBert|Electra)", "Bert", str(name))
@@ -447,6 +450,6 @@ def _head_settings(model: models.Model) -> dict[str, Any]:
   if models.HEADS[model.head].has_labels:
     settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
     settings["label2id"] = {label: i for i, label in enumerate(labels)}
-  if model.problem in _PROBLEM_TYPES:
-    settings["problem_type"] = _PROBLEM_TYPES[model.problem]
+  if model.problem in PROBLEM_TYPES:
+    settings["problem_type"] = PROBLEM_TYPES[model.problem]
   return settings

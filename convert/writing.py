@@ -8,19 +8,6 @@ from data import atomic, files, label_files
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
-_LOADING = {
-  "google": "python fill_mask.py --model=FOLDER --text=...\n",
-  "hugging_face": """\
-from transformers import AutoTokenizer, {users}
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = {users}.from_pretrained("FOLDER")
-""",
-  "keras_hub": """\
-import keras_hub
-model = keras_hub.models.{users}.from_preset("FOLDER")
-""",
-}
-
 
 def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   """Writes a model in a format; returns lines about what was written.
@@ -36,7 +23,7 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
     "keras_hub": _write_keras_hub,
   }
   with atomic.new_folder(folder) as temporary:
-    users, lines = writers[output_format](temporary, model)
+    lines = writers[output_format](temporary, model)
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
     elif output_format != "keras_hub":  # It writes its own.
@@ -48,7 +35,8 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
     )
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
-    code = _LOADING[output_format].format(users=users)
+    if model.problem in huggingface.PROBLEM_TYPES:
+      lines.append(_write_problem(temporary, model, output_format))
     notes = conversion.describe_differences(model)
     card = [
       "# BERT",
@@ -60,18 +48,16 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       *(f"- {line}" for line in (*lines, *notes)),
       "",
       "Programs of this project take it as `--model=FOLDER`.",
-      "",
-      *(f"    {line}" for line in code.splitlines()),
     ]
     files.write_lines(os.path.join(temporary, "README.md"), card)
   return lines
 
 
-def _write_google(folder, model) -> tuple[str, list[str]]:
-  """Writes a folder; returns the class that loads it, and lines about it."""
+def _write_google(folder, model) -> list[str]:
   weights = conversion.strip(model).values
   state, step = set(model.values) - set(weights), None
-  if state - {"global_step"}:
+  # A run's folder, which a classifier's is like, has checkpoints of a step.
+  if state - {"global_step"} or model.problem in huggingface.PROBLEM_TYPES:
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
   path = os.path.join(folder, "bert_config.json")
@@ -85,10 +71,36 @@ def _write_google(folder, model) -> tuple[str, list[str]]:
   lines = [f"{name}: {len(weights)} variables of the model"]
   if state:
     lines.append(f"{name}: {len(state)} variables of the state of its training")
-  return "", [*lines, "bert_config.json"]
+  return [*lines, "bert_config.json"]
 
 
-def _write_hugging_face(folder, model) -> tuple[str, list[str]]:
+def _write_problem(folder, model, output_format) -> str:
+  """Writes how a classifier answers, as its training does; returns a line."""
+  line = f"problem: {model.problem}"
+  if model.problem == "multi_label":
+    line += ", without tuned thresholds: 0.5 for every label"
+  if output_format == "keras_hub":
+    line += "; not stored: pass --problem"
+  if output_format != "google":  # Hugging Face's config.json has it.
+    return line
+  paths = (os.path.join(source, "prediction.json") for source in model.folders)
+  recorded = next(filter(None, map(files.read_json_if_any, paths)), None)
+  answers = recorded or {  # The defaults of run_classifier.py.
+    "max_seq_length": min(128, model.config.max_position_embeddings),
+    "doc_stride": None,
+    "window_pooling": "mean",
+  }
+  settings = {
+    "problem": model.problem,
+    "do_lower_case": model.do_lower_case,
+    "vocab_file_sha256": files.hash_file(vocabulary_table.find([folder])),
+  }
+  files.write_json(os.path.join(folder, "prediction.json"), answers)
+  files.write_json(os.path.join(folder, "settings.json"), settings)
+  return line
+
+
+def _write_hugging_face(folder, model) -> list[str]:
   users = models.HEADS[model.head].architecture
   _check_representable(model, model.head, f"{users} (--head={model.head})")
   rest = huggingface.write(folder, model)
@@ -96,10 +108,10 @@ def _write_hugging_face(folder, model) -> tuple[str, list[str]]:
   lines = _describe(huggingface.WEIGHTS, users, model, rest, place)
   activation = model.config.hidden_act
   activation = huggingface.ACTIVATIONS.get(activation, activation)
-  return users, [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
+  return [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
 
 
-def _write_keras_hub(folder, model) -> tuple[str, list[str]]:
+def _write_keras_hub(folder, model) -> list[str]:
   users, head = "BertBackbone", "encoder"
   if model.head == "classifier":
     users, head = "BertTextClassifier", "classifier"
@@ -111,7 +123,7 @@ def _write_keras_hub(folder, model) -> tuple[str, list[str]]:
     folder, model.config, values, model.vocabulary, model.do_lower_case
   )
   rest = sorted(set(model.values) - set(values))
-  return users, _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
+  return _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
 
 
 def _describe(weights, users, model, rest, place) -> list[str]:

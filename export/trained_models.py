@@ -109,7 +109,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     do_lower_case=settings["do_lower_case"],
     labels=labels,
     thresholds=tuple(thresholds),
-    has_text_pair=prediction.pop("has_text_pair", True),
+    has_text_pair=prediction.pop("has_text_pair", config.type_vocab_size > 1),
     prediction=prediction,
     settings=settings,
     weights=f"{folder}, {choice} weights, step {step}",
@@ -170,7 +170,8 @@ def load_pretrained(
     if name in weights.shapes:
       print(
         f"note: {weights.source} has the head of a task, {name}, which is left "
-        "out: only the folder of a training says how it answers",
+        "out: how it answers is said by the folder of a training, or by what "
+        "convert_checkpoint.py makes of a Hugging Face classifier",
         file=sys.stderr,
       )
   model = make(config)

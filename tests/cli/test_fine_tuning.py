@@ -47,7 +47,7 @@ def test_no_answer_cannot_be_asked_of_a_causal_model():
 def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   (tmp_path / "seed-7").mkdir()
   path = tmp_path / "seed-7" / "prediction.json"
-  path.write_text('{"max_seq_length": 64, "doc_stride": 9, "problem": "x"}')
+  path.write_text('{"max_seq_length": 64, "doc_stride": 9}')
   flags = {"output_dir": tmp_path, "seeds": "7,8", "task_name": "file"}
   settings = program_flags.read(
     run_classifier.ClassifierSettings,
@@ -60,6 +60,18 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   assert (settings.max_seq_length, settings.doc_stride) == (64, 3)
   said = f"--max_seq_length=64, as {path} says\n"
   assert capsys.readouterr().err == said
+  path.write_text('{"problem": "tagging"}')
+  message = (
+    "prediction.json: its problem is 'tagging'; expected single_label or"
+  )
+  with pytest.raises(ValueError, match=message):
+    program_flags.read(
+      run_classifier.ClassifierSettings,
+      fine_tuning.read_settings,
+      **flags,
+      vocab_file="v",
+      bert_config_file="c",
+    )
 
 
 def test_settings_of_others_are_no_training(tmp_path):

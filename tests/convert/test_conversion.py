@@ -15,11 +15,15 @@ import safetensors.numpy
 import tensorflow as tf
 
 import any_model
+import bert
 from cli import model_folder, output_folder
 from convert import conversion, writing
 import heads
 import paths
+import program_flags
+import run_classifier
 from tasks import feature_tagger
+import tiny_models
 from vocabularies import vocabulary_table
 from weights import checkpoints
 
@@ -231,7 +235,7 @@ def test_new_tokens_get_rows_like_new_weights():
   assert bias.shape == (512,) and not bias[12:].any()
 
 
-def test_labels_and_problems_travel():
+def test_labels_and_problems_travel(capsys):
   settings = '{"problem": "multi_label", "do_lower_case": false}'
   texts = {"labels_txt": "bad\n\u597d\n", "settings_json": settings}
   write_google("here", heads.ClassifierModel(CONFIG, 2), **texts)
@@ -244,11 +248,58 @@ def test_labels_and_problems_travel():
   assert not read_json("there/tokenizer_config.json")["do_lower_case"]
   convert(input="there", output="back")
   assert pathlib.Path("back/labels.txt").read_text() == "bad\n\u597d\n"
+  assert read_json("back/settings.json")["problem"] == "multi_label"
+  said = capsys.readouterr().out
+  assert said.count("problem: multi_label, without tuned thresholds: 0.5") == 2
   convert(input="back", output="bare", head="encoder", output_format="google")
-  assert "labels.txt" not in names("bare")
+  assert not {"labels.txt", "settings.json"} & {*names("bare")}
   # Its vocabulary looks like that of a model of lower-cased text.
   convert(input="back", output="again")
   assert not read_json("again/tokenizer_config.json")["do_lower_case"]
+  # Without a problem_type, transformers takes names of labels for classes.
+  any_model.edit_json(pathlib.Path("there/config.json"), problem_type="drop")
+  assert model_folder.open("there").problem == "single_label"
+
+
+@pytest.mark.parametrize("problem", ["multi_label", "regression"])
+def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
+  run, rows = tmp_path / "run", "good film,bad\nvery poor plot,awful\n"
+  count = 1 if problem == "regression" else 2
+  make_model = functools.partial(heads.ClassifierModel, num_labels=count)
+  tiny_models.write_trained(run, problem, make_model)
+  if problem == "regression":
+    (run / "labels.txt").unlink()
+  answers = {"max_seq_length": 9, "doc_stride": None, "window_pooling": "mean"}
+  (run / "prediction.json").write_text(json.dumps(answers))
+  convert(input=run, output="there")
+  convert(input="there", output="back")
+  convert(input=run, output="same", output_format="google")
+  assert read_json("same/prediction.json") == answers
+  (tmp_path / "new.csv").write_text(rows)
+  flags = {"task_name": "file", "predict_file": "new.csv", "do_predict": True}
+  flags |= {"header": "no", "text_column": 0, "text_pair_column": 1}
+  flags["max_seq_length"] = 9
+  predicted = {}
+  for model in ("run", "there", "back", "same"):
+    program_flags.run_main(
+      run_classifier,
+      run_classifier.ClassifierSettings,
+      **{**flags, "model": model, "output_dir": f"{model}_out"},
+    )
+    said = f"--problem={problem}, as {model}"
+    assert said in capsys.readouterr().err
+    predicted[model] = pathlib.Path(f"{model}_out/predictions.tsv").read_text()
+  assert len({*predicted.values()}) == 1
+  model = bert.load("back")
+  assert model.task == problem and model.inputs == ("text", "text_pair")
+  # A task of fixed files is of its own problem.
+  flags = {"task_name": "cola", "data_dir": ".", "do_predict": True}
+  with pytest.raises(ValueError, match="--problem: --task_name=file takes it"):
+    program_flags.run_main(
+      run_classifier,
+      run_classifier.ClassifierSettings,
+      **{**flags, "model": "there", "output_dir": "out"},
+    )
 
 
 def initial_labels(path):
