@@ -132,7 +132,9 @@ def test_it_is_readable_in_a_browser(tmp_path, dark):
   wide = plots.confusions(
     metrics.Confusion(*pairs, 1000 + np.arange(400)), names
   )
-  write(tmp_path, {"Mistakes": plots.table("abcd", rows), "Confusion": wide})
+  labels = ["a few words " * 20, "not_equivalent", "not_equivalent", 0.5]
+  sections = {"Mistakes": plots.table("abcd", rows), "Confusion": wide}
+  write(tmp_path, sections | {"Texts": plots.table("abcd", [labels])})
   address = (tmp_path / "report.html").as_uri()
   with browser.Browser(address, width=390, dark=dark) as page:
     assert page.faults() == []
@@ -149,6 +151,10 @@ def test_it_is_readable_in_a_browser(tmp_path, dark):
     assert line == ("rgb(86, 180, 233)" if dark else "rgb(0, 114, 178)")
     count = "return document.querySelectorAll('svg circle title').length"
     assert page.script(count) == 2 * 89
+    widths = "return [...document.querySelectorAll('td')].filter("
+    widths += "cell => /^a few/.test(cell.innerText)).map(c => c.offsetWidth)"
+    [width] = page.script(widths)
+    assert width > 180
     page.click("table a")
     page.wait("document.body.innerText === 'found'")
 
