@@ -223,7 +223,7 @@ def check_vocabulary(model: models.Model) -> None:
     cure = f", or to add tokens, --resize_vocab={size}" if size > rows else ""
     raise ValueError(
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "
-      f"vocabulary: pass the --vocab_file of the model{cure}"
+      f"vocabulary: pass the model's --vocab_file, of {rows} tokens{cure}"
     )
 
 

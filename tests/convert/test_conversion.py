@@ -528,7 +528,7 @@ def make_pickle(folder):
     (
       write("vocab.txt", b"a\n" * 13),
       "there: 12 word embeddings, but 13 tokens in the vocabulary: pass the "
-      "--vocab_file of the model, or to add tokens, --resize_vocab=13",
+      "model's --vocab_file, of 12 tokens, or to add tokens, --resize_vocab=13",
     ),
   ],
 )  # fmt: skip
@@ -551,7 +551,7 @@ def theirs(tmp_path_factory):
     ({"input": "nowhere"}, "nowhere: no checkpoint there (no nowhere.index"),
     ({"grow_positions": 6}, "--grow_positions=6: expected more than 6"),
     ({"resize_vocab": 12}, "--resize_vocab=12: expected more than 12"),
-    ({"resize_vocab": 200}, "200 word embeddings, but 12 tokens in the voc"),
+    ({"resize_vocab": 200}, "the model's --vocab_file, of 200 tokens"),
     ({"model": "there"}, "--input and --model are the same: give one"),
     (
       {"head": "tagging", "output_format": "hugging_face"},
