@@ -157,6 +157,9 @@ def test_attention_of_all_heads(classifier):
   assert classifier.text("#chosen") == "layer 0, head 0"
   count = "document.querySelectorAll('#map [data-cell]').length"
   assert classifier.script(f"return {count}") == 16
+  left = "document.querySelector('#heads button').getBoundingClientRect().left"
+  grid = "document.querySelector('#heads').getBoundingClientRect().left"
+  assert classifier.script(f"return {left} - {grid}") < 100
   classifier.type("#heads button", "\ue014")  # Arrow to the right.
   assert classifier.text("#chosen") == "layer 0, head 1"
   classifier.click("#heads button:last-child")
