@@ -93,7 +93,7 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
 
 
 def load_encoder(
-  path: str | os.PathLike, dtype: str = "float32"
+  path: str | os.PathLike, dtype: str | None = None, name: str = "bert"
 ) -> "modeling.BertModel":
   """Makes an encoder with the weights of a model, without its heads.
 
@@ -102,6 +102,7 @@ def load_encoder(
   Args:
     path: a checkpoint, or a folder: Google's, Hugging Face's and others.
     dtype: see `modeling.BertModel`.
+    name: the layer's; two encoders in one Keras model need different ones.
 
   Raises:
     ValueError: there is no model, or its weights do not fit its config.
@@ -115,8 +116,11 @@ def load_encoder(
   source, config = folder.source, folder.config
   if not config:
     raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
-  encoder = encoder_table.make_encoder(config, dtype)
-  variables = {variable.path: variable.value for variable in encoder.variables}
+  encoder = encoder_table.make_encoder(config, dtype, name)
+  variables = {
+    "bert" + variable.path.removeprefix(name): variable.value
+    for variable in encoder.variables
+  }
   found = checkpoints.assign(
     folder.weights, variables, checkpoints.is_above_layers
   )

@@ -16,10 +16,26 @@ import modeling
 
 
 class HeadModel(keras.Model):
-  """A model that takes several tensors, each int32 [B, S]."""
+  """A model on an encoder, which takes several tensors, each int32 [B, S]."""
 
   input_names = ("input_ids", "input_mask", "segment_ids")
   uses_pooler = True
+  bert: modeling.BertModel
+
+  def __init_subclass__(cls):
+    keras.saving.register_keras_serializable("bert")(cls)
+
+  def build(self, input_shape=None):
+    """Makes nothing: the variables exist as soon as the model is made."""
+
+  def get_config(self):
+    config = self.bert.get_config()["config"]
+    return {"config": config, "dtype": self.bert.dtype_policy.name}
+
+  @classmethod
+  def from_config(cls, config):
+    fields = encoder_table.make_config(config["config"])
+    return cls(**config | {"config": fields})
 
   @property
   def _default_save_signature(self):
@@ -122,7 +138,7 @@ class PretrainingModel(HeadModel):
 
   input_names = (*HeadModel.input_names, "masked_lm_positions")
 
-  def __init__(self, config: modeling.EncoderConfig, dtype: str = "float32"):
+  def __init__(self, config: modeling.EncoderConfig, dtype: str | None = None):
     super().__init__(dtype=dtype, name="pretraining")
     self.bert = encoder_table.make_encoder(config, dtype)
     self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
@@ -164,7 +180,7 @@ class ClassifierModel(HeadModel):
     self,
     config: modeling.EncoderConfig,
     num_labels: int,
-    dtype: str = "float32",
+    dtype: str | None = None,
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype=dtype, name="classifier")
@@ -175,6 +191,10 @@ class ClassifierModel(HeadModel):
     self.output_weights, self.output_bias = make_output(
       num_labels, config.hidden_size
     )
+
+  def get_config(self):
+    own = {"num_labels": self.output_bias.shape[0]}
+    return {**super().get_config(), **own, "dropout_rate": self.dropout_rate}
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
@@ -252,7 +272,7 @@ class SpanModel(HeadModel):
 
   uses_pooler = False
 
-  def __init__(self, config: modeling.EncoderConfig, dtype: str = "float32"):
+  def __init__(self, config: modeling.EncoderConfig, dtype: str | None = None):
     super().__init__(dtype=dtype, name="span")
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.pooler.trainable = False  # Unused, so it must not decay.

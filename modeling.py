@@ -437,7 +437,7 @@ class BertModel(Layer):
   Args:
     config: the architecture.
     dtype: "float32" or "mixed_bfloat16", of matrix products and outputs; all
-      variables, softmax and layer normalisation are float32.
+      variables, softmax and norms are float32. None: `keras.config`'s policy.
     name: the first part of every variable's path.
   """
 
@@ -446,9 +446,7 @@ class BertModel(Layer):
   block_class: type = EncoderLayer
   pooler_class: type = Pooler
 
-  def __init__(
-    self, config: EncoderConfig, dtype="float32", name="bert", **kwargs
-  ):
+  def __init__(self, config: EncoderConfig, dtype=None, name="bert", **kwargs):
     super().__init__(config, dtype=dtype, name=name, **kwargs)
     if type(config) is not self.config_class:
       wanted, found = self.config_class.__name__, type(config).__name__

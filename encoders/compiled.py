@@ -125,9 +125,16 @@ def dropout_matmul(
     return tf.matmul(x, y)
   kept = modeling.draw_kept(x, rate, seed)
 
-  @tf.recompute_grad
+  # Not tf.recompute_grad, whose gradient has no gradient.
+  @tf.custom_gradient
   def multiply(x, y):
-    return tf.matmul(tf.where(kept, x, 0), y)
+    def gradient(upstream):
+      with tf.control_dependencies([upstream]):
+        again = tf.where(kept, x, 0)
+      x_gradient = tf.where(kept, tf.matmul(upstream, y, transpose_b=True), 0)
+      return x_gradient, tf.matmul(again, upstream, transpose_a=True)
+
+    return tf.matmul(tf.where(kept, x, 0), y), gradient
 
   product = tf.cast(multiply(x, y), tf.float32) * (1.0 / (1.0 - rate))
   return tf.cast(product, x.dtype)

@@ -49,32 +49,6 @@ class TextCnnConfig(modeling.EncoderConfig):
     object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
 
 
-class Convolution(modeling.Layer):
-  """A convolution of some width whose output is as long as its input.
-
-  Call with hidden [B, S, H]; returns [B, S, F].
-  """
-
-  def __init__(self, config: TextCnnConfig, width: int, **kwargs):
-    super().__init__(config, **kwargs)
-    self.width = width
-
-  def build(self, input_shape=None):
-    config = self.config
-    self.kernel = self.add_weight(
-      name="kernel",
-      shape=[self.width, config.hidden_size, config.num_filters],
-      initializer=modeling.make_initializer(config),
-    )
-    self.bias = self.add_weight(
-      name="bias", shape=[config.num_filters], initializer="zeros"
-    )
-
-  def call(self, hidden):
-    kernel = tf.convert_to_tensor(self.kernel)
-    return tf.nn.conv1d(hidden, kernel, 1, "SAME") + self.bias
-
-
 class TextCnnLayer(compiled.Layer):
   """Convolutions side by side, then BERT's "Add & Norm"; called like a layer.
 
@@ -84,9 +58,18 @@ class TextCnnLayer(compiled.Layer):
   def __init__(self, config: TextCnnConfig, **kwargs):
     super().__init__(config, **kwargs)
     self.convolutions = [
-      self.make(Convolution, f"width_{width}", width)
+      keras.layers.Conv1D(
+        config.num_filters,
+        width,
+        padding="same",
+        kernel_initializer=modeling.make_initializer(config),
+        name=f"width_{width}",
+        dtype=self.dtype_policy,
+      )
       for width in config.filter_sizes
     ]
+    shape = [None, None, config.hidden_size]
+    self.parts += [(layer, shape) for layer in self.convolutions]
     self.output_block = self.make(
       modeling.ResidualOutput, "output", config.intermediate_size
     )
@@ -240,6 +223,7 @@ ENCODERS = {
   "text_cnn": EncoderClasses(TextCnnConfig, TextCnnModel),
   "bilstm": EncoderClasses(BiLstmConfig, BiLstmModel),
 }
+_POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 # The fields of a Transformer that may be causal; any of them names the encoder.
 _VARIANT = ("causal_attention", "layer_norm_eps", "embedding_layer_norm")
 
@@ -271,11 +255,14 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
 
 
 def make_encoder(
-  config: modeling.EncoderConfig, dtype: str = "float32"
+  config: modeling.EncoderConfig, dtype: str | None = None, name: str = "bert"
 ) -> modeling.BertModel:
   """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
+  policy = keras.dtype_policies.get(dtype).name
+  if policy not in _POLICIES:
+    raise ValueError(f"dtype is {policy}; known: {', '.join(_POLICIES)}")
   encoder = find_encoder(config.encoder_type or "transformer")
-  return encoder.model_class(config, dtype)
+  return encoder.model_class(config, dtype, name)
 
 
 def is_causal(config: modeling.EncoderConfig) -> bool:

@@ -129,15 +129,16 @@ def _read_settings(folder, kind, settings) -> dict[str, Any]:
 def _make_model(kind, config, labels, settings):
   name = answers.MAKERS[kind].head
   if name == heads.SpanModel.__name__:
-    return heads.SpanModel(config)
+    return heads.SpanModel(config, "float32")
   if not settings.get("feature_based"):
-    return getattr(heads, name)(config, max(1, len(labels)))
+    return getattr(heads, name)(config, max(1, len(labels)), "float32")
   layers, mixed = feature_tagger.read_feature_layers(
     settings["feature_layers"], config.num_hidden_layers
   )
   return feature_tagger.FeatureTaggerModel(
     config,
     len(labels),
+    "float32",
     layers=layers,
     mixed=mixed,
     lstm_size=settings["lstm_size"],
@@ -174,7 +175,7 @@ def load_pretrained(
         "convert_checkpoint.py makes of a Hugging Face classifier",
         file=sys.stderr,
       )
-  model = make(config)
+  model = make(config, "float32")
   checkpoints.assign(
     weights,
     checkpoints.model_variables(model),

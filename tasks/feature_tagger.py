@@ -32,7 +32,7 @@ class FeatureTaggerModel(heads.HeadModel):
     self,
     config: modeling.EncoderConfig,
     num_labels: int,
-    dtype: str = "float32",
+    dtype: str | None = None,
     layers: Sequence[int] = (-4, -3, -2, -1),
     mixed: bool = False,
     lstm_size: int = 768,
@@ -53,6 +53,11 @@ class FeatureTaggerModel(heads.HeadModel):
       self.lstms.append(lstm)
       size = 2 * lstm_size
     self.output_weights, self.output_bias = heads.make_output(num_labels, size)
+
+  def get_config(self):
+    raise NotImplementedError(
+      f"{type(self).__name__} has no .keras files: use tf.saved_model.save"
+    )
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)

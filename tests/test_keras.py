@@ -127,6 +127,75 @@ def test_keras_files(tmp_path, name):
   assert paths_of[0] == paths_of[1] != []
 
 
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("name", ["classifier", "tagger", "span"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_keras_files_of_heads(tmp_path, name, dtype):
+  keras.config.set_dtype_policy(dtype)
+  model = MODELS[name]()
+  keras.config.set_dtype_policy("float32")
+  outputs = model(*INPUTS.values())
+  model.save(tmp_path / "model.keras")
+  again = keras.saving.load_model(tmp_path / "model.keras")
+  assert again.get_config() == model.get_config()
+  assert again.bert.dtype_policy.name == dtype
+  for a, b in zip(
+    tf.nest.flatten(outputs),
+    tf.nest.flatten(again(*INPUTS.values())),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_feature_based_tagger_has_no_keras_file(tmp_path):
+  with pytest.raises(NotImplementedError, match=r"use tf\.saved_model\.save"):
+    MODELS["features"]().save(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_the_global_policy_is_followed(tmp_path, dtype):
+  any_model.write_google(tmp_path, encoder_table.make_encoder(CONFIG))
+  keras.config.set_dtype_policy(dtype)
+  try:
+    encoders = [
+      modeling.BertModel(CONFIG),
+      bert.load_encoder(str(tmp_path)),
+      heads.TaggerModel(CONFIG, 2).bert,
+      bert.load_encoder(str(tmp_path), "float32"),
+    ]
+  finally:
+    keras.config.set_dtype_policy("float32")
+  found = [encoder(IDS).pooled_output.dtype.name for encoder in encoders]
+  assert found == [dtype.removeprefix("mixed_")] * 3 + ["float32"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "int8_from_float32"])
+def test_other_policies_are_refused(dtype):
+  keras.config.set_dtype_policy(dtype)
+  try:
+    with pytest.raises(
+      ValueError, match=f"dtype is {dtype}; known: float32, m"
+    ):
+      heads.ClassifierModel(CONFIG, 2)
+  finally:
+    keras.config.set_dtype_policy("float32")
+
+
+def test_two_encoders_in_one_model(tmp_path):
+  encoder = encoder_table.make_encoder(CONFIG)
+  any_model.write_google(tmp_path, encoder)
+  inputs = make_inputs()
+  pooled = [
+    bert.load_encoder(str(tmp_path), name=name)(*inputs.values()).pooled_output
+    for name in ("questions", "answers")
+  ]
+  model = keras.Model(inputs, pooled)
+  for output in model(INPUTS):
+    np.testing.assert_array_equal(
+      encoder(*INPUTS.values()).pooled_output, output
+    )
+
+
 def test_saved_models(tmp_path):
   models = {name: MODELS[name]() for name in ("classifier", "span", "features")}
   models["functional"] = make_classifier(modeling.BertModel(CONFIG))

@@ -63,6 +63,36 @@ def test_names_outputs_and_gradients_are_equal(dtype, tolerance, seed):
     assert_close(ours, expected, tolerance, variable.path)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+def test_gradients_of_gradients_in_training(wrap):
+  """Equal to differences of gradients; Keras's LayerNormalization's are not."""
+  bert = make(compiled.BertModel, "float32")
+  values = [v.value for v in bert.variables]
+  directions = [
+    tf.reshape(tf.cos(tf.range(tf.size(v), dtype=tf.float32)), v.shape)
+    for v in map(tf.convert_to_tensor, values)
+  ]
+
+  @wrap
+  def differentiate_twice():
+    with tf.GradientTape() as tape:
+      _, gradients = differentiate(bert, SEED)
+      pairs = zip(gradients, directions, strict=True)
+      slope = tf.add_n([tf.reduce_sum(g * d) for g, d in pairs])
+    return list(map(tf.convert_to_tensor, tape.gradient(slope, values)))
+
+  found, step, sides = differentiate_twice(), 1e-3, []
+  for move in (step, -2 * step):
+    for value, direction in zip(values, directions, strict=True):
+      value.assign_add(move * direction)
+    sides.append(differentiate(bert, SEED)[1])
+  for variable, ours, after, before in zip(
+    bert.variables, found, *sides, strict=True
+  ):
+    expected = (after - before) / (2 * step)
+    assert_close(ours, expected, 0.02, variable.path)
+
+
 def test_updates_are_equal():
   """Twelve of them, with dropout: the masks are equal, too."""
   trained = []
