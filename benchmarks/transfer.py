@@ -178,9 +178,9 @@ def as_squad(article: dict[str, Any]) -> dict[str, Any]:
 WRITERS = {"imdb": write_imdb, "cmrc": write_cmrc}
 
 
-def run(program: str, log: pathlib.Path, flags: Flags) -> None:
-  """Runs a program of the root; what it prints goes to the log."""
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
+def run(log: pathlib.Path, flags: Flags, program: str, *first: str) -> None:
+  """Runs a program, some arguments before its flags; it prints to a log."""
+  arguments = [*first, *(f"--{name}={value}" for name, value in flags.items())]
   with open(log, "a", encoding="utf-8") as output:
     command = [sys.executable, contest.ROOT / program, *arguments]
     result = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT)
@@ -203,7 +203,7 @@ class Arm(NamedTuple):
     is_squad = self.task.program == "run_squad.py"
     flags["do_predict" if is_squad else "do_eval"] = "true"
     log = folder.with_name(f"{folder.name}.log")
-    run(self.task.program, log, self.task.flags | flags)
+    run(log, self.task.flags | flags, self.task.program)
 
   def folder(self, rate: float, seed: int) -> pathlib.Path:
     return self.options.output_dir / f"{self.name}-{rate:g}-{seed}"

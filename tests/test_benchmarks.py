@@ -1,7 +1,9 @@
 """Benchmarks: what they compute besides times, and the loop they call."""
 
+import argparse
 import ast
 import importlib.util
+import json
 import math
 import subprocess
 import sys
@@ -152,3 +154,43 @@ def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
   assert row == (0.2, [[0.1, 0.7, 0.3], [0.1, 0.9, 0.3]], [0.35, 0.45])
   assert transfer.percent(row.test) == "40.0 ± 7.1"
   assert transfer.percent([0.5]) == "50.0" and not transfer.percent([])
+
+
+def test_finished_trainings_are_not_made_again(load, tmp_path):
+  """The other rate was worse; a row of the table is written by hand."""
+  real_results = load("real_results")
+  values = {"rates": [1e-4, 3e-4], "seeds": [1, 2], "epochs": 2}
+  values |= {"output_dir": tmp_path, "weights": "bert"}
+  options = argparse.Namespace(**values, max_train_examples=None)
+  plan = real_results.make_plans(tmp_path)["conll"]
+  trainings = real_results.Trainings("conll", "ours", plan, options)
+  rows = [
+    trainings.key(1e-4, 1) | {"dev": [0.4, 0.5], "test": 0.1},
+    trainings.key(3e-4, 1) | {"dev": [0.6, 0.4], "test": 0.5},
+    trainings.key(3e-4, 2) | {"dev": [0.5, 0.8], "test": 0.7},
+  ]
+  timing = {"seconds": 60.0, "disturbance": 0.25}
+  lines = [f"{json.dumps(row | timing)}\n" for row in rows]
+  (tmp_path / "rows.jsonl").write_text("".join(lines))
+  cells = ["conll", "f1", "ours", "0.0003", "70.0 ± 14.1", "60.0 ± 14.1"]
+  assert trainings.cells() == [*cells, "60", "25%"]
+
+
+@pytest.mark.slow
+@paths.needs_minilm
+def test_a_row_of_both_libraries(tmp_path):
+  folder = paths.SHARED / "data" / "glue"
+  if not folder.exists():
+    pytest.skip(f"{folder} is absent")
+  command = ["benchmarks/real_results.py", f"--output_dir={tmp_path}"]
+  command += ["--tasks=rte", "--rates=1e-4", "--seeds=1", "--epochs=1"]
+  command += ["--max_train_examples=32"]
+  for _ in range(2):  # The second time, both are read from rows.jsonl.
+    result = subprocess.run(
+      [sys.executable, *command], cwd=paths.ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+  assert not result.stderr
+  _, _, _, ours, theirs = result.stdout.splitlines()
+  assert ours.startswith("| rte | accuracy | ours | 0.0001 | ")
+  assert theirs.startswith("| rte | accuracy | Hugging Face | 0.0001 | ")

