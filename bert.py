@@ -14,8 +14,8 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from data import files, imports
-from serving import answer_maker, answers, export_card, exported_model
+from data import files, hub, imports
+from serving import answer_maker, export_card, exported_model
 from vocabularies import vocabulary_table
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
 
   Args:
     folder: the --export_dir of export_saved_model.py, or the --output_dir of a
-      program that trains for a task.
+      program that trains for a task, or its name on the Hugging Face Hub.
     threads: of an export: cores that compute a batch; 0: all of them.
 
   Raises:
     ValueError: the folder is something else, or damaged.
     ImportError: a package that the folder needs is missing.
   """
-  folder = os.fspath(folder)
+  folder = hub.find(os.fspath(folder))
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
   if export_card.FILE in found:
     return Model(exported_model.ExportedModel(folder, threads))
@@ -100,7 +100,8 @@ def load_encoder(
   Warns if it has no pooler, which then starts at random.
 
   Args:
-    path: a checkpoint, or a folder: Google's, Hugging Face's and others.
+    path: a checkpoint, or a folder: Google's, Hugging Face's and others; or a
+      name on the Hugging Face Hub.
     dtype: see `modeling.BertModel`.
     name: the layer's; two encoders in one Keras model need different ones.
 
@@ -112,7 +113,7 @@ def load_encoder(
   from encoders import encoder_table
   from weights import checkpoints
 
-  folder = model_folder.open(os.fspath(path))
+  folder = model_folder.open(hub.find(os.fspath(path)))
   source, config = folder.source, folder.config
   if not config:
     raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
@@ -135,8 +136,8 @@ def load_encoder(
 def _describe(folder, found):
   """Describes a folder that cannot be loaded, and the way out."""
   state = files.describe_missing(folder)
-  expected = "the --export_dir of export_saved_model.py or the --output_dir of "
-  cure = f"; expected {expected}{answers.TRAINING_PROGRAMS}"
+  cure = "; expected the --export_dir of export_saved_model.py or the "
+  cure += "--output_dir of a program that trains for a task"
   if {"bert_config.json", "config.json"} & set(found):
     cure = ": a model without a task; train it with run_classifier.py or "
     cure += "another program, or export it with --init_checkpoint"

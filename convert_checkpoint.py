@@ -123,9 +123,8 @@ def main() -> None:
   model_folder.check_free("output", settings.output)
   if settings.output_format == "keras_hub":
     imports.load("keras_hub", "--output_format=keras_hub")
-  if settings.model:
-    model_folder.check_is_there(settings.model)
-  path = model_folder.find_weights(settings.input or settings.model)
+  path = settings.input or model_folder.find_folder(settings.model)
+  path = model_folder.find_weights(path)
   folder = model_folder.open(path, settings.bert_config_file)
   model = make_model(settings, folder)
   print(

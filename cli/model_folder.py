@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cli import shared_flags
 from convert import tokenizer_files
-from data import files
+from data import files, hub
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -63,12 +63,14 @@ def find_files(settings: _Settings) -> _Settings:
   """
   values, folder = settings.flag_values(), settings.model
   if folder:
-    check_is_there(folder)
+    run = values.get("output_dir") or "", values.get("seeds") or ()
+    folder = find_folder(folder, *run)
     found = {
       name: _find_file(folder, name, choices)
       for name, choices in _FILES.items()
       if name in values and not values[name]
     }
+    found |= {"model": hub.name_of(folder), "folder": folder}
     settings = dataclasses.replace(settings, **found)
     values |= found
   start = functools.cache(
@@ -98,8 +100,20 @@ def find_files(settings: _Settings) -> _Settings:
   return settings
 
 
-def check_is_there(folder: str) -> None:
-  """Raises a ValueError if --model, maybe a hub's name, is not there whole."""
+def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
+  """Returns the folder of --model, which is fetched if it is of the Hub.
+
+  A name without a revision means the commit with which the run in `output_dir`,
+  or that of one of its seeds, began.
+  """
+  folders = [output_dir, *(f"{output_dir}/seed-{seed}" for seed in seeds)]
+  for folder in [] if files.exists(model) else filter(None, folders):
+    path = os.path.join(folder, hub.RECORD)
+    begun = str(files.read_json_if_any(path).get("model"))
+    if begun.partition("@")[0] == model:
+      print(f"--model={begun}, as {path} says", file=sys.stderr)
+      model = begun
+  folder = hub.find(model, "--model=")
   if not files.exists(folder):
     raise ValueError(
       f"--model={folder}: {files.describe_missing(folder)}; expected a folder "
@@ -107,6 +121,21 @@ def check_is_there(folder: str) -> None:
       "an owner: google-bert/bert-base-uncased)"
     )
   files.refuse_pipes(folder)
+  return folder
+
+
+def record(settings: Any) -> None:
+  """Writes which model of the Hub a run began with; a ValueError if another."""
+  name, path = settings.model, os.path.join(settings.output_dir, hub.RECORD)
+  if not settings.folder or name == settings.folder:
+    return
+  begun = files.read_json_if_any(path).get("model", name)
+  if begun != name:
+    raise ValueError(
+      f"--model={name}: {path} says that the run began with {begun}: pass "
+      "that, or choose another --output_dir"
+    )
+  files.write_json(path, {"model": name})
 
 
 def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
@@ -152,11 +181,11 @@ def _find_casing(
   settings: shared_flags.StartSettings, values: dict[str, Any]
 ) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
-  paths = [values.get(name) for name in ("model", "model_dir", *_FILES)]
+  paths = [values.get(name) for name in ("folder", "model_dir", *_FILES)]
   pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
   for folder in dict.fromkeys(itertools.chain(*pairs)):
     found = tokenizer_files.read_casing(folder)
-    if not found and folder == settings.model and values["vocab_file"]:
+    if not found and folder == settings.folder and values["vocab_file"]:
       found = _guess_casing(settings, values["vocab_file"])
     if found:
       return found
@@ -165,12 +194,12 @@ def _find_casing(
 
 def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
   """Returns the casing that the weights or the vocabulary of --model show."""
-  if vocab_file == os.path.join(settings.model, "assets", "vocab.txt"):
+  if vocab_file == os.path.join(settings.folder, "assets", "vocab.txt"):
     is_start = "init_checkpoint" not in settings.given
-    start = settings.start() if is_start else open(settings.model)
+    start = settings.start() if is_start else open(settings.folder)
     value = start.do_lower_case
     if value is not None:
-      return value, settings.model
+      return value, settings.folder
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
   return None if is_cased is None else (not is_cased, vocab_file)
 

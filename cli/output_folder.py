@@ -13,7 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data import atomic, files, remote
+from cli import model_folder
+from data import atomic, files, hub, remote
 from training import model_selection, same_run
 from vocabularies import vocabulary_table
 from weights import checkpoints
@@ -21,6 +22,7 @@ from weights import checkpoints
 # They say what the model of a folder is.
 _MODEL_FILES = {
   "bert_config.json",
+  hub.RECORD,
   "labels.txt",
   "prediction.json",
   "settings.json",
@@ -67,6 +69,8 @@ def claim(
     same_run.check_config(folder, config)
     if is_chief and not remote.is_remote(folder):
       stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
+    if is_chief:
+      model_folder.record(settings)
     yield
 
 

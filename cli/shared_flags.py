@@ -17,7 +17,8 @@ _evaluation = program.group("Evaluation and prediction")
 MODEL = (
   "The model's folder, which stands for its config, vocabulary, casing and "
   "weights: an unpacked release, the --output_dir of a training, or a folder "
-  "of Hugging Face's, KerasHub's or TF-Hub's."
+  "of Hugging Face's, KerasHub's or TF-Hub's. Or a model's name on the Hugging "
+  "Face Hub, owner/name or owner/name@revision, which is fetched."
 )
 INPUT_FILE = (
   "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
@@ -32,7 +33,9 @@ class StartSettings(program.Settings):
   """The settings of programs that start from a model."""
 
   model: str | None = None
-  # Opens the model, once; `model_folder.find_files` sets it.
+  # `model_folder.find_files` sets both, and `model` to owner/name@commit if it
+  # is of the Hub: the folder of --model, and what opens the model, once.
+  folder: str | None = None
   start: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 

@@ -89,7 +89,7 @@ def export_command(
     flags: more flags of that program, which are left out if they are None.
   """
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
-  folder = settings.model
+  folder = settings.folder
   # What was trained for a task would be exported for that, as --model.
   if folder and not files.exists(os.path.join(folder, "settings.json")):
     names = ["model", *(name for name in names if name in settings.given)]

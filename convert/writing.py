@@ -4,7 +4,7 @@ import importlib
 import os
 
 from convert import conversion, huggingface, models
-from data import atomic, files, label_files
+from data import atomic, files, hub, label_files
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
@@ -42,8 +42,8 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       "# BERT",
       "",
       f"Made by `convert_checkpoint.py` from {model.library}, "
-      f"`{model.source}`: {model.config.num_hidden_layers} layers of "
-      f"{model.config.hidden_size}, --head={model.head}.",
+      f"`{hub.name_of(model.source)}`: {model.config.num_hidden_layers} layers "
+      f"of {model.config.hidden_size}, --head={model.head}.",
       "",
       *(f"- {line}" for line in (*lines, *notes)),
       "",

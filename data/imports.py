@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # What pip takes to install them.
 _REQUIREMENTS = {
+  "huggingface_hub": "-r requirements.txt",
   "jieba": "--use-pep517 -r requirements/jieba.txt",
   "keras_hub": "-r requirements/keras_hub.txt",
   "onnx": "-r requirements/onnx.txt",

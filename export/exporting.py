@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from data import atomic, files
+from data import atomic, files, hub
 from export import onnx_graph, quantization, signatures, trained_models
 from serving import answers, export_card, exported_model
 from vocabularies import vocabulary_table
@@ -94,12 +94,11 @@ def _describe(graph, format) -> export_card.Card:
     labels=trained.labels,
     thresholds=trained.thresholds,
     max_seq_length=graph.max_seq_length,
-    max_position_embeddings=trained.config.max_position_embeddings,
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),
     settings={name: trained.prediction[name] for name in maker.settings},
-    weights=trained.weights,
+    weights=hub.name_of(trained.weights),
     training=dict(trained.settings),
     versions={name: importlib.metadata.version(name) for name in packages},
   )

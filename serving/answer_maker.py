@@ -37,8 +37,7 @@ class AnswerMaker(abc.ABC):
   Attributes:
     title: of a page about the model.
     head: the class in heads.py that computes its outputs; "" for the encoder.
-    settings: those that answers depend on besides max_seq_length, and what is
-      allowed of each; see `files.check_values`.
+    settings: those that answers depend on besides max_seq_length: their types.
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
@@ -50,7 +49,7 @@ class AnswerMaker(abc.ABC):
 
   title: str
   head = "ClassifierModel"
-  settings: dict[str, tuple[Any, ...]]
+  settings: dict[str, tuple[type, ...]]
   texts: tuple[str, ...] = ("text", "text_pair")
   optional = "text_pair"
   never_split: tuple[str, ...] = ()
