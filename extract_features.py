@@ -9,7 +9,7 @@ A text is a line; `a ||| b` is a pair.
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from data import vector_files
+from data import text_vectors, vector_files
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -29,8 +29,12 @@ class VectorSettings(shared_flags.InferenceSettings):
     "none",
     "none: a vector for every token. Or one for every text, of each layer: cls "
     "is that of [CLS]; mean and max are over all tokens, [CLS] and [SEP] "
-    "included, padding not.",
+    "included, padding not. A folder of sentence-transformers states its own "
+    "default, and those of --normalize and --layers.",
     choices=("none", "cls", "mean", "max"),
+  )
+  normalize: bool = _output(
+    False, "Whether every vector is scaled to the length 1."
   )
   output_format: str = _output(
     "jsonl",
@@ -48,6 +52,7 @@ if __name__ == "__main__":
 
 from collections.abc import Iterator
 import functools
+import sys
 import time
 from typing import NamedTuple
 
@@ -58,16 +63,19 @@ from cli import text_programs
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
+from training import same_run
 
 
-def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
+def compute_vectors(
+  model, features, layers, pooling, normalize=False
+) -> dict[str, tf.Tensor]:
   """Computes the vectors of a batch.
 
   Args:
     model: an encoder, such as `modeling.BertModel`.
     features: input_ids, input_mask and segment_ids, int32 [B, S].
     layers: numbers of L layers.
-    pooling: as the flag.
+    pooling, normalize: as the flags.
 
   Returns:
     vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
@@ -77,10 +85,25 @@ def compute_vectors(model, features, layers, pooling) -> dict[str, tf.Tensor]:
   states = output.hidden_states[1:]  # The first is the embedding.
   mask = features["input_mask"]
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
-  if pooling == "none":
-    return {"vectors": tf.stack(chosen, 2)}  # [B, S, L, H]
-  pooled = [heads.pool(state, mask, pooling) for state in chosen]
-  return {"vectors": tf.stack(pooled, 1)}  # [B, L, H]
+  if pooling != "none":
+    chosen = [heads.pool(state, mask, pooling) for state in chosen]
+  vectors = tf.stack(chosen, -2)  # [B, S, L, H] or [B, L, H]
+  if normalize:
+    vectors = tf.math.l2_normalize(vectors, -1, epsilon=1e-24)
+  return {"vectors": vectors}
+
+
+def follow_folder(settings: VectorSettings) -> VectorSettings:
+  """Without --pooling, takes what the files of sentence-transformers state."""
+  is_given = "pooling" in settings.given
+  for folder in () if is_given else settings.start().folders:
+    flags = text_vectors.read(folder).items()
+    flags = {name: v for name, v in flags if name not in settings.given}
+    if flags:
+      shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
+      print(f"{shown}, as {folder}/modules.json says", file=sys.stderr)
+      return dataclasses.replace(settings, **flags)
+  return settings
 
 
 def read_layers(settings: VectorSettings, count: int) -> list[int]:
@@ -146,7 +169,10 @@ def make_extractor(settings: VectorSettings) -> Extractor:
   model = text_programs.open_model(settings, make_model)
   layers = read_layers(settings, model.config.num_hidden_layers)
   compute = functools.partial(
-    compute_vectors, layers=layers, pooling=settings.pooling
+    compute_vectors,
+    layers=layers,
+    pooling=settings.pooling,
+    normalize=settings.normalize,
   )
   encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
   predict = model.make_predict(compute, of_tokens=settings.pooling == "none")
@@ -156,7 +182,7 @@ def make_extractor(settings: VectorSettings) -> Extractor:
 def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
-  settings = model_folder.find_files(VectorSettings.read())
+  settings = follow_folder(model_folder.find_files(VectorSettings.read()))
   lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
   lines.start()

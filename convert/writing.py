@@ -1,10 +1,11 @@
 """Writes models, with the files that belong to them, in three formats."""
 
 import importlib
+import itertools
 import os
 
 from convert import conversion, huggingface, models
-from data import atomic, files, hub, label_files
+from data import atomic, files, hub, label_files, text_vectors
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
@@ -33,6 +34,12 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       f"{name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={model.do_lower_case}"
     )
+    for folder, name in itertools.product(model.folders, text_vectors.FILES):
+      path = os.path.join(folder, name)
+      if files.exists(path) and output_format != "keras_hub":
+        with files.open_bytes(path) as file:
+          files.write_bytes(os.path.join(temporary, name), file.read())
+        lines.append(f"{name}: the same")
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
     if model.problem in huggingface.PROBLEM_TYPES:

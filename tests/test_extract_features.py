@@ -181,6 +181,58 @@ def test_a_line_by_itself_gives_the_same_as_npz(
   np.testing.assert_allclose(vectors, whole, atol=2e-6)
 
 
+def write_modules(folder, pooling="pooling_mode_mean_tokens"):
+  """Writes the files of sentence-transformers."""
+  modules = [{"type": f"models.{n}"} for n in ("Transformer", "Pooling")]
+  modules.append({"type": "models.Normalize"})
+  (folder / "modules.json").write_text(json.dumps(modules))
+  (folder / "1_Pooling").mkdir()
+  (folder / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
+
+
+def test_a_folder_of_sentence_transformers_has_its_own_defaults(
+  tmp_path, capsys
+):
+  tiny_models.write_masked_lm(tmp_path)
+  flags = {"pooling": "mean", "layers": "-1"}
+  expected = read_vectors(extract(tmp_path, tmp_path, **flags))
+  write_modules(tmp_path)
+  assert read_vectors(extract(tmp_path, tmp_path, **flags))[0].shape == (1, 16)
+  assert "modules.json" not in capsys.readouterr().err
+  kind = extract_features.VectorSettings
+  flags = {
+    **tiny_models.masked_lm_flags(tmp_path),
+    "input_file": tmp_path / "in.txt",
+    "output_file": tmp_path / "out",
+  }
+  program_flags.run_main(extract_features, kind, **flags)
+  line = "--layers=-1 --pooling=mean --normalize=True, as "
+  assert f"{line}{tmp_path}/modules.json says\n" in capsys.readouterr().err
+  found = read_vectors(tmp_path / "out")
+  for vector, mean in zip(found, expected, strict=True):
+    np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=2e-6)
+  # The flags that are given count.
+  flags |= {"layers": "0,-1", "normalize": False}
+  program_flags.run_main(extract_features, kind, **flags)
+  assert "\n--pooling=mean, as " in f"\n{capsys.readouterr().err}"
+  found = read_vectors(tmp_path / "out")
+  np.testing.assert_allclose(found[0][1:], expected[0], atol=2e-6)
+
+
+def test_a_pooling_that_is_not_known(tmp_path):
+  tiny_models.write_masked_lm(tmp_path)
+  write_modules(tmp_path, "pooling_mode_lasttoken")
+  kind = extract_features.VectorSettings
+  with pytest.raises(ValueError, match="the pooling lasttoken; expected"):
+    program_flags.run_main(
+      extract_features,
+      kind,
+      **tiny_models.masked_lm_flags(tmp_path),
+      input_file=tmp_path / "in.txt",
+      output_file=tmp_path / "out",
+    )
+
+
 def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
   path = tmp_path / "in.gz"
   path.write_bytes(gzip.compress(("a " * 20 + "\nthe film\n").encode()))

@@ -103,6 +103,19 @@ def test_there_and_back_is_equal_bit_for_bit(make_model):
     assert (back / name).read_bytes() == (here / name).read_bytes()
 
 
+def test_the_files_of_sentence_transformers_are_kept():
+  here, there, back = map(pathlib.Path, ("here", "there", "back"))
+  write_google(here)
+  modules = {"modules.json": "[]", "1_Pooling/config.json": "{}"}
+  (here / "1_Pooling").mkdir()
+  for name, content in modules.items():
+    (here / name).write_text(content)
+  convert(input=here, output=there)
+  convert(input=there, output=back)
+  for name, content in modules.items():
+    assert (there / name).read_text() == (back / name).read_text() == content
+
+
 @needs_data
 @pytest.mark.parametrize("case", ["pretrained", "mrpc", "squad"])
 def test_the_original_s_checkpoints_there_and_back(case):

@@ -1,0 +1,39 @@
+"""The vectors of texts that the files of sentence-transformers ask for."""
+
+import os
+import re
+from typing import Any
+
+from data import files
+
+# How a vector is made of those of tokens, and how long texts may be.
+FILES = (
+  "modules.json 1_Pooling/config.json sentence_bert_config.json "
+  "config_sentence_transformers.json"
+).split()
+
+
+def read(folder: str) -> dict[str, Any]:
+  """Returns flags of extract_features.py; {} for other folders.
+
+  A ValueError if the vectors are made in a way that is not known here.
+  """
+  path, pooling_path = (os.path.join(folder, name) for name in FILES[:2])
+  if not files.exists(path):
+    return {}
+  modules = files.read_json(path, list)
+  types = [m.get("type") if isinstance(m, dict) else m for m in modules]
+  names = [str(name).rpartition(".")[2] for name in types]
+  settings = files.read_json_if_any(pooling_path)
+  modes = [n for n in settings if n.startswith("pooling_mode_") and settings[n]]
+  modes = modes or [str(settings.get("pooling_mode"))]
+  modes = [re.sub("^pooling_mode_|_tokens?$", "", mode) for mode in modes]
+  made, pooling = ", ".join(names), ", ".join(modes)
+  known = "Transformer, Pooling", "Transformer, Pooling, Normalize"
+  if made not in known or pooling not in ("cls", "mean", "max"):
+    raise ValueError(
+      f"{path}: makes vectors with {made}, and the pooling {pooling}; expected "
+      f"{' or '.join(known)}, and cls, mean or max: pass --pooling instead"
+    )
+  normalize = "Normalize" in names
+  return {"layers": ("-1",), "pooling": pooling, "normalize": normalize}
