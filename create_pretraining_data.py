@@ -12,20 +12,43 @@ are the original program's, one by one. WikiText-2's validation and test text
 import contextlib
 import dataclasses
 import functools
+import os
 import time
 
 from cli import model_folder, pretraining, program
 from data import atomic, files, pretraining_data, progress, record_writer
+
+# The variables in which batch systems tell a job its number, from 0: Slurm,
+# Kubernetes, AWS Batch, Google Cloud's Batch.
+_JOB_NUMBERS = (
+  "SLURM_ARRAY_TASK_ID",
+  "JOB_COMPLETION_INDEX",
+  "AWS_BATCH_JOB_ARRAY_INDEX",
+  "BATCH_TASK_INDEX",
+)
+_flags = program.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings(pretraining.RecordFlags):
   """The settings of this program."""
 
-  num_processes: int = program.group("Flags")(
+  num_processes: int = _flags(
     1,
     "Blocks made at once, at most one a core; the records do not depend on it.",
     least=1,
+  )
+  num_shards: int = _flags(
+    1,
+    "Jobs that share the blocks; -00000-of-00008 is added to --output_file, "
+    "and a job whose file is there ends at once.",
+    least=1,
+  )
+  shard_index: int | None = _flags(
+    None,
+    "Which of --num_shards this is, from 0; default: the number of an array "
+    "job of Slurm, Kubernetes, AWS or Google Cloud.",
+    least=0,
   )
 
 
@@ -34,8 +57,14 @@ def main() -> None:
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
   shape = settings.for_records()
+  _check_blocks(settings)
+  shard = _find_shard(settings)
   inputs, outputs = pretraining.find_files(settings)
-  _check_processes(settings)
+  if settings.num_shards > 1:
+    outputs = [f"{outputs[0]}-{shard:05}-of-{settings.num_shards:05}"]
+    if files.exists(outputs[0]):
+      print(f"{outputs[0]} is there: delete it to make it again")
+      return
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings)
   text = files.Text(inputs)
@@ -46,6 +75,7 @@ def main() -> None:
     shape,
     settings.num_processes,
     None if settings.documents_per_block else show,
+    share=(shard, settings.num_shards),
   )
   statistics, records = [], 0
   with (
@@ -66,12 +96,44 @@ def main() -> None:
   pretraining.print_end(settings, outputs, records, start)
 
 
-def _check_processes(settings: PretrainingDataSettings) -> None:
-  if settings.num_processes > 1 and not settings.documents_per_block:
+def _check_blocks(settings: PretrainingDataSettings) -> None:
+  """Raises a ValueError for work that is shared, but not cut into blocks."""
+  for flag in ("num_processes", "num_shards"):
+    count = getattr(settings, flag)
+    if count > 1 and not settings.documents_per_block:
+      raise ValueError(
+        f"--{flag}={count} needs --documents_per_block, say 100: the work is "
+        "shared by blocks of documents"
+      )
+
+
+def _find_shard(settings: PretrainingDataSettings) -> int:
+  """Returns the number of this job, 0 if there is only one."""
+  count, shard, name = (
+    settings.num_shards,
+    settings.shard_index,
+    "--shard_index",
+  )
+  if count == 1 and shard is None:
+    return 0
+  if shard is None:
+    name = next(filter(os.environ.get, _JOB_NUMBERS), None)
+    if not name:
+      raise ValueError(
+        f"--num_shards={count} needs --shard_index: none of "
+        f"{', '.join(_JOB_NUMBERS)} is set"
+      )
+    shard = int(os.environ[name])
+  if shard >= count:
     raise ValueError(
-      f"--num_processes={settings.num_processes} needs --documents_per_block, "
-      "say 100: processes share the work by blocks of documents"
+      f"{name}={shard}: expected a number from 0 to {count - 1}, as "
+      f"--num_shards={count}"
     )
+  if "," in settings.output_file:
+    raise ValueError(
+      f"--output_file={settings.output_file}: --num_shards takes one name"
+    )
+  return shard
 
 
 if __name__ == "__main__":

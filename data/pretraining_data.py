@@ -196,15 +196,19 @@ def make_blocks(
   settings: RecordSettings,
   num_processes: int = 1,
   progress: Progress | None = None,
+  share: tuple[int, int] = (0, 1),
 ) -> Iterator[Block]:
   """Makes the records of a corpus, block by block, in order.
 
   Documents, lists of sentences, are read no faster than needed. `progress`
-  takes the part done of a block, in one process only.
+  takes the part done of a block, in one process only. A `share` (i, n) is every
+  n-th block from block i on.
   """
+  blocks = enumerate(cut_blocks(documents, settings.documents_per_block))
+  first, step = share
   return worker_processes.map_in_order(
     functools.partial(BlockMaker, vocabulary, settings, progress),
-    enumerate(cut_blocks(documents, settings.documents_per_block)),
+    itertools.islice(blocks, first, None, step),
     num_processes,
     "--documents_per_block or --num_processes",
   )
@@ -253,6 +257,12 @@ class BlockMaker(NamedTuple):
 
 def add_up(statistics: Iterable[Statistics]) -> Statistics:
   """Adds up blocks; a ValueError if they have one document, or none."""
+  statistics = list(statistics)
+  if not statistics:
+    raise ValueError(
+      "there is no block for this job: lower --num_shards, or "
+      "--documents_per_block"
+    )
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
   if not total.documents:
     raise ValueError("the input holds no text")

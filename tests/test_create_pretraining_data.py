@@ -13,6 +13,8 @@ import record_programs
 from record_programs import PLAIN
 import tiny
 
+SHARDS = {"num_shards": 2, "documents_per_block": 2}
+
 
 @pytest.fixture
 def folder(tmp_path, write):
@@ -64,6 +66,30 @@ def test_blocks_processes_and_compression(folder):
   assert records_in(folder / "out1", "GZIP")
 
 
+def test_shards_of_array_jobs_are_the_records_of_one_process(
+  folder, monkeypatch
+):
+  flags = {"documents_per_block": 3, "output_file": "out"}
+  assert run(**flags).returncode == 0
+  flags["num_shards"] = 2
+  for index in (0, 1):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))
+    done = run(**flags, num_processes=1 + index)
+    assert (done.returncode, done.stderr) == (0, "")
+  names = ["out-00000-of-00002", "out-00001-of-00002"]
+  shards = [records_in(folder / name) for name in names]
+  # Blocks take turns, in the order of the text.
+  whole, rest = records_in(folder / "out"), [*map(iter, shards)]
+  turn, ahead = 0, [next(records) for records in rest]
+  for record in whole:
+    turn = turn if record == ahead[turn] else 1 - turn
+    assert record == ahead[turn]
+    ahead[turn] = next(rest[turn], None)
+  assert ahead == [None, None] and min(map(len, shards)) > 50
+  again = run(**flags, shard_index=0)  # Before the variable.
+  assert again.stdout == f"{names[0]} is there: delete it to make it again\n"
+
+
 def test_a_warning_of_few_predictions(folder):
   (folder / "text.txt").write_text("a b c\n\n" * 9 + "d e\n\nf z\n")
   done = run(max_predictions_per_seq=3)
@@ -102,6 +128,15 @@ def test_a_warning_of_few_predictions(folder):
     ({"input_file": "one.txt", "documents_per_block": 4}, "is one document"),
     ({"num_processes": 0}, "--num_processes=0: 0 is not a positive"),
     ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
+    ({"num_shards": 2}, "--num_shards=2 needs --documents_per_block, say 100"),
+    (SHARDS, "--num_shards=2 needs --shard_index: none of SLURM_ARRAY_TASK_ID"),
+    (SHARDS | {"shard_index": 2}, "--shard_index=2: expected a number from 0"),
+    ({"shard_index": 1}, "--shard_index=1: expected a number from 0 to 0, as"),
+    (SHARDS | {"shard_index": 0, "output_file": "a,b"}, "takes one name"),
+    (
+      SHARDS | {"shard_index": 1, "documents_per_block": 30},
+      "there is no block for this job: lower --num_shards",
+    ),
   ],
 )
 def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):

@@ -29,7 +29,7 @@ PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # and of tensorboard.
 OTHER_FLAGS = set(
   "runner extra_package project region temp_location flink_master "
-  "spark_master_url job_endpoint logdir".split()
+  "spark_master_url job_endpoint logdir array mem".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"\bpython ((?:\w+/)*\w+\.py)\b(.*)")
