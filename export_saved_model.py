@@ -226,12 +226,12 @@ def main() -> None:
     squad_settings.check_whole_words(vocab_file)
   trained = load_model(settings, vocab_file)
   model_folder.check_vocabulary(vocab_file, trained.config)
+  model_folder.check_length(settings.max_seq_length or 0, trained.config)
   given = sorted(settings.given & trained_models.SETTINGS)
   trained = trained_models.override(
     trained, {name: getattr(settings, name) for name in given}
   )
   prediction = trained.prediction
-  model_folder.check_length(prediction["max_seq_length"], trained.config)
   print(f"weights from {trained.weights}")
   if prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")

@@ -96,27 +96,25 @@ def read_settings(kind: type[_Settings]) -> _Settings:
 
 def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
-  folder, defaults = settings.output_dir, type(settings)
+  folder, kind = settings.output_dir, type(settings)
   if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
     folder = _folder_of_seed(folder, seeds[0])
   own = dataclasses.replace(settings, output_dir=folder)
   recorded = same_run.read_training(output_folder.trained_folder(own))
   if output_folder.starts_elsewhere(own) and own.start().problem:
     recorded["problem"] = own.start().problem, own.start().source
-  values, flags = settings.flag_values(), settings.flags_by_name()
+  values = settings.flag_values()
+  given = {name: values[name] for name in settings.given}
   followed = {}
   for name, (value, path) in recorded.items():
     # The vocabulary decides the casing, if the flag does not.
     if name not in values or name in {"do_lower_case", *settings.given}:
       continue
-    if isinstance(value, list):
-      value = tuple(value)
-    if isinstance(getattr(defaults, name), str):
-      value = str(value)  # A threshold, which may also be "auto".
-    if (choices := flags[name].choices) and value not in choices:
-      raise ValueError(
-        f"{path}: its {name} is {value!r:.80}; expected {' or '.join(choices)}"
-      )
+    if value is not None or getattr(kind, name) is not None:
+      try:
+        value = getattr(kind.parse({**given, name: value}), name)
+      except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     if followed.get(name, values[name]) != value:
       followed[name] = value
       shown = same_run.show(value)

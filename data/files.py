@@ -3,7 +3,7 @@
 A path such as `gs://...` is opened by TensorFlow.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import difflib
 import functools
@@ -285,6 +285,31 @@ def read_json(path: str, kind: type = dict) -> Any:
 def read_json_if_any(path: str) -> dict[str, Any]:
   """Reads a JSON object; {} if there is no such file."""
   return read_json(path) if exists(path) else {}
+
+
+def check_values(
+  values: Mapping[str, Any], allowed: Mapping[str, Sequence[Any]]
+) -> None:
+  """Raises a ValueError if a value is not allowed; NaN never is.
+
+  Args:
+    allowed: by name: types, ranges of integers, and single values.
+  """
+  for name, kinds in allowed.items():
+    value, shown = values.get(name), []
+    for kind in kinds:
+      if isinstance(kind, range):
+        shown.append(f"{kind.start} to {kind.stop - 1}")
+        fits = type(value) is int and value in kind
+      else:
+        shown.append(getattr(kind, "__name__", str(kind)))
+        fits = kind in (type(value), value)  # A bool is no int.
+      if fits and value == value:
+        break
+    else:
+      raise ValueError(
+        f"{name} is {value!r:.80}, expected {' or '.join(shown)}"
+      )
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:

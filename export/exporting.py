@@ -94,6 +94,7 @@ def _describe(graph, format) -> export_card.Card:
     labels=trained.labels,
     thresholds=trained.thresholds,
     max_seq_length=graph.max_seq_length,
+    max_position_embeddings=trained.config.max_position_embeddings,
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),

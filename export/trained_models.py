@@ -66,23 +66,23 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
 
   A ValueError if it is something else, or was trained with other tokens.
   """
-  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
-  kind = settings.get("problem")
+  path = os.path.join(folder, "settings.json")
+  settings = files.read_json_if_any(path)
+  kind = str(settings.get("problem", ""))
   if kind not in {*answers.MAKERS} - {answers.FEATURES, answers.FILL_MASK}:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     expected = f"expected the --output_dir of {answers.TRAINING_PROGRAMS}"
     raise ValueError(f"{folder}: {found}; {expected}")
-  needed = ["vocab_file_sha256", "do_lower_case"]
+  allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
   if settings.get("feature_based"):
-    needed += ["feature_layers", "lstm_size"]
-  if missing := [name for name in needed if name not in settings]:
-    names = ", ".join(missing)
-    raise ValueError(f"{folder}: damaged: its settings.json lacks {names}")
+    allowed |= {"feature_layers": (list,), "lstm_size": (range(1, 10**4),)}
+  with checkpoints.naming_damage(path):
+    files.check_values(settings, allowed)
   settings |= files.read_json_if_any(os.path.join(folder, "hub_model.json"))
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  prediction = _read_settings(folder, kind, settings)
+  prediction = _read_settings(folder, kind, settings, config)
   labels = ()
   if answers.MAKERS[kind].has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
@@ -110,20 +110,22 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     do_lower_case=settings["do_lower_case"],
     labels=labels,
     thresholds=tuple(thresholds),
-    has_text_pair=prediction.pop("has_text_pair", config.type_vocab_size > 1),
+    has_text_pair=prediction.pop("has_text_pair"),
     prediction=prediction,
     settings=settings,
     weights=f"{folder}, {choice} weights, step {step}",
   )
 
 
-def _read_settings(folder, kind, settings) -> dict[str, Any]:
+def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
   """Reads the settings that `setting_names` lists, and perhaps others."""
   path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
-  prediction = files.read_json_if_any(path)
+  takes_pairs = config.type_vocab_size > 1
+  prediction = {"has_text_pair": takes_pairs, **files.read_json_if_any(path)}
   prediction |= {name: settings[name] for name in names if name in settings}
-  if missing := [name for name in names if name not in prediction]:
-    raise ValueError(f"{path} lacks {', '.join(missing)}: train again")
+  with checkpoints.naming_damage(path):
+    files.check_values(prediction, {"has_text_pair": (bool,)})
+    answers.check_settings(kind, prediction, config.max_position_embeddings)
   return prediction
 
 
@@ -134,7 +136,7 @@ def _make_model(kind, config, labels, settings):
   if not settings.get("feature_based"):
     return getattr(heads, name)(config, max(1, len(labels)), "float32")
   layers, mixed = feature_tagger.read_feature_layers(
-    settings["feature_layers"], config.num_hidden_layers
+    list(map(str, settings["feature_layers"])), config.num_hidden_layers
   )
   return feature_tagger.FeatureTaggerModel(
     config,
@@ -220,5 +222,5 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   threshold = "null_score_diff_threshold"
   if threshold in values and not found["version_2_with_negative"]:
     raise ValueError(f"--{threshold}: this model answers every question")
-  answers.check_lengths(kind, found)
+  answers.check_settings(kind, found, config.max_position_embeddings)
   return dataclasses.replace(trained, prediction=found)

@@ -37,7 +37,8 @@ class AnswerMaker(abc.ABC):
   Attributes:
     title: of a page about the model.
     head: the class in heads.py that computes its outputs; "" for the encoder.
-    settings: those that answers depend on besides max_seq_length: their types.
+    settings: those that answers depend on besides max_seq_length, and what is
+      allowed of each; see `files.check_values`.
     texts: the names of all texts that it may take.
     optional: the one of them that may be missing.
     never_split: tokens that a text may hold.
@@ -49,7 +50,7 @@ class AnswerMaker(abc.ABC):
 
   title: str
   head = "ClassifierModel"
-  settings: dict[str, tuple[type, ...]]
+  settings: dict[str, tuple[Any, ...]]
   texts: tuple[str, ...] = ("text", "text_pair")
   optional = "text_pair"
   never_split: tuple[str, ...] = ()

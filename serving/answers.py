@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data import packing
+from data import files, packing
 from serving import answer_maker, export_card
 from tasks import (
   classification,
@@ -33,7 +33,10 @@ class Classification(answer_maker.AnswerMaker):
   """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
 
   title, has_labels = "Classifies texts", True
-  settings = {"doc_stride": (int, type(None)), "window_pooling": (str,)}
+  settings = {
+    "doc_stride": (*export_card.COUNT, None),
+    "window_pooling": ("mean", "max"),
+  }
 
   def _answer(self, encoded, outputs):
     card = self.card
@@ -71,7 +74,7 @@ class Features(answer_maker.AnswerMaker):
   """One vector of a text or a pair. Outputs: `vectors`."""
 
   title, head = "Makes vectors of texts", ""
-  settings = {"layer": (int,), "pooling": (str,)}
+  settings = {"layer": (int,), "pooling": ("cls", "mean", "max")}
 
   def _answer(self, encoded, outputs):
     return {"vector": outputs[0]["vectors"].tolist()}
@@ -84,7 +87,7 @@ class FillMask(answer_maker.AnswerMaker):
   """
 
   title, head = "Guesses masked words", "PretrainingModel"
-  settings = {"top_k": (int,)}
+  settings = {"top_k": export_card.COUNT}
   texts, never_split = ("text",), (MASK,)
 
   def _answer(self, encoded, outputs):
@@ -135,7 +138,10 @@ class Tagging(answer_maker.AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
   title, head, has_labels = "Labels words", "TaggerModel", True
-  settings = {"label_scheme": (str,), "by_character": (bool,)}
+  settings = {
+    "label_scheme": (*tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
+    "by_character": (bool,),
+  }
   texts = ("text",)
 
   def _encode(self, texts):
@@ -202,10 +208,10 @@ class QuestionAnswering(answer_maker.AnswerMaker):
 
   title, head = "Answers questions about texts", "SpanModel"
   settings = {
-    "doc_stride": (int,),
-    "max_query_length": (int,),
-    "n_best_size": (int,),
-    "max_answer_length": (int,),
+    "doc_stride": export_card.COUNT,
+    "max_query_length": export_card.COUNT,
+    "n_best_size": export_card.COUNT,
+    "max_answer_length": export_card.COUNT,
     "version_2_with_negative": (bool,),
     "whole_word_answers": (bool,),
     "null_score_diff_threshold": export_card.NUMBER,
@@ -292,22 +298,27 @@ def check(card: export_card.Card) -> None:
   if card.kind not in MAKERS:
     raise ValueError(f"kind is {card.kind!r}, expected one of {[*MAKERS]}")
   maker = MAKERS[card.kind]
-  if maker.has_labels and not card.labels:
-    raise ValueError("labels are missing")
+  if maker.has_labels != bool(card.labels):
+    raise ValueError(f"{len(card.labels)} labels of the kind {card.kind}")
   if maker.has_thresholds and len(card.thresholds) != len(card.labels):
     raise ValueError(
       f"{len(card.thresholds)} thresholds for {len(card.labels)} labels"
     )
-  for name, types in maker.settings.items():
-    if name not in card.settings:
-      raise ValueError(f"settings lack {name}")
-    export_card.check_type(name, card.settings[name], types)
+  single = tuple(name for name in maker.texts if name != "text_pair")
+  if card.inputs not in (maker.texts, single):
+    raise ValueError(f"inputs are {card.inputs}, expected {maker.texts}")
+  settings = {**card.settings, "max_seq_length": card.max_seq_length}
+  check_settings(card.kind, settings, card.max_position_embeddings)
 
 
-def check_lengths(kind: str, settings: Mapping[str, Any]) -> None:
-  """Raises a ValueError if max_seq_length does not fit other settings."""
+def check_settings(
+  kind: str, settings: Mapping[str, Any], most_tokens: int
+) -> None:
+  """Raises a ValueError if a model of so many tokens cannot answer by them."""
+  allowed = {"max_seq_length": (range(3, most_tokens + 1),)}
+  files.check_values(settings, {**allowed, **MAKERS[kind].settings})
   length = settings["max_seq_length"]
-  if "window_pooling" in MAKERS[kind].settings:
-    classification.check_doc_stride(settings["doc_stride"], length)
-  if "max_query_length" in MAKERS[kind].settings:
+  if "window_pooling" in settings:
+    classification.check_doc_stride(settings.get("doc_stride"), length)
+  if "max_query_length" in settings:
     squad_features.check_lengths(length, settings["max_query_length"])

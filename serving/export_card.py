@@ -12,10 +12,11 @@ from data import files
 
 FILE = "export.json"
 # Changed whenever older exports can no longer be used.
-VERSION = 3
+VERSION = 4
 
 IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
 NUMBER = (int, float)
+COUNT = (range(1, 10**6),)
 _ITEMS = {"inputs": (str,), "labels": (str,), "thresholds": NUMBER}
 
 
@@ -30,6 +31,7 @@ class Card:
   labels: tuple[str, ...]
   thresholds: tuple[float, ...]  # For each label of multi_label.
   max_seq_length: int
+  max_position_embeddings: int  # The longest input of the model.
   do_lower_case: bool
   num_layers: int
   num_heads: int
@@ -44,11 +46,12 @@ class Card:
   quantization: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      check_type(field.name, getattr(self, field.name), (_class_of(field),))
-    for name, types in _ITEMS.items():
+    allowed = {f.name: (_class_of(f),) for f in dataclasses.fields(self)}
+    allowed |= {"num_layers": COUNT, "num_heads": (range(10**4),)}
+    files.check_values(vars(self), allowed)
+    for name, kinds in _ITEMS.items():
       for value in getattr(self, name):
-        check_type(f"one of {name}", value, types)
+        files.check_values({name: value}, {name: kinds})
 
 
 def check_file(folder: str, name: str, card: Card) -> None:
@@ -96,30 +99,19 @@ def read(
     )
   if content != seal(content):
     raise ValueError(f"{path}: not as it was written; copy or export it again")
+  values = {
+    field.name: tuple(value) if isinstance(value, list) else value
+    for field in dataclasses.fields(Card)
+    for value in [content.get(field.name)]
+  }
   try:
-    values = {}
-    for field in dataclasses.fields(Card):
-      value = content[field.name]
-      is_tuple = _class_of(field) is tuple and isinstance(value, list)
-      values[field.name] = tuple(value) if is_tuple else value
     card = Card(**values)
     check(card)
-    return card
-  except KeyError as error:
-    fault = f"no {error.args[0]!r} there"
   except ValueError as error:
-    fault = str(error)
-  raise ValueError(f"{path}: {fault}; export the model again")
+    raise ValueError(f"{path}: {error}; export the model again") from None
+  return card
 
 
 def _class_of(field: dataclasses.Field) -> type:
   origin = typing.get_origin(field.type) or field.type
   return dict if origin is Mapping else origin
-
-
-def check_type(name: str, value: Any, types: tuple[type, ...]) -> None:
-  """Raises a ValueError for a value of another type."""
-  # Not isinstance: a bool would pass for a number.
-  if type(value) not in types:
-    names = " or ".join(t.__name__ for t in types)
-    raise ValueError(f"{name} is {value!r:.80}, expected {names}")

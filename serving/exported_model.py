@@ -109,17 +109,17 @@ class ExportedModel:
     """
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
+    if not request.rows:
+      raise ValueError("there are no words in the text")
+    row = request.rows[0]
+    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
     is_one = layer is not None or head is not None
-    counts = {"layer": self.card.num_layers, "head": self.card.num_heads}
+    counts = dict(zip(("layer", "head"), found.shape, strict=False))
     for name, value in (("layer", layer), ("head", head)):
       if is_one and (type(value) is not int or not 0 <= value < counts[name]):
         raise ValueError(
           f"{name} is {value!r}; expected a number from 0 to {counts[name] - 1}"
         )
-    if not request.rows:
-      raise ValueError("there are no words in the text")
-    row = request.rows[0]
-    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
     if is_one:
       shown = found[layer, head].round(5).tolist()
     else:

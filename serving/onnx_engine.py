@@ -61,7 +61,8 @@ class Engine:
         f"{shape[-1]}: export the model again"
       )
     self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
-    self._maps = [f"{_ATTENTION}{i}" for i in range(card.num_layers)]
+    maps = len(outputs) - len(self._names)
+    self._maps = [f"{_ATTENTION}{i}" for i in range(maps)]
     # Else all outputs are computed, attention too.
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True

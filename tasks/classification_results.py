@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, tables, threshold_files
+from data import files, label_files, tables
 from tasks import charts, classification, metrics, plots
 
 _METRICS = {
@@ -210,9 +210,9 @@ def write_thresholds(
 ) -> None:
   """Writes the thresholds of answers, if they have any, for later runs."""
   if answers.thresholds is not None:
-    path = os.path.join(folder, threshold_files.OF_LABELS)
+    path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
     pairs = zip(answers.labels, answers.thresholds.tolist(), strict=True)
-    threshold_files.write(path, identify_weights(), dict(pairs))
+    label_files.write_thresholds(path, identify_weights(), dict(pairs))
 
 
 def read_thresholds(
@@ -220,9 +220,12 @@ def read_thresholds(
   labels: Sequence[str],
   identify_weights: Callable[[], str],
 ) -> np.ndarray | None:
-  """Reads what an evaluation tuned, float64 [L]; see `threshold_files.read`."""
-  tuned = threshold_files.read(
-    folders, threshold_files.OF_LABELS, labels, identify_weights
+  """Reads what an evaluation tuned, float64 [L], if it was for these weights.
+
+  See `label_files.read_thresholds`.
+  """
+  tuned = label_files.read_thresholds(
+    folders, label_files.LABEL_THRESHOLDS, labels, identify_weights
   )
   return np.array(tuned.values) if tuned else None
 

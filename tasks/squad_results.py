@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import atomic, files, threshold_files
+from data import atomic, files, label_files
 from tasks import (
   metrics,
   plots,
@@ -113,7 +113,7 @@ def parse_threshold(value: str) -> float | None:
 
 def has_threshold(folders: Iterable[str]) -> bool:
   """Returns whether a run tuned a threshold, for any weights."""
-  paths = (os.path.join(f, threshold_files.OF_NO_ANSWER) for f in folders)
+  paths = (os.path.join(f, label_files.ANSWER_THRESHOLD) for f in folders)
   return any(map(files.exists, paths))
 
 
@@ -128,21 +128,23 @@ def tune_threshold(
   """
   answers = [result.scored for result in tuning]
   threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
-  path = os.path.join(folder, threshold_files.OF_NO_ANSWER)
-  threshold_files.write(path, weights, {_THRESHOLD: threshold})
+  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
+  label_files.write_thresholds(path, weights, {_THRESHOLD: threshold})
   return threshold
 
 
 def read_threshold(
   folders: Iterable[str], identify_weights: Callable[[], str]
-) -> threshold_files.Tuned | None:
-  """Reads the threshold that a run tuned; see `threshold_files.read`."""
-  name = threshold_files.OF_NO_ANSWER
-  return threshold_files.read(folders, name, [_THRESHOLD], identify_weights)
+) -> label_files.Tuned | None:
+  """Reads the threshold that a run tuned; see `label_files.read_thresholds`."""
+  name = label_files.ANSWER_THRESHOLD
+  return label_files.read_thresholds(
+    folders, name, [_THRESHOLD], identify_weights
+  )
 
 
 def choose_threshold(
-  flag: str, tuned: threshold_files.Tuned | None, prefers_tuned: bool
+  flag: str, tuned: label_files.Tuned | None, prefers_tuned: bool
 ) -> float:
   """Returns the threshold to answer by: that of the flag, or the tuned one.
 

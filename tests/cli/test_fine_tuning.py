@@ -61,15 +61,37 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   said = f"--max_seq_length=64, as {path} says\n"
   assert capsys.readouterr().err == said
   path.write_text('{"problem": "tagging"}')
-  message = (
-    "prediction.json: its problem is 'tagging'; expected single_label or"
-  )
+  message = "prediction.json: flag --problem=tagging: value should be one of"
   with pytest.raises(ValueError, match=message):
     program_flags.read(
       run_classifier.ClassifierSettings,
       fine_tuning.read_settings,
       **flags,
       vocab_file="v",
+      bert_config_file="c",
+    )
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("max_seq_length", -1),
+    ("max_seq_length", "long"),
+    ("max_seq_length", None),
+    ("doc_stride", 1.5),
+    ("window_pooling", "median"),
+    ("window_pooling", [1]),
+  ],
+)
+def test_what_a_training_recorded_is_checked_as_flags(tmp_path, name, value):
+  path = tmp_path / "prediction.json"
+  path.write_text(json.dumps({name: value}))
+  flags = {"output_dir": tmp_path, "task_name": "file", "vocab_file": "v"}
+  with pytest.raises(ValueError, match=f"{path}: flag --{name}=.*"):
+    program_flags.read(
+      run_classifier.ClassifierSettings,
+      fine_tuning.read_settings,
+      **flags,
       bert_config_file="c",
     )
 

@@ -50,7 +50,10 @@ def test_the_head_of_a_task_is_not_left_out_silently(tmp_path, capsys):
 
 
 def test_lengths_are_compared_before_an_export():
-  prediction = {"max_seq_length": 16, "max_query_length": 4}
+  prediction = {
+    "max_seq_length": 16,
+    **tiny_models.PREDICTION["question_answering"],
+  }
   trained = trained_models.TrainedModel(
     kind="question_answering",
     config=modeling.BertConfig(30),
@@ -59,26 +62,58 @@ def test_lengths_are_compared_before_an_export():
     prediction=prediction,
   )
   values = {"max_query_length": 12}
-  assert trained_models.override(trained, values).prediction == {
-    "max_seq_length": 16,
-    "max_query_length": 12,
-  }
-  message = "--max_seq_length=16: expected more than --max_query_length=13 and"
+  found = trained_models.override(trained, values).prediction
+  assert found == prediction | values
+  for name, value, message in (
+    ("max_query_length", 13, "=16: expected more than --max_query_length=13 a"),
+    ("max_seq_length", 513, "max_seq_length is 513, expected 3 to 512"),
+  ):
+    with pytest.raises(ValueError, match=message):
+      trained_models.override(trained, {name: value})
+
+
+@pytest.mark.parametrize(
+  ("file", "name", "value", "expected"),
+  [
+    ("prediction", "window_pooling", "median", "mean or max"),
+    ("prediction", "max_seq_length", -1, "3 to 16"),
+    ("prediction", "max_seq_length", 10**9, "3 to 16"),
+    ("prediction", "doc_stride", 1.5, "1 to 999999 or None"),
+    ("prediction", "has_text_pair", "no", "bool"),
+    ("settings", "do_lower_case", "yes", "bool"),
+    ("settings", "lstm_size", "8", "1 to 9999"),
+    ("settings", "feature_layers", 1, "list"),
+  ],
+)
+def test_changed_settings_are_named(tmp_path, file, name, value, expected):
+  tiny_models.write_trained(tmp_path)
+  path = tmp_path / f"{file}.json"
+  content = json.loads(path.read_text())
+  if name in ("lstm_size", "feature_layers"):
+    content |= {"feature_based": True, "lstm_size": 8, "feature_layers": []}
+  path.write_text(json.dumps(content | {name: value}))
+  message = f"{path}: {name} is {value!r}, expected {expected}"
   with pytest.raises(ValueError, match=message):
-    trained_models.override(trained, {"max_query_length": 13})
+    trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
+
+
+def test_a_problem_of_another_type(tmp_path):
+  tiny_models.write_trained(tmp_path, problem=["tagging"])
+  with pytest.raises(ValueError, match=r"its problem is \['tagging'\]; expec"):
+    trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
 
 
 @pytest.mark.parametrize(
   "name", ["vocab_file_sha256", "do_lower_case", "feature_layers"]
 )
 def test_settings_that_lack_a_name(tmp_path, name):
-  more = {"feature_based": True, "lstm_size": 8, "feature_layers": "-1"}
+  more = {"feature_based": True, "lstm_size": 8, "feature_layers": ["-1"]}
   tiny_models.write_trained(tmp_path, "tagging", **more)
   path = tmp_path / "settings.json"
   content = json.loads(path.read_text())
   del content[name]
   path.write_text(json.dumps(content))
-  message = f"damaged: its settings.json lacks {name}"
+  message = f"{path}: {name} is None, expected "
   with pytest.raises(ValueError, match=message):
     trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
 

@@ -78,7 +78,10 @@ def write_trained(
     "vocab_file_sha256": files.hash_file(vocab_file),
     **settings,
   }
-  prediction = {"max_seq_length": tiny.SEQUENCE, **PREDICTION.get(problem, {})}
+  prediction = {
+    "max_seq_length": tiny.SEQUENCE,
+    **PREDICTION.get(str(problem), {}),
+  }
   (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
@@ -103,9 +106,10 @@ def make_maker(
     kind=kind,
     format="saved_model",
     inputs=tuple(inputs),
-    labels=tuple(LABELS),
+    labels=tuple(LABELS) if answers.MAKERS[kind].has_labels else (),
     thresholds=(0.5, 0.5) if kind == "multi_label" else (),
     max_seq_length=tiny.SEQUENCE,
+    max_position_embeddings=tiny.SEQUENCE,
     do_lower_case=True,
     num_layers=2,
     num_heads=2,

@@ -32,22 +32,37 @@ def test_facts_come_back(tmp_path, good):
 @pytest.mark.parametrize(
   ("name", "value", "message"),
   [
-    ("version", DELETED, "version None, expected 3"),
-    ("version", 1, "version 1, expected 3: export the model again"),
+    ("version", DELETED, "version None, expected 4"),
+    ("version", 1, "version 1, expected 4: export the model again"),
     ("kind", "poetry", "kind is 'poetry', expected one of"),
-    ("kind", [], "kind is [], expected str"),
-    ("labels", DELETED, "no 'labels' there"),
-    ("labels", [], "labels are missing"),
-    ("labels", [1], "one of labels is 1, expected str"),
+    ("kind", 5, "kind is 5, expected str"),
+    ("labels", DELETED, "labels is None, expected tuple"),
+    ("labels", [], "0 labels of the kind single_label"),
+    ("labels", [1], "labels is 1, expected str"),
     ("labels", "neg", "labels is 'neg', expected tuple"),
     ("inputs", None, "inputs is None"),
     ("max_seq_length", "128", "max_seq_length is '128', expected int"),
     ("max_seq_length", True, "max_seq_length is True, expected int"),
-    ("settings", {}, "settings lack doc_stride"),
+    ("max_seq_length", -1, "max_seq_length is -1, expected 3 to 16"),
+    ("max_seq_length", 10**9, "max_seq_length is 1000000000, expected 3 to 16"),
+    ("num_heads", 10**9, "num_heads is 1000000000, expected 0 to 9999"),
+    ("inputs", ["a"], "inputs are ('a',), expected ('text', 'text_pair')"),
+    ("thresholds", ["a"], "thresholds is 'a', expected int or float"),
+    ("settings", {}, "window_pooling is None, expected mean or max"),
+    (
+      "settings",
+      {"doc_stride": None, "window_pooling": "median"},
+      "window_pooling is 'median', expected mean or max",
+    ),
+    (
+      "settings",
+      {"doc_stride": 16, "window_pooling": "max"},
+      "--doc_stride=16: expected 1 to 14",
+    ),
     (
       "settings",
       {"doc_stride": 1.5, "window_pooling": "mean"},
-      "doc_stride is 1.5, expected int or NoneType",
+      "doc_stride is 1.5, expected 1 to 999999 or None",
     ),
   ],
 )
@@ -66,7 +81,7 @@ def test_what_is_wrong_is_named(tmp_path, good, name, value, message):
   [
     *((x, "no readable export.json") for x in (b"", b"{", b"\xff", None)),
     *((x, "no readable export.json") for x in (b"[" * 100_000, b"[1]")),
-    (b'{"version": 3, "sha256": ""}', "not as it was written; copy or export"),
+    (b'{"version": 4, "sha256": ""}', "not as it was written; copy or export"),
   ],
 )
 def test_what_cannot_be_read(tmp_path, content, message):
@@ -99,3 +114,9 @@ def test_thresholds_are_one_a_label(tmp_path, good):
     read(tmp_path, content)
   content["thresholds"] = [0.5, 1]
   assert read(tmp_path, content).thresholds == (0.5, 1)
+
+
+def test_labels_are_those_of_the_kind(tmp_path, good):
+  content = {**good, "kind": "question_answering"}
+  with pytest.raises(ValueError, match="2 labels of the kind question_answ"):
+    read(tmp_path, content)
