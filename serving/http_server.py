@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import urllib.parse
 
 import waitress
-from waitress import channel, parser, utilities
+from waitress import channel, parser, task, utilities
 
 from serving import answer_maker, exported_model, request_lines
 
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
   wait_seconds: float  # How long a batch waits for more requests.
   answer_seconds: float = 120  # How long a client waits, at most.
   idle_seconds: int = 60  # After which a silent connection is closed.
-  threads: int = 64  # Requests answered at once; more wait for a thread.
+  threads: int = 64  # Predictions made at once; more wait for a thread.
 
 
 class Batcher:
@@ -142,7 +142,6 @@ class Application:
     self._model = model
     self._names = {name.lower().rstrip(".") for name in names}
     self._batcher, self._limits = Batcher(model, limits), limits
-    self._attending = threading.Lock()
     gets: dict[str, Callable] = {
       **dict.fromkeys(_PAGE, lambda environ: _read_page(environ["PATH_INFO"])),
       "/model": lambda environ: self._describe(),
@@ -239,15 +238,9 @@ class Application:
   def _attend(self, environ):
     content = _read_json(environ)
     request = self._model.maker.encode(content)
-    # One at a time: it takes much memory.
-    if not self._attending.acquire(timeout=self._limits.answer_seconds):
-      raise queue.Full
-    try:
-      return self._model.attend(
-        request, content.get("layer"), content.get("head")
-      )
-    finally:
-      self._attending.release()
+    return self._model.attend(
+      request, content.get("layer"), content.get("head")
+    )
 
 
 @functools.cache
@@ -323,6 +316,31 @@ class _Channel(channel.HTTPChannel):
     return super().writable()
 
 
+class _Dispatcher(task.ThreadedTaskDispatcher):
+  """Keeps threads apart, so that no kind of request waits for another.
+
+  One answers what needs no model. One computes attention, which takes much
+  memory, and the others wait for predictions.
+  """
+
+  def __init__(self, threads: int):
+    super().__init__()
+    self.set_thread_count(threads)
+    self._quick = task.ThreadedTaskDispatcher()
+    self._quick.set_thread_count(1)
+    self._attention = task.ThreadedTaskDispatcher()
+    self._attention.set_thread_count(1)
+
+  def add_task(self, task):
+    lanes = {"/predict": super(), "/attention": self._attention}
+    path = getattr(task.requests[0], "path", "")  # Not of a broken request.
+    lanes.get(path, self._quick).add_task(task)
+
+  def shutdown(self, cancel_pending=True, timeout=5):
+    self._attention.shutdown(cancel_pending, timeout)
+    return super().shutdown(cancel_pending, timeout)
+
+
 def check_name(name: str) -> None:
   """Raises a ValueError unless a name can be that of a host, or an address."""
   if not name or re.search(r"[/*\s\[\]]|^[^:]*:[^:]*$", name):
@@ -375,7 +393,8 @@ def make_server(application: Application, listener, limits: Limits):
   server = waitress.create_server(
     application,
     sockets=[listener],
-    threads=limits.threads,
+    threads=0,  # The dispatcher has its own.
+    outbuf_high_watermark=sys.maxsize,  # Above it, threads wait for readers.
     connection_limit=_MOST_CONNECTIONS,
     backlog=_MOST_CONNECTIONS,
     channel_timeout=limits.idle_seconds,
@@ -384,4 +403,5 @@ def make_server(application: Application, listener, limits: Limits):
     asyncore_use_poll=True,  # select() ends at 1024 files.
   )
   server.channel_class = _Channel
+  server.task_dispatcher = _Dispatcher(limits.threads)
   return server
