@@ -34,8 +34,8 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       f"{name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={model.do_lower_case}"
     )
-    for folder, name in itertools.product(model.folders, text_vectors.FILES):
-      path = os.path.join(folder, name)
+    for source, name in itertools.product(model.folders, text_vectors.FILES):
+      path = os.path.join(source, name)
       if files.exists(path) and output_format != "keras_hub":
         with files.open_bytes(path) as file:
           files.write_bytes(os.path.join(temporary, name), file.read())
