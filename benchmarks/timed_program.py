@@ -132,6 +132,9 @@ class PeerRun(TimedRun):
     )
     self.predictor = PeerPredictor(self.model, predict)
 
+  def identify_weights(self):
+    return contest.PEER  # This run alone reads its thresholds.
+
   def run_training(self, loss_fn, evaluate):
     import torch
     import transformers
