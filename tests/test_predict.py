@@ -251,7 +251,7 @@ def test_answers_of_tagging(tmp_path):
     return model
 
   labels = ["O", "B-POS"]
-  settings = {"label_scheme": "IOB2", "by_character": True}
+  settings = {"label_scheme": "iob2", "by_character": True}
   tiny_models.write_trained(tmp_path, "tagging", make, labels, **settings)
   answer = bert.load(export(tmp_path, by_character=False))("(good")
   found = [(e["text"], e["type"], e["start"]) for e in answer["entities"]]
