@@ -195,17 +195,13 @@ def main() -> None:
   add("--epochs", type=int, help="default: the task's")
   add("--max_train_examples", type=int, help="default: all")
   options = parser.parse_args()
-  options.output_dir = options.output_dir.resolve()
   options.weights = options.weights.resolve()
-  options.output_dir.mkdir(parents=True, exist_ok=True)
   print(f"on {contest.processor()}")
   heads = ["task", "score", "by", "rate", "dev", "test"]
   heads += ["seconds", "others"]
-  print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+  transfer.start_table(options, heads, WRITERS)
   plans = make_plans(options.output_dir)
   for name in options.tasks:
-    if name in WRITERS and not (options.output_dir / name).exists():
-      WRITERS[name](options.output_dir / name)
     for library in options.libraries:
       trainings = Trainings(name, library, plans[name], options)
       print(f"| {' | '.join(trainings.cells())} |", flush=True)

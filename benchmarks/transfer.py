@@ -268,6 +268,16 @@ def percent(values: list[float]) -> str:
   return f"{100 * statistics.mean(values):.1f}{spread}"
 
 
+def start_table(options, heads, writers) -> None:
+  """Makes the output folder, with the tasks' data; prints the table's head."""
+  options.output_dir = options.output_dir.resolve()
+  options.output_dir.mkdir(parents=True, exist_ok=True)
+  for name in writers.keys() & set(options.tasks):
+    if not (options.output_dir / name).exists():
+      writers[name](options.output_dir / name)
+  print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   add = parser.add_argument
@@ -285,16 +295,12 @@ def main() -> None:
   add("--max_seq_length", type=int, help="default: the task's, 128 or 256")
   add("--skip_test", action="store_true", help="no test sets")
   options = parser.parse_args()
-  options.output_dir = options.output_dir.resolve()
-  options.output_dir.mkdir(parents=True, exist_ok=True)
   shown = [epoch for epoch in SHOWN_EPOCHS if epoch <= options.epochs]
   heads = ["task", "model", "start", "rate"]
   heads += [f"epoch {epoch}" for epoch in shown] + ["best epoch", "test"]
-  print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
+  start_table(options, heads, WRITERS)
   tasks = make_tasks(options.output_dir)
   for name in options.tasks:
-    if name in WRITERS and not (options.output_dir / name).exists():
-      WRITERS[name](options.output_dir / name)
     for named_model in options.models:
       model, _, path = named_model.partition("=")
       folder = pathlib.Path(path).resolve()

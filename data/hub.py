@@ -10,16 +10,18 @@ import os
 import re
 import time
 
-from data import files, imports
+from data import files, imports, label_files, text_vectors
 
 RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 # Config, tokens, and how vectors or the answers of a trained model are made.
-_SMALL_FILES = (
-  "config.json bert_config.json vocab.txt vocab.model tokenizer.json "
-  "tokenizer_config.json added_tokens.json modules.json 1_Pooling/config.json "
-  "sentence_bert_config.json config_sentence_transformers.json labels.txt "
-  "settings.json prediction.json thresholds.json null_score_diff_threshold.json"
-).split()
+_SMALL_FILES = [
+  *"config.json bert_config.json vocab.txt vocab.model tokenizer.json".split(),
+  *"tokenizer_config.json added_tokens.json labels.txt settings.json".split(),
+  *text_vectors.FILES,
+  "prediction.json",
+  label_files.LABEL_THRESHOLDS,
+  label_files.ANSWER_THRESHOLD,
+]
 # A repository is fetched with the first of these kinds that it has.
 _WEIGHTS = (
   ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),

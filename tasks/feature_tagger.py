@@ -40,6 +40,7 @@ class FeatureTaggerModel(heads.HeadModel):
   ):
     super().__init__(dtype="float32", name="feature_tagger")
     self.layers_used, self.dropout_rate = layers, dropout_rate
+    self.lstm_size = lstm_size
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.trainable = False
     self.mix = ScalarMix(len(layers)) if mixed else None
@@ -55,9 +56,14 @@ class FeatureTaggerModel(heads.HeadModel):
     self.output_weights, self.output_bias = heads.make_output(num_labels, size)
 
   def get_config(self):
-    raise NotImplementedError(
-      f"{type(self).__name__} has no .keras files: use tf.saved_model.save"
-    )
+    own = {
+      "num_labels": self.output_bias.shape[0],
+      "layers": list(self.layers_used),
+      "mixed": self.mix is not None,
+      "lstm_size": self.lstm_size,
+      "dropout_rate": self.dropout_rate,
+    }
+    return super().get_config() | own
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)

@@ -128,7 +128,7 @@ def test_keras_files(tmp_path, name):
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("name", ["classifier", "tagger", "span"])
+@pytest.mark.parametrize("name", ["classifier", "tagger", "span", "features"])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_keras_files_of_heads(tmp_path, name, dtype):
   keras.config.set_dtype_policy(dtype)
@@ -145,11 +145,6 @@ def test_keras_files_of_heads(tmp_path, name, dtype):
     strict=True,
   ):
     np.testing.assert_array_equal(a, b)
-
-
-def test_a_feature_based_tagger_has_no_keras_file(tmp_path):
-  with pytest.raises(NotImplementedError, match=r"use tf\.saved_model\.save"):
-    MODELS["features"]().save(tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
