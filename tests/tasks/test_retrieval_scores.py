@@ -63,7 +63,7 @@ def test_scores_are_means_over_queries_with_a_relevant_document():
     np.array([0.1, 0.9, 0.7, 0.3, 0.2, 0.5]),
     np.array([1.0, 1, 0, 0, 0, 0]),
   )
-  # The first of the documents of "a" is relevant, the third of "b", none of "c".
+  # Relevant is the first document of "a", the third of "b" and none of "c".
   assert found == pytest.approx(
     {
       "mrr_at_10": (1 + 1 / 3) / 2,
