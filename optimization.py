@@ -2,7 +2,9 @@
 
 Devlin et al., section A.2; Loshchilov & Hutter, https://arxiv.org/abs/1711.05101
 for the decay. It is not `keras.optimizers.AdamW`: that one corrects the bias of
-the moments and decays in a separate step.
+the moments and decays in a separate step. The correction is an option here, for
+fine-tuning on little data: Mosbach et al., https://arxiv.org/abs/2006.04884,
+section 6.
 
 For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
 & Ruder (ULMFiT), https://arxiv.org/abs/1801.06146, sections 3.2 and 3.3.
@@ -88,6 +90,9 @@ class AdamWeightDecayOptimizer:
   v = beta_2 v + (1 - beta_2) g^2
   p = p - rate (m / (sqrt(v) + epsilon) + decay p)
 
+  Corrected, m is divided by 1 - beta_1^t and v by 1 - beta_2^t in the last
+  line; t is the number of updates, this one included.
+
   Make it inside the scope of the distribution strategy.
 
   Args:
@@ -97,6 +102,7 @@ class AdamWeightDecayOptimizer:
     first_steps: the step from which a variable is updated, one per variable.
       Before, the variable and its moments do not change, and its gradient does
       not count in the clipped norm.
+    corrects_bias: whether the moments are corrected.
   """
 
   def __init__(
@@ -105,8 +111,9 @@ class AdamWeightDecayOptimizer:
     rate_at: Callable[[tf.Tensor], tf.Tensor],
     rate_scales: Sequence[float],
     first_steps: Sequence[int],
+    corrects_bias: bool = False,
   ):
-    self.rate_at = rate_at
+    self.rate_at, self.corrects_bias = rate_at, corrects_bias
     self.rate_scales, self.first_steps = rate_scales, first_steps
     self.paths = [variable.path for variable in variables]
     self.variables = [variable.value for variable in variables]
@@ -160,13 +167,24 @@ class AdamWeightDecayOptimizer:
     rate = self.rate_at(step)
     # The update applies the factor: no clipped copy of the gradients is made.
     numbers = [
-      (factor, rate * scale, decay)
-      for scale, decay in zip(self.rate_scales, self.decay_rates, strict=True)
+      (factor, rate * scale, decay, self._corrections(step - first))
+      for scale, decay, first in zip(
+        self.rate_scales, self.decay_rates, self.first_steps, strict=True
+      )
     ]
     tf.distribute.get_replica_context().merge_call(
       self._update_all, (list(gradients), numbers, step)
     )
     return norm, rate
+
+  def _corrections(self, step):
+    """Computes what m and the root of v are divided by, float32 []."""
+    if not self.corrects_bias:
+      return 1.0, 1.0
+    # In float32, 1 - 0.999 has four digits.
+    count = tf.cast(tf.maximum(step, 0) + 1, tf.float64)
+    m, v = 1.0 - BETA_1**count, tf.sqrt(1.0 - BETA_2**count)
+    return tf.cast(m, tf.float32), tf.cast(v, tf.float32)
 
   def _global_norm(self, gradients, row_norms, step):
     """Computes `tf.linalg.global_norm` of the gradients that count."""
@@ -211,11 +229,11 @@ def _wide_half_square(gradient):
 
 def _adam(p, gradient, m, v, numbers):
   """Returns the new p, m and v; numbers are those of `clip_and_apply`."""
-  factor, rate, decay = numbers
+  factor, rate, decay, (m_correction, v_correction) = numbers
   gradient = tf.cast(gradient, tf.float32) * factor
   m = BETA_1 * m + (1.0 - BETA_1) * gradient
   v = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
-  step = m / (tf.sqrt(v) + EPSILON)
+  step = (m / m_correction) / (tf.sqrt(v) / v_correction + EPSILON)
   if decay:
     step += decay * p
   return p - rate * step, m, v
@@ -251,6 +269,7 @@ def create_optimizer(
   layerwise_lr_decay: float = 1.0,
   freeze_layers: int | str = 0,
   steps_per_epoch: float | None = None,
+  corrects_bias: bool = False,
 ) -> AdamWeightDecayOptimizer:
   """Makes the optimizer for pre-training and fine-tuning BERT.
 
@@ -263,6 +282,7 @@ def create_optimizer(
       and have no gradients. "gradual": only pooler and heads change at first;
       every epoch unfreezes one more part, the embeddings last.
     steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
+    corrects_bias: whether Adam corrects the bias of its moments.
 
   Raises:
     ValueError: a value is out of its range.
@@ -298,4 +318,5 @@ def create_optimizer(
       math.ceil(epochs * steps_per_epoch - 1e-6) if is_gradual else 0
       for epochs in below_top
     ],
+    corrects_bias=corrects_bias,
   )

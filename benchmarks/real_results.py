@@ -3,8 +3,9 @@
 make minilm
 python benchmarks/real_results.py --output_dir=real --tasks rte
 
-Both start from the same weights and take the same rows in the same batches; see
-timed_program.py. Each trains with every rate of --rates and the first seed,
+Both start from the same weights, take the same rows in the same batches, and
+have the same optimizer, an Adam that corrects its bias; see timed_program.py.
+Each trains with every rate of --rates and the first seed,
 then with all seeds at the rate whose best epoch on the development set was
 best. A row is the mean over the seeds and its deviation, on the development set
 at the best epoch and with those weights on the test set, if there is one with
@@ -100,6 +101,8 @@ class Trainings(NamedTuple):
       "seed": seed,
       "epochs": self.options.epochs or self.plan.epochs,
       "max_train_examples": self.options.max_train_examples,
+      "precision": self.options.precision,
+      "bias_correction": self.options.bias_correction,
     }
 
   def finished(self, rate: float, seed: int) -> dict[str, Any]:
@@ -127,6 +130,8 @@ class Trainings(NamedTuple):
       "learning_rate": key["rate"],
       "seed": key["seed"],
       "num_train_epochs": key["epochs"],
+      "precision": key["precision"],
+      "bias_correction": key["bias_correction"],
       "max_seq_length": self.plan.max_seq_length,
       "eval_every_epochs": 1,
       "best_metric": task.metric,
@@ -194,6 +199,13 @@ def main() -> None:
   add("--seeds", nargs="+", type=int, default=[1, 2, 3])
   add("--epochs", type=int, help="default: the task's")
   add("--max_train_examples", type=int, help="default: all")
+  add("--precision", choices=["float32", "bfloat16"], default="float32")
+  add(
+    "--bias_correction",
+    choices=["true", "false"],
+    default="true",
+    help="of ours; Hugging Face's Adam always corrects",
+  )
   options = parser.parse_args()
   options.weights = options.weights.resolve()
   print(f"on {contest.processor()}")

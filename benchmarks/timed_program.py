@@ -84,8 +84,9 @@ class TimedRun(fine_tuning.Run):
 class PeerPredictor(prediction.Predictor):
   """Applies a program's function of a model to Hugging Face's."""
 
-  def __init__(self, model, predict):
+  def __init__(self, model, predict, settings):
     self._peer, self._predict = model, predict
+    self._settings = settings
 
   def iterate(self, batches, total=0):
     self._peer.eval()
@@ -102,12 +103,12 @@ class PeerPredictor(prediction.Predictor):
     inputs = [torch.from_numpy(value.numpy()).long() for value in inputs]
     if type(self._peer).__name__.endswith("MultipleChoice"):
       inputs = [value[:, None] for value in inputs]  # One choice a question.
-    with torch.inference_mode():
+    with torch.inference_mode(), autocast(self._settings):
       output = self._peer(**name_inputs(*inputs))
     if "logits" in output:
-      return tf.constant(output.logits.numpy())
+      return tf.constant(output.logits.float().numpy())
     spans = output.start_logits, output.end_logits
-    return heads.SpanOutput(*(tf.constant(x.numpy()) for x in spans))
+    return heads.SpanOutput(*(tf.constant(x.float().numpy()) for x in spans))
 
 
 class PeerRun(TimedRun):
@@ -130,7 +131,7 @@ class PeerRun(TimedRun):
       if problem.endswith("label")
       else "regression",
     )
-    self.predictor = PeerPredictor(self.model, predict)
+    self.predictor = PeerPredictor(self.model, predict, self.settings)
 
   def identify_weights(self):
     return contest.PEER  # This run alone reads its thresholds.
@@ -161,7 +162,9 @@ class PeerRun(TimedRun):
         for name, value in labels.items()
       }
       model.train()
-      model(**name_inputs(*inputs), **labels).loss.backward()
+      with autocast(settings):
+        loss = model(**name_inputs(*inputs), **labels).loss
+      loss.backward()
       torch.nn.utils.clip_grad_norm_(model.parameters(), optimization.CLIP_NORM)
       optimizer.step()
       schedule.step()
@@ -185,6 +188,14 @@ class PeerRun(TimedRun):
     ]
     order = np.concatenate(orders)[:count].reshape(-1, size)
     return features.batches(order, self.parser(data))
+
+
+def autocast(settings):
+  """Computes in bfloat16 with --precision=bfloat16."""
+  import torch
+
+  enabled = settings.precision == "bfloat16"
+  return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
 
 
 def name_inputs(input_ids, input_mask, segment_ids):

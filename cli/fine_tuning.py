@@ -41,6 +41,7 @@ _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 _TRAINING_FLAGS = (
   "train_batch_size",
   "learning_rate",
+  "bias_correction",
   "warmup_proportion",
   "layerwise_lr_decay",
   "freeze_layers",
@@ -281,6 +282,7 @@ class Run(training_run.TrainingRun):
         settings.layerwise_lr_decay,
         int(frozen) if frozen.isdecimal() else frozen,
         steps_per_epoch,
+        settings.bias_correction,
       )
     if source is None:
       source = feature_files.training_source(

@@ -158,6 +158,11 @@ class FineTuningSettings(
     "A layer's learning rate is that of the one above it times this.",
     least=0.0,
   )
+  bias_correction: bool = _training(
+    False,
+    "Whether Adam corrects the bias of its moments, as other libraries do and "
+    "BERT does not: smaller first updates, steadier on a few thousand examples.",
+  )
   warmup_proportion: float = _training(
     0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0
   )

@@ -461,6 +461,21 @@ def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
   assert not any(name.startswith("bert/embeddings") for name in changed)
 
 
+def test_correcting_the_bias_trains_otherwise_and_cannot_change(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(80))
+  flags = {"data_dir": tmp_path, "do_train": True, "num_train_epochs": 1}
+  run(tmp_path, output_dir=tmp_path / "plain", **flags)
+  flags["output_dir"] = tmp_path / "corrected"
+  run(tmp_path, bias_correction=True, **flags)
+  moved = {}
+  for name in ("plain", "corrected"):
+    trained = read_checkpoint(tmp_path / name, 10)["bert/pooler/dense/bias"]
+    moved[name] = np.abs(trained).max()  # It starts at 0.
+  assert moved["corrected"] < 0.7 * moved["plain"]
+  message = "had other settings (bias_correction: True, not False)"
+  program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
+
+
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden cases in {GOLDEN}")
 @pytest.mark.parametrize(
   ("task", "model"), [("MRPC", "mrpc"), ("CoLA", "mrpc"), ("MNLI", "mnli")]
