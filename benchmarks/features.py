@@ -110,6 +110,9 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
+  from data import imports
+
+  imports.import_tensorflow(packs_weights=precision == "bfloat16")
   from cli import model_folder, text_programs
   from data import vector_files
   import extract_features

@@ -233,6 +233,9 @@ def make_our_training(
 
 def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   """Predicts as run_classifier.py does: batches of so many tokens."""
+  from data import imports
+
+  imports.import_tensorflow(packs_weights=precision == "bfloat16")
   import tensorflow as tf
 
   from inputs import feature_files

@@ -61,6 +61,13 @@ class DeviceSettings(program.Settings):
     """The Keras dtype policy of --precision."""
     return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
+  @property
+  def packs_weights(self) -> bool:
+    """Whether the process only predicts, with products that gain from it."""
+    is_plain = self.distribution == "default" and not uses_tpu(self)
+    trains = getattr(self, "do_train", False)
+    return is_plain and self.precision == "bfloat16" and not trains
+
   def flags_of_workers(self) -> dict[str, Any]:
     """Returns the flags that must be the same on all workers of TF_CONFIG.
 

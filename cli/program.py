@@ -150,7 +150,7 @@ def start(kind: type[Settings]) -> None:
   A misspelt, missing or wrong flag ends the program before the import.
   """
   _parse_flags(kind)
-  imports.import_tensorflow()
+  imports.import_tensorflow(getattr(kind.read(), "packs_weights", False))
 
 
 def run_program(

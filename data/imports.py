@@ -12,6 +12,10 @@ from typing import Any
 # users reach Python as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+# oneDNN then lays out the weights of a product with a bias once, at the first
+# call, and takes those for all later ones. It reads this once.
+_PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+
 # What pip takes to install them.
 _REQUIREMENTS = {
   "huggingface_hub": "-r requirements.txt",
@@ -24,17 +28,30 @@ _REQUIREMENTS = {
 }
 
 
-def import_tensorflow() -> None:
+def import_tensorflow(packs_weights: bool = False) -> None:
   """Imports TensorFlow and hides what its libraries write to standard error.
 
   No environment variable hides all of these lines, of CUDA and the processor.
   It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
+
+  Args:
+    packs_weights: of a process that does not train; see `packs_weights`.
   """
+  if "tensorflow" not in sys.modules:
+    os.environ[_PACKS_WEIGHTS] = str(int(packs_weights))
   with contextlib.ExitStack() as stack:
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
       with contextlib.suppress(OSError):  # There is no folder for the lines.
         stack.enter_context(_hidden_unless_it_fails())
     import tensorflow  # noqa: F401
+
+
+def packs_weights() -> bool:
+  """Returns whether an operation may keep the first weights that it gets.
+
+  Then each set of weights needs a tf.function of its own.
+  """
+  return os.environ.get(_PACKS_WEIGHTS) == "1"
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from data import imports
 import modeling
 
 # XLA compiles for every shape, so rows are padded to one of few numbers.
@@ -107,10 +108,18 @@ def _mean(x):
 def _mean_by_matmul(x):
   # On CPUs XLA's matmul is twice as fast as reduce_sum. GPUs and TPUs might
   # round a matmul, so they use reduce_mean.
-  kinds = {device.device_type for device in tf.config.list_logical_devices()}
-  if kinds == {"CPU"}:
+  if _is_cpu():
     return tf.matmul(x, tf.fill([x.shape[-1], 1], 1.0 / x.shape[-1]))
   return _mean(x)
+
+
+def _is_cpu():
+  kinds = {device.device_type for device in tf.config.list_logical_devices()}
+  return kinds == {"CPU"}
+
+
+def _packs_weights():
+  return imports.packs_weights() and _is_cpu()
 
 
 def dropout_matmul(
@@ -145,13 +154,17 @@ class Dense(keras.layers.Dense):
 
   def multiply(self, rows):
     """Returns the product, and the bias for the caller to add."""
-    return tf.matmul(rows, self.kernel), tf.convert_to_tensor(self.bias)
+    product, bias = tf.matmul(rows, self.kernel), self.bias
+    if _packs_weights():  # By products with a bias alone.
+      product, bias = tf.nn.bias_add(product, bias), tf.zeros_like(bias)
+    return product, tf.convert_to_tensor(bias)
 
   def call(self, inputs):
     # CPUs and TPUs are fastest with one plain product of matrices.
     rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
-    product, bias = self.multiply(inputs if inputs.shape.rank == 2 else rows)
-    if self.compute_dtype == "bfloat16":
+    rows = inputs if inputs.shape.rank == 2 else rows
+    product, bias = tf.matmul(rows, self.kernel), self.bias
+    if self.compute_dtype == "bfloat16" and not _packs_weights():
       # The extra axis stops TensorFlow from fusing product and bias: the fused
       # bfloat16 kernel is half as fast.
       rows = tf.squeeze(tf.nn.bias_add(tf.expand_dims(product, 0), bias), 0)
@@ -227,7 +240,8 @@ class Intermediate(Layer, modeling.Intermediate):
 
   def call(self, rows, seed=None):
     name = self.config.hidden_act
-    if seed is not None or self.compute_dtype == "bfloat16":
+    is_apart = self.compute_dtype == "bfloat16" and not _packs_weights()
+    if seed is not None or is_apart:
       island = compile_island(add_and_activate, name)
       return island(*self.dense.multiply(rows))
     wide = self.dense(rows)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data import progress
+from data import imports, progress
 from inputs import training_input
 
 Features = training_input.Features
@@ -69,11 +69,11 @@ class Predictor:
       with substituted(matrices(model), weights):
         return predict_fn(model, features)
 
-    @tf.function(reduce_retracing=True)
     def run(features, weights):
       return strategy.run(predict, args=(features, weights))
 
-    self._run = run
+    self._make_function = lambda: tf.function(run, reduce_retracing=True)
+    self._run, self._packed = self._make_function(), []
 
   def __call__(
     self, batches: tf.data.Dataset, total: int | None = 0
@@ -124,6 +124,14 @@ class Predictor:
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
     """Makes the function of a batch, of any size, with the current weights."""
+    if imports.packs_weights():
+      # Operations keep the weights of their first call. Values that are read
+      # share the variable's memory until it gets others.
+      now = [tf.convert_to_tensor(v.value) for v in self._model.variables]
+      pairs = zip(now, self._packed or now, strict=True)
+      if not all(bool(tf.reduce_all(a == b)) for a, b in pairs):
+        self._run = self._make_function()
+      self._packed = now
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
     if self._strategy.num_replicas_in_sync > 1:

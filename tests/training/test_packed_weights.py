@@ -1,0 +1,86 @@
+"""Processes that only predict in bfloat16 let oneDNN keep their weights."""
+
+import sys
+
+import pytest
+
+import extract_features
+import paths
+import program_flags
+import run_classifier
+
+_MODEL = {"model": "x", "precision": "bfloat16"}
+_TEXTS = _MODEL | {"input_file": "x", "output_file": "x"}
+_TASK = _MODEL | {"task_name": "x", "output_dir": "x"}
+
+
+@pytest.mark.parametrize(
+  ("kind", "values", "packs"),
+  [
+    (extract_features.VectorSettings, _TEXTS, True),
+    (extract_features.VectorSettings, _TEXTS | {"precision": "float32"}, False),
+    (extract_features.VectorSettings, _TEXTS | {"use_tpu": True}, False),
+    (run_classifier.ClassifierSettings, _TASK | {"do_predict": True}, True),
+    (run_classifier.ClassifierSettings, _TASK | {"do_train": True}, False),
+  ],
+)
+def test_only_bfloat16_without_training_packs(kind, values, packs):
+  assert kind.parse(values).packs_weights is packs
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_environment_does_not_pack_in_a_training(packs):
+  code = "from data import imports; "
+  code += f"imports.import_tensorflow({packs}); print(imports.packs_weights())"
+  result = program_flags.run_command(
+    [sys.executable, "-c", code],
+    PYTHONPATH=str(paths.ROOT),
+    TF_ONEDNN_ASSUME_FROZEN_WEIGHTS="1",
+  )
+  assert result.stdout == f"{packs}\n"
+
+
+# Two models, and the first once more with the weights of the second.
+_SCRIPT = """
+from data import imports
+imports.import_tensorflow(packs_weights=True)
+import keras, numpy as np, tensorflow as tf
+from encoders import compiled
+import modeling
+from training import prediction
+
+config = modeling.BertConfig(
+  100, 64, 2, num_attention_heads=4, intermediate_size=128,
+  initializer_range=0.2)
+ids = tf.reshape(tf.range(400) % 100, [20, 20])
+data = tf.data.Dataset.from_tensors({"ids": ids})
+
+def predict(model, features):
+  states = model(features["ids"], return_hidden_states=True).hidden_states
+  return {"states": tf.cast(states[-1], tf.float32)}
+
+models, found = [], []
+for seed in (1, 2):
+  keras.utils.set_random_seed(seed)
+  models.append(compiled.BertModel(config, "mixed_bfloat16"))
+predictors = [
+  prediction.Predictor(tf.distribute.get_strategy(), model, predict)
+  for model in models]
+found += [predictor(data)["states"] for predictor in predictors]
+expected = [predict(model, {"ids": ids})["states"] for model in models]
+for a, b in zip(*(model.variables for model in models)):
+  a.assign(b.value)
+found += [predictors[0](data)["states"] for _ in range(2)]
+for states, right in zip(found, [*expected, *expected[1:] * 2], strict=True):
+  assert np.abs(states - right).max() < 0.2, np.abs(states - right).max()
+assert np.abs(found[0] - found[1]).max() > 1
+assert (found[1] == found[2]).all() and (found[2] == found[3]).all()
+print("equal")
+"""
+
+
+def test_other_weights_get_their_own_answers():
+  result = program_flags.run_command(
+    [sys.executable, "-c", _SCRIPT], PYTHONPATH=str(paths.ROOT)
+  )
+  assert (result.stdout, result.returncode) == ("equal\n", 0), result.stderr
