@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import warnings
 
 from data import files, hub, imports
-from serving import answer_maker, export_card, exported_model
+from serving import export_card, exported_model
 from vocabularies import vocabulary_table
 
 if TYPE_CHECKING:
   import modeling
 
-Answer = answer_maker.Answer
+Answer = dict[str, Any]
 
 
 class Model:
@@ -73,7 +73,8 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
 
   Args:
     folder: the --export_dir of export_saved_model.py, or the --output_dir of a
-      program that trains for a task, or its name on the Hugging Face Hub.
+      program that trains for a task, or an encoder of sentence vectors; or its
+      name on the Hugging Face Hub.
     threads: of an export: cores that compute a batch; 0: all of them.
 
   Raises:
@@ -84,12 +85,16 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
   if export_card.FILE in found:
     return Model(exported_model.ExportedModel(folder, threads))
-  if "settings.json" not in found or not vocabulary_table.find([folder]):
+  vocab_file = vocabulary_table.find([folder])
+  makes_vectors = exported_model.makes_vectors(folder)
+  if not (makes_vectors or "settings.json" in found) or not vocab_file:
     raise ValueError(_describe(folder, found))
   imports.import_tensorflow()  # It takes seconds.
+  from cli import vectors
   from export import exporting
 
-  return Model(exporting.load_output_dir(folder))
+  trained = vectors.load_folder(folder) if makes_vectors else None
+  return Model(exporting.in_memory(folder, vocab_file, trained))
 
 
 def load_encoder(

@@ -92,8 +92,11 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   pooling: str | None = _predictions(
     None,
     "Of features: how a text's vector is made of those of its tokens; default "
-    "mean.",
+    "as a folder of sentence-transformers states, or mean.",
     choices=("cls", "mean", "max"),
+  )
+  normalize: bool | None = _predictions(
+    None, "Of features: whether vectors are scaled to the length 1."
   )
   quantize: str = _predictions(
     "none",
@@ -105,7 +108,8 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
     None,
     "With --quantize: 50 labelled examples or more, as the model's program "
     "takes them; for fill_mask texts with [MASK], one a line; for features "
-    "texts, one a line, or a table of pairs with a number, as STS.",
+    "texts, one a line, or a table of pairs with a number, as STS, by the "
+    "names text, text_pair and label or the flags of columns.",
   )
   max_eval_examples: int = _predictions(
     500,
@@ -133,9 +137,10 @@ import time
 
 from absl import logging
 
-from cli import squad_settings
+from cli import squad_settings, vectors
 from data import files, imports
 from export import exporting, quantization, trained_models
+from serving import exported_model
 from vocabularies import vocabulary_table
 
 
@@ -147,6 +152,7 @@ def read_settings() -> ExportSettings:
     folder
     and files.exists(os.path.join(folder, "settings.json"))
     and settings.init_checkpoint == model_folder.find_weights(folder)
+    and not exported_model.makes_vectors(folder)
   ):
     return dataclasses.replace(settings, model_dir=folder, init_checkpoint=None)
   return settings
@@ -178,9 +184,9 @@ def load_model(
         "has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
-  config = model_folder.read_config(settings)
-  return trained_models.load_pretrained(
-    settings.start().weights, config, settings.do_lower_case, settings.task
+  makes_vectors = exported_model.makes_vectors(settings.folder or "")
+  return vectors.load(
+    settings, settings.task or ("features" if makes_vectors else None)
   )
 
 

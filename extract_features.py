@@ -9,7 +9,7 @@ A text is a line; `a ||| b` is a pair.
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from data import text_vectors, vector_files
+from data import vector_files
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -52,18 +52,16 @@ if __name__ == "__main__":
 
 from collections.abc import Iterator
 import functools
-import sys
 import time
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from cli import text_programs
+from cli import text_programs, vectors
 from encoders import encoder_table
 import heads
 from inputs import text_inputs
-from training import same_run
 
 
 def compute_vectors(
@@ -91,19 +89,6 @@ def compute_vectors(
   if normalize:
     vectors = tf.math.l2_normalize(vectors, -1, epsilon=1e-24)
   return {"vectors": vectors}
-
-
-def follow_folder(settings: VectorSettings) -> VectorSettings:
-  """Without --pooling, takes what the files of sentence-transformers state."""
-  is_given = "pooling" in settings.given
-  for folder in () if is_given else settings.start().folders:
-    flags = text_vectors.read(folder).items()
-    flags = {name: v for name, v in flags if name not in settings.given}
-    if flags:
-      shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
-      print(f"{shown}, as {folder}/modules.json says", file=sys.stderr)
-      return dataclasses.replace(settings, **flags)
-  return settings
 
 
 def read_layers(settings: VectorSettings, count: int) -> list[int]:
@@ -182,7 +167,9 @@ def make_extractor(settings: VectorSettings) -> Extractor:
 def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
-  settings = follow_folder(model_folder.find_files(VectorSettings.read()))
+  settings = model_folder.find_files(VectorSettings.read())
+  stated = vectors.read_flags(settings, ["layers"])
+  settings = dataclasses.replace(settings, **stated)
   lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
   lines.start()
@@ -207,6 +194,7 @@ def main(**blocks: int) -> None:
     "features",
     pooling=settings.pooling if is_one else None,
     layer=settings.layers[0] if is_one else None,
+    normalize="true" if is_one and settings.normalize else None,
   )
   program.print_end(start, *summary, command=command)
 

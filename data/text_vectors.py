@@ -36,4 +36,11 @@ def read(folder: str) -> dict[str, Any]:
       f"{' or '.join(known)}, and cls, mean or max: pass --pooling instead"
     )
   normalize = "Normalize" in names
-  return {"layers": ("-1",), "pooling": pooling, "normalize": normalize}
+  flags = {"layers": ("-1",), "pooling": pooling, "normalize": normalize}
+  path = os.path.join(folder, FILES[2])
+  length = files.read_json_if_any(path).get("max_seq_length")
+  if length is not None:
+    name = f"{path}: max_seq_length"
+    files.check_values({name: length}, {name: (range(3, 10**6),)})
+    flags["max_seq_length"] = length
+  return flags

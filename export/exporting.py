@@ -118,10 +118,11 @@ class GraphEngine:
     return {name: value.numpy() for name, value in outputs.items()}
 
 
-def load_output_dir(folder: str) -> exported_model.ExportedModel:
-  """Loads as `trained_models.load_output_dir`; answers as an export would."""
-  vocab_file = vocabulary_table.find([folder])
-  trained = trained_models.load_output_dir(folder, vocab_file)
+def in_memory(
+  folder: str, vocab_file: str, trained: trained_models.TrainedModel | None
+) -> exported_model.ExportedModel:
+  """Makes a model, or loads --output_dir; it answers as an export would."""
+  trained = trained or trained_models.load_output_dir(folder, vocab_file)
   graph = signatures.Graph(trained, vocab_file)
   card = _describe(graph, "saved_model")
   return exported_model.ExportedModel(

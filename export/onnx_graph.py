@@ -182,6 +182,9 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   if not isinstance(model, heads.HeadModel):
     state = states[1:][trained.prediction["layer"]]
     vectors = _pool(graph, state, trained.prediction["pooling"])
+    if trained.prediction.get("normalize"):
+      size = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
+      vectors = graph.add("Div", vectors, size)
     graph.output("vectors", vectors, ["batch", config.hidden_size])
   elif isinstance(model, heads.PretrainingModel):
     _add_guesses(graph, source, states[-1])

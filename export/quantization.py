@@ -223,8 +223,10 @@ def _read_texts(card, check):
 
 def _read_similar_texts(card, check):
   if not (check.text_column or check.text_pair_column or check.label_column):
-    yield from _read_texts(card, check)
-    return
+    if "text_pair" not in next(files.read_lines(check.eval_file), ""):
+      yield from _read_texts(card, check)  # It has no such header.
+      return
+    check = dataclasses.replace(check, text_pair_column="text_pair")
   names = ("text", "text_pair")
   table = dataclasses.replace(card, kind="regression", inputs=names)
   for [pair], number in _read_texts_and_labels(table, check):

@@ -60,7 +60,10 @@ class Graph:
     states = self.trained.model(*ids, return_hidden_states=True).hidden_states
     settings = self.trained.prediction
     state = states[1:][settings["layer"]]  # The first is the embedding.
-    return heads.pool(state, ids[1], settings["pooling"])
+    vectors = heads.pool(state, ids[1], settings["pooling"])
+    if settings.get("normalize"):
+      vectors = tf.math.l2_normalize(vectors, -1, epsilon=1e-24)
+    return vectors
 
   def _guess(self, input_ids, *others):
     """Guesses masked words, whose positions are int32 [B, M], -1 for none.

@@ -20,7 +20,8 @@ from weights import checkpoints
 
 _ROUNDING = 1e-5  # Scores differ by less.
 # The settings of models that were only pre-trained.
-_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean", "top_k": 5}
+_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean"}
+_DEFAULTS |= {"normalize": False, "top_k": 5}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -69,7 +70,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   path = os.path.join(folder, "settings.json")
   settings = files.read_json_if_any(path)
   kind = str(settings.get("problem", ""))
-  if kind not in {*answers.MAKERS} - {answers.FEATURES, answers.FILL_MASK}:
+  if kind not in answers.TRAINED:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     expected = f"expected the --output_dir of {answers.TRAINING_PROGRAMS}"
     raise ValueError(f"{folder}: {found}; {expected}")
@@ -150,7 +151,7 @@ def _make_model(kind, config, labels, settings):
 
 def load_pretrained(
   weights: checkpoints.Weights,
-  config: modeling.BertConfig,
+  config: modeling.EncoderConfig,
   do_lower_case: bool,
   kind: str | None = None,
 ) -> TrainedModel:

@@ -74,7 +74,11 @@ class Features(answer_maker.AnswerMaker):
   """One vector of a text or a pair. Outputs: `vectors`."""
 
   title, head = "Makes vectors of texts", ""
-  settings = {"layer": (int,), "pooling": ("cls", "mean", "max")}
+  settings = {
+    "layer": (int,),
+    "pooling": ("cls", "mean", "max"),
+    "normalize": (bool, None),  # Earlier exports do not say it, nor do it.
+  }
 
   def _answer(self, encoded, outputs):
     return {"vector": outputs[0]["vectors"].tolist()}
@@ -288,6 +292,7 @@ MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
   FILL_MASK: FillMask,
 }
 # Those whose --output_dir is loaded and exported.
+TRAINED = {*MAKERS} - {FEATURES, FILL_MASK}
 TRAINING_PROGRAMS = (
   "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
 )

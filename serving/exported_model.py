@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from data import imports
+from data import files, imports, text_vectors
 from serving import answer_maker, answers, export_card
 from vocabularies import vocabulary_table
 
@@ -126,6 +126,13 @@ class ExportedModel:
       numbers = (found * 65535).round().astype("<u2")
       shown = base64.b64encode(numbers.tobytes()).decode()
     return {"tokens": self.maker.tokens(row), "attention": shown}
+
+
+def makes_vectors(folder: str) -> bool:
+  """Returns whether a folder holds an encoder of sentences, and no head."""
+  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
+  is_encoder = files.exists(os.path.join(folder, text_vectors.FILES[0]))
+  return is_encoder and str(settings.get("problem")) not in answers.TRAINED
 
 
 def open_engine(

@@ -181,22 +181,13 @@ def test_a_line_by_itself_gives_the_same_as_npz(
   np.testing.assert_allclose(vectors, whole, atol=2e-6)
 
 
-def write_modules(folder, pooling="pooling_mode_mean_tokens"):
-  """Writes the files of sentence-transformers."""
-  modules = [{"type": f"models.{n}"} for n in ("Transformer", "Pooling")]
-  modules.append({"type": "models.Normalize"})
-  (folder / "modules.json").write_text(json.dumps(modules))
-  (folder / "1_Pooling").mkdir()
-  (folder / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
-
-
 def test_a_folder_of_sentence_transformers_has_its_own_defaults(
   tmp_path, capsys
 ):
   tiny_models.write_masked_lm(tmp_path)
   flags = {"pooling": "mean", "layers": "-1"}
   expected = read_vectors(extract(tmp_path, tmp_path, **flags))
-  write_modules(tmp_path)
+  tiny_models.write_modules(tmp_path)
   assert read_vectors(extract(tmp_path, tmp_path, **flags))[0].shape == (1, 16)
   assert "modules.json" not in capsys.readouterr().err
   kind = extract_features.VectorSettings
@@ -221,7 +212,7 @@ def test_a_folder_of_sentence_transformers_has_its_own_defaults(
 
 def test_a_pooling_that_is_not_known(tmp_path):
   tiny_models.write_masked_lm(tmp_path)
-  write_modules(tmp_path, "pooling_mode_lasttoken")
+  tiny_models.write_modules(tmp_path, "pooling_mode_lasttoken")
   kind = extract_features.VectorSettings
   with pytest.raises(ValueError, match="the pooling lasttoken; expected"):
     program_flags.run_main(

@@ -11,7 +11,6 @@ import bert
 from cli import model_folder
 import convert_checkpoint
 from data import hub as product
-from export import exporting
 import extract_features
 import hub_server
 import program_flags
@@ -111,7 +110,7 @@ def test_a_run_keeps_to_the_commit_it_began_with(
   report = (tmp_path / "out" / "report.html").read_text()
   assert f"{NAME}@{begun}" in report
   if program == "run_classifier":  # What an export's card holds.
-    card = exporting.load_output_dir(str(tmp_path / "out")).card
+    card = bert.load(tmp_path / "out")._model.card
     assert card.training["model"] == f"{NAME}@{begun}"
   changed = hub.push(NAME, contents(folder, **{"README.md": b"# Another"}))
   result = program_flags.succeed([*arguments, f"--model={NAME}"])

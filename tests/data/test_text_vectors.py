@@ -45,6 +45,22 @@ def test_what_is_known(tmp_path, names, pooling, expected):
 MEAN = {"pooling_mode_mean_tokens": True}
 
 
+def test_the_longest_input(tmp_path):
+  write_modules(tmp_path, **MEAN)
+  path = tmp_path / "sentence_bert_config.json"
+  for content, expected in (
+    ({"max_seq_length": 256}, 256),
+    ({"max_seq_length": None}, None),
+    ({}, None),
+  ):
+    path.write_text(json.dumps(content))
+    assert text_vectors.read(str(tmp_path)).get("max_seq_length") == expected
+  path.write_text('{"max_seq_length": "9"}')
+  message = "sentence_bert_config.json: max_seq_length is '9', expected 3 to"
+  with pytest.raises(ValueError, match=message):
+    text_vectors.read(str(tmp_path))
+
+
 @pytest.mark.parametrize(
   ("names", "pooling", "message"),
   [

@@ -139,7 +139,8 @@ def test_no_graph_of_other_encoders_and_heads(make_graph, encoder_type):
 @pytest.mark.parametrize("layer", [0, -1])
 def test_vectors(make_graph, open_session, pooling, layer):
   model, inputs = modeling.BertModel(make_config()), make_inputs()
-  graph = make_graph("features", model, layer=layer, pooling=pooling)
+  settings = {"layer": layer, "pooling": pooling, "normalize": layer == 0}
+  graph = make_graph("features", model, **settings)
   assert_same(open_session(graph)(inputs), graph, inputs)
 
 

@@ -214,6 +214,17 @@ def write_masked_lm(folder, keep=lambda name: True):
   return model
 
 
+def write_modules(folder, pooling="pooling_mode_mean_tokens", **others):
+  """Writes the files of sentence-transformers: pooled and normalised."""
+  modules = [{"type": f"models.{n}"} for n in ("Transformer", "Pooling")]
+  modules.append({"type": "models.Normalize"})
+  (folder / "modules.json").write_text(json.dumps(modules))
+  (folder / "1_Pooling").mkdir()
+  (folder / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
+  if others:
+    (folder / "sentence_bert_config.json").write_text(json.dumps(others))
+
+
 def masked_lm_flags(folder, **others):
   """Returns the flags of a program for the model in a folder."""
   flags = tiny.flags_for(folder, init_checkpoint=folder, **others)
