@@ -5,24 +5,27 @@ python benchmarks/real_results.py --output_dir=real --tasks rte
 
 Both start from the same weights, take the same rows in the same batches, and
 have the same optimizer, an Adam that corrects its bias; see timed_program.py.
-Each trains with every rate of --rates and the first seed,
-then with all seeds at the rate whose best epoch on the development set was
-best. A row is the mean over the seeds and its deviation, on the development set
-at the best epoch and with those weights on the test set, if there is one with
-labels; the mean time of a training with its evaluations, in seconds; and how
-much of the machine other processes took meanwhile, which makes it longer.
+The first of --libraries is trained with every rate of --rates and the first
+seed; then both, in turns, with all seeds at the rate whose best epoch on the
+development set was best. A row is the mean over the seeds and its deviation, on
+the development set at the best epoch and with those weights on the test set, if
+there is one with labels; the mean time of a training with its evaluations, in
+seconds; how long its threads ran, also beside the first library's (median of
+the seeds' ratios), which other processes disturb less; and how much of the
+machine these took.
 
 Every finished training is a line of rows.jsonl in the output folder and is not
 made again: a killed table resumes.
 """
 
 import argparse
+from collections.abc import Iterator
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import contest
 import transfer
@@ -57,9 +60,9 @@ def make_plans(written: pathlib.Path) -> dict[str, Plan]:
     "rte": Plan(tasks["rte"], 4),
     "cola": Plan(transfer.glue("CoLA", "matthews_correlation"), 4),
     "sts-b": Plan(sts, 4),
-    "sst-2": Plan(tasks["sst-2"], 2),
+    "sst-2": Plan(tasks["sst-2"], 1),
     "conll": Plan(conll, 3),
-    "imdb": Plan(tasks["imdb"], 2, 256),
+    "imdb": Plan(tasks["imdb"], 1, 256),
     "goemotions": Plan(tasks["goemotions"], 3, 64),
     "squad": Plan(tasks["squad"], 2, 256),
     "swag": Plan(tasks["swag"], 2, 64),
@@ -163,27 +166,47 @@ class Trainings(NamedTuple):
       "processor": contest.processor(),
     }
 
-  def cells(self) -> list[str]:
-    """Returns the row of the table."""
-    rates, seeds = self.options.rates, self.options.seeds
-    found = transfer.tune(
-      lambda rate, seed: self.finished(rate, seed)["dev"],
-      lambda rate, seed: self.finished(rate, seed)["test"],
-      rates,
-      seeds,
-    )
-    rows = [self.finished(found.rate, seed) for seed in seeds]
-    test = [score for score in found.test if score is not None]
+  def choose(self, rates: list[float], seed: int) -> float:
+    """Returns the rate with the best epoch on the development set."""
+    if len(rates) == 1:
+      return rates[0]
+    return max(rates, key=lambda rate: max(self.finished(rate, seed)["dev"]))
+
+  def cells(self, first: Self, rate: float, seeds: list[int]) -> list[str]:
+    """Returns the row of the table; `first` is what times are compared with."""
+    rows = [self.finished(rate, seed) for seed in seeds]
+    ratios = [
+      row["core_seconds"] / first.finished(rate, row["seed"])["core_seconds"]
+      for row in rows
+    ]
+    test = [row["test"] for row in rows if row["test"] is not None]
     return [
       self.name,
       self.plan.task.metric,
       self.library,
-      f"{found.rate:g}",
-      transfer.percent([max(scores) for scores in found.epochs]),
+      f"{rate:g}",
+      transfer.percent([max(row["dev"]) for row in rows]),
       transfer.percent(test),
       f"{statistics.mean(row['seconds'] for row in rows):.0f}",
+      f"{statistics.mean(row['core_seconds'] for row in rows):.0f}",
+      f"{statistics.median(ratios):.2f}",
       f"{statistics.mean(row['disturbance'] for row in rows):.0%}",
     ]
+
+
+def compare(
+  name: str, plan: Plan, options: argparse.Namespace
+) -> Iterator[list[str]]:
+  """Yields the rows of a task; the libraries take turns, seed by seed."""
+  contestants = [
+    Trainings(name, library, plan, options) for library in options.libraries
+  ]
+  rate = contestants[0].choose(options.rates, options.seeds[0])
+  for seed in options.seeds:
+    for contestant in contestants:
+      contestant.finished(rate, seed)
+  for contestant in contestants:
+    yield contestant.cells(contestants[0], rate, options.seeds)
 
 
 def main() -> None:
@@ -210,13 +233,12 @@ def main() -> None:
   options.weights = options.weights.resolve()
   print(f"on {contest.processor()}")
   heads = ["task", "score", "by", "rate", "dev", "test"]
-  heads += ["seconds", "others"]
+  heads += ["seconds", "core-seconds", "beside", "others"]
   transfer.start_table(options, heads, WRITERS)
   plans = make_plans(options.output_dir)
   for name in options.tasks:
-    for library in options.libraries:
-      trainings = Trainings(name, library, plans[name], options)
-      print(f"| {' | '.join(trainings.cells())} |", flush=True)
+    for cells in compare(name, plans[name], options):
+      print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
