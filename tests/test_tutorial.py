@@ -29,6 +29,7 @@ def test_the_notebook_shows_what_its_cells_print():
     kinds += [output["output_type"] for output in cell["outputs"]]
   assert kinds.count("display_data") == 2 and "error" not in kinds
   assert "from models/mini:" in text and "CUDA" not in text
+  assert "from all-MiniLM-L6-v2:   " in text
 
 
 @pytest.mark.slow
