@@ -6,6 +6,7 @@ import functools
 import io
 import pathlib
 import re
+import runpy
 import shlex
 import subprocess
 
@@ -124,10 +125,10 @@ def test_files_of_ours_exist(page):
       assert list(paths.ROOT.glob(path)), path
 
 
-def test_the_drawing_names_programs_of_ours():
-  names = re.findall(r"\b\w+\.py\b", read(paths.ROOT / "docs/data.svg"))
-  assert len(names) > 5
-  assert all((paths.ROOT / name).is_file() for name in names)
+def test_drawings_are_those_of_the_script():
+  script = runpy.run_path(str(paths.ROOT / "examples" / "make_drawings.py"))
+  for name, draw in script["DRAWINGS"].items():
+    assert read(paths.ROOT / "docs" / name) == draw()
 
 
 def test_the_drawing_names_models_of_ours():

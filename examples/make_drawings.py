@@ -1,0 +1,157 @@
+"""Draws docs/model.svg and docs/data.svg, in light and dark.
+
+python examples/make_drawings.py
+"""
+
+import html
+import pathlib
+
+FOLDER = pathlib.Path(__file__).parent.parent / "docs"
+_STYLE = """
+  svg { background: #fff }
+  text { font: 13px system-ui, sans-serif; fill: #1f2328; text-anchor: middle }
+  .small { font-size: 11px; fill: #59636e }
+  .left { text-anchor: start }
+  rect { fill: #f6f8fa; stroke: #8c959f; rx: 6px }
+  .main { fill: #ddf4ff; stroke: #0969da }
+  .frame { fill: none; stroke-dasharray: 5 4 }
+  path { fill: none; stroke: #59636e; stroke-width: 1.4; marker-end: url(#tip) }
+  #tip path { fill: #59636e; stroke: none }
+  @media (prefers-color-scheme: dark) {
+    svg { background: #0d1117 }
+    text { fill: #f0f6fc }
+    .small { fill: #9198a1 }
+    rect { fill: #151b23; stroke: #656c76 }
+    .main { fill: #0c2d6b; stroke: #4493f8 }
+    .frame { fill: none }
+    path { stroke: #9198a1 }
+    #tip path { fill: #9198a1 }
+  }
+"""
+
+
+def box(x, y, width, title, note="", kind=""):
+  """Draws a box, 40 high, with a line in bold and a smaller one below it."""
+  parts = [
+    f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="40"/>'
+  ]
+  middle = x + width / 2
+  parts.append(write(middle, y + (17 if note else 25), title))
+  return "".join(parts + [write(middle, y + 33, note, "small")] * bool(note))
+
+
+def write(x, y, text, kind=""):
+  return f'<text class="{kind}" x="{x}" y="{y}">{html.escape(text)}</text>'
+
+
+def arrow(*points):
+  """Draws a line through points (x, y), with a tip at the last one."""
+  return f'<path d="M{" L".join(f"{x} {y}" for x, y in points)}"/>'
+
+
+def page(width, height, title, parts):
+  """Returns an SVG file."""
+  tip = '<path d="M0 0 L8 4 L0 8 z"/>'
+  marker = 'id="tip" viewBox="0 0 8 8" refX="7" refY="4" orient="auto"'
+  return (
+    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+    f'role="img"><title>{title}</title><style>{_STYLE}</style>'
+    f"<defs><marker {marker}>{tip}</marker></defs>{chr(10).join(parts)}</svg>\n"
+  )
+
+
+def draw_model():
+  """Draws BERT from the ids up, by our names and by the paper's."""
+  x, wide, middle = 150, 380, 340
+  rows = [  # Top, title, note; from the bottom, as in the papers.
+    (640, "input_ids, segment_ids, input_mask", "[CLS] text [SEP] pair [SEP]"),
+    (560, "Embeddings", "word + segment + position, LayerNorm, dropout"),
+    (450, "SelfAttention: query, key, value", "multi-head attention, N heads"),
+    (380, "ResidualOutput", "dense, dropout, Add & Norm"),
+    (310, "Intermediate", "feed-forward: dense to 4 H, GELU"),
+    (240, "ResidualOutput", "dense to H, dropout, Add & Norm"),
+  ]
+  parts = [
+    box(x, y, wide, title, note, "main" if y < 640 else "")
+    for y, title, note in rows
+  ]
+  tops = [y for y, *_ in rows]
+  for lower, upper in zip(tops, tops[1:], strict=False):
+    parts.append(arrow((middle, lower), (middle, upper + 42)))
+  for start, end in ((520, 400), (368, 260)):  # Around a sublayer.
+    side = x + wide + 24
+    parts.append(
+      arrow((middle, start), (side, start), (side, end), (x + wide + 2, end))
+    )
+  parts.append('<rect class="frame" x="110" y="222" width="470" height="286"/>')
+  parts.append(write(600, 350, "EncoderLayer", "left"))
+  parts.append(write(600, 368, "x L: bert/encoder/layer_0 ...", "small left"))
+  parts.append(arrow((middle, 240), (middle, 192)))
+  parts.append(box(x, 150, wide, "sequence_output", "[B, S, H]: every token"))
+  parts.append(arrow((200, 150), (120, 122)))
+  parts.append(
+    box(20, 80, 200, "Pooler", "dense, tanh of [CLS]: [B, H]", "main")
+  )
+  heads = [
+    (20, "next sentence, classes", "PretrainingModel, ClassifierModel"),
+    (260, "masked words", "PretrainingModel"),
+    (440, "start and end", "SpanModel"),
+    (620, "tag of each token", "TaggerModel"),
+  ]
+  for left, title, note in heads:
+    width = 200 if left == 20 else 160
+    parts.append(box(left, 10, width, title, note))
+    centre = left + width / 2
+    from_pooler = [(centre, 80), (centre, 52)]
+    parts.append(
+      arrow(*(from_pooler if left == 20 else [(middle, 150), (centre, 52)]))
+    )
+  return page(
+    800, 700, "BERT: layers by their names here and in the paper", parts
+  )
+
+
+def draw_data():
+  """Draws the way of the data through the programs."""
+  steps = [  # Column, row, title, note, whether it is a program.
+    (0, 0, "text", "a sentence a line", False),
+    (0, 1, "create_vocab.py", "or a released vocabulary", True),
+    (0, 2, "vocab.txt", "", False),
+    (1, 0, "create_pretraining_data.py", "masks words, pairs sentences", True),
+    (1, 1, "records", "*.tfrecord", False),
+    (1, 2, "run_pretraining.py", "masked words, next sentence", True),
+    (2, 2, "checkpoint", "Google's format; or a release", False),
+    (2, 1, "run_classifier.py, ...", "fine-tuning", True),
+    (2, 0, "examples of the task", "TSV, JSON, CoNLL", False),
+    (3, 1, "output folder", "weights, labels, report.html", False),
+    (3, 2, "export_saved_model.py", "SavedModel, LiteRT, ONNX", True),
+    (3, 3, "predict.py, bert.load, page", "answers", True),
+  ]
+  place = {}
+  parts = []
+  for column, row, title, note, is_program in steps:
+    x, y = 15 + 255 * column, 20 + 80 * row
+    place[column, row] = (x, y)
+    parts.append(box(x, y, 220, title, note, "main" if is_program else ""))
+  down = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 1), (3, 2)]
+  for column, row in down:
+    x, y = place[column, row]
+    parts.append(arrow((x + 110, y + 40), (x + 110, y + 78)))
+  x, y = place[2, 2]
+  parts.append(arrow((x + 110, y), (x + 110, y - 38)))
+  for column, row in ((0, 0), (1, 2), (2, 1)):
+    x, y = place[column, row]
+    parts.append(arrow((x + 220, y + 20), (x + 253, y + 20)))
+  x, y = place[0, 2]
+  parts.append(
+    arrow((x + 220, y + 20), (x + 237, y + 20), (x + 237, 52), (x + 253, 52))
+  )
+  return page(1020, 330, "From texts to answers: files and programs", parts)
+
+
+DRAWINGS = {"model.svg": draw_model, "data.svg": draw_data}
+
+if __name__ == "__main__":
+  for name, draw in DRAWINGS.items():
+    FOLDER.joinpath(name).write_text(draw(), encoding="utf-8")
+    print(f"wrote {FOLDER / name}")
