@@ -56,7 +56,7 @@ def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
-  shape = settings.for_records()
+  shape = settings.fill(pretraining_data.RecordSettings)
   _check_blocks(settings)
   shard = _find_shard(settings)
   inputs, outputs = pretraining.find_files(settings)

@@ -33,9 +33,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():
-    features = feature_files.FeatureSettings(
-      settings.vocab_file, settings.do_lower_case, settings.max_seq_length
-    )
+    features = settings.fill(feature_files.FeatureSettings)
     limit = settings.max_train_examples
     sets = {
       kind: feature_files.find_set(_read_texts, kind, path, features, limit)
