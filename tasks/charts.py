@@ -3,7 +3,7 @@
 Data in, HTML out. All text that comes from data is escaped.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import html
 import math
 from typing import NamedTuple
@@ -12,7 +12,6 @@ import numpy as np
 
 Point = tuple[float, float]
 Series = Mapping[str, Sequence[Point]]
-_Lines = list[tuple[str, list[Point]]]
 
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
@@ -57,9 +56,14 @@ class _Axis(NamedTuple):
   start: float
   end: float
 
-  def to_pixel(self, value: float) -> float:
-    share = (value - self.low) / (self.high - self.low)
-    return round(self.start + share * (self.end - self.start), 1)
+  def to_pixels(self, values: Sequence[float] | np.ndarray) -> list[float]:
+    """Returns the places of values, to a tenth of a pixel."""
+    shares = (np.asarray(values) - self.low) / (self.high - self.low)
+    return (self.start + shares * (self.end - self.start)).round(1).tolist()
+
+  def numbers(self) -> Iterator[tuple[float, str]]:
+    """Yields the places of the round numbers, and these as text."""
+    return zip(self.to_pixels(self.ticks), map(number, self.ticks), strict=True)
 
 
 def line_chart(
@@ -81,12 +85,11 @@ def line_chart(
   Returns:
     HTML; of more than six lines, several charts; without points, nothing.
   """
-  lines = _finite_lines(series, joined)
+  lines = list(_finite_lines(series, joined).items())
+  groups = [lines[i : i + MOST_LINES] for i in range(0, len(lines), MOST_LINES)]
   return "".join(
-    _draw_chart(
-      title, axes, (lines[i : i + MOST_LINES], []), limits, joined, smoothed
-    )
-    for i in range(0, len(lines), MOST_LINES)
+    _draw_chart(title, axes, [dict(group)], limits, joined, smoothed)
+    for group in groups
   )
 
 
@@ -101,59 +104,58 @@ def double_chart(
 
   Too many lines are in charts of their own. `axes` are the x and the two y.
   """
-  parts = _finite_lines(left, True), _finite_lines(right, True)
-  if all(parts) and sum(map(len, parts)) <= MOST_LINES:
+  scales = [_finite_lines(series, joined=True) for series in (left, right)]
+  if all(scales) and sum(map(len, scales)) <= MOST_LINES:
     title = f"{titles[0]} and {titles[1].lower()}"
-    return _draw_chart(title, axes, parts, None, True, smoothed)
+    return _draw_chart(title, axes, scales, None, True, smoothed)
   return line_chart(titles[0], axes[:2], left, smoothed=smoothed) + line_chart(
     titles[1], (axes[0], axes[2]), right
   )
 
 
-def _finite_lines(series: Series, joined: bool) -> _Lines:
-  """Returns the lines that have points, and of these the finite ones."""
-  averaged = (
-    (name, _average([p for p in points if all(map(math.isfinite, p))], joined))
-    for name, points in series.items()
-  )
-  return [(name, points) for name, points in averaged if points]
+def _finite_lines(series: Series, joined: bool) -> dict[str, np.ndarray]:
+  """Returns the lines that have finite points, [P, 2]; of many, averages."""
+  finite = {}
+  for name, values in series.items():
+    points = np.array(values, float).reshape(-1, 2)
+    points = points[np.isfinite(points).all(1)]
+    size = -(-len(points) // _MOST_POINTS) if joined else 1
+    if size > 1:
+      starts = np.arange(0, len(points), size)
+      ends = np.append(starts[1:], len(points))
+      sums = np.add.reduceat(points[:, 1], starts)
+      points = np.stack([points[ends - 1, 0], sums / (ends - starts)], 1)
+    if len(points):
+      finite[name] = points
+  return finite
 
 
-def _draw_chart(title, axes, parts, limits, joined, smoothed) -> str:
-  """Draws a chart of the lines of the left axis, and of those of the right."""
-  lines, edge = [*parts[0], *parts[1]], _WIDTH - _RIGHT
-  if parts[1]:
-    edge = _WIDTH - _LEFT
-  values = [np.array([p for _, line in part for p in line]) for part in parts]
-  x = np.concatenate([part[:, 0] for part in values if len(part)])
-  x = _make_axis(x, limits, _LEFT, edge)
-  y, *others = (
-    _make_axis(part[:, 1], limits, _HEIGHT - _BOTTOM, _TOP)
-    for part in values
-    if len(part)
-  )
-  drawn, keys = _draw_axes(x, y, axes, *others), ""
-  for i, (name, points) in enumerate(lines):
-    is_left = i < len(parts[0])
-    axis, arrow = (y, "") if is_left else (others[0], " →")
-    drawn += _draw(i, name, points, x, axis, joined, name in smoothed)
-    keys += (
-      f'<span><svg class="key" viewBox="0 0 26 6"><path class="line c{i}" '
-      f'd="M0 3H26"/></svg> {html.escape(name)}{arrow}</span> '
-    )
+def _draw_chart(title, names, scales, limits, joined, smoothed) -> str:
+  """Draws a chart of the lines of one y axis, or of two.
+
+  `names` are those of the axes, and `scales` the lines of each y axis.
+  """
+  edge = _WIDTH - (_RIGHT if len(scales) == 1 else _LEFT)
+  points = [np.concatenate([*lines.values()]) for lines in scales]
+  x = _make_axis(np.concatenate(points)[:, 0], limits, _LEFT, edge)
+  ys = [_make_axis(p[:, 1], limits, _HEIGHT - _BOTTOM, _TOP) for p in points]
+  drawn, keys = _draw_axes(x, ys, names), ""
+  colours = (f"c{i}" for i in range(MOST_LINES))
+  for y, lines in zip(ys, scales, strict=True):
+    arrow = "" if y is ys[0] else " →"
+    for name, line in lines.items():
+      colour = next(colours)
+      drawn += _draw_line(colour, name, line, x, y, joined, name in smoothed)
+      keys += (
+        '<span><svg class="key" viewBox="0 0 26 6"><path class="line '
+        f'{colour}" d="M0 3H26"/></svg> {html.escape(name)}{arrow}</span> '
+      )
   title = html.escape(title)
   return (
     f'<figure><figcaption>{title}</figcaption><div class="keys">{keys}</div>'
     f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">'
     f"{drawn}</svg></figure>"
   )
-
-
-def _average(points, joined) -> list[Point]:
-  """Averages neighbours, so that few enough are left."""
-  size = math.ceil(len(points) / _MOST_POINTS) if joined else 1
-  groups = (points[i : i + size] for i in range(0, len(points), size or 1))
-  return [(g[-1][0], sum(p[1] for p in g) / len(g)) for g in groups]
 
 
 def _make_axis(values, limits, start, end) -> _Axis:
@@ -174,66 +176,50 @@ def _make_axis(values, limits, start, end) -> _Axis:
   return _Axis([t for t in ticks if low <= t <= high], low, high, start, end)
 
 
-def _draw_axes(x: _Axis, y: _Axis, names: Sequence[str], *others: _Axis) -> str:
+def _draw_axes(x: _Axis, ys: Sequence[_Axis], names: Sequence[str]) -> str:
   """Draws lines at round numbers, the numbers, and the names of the axes."""
-  right, bottom = x.end, _HEIGHT - _BOTTOM
-  parts = []
-  for value in y.ticks:
-    pixel = y.to_pixel(value)
-    parts.append(f'<path class="grid" d="M{_LEFT} {pixel}H{right}"/>')
-    parts.append(_text_at(_LEFT - 5, pixel + 4, "end", number(value)))
-  for value in x.ticks:
-    pixel = x.to_pixel(value)
-    parts.append(f'<path class="grid" d="M{pixel} {_TOP}V{bottom}"/>')
-    parts.append(_text_at(pixel, bottom + 15, "middle", number(value)))
-  middle_x, middle_y = (_LEFT + right) / 2, (_TOP + bottom) / 2
-  parts.append(_text_at(middle_x, _HEIGHT - 6, "middle name", names[0]))
-  places = (11, _WIDTH - 4)
-  for name, place in zip(names[1:], places, strict=False):
-    turned = f'transform="translate({place} {middle_y}) rotate(-90)"'
+  bottom, middle_x = _HEIGHT - _BOTTOM, (_LEFT + x.end) / 2
+  parts = [_text_at(middle_x, _HEIGHT - 6, "middle name", names[0])]
+  grid = "".join(f"M{_LEFT} {pixel}H{x.end}" for pixel, _ in ys[0].numbers())
+  for pixel, text in x.numbers():
+    grid += f"M{pixel} {_TOP}V{bottom}"
+    parts.append(_text_at(pixel, bottom + 15, "middle", text))
+  sides = (("end", _LEFT - 5, 11), ("start", x.end + 5, _WIDTH - 4))
+  for y, name, (kind, edge, place) in zip(ys, names[1:], sides, strict=False):
+    for pixel, text in y.numbers():
+      parts.append(_text_at(edge, pixel + 4, kind, text))
+    turned = f"translate({place} {(_TOP + bottom) / 2}) rotate(-90)"
     parts.append(_text_at(0, 0, "middle name", name, turned))
-  for axis in others:
-    for value in axis.ticks:
-      pixel = axis.to_pixel(value)
-      parts.append(_text_at(right + 5, pixel + 4, "start", number(value)))
-  return "".join(parts)
+  return f'<path class="grid" d="{grid}"/>' + "".join(parts)
 
 
-def _text_at(x: float, y: float, kind: str, text: str, other: str = "") -> str:
-  text = html.escape(text)
-  return f'<text x="{x}" y="{y}" {other} class="{kind}">{text}</text>'
+def _text_at(x: float, y: float, kind: str, text: str, move: str = "") -> str:
+  place = f'transform="{move}" x="{x}" y="{y}"'
+  return f'<text {place} class="{kind}">{html.escape(text)}</text>'
 
 
-def _draw(index, name, points, x: _Axis, y: _Axis, joined, smoothed) -> str:
+def _draw_line(colour, name, points, x, y, joined, smoothed) -> str:
   """Draws one line; hovering over a point shows its values."""
-  pixels = [(x.to_pixel(a), y.to_pixel(b)) for a, b in points]
-  path, few = "", len(points) <= _MOST_DOTS
-  if smoothed and len(points) >= _SMOOTHED:
-    path = _draw_path(f"raw c{index}", pixels)
-    path += _draw_path(f"line c{index}", _smooth(pixels))
-    few = False
-  elif joined:
-    path = _draw_path(f"line c{index}", pixels)
-  kind = "dot" if few or not joined else "dot hidden"
-  return path + "".join(
-    f'<circle class="{kind} c{index}" cx="{px}" cy="{py}" r="3">'
+  left, top = x.to_pixels(points[:, 0]), y.to_pixels(points[:, 1])
+  smoothed = smoothed and len(points) >= _SMOOTHED
+  paths = {"line": top} if joined else {}
+  if smoothed:
+    paths = {"raw": top, "line": _smooth(np.array(top))}
+  drawn = ""
+  for kind, heights in paths.items():
+    places = "L".join(map("{} {}".format, left, heights))
+    drawn += f'<path class="{kind} {colour}" d="M{places}"/>'
+  is_hidden = joined and (smoothed or len(points) > _MOST_DOTS)
+  kind = f"dot hidden {colour}" if is_hidden else f"dot {colour}"
+  return drawn + "".join(
+    f'<circle class="{kind}" cx="{px}" cy="{py}" r="3">'
     f"<title>{html.escape(name)}: {number(a)}, {number(b)}</title></circle>"
-    for (px, py), (a, b) in zip(pixels, points, strict=True)
+    for px, py, (a, b) in zip(left, top, points.tolist(), strict=True)
   )
 
 
-def _draw_path(kind: str, pixels: Iterable[Point]) -> str:
-  path = "L".join(f"{a} {b}" for a, b in pixels)
-  return f'<path class="{kind}" d="M{path}"/>'
-
-
-def _smooth(points: Sequence[Point]) -> list[Point]:
-  """Averages the y of each point and of its neighbours, a tenth of all."""
-  reach = len(points) // _SMOOTHED
-  windows = (
-    points[max(0, i - reach) : i + reach + 1] for i in range(len(points))
-  )
-  return [
-    (point[0], round(sum(y for _, y in window) / len(window), 1))
-    for point, window in zip(points, windows, strict=True)
-  ]
+def _smooth(heights: np.ndarray) -> list[float]:
+  """Averages each height and those of its neighbours, a tenth of all."""
+  window = np.ones(2 * (len(heights) // _SMOOTHED) + 1)
+  counts = np.convolve(np.ones(len(heights)), window, "same")
+  return (np.convolve(heights, window, "same") / counts).round(1).tolist()

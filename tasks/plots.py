@@ -163,13 +163,11 @@ def page(
   The `scores` are large at its top.
   """
   style = pathlib.Path(__file__).with_name("report.css").read_text()
-  filled = [name for name, body in sections.items() if body]
+  filled = [(_text(name), body) for name, body in sections.items() if body]
   links, parts = "", ""
-  for i, name in enumerate(filled):
-    title_of_part = _text(name)
-    links += f'<a href="#s{i}">{title_of_part}</a> '
-    parts += f'<section id="s{i}"><h2>{title_of_part}</h2>\n{sections[name]}'
-    parts += "</section>\n"
+  for i, (name, body) in enumerate(filled):
+    links += f'<a href="#s{i}">{name}</a> '
+    parts += f'<section id="s{i}"><h2>{name}</h2>\n{body}</section>\n'
   text = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -218,13 +216,11 @@ def format_confusion(
   """
   assert report.confusion is not None
   if len(label_names) > _LARGEST_SHOWN:
-    lines = ["most frequent confusions, true -> predicted:"]
-    for true, other, count in frequent_confusions(
-      report.confusion, label_names
-    ):
-      lines.append(f"{true} -> {other}: {count}")
-    empty = "no label is taken for another"
-    return "\n".join(lines) if len(lines) > 1 else empty
+    found = frequent_confusions(report.confusion, label_names)
+    if not found:
+      return "no label is taken for another"
+    lines = [f"{true} -> {other}: {count}" for true, other, count in found]
+    return "\n".join(["most frequent confusions, true -> predicted:", *lines])
   matrix = report.confusion.as_matrix(len(label_names))
   rows = [["true \\ predicted", *label_names]]
   for name, counts in zip(label_names, matrix, strict=True):
@@ -242,14 +238,8 @@ def frequent_confusions(
   """Returns the twenty most frequent errors: true label, predicted, count."""
   wrong = np.flatnonzero(confusion.true != confusion.predicted)
   order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
-  return [
-    (
-      label_names[confusion.true[pair]],
-      label_names[confusion.predicted[pair]],
-      int(confusion.count[pair]),
-    )
-    for pair in order[:_LARGEST_SHOWN]
-  ]
+  rows = np.stack(confusion, 1)[order[:_LARGEST_SHOWN]].tolist()
+  return [(label_names[a], label_names[b], count) for a, b, count in rows]
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
