@@ -168,12 +168,13 @@ class ClassifierModel(HeadModel):
   """BERT with one dense layer on the pooled first token (section 4.1).
 
   Call with the tensors `modeling.BertModel` takes; returns logits, float32
-  [B, L].
+  [B, L], or without labels the vectors of texts, float32 [B, H].
 
   Args:
     num_labels: L; 1 for regression.
     dropout_rate: on the pooled output. The original ignores the config and
       uses 0.1.
+    pooling: instead of the pooler's, the vectors that `pool` makes.
   """
 
   def __init__(
@@ -182,25 +183,40 @@ class ClassifierModel(HeadModel):
     num_labels: int,
     dtype: str | None = None,
     dropout_rate: float = 0.1,
+    pooling: str = "",
   ):
     super().__init__(dtype=dtype, name="classifier")
-    self.dropout_rate = dropout_rate
+    self.dropout_rate, self.pooling = dropout_rate, pooling
+    self.num_labels = num_labels
+    self.uses_pooler = self.uses_pooler and not pooling
     self.bert = encoder_table.make_encoder(config, dtype)
     # An unused one must not decay.
     self.bert.pooler.trainable = self.uses_pooler
-    self.output_weights, self.output_bias = make_output(
-      num_labels, config.hidden_size
-    )
+    if num_labels:
+      outputs = make_output(num_labels, config.hidden_size)
+      self.output_weights, self.output_bias = outputs
 
   def get_config(self):
-    own = {"num_labels": self.output_bias.shape[0]}
-    return {**super().get_config(), **own, "dropout_rate": self.dropout_rate}
+    own = ("num_labels", "dropout_rate", "pooling")
+    return {
+      **super().get_config(),
+      **{name: getattr(self, name) for name in own},
+    }
+
+  def encode(self, input_ids, input_mask, segment_ids, seed=None) -> tf.Tensor:
+    """Computes what the dense layer takes: [B, H], of taggers [B, S, H]."""
+    bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    if self.pooling:
+      states = tf.cast(bert.sequence_output, tf.float32)
+      return pool(states, input_mask, self.pooling)
+    return bert.pooled_output if self.uses_pooler else bert.sequence_output
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
     bert_seed = modeling.fold_in(seed, 0)
-    bert = self.bert(input_ids, input_mask, segment_ids, bert_seed)
-    output = bert.pooled_output if self.uses_pooler else bert.sequence_output
+    output = self.encode(input_ids, input_mask, segment_ids, bert_seed)
+    if not self.num_labels:
+      return output
     rate, seed = self.dropout_rate, modeling.fold_in(seed, 1)
     return self._score(modeling.dropout(output, rate, seed))
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from cli import run_report, shared_flags
-from data import files, label_files
+from data import files, label_files, text_vectors
 import modeling
 from training import (
   loop,
@@ -56,6 +56,10 @@ class TrainingRun:
       files.write_text(path, self.config.to_json_string())
     if self.settings.vocab_file:
       vocabulary_table.copy(self.settings.vocab_file, self.folder)
+    made = getattr(self.data, "model_settings", {})
+    if "pooling" in made:
+      flags = made["pooling"], made["normalize"], self.settings.max_seq_length
+      text_vectors.write(self.folder, self.config.hidden_size, *flags)
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
 

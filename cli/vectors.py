@@ -1,10 +1,11 @@
 """Vectors of texts as the files of sentence-transformers in a folder state."""
 
 from collections.abc import Sequence
+import dataclasses
 import sys
 from typing import Any
 
-from cli import model_folder, shared_flags
+from cli import model_folder, output_folder, shared_flags
 from data import text_vectors
 from export import trained_models
 from training import same_run
@@ -26,6 +27,14 @@ def read_flags(
       print(f"{shown}, as {folder}/modules.json says", file=sys.stderr)
       return flags
   return {}
+
+
+def follow_start(settings: Any) -> Any:
+  """Gives a run that begins with --model the flags that are stated."""
+  begins = settings.do_train and settings.init_checkpoint
+  if begins or output_folder.starts_elsewhere(settings):
+    return dataclasses.replace(settings, **read_flags(settings))
+  return settings
 
 
 def load(settings: Any, kind: str | None = None) -> trained_models.TrainedModel:

@@ -44,3 +44,28 @@ def read(folder: str) -> dict[str, Any]:
     files.check_values({name: length}, {name: (range(3, 10**6),)})
     flags["max_seq_length"] = length
   return flags
+
+
+def write(
+  folder: str, size: int, pooling: str, normalize: bool, max_seq_length: int
+) -> None:
+  """Writes the files by which sentence-transformers makes vectors of `size`."""
+  names = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+  modules = [
+    {
+      "idx": number,
+      "name": str(number),
+      "path": f"{number}_{name}" if number else "",
+      "type": f"sentence_transformers.models.{name}",
+    }
+    for number, name in enumerate(names)
+  ]
+  modes = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+  flags = {f"pooling_mode_{m}": n == pooling for n, m in modes.items()}
+  contents = (
+    modules,
+    {"word_embedding_dimension": size, **flags},
+    {"max_seq_length": max_seq_length, "do_lower_case": False},
+  )
+  for name, content in zip(FILES, contents, strict=False):
+    files.write_json(os.path.join(folder, name), content)

@@ -10,7 +10,7 @@ import house
 import paths
 
 FILES = [p for p in house.product_files() if p.parts[0] != "examples"]
-SHARED = ("charts", "metrics", "plots")  # By all tasks.
+SHARED = ("charts", "metrics", "plots", "retrieval_scores")  # By all tasks.
 # Files that need Beam, which is optional, or compute with TensorFlow.
 HEAVY = ("pretraining_pipeline", "tensorflow_engine")
 

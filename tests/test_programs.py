@@ -100,6 +100,7 @@ PREDICTIONS = {
   "run_squad": ("nbest_predictions.json", r""),
   "run_tagging": ("predictions.jsonl", r'"id": \d+'),
   "run_multiple_choice": ("predictions.tsv", r"^\d+\t"),
+  "run_embedding": ("predictions.tsv", r"^\d+\t"),
 }
 
 

@@ -22,6 +22,7 @@ _ROUNDING = {
   "run_tagging": "key/bias",
   "run_squad": "key/bias|output_bias",
   "run_multiple_choice": "key/bias|output_bias",
+  "run_embedding": "key/bias",
 }
 
 

@@ -9,6 +9,7 @@ the whole batch: over all replicas and all accumulated micro-batches. One device
 with 32 rows, two with 16 and four accumulated micro-batches of 8 therefore make
 the same update, but for the masks of dropout, which each draws by itself. The
 sum of the entries named `..._loss` is minimised; the others are only reported.
+A `batch_loss.BatchLoss` compares the rows of a batch with each other.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import tensorflow as tf
 from inputs import training_input
 import modeling
 import optimization
-from training import prediction, training_plan
+from training import batch_loss, prediction, training_plan
 
 Features = training_input.Features
 
@@ -58,6 +59,8 @@ def make_replica_step(
   )
   if parts > 1:
     forward_backward = accumulate(forward_backward, parts, optimizer)
+  is_split = parts * strategy.num_replicas_in_sync > 1
+  needs_others = is_split and isinstance(task.loss_fn, batch_loss.BatchLoss)
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
@@ -68,6 +71,8 @@ def make_replica_step(
     if task.weights is not None:
       factor = tf.gather(tf.constant(task.weights), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
+    if needs_others:
+      features = task.loss_fn.add_gradients(task.model, features, seed, parts)
     results = forward_backward(features, seed, divisors)
     if context.num_replicas_in_sync > 1:
       results = widen(results)
@@ -157,10 +162,8 @@ def accumulate(
   """Builds the function that sums another's results over micro-batches."""
 
   def run(features, seed, weights):
-    features = {
-      name: tf.reshape(value, tf.concat([[parts, -1], tf.shape(value)[1:]], 0))
-      for name, value in features.items()
-    }
+    split = batch_loss.split
+    features = {name: split(value, parts) for name, value in features.items()}
 
     def add_part(i, so_far):
       part = {name: value[i] for name, value in features.items()}

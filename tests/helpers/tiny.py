@@ -81,6 +81,7 @@ PROGRAMS = {
   ),
   "run_tagging": Program(CONFIG, VOCABULARY, {}),
   "run_multiple_choice": Program(CONFIG, VOCABULARY, {}),
+  "run_embedding": Program(CONFIG, VOCABULARY, {}),
   "run_multitask": Program(
     {**CONFIG, "vocab_size": RECORD_IDS},
     ALL_WORDS,
@@ -207,6 +208,20 @@ def write_swag(path, numbers):
   return _write_lines(path, lines)
 
 
+def write_partners(path, numbers, third=None):
+  """Writes pairs of texts with the same words, without a header.
+
+  `third` makes the third column of a number, if there is to be one.
+  """
+  lines = []
+  for number in numbers:
+    text = make_text(number, GOOD if number % 2 else BAD)
+    words = random.Random(number).sample(text.split(), len(text.split()))
+    cells = [text, " ".join(words), *([third(number)] if third else [])]
+    lines.append("\t".join(cells))
+  return _write_lines(path, lines)
+
+
 def make_question(number, has_answer=True):
   """Returns a context of 4 to 14 words and a question about it, as SQuAD's."""
   source = random.Random(number)
@@ -317,6 +332,7 @@ DATA = {
   "run_squad": (functools.partial(write_squad, impossible=4), "json"),
   "run_tagging": (write_tags, "txt"),
   "run_multiple_choice": (write_swag, "csv"),
+  "run_embedding": (write_partners, "tsv"),
 }
 FINE_TUNERS = list(DATA)
 TRAINERS = ["run_pretraining", *FINE_TUNERS]

@@ -1,0 +1,262 @@
+"""Trains BERT to make vectors of texts: pairs, scores, sentences or few labels.
+
+  python run_embedding.py --objective=scores --train_file=sts-train.tsv \\
+    --eval_file=sts-dev.tsv --model=$BERT --do_train=true --do_eval=true \\
+    --label_column=0 --text_column=1 --text_pair_column=2 --output_dir=/tmp/sts
+"""
+
+import dataclasses
+
+from cli import program, shared_flags
+
+_task = program.group("Task")
+OBJECTIVES = ("pairs", "scores", "sentences", "labels")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
+  """The settings of this program."""
+
+  objective: str = _task(
+    OBJECTIVES[0],
+    "What is learned from. pairs: texts that belong together, against the "
+    "others of the batch and perhaps hard negatives in the label column. "
+    "scores: how similar pairs are. sentences: texts alone, each with another "
+    "dropout (SimCSE). labels: few texts of a class, which makes a classifier "
+    "(SetFit). Columns are text, text and label or, of labels, named so.",
+    choices=OBJECTIVES,
+  )
+  pooling: str = _task(
+    "mean",
+    "How a text's vector is made of those of its tokens; default also what a "
+    "--model of sentence-transformers states.",
+    choices=("mean", "cls", "max"),
+  )
+  normalize: bool = _task(
+    False, "Whether every vector is scaled to the length 1; default likewise."
+  )
+  temperature: float = _task(
+    0.05, "What training divides cosines by.", least=1e-3
+  )
+  min_score: float = _task(0.0, "The lowest score, or relevance, of a file.")
+  max_score: float = _task(5.0, "The highest one.")
+  pairs_per_text: int = _task(
+    20, "Of labels: pairs to draw for each text, of each kind.", least=1
+  )
+
+
+if __name__ == "__main__":
+  program.start(EmbeddingSettings)
+
+import functools
+import os
+
+import keras
+import tensorflow as tf
+
+from cli import devices, fine_tuning, vectors
+import heads
+from inputs import feature_files
+import modeling
+from tasks import classification, classification_tasks, embedding_data
+from training import batch_loss
+
+_NEVER = -1e9  # Far below any logit.
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".txt")
+
+
+def create_model(
+  config: modeling.EncoderConfig, data: fine_tuning.Data, dtype: str
+) -> keras.Model:
+  """Makes the model; this is the place for another head.
+
+  It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
+  its dropout, int32 [2] or None; it returns vectors, float32 [B, H].
+  """
+  pooling = data.model_settings["pooling"]
+  is_single = data.training_settings["objective"] == "sentences"
+  if data.train and is_single and not config.hidden_dropout_prob:
+    raise ValueError(
+      "--objective=sentences: the config's hidden_dropout_prob is 0, and the "
+      "copies of a text do not differ: pass --bert_config_file with 0.1"
+    )
+  return heads.ClassifierModel(config, len(data.labels), dtype, pooling=pooling)
+
+
+def encode(model, features, seed=None) -> tf.Tensor:
+  """Computes the vectors of a batch, float32 [B, T, H]."""
+  names = ("input_ids", "input_mask", "segment_ids")
+  _, texts, length = features["input_ids"].shape
+  length = length or tf.shape(features["input_ids"])[2]
+  inputs = (tf.reshape(features[name], [-1, length]) for name in names)
+  vectors = model.encode(*inputs, seed)
+  return tf.reshape(vectors, [-1, texts, vectors.shape[-1]])
+
+
+def predict(model, features) -> dict[str, tf.Tensor]:
+  """Computes vectors, float32 [B, T, H]; keeps numbers and text_ids."""
+  kept = {name: features[name] for name in ("number", "text_ids")}
+  return {"vectors": encode(model, features), **kept}
+
+
+def contrast(vectors, text_ids, temperature) -> tf.Tensor:
+  """Finds a text's partner among the second and third texts of the batch.
+
+  This is InfoNCE (van den Oord et al., 2018). No negative is equal to one of
+  the two texts, or the partner of an equal first text.
+
+  Args:
+    vectors: float32 [B, T, H].
+    text_ids: int32 [B, T, 2], of equal texts equal.
+    temperature: divides cosines.
+
+  Returns:
+    Losses, float32 [B].
+  """
+  vectors = tf.unstack(tf.math.l2_normalize(vectors, -1, 1e-24), axis=1)
+  first, second, *third = tf.unstack(text_ids, axis=1)
+  logits = tf.matmul(vectors[0], tf.concat(vectors[1:], 0), transpose_b=True)
+
+  def is_same(a, *b):
+    return tf.reduce_all(a[:, None] == tf.concat(b, 0), -1)
+
+  excluded = is_same(first, second, *third) | is_same(second, second, *third)
+  excluded |= is_same(first, first, *(-1 - ids for ids in third))
+  own = tf.range(tf.shape(logits)[0])
+  others = tf.range(tf.shape(logits)[1]) != own[:, None]
+  logits = tf.where(excluded & others, _NEVER, logits / temperature)
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(own, logits)
+
+
+def order(vectors, numbers, temperature) -> tf.Tensor:
+  """Punishes cosines whose order is not that of the numbers: CoSENT.
+
+  The loss, log(1 + sum(exp((cosine of j - cosine of i) / temperature))) over
+  pairs i with a higher number than j, is of the batch: all rows have it.
+
+  Takes float32 [B, 2, H] and [B, 1]; returns losses, float32 [B].
+  """
+  scaled = tf.math.l2_normalize(vectors, -1, 1e-24)
+  cosines = tf.reduce_sum(scaled[:, 0] * scaled[:, 1], -1) / temperature
+  wrong = cosines - cosines[:, None]  # [i, j]
+  wrong = tf.where(numbers > numbers[:, 0], wrong, _NEVER)
+  loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(wrong, [-1])], 0))
+  return tf.repeat(loss, tf.shape(cosines)[0])
+
+
+def make_loss(settings: EmbeddingSettings) -> batch_loss.BatchLoss:
+  """Returns the loss of the objective."""
+  compare, feature = contrast, "text_ids"
+  if settings.objective in ("scores", "labels"):
+    compare, feature = order, "number"
+  compare = functools.partial(compare, temperature=settings.temperature)
+  return batch_loss.BatchLoss(encode, compare, feature)
+
+
+def find_set(
+  settings: EmbeddingSettings, kind: str, path: str
+) -> feature_files.FeatureSet:
+  """Returns the examples of a file; the objective says what they are."""
+  names = ("text", "text_pair", "label")
+  columns = [getattr(settings, f"{name}_column") for name in names]
+  columns = [column or str(n) for n, column in enumerate(columns)]
+  bounds = (settings.min_score, settings.max_score)
+  bounds = () if kind == "train" and settings.objective != "scores" else bounds
+  if kind == "train" and settings.objective == "sentences":
+    # Each is its own partner, with another dropout.
+    table = classification.Table(path, 0, 0, header=False, label_required=False)
+  else:
+    table = classification_tasks.find_table(
+      path,
+      classification_tasks.Columns(*columns),
+      {"auto": None, "yes": True, "no": False}[settings.header],
+      label_required=settings.objective != "pairs" and kind != "predict",
+    )
+  return feature_files.FeatureSet(
+    kind=kind,
+    settings=embedding_data.FeatureSettings(
+      settings.vocab_file,
+      settings.do_lower_case,
+      settings.max_seq_length,
+      bounds,
+    ),
+    paths=(path,),
+    source={"table": table._asdict()},
+    read=functools.partial(classification.read_examples, table),
+    limit=settings.max_train_examples if kind == "train" else None,
+  )
+
+
+def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
+  """Finds the examples; nothing is written."""
+  known = embedding_data.PAIR_METRICS
+  if settings.objective == "pairs":
+    known = embedding_data.RETRIEVAL_METRICS
+  if settings.train_batch_size == 1:
+    raise ValueError("--train_batch_size=1: nothing to compare a text with")
+  paths = shared_flags.find_data_files(settings, _ENDINGS)
+  sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
+  if settings.eval_share and "train" in sets:
+    sets["train"], sets["eval"] = embedding_data.split(
+      sets["train"], settings.eval_share, settings.seed
+    )
+  return fine_tuning.Data(
+    features=None,
+    metric=shared_flags.choose_metric(settings.best_metric, known),
+    model_settings={
+      "problem": "features",
+      "pooling": settings.pooling,
+      "normalize": settings.normalize,
+    },
+    train=sets["train"] if settings.do_train else None,
+    dev=[sets["eval"]] if "eval" in sets else (),
+    test=[sets["predict"]] if "predict" in sets else (),
+    training_settings={
+      "objective": settings.objective,
+      "temperature": settings.temperature,
+    },
+  )
+
+
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
+  """Scores the vectors of the evaluation data."""
+  results = run.predict(run.data.dev[0], run.settings.eval_batch_size)
+  return embedding_data.score(results, run.settings.objective == "pairs")
+
+
+def write_evaluation(run: fine_tuning.Run) -> None:
+  """Scores the vectors, prints and writes the scores."""
+  scores = evaluate(run)
+  if run.is_chief:
+    run.write_eval_results(scores)
+
+
+def write_predictions(run: fine_tuning.Run) -> None:
+  """Writes the cosine of every pair."""
+  [examples] = run.data.test
+  results = run.predict(examples, run.settings.predict_batch_size)
+  if run.is_chief:
+    path = os.path.join(run.folder, "predictions.tsv")
+    pairs = examples.examples()
+    embedding_data.write_predictions(path, pairs, results["vectors"])
+
+
+def main() -> None:
+  settings = fine_tuning.read_settings(EmbeddingSettings)
+  settings = vectors.follow_start(settings)
+  strategy = devices.make_strategy(settings)
+  data = open_data(settings)
+  with fine_tuning.open_run(settings, data, strategy) as run:
+    for examples in data.sets:
+      embedding_data.make_features(examples, run.local_folder)
+    run.make_model(create_model, predict)
+    if settings.do_train:
+      run.train(make_loss(settings), lambda: evaluate(run))
+    if settings.do_eval:
+      write_evaluation(run)
+    if settings.do_predict:
+      write_predictions(run)
+
+
+if __name__ == "__main__":
+  program.run_program(main)

@@ -1,0 +1,187 @@
+"""Texts to make vectors of, as feature files; the scores of their vectors.
+
+Examples are those of `classification`, of a text or a pair; the label is a
+number or a third text. Shapes: N examples, T texts of each, H hidden.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data import record_writer, tables
+from inputs import feature_files, held_out
+from tasks import metrics, retrieval_scores
+
+PAIR_METRICS = ("spearman", "pearson")
+RETRIEVAL_METRICS = retrieval_scores.NAMES
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings(feature_files.FeatureSettings):
+  """The settings that shape the features."""
+
+  # The lowest and the highest label; (): it is a third text, if there is any.
+  bounds: tuple[float, ...]
+
+
+def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
+  padded with 0; text_ids, int64 [T, 2], equal for texts of equal tokens; and
+  number, float [1], 1 if there is no number.
+
+  Raises:
+    ValueError: an example is wrong, or a set to train on has no differences.
+  """
+  counts: dict[str, Any] = {"cut": 0}
+  features = feature_files.open_or_make(
+    data, folder, _make_rows(data, counts), counts
+  )
+  counts, length = features.counts, data.settings.max_seq_length
+  data.layout = feature_files.Layout(
+    (counts["texts"], length),
+    others={
+      "text_ids": tf.io.FixedLenFeature([counts["texts"], 2], tf.int64),
+      "number": tf.io.FixedLenFeature([1], tf.float32),
+    },
+  )
+  feature_files.print_summary(
+    features,
+    f"{data.kind}: {len(features):,} examples, {counts['texts']} text(s) each, "
+    f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
+    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+  )
+  if data.kind == "train" and "fault" in counts:
+    paths = ", ".join(data.paths)
+    raise ValueError(f"{paths}: {counts['fault']}: there is nothing to learn")
+
+
+def _make_rows(
+  data: feature_files.FeatureSet, counts: dict[str, Any]
+) -> Iterator[feature_files.Row]:
+  size, bounds = data.settings.max_seq_length, data.settings.bounds
+  tokenizer = data.make_tokenizer()
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  different = set()  # Scores, or the texts that others are to find.
+  for index, example in enumerate(data.select(data.read())):
+    texts = (example.text_a, example.text_b, None if bounds else example.label)
+    ids = [tokenizer.encode(text) for text in texts if text is not None]
+    if counts.setdefault("texts", len(ids)) != len(ids):
+      raise ValueError(
+        f"{example.location}: {len(ids)} texts, the first example has "
+        f"{counts['texts']}"
+      )
+    counts["cut"] += max(map(len, ids)) > size - 2
+    ids = [[cls_id, *row[: size - 2], sep_id] for row in ids]
+    digests = [hashlib.sha256(str(row).encode()).hexdigest() for row in ids]
+    keys = [int(d[n : n + 7], 16) for d in digests for n in (0, 7)]
+    number = _read_number(example, bounds) if bounds else 1.0
+    different.add(number if bounds else digests[1 % len(ids)])
+    padded = [row + [0] * (size - len(row)) for row in ids]
+    mask = [[1] * len(row) + [0] * (size - len(row)) for row in ids]
+    inputs = zip(("input_ids", "input_mask"), (padded, mask), strict=True)
+    count, pad = size * len(ids), record_writer.padded_feature
+    serialized = record_writer.encode_example(
+      {
+        **{name: pad(sum(rows, []), count) for name, rows in inputs},
+        "segment_ids": pad([], count),
+        "text_ids": record_writer.int64_feature(keys),
+        "number": record_writer.float_feature([number]),
+      }
+    )
+    yield feature_files.Row(serialized, max(map(len, ids)), index)
+  if len(different) < 2:
+    counts["fault"] = f"all {'scores' if bounds else 'texts to find'} are equal"
+
+
+def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
+  """Returns the number of a pair, 1 if it has none."""
+  label = "1" if example.label is None else str(example.label)
+  try:
+    value = float(label.replace("_", "?"))  # To float(), 1_0 is 10.
+  except ValueError:
+    value = np.nan
+  if not bounds[0] <= value <= bounds[1]:
+    raise ValueError(
+      f"{example.location}: expected a number from {bounds[0]:g} to "
+      f"{bounds[1]:g} (--min_score, --max_score), found {label[:99]!r}"
+    )
+  return value
+
+
+def split(
+  data: feature_files.FeatureSet, share: float, seed: int
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out examples; those of one first text are in one part only."""
+  return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
+
+
+def score(
+  results: Mapping[str, np.ndarray], is_retrieval: bool
+) -> dict[str, float]:
+  """Scores vectors, float [N, T, H], as METRICS says; "text_ids", "number"."""
+  vectors, numbers = results["vectors"], results["number"][:, 0]
+  if is_retrieval:
+    return score_retrieval(vectors, results["text_ids"], numbers)
+  scores = metrics.regression_scores(numbers, cosines(vectors))
+  return {name: scores[name] for name in PAIR_METRICS}
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+  """Returns the cosines of first and second texts, of [N, T, H]; [N]."""
+  scaled = _scale(vectors)
+  return np.sum(scaled[:, 0] * scaled[:, 1], -1)
+
+
+def _scale(vectors):
+  norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+  return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+
+
+def score_retrieval(
+  vectors: np.ndarray, text_ids: np.ndarray, relevance: np.ndarray
+) -> dict[str, float]:
+  """Ranks all second and third texts for each different first text.
+
+  Takes [N, T, H], [N, T, 2], and the relevance [N] of second texts; a text that
+  is equal to the first is left out, unless it is relevant.
+  """
+  keys = text_ids.astype(np.int64) @ [1 << 28, 1]  # [N, T]
+  queries, first_row, query_of = np.unique(keys[:, 0], True, True)
+  texts, places = np.unique(keys[:, 1:], True)
+  documents = _scale(vectors[:, 1:].reshape(-1, vectors.shape[-1])[places])
+  order = np.argsort(query_of, kind="stable")
+  rows_of = np.split(
+    order, np.searchsorted(query_of[order], range(1, len(queries)))
+  )
+
+  def rank_all():
+    for number, rows in enumerate(rows_of):
+      gains = np.zeros(len(texts))
+      found = np.searchsorted(texts, keys[rows, 1])
+      np.maximum.at(gains, found, relevance[rows])
+      kept = (texts != queries[number]) | (gains > 0)
+      scores = documents @ _scale(vectors[first_row[number], 0])
+      yield retrieval_scores.rank(scores[kept], gains[kept])
+
+  return retrieval_scores.average(rank_all())
+
+
+def write_predictions(
+  path: str, examples: Iterable[Any], vectors: np.ndarray
+) -> None:
+  """Writes pairs and the cosines of their vectors, [N, T, H], as TSV."""
+  columns = ("id", "text", "text_pair", "cosine")
+  pairs = zip(examples, cosines(vectors).tolist(), strict=True)
+  rows = (
+    (e.example_id, e.text_a, e.text_b, float(f"{cosine:.6g}"))
+    for e, cosine in pairs
+  )
+  rows = (dict(zip(columns, row, strict=True)) for row in rows)
+  tables.write_rows(path, rows, columns)
+  print(f"wrote {path}")

@@ -1,0 +1,275 @@
+"""run_embedding.py: from pairs, scores and sentences to vectors of texts."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import program_flags
+import run_embedding
+from tasks import embedding_data
+import tiny
+from weights import checkpoints
+
+TRAINING = {
+  "do_train": True,
+  "train_batch_size": 8,
+  "learning_rate": 2e-3,
+  "num_train_epochs": 4,
+}
+DROPOUT = {"hidden_dropout_prob": 0.1}
+
+
+def run(folder, **flags):
+  return program_flags.run_main(
+    run_embedding,
+    run_embedding.EmbeddingSettings,
+    **tiny.flags_for(folder, **flags),
+  )
+
+
+def refuse(folder, message, **flags):
+  command = tiny.command("run_embedding", folder, **{**TRAINING, **flags})
+  program_flags.assert_refused(program_flags.run_here(command), message)
+
+
+def write(folder, name, *lines):
+  path = folder / name
+  path.write_text("".join(f"{line}\n" for line in lines))
+  return path
+
+
+# Losses, on cases computed by hand.
+
+RIGHT, UP, LEFT = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]
+
+
+def contrast(vectors, ids, temperature=1.0):
+  pairs = np.array(ids)[..., None].repeat(2, -1)
+  vectors = tf.constant(vectors, tf.float32)
+  return run_embedding.contrast(vectors, tf.constant(pairs), temperature)
+
+
+def log_share(own, *others):
+  return np.log1p(sum(np.exp(other - own) for other in others))
+
+
+def test_partners_are_found_among_those_of_others():
+  found = contrast([[RIGHT, RIGHT], [UP, LEFT]], [[1, 2], [3, 4]])
+  expected = [log_share(1, -1), log_share(0, 0)]
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  found = contrast([[RIGHT, RIGHT], [UP, LEFT]], [[1, 2], [3, 4]], 0.5)
+  np.testing.assert_allclose(found[0], log_share(2, -2), rtol=1e-5)
+
+
+def test_hard_negatives_are_those_of_all_rows():
+  vectors = [[RIGHT, RIGHT, UP], [[3.0, 3.0], LEFT, LEFT]]
+  found = contrast(vectors, [[1, 2, 5], [3, 4, 6]])
+  half = 0.5**0.5
+  expected = [log_share(1, -1, 0, -1), log_share(-half, half, half, -half)]
+  np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  "ids",
+  [
+    [[1, 2, 5], [3, 2, 5]],  # The second texts are equal.
+    [[1, 2, 5], [1, 4, 5]],  # The first texts are.
+    [[1, 2, 5], [3, 1, 5]],  # The other partner is this first text.
+  ],
+)
+def test_equal_texts_are_no_negatives(ids):
+  vectors = [[RIGHT, RIGHT, UP], [RIGHT, RIGHT, UP]]
+  found = contrast(vectors, ids)
+  np.testing.assert_allclose(found[0], log_share(1, 0, 0), rtol=1e-5)
+  both = contrast(vectors, [[1, 2, 2], [3, 4, 1]])
+  np.testing.assert_allclose(both[0], log_share(1, 1), rtol=1e-5)
+
+
+def test_cosines_are_put_in_the_order_of_scores():
+  vectors = tf.constant([[RIGHT, UP], [RIGHT, LEFT], [UP, [0.0, 9.0]]])
+  numbers = tf.constant([[5.0], [1.0], [1.0]])
+  found = run_embedding.order(vectors, numbers, 1.0)
+  # The cosines are 0, -1 and 1; the first should be the highest.
+  expected = np.log(1 + np.exp(-1) + np.exp(1))
+  np.testing.assert_allclose(found, [expected] * 3, rtol=1e-6)
+
+
+# Scores.
+
+
+def test_each_first_text_searches_all_others():
+  def place(angle):
+    return [np.cos(angle), np.sin(angle)]
+
+  # Query 1 has two partners, 3 and 4; 2 has one, 1, which 1 does not see.
+  vectors = np.array(
+    [
+      [place(0.0), place(0.1)],
+      [place(0.0), place(0.5)],
+      [place(0.3), place(0.0)],
+    ]
+  )
+  ids = np.array([[1, 3], [1, 4], [2, 1]])[..., None].repeat(2, -1)
+  found = embedding_data.score_retrieval(vectors, ids, np.ones(3))
+  # Ranks of 1: 1 and 2. Of 2: 3 and 4 are 0.2 away, 1 is 0.3.
+  assert found["mrr_at_10"] == pytest.approx((1 + 1 / 3) / 2)
+  assert found["recall_at_1"] == pytest.approx((1 / 2 + 0) / 2)
+  assert found["ndcg_at_10"] == pytest.approx((1 + 1 / 2) / 2)
+
+
+def test_relevance_0_is_no_answer():
+  vectors = np.array([[RIGHT, RIGHT], [RIGHT, UP]])
+  ids = np.array([[1, 3], [1, 4]])[..., None].repeat(2, -1)
+  found = embedding_data.score_retrieval(vectors, ids, np.array([0.0, 2.0]))
+  assert (found["mrr_at_10"], found["recall_at_1"]) == (0.5, 0.0)
+
+
+# Runs.
+
+
+def test_pairs_are_learned(tmp_path):
+  """With a hard negative: the same words with a bad one instead."""
+  tiny.write_model(tmp_path)
+  lines = []
+  for number in range(64):
+    first = tiny.make_text(number, tiny.GOOD)
+    lines.append(f"{first}\tgood {first}\t{tiny.make_text(number, tiny.BAD)}")
+  train = write(tmp_path, "train.tsv", *lines)
+  dev = tiny.write_partners(tmp_path / "dev.tsv", range(64, 96))
+  flags = {"train_file": train, "eval_file": dev, "eval_batch_size": 64}
+  run(tmp_path, **TRAINING, **flags, do_eval=True, eval_every_steps=8)
+  results = tiny.read_results(tmp_path / "out")
+  assert results["eval_mrr_at_10"] > 0.95
+  assert results["eval_recall_at_1"] > 0.9
+  lines = (tmp_path / "out" / "evaluations.jsonl").read_text().splitlines()
+  assert "eval_ndcg_at_10" in json.loads(lines[0])
+  names = {n for n, _ in checkpoints.read(str(tmp_path / "out/model.ckpt-32"))}
+  assert all(n.startswith("bert/") or n == "global_step" for n in names)
+
+
+def write_scored(path, numbers):
+  """Writes pairs, 5 if both texts have a good or both a bad word, else 0."""
+  lines = []
+  for number in numbers:
+    words = [tiny.GOOD if (number >> i) % 2 else tiny.BAD for i in range(2)]
+    texts = [tiny.make_text(9 * number + i, words[i]) for i in range(2)]
+    lines.append("\t".join([*texts, "5" if words[0] == words[1] else "0"]))
+  return write(path.parent, path.name, *lines)
+
+
+def test_scores_are_learned_and_cosines_predicted(tmp_path):
+  tiny.write_model(tmp_path)
+  paths = {
+    f"{kind}_file": write_scored(tmp_path / f"{kind}.tsv", numbers)
+    for kind, numbers in (
+      ("train", range(320)),
+      ("eval", range(320, 352)),
+      ("predict", range(352, 356)),
+    )
+  }
+  flags = {**TRAINING, **paths, "do_eval": True, "do_predict": True}
+  flags["num_train_epochs"] = 8
+  run(tmp_path, objective="scores", **flags)
+  results = tiny.read_results(tmp_path / "out")
+  assert list(results) == ["eval_pearson", "eval_spearman", "global_step"]
+  assert results["eval_spearman"] > 0.8
+  with open(tmp_path / "out" / "predictions.tsv", newline="") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
+  found = [float(row["cosine"]) for row in rows]
+  assert min(found[0], found[3]) > max(found[1], found[2])
+
+
+def test_sentences_move_apart(tmp_path, capsys):
+  """Evaluated on pairs with a score, with the training's own settings."""
+  tiny.write_model(tmp_path, DROPOUT)
+  texts = [tiny.make_text(n, tiny.GOOD + tiny.BAD) for n in range(64)]
+  train = write(tmp_path, "train.txt", *texts)
+  dev = write_scored(tmp_path / "dev.tsv", range(32))
+  flags = {"objective": "sentences", "eval_file": dev, "eval_batch_size": 64}
+  run(tmp_path, **TRAINING, **flags, train_file=train, do_eval=True)
+  output = capsys.readouterr().out
+  assert "train: 64 examples, 2 text(s) each" in output
+  assert "eval_spearman" in tiny.read_results(tmp_path / "out")
+
+
+def test_a_share_of_pairs_is_held_out(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  train = tiny.write_partners(tmp_path / "train.tsv", range(40))
+  flags = {**TRAINING, "train_file": train, "eval_share": 0.25}
+  run(tmp_path, **{**flags, "num_train_epochs": 1}, do_eval=True)
+  output = capsys.readouterr().out
+  assert "train: 30 examples" in output and "eval: 10 examples" in output
+
+
+def test_the_folder_says_how_its_vectors_are_made(tmp_path):
+  tiny.write_model(tmp_path)
+  train = tiny.write_partners(tmp_path / "train.tsv", range(16))
+  flags = {**TRAINING, "train_file": train, "num_train_epochs": 1}
+  run(tmp_path, **flags, pooling="max", normalize=True)
+  out = tmp_path / "out"
+  modules = json.loads((out / "modules.json").read_text())
+  types = [module["type"].rpartition(".")[2] for module in modules]
+  assert types == ["Transformer", "Pooling", "Normalize"]
+  pooling = json.loads((out / "1_Pooling" / "config.json").read_text())
+  assert pooling.pop("word_embedding_dimension") == 16
+  assert [k for k, v in pooling.items() if v] == ["pooling_mode_max_tokens"]
+  # A later run follows it, and another pooling is refused.
+  dev = tiny.write_partners(tmp_path / "dev.tsv", range(16, 32))
+  later = {"model": out, "eval_file": dev, "do_eval": True}
+  flags = {"output_dir": tmp_path / "later", "max_seq_length": 16}
+  program_flags.run_main(
+    run_embedding, run_embedding.EmbeddingSettings, **later, **flags
+  )
+  settings = json.loads((tmp_path / "later" / "settings.json").read_text())
+  assert (settings["pooling"], settings["normalize"]) == ("max", True)
+  with pytest.raises(ValueError, match="pooling: max, not cls"):
+    run(tmp_path, pooling="cls", eval_file=dev, do_eval=True)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+  ("objective", "lines", "message"),
+  [
+    ("pairs", ["a film", "the cast"], "2 columns"),
+    ("pairs", ["a\tfilm", "the\tfilm"], "all texts to find are equal"),
+    (
+      "pairs",
+      ["a\tgood\tbad", "the\tfilm\t"],
+      "2 texts, the first example has",
+    ),
+    ("scores", ["a\tfilm\t5", "the\tcast\t5"], "all scores are equal"),
+    ("scores", ["a\tfilm\t5", "the\tcast\t5.1"], "from 0 to 5 (--min_score"),
+    ("scores", ["a\tfilm\t5", "the\tcast\tnan"], "train.tsv:2: expected a num"),
+    ("scores", ["a\tfilm\t5", "the\tcast\thigh"], "found 'high'"),
+    ("scores", ["a\tfilm\t5", "the\tcast\t"], "found ''"),
+    ("scores", ["a\tfilm", "the\tcast"], "columns"),
+    ("sentences", ["film", "film"], "all texts to find are equal"),
+    ("sentences", ["film", "a\tfilm"], "train.tsv:2: expected 1 columns"),
+  ],
+)
+def test_a_wrong_file_is_refused(objective, lines, message, tmp_path):
+  path = write(tmp_path, "train.tsv", *lines)
+  flags = {"objective": objective, "train_file": path, "train_batch_size": 2}
+  refuse(tmp_path, message, config=DROPOUT, **flags)
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"train_batch_size": 1}, "--train_batch_size=1: nothing to compare"),
+    ({"objective": "sentences"}, "hidden_dropout_prob is 0"),
+    ({"best_metric": "spearman"}, "expected one of mrr_at_10, recall_at_1"),
+    ({"temperature": 0}, "--temperature"),
+  ],
+)
+def test_a_wrong_flag_is_refused(flags, message, tmp_path):
+  path = write(tmp_path, "train.txt", "a", "film", "cast")
+  if "objective" not in flags:
+    path = tiny.write_partners(tmp_path / "train.tsv", range(16))
+  refuse(tmp_path, message, **{"train_file": path, **flags})
