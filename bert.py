@@ -68,7 +68,9 @@ class Model:
     return found if is_list else found[0]
 
 
-def load(folder: str | os.PathLike, threads: int = 0) -> Model:
+def load(
+  folder: str | os.PathLike, threads: int = 0, engine: str = ""
+) -> Model:
   """Loads a trained model.
 
   Args:
@@ -76,6 +78,7 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
       program that trains for a task, or an encoder of sentence vectors; or its
       name on the Hugging Face Hub.
     threads: of an export: cores that compute a batch; 0: all of them.
+    engine: of an export: as --engine of predict.py.
 
   Raises:
     ValueError: the folder is something else, or damaged.
@@ -83,8 +86,8 @@ def load(folder: str | os.PathLike, threads: int = 0) -> Model:
   """
   folder = hub.find(os.fspath(folder))
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-  if export_card.FILE in found:
-    return Model(exported_model.ExportedModel(folder, threads))
+  if export_card.FILE in found or engine:
+    return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])
   makes_vectors = exported_model.makes_vectors(folder)
   if not (makes_vectors or "settings.json" in found) or not vocab_file:

@@ -17,7 +17,7 @@ import time
 
 from cli import program
 from data import files, imports
-from serving import exported_model, request_lines
+from serving import engine_trials, exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
@@ -78,6 +78,12 @@ class PredictSettings(program.Settings):
     exported_model.BATCH_SIZE,
     "Inputs of the model's full length per batch; of shorter ones, more.",
     least=1,
+  )
+  engine: str | None = _flags(
+    None,
+    "What runs an export of --format=onnx, by default onnxruntime. auto tries "
+    "for a second which is faster, and keeps it in export_dir/engines.json.",
+    choices=engine_trials.NAMES,
   )
   threads: int = _flags(0, "Cores that compute a batch; 0: all.", least=0)
   serve: bool = _serving(False, "Whether to answer on a web page instead.")
@@ -198,7 +204,10 @@ def main() -> int:
     raise ValueError(f"--{min(unread)} needs --serve")
   if settings.serve:
     imports.load("waitress", "--serve")
-  model = exported_model.ExportedModel(settings.export_dir, settings.threads)
+  folder, engine = settings.export_dir, settings.engine
+  model = exported_model.ExportedModel(folder, settings.threads, engine)
+  if engine:
+    print(f"computing with {model.engine_name}", file=sys.stderr)
   run = serve if settings.serve else answer_lines
   return run(model, settings)
 

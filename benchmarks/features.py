@@ -173,8 +173,10 @@ def check_vectors(path: str, count: int) -> float:
 # Hugging Face.
 
 
-def make_peer_extraction(workload: Workload, precision: str) -> contest.Turn:
-  """Extracts from batches as they come, padded to their longest sentence."""
+def make_peer_extraction(
+  workload: Workload, precision: str, is_grouped: bool = False
+) -> contest.Turn:
+  """Extracts from batches, as they come or by length, padded to the longest."""
   import torch
 
   model = contest.make_peer_model("BertModel", workload.bert_config_file)
@@ -198,6 +200,8 @@ def make_peer_extraction(workload: Workload, precision: str) -> contest.Turn:
   def run():
     text = pathlib.Path(workload.input_file).read_text(encoding="utf-8")
     lines = text.splitlines()
+    if is_grouped:
+      lines.sort(key=lambda line: len(tokenizer.encode(line)))
     vectors = [
       extract(lines[start : start + workload.batch_size])
       for start in range(0, len(lines), workload.batch_size)
@@ -221,6 +225,11 @@ CONTESTANTS = {
     ),
     f"{contest.PEER}, padded to the batch": contest.Contestant(
       make_peer_extraction,
+      "transformers",
+      {"float32": 1.0, "bfloat16": 1.0},
+    ),
+    f"{contest.PEER}, grouped by length": contest.Contestant(
+      functools.partial(make_peer_extraction, is_grouped=True),
       "transformers",
       {"float32": 1.0, "bfloat16": 1.0},
     ),

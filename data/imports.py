@@ -23,6 +23,7 @@ _REQUIREMENTS = {
   "keras_hub": "-r requirements/keras_hub.txt",
   "onnx": "-r requirements/onnx.txt",
   "onnxruntime": "-r requirements/onnx.txt",
+  "openvino": "-r requirements/openvino.txt",
   "sentencepiece": "-r requirements/sentencepiece.txt",
   "waitress": "-r requirements/serving.txt",
 }

@@ -62,11 +62,9 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   hashed = list(vocabulary_table.saved_names(vocab_file))
   if format == "onnx":
-    from serving import onnx_engine  # Needs a package that the rest does not.
-
-    path = os.path.join(folder, onnx_engine.MODEL_FILE)
+    path = os.path.join(folder, export_card.ONNX_FILE)
     onnx_graph.build(graph, quantizes).save(path)
-    hashed += [onnx_engine.MODEL_FILE, onnx_engine.DATA_FILE]
+    hashed += [export_card.ONNX_FILE, export_card.ONNX_DATA_FILE]
   elif format == "litert":
     _write_litert(folder, graph)
   else:

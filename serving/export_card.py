@@ -14,6 +14,10 @@ FILE = "export.json"
 # Changed whenever older exports can no longer be used.
 VERSION = 4
 
+ONNX_FILE = "model.onnx"
+ONNX_DATA_FILE = f"{ONNX_FILE}.data"  # Its weights.
+ATTENTION = "attention_"  # Its outputs of this name and a layer's number.
+
 IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
 NUMBER = (int, float)
 COUNT = (range(1, 10**6),)

@@ -6,13 +6,14 @@ request_lines and http_server take the requests.
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
+import functools
 import os
 from typing import Protocol
 
 import numpy as np
 
 from data import files, imports, text_vectors
-from serving import answer_maker, answers, export_card
+from serving import answer_maker, answers, engine_trials, export_card
 from vocabularies import vocabulary_table
 
 # Inputs of the full length in a batch, by default. On two cores, larger ones
@@ -42,14 +43,15 @@ class ExportedModel:
 
   Args:
     threads: of the engine; 0: one for each core.
-    engine, card: to use instead of those of the folder.
+    engine, card: to use instead of those of the folder; or an engine's name,
+      of `engine_trials.NAMES`.
   """
 
   def __init__(
     self,
     folder: str,
     threads: int = 0,
-    engine: Engine | None = None,
+    engine: Engine | str | None = None,
     card: export_card.Card | None = None,
   ):
     self.card = card or export_card.read(folder, answers.check)
@@ -61,7 +63,11 @@ class ExportedModel:
         export_card.check_file(folder, name, self.card)
     self.name = os.path.basename(os.path.abspath(folder))
     self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
-    self._engine = engine or open_engine(folder, self.card, threads)
+    if not engine or isinstance(engine, str):
+      probes = engine_trials.make_probes(self.maker) if engine else None
+      engine = open_engine(folder, self.card, threads, engine or "", probes)
+    self._engine = engine
+    self.engine_name: str = getattr(engine, "name", "")
 
   def answer(
     self,
@@ -136,9 +142,28 @@ def makes_vectors(folder: str) -> bool:
 
 
 def open_engine(
-  folder: str, card: export_card.Card, threads: int = 0
+  folder: str,
+  card: export_card.Card,
+  threads: int = 0,
+  name: str = "",
+  probes: engine_trials.Probes | None = None,
 ) -> Engine:
   """Loads the model of an export; see `ExportedModel`."""
+  if name and (card.format != "onnx" or name not in engine_trials.NAMES):
+    raise ValueError(
+      f"--engine={name}: {folder} has the format {card.format}; expected one "
+      f"of {', '.join(engine_trials.NAMES)}, and an export of --format=onnx"
+    )
+  if probes and name == engine_trials.AUTO:
+    open_one = functools.partial(
+      open_engine, folder, card, threads, probes=probes
+    )
+    name = engine_trials.find_fastest(folder, probes, open_one)
+  if probes and name == "openvino":
+    imports.load(name, "--engine=openvino")
+    from serving import openvino_engine
+
+    return openvino_engine.Engine(folder, card, threads, probes)
   if card.format == "onnx":
     imports.load("onnxruntime", "--format=onnx")
     from serving import onnx_engine

@@ -12,9 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 
 from serving import export_card
 
-MODEL_FILE = "model.onnx"
-DATA_FILE = f"{MODEL_FILE}.data"
-_ATTENTION = "attention_"  # The outputs of this name and a layer's number.
+_ATTENTION = export_card.ATTENTION
 _FAULTS = tuple(
   value
   for value in vars(onnxruntime_pybind11_state).values()
@@ -32,16 +30,19 @@ class Engine:
     threads: for the products of a batch; 0: one for each core.
   """
 
+  name = "onnxruntime"
+
   def __init__(self, folder: str, card: export_card.Card, threads: int = 0):
     # Before the runtime, which believes its graphs. The weights are hashed
     # while it reads them.
-    export_card.check_file(folder, MODEL_FILE, card)
-    path = os.path.join(folder, MODEL_FILE)
+    model_file, data_file = export_card.ONNX_FILE, export_card.ONNX_DATA_FILE
+    export_card.check_file(folder, model_file, card)
+    path = os.path.join(folder, model_file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # Errors only.
     with futures.ThreadPoolExecutor(1) as thread:
-      hashing = thread.submit(export_card.check_file, folder, DATA_FILE, card)
+      hashing = thread.submit(export_card.check_file, folder, data_file, card)
       try:
         self._session = onnxruntime.InferenceSession(
           path, options, providers=["CPUExecutionProvider"]

@@ -1,0 +1,72 @@
+"""Tries which engine runs an export of --format=onnx fastest."""
+
+from collections.abc import Callable
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import re
+import time
+from typing import Any
+
+import numpy as np
+
+from data import files
+from serving import answer_maker
+
+FILE = "engines.json"  # Beside the export: the fastest one, by processor.
+PACKAGES = ("onnxruntime", "openvino")
+AUTO = "auto"
+NAMES = (*PACKAGES, AUTO)
+Probes = list[list[np.ndarray]]  # The ids of each input, int32 [1, S].
+_TEXTS = (
+  "The film starts slowly, but after half an hour nobody looks at the clock.",
+  "In 1998 the company moved its office from Paris to [MASK].",
+)
+
+
+def make_probes(maker: answer_maker.AnswerMaker) -> Probes:
+  """Makes inputs to compare engines with."""
+  rows = []
+  for text in _TEXTS:
+    texts = {name: text for name in maker.inputs}
+    texts |= {n: [text, "No."] for n in texts if n == answer_maker.CHOICES}
+    rows += maker.encode(texts).rows[:1]
+  return [[np.array([part], np.int32) for part in row] for row in rows]
+
+
+def find_fastest(
+  folder: str, probes: Probes, open_engine: Callable[[str], Any]
+) -> str:
+  """Returns the name of the fastest engine; FILE keeps it."""
+  names = [name for name in PACKAGES if importlib.util.find_spec(name)]
+  versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
+  key = ", ".join([_processor(), *versions])
+  path, known = os.path.join(folder, FILE), {}
+  with contextlib.suppress(OSError, ValueError):
+    known = files.read_json(path)
+  if known.get(key) not in names:
+    seconds = {name: _time(open_engine(name), probes[0]) for name in names}
+    known[key] = min(seconds, key=seconds.__getitem__, default=PACKAGES[0])
+    with contextlib.suppress(OSError):  # The folder may be read-only.
+      files.write_json(path, known)
+  return known[key]
+
+
+def _processor():
+  with contextlib.suppress(OSError):
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    parts = re.findall(r"(?m)^(?:model name|cpu family|model)\s*: (.*)", text)
+    return " ".join(parts[:3])  # Several generations share a name.
+  return ""
+
+
+def _time(engine, ids):
+  """Returns the shortest time of four inputs at once, in half a second."""
+  ids, times = [np.repeat(part, 4, 0) for part in ids], []
+  while len(times) < 3 or sum(times) < 0.5:  # The first ones compile.
+    start = time.perf_counter()
+    engine.run(*ids)
+    times.append(time.perf_counter() - start)
+  return min(times)

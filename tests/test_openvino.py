@@ -1,0 +1,169 @@
+"""Exports of --format=onnx, run by OpenVINO, and the choice of an engine."""
+
+from concurrent import futures
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+import bert
+import program_flags
+from serving import engine_trials, exported_model
+import tiny
+import tiny_models
+
+NEEDS = "needs requirements/openvino.txt and onnx.txt"
+openvino = pytest.importorskip("openvino", reason=NEEDS)
+pytest.importorskip("onnxruntime", reason=NEEDS)
+
+from serving import openvino_engine  # noqa: E402
+
+HAS_BFLOAT16 = "BF16" in openvino.Core().get_property(
+  "CPU", "OPTIMIZATION_CAPABILITIES"
+)
+TEXTS = ["the film was good", "bad", "good good film was bad the film"]
+
+
+@pytest.mark.parametrize("case", tiny_models.CASES)
+def test_answers_are_those_of_onnxruntime(case, tmp_path, monkeypatch):
+  requests = tiny_models.write_case(tmp_path, case)
+  path = str(tiny_models.run_export(tmp_path))
+  exact = exported_model.ExportedModel(path)
+  encoded = exact.maker.encode_all(requests)
+  close = exported_model.ExportedModel(path, engine="openvino")
+  kind = "bfloat16 (differs by " if HAS_BFLOAT16 else "float32"
+  assert close.engine_name.startswith(f"openvino, {kind}")
+  # Another span or token may win in bfloat16, so outputs are compared.
+  for row in (row for request in encoded for row in request.rows):
+    ids = [np.array([part], np.int32) for part in row]
+    found, expected = close._engine.run(*ids), exact._engine.run(*ids)
+    assert found.keys() == expected.keys()
+    for name in expected.keys() - {"ids"}:
+      most = 0.05 * max(1.0, np.abs(expected[name]).max(initial=0))
+      np.testing.assert_allclose(
+        found[name], expected[name], atol=most, rtol=0, err_msg=name
+      )
+  monkeypatch.setattr(openvino_engine, "_MOST_DIFFERENCE", -1.0)
+  equal = exported_model.ExportedModel(path, engine="openvino")
+  assert equal.engine_name.startswith("openvino, float32")
+  wanted = exact.answer(encoded)
+  assert equal.answer(encoded) == tiny_models.close(wanted, abs=1e-4)
+  attention = exact.attend(encoded[0], 1, 0)
+  found = equal.attend(encoded[0], 1, 0)
+  assert found == tiny_models.close(attention, abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("trained")
+  tiny_models.write_trained(folder, **tiny_models.CLASSES)
+  return pathlib.Path(tiny_models.run_export(folder))
+
+
+def test_int8(tmp_path):
+  tiny_models.write_trained(tmp_path, **tiny_models.CLASSES)
+  tiny.write_pairs(tmp_path / "dev.tsv", range(60))
+  path = tiny_models.run_export(
+    tmp_path,
+    quantize="int8",
+    eval_file=tmp_path / "dev.tsv",
+    max_score_drop=1,
+    text_pair_column="text_b",
+  )
+  wanted = bert.load(path)(TEXTS)
+  found = bert.load(path, engine="openvino")(TEXTS)
+  assert found == tiny_models.close(wanted, abs=0.02)
+
+
+def test_threads_get_their_own_answers(export):
+  model = bert.load(export, engine="openvino")
+  expected = [model(text) for text in TEXTS]
+  with futures.ThreadPoolExecutor(4) as pool:
+    assert list(pool.map(model, TEXTS * 20)) == expected * 20
+
+
+def test_a_number_that_is_none_is_refused(export, monkeypatch):
+  name, compute = "_compile", openvino_engine.Engine._compile
+
+  def compile_wrongly(self, precision, attends=False):
+    infer = compute(self, precision, attends)
+    if precision == "f32":
+      return infer
+    return lambda *ids: {k: v * np.nan for k, v in infer(*ids).items()}
+
+  monkeypatch.setattr(openvino_engine.Engine, name, compile_wrongly)
+  model = exported_model.ExportedModel(str(export), engine="openvino")
+  assert not HAS_BFLOAT16 or model.engine_name == (
+    "openvino, float32; bfloat16 (differs by nan% from float32)"
+  )
+
+
+@pytest.mark.parametrize("fastest", engine_trials.PACKAGES)
+def test_auto_keeps_the_fastest(export, fastest, monkeypatch):
+  (export / engine_trials.FILE).unlink(missing_ok=True)
+  tried = []
+
+  def time_engine(engine, ids):
+    tried.append(engine.name.split(",")[0])
+    engine.run(*ids)
+    return float(tried[-1] != fastest)
+
+  monkeypatch.setattr(engine_trials, "_time", time_engine)
+  for _ in range(2):
+    command = program_flags.command(
+      "predict", export_dir=export, text=TEXTS[0], engine="auto"
+    )
+    result = program_flags.succeed(command)
+    assert result.stderr.startswith(f"computing with {fastest}")
+    assert json.loads(result.stdout)["label"] in ("neg", "pos")
+  assert tried == ["onnxruntime", "openvino"]  # In the first run alone.
+  [[key, name]] = json.loads((export / engine_trials.FILE).read_text()).items()
+  assert name == fastest and f"openvino {openvino.__version__[:6]}" in key
+  # Its file is not part of the export.
+  (export / engine_trials.FILE).write_text("[")
+  bert.load(export, engine="auto")
+  assert len(tried) == 4
+
+
+def test_auto_without_a_place_for_its_choice(export, monkeypatch):
+  (export / engine_trials.FILE).unlink(missing_ok=True)
+
+  def refuse(path, content):
+    raise PermissionError(path)
+
+  monkeypatch.setattr("data.files.write_json", refuse)
+  monkeypatch.setitem(sys.modules, "openvino", None)
+  model = exported_model.ExportedModel(str(export), engine="auto")
+  assert model.engine_name == "onnxruntime"
+  assert not (export / engine_trials.FILE).exists()
+
+
+def test_what_cannot_run_is_one_line(export, tmp_path, monkeypatch):
+  with pytest.raises(
+    ValueError, match="engine=fast: .*expected one of onnxrun"
+  ):
+    bert.load(export, engine="fast")
+  tiny_models.write_trained(tmp_path, **tiny_models.CLASSES)
+  other = tiny_models.run_export(tmp_path, format="saved_model")
+  message = "--engine=auto: .* has the format saved_model; .*--format=onnx"
+  with pytest.raises(ValueError, match=message):
+    bert.load(other, engine="auto")
+  with pytest.raises(ValueError, match="no readable export.json there"):
+    bert.load(tmp_path, engine="auto")
+  monkeypatch.setitem(sys.modules, "openvino", None)
+  message = "openvino is needed for --engine=openvino .*/openvino.txt"
+  with pytest.raises(ImportError, match=message):
+    bert.load(export, engine="openvino")
+
+
+def test_a_damaged_model(export, tmp_path):
+  copy = shutil.copytree(export, tmp_path / "copy")
+  (copy / "model.onnx").write_bytes(b"not a graph")
+  with pytest.raises(ValueError, match="model.onnx: not the file that export"):
+    bert.load(copy, engine="openvino")
+  (copy / "model.onnx").unlink()
+  with pytest.raises(ValueError, match="model.onnx: No such file"):
+    bert.load(copy, engine="openvino")
