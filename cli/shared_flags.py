@@ -161,7 +161,7 @@ class FineTuningSettings(
   bias_correction: bool = _training(
     False,
     "Whether Adam corrects the bias of its moments, as other libraries do and "
-    "BERT does not: smaller first updates, steadier on a few thousand examples.",
+    "BERT does not: smaller first updates, steadier on little data.",
   )
   warmup_proportion: float = _training(
     0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0

@@ -236,7 +236,7 @@ def run_steps(strategy, steps=6):
 
 def test_corrected_updates_are_as_large_as_the_rate_from_the_first_one():
   # Equal gradients have equal corrected moments: m = g and v = g^2, so that a
-  # weight changes by rate (1 + 0.01 p). Uncorrected, 3.16 times as fast at first.
+  # weight changes by rate (1 + 0.01 p); uncorrected, by 3.16 times the rate.
   options = {"freeze_layers": "gradual", "steps_per_epoch": 1}
   variables, optimizer = make(**options, corrects_bias=True)
   gradients = [tf.constant([0.1])] * 5
