@@ -105,7 +105,7 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
     for path in itertools.filterfalse(remote.is_remote, paths):
       others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
       for other in others:
-        with contextlib.suppress(FileNotFoundError), _locked(other) as is_free:
+        with contextlib.suppress(FileNotFoundError), locked(other) as is_free:
           if is_free is False:  # The files of two runs would be mixed.
             raise OSError(
               f"{path}: another process is writing it; wait or choose another"
@@ -152,7 +152,7 @@ def claim_folder(path: str) -> Iterator[None]:
     yield
     return
   os.makedirs(path, exist_ok=True)
-  with _locked(path) as is_locked:
+  with locked(path) as is_locked:
     if is_locked is False:
       raise OSError(
         f"{path}: another process is writing to this folder; wait for its end "
@@ -169,7 +169,7 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
   """
   for path in _find_temporaries(target):
     # Another process may remove it first.
-    with contextlib.suppress(FileNotFoundError), _locked(path) as is_locked:
+    with contextlib.suppress(FileNotFoundError), locked(path) as is_locked:
       if is_locked:
         _remove(path)
   folder, name = os.path.split(target)
@@ -181,12 +181,12 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
       stack.callback(_remove, path)
       # Before it is locked, another process may remove it.
       with contextlib.suppress(FileNotFoundError):
-        stack.enter_context(_locked(path))
+        stack.enter_context(locked(path))
     yield path
 
 
 @contextlib.contextmanager
-def _locked(path: str) -> Iterator[bool | None]:
+def locked(path: str) -> Iterator[bool | None]:
   """Locks a local file or folder while the body runs; a kill unlocks it, too.
 
   Yields whether no other process had locked it; None if locks are unknown here.

@@ -1,0 +1,241 @@
+"""Search in lines: exact products, an index made, resumed, refused; ranking."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import bert
+import extract_features
+import program_flags
+import search
+import tiny_models
+
+LINES = [
+  "the film was good",
+  "bad",
+  "a very awful plot",
+  "the cast was poor and the film was bad",
+  "great film",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("encoder")
+  tiny_models.write_masked_lm(folder)
+  tiny_models.write_modules(folder)
+  flags = {"model_dir": "", "vocab_file": "", "model": folder}
+  tiny_models.run_export(folder, **flags)
+  return folder
+
+
+@pytest.fixture
+def here(encoder, tmp_path):
+  (tmp_path / "lines.txt").write_text("".join(f"{x}\n" for x in LINES))
+  return tmp_path
+
+
+def run(here, model, **flags):
+  """Runs the program; returns the answers."""
+  flags = {"model": model, "input_file": here / "lines.txt", **flags}
+  flags |= {"index_file": here / "i.npy", "output_file": here / "out.jsonl"}
+  program_flags.run_main(search, search.SearchSettings, **flags)
+  text = (here / "out.jsonl").read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def vectors_of(folder, texts=LINES):
+  return search.encode(bert.load(folder), texts)
+
+
+def test_products_are_exact_for_every_float16():
+  bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+  numbers = bits[np.isfinite(bits)][:, None]
+  found, scores = search.find(numbers, np.float32([[1.0]]), len(numbers))
+  assert scores[0].tolist() == sorted(numbers[:, 0].tolist(), reverse=True)
+  assert numbers[found[0], 0].astype(np.float32).tolist() == scores[0].tolist()
+
+
+def test_the_best_of_many_are_those_of_a_plain_product():
+  random = np.random.default_rng(1)
+  vectors = random.standard_normal((3000, 24)).astype(np.float16)
+  queries = random.standard_normal((3, 24), np.float32)
+  found, scores = search.find(vectors, queries, 7)
+  expected = queries @ vectors.astype(np.float32).T
+  np.testing.assert_array_equal(found, np.argsort(-expected)[:, :7])
+  best = np.take_along_axis(expected, found, 1)
+  np.testing.assert_allclose(scores, best, rtol=1e-5)
+  assert search.find(vectors[:2], queries, 7)[0].shape == (3, 2)
+
+
+def test_lines_are_found_and_shown(encoder, here, capsys):
+  (here / "queries.txt").write_text("bad\nfilm film\n")
+  flags = {"query": "great film", "query_file": here / "queries.txt"}
+  first, second, third = run(here, encoder / "export", top_k=2, **flags)
+  assert [x["query"] for x in (first, second, third)] == [
+    "great film",
+    "bad",
+    "film film",
+  ]
+  best = first["results"][0]
+  assert (best["line"], best["text"]) == (5, "great film")
+  assert best["score"] == pytest.approx(1.0, abs=1e-3)
+  assert len(second["results"]) == 2 and second["results"][0]["line"] == 2
+  assert "i.npy: 5 lines; " in capsys.readouterr().err
+  stored = np.load(here / "i.npy")
+  assert stored.dtype == np.float16
+  np.testing.assert_allclose(stored, vectors_of(encoder), atol=1e-3)
+  # The folder makes the vectors of its export, and the table is to read.
+  command = program_flags.command(
+    "search",
+    model=encoder,
+    input_file=here / "lines.txt",
+    index_file=here / "i.npy",
+    query="bad",
+    top_k=1,
+  )
+  shown = program_flags.succeed(command).stdout
+  assert shown == "bad\n   1.000         2  bad\n"
+
+
+def test_a_killed_run_resumes(encoder, here, monkeypatch):
+  monkeypatch.setattr(search, "_LINES", 2)
+  model = encoder / "export"
+  run(here, model)
+  whole, calls = (here / "i.npy").read_bytes(), []
+  (here / "i.npy").unlink()
+  # It was killed within the second block.
+  (here / "i.npy.part").write_bytes(whole[: 128 + 3 * 2 * 16 + 5])
+
+  def encode(model, texts):
+    calls.append(texts)
+    return search_encode(model, texts)
+
+  search_encode = search.encode
+  monkeypatch.setattr(search, "encode", encode)
+  run(here, model)
+  assert (here / "i.npy").read_bytes() == whole
+  assert [*map(len, calls)][1:] == [2, 1] and calls[1] == LINES[2:4]
+  # Or before it wrote anything.
+  (here / "i.npy").unlink()
+  (here / "i.npy.part").write_bytes(whole[:50])
+  run(here, model)
+  assert (here / "i.npy").read_bytes() == whole
+
+
+def extract(encoder, here, **flags):
+  program_flags.run_main(
+    extract_features,
+    extract_features.VectorSettings,
+    model=encoder,
+    input_file=here / "lines.txt",
+    output_file=here / "v.npz",
+    output_format="npz",
+    max_seq_length=16,
+    **flags,
+  )
+  return here / "v.npz"
+
+
+def test_vectors_of_extract_features(encoder, here):
+  path = extract(encoder, here)
+  [found] = run(here, encoder, vectors_file=path, query="bad", top_k=1)
+  assert found["results"][0]["text"] == "bad"
+  np.testing.assert_allclose(
+    np.load(here / "i.npy"), vectors_of(encoder), atol=1e-3
+  )
+
+
+@pytest.mark.parametrize(
+  ("flags", "lines", "message"),
+  [
+    ({"layers": "0,1"}, LINES, r"shape \(5, 2, 16\), expected \(5, 1, 16\)"),
+    ({}, LINES[1:], r"shape \(4, 1, 16\), expected \(5, 1, 16\)"),
+    ({}, LINES[::-1], "the vector of line 1 is not that of --model="),
+  ],
+)
+def test_vectors_of_something_else(encoder, here, flags, lines, message):
+  text = (here / "lines.txt").read_text()
+  (here / "lines.txt").write_text("".join(f"{x}\n" for x in lines))
+  path = extract(encoder, here, **flags)
+  (here / "lines.txt").write_text(text)
+  with pytest.raises(ValueError, match=message):
+    run(here, encoder, vectors_file=path)
+  assert not (here / "i.npy").exists()
+
+
+def test_an_index_of_another_model_or_text_is_refused(encoder, here):
+  model = encoder / "export"
+  run(here, model)
+  other = shutil.copytree(encoder, here / "other")
+  path = other / "sentence_bert_config.json"
+  path.write_text('{"max_seq_length": 10}')
+  message = f"i.npy: made of {model}, whose vectors --model={other} does not"
+  with pytest.raises(ValueError, match=message):
+    run(here, other)
+  record = json.loads((here / "i.npy.json").read_text())
+  wide = {**record, "probe": [0.5] * 24}
+  (here / "i.npy.json").write_text(json.dumps(wide))
+  message = "24 numbers a vector, not the 16 of --model="
+  with pytest.raises(ValueError, match=message):
+    run(here, model)
+  (here / "i.npy.json").write_text(json.dumps(record))
+  (here / "lines.txt").write_text("another\n" * 5)
+  with pytest.raises(ValueError, match="i.npy: made of other text than is in"):
+    run(here, model)
+  (here / "i.npy.json").unlink()
+  with pytest.raises(ValueError, match="i.npy: lacks .*i.npy.json"):
+    run(here, model)
+
+
+def test_damaged_files_and_models_of_another_task(encoder, here, tmp_path):
+  model = encoder / "export"
+  run(here, model)
+  (here / "i.npy.json").write_text('{"model": 1}')
+  with pytest.raises(ValueError, match="model is 1, expected str"):
+    run(here, model)
+  for name in ("i.npy", "i.npy.json", "lines.txt"):
+    (here / name).write_text("")
+  for name in ("i.npy", "i.npy.json"):
+    (here / name).unlink()
+  with pytest.raises(ValueError, match="lines.txt: it is empty"):
+    run(here, model)
+  trained = tmp_path / "trained"
+  trained.mkdir()
+  tiny_models.write_case(trained, "tagging")
+  with pytest.raises(ValueError, match="for tagging, not vectors"):
+    run(here, trained)
+  with pytest.raises(ValueError, match="a model for tagging of text; expected"):
+    run(here, model, rerank=trained)
+
+
+@pytest.mark.parametrize("case", ["regression", "single_label"])
+def test_a_model_of_pairs_orders_the_first_lines_anew(
+  encoder, here, tmp_path, case
+):
+  trained = tmp_path / "trained"
+  trained.mkdir()
+  tiny_models.write_case(trained, case)
+  flags = {"rerank": trained, "rerank_lines": 4, "query": "good film"}
+  if case == "single_label":
+    with pytest.raises(ValueError, match="=1: expected one of neg, pos"):
+      run(here, encoder, **flags)
+    flags["rerank_label"] = "pos"
+  [plain] = run(here, encoder, query="good film", top_k=4)
+  [found] = run(here, encoder, top_k=3, **flags)
+  pairs = [("good film", result["text"]) for result in plain["results"]]
+  answers = bert.load(trained)(pairs)
+  scores = [
+    a["value"] if case == "regression" else a["probabilities"]["pos"]
+    for a in answers
+  ]
+  best = sorted(range(4), key=lambda i: -scores[i])[:3]
+  assert [r["line"] for r in found["results"]] == [
+    plain["results"][i]["line"] for i in best
+  ]
+  assert found["results"][0]["score"] == pytest.approx(max(scores))
+  assert [r["similarity"] for r in found["results"]] == [
+    plain["results"][i]["score"] for i in best
+  ]
