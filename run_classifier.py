@@ -93,7 +93,7 @@ def _find_task(settings) -> classification.ClassificationTask:
         text=settings.text_column,
         text_pair=settings.text_pair_column,
         label=settings.label_column,
-        id=settings.id_column,
+        **{n: getattr(settings, f"{n}_column") for n in ("id", "query")},
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,

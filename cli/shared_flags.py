@@ -249,6 +249,11 @@ class TableSettings(ColumnSettings):
   id_column: str | None = _data(
     None, "The column of the id that predictions repeat."
   )
+  query_column: str | None = _data(
+    None,
+    "The column of a query's id: pairs of a query and a text that may answer "
+    "it get the scores of a ranking, too, such as mrr_at_10 and ndcg_at_10.",
+  )
   header: str = _data(
     "auto", "Whether files have a header.", choices=("auto", "yes", "no")
   )

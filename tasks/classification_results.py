@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import files, label_files, tables
-from tasks import charts, classification, metrics, plots
+from tasks import charts, classification, metrics, plots, retrieval_scores
 
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
@@ -26,7 +26,7 @@ _METRICS = {
   ),
   "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
 }
-_OTHER_METRICS = ("f1", "matthews_correlation")  # Some tasks have them.
+_OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
 _POSITIVE = "1"  # The label that F1 is of.
 _UNTUNED = 0.5  # The threshold of every label if none are tuned.
 _CURVES = 6  # Labels with a curve in the report, the most frequent ones.
@@ -141,7 +141,8 @@ def score(
   Args:
     names: the task's own metrics; "f1" is of the label "1" or else the second.
     batch_size: of the batches of `original_loss`.
-    groups: each example's, such as its language; they have accuracies, too.
+    groups: each example's, such as its language; they have accuracies, too. Of
+      a task with the scores of rankings, the query of each.
   """
   logits, shares, predictions, labels, problem, _ = answers
   report, values = None, {}
@@ -158,13 +159,19 @@ def score(
   if report:
     averages = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
     values = averages | values
+  positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
+  if retrieval_scores.NAMES[0] in names:
+    order, relevance = predictions, targets
+    if report:
+      order, relevance = shares[:, positive], targets == positive
+    values |= retrieval_scores.score_queries(groups, order, relevance)
+    groups = ()
   for group in sorted(set(groups)):
     rows = np.equal(groups, group)
     values[f"accuracy_{group}"] = metrics.accuracy(
       targets[rows], predictions[rows]
     )
   if report and "f1" in names:
-    positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
     values["f1"] = float(report.f1[positive])
   if "matthews_correlation" in names:
     correlation = metrics.matthews_correlation(targets, predictions)

@@ -11,7 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from data import files, tables
-from tasks import classification
+from tasks import classification, retrieval_scores
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _ENTAILED = ("entailment", "not_entailment")
@@ -234,6 +234,7 @@ class Columns(NamedTuple):
   text_pair: tables.Column | None = None
   label: tables.Column | None = None
   id: tables.Column | None = None
+  query: tables.Column | None = None  # By whose ids texts are ranked.
 
 
 _NO_COLUMNS = Columns()
@@ -262,7 +263,11 @@ def file_task(
   They are the train, dev and test files of a folder, of which any may be
   missing, or the given ones. For `columns` and `header`, see `find_table`.
   """
-  sets = {}
+  sets, metrics = {}, _METRICS[problem]
+  if columns.query is not None:
+    if problem == "multi_label":
+      raise ValueError("--query_column: several labels do not rank texts")
+    metrics += retrieval_scores.NAMES
   for name, path in (
     ("train", train_file),
     ("dev", eval_file),
@@ -285,7 +290,7 @@ def file_task(
     train=tuple(table for _, table in sets.get("train", ())),
     dev=sets.get("dev", ()),
     test=sets.get("test", ()),
-    metrics=_METRICS[problem],
+    metrics=metrics,
   )
 
 
@@ -323,8 +328,9 @@ def find_table(
     _refuse_header(head, columns.label)
   return classification.Table(
     path,
-    *columns,
+    *columns[:-1],
     header=None if is_json else header,
+    group=columns.query,
     label_required=label_required,
   )
 

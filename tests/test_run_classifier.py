@@ -294,6 +294,26 @@ def test_regression(tmp_path):
   assert "spearman" in result.stdout
 
 
+def test_pairs_are_ranked_by_query(tmp_path):
+  def write(path, numbers):
+    lines = ["text\ttext_pair\tlabel\tqid"]
+    for n, (text, label) in zip(
+      numbers, tiny.make_examples(numbers), strict=True
+    ):
+      lines.append(f"the film\t{text}\t{int(label == 'pos')}\t{n // 4}")
+    path.write_text("\n".join(lines) + "\n")
+
+  write(tmp_path / "train.tsv", range(400))
+  write(tmp_path / "dev.tsv", range(400, 460))
+  flags = {"data_dir": tmp_path, "problem": "regression"}
+  flags |= {"text_pair_column": "text_pair", "query_column": "qid"}
+  flags["config"] = {"num_hidden_layers": 2}
+  result = run(tmp_path, best_metric="mrr_at_10", **flags, **PERFECT)
+  metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
+  assert metrics["mrr_at_10"] == metrics["ndcg_at_10"] == 1.0
+  assert "ndcg_at_10" in result.stdout
+
+
 def test_long_texts_are_split_into_windows(trained, tmp_path):
   # The word that tells is beyond the first window of every text.
   lines = ["text\tlabel"]

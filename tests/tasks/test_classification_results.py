@@ -121,6 +121,23 @@ def write_predictions(folder, logits, problem, examples, separator=","):
   return [(folder / name).read_text() for name in names]
 
 
+def test_scores_of_rankings_by_query():
+  # Of query a the second text is relevant and ranks second; of b the first.
+  queries, names = ["a", "b", "a", "b"], ("accuracy", "mrr_at_10", "ndcg_at_10")
+  logits = [[0.0, 1.0], [0.0, 9.0], [0.0, 0.5], [0.0, 0.0]]
+  found = score(logits, [0, 1, 1, 0], names=names, groups=queries).metrics
+  assert found["mrr_at_10"] == pytest.approx((1 / 2 + 1) / 2)
+  assert found["ndcg_at_10"] == pytest.approx((1 / np.log2(3) + 1) / 2)
+  assert found["recall_at_1"] == 0.5 and "accuracy_a" not in found
+  numbers = [[0.3], [0.9], [0.2], [-1.0]]
+  options = {"problem": "regression", "labels": (), "tuning": None}
+  found = score(
+    numbers, [0.0, 2.0, 1.0, 0.0], names=names, groups=queries, **options
+  ).metrics
+  assert found["mrr_at_10"] == pytest.approx((1 / 2 + 1) / 2)
+  assert set(names[1:]) <= {*results.metric_names("regression", names)}
+
+
 def test_predictions_as_tables(tmp_path):
   rows = [example(7, "two\tcells\nand lines", "a", "pair")]
   logits = [[0.0, np.log(3.0)]]

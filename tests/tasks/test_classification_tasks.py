@@ -477,3 +477,23 @@ def test_real_files(file, columns, problem, count, labels):
   examples = list(classification.read_examples(task.train[0]))
   assert len(examples) == count
   assert classification.find_labels(examples, problem) == labels
+
+
+def test_the_column_of_a_query(tmp_path):
+  path = tmp_path / "dev.tsv"
+  path.write_text("q\ttext\tlabel\n7\ta\t1\n8\tb\t0\n")
+  columns = classification_tasks.Columns(query="q")
+  task = classification_tasks.file_task(eval_file=str(path), columns=columns)
+  [(_, table)] = task.dev
+  found = classification.read_examples(table)
+  assert [example.group for example in found] == ["7", "8"]
+  assert "mrr_at_10" in task.metrics and task.metrics[0] == "accuracy"
+  message = "no column 'x'; pass --query_column, a name"
+  with pytest.raises(ValueError, match=message):
+    classification_tasks.file_task(
+      eval_file=str(path), columns=classification_tasks.Columns(query="x")
+    )
+  with pytest.raises(ValueError, match="--query_column: several labels"):
+    classification_tasks.file_task(
+      eval_file=str(path), columns=columns, problem="multi_label"
+    )
