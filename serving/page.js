@@ -3,7 +3,7 @@
 const titles = {
   single_label: "Classify a text", multi_label: "Label a text",
   regression: "Rate a text", question_answering: "Answer a question",
-  tagging: "Label words", features: "Vector of a text",
+  tagging: "Label words", features: "Compare texts",
   fill_mask: "Guess masked words", multiple_choice: "Choose an answer",
 };
 const texts = [["I would watch it again tomorrow."], ["Free entry: text WIN to 80086 now!"],
@@ -19,6 +19,9 @@ const examples = {
     ["A man opens an umbrella.", "", "It rains.\nHe swims.\nThe cat sings."],
     ["She puts the kettle on.", "", "She makes tea.\nShe plants a tree."],
     ["The band stops playing.", "", "People clap.\nThe sea is green."]],
+  features: [
+    ["The weather is lovely today.\nIt is sunny outside.\nA man plays the guitar.\nHe drove to the stadium."],
+    ["How do I change my password?\nI forgot the code to log in.\nWhere is my parcel?"], ["A dog runs on grass."]],
   fill_mask: [["Paris is the [MASK] of France."], ["She [MASK] the door."],
     ["The best [MASK] I have ever [MASK]."]],
 };
@@ -33,6 +36,7 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const largest = (values) => values.reduce((a, b) => Math.max(a, b));
 const sorted = (object) => Object.entries(object).sort((a, b) => b[1] - a[1]);
 let model, request, last, maps, chosen = [0, 0], table = [], turn = 0;
+let searched = null;  // The lines of a file, as [text, vector], to search in.
 
 function make(name, text = "", parent = null, className = "") {
   const node = document.createElement(name);
@@ -160,6 +164,7 @@ const show = {
     bars(box, choices.map((c, i) => [c, a.probabilities[i]]).sort((x, y) => y[1] - x[1]));
   },
   features(box, a) {
+    if (a.vectors) return heatMap(box, a.texts, a.vectors);
     make("p", `${a.vector.length} numbers`, box);
     make("p", a.vector.map((x) => x.toFixed(4)).join(" "), box, "text");
   },
@@ -173,6 +178,47 @@ const show = {
 };
 // The choices as the server finds them: without lines that Python calls blank.
 const lines = (text) => text.split("\n").filter((c) => /[^\s\x1c-\x1f\x85]|\ufeff/.test(c));
+
+// Texts whose vectors are compared, a line each.
+const compared = (asked) => (model.kind === "features" ? lines(asked.text) : []);
+
+function cosine(a, b) {
+  let product = 0, squares = [0, 0];
+  a.forEach((x, i) => {
+    product += x * b[i];
+    squares = [squares[0] + x * x, squares[1] + b[i] * b[i]];
+  });
+  return product / Math.sqrt(squares[0] * squares[1] || 1);
+}
+
+function shade(cell, share) {
+  cell.style.background = share > 0 ? `rgba(${strong()}, ${0.6 * share})` : `rgba(${colours[4]}, ${-0.6 * share})`;
+}
+
+function heatMap(box, texts, vectors) {
+  make("p", "How similar the lines are: the cosines of their vectors", box);
+  const grid = make("table", "", make("div", "", box, "wide"), "heat");
+  const head = make("tr", "", grid);
+  ["", ...texts].forEach((text, i) => { make("th", i ? String(i) : "", head).title = text; });
+  texts.forEach((text, i) => {
+    const row = make("tr", "", grid);
+    make("th", `${i + 1}  ${text}`, row).title = text;
+    vectors.forEach((other) => {
+      const share = cosine(vectors[i], other);
+      shade(make("td", share.toFixed(2), row), share);
+    });
+  });
+}
+
+// Orders the lines of a file by their similarity to the first line asked.
+function search() {
+  const query = last?.vector ?? last?.vectors?.[0];
+  if (!searched || !query) return;
+  const rows = searched.map(([text, vector], i) => [cosine(query, vector), i + 1, text]);
+  rows.sort((a, b) => b[0] - a[0]);
+  table = [["similarity", "line", "text"], ...rows.map(([share, ...rest]) => [share.toFixed(4), ...rest])];
+  showTable(`Most similar to: ${compared(request)[0]}`);
+}
 
 // What one more or less word may change: the probability of the same answer.
 function certainty(a, of) {
@@ -209,17 +255,24 @@ async function submit(isNewest) {
   const asked = read();
   if (!Object.values(asked).some((text) => text.trim())) throw new Error("Nothing to answer: type a text.");
   const start = performance.now();
-  const answer = await ask("predict", asked);
+  const texts = compared(asked);
+  let answer;
+  if (texts.length > 50) throw new Error(`${texts.length} lines to compare, expected 50 at most`);
+  if (texts.length > 1) {
+    const outputs = await askAll(texts.map((text) => ({ text })), isNewest);
+    answer = { texts, vectors: outputs.map((a) => a.vector), truncated: outputs.some((a) => a.truncated) };
+  } else answer = await ask("predict", asked);
   if (!isNewest()) return;
   [request, last, maps] = [asked, answer, null];
   $("answer").replaceChildren();
   show[model.kind]($("answer"), answer);
+  search();
   $("note").textContent = `${(performance.now() - start).toFixed(0)} ms` + (answer.truncated
     ? `; longer than ${model.max_seq_length} tokens, the rest was left out` : "");
   for (const id of ["heads", "map", "shaded", "weighed"]) $(id).replaceChildren();
   $("views").hidden = true;
   $("words").hidden = ["tagging", "features", "fill_mask"].includes(model.kind);
-  $("attention").hidden = !model.num_heads;
+  $("attention").hidden = !model.num_heads || texts.length > 1;
 }
 
 async function weigh(isNewest) {
@@ -396,7 +449,7 @@ function parseLine(line, names, file) {
 
 async function answerFile(file, isNewest) {
   // What an earlier file gave is not of this one.
-  table = [];
+  [table, searched] = [[], null];
   $("table").replaceChildren();
   $("download").hidden = true;
   $("files").open = true;  // The file may have been dropped on the page.
@@ -413,9 +466,19 @@ async function answerFile(file, isNewest) {
   const inputs = rows.map((line) => parseLine(line, names, file));
   const outputs = await askAll(inputs, isNewest);
   if (!isNewest()) return;
+  if (model.kind === "features") {
+    searched = inputs.map(({ text }, i) => [text, Float32Array.from(outputs[i].vector)]);
+    return search();
+  }
   table = [[...names, "answer", "probability"], ...inputs.map((input, i) => (
     [...names.map((name) => [input[name] ?? ""].flat().join(" | ")), ...summary(outputs[i])]))];
-  if (rows.length > 200) make("caption", `200 of ${rows.length} shown; the download has all`, $("table"));
+  showTable();
+}
+
+function showTable(title = "") {
+  const count = table.length - 1, part = count > 200 ? `200 of ${count} shown; the download has all` : "";
+  $("table").replaceChildren();
+  if (title || part) make("caption", [title, part].filter(Boolean).join("; "), $("table"));
   table.slice(0, 201).forEach((cells, i) => {
     const row = make("tr", "", $("table"));
     for (const cell of cells) make(i ? "td" : "th", String(cell).slice(0, 300), row);
@@ -424,13 +487,15 @@ async function answerFile(file, isNewest) {
 }
 
 function refresh() {
-  const asked = read(), body = JSON.stringify(asked), url = `${location.origin}/predict`;
+  const asked = read(), texts = compared(asked), url = `${location.origin}/predict`;
   for (const area of $("form").querySelectorAll("textarea")) {
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight + 2}px`;
   }
+  const code = JSON.stringify(texts.length > 1 ? texts.map((text) => ({ text })) : asked);
+  const body = texts.length > 1 ? `{"inputs":${code}}` : code;
   $("curl").textContent = `curl ${url} -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`;
-  $("python").textContent = `import bert\n\nmodel = bert.load(${JSON.stringify(model.name)})\nprint(model(${body}))`;
+  $("python").textContent = `import bert\n\nmodel = bert.load(${JSON.stringify(model.name)})\nprint(model(${code}))`;
   $("link").href = `#${new URLSearchParams(asked)}`;
 }
 
@@ -484,6 +549,10 @@ function listen() {
 
 async function start() {
   model = await ask("model");
+  if (model.kind === "features") {  // Sentences are compared, and no pairs.
+    model.inputs = model.inputs.slice(0, 1);
+    $("files").querySelector("summary").textContent = "Search in a file for the first line";
+  }
   document.title = `${titles[model.kind]}: ${model.name}`;
   $("title").textContent = model.name;
   $("facts").textContent = `${titles[model.kind]}; ${model.num_layers} layers of ` +
@@ -496,7 +565,8 @@ async function start() {
     const label = make("label", name.replace("_", " ") + (required ? "" : " (optional)"), form);
     const area = make("textarea", "", label);
     area.id = `in-${name}`;
-    area.rows = name === "context" ? 4 : 2;
+    area.rows = name === "context" || model.kind === "features" ? 4 : 2;
+    if (model.kind === "features") area.placeholder = "a text a line";
     if (name === "choices") area.placeholder = "a choice a line";
   }
   const button = make("button", "Answer", form, "main");

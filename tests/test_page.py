@@ -25,8 +25,14 @@ def serve(tmp_path_factory):
   def start(case):
     if case not in addresses:
       folder = tmp_path_factory.mktemp(case)
-      tiny_models.write_case(folder, case)
-      path = tiny_models.run_export(folder, case)
+      flags = {}
+      if case == "features":
+        tiny_models.write_masked_lm(folder)
+        tiny_models.write_modules(folder, max_seq_length=16)
+        flags = {"model_dir": "", "vocab_file": "", "model": folder}
+      else:
+        tiny_models.write_case(folder, case)
+      path = tiny_models.run_export(folder, case, **flags)
       model = exported_model.ExportedModel(path)
       listener = socket.create_server(("127.0.0.1", 0))
       application = http_server.Application(model, LIMITS, ["localhost"])
@@ -317,6 +323,47 @@ def test_tasks(serve, case):
     page.click("#examples button")
     page.wait("!document.querySelector('.spinner')")
     assert page.text("#error") == ""
+    assert page.faults() == []
+
+
+def test_sentences_are_compared_and_searched_in_a_file(serve, tmp_path):
+  with open_page(serve("features"), width=390, dark=True) as page:
+    assert (
+      page.script("return $('form').querySelectorAll('textarea').length") == 1
+    )
+    fill(page, text="good film\n\nbad plot\ngood film")
+    page.click("#ask")
+    answered(page)
+    head, first, second, third = read_rows(page, ".heat tr")
+    assert head == ["", "1", "2", "3"]
+    assert [row[0] for row in (first, second, third)] == [
+      "1  good film",
+      "2  bad plot",
+      "3  good film",
+    ]
+    assert first[1:] == third[1:] and first[1] == first[3] == "1.00"
+    assert second[1] == first[2] != "1.00"
+    code = "return last.vectors.map(v => Math.hypot(...v))"
+    assert page.script(code) == pytest.approx([1.0] * 3, abs=1e-4)
+    give_file(page, tmp_path / "lines.txt", "a bad plot\ngood film\nthe cast\n")
+    page.wait("document.querySelectorAll('#table tr').length === 4")
+    assert page.text("#table caption") == "Most similar to: good film"
+    rows = read_rows(page, "#table tr")
+    assert rows[0] == ["similarity", "line", "text"]
+    assert rows[1] == ["1.0000", "2", "good film"]
+    shares = [float(row[0]) for row in rows[1:]]
+    assert shares == sorted(shares, reverse=True)
+    # Another text is searched for in the same file; alone, it is a vector.
+    fill(page, text="the cast")
+    page.script("$('note').textContent = ''")
+    page.click("#ask")
+    answered(page)
+    assert read_rows(page, "#table tr")[1] == ["1.0000", "3", "the cast"]
+    assert page.text("#answer p") == "16 numbers"
+    assert page.script("return document.documentElement.scrollWidth") <= 390
+    fill(page, text="a\n" * 51)
+    page.click("#ask")
+    assert page.wait(ERROR) == "51 lines to compare, expected 50 at most"
     assert page.faults() == []
 
 
