@@ -122,7 +122,7 @@ def write_predictions(folder, logits, problem, examples, separator=","):
 
 
 def test_scores_of_rankings_by_query():
-  # Of query a the second text is relevant and ranks second; of b the first.
+  # The relevant text of query a ranks second, that of query b first.
   queries, names = ["a", "b", "a", "b"], ("accuracy", "mrr_at_10", "ndcg_at_10")
   logits = [[0.0, 1.0], [0.0, 9.0], [0.0, 0.5], [0.0, 0.0]]
   found = score(logits, [0, 1, 1, 0], names=names, groups=queries).metrics
