@@ -117,7 +117,7 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
   find = functools.partial(
     squad_data.find_set,
     settings=features,
-    max_train_examples=settings.max_train_examples,
+    limit=settings.max_train_examples,
     num_processes=settings.num_processes,
   )
   train, dev, test = None, [], []

@@ -72,13 +72,17 @@ class FeatureSet:
   paths: tuple[str, ...]  # The files of the data.
   source: dict[str, Any]  # Which data of the files, as JSON values.
   read: Callable[[], Iterator[Any]]  # Yields all examples; each has a `place`.
-  limit: int | None = None  # The most examples to use; None for all.
+  limit: int | None = None  # The most examples to train on; None for all.
   numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
   version: int = 1  # Raised when other features are made of the same input.
   name: str = ""  # Such as "matched", if there are several of the kind.
   suffix: str = ""  # Such as "_mismatched": what names of its files end in.
   features: "FeatureFile" = dataclasses.field(init=False)
   layout: "Layout" = dataclasses.field(init=False)  # The rows'.
+
+  def __post_init__(self) -> None:
+    if self.kind != "train":
+      self.limit = None
 
   @functools.cached_property
   def key(self) -> str:
@@ -138,7 +142,7 @@ def find_set(
   kind: str,
   path: str,
   settings: FeatureSettings,
-  max_train_examples: int | None = None,
+  limit: int | None = None,
 ) -> FeatureSet:
   """Returns the examples that a function reads from a file."""
   return FeatureSet(
@@ -147,7 +151,7 @@ def find_set(
     paths=(path,),
     source={"path": path},
     read=functools.partial(read, path),
-    limit=max_train_examples if kind == "train" else None,
+    limit=limit,
   )
 
 

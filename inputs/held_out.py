@@ -63,8 +63,7 @@ def split(
       f"--eval_share={share}: {', '.join(data.paths)} has {len(members):,} "
       "different examples, too few to train on some and to evaluate on others"
     )
-  others = {"kind": "eval", "name": "held-out examples", **others}
-  fields = ({}, {"limit": None, **others})
+  fields = ({}, {"kind": "eval", "name": "held-out examples", **others})
   train, held_out = (
     dataclasses.replace(
       data,

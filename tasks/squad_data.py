@@ -31,8 +31,8 @@ class SquadSet(feature_files.FeatureSet):
 
   settings: squad_features.FeatureSettings
   path: str
-  num_processes: int  # To make features with; does not change them.
-  needs_answers: bool  # Whether all answers have to be known.
+  num_processes: int = 1  # To make features with; does not change them.
+  needs_answers: bool = False  # Whether all answers have to be known.
 
   @property
   def is_training(self) -> bool:
@@ -53,27 +53,17 @@ class SquadSet(feature_files.FeatureSet):
 
 
 def find_set(
-  kind: str,
-  path: str,
-  settings: squad_features.FeatureSettings,
-  max_train_examples: int | None = None,
-  num_processes: int = 1,
-  needs_answers: bool = False,
+  kind: str, path: str, settings: squad_features.FeatureSettings, **others: Any
 ) -> SquadSet:
-  """Returns the questions of a file; see `SquadSet` for the arguments.
-
-  `max_train_examples` limits the questions to train on, not others.
-  """
+  """Returns the questions of a file, with other fields of the set by name."""
   return SquadSet(
     kind=kind,
     settings=settings,
     paths=(path,),
     source={"is_training": kind == "train"},
     read=functools.partial(squad.read_questions, path),
-    limit=max_train_examples if kind == "train" else None,
     path=path,
-    num_processes=num_processes,
-    needs_answers=needs_answers,
+    **others,
   )
 
 

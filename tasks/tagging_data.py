@@ -38,21 +38,16 @@ def find_set(
   kind: str,
   file: tagging.Source,
   settings: FeatureSettings,
-  max_train_examples: int | None = None,
+  limit: int | None = None,
 ) -> TaggingSet:
-  """Returns the sentences of a file; their tags are in the labels' scheme.
-
-  Args:
-    kind: "train", "eval" or "predict".
-    max_train_examples: the most sentences to train on; others are not limited.
-  """
+  """Returns the sentences of a file; their tags are in the labels' scheme."""
   return TaggingSet(
     kind=kind,
     settings=settings,
     paths=(file.path,),
     source={"source": file._asdict()},
     read=functools.partial(tagging.read_sentences, file, settings.scheme),
-    limit=max_train_examples if kind == "train" else None,
+    limit=limit,
     file=file,
   )
 

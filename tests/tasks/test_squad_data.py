@@ -215,7 +215,7 @@ def test_training_can_be_limited_to_the_first_questions(tmp_path, settings):
   path = write(tmp_path / "a.json", range(20))
   limits = {"train": 3, "eval": 20}
   for kind, count in limits.items():
-    examples = open_set(kind, path, settings, max_train_examples=3)
+    examples = open_set(kind, path, settings, limit=3)
     assert examples.features.counts["questions"] == count
   assert open_set("train", path, settings).features.counts["questions"] == 20
 
