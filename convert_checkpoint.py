@@ -56,8 +56,7 @@ class ConversionSettings(program.Settings):
     choices=("auto", *HEADS),
   )
   do_lower_case: bool | None = _flags(
-    None,
-    "Whether text is lower-cased; default what files beside --input show.",
+    None, "Whether text is lower-cased; default what files beside --input show."
   )
   strip: bool = _changes(
     False,

@@ -206,10 +206,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
       settings.prefers_tuned,
     )
   scores = squad_results.write_predictions(
-    run.folder,
-    answered,
-    threshold,
-    settings.version_2_with_negative,
+    run.folder, answered, threshold, settings.version_2_with_negative
   )
   if scores:
     run.set_summary_score(scores.totals)

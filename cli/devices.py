@@ -31,8 +31,7 @@ class DeviceSettings(program.Settings):
     choices=("float32", "bfloat16"),
   )
   deterministic: bool = _devices(
-    True,
-    "On GPUs: whether every run gives the same bits, as on CPUs; slower.",
+    True, "On GPUs: whether every run gives the same bits, as on CPUs; slower."
   )
   tf32: bool = _devices(
     False,

@@ -40,8 +40,7 @@ class PretrainingSettings(
     20, "Most masked tokens per record.", least=1
   )
   vocab_file: str | None = _model(
-    None,
-    "The vocab.txt of the records; decides the vocab_size of the config.",
+    None, "The vocab.txt of the records; decides the vocab_size of the config."
   )
   num_train_steps: int = _training(
     100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
@@ -91,8 +90,7 @@ class RecordFlags(shared_flags.StartSettings):
   do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   max_seq_length: int = _flags(128, "Tokens of a record, padded.")
   max_predictions_per_seq: int = _flags(
-    20,
-    "Most masked tokens; choose --max_seq_length times --masked_lm_prob.",
+    20, "Most masked tokens; choose --max_seq_length times --masked_lm_prob."
   )
   masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
   short_seq_prob: float = _flags(

@@ -155,10 +155,7 @@ def _draw_charts(by_title, chosen) -> str:
   for title, shown in by_title.items():
     drawn += charts.line_chart(title, ("step", ""), shown)
   return drawn + charts.double_chart(
-    ("Learning rate", "Gradient norm"),
-    ("step", "", ""),
-    rates,
-    norms,
+    ("Learning rate", "Gradient norm"), ("step", "", ""), rates, norms
   )
 
 

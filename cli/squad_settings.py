@@ -38,8 +38,7 @@ class SquadSettings(
     os.cpu_count() or 1, "Processes that make features.", least=1
   )
   version_2_with_negative: bool = _data(
-    False,
-    "Whether there are questions without an answer, as in SQuAD v2.0.",
+    False, "Whether there are questions without an answer, as in SQuAD v2.0."
   )
   padding_competes: bool = _data(
     True,

@@ -13,13 +13,7 @@ import tensorflow as tf
 from cli import run_report, shared_flags
 from data import files, label_files, text_vectors
 import modeling
-from training import (
-  loop,
-  model_selection,
-  prediction,
-  same_run,
-  training_plan,
-)
+from training import loop, model_selection, prediction, same_run, training_plan
 from vocabularies import vocabulary_table
 
 

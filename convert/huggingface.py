@@ -196,9 +196,7 @@ def open_folder(path: str) -> models.ModelFolder:
   )
 
 
-def _open_file(
-  path: str,
-) -> tuple[dict[str, models.StoredVariable], dict]:
+def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
   """Opens a safetensors file; returns tensors by name, and its metadata."""
   with _naming_damage(path):
     file = safetensors.safe_open(_local_copy(path), "numpy")
