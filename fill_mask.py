@@ -8,7 +8,7 @@ Without --text it reads --input_file, or else the standard input.
 import dataclasses
 
 from cli import model_folder, program, shared_flags
-from data import files
+from data import files, progress
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -106,7 +106,7 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
     except ValueError as error:
       if not lines.is_typed:
         raise
-      print(error, file=sys.stderr)
+      progress.note(error)
 
 
 def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
@@ -119,7 +119,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
   if lines.is_typed:
-    print("type one sentence per line; Ctrl-D ends the input", file=sys.stderr)
+    progress.note("type one sentence per line; Ctrl-D ends the input")
   lines.start()
   blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),

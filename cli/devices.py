@@ -4,11 +4,10 @@ import dataclasses
 import glob
 import os
 import shutil
-import sys
 from typing import Any
 
 from cli import program
-from data import remote
+from data import progress, remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
@@ -159,11 +158,10 @@ def _warn_of_unused_gpu() -> None:
   is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
   has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
   if has_gpu and not is_hidden:
-    print(
+    progress.note(
       "warning: this machine has an NVIDIA GPU, but TensorFlow finds no CUDA "
       "libraries for it and computes on the CPU: pip install "
-      "'tensorflow[and-cuda]', or set CUDA_VISIBLE_DEVICES=-1 to hide the GPU",
-      file=sys.stderr,
+      "'tensorflow[and-cuda]', or set CUDA_VISIBLE_DEVICES=-1 to hide the GPU"
     )
 
 

@@ -11,12 +11,11 @@ import dataclasses
 import functools
 import itertools
 import os
-import sys
 from typing import Any, TypeVar
 
 from cli import shared_flags
 from convert import tokenizer_files
-from data import files, hub
+from data import files, hub, progress
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -92,7 +91,7 @@ def find_files(settings: _Settings) -> _Settings:
         f"--do_lower_case={not value}: {source} says {value}: leave out the "
         "flag"
       )
-    print(f"--do_lower_case={value}, as {source} says", file=sys.stderr)
+    progress.note(f"--do_lower_case={value}, as {source} says")
     settings = dataclasses.replace(settings, **{"do_lower_case": value})
   tokenization.validate_case_matches_checkpoint(
     value, values.get("init_checkpoint")
@@ -111,7 +110,7 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
     path = os.path.join(folder, hub.RECORD)
     begun = str(files.read_json_if_any(path).get("model"))
     if begun.partition("@")[0] == model:
-      print(f"--model={begun}, as {path} says", file=sys.stderr)
+      progress.note(f"--model={begun}, as {path} says")
       model = begun
   folder = hub.find(model, "--model=")
   if not files.exists(folder):
@@ -218,7 +217,7 @@ def read_config(settings: Any):
     )
   for field in folder.assumed:
     value = getattr(folder.config, field)
-    print(f"not in {settings.model}, taken: {field}={value!r}", file=sys.stderr)
+    progress.note(f"not in {settings.model}, taken: {field}={value!r}")
   return folder.config
 
 

@@ -6,10 +6,9 @@
 import dataclasses
 import os
 import shlex
-import sys
 
 from cli import devices, program, shared_flags
-from data import files, pretraining_data
+from data import files, pretraining_data, progress
 from vocabularies import vocabulary_table
 
 _flags = program.group("Flags")
@@ -143,11 +142,10 @@ def warn_of_few_predictions(settings: RecordFlags) -> None:
   """Warns if records cannot hold all masks of --masked_lm_prob."""
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
-    print(
+    progress.note(
       f"warning: --max_predictions_per_seq={settings.max_predictions_per_seq} "
       f"masks fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a "
-      "full record",
-      file=sys.stderr,
+      "full record"
     )
 
 

@@ -284,10 +284,9 @@ def _describe(error: Exception) -> str:
 
 
 def _fail(message: str, status: int = 1) -> int:
-  progress.clear()
   program = os.path.basename(sys.argv[0])
   line = "; ".join(message.splitlines())
-  print(f"{program}: error: {line}", file=sys.stderr)
+  progress.note(f"{program}: error: {line}")
   return status
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from cli import program, shared_flags
-from data import files
+from data import files, progress
 from tasks import charts, plots
 from training import reporting
 
@@ -38,7 +38,7 @@ def report_errors_as_notes() -> Iterator[None]:
   try:
     yield
   except Exception as error:  # What a run has found is worth more than this.
-    print(f"note: missing in {_NAME}: {error!r}", file=sys.stderr)
+    progress.note(f"note: missing in {_NAME}: {error!r}")
 
 
 @report_errors_as_notes()

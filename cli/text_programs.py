@@ -66,10 +66,7 @@ def open_model(
   checkpoints.check_masked_lm(start.weights, variables)
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
-  print(
-    f"weights from {start.source}, {devices.describe(settings)}",
-    file=sys.stderr,
-  )
+  progress.note(f"weights from {start.source}, {devices.describe(settings)}")
   is_static = devices.uses_fixed_shapes(settings)
   batching = text_inputs.Batching(
     lambda lengths: feature_files.make_batches(

@@ -4,10 +4,9 @@ Nothing here needs TensorFlow: programs read the casing before they import it.
 """
 
 import os
-import sys
 from typing import Any
 
-from data import files
+from data import files, progress
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # From names of settings in tokenizer.json to those in tokenizer_config.json.
@@ -53,10 +52,9 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   path, _, value = found.get("do_lower_case", ("", "", None))
   source, _, accents = found.get("strip_accents", ("", "", None))
   if is_keras_hub and accents not in (None, value):  # KerasHub's default.
-    print(
+    progress.note(
       f"note: {source}: strip_accents is {accents}; here accents are stripped "
-      "if and only if text is lower-cased, as by the original",
-      file=sys.stderr,
+      "if and only if text is lower-cased, as by the original"
     )
     del found["strip_accents"]
   for ours, usual in (
@@ -110,10 +108,9 @@ def read_vocabulary(folder: str) -> list[str]:
       )
   # Hugging Face's tokenizer keeps them whole.
   if names := [token for token in added if token not in SPECIAL]:
-    print(
+    progress.note(
       f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
-      "split here if a text has them, as the original's tokenizer does",
-      file=sys.stderr,
+      "split here if a text has them, as the original's tokenizer does"
     )
   return vocabulary
 

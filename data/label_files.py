@@ -7,10 +7,9 @@ Labels stand one a line, in the order of the outputs of a head. Thresholds are
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import math
 import os
-import sys
 from typing import NamedTuple
 
-from data import files, tables
+from data import files, progress, tables
 
 LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
 ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
@@ -138,8 +137,5 @@ def read_thresholds(
       )
     if content.get("weights") == identify_weights():
       return Tuned(path, values)
-    print(
-      f"note: {path} was tuned for other weights and is not used",
-      file=sys.stderr,
-    )
+    progress.note(f"note: {path} was tuned for other weights and is not used")
   return None

@@ -1,4 +1,7 @@
-"""Shows how far long work is: a live line on a terminal, or lines of a log."""
+"""Shows how far long work is: a live line on a terminal, or lines of a log.
+
+Notes are printed apart from it, and from the results of a program.
+"""
 
 import contextlib
 import datetime
@@ -22,6 +25,12 @@ def clear() -> None:
   if _is_shown:
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     _is_shown = False
+
+
+def note(text: object) -> None:
+  """Prints a line to standard error, in the place of a live line."""
+  clear()
+  print(text, file=sys.stderr, flush=True)
 
 
 def leave_closed_pipes() -> None:
@@ -101,8 +110,7 @@ class Progress:
   def _print(self, text, done):
     global _is_shown
     if done is None or not self._is_live:
-      clear()
-      print(text, file=sys.stderr, flush=True)
+      note(text)
       return
     if self.total:
       filled = round(_BAR * min(1.0, done / self.total))

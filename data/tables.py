@@ -9,10 +9,9 @@ import csv
 import itertools
 import json
 import re
-import sys
 from typing import Any, NamedTuple
 
-from data import files
+from data import files, progress
 
 Column = str | int  # By its name, or by its number from 0; -1 is the last.
 
@@ -218,7 +217,7 @@ def read_columns(
     _check_width(row, needed, width, format)
     yield Row(row.location, [None if n is None else cells[n] for n in numbers])
   if skipped:
-    print(f"{path}: skipped {skipped} rows of too few columns", file=sys.stderr)
+    progress.note(f"{path}: skipped {skipped} rows of too few columns")
 
 
 def _check_width(row: Row, needed: int, width: int | None, format: str) -> None:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import packing
+from data import packing, progress
 from tasks import squad, squad_features
 import tokenization
 
@@ -173,7 +172,7 @@ class SpanSearch:
     part = find_tokens(text, self._align(words))
     if part is None:
       if self._settings.verbose_logging:
-        print(f"note: no {text!r} found in {words!r}", file=sys.stderr)
+        progress.note(f"note: no {text!r} found in {words!r}")
       return begin, end
     return begin + part[0], begin + part[1]
 

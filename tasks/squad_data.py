@@ -5,17 +5,15 @@ import dataclasses
 import functools
 import itertools
 import os
-import sys
 import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from data import atomic, worker_processes
+from data import atomic, progress, worker_processes
 from inputs import feature_files, held_out, records, text_inputs, training_input
 from tasks import squad, squad_answers, squad_features, squad_results
-from training import prediction
 
 # Questions that a process takes at once; every one repeats its context in the
 # records. Those about a long text are at least 50, for it is tokenized once.
@@ -115,11 +113,10 @@ def make_features(data: SquadSet, folder: str) -> None:
     *lines,
   )
   if counts["misplaced"]:
-    print(
+    progress.note(
       f"warning: {counts['misplaced']:,} questions are left out, their answers "
       "are not where answer_start says: "
-      f"{'; '.join(counts['misplaced_shown'])}",
-      file=sys.stderr,
+      f"{'; '.join(counts['misplaced_shown'])}"
     )
   _check_answers(data, counts)
 
@@ -173,7 +170,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 
 
 def compute_logits(
-  predictor: prediction.Predictor,
+  predictor: training_input.Predictor,
   data: SquadSet,
   parse: Callable[[tf.Tensor], training_input.Features],
   order: list[np.ndarray],

@@ -8,13 +8,12 @@ import math
 import os
 import pickle
 import re
-import sys
 import tempfile
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import atomic, files, label_files
+from data import atomic, files, label_files, progress
 from tasks import (
   metrics,
   plots,
@@ -74,10 +73,9 @@ def warn_if_collapsed(
   if len(answers) > 1 and len(texts) == 1 and not is_right:
     text = texts.pop()
     given = f"the answer {text!r}" if text else "no answer"
-    print(
+    progress.note(
       f"collapsed: every question gets {given}; it can help to lower "
-      "--learning_rate, to raise --num_train_epochs or to take another --seed",
-      file=sys.stderr,
+      "--learning_rate, to raise --num_train_epochs or to take another --seed"
     )
 
 
@@ -157,10 +155,9 @@ def choose_threshold(
       print(f"--{_THRESHOLD}={threshold:.4f}, as {path} says")
       return threshold
     if threshold != given:
-      print(
+      progress.note(
         f"note: this run answers by --{_THRESHOLD}={given}; exports of its "
-        f"folder have the tuned one of {path}, {threshold:.4f}",
-        file=sys.stderr,
+        f"folder have the tuned one of {path}, {threshold:.4f}"
       )
   if given is None:
     raise ValueError(

@@ -8,12 +8,11 @@ than the newest checkpoint; resuming updates them.
 from collections.abc import Callable, Mapping
 import json
 import math
-import sys
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from data import files
+from data import files, progress
 from weights import checkpoints
 
 _EVALUATIONS = "evaluations.jsonl"
@@ -175,13 +174,13 @@ def restore_best(
   step = best_step(folder)
   if step in checkpoints.saved_steps(folder):
     prefix = checkpoints.checkpoint_prefix(folder, step)
-    print(f"{fault}; trying {prefix}", file=sys.stderr)
+    progress.note(f"{fault}; trying {prefix}")
     try:
       checkpoints.load(prefix, variables)
       return step
     except checkpoints.DamagedCheckpointError as error:
       fault = str(error)
-  print(f"{fault}; trying the newest weights", file=sys.stderr)
+  progress.note(f"{fault}; trying the newest weights")
   return None
 
 

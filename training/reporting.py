@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import json
 import math
 import os
-import sys
 import time
 
 import numpy as np
@@ -47,7 +46,7 @@ def read_curves(
     points = map(json.loads, lines)
     return [point for point in points if float(point["step"]) <= last]
   except (ValueError, KeyError, TypeError) as error:
-    print(f"note: {path} is not read, damaged: {error!r}", file=sys.stderr)
+    progress.note(f"note: {path} is not read, damaged: {error!r}")
     return []
 
 

@@ -8,7 +8,6 @@ workers of TF_CONFIG compare theirs before they begin.
 from collections.abc import Mapping
 import json
 import os
-import sys
 from typing import Any, NamedTuple
 import zlib
 
@@ -16,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data import files
+from data import files, progress
 from training import training_plan
 from weights import checkpoints
 
@@ -117,10 +116,9 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
 
 
 def _note_unknown(path, checkpoint, settings):
-  print(
+  progress.note(
     f"note: no {path}: how {checkpoint} was trained is not known, so that none "
-    f"of {', '.join(settings)} is compared",
-    file=sys.stderr,
+    f"of {', '.join(settings)} is compared"
   )
 
 
@@ -162,10 +160,9 @@ def _note_other_answers(trained, run):
     for name in find_changes(earlier, run.answers)
   ]
   if differing:
-    print(
+    progress.note(
       f"note: this run predicts with {', '.join(differing)}; the training and "
-      f"exports of its folder have what is in {path}",
-      file=sys.stderr,
+      f"exports of its folder have what is in {path}"
     )
 
 

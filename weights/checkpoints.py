@@ -16,14 +16,13 @@ from collections.abc import (
 import contextlib
 import functools
 import re
-import sys
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from data import atomic, files
+from data import atomic, files, progress
 from encoders import encoder_table
 import modeling
 from weights import fitting, tensor_bundles
@@ -195,7 +194,7 @@ def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
   if prefix not in _reported:
     _reported.add(prefix)
     prefix = checkpoint_prefix(folder, to_step)
-    print(f"{fault}; trying {prefix}", file=sys.stderr)
+    progress.note(f"{fault}; trying {prefix}")
 
 
 def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
