@@ -117,7 +117,7 @@ class Settings:
     return {name: getattr(self, name) for name in self.flags_by_name()}
 
   def fill(self, kind: Callable[..., _Part], **others: Any) -> _Part:
-    """Makes a class of the flags that have its fields' names, and of others."""
+    """Calls a function or class: the flags fill parameters of their names."""
     names = inspect.signature(kind).parameters.keys()
     found = {n: v for n, v in self.flag_values().items() if n in names}
     return kind(**{**found, **others})
