@@ -109,11 +109,8 @@ def _check_blocks(settings: PretrainingDataSettings) -> None:
 
 def _find_shard(settings: PretrainingDataSettings) -> int:
   """Returns the number of this job, 0 if there is only one."""
-  count, shard, name = (
-    settings.num_shards,
-    settings.shard_index,
-    "--shard_index",
-  )
+  count, shard = settings.num_shards, settings.shard_index
+  name = "--shard_index"
   if count == 1 and shard is None:
     return 0
   if shard is None:

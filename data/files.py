@@ -11,6 +11,7 @@ import glob
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import lzma
 import os
@@ -43,9 +44,8 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
 
 def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
   """Raises a ValueError if a program would write over its input."""
-  if output_file and os.path.realpath(output_file) in {
-    os.path.realpath(path) for path in inputs
-  }:
+  taken = set(map(os.path.realpath, inputs))
+  if output_file and os.path.realpath(output_file) in taken:
     raise ValueError(f"--output_file={output_file} is an input")
 
 
@@ -67,12 +67,8 @@ def find_one(
 
   None if there is no such file; a ValueError if there are several.
   """
-  paths = [
-    os.path.join(folder, name + ending + compression)
-    for name in names
-    for ending in endings
-    for compression in ("", ".gz", ".xz")
-  ]
+  parts = itertools.product(names, endings, ("", ".gz", ".xz"))
+  paths = (os.path.join(folder, "".join(part)) for part in parts)
   found = list(filter(exists, paths))
   if len(found) > 1:
     listing = " and ".join(map(os.path.basename, found))
