@@ -94,7 +94,7 @@ GROUPS = {
       ("tf.where(step < num_warmup", "tf.where(step <= num_warmup"),
       ("tf.minimum(1.0, CLIP_NORM", "tf.minimum(2.0, CLIP_NORM"),
       ("0.9, 0.999, 1e-6", "0.9, 0.999, 1e-8"),
-      ("m / (tf.sqrt(v) + ", "m / (tf.sqrt(v) - "),
+      ("v_correction + EPSILON", "v_correction - EPSILON"),
       ("step += ", "step -= "),
       ('"LayerNorm"', '"LayerNorms"'),
       ("layerwise_lr_decay**count", "layerwise_lr_decay ** (count + 1)"),

@@ -160,7 +160,8 @@ def test_finished_trainings_are_not_made_again(load, tmp_path):
   """The other rate was worse; a row of the table is written by hand."""
   real_results = load("real_results")
   values = {"rates": [1e-4, 3e-4], "seeds": [1, 2], "epochs": 2}
-  values |= {"output_dir": tmp_path, "weights": "bert"}
+  values |= {"output_dir": tmp_path, "weights": "bert", "libraries": ["ours"]}
+  values |= {"precision": "bfloat16", "bias_correction": "true"}
   options = argparse.Namespace(**values, max_train_examples=None)
   plan = real_results.make_plans(tmp_path)["conll"]
   trainings = real_results.Trainings("conll", "ours", plan, options)
@@ -169,11 +170,12 @@ def test_finished_trainings_are_not_made_again(load, tmp_path):
     trainings.key(3e-4, 1) | {"dev": [0.6, 0.4], "test": 0.5},
     trainings.key(3e-4, 2) | {"dev": [0.5, 0.8], "test": 0.7},
   ]
-  timing = {"seconds": 60.0, "disturbance": 0.25}
+  timing = {"seconds": 60.0, "core_seconds": 110.0, "disturbance": 0.25}
   lines = [f"{json.dumps(row | timing)}\n" for row in rows]
   (tmp_path / "rows.jsonl").write_text("".join(lines))
   cells = ["conll", "f1", "ours", "0.0003", "70.0 ± 14.1", "60.0 ± 14.1"]
-  assert trainings.cells() == [*cells, "60", "25%"]
+  [found] = real_results.compare("conll", plan, options)
+  assert found == [*cells, "60", "110", "1.00", "25%"]
 
 
 @pytest.mark.slow
