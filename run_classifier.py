@@ -133,7 +133,9 @@ def create_model(
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns logits, float32 [B, L].
   """
-  model = heads.ClassifierModel(config, data.features.num_outputs, dtype)
+  model = heads.ClassifierModel(
+    config, data.features.num_outputs, dtype, pooling=data.pooling
+  )
   problem = data.features.problem
   if problem != "single_label" and data.train:
     # Otherwise the first updates, which make every label rare or every number
@@ -199,28 +201,25 @@ def open_data(
     labels=labels,
     problem=task.problem,
   )
-  find_sets = functools.partial(
-    classification_data.find_sets,
-    task,
-    settings=features,
-    max_train_examples=settings.max_train_examples,
-  )
+  find_sets = functools.partial(classification_data.find_sets, task)
+  limit = settings.max_train_examples
   evaluates = settings.do_eval or settings.evaluates_in_training
   share, train, dev = settings.eval_share, [], []
   if settings.do_train or (evaluates and share):
-    train = find_sets("train")
+    train = find_sets("train", features, limit)
   if train and share:
     parts = classification_data.split(train[0], share, settings.seed)
     train, dev = ([part] for part in parts)
   elif evaluates:
-    dev = find_sets("eval")
+    dev = find_sets("eval", features)
   return fine_tuning.Data(
     features=features,
     metric=choose_metric(settings, task),
-    model_settings={"problem": task.problem},
+    model_settings=fine_tuning.read_pooling(settings)
+    | {"problem": task.problem},
     train=train[0] if settings.do_train else None,
     dev=dev,
-    test=find_sets("predict") if settings.do_predict else (),
+    test=find_sets("predict", features) if settings.do_predict else (),
     labels=labels,
     training_settings={"class_weights": settings.class_weights},
     answer_settings={

@@ -40,9 +40,6 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   min_score: float = _task(0.0, "The lowest score, or relevance, of a file.")
   max_score: float = _task(5.0, "The highest one.")
-  pairs_per_text: int = _task(
-    20, "Of labels: pairs to draw for each text, of each kind.", least=1
-  )
 
 
 if __name__ == "__main__":
@@ -73,14 +70,14 @@ def create_model(
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns vectors, float32 [B, H].
   """
-  pooling = data.model_settings["pooling"]
   is_single = data.training_settings["objective"] == "sentences"
   if data.train and is_single and not config.hidden_dropout_prob:
     raise ValueError(
       "--objective=sentences: the config's hidden_dropout_prob is 0, and the "
       "copies of a text do not differ: pass --bert_config_file with 0.1"
     )
-  return heads.ClassifierModel(config, len(data.labels), dtype, pooling=pooling)
+  count = len(data.labels)
+  return heads.ClassifierModel(config, count, dtype, pooling=data.pooling)
 
 
 def encode(model, features, seed=None) -> tf.Tensor:
@@ -159,7 +156,8 @@ def find_set(
   """Returns the examples of a file; the objective says what they are."""
   names = ("text", "text_pair", "label")
   columns = [getattr(settings, f"{name}_column") for name in names]
-  columns = [column or str(n) for n, column in enumerate(columns)]
+  if settings.objective != "labels":
+    columns = [column or str(n) for n, column in enumerate(columns)]
   bounds = (settings.min_score, settings.max_score)
   bounds = () if kind == "train" and settings.objective != "scores" else bounds
   if kind == "train" and settings.objective == "sentences":
@@ -189,39 +187,72 @@ def find_set(
 
 def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
-  known = embedding_data.PAIR_METRICS
-  if settings.objective == "pairs":
-    known = embedding_data.RETRIEVAL_METRICS
   if settings.train_batch_size == 1:
     raise ValueError("--train_batch_size=1: nothing to compare a text with")
+  known = {
+    "pairs": embedding_data.RETRIEVAL_METRICS,
+    "labels": embedding_data.LABEL_METRICS,
+  }.get(settings.objective, embedding_data.PAIR_METRICS)
+  metric = shared_flags.choose_metric(settings.best_metric, known)
   paths = shared_flags.find_data_files(settings, _ENDINGS)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = embedding_data.split(
       sets["train"], settings.eval_share, settings.seed
     )
+  labels, problem, answers = (), "features", {}
+  if settings.objective == "labels":
+    read, problem = sets["train"].examples(), "single_label"
+    labels = classification.find_labels(read, problem)
+    number = classification.make_label_encoder(labels, problem)
+    embedding_data.draw_pairs(sets, labels, number, settings.seed)
+    answers = {"doc_stride": None, "window_pooling": "mean"}
+    answers["has_text_pair"] = False
   return fine_tuning.Data(
     features=None,
-    metric=shared_flags.choose_metric(settings.best_metric, known),
+    metric=metric,
     model_settings={
-      "problem": "features",
+      "problem": problem,
       "pooling": settings.pooling,
       "normalize": settings.normalize,
     },
     train=sets["train"] if settings.do_train else None,
-    dev=[sets["eval"]] if "eval" in sets else (),
+    dev=[sets[kind] for kind in ("eval", "fit") if kind in sets],
     test=[sets["predict"]] if "predict" in sets else (),
+    labels=labels,
     training_settings={
       "objective": settings.objective,
       "temperature": settings.temperature,
     },
+    answer_settings=answers,
   )
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
-  """Scores the vectors of the evaluation data."""
-  results = run.predict(run.data.dev[0], run.settings.eval_batch_size)
-  return embedding_data.score(results, run.settings.objective == "pairs")
+  """Scores the vectors of the evaluation data; of labels, fits the head."""
+  data, batch_size = run.data, run.settings.eval_batch_size
+  results = run.predict(data.dev[0], batch_size)
+  if not data.labels:
+    return embedding_data.score(results, run.settings.objective == "pairs")
+  fitted = run.predict(data.dev[-1], batch_size)
+  head = embedding_data.fit_classifier(fitted, len(data.labels))
+  run.model.output_weights.assign(head[0])
+  run.model.output_bias.assign(head[1])
+  return embedding_data.accuracy(results, *head)
+
+
+def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
+  """Makes a training on labels evaluate, which fits and keeps the head."""
+  if settings.objective != "labels":
+    return settings
+  if settings.do_predict or not settings.do_train:
+    raise ValueError(
+      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
+      "run_classifier.py evaluates and predicts with the folder"
+    )
+  epochs = settings.eval_every_epochs or settings.num_train_epochs
+  epochs = 0.0 if settings.eval_every_steps else epochs
+  return dataclasses.replace(settings, eval_every_epochs=epochs)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -246,6 +277,7 @@ def main() -> None:
   settings = vectors.follow_start(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
+  settings = check_labels(settings)
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       embedding_data.make_features(examples, run.local_folder)

@@ -68,6 +68,11 @@ class Data(NamedTuple):
   answer_settings: Mapping[str, Any] = types.MappingProxyType({})
 
   @property
+  def pooling(self) -> str:
+    """What the vectors are made by; "" for BERT's pooler."""
+    return self.model_settings.get("pooling", "")
+
+  @property
   def sets(self) -> list[feature_files.FeatureSet]:
     """All sets of examples, each once."""
     sets = filter(None, [self.train, *self.dev, *self.test])
@@ -121,6 +126,12 @@ def _follow_training(settings: _Settings) -> _Settings:
       shown = same_run.show(value)
       print(f"--{name}={shown}, as {path} says", file=sys.stderr)
   return dataclasses.replace(settings, **followed)
+
+
+def read_pooling(settings: shared_flags.FineTuningSettings) -> dict[str, str]:
+  """Returns the "pooling" that a trained head is on; {} for the pooler."""
+  recorded = same_run.read_training(output_folder.trained_folder(settings))
+  return {name: recorded[name][0] for name in ("pooling",) if name in recorded}
 
 
 def by_seed(settings: Any) -> dict[int, Any]:

@@ -51,7 +51,7 @@ class TrainingRun:
     if self.settings.vocab_file:
       vocabulary_table.copy(self.settings.vocab_file, self.folder)
     made = getattr(self.data, "model_settings", {})
-    if "pooling" in made:
+    if "normalize" in made:
       flags = made["pooling"], made["normalize"], self.settings.max_seq_length
       text_vectors.write(self.folder, self.config.hidden_size, *flags)
     if labels:

@@ -4,7 +4,7 @@ import importlib
 import itertools
 import os
 
-from convert import conversion, huggingface, models
+from convert import conversion, huggingface, models, tokenizer_files
 from data import atomic, files, hub, label_files, text_vectors
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
@@ -102,9 +102,17 @@ def _write_problem(folder, model, output_format) -> str:
     "do_lower_case": model.do_lower_case,
     "vocab_file_sha256": files.hash_file(vocabulary_table.find([folder])),
   }
+  if pooling := _find_pooling(model):
+    settings |= {"pooling": pooling}
   files.write_json(os.path.join(folder, "prediction.json"), answers)
   files.write_json(os.path.join(folder, "settings.json"), settings)
   return line
+
+
+def _find_pooling(model) -> str | None:
+  """Returns the pooling that a classifier has instead of BERT's pooler."""
+  runs = map(tokenizer_files.read_run_settings, model.folders)
+  return next((run["pooling"] for run in runs if "pooling" in run), None)
 
 
 def _write_hugging_face(folder, model) -> list[str]:
@@ -150,6 +158,11 @@ def _check_representable(model, head, users) -> None:
     raise ValueError(
       f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
       "--output_format=google"
+    )
+  if head == "classifier" and _find_pooling(model):
+    raise ValueError(
+      f"{model.source}: its classifier has no pooler, that of {users} has one: "
+      "pass --head=encoder or --output_format=google"
     )
   labels = len(model.values.get("output_bias", ()))
   expected = models.variables(model.config, head, labels)

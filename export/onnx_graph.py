@@ -294,9 +294,10 @@ def _activate(graph, x, config):
 
 def _add_classifier(graph, trained, state):
   pooling = "last" if encoder_table.is_causal(trained.config) else "cls"
-  pooled = _pool(graph, state, pooling)
-  pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
-  pooled = graph.add("Tanh", pooled)
+  pooled = _pool(graph, state, trained.settings.get("pooling", pooling))
+  if "pooling" not in trained.settings:
+    pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
+    pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
   if not trained.labels:  # A number, or the score of a choice.

@@ -34,7 +34,8 @@ class Graph:
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = max(vocab.values()) + 1
     self.mask_id = vocab.get(answers.MASK)
-    self.scores_tokens = not getattr(trained.model, "uses_pooler", True)
+    pools = getattr(trained.model, "uses_pooler", True)
+    self.scores_tokens = not (pools or trained.settings.get("pooling"))
 
   def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
     """Computes what `answers` reads of the inputs IDS, int32 [B, S].

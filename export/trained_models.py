@@ -75,6 +75,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     expected = f"expected the --output_dir of {answers.TRAINING_PROGRAMS}"
     raise ValueError(f"{folder}: {found}; {expected}")
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
+  if "pooling" in settings:
+    allowed |= {"pooling": ("cls", "mean", "max")}
   if settings.get("feature_based"):
     allowed |= {"feature_layers": (list,), "lstm_size": (range(1, 10**4),)}
   with checkpoints.naming_damage(path):
@@ -135,7 +137,9 @@ def _make_model(kind, config, labels, settings):
   if name == heads.SpanModel.__name__:
     return heads.SpanModel(config, "float32")
   if not settings.get("feature_based"):
-    return getattr(heads, name)(config, max(1, len(labels)), "float32")
+    made = getattr(heads, name)
+    count, pooling = max(1, len(labels)), settings.get("pooling", "")
+    return made(config, count, "float32", pooling=pooling)
   layers, mixed = feature_tagger.read_feature_layers(
     list(map(str, settings["feature_layers"])), config.num_hidden_layers
   )

@@ -4,8 +4,9 @@ Examples are those of `classification`, of a text or a pair; the label is a
 number or a third text. Shapes: N examples, T texts of each, H hidden.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 import hashlib
 from typing import Any
 
@@ -17,7 +18,9 @@ from inputs import feature_files, held_out
 from tasks import metrics, retrieval_scores
 
 PAIR_METRICS = ("spearman", "pearson")
+LABEL_METRICS = ("accuracy",)
 RETRIEVAL_METRICS = retrieval_scores.NAMES
+_PARTNERS = 20  # How many of either kind are drawn for a text.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +122,79 @@ def split(
 ) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
   """Holds out examples; those of one first text are in one part only."""
   return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
+
+
+def draw_pairs(
+  sets: dict[str, feature_files.FeatureSet],
+  labels: Sequence[str],
+  encode_label: Callable[[Any], int],
+  seed: int,
+) -> None:
+  """Makes labelled texts numbered ones, and "fit" and pairs of those to train.
+
+  A text is drawn partners of its label, with the number 1, and of others, with
+  0. Tunstall et al., "Efficient Few-Shot Learning Without Prompts" (2022).
+  """
+
+  def number(read):
+    for example in read():
+      yield example._replace(label=str(encode_label(example)))
+
+  def draw():
+    random, examples = np.random.default_rng(seed), list(fit.examples())
+    labels = np.array([example.label for example in examples])
+    for index, example in enumerate(examples):
+      same = np.flatnonzero(labels == example.label)
+      same = same[same != index] if len(same) > 1 else same
+      others = np.flatnonzero(labels != example.label)
+      for label, choices in (("1", same), ("0", others)):
+        for other in random.choice(choices, _PARTNERS):
+          yield example._replace(text_b=examples[other].text_a, label=label)
+
+  for kind, data in sets.items():
+    bounds = (0, len(labels))
+    sets[kind] = dataclasses.replace(
+      data,
+      settings=dataclasses.replace(data.settings, bounds=bounds),
+      source={**data.source, "labels": list(labels)},
+      read=functools.partial(number, data.read),
+    )
+  fit = sets["fit"] = dataclasses.replace(sets["train"], kind="fit")
+  source = {**fit.source, "partners": _PARTNERS, "seed": seed}
+  drawn = {"kind": "train", "read": draw, "limit": None, "numbers": None}
+  sets["train"] = dataclasses.replace(fit, source=source, **drawn)
+
+
+def fit_classifier(
+  results: Mapping[str, np.ndarray], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Fits a logistic regression, regularised as scikit-learn's default is.
+
+  Takes vectors [N, 1, H], whose mean length is made 1, and labels as "number";
+  returns weights [count, H] and bias [count]. By Nesterov's gradient descent.
+  """
+  vectors = results["vectors"][:, 0].astype(np.float64)
+  targets = np.eye(count)[results["number"][:, 0].astype(int)]
+  size = np.linalg.norm(vectors, axis=-1).mean()
+  inputs = np.pad(vectors / size, ((0, 0), (0, 1)), constant_values=1.0)
+  # Above the second derivative, which is between 1 and this.
+  bound = 1 + 0.5 * np.linalg.norm(inputs, 2) ** 2
+  momentum = (bound**0.5 - 1) / (bound**0.5 + 1)
+  weights = ahead = np.zeros((count, inputs.shape[-1]))
+  for _ in range(1000):
+    errors = metrics.softmax(inputs @ ahead.T) - targets
+    before, weights = weights, ahead - (errors.T @ inputs + ahead) / bound
+    ahead = weights + momentum * (weights - before)
+  return weights[:, :-1] / size, weights[:, -1]
+
+
+def accuracy(
+  results: Mapping[str, np.ndarray], weights: np.ndarray, bias: np.ndarray
+) -> dict[str, float]:
+  """Scores a classifier on vectors [N, 1, H] and labels."""
+  logits = results["vectors"][:, 0] @ weights.T + bias
+  found = metrics.accuracy(results["number"][:, 0], logits.argmax(-1))
+  return {"accuracy": found}
 
 
 def score(

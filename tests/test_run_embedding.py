@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert
 import program_flags
+import run_classifier
 import run_embedding
 from tasks import embedding_data
 import tiny
+import tiny_models
 from weights import checkpoints
 
 TRAINING = {
@@ -230,6 +233,30 @@ def test_the_folder_says_how_its_vectors_are_made(tmp_path):
     run(tmp_path, pooling="cls", eval_file=dev, do_eval=True)
 
 
+@pytest.mark.parametrize("library", ["transformers", "sentence_transformers"])
+def test_other_libraries_make_the_same_vectors(library, tmp_path):
+  module = pytest.importorskip(library)
+  torch = pytest.importorskip("torch")
+  tiny.write_model(tmp_path)
+  train = tiny.write_partners(tmp_path / "train.tsv", range(16))
+  run(tmp_path, **TRAINING, train_file=train, normalize=True)
+  folder = tmp_path / "hugging_face"
+  flags = {"input": tmp_path / "out", "output": folder}
+  program_flags.succeed(program_flags.command("convert_checkpoint", **flags))
+  texts = ["the film was good", "bad"]
+  if library == "sentence_transformers":
+    found = module.SentenceTransformer(str(folder), device="cpu").encode(texts)
+  else:
+    tokenizer = module.AutoTokenizer.from_pretrained(folder)
+    rows = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+      states = module.BertModel.from_pretrained(folder)(**rows)[0]
+    mask = rows["attention_mask"][..., None]
+    found = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1))
+  ours = [answer["vector"] for answer in bert.load(tmp_path / "out")(texts)]
+  np.testing.assert_allclose(ours, found, atol=1e-5)
+
+
 # Bad input.
 
 
@@ -273,3 +300,59 @@ def test_a_wrong_flag_is_refused(flags, message, tmp_path):
   if "objective" not in flags:
     path = tiny.write_partners(tmp_path / "train.tsv", range(16))
   refuse(tmp_path, message, **{"train_file": path, **flags})
+
+
+def test_few_labels_make_a_classifier(tmp_path):
+  """It answers alike in run_classifier.py, in an export and in Python."""
+  tiny.write_model(tmp_path)
+  tiny.write_tsv(tmp_path / "train.tsv", range(48))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(48, 88))
+  flags = {"data_dir": tmp_path, "objective": "labels", **TRAINING}
+  run(tmp_path, **{**flags, "num_train_epochs": 1}, do_eval=True)
+  out = tmp_path / "out"
+  accuracy = tiny.read_results(out)["eval_accuracy"]
+  assert accuracy > 0.9
+  assert (out / "labels.txt").read_text().split() == ["neg", "pos"]
+  later = {"task_name": "file", "model": out, "max_seq_length": 16}
+  later |= {"eval_file": tmp_path / "dev.tsv", "do_eval": True}
+  later |= {"predict_file": tmp_path / "dev.tsv", "do_predict": True}
+  later["output_dir"] = tmp_path / "later"
+  kind = run_classifier.ClassifierSettings
+  program_flags.run_main(run_classifier, kind, **later)
+  results = tiny.read_results(tmp_path / "later")
+  assert results["eval_accuracy"] == pytest.approx(accuracy)
+  with open(tmp_path / "later" / "predictions.tsv", newline="") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  texts = [row["text"] for row in rows]
+  flags = {"model_dir": out, "vocab_file": out / "vocab.txt"}
+  path = tiny_models.run_export(tmp_path, "export", format="onnx", **flags)
+  for folder in (out, path):
+    for answer, row in zip(bert.load(folder)(texts), rows, strict=True):
+      assert answer["label"] == row["predicted"]
+      shown = float(row["probability_pos"])
+      assert answer["probabilities"]["pos"] == pytest.approx(shown, abs=1e-5)
+  command = program_flags.command(
+    "convert_checkpoint", input=out, output=tmp_path / "hugging_face"
+  )
+  message = "its classifier has no pooler, that of BertForSequenceClass"
+  program_flags.assert_refused(program_flags.run_here(command), message)
+  flags = {"output_format": "google", "output": tmp_path / "google"}
+  command = program_flags.command("convert_checkpoint", input=out, **flags)
+  program_flags.succeed(command)
+  [answer], [row] = bert.load(tmp_path / "google")(texts[:1]), rows[:1]
+  assert answer["probabilities"]["pos"] == pytest.approx(
+    float(row["probability_pos"]), abs=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  ("flags", "lines", "message"),
+  [
+    ({}, ["a\tx", "film\tx"], "two labels or more, found only x"),
+    ({"do_predict": True}, ["a\tx", "film\ty"], "pass --do_train=true alone"),
+  ],
+)
+def test_labels_that_are_refused(flags, lines, message, tmp_path):
+  path = write(tmp_path, "train.tsv", "text\tlabel", *lines)
+  flags = {"train_file": path, "predict_file": path, **flags}
+  refuse(tmp_path, message, objective="labels", **flags)
