@@ -94,7 +94,13 @@ def make_model(
   settings: ConversionSettings, folder: models.ModelFolder
 ) -> models.Model:
   """Reads --input and changes it as the flags say."""
-  model = settings.fill(conversion.read, folder=folder)
+  model = conversion.read(
+    folder,
+    settings.vocab_file,
+    settings.labels_file,
+    settings.do_lower_case,
+    settings.head,
+  )
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:

@@ -56,7 +56,7 @@ def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
-  shape = settings.fill(pretraining_data.RecordSettings)
+  shape = settings.for_records()
   _check_blocks(settings)
   shard = _find_shard(settings)
   inputs, outputs = pretraining.find_files(settings)
@@ -109,8 +109,11 @@ def _check_blocks(settings: PretrainingDataSettings) -> None:
 
 def _find_shard(settings: PretrainingDataSettings) -> int:
   """Returns the number of this job, 0 if there is only one."""
-  count, shard = settings.num_shards, settings.shard_index
-  name = "--shard_index"
+  count, shard, name = (
+    settings.num_shards,
+    settings.shard_index,
+    "--shard_index",
+  )
   if count == 1 and shard is None:
     return 0
   if shard is None:

@@ -19,7 +19,7 @@ def main(beam_arguments: list[str]) -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(pretraining.RecordFlags.read())
-  shape = settings.fill(pretraining_data.RecordSettings)
+  shape = settings.for_records()
   if not shape.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "

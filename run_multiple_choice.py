@@ -78,7 +78,9 @@ def open_data(
   settings: ChoiceSettings, paths: dict[str, str]
 ) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = settings.fill(feature_files.FeatureSettings)
+  features = feature_files.FeatureSettings(
+    settings.vocab_file, settings.do_lower_case, settings.max_seq_length
+  )
   limit = settings.max_train_examples
   sets = {
     kind: multiple_choice_data.find_set(kind, path, features, limit)

@@ -107,8 +107,11 @@ def main() -> None:
     if settings.do_train:
       watch = None
       if run.is_chief and not encoder_table.is_causal(config):
-        watch = settings.fill(
-          loss_watch.watch, paths=data.train_files, source=data.source
+        watch = loss_watch.watch(
+          data.train_files,
+          data.source,
+          settings.learning_rate,
+          settings.num_warmup_steps,
         )
       run.train(loss_fn, evaluate_at, watch)
     if settings.do_eval:

@@ -169,8 +169,13 @@ def open_data(
     settings.tag_scheme,
     model_folder.initial_labels(settings),
   )
-  features = settings.fill(
-    tagging_data.FeatureSettings, labels=labels, scheme=scheme
+  features = tagging_data.FeatureSettings(
+    settings.vocab_file,
+    settings.do_lower_case,
+    settings.max_seq_length,
+    document_context=settings.document_context,
+    labels=labels,
+    scheme=scheme,
   )
   limit = settings.max_train_examples
   sets = {

@@ -105,6 +105,19 @@ class RecordFlags(shared_flags.StartSettings):
   )
   compress: bool = _flags(False, "Writes GZIP files.")
 
+  def for_records(self) -> pretraining_data.RecordSettings:
+    """Returns what decides the records of a text."""
+    return pretraining_data.RecordSettings(
+      max_seq_length=self.max_seq_length,
+      max_predictions_per_seq=self.max_predictions_per_seq,
+      masked_lm_prob=self.masked_lm_prob,
+      short_seq_prob=self.short_seq_prob,
+      dupe_factor=self.dupe_factor,
+      do_whole_word_mask=self.do_whole_word_mask,
+      documents_per_block=self.documents_per_block,
+      random_seed=self.random_seed,
+    )
+
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""

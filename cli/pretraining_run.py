@@ -93,8 +93,8 @@ class Run(training_run.TrainingRun):
         num_steps,
         settings.num_warmup_steps,
       )
-    plan = settings.fill(
-      training_plan.TrainingPlan, phase=self.phase, watch=watch
+    plan = training_run.make_plan(
+      settings, settings.num_train_steps, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
       self.model, optimizer, loss_fn, self.data.source, plan

@@ -23,7 +23,6 @@ import contextlib
 import dataclasses
 import datetime
 import difflib
-import inspect
 import io
 import math
 import os
@@ -34,14 +33,13 @@ import textwrap
 import time
 import types
 import typing
-from typing import Any, NamedTuple, Self, TextIO, TypeVar
+from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
 from data import imports, progress, remote
 
 FLAGS = flags.FLAGS
-_Part = TypeVar("_Part")
 
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
 _REQUIRED = "Required"
@@ -115,12 +113,6 @@ class Settings:
   def flag_values(self) -> dict[str, Any]:
     """Returns the values of the flags by name."""
     return {name: getattr(self, name) for name in self.flags_by_name()}
-
-  def fill(self, kind: Callable[..., _Part], **others: Any) -> _Part:
-    """Calls a function or class: the flags fill parameters of their names."""
-    names = inspect.signature(kind).parameters.keys()
-    found = {n: v for n, v in self.flag_values().items() if n in names}
-    return kind(**{**found, **others})
 
 
 def _define(name, flag, kind, default, values):

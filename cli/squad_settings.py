@@ -92,11 +92,23 @@ class SquadSettings(
 
   def for_features(self) -> squad_features.FeatureSettings:
     """Returns what shapes the features."""
-    return self.fill(squad_features.FeatureSettings)
+    return squad_features.FeatureSettings(
+      self.vocab_file,
+      self.do_lower_case,
+      self.max_seq_length,
+      doc_stride=self.doc_stride,
+      max_query_length=self.max_query_length,
+      version_2_with_negative=self.version_2_with_negative,
+    )
 
   def for_answers(self) -> squad_answers.AnswerSettings:
     """Returns how to choose answers."""
-    return self.fill(squad_answers.AnswerSettings)
+    return squad_answers.AnswerSettings(
+      n_best_size=self.n_best_size,
+      max_answer_length=self.max_answer_length,
+      whole_word_answers=self.whole_word_answers,
+      verbose_logging=self.verbose_logging,
+    )
 
 
 def check(settings: SquadSettings) -> None:

@@ -97,9 +97,20 @@ def make_plan(
   settings: Any, num_train_steps: int, **others: Any
 ) -> training_plan.TrainingPlan:
   """Makes the plan of a training of its flags, and of other fields by name."""
-  return settings.fill(
-    training_plan.TrainingPlan, num_train_steps=num_train_steps, **others
+  plan = training_plan.TrainingPlan(
+    output_dir=settings.output_dir,
+    num_train_steps=num_train_steps,
+    train_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+    save_checkpoints_steps=settings.save_checkpoints_steps,
+    keep_checkpoint_max=settings.keep_checkpoint_max,
+    eval_every_steps=settings.eval_every_steps,
+    iterations_per_loop=settings.iterations_per_loop,
+    seed=settings.seed,
+    recompute=settings.recompute,
+    max_seq_length=settings.max_seq_length,
   )
+  return dataclasses.replace(plan, **others)
 
 
 def train(

@@ -33,7 +33,9 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():
-    features = settings.fill(feature_files.FeatureSettings)
+    features = feature_files.FeatureSettings(
+      settings.vocab_file, settings.do_lower_case, settings.max_seq_length
+    )
     limit = settings.max_train_examples
     sets = {
       kind: feature_files.find_set(_read_texts, kind, path, features, limit)

@@ -86,12 +86,15 @@ def train(
     epochs = (settings.num_train_steps + 0.5) / epoch
     settings = dataclasses.replace(settings, num_train_epochs=epochs)
   plan = fine_tuning.make_plan(settings, epoch)
-  schedule = settings.fill(
-    task_sampling.sample_tasks,
+  schedule = task_sampling.sample_tasks(
     weights=[entry.weight for entry in entries],
     given=[entry.rate for entry in entries],
     counts=counts,
     num_steps=plan.num_train_steps,
+    seed=settings.seed,
+    examples_limit=settings.examples_limit,
+    temperature=settings.temperature,
+    schedule=settings.schedule,
   )
   for name, share, count in zip(runs, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")

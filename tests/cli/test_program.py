@@ -63,19 +63,6 @@ def test_values_have_the_types_of_their_fields():
   assert "derived" not in Settings.flags_by_name()
 
 
-def test_flags_fill_the_fields_of_their_names():
-  @dataclasses.dataclass
-  class Part:
-    size: int
-    rate: float = 0.1
-    derived: int = 0
-    other: str = ""
-
-  settings = Settings(path="p", size=3)
-  assert settings.fill(Part) == Part(3, 0.5)  # `derived` is no flag.
-  assert settings.fill(Part, size=4, other="o") == Part(4, 0.5, other="o")
-
-
 def test_values_of_a_json_object_are_those_of_a_command_line():
   settings = Settings.parse({"path": "p", "names": ["c"], "is_new": True})
   assert settings.names == ("c",) and settings.is_new
