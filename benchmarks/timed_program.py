@@ -65,6 +65,9 @@ PEERS = {
 }
 
 
+LENGTH_MULTIPLE = 16
+
+
 class TimedRun(fine_tuning.Run):
   """A run of ours that writes how long its training took."""
 
@@ -107,7 +110,7 @@ class PeerPredictor(prediction.Predictor):
     if type(self._peer).__name__.endswith("MultipleChoice"):
       inputs = [value[:, None] for value in inputs]  # One choice a question.
     with torch.inference_mode(), autocast(self._settings):
-      output = self._peer(**name_inputs(*inputs))
+      output = self._peer(**name_inputs(self._peer, *inputs))
     if "logits" in output:
       return tf.constant(output.logits.float().numpy())
     spans = output.start_logits, output.end_logits
@@ -166,7 +169,7 @@ class PeerRun(TimedRun):
       }
       model.train()
       with autocast(settings):
-        loss = model(**name_inputs(*inputs), **labels).loss
+        loss = model(**name_inputs(model, *inputs), **labels).loss
       loss.backward()
       torch.nn.utils.clip_grad_norm_(model.parameters(), optimization.CLIP_NORM)
       optimizer.step()
@@ -201,8 +204,20 @@ def autocast(settings):
   return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
 
 
-def name_inputs(input_ids, input_mask, segment_ids):
-  """Returns the inputs by Hugging Face's names."""
+def name_inputs(model, *inputs):
+  """Returns ids, mask and segments by Hugging Face's names.
+
+  For whole texts they are of few lengths: PyTorch makes kernels anew for every
+  length, which takes most of the time if there are many; `pad_to_multiple_of`
+  of its collators is the remedy.
+  """
+  import torch
+
+  is_of_texts = type(model).__name__.endswith("SequenceClassification")
+  more = -inputs[0].shape[-1] % LENGTH_MULTIPLE if is_of_texts else 0
+  input_ids, input_mask, segment_ids = (
+    torch.nn.functional.pad(value, (0, more)) for value in inputs
+  )
   return {
     "input_ids": input_ids,
     "attention_mask": input_mask,
