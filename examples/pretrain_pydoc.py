@@ -72,6 +72,23 @@ def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   eval_path.write_text(evaluation, encoding="utf-8")
 
 
+def read_parts() -> list[tuple[str, str]]:
+  """Returns sentences, each after the name of its part."""
+  topics = read_topics()
+  return [
+    (part, sentence)
+    for part, names in PARTS.items()
+    for name in names
+    for sentence in topics.get(name, ())
+  ]
+
+
+def write_labelled(path: pathlib.Path, rows: list[tuple[str, str]]) -> None:
+  """Writes labels and texts as a table for run_classifier.py."""
+  lines = ["\t".join(row) + "\n" for row in [("label", "text"), *rows]]
+  path.write_text("".join(lines), encoding="utf-8")
+
+
 def is_prose(text: str) -> bool:
   """Returns whether most characters are letters or spaces, unlike in code."""
   letters = sum(c.isalpha() or c == " " for c in text)
@@ -117,22 +134,12 @@ def pretrain(folder, output_dir, **flags):
 
 
 def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
-  """Fine-tunes a classifier of five parts of the manual, and exports it.
-
-  Every sixth sentence is for evaluation.
-  """
-  topics, tables = read_topics(), folder / "parts"
-  rows = [
-    f"{part}\t{sentence}\n"
-    for part, names in PARTS.items()
-    for name in names
-    for sentence in topics.get(name, ())
-  ]
-  train = [row for number, row in enumerate(rows) if number % 6]
+  """Fine-tunes a classifier of five parts of the manual, and exports it."""
+  rows, tables = read_parts(), folder / "parts"
   tables.mkdir(exist_ok=True)
-  for name, chosen in (("train", train), ("dev", rows[::6])):
-    text = "".join(["label\ttext\n", *chosen])
-    (tables / f"{name}.tsv").write_text(text, encoding="utf-8")
+  write_labelled(tables / "dev.tsv", rows[::6])
+  train = [row for i, row in enumerate(rows) if i % 6]
+  write_labelled(tables / "train.tsv", train)
   run(
     "run_classifier.py",
     task_name="file",
