@@ -1,6 +1,7 @@
 """The tutorial and the demo run, and the notebook shows what it prints."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -30,6 +31,13 @@ def test_the_notebook_shows_what_its_cells_print():
   assert kinds.count("display_data") == 2 and "error" not in kinds
   assert "from models/mini:" in text and "CUDA" not in text
   assert "from all-MiniLM-L6-v2:   " in text
+
+
+def test_the_demo_has_what_the_notebook_calls():
+  code = "".join("".join(cell["source"]) for cell in read_cells("code"))
+  demo = (EXAMPLES / "pretrain_pydoc.py").read_text(encoding="utf-8")
+  for name in set(re.findall(r"pretrain_pydoc\.(\w+)", code)):
+    assert re.search(rf"(?m)^(def )?{name}\b", demo), name
 
 
 @pytest.mark.slow
