@@ -87,7 +87,7 @@ def compute_vectors(
     chosen = [heads.pool(state, mask, pooling) for state in chosen]
   vectors = tf.stack(chosen, -2)  # [B, S, L, H] or [B, L, H]
   if normalize:
-    vectors = tf.math.l2_normalize(vectors, -1, epsilon=1e-24)
+    vectors = heads.normalize(vectors)
   return {"vectors": vectors}
 
 

@@ -19,7 +19,8 @@ class HeadModel(keras.Model):
   """A model on an encoder, which takes several tensors, each int32 [B, S]."""
 
   input_names = ("input_ids", "input_mask", "segment_ids")
-  uses_pooler = True
+  scores_tokens = False  # Whether outputs are of tokens, also of padding.
+  pooling = ""  # What `pool` makes a text's vector by; "" for BERT's pooler.
   bert: modeling.BertModel
 
   def __init_subclass__(cls):
@@ -31,6 +32,11 @@ class HeadModel(keras.Model):
   def get_config(self):
     config = self.bert.get_config()["config"]
     return {"config": config, "dtype": self.bert.dtype_policy.name}
+
+  @property
+  def uses_pooler(self) -> bool:
+    """Whether the output depends on BERT's pooler."""
+    return not (self.scores_tokens or self.pooling)
 
   @classmethod
   def from_config(cls, config):
@@ -188,7 +194,6 @@ class ClassifierModel(HeadModel):
     super().__init__(dtype=dtype, name="classifier")
     self.dropout_rate, self.pooling = dropout_rate, pooling
     self.num_labels = num_labels
-    self.uses_pooler = self.uses_pooler and not pooling
     self.bert = encoder_table.make_encoder(config, dtype)
     # An unused one must not decay.
     self.bert.pooler.trainable = self.uses_pooler
@@ -230,7 +235,7 @@ class TaggerModel(ClassifierModel):
   As `ClassifierModel`, but returns logits, float32 [B, S, L].
   """
 
-  uses_pooler = False
+  scores_tokens = True
 
   def _score(self, hidden):
     return score_tokens(hidden, self.output_weights, self.output_bias)
@@ -286,7 +291,7 @@ class SpanModel(HeadModel):
   takes; returns a `SpanOutput`.
   """
 
-  uses_pooler = False
+  scores_tokens = True
 
   def __init__(self, config: modeling.EncoderConfig, dtype: str | None = None):
     super().__init__(dtype=dtype, name="span")
@@ -317,3 +322,8 @@ def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
     return tf.reduce_max(tf.where(is_token, states, states.dtype.min), 1)
   total = tf.reduce_sum(tf.where(is_token, states, 0.0), 1)
   return total / tf.cast(tf.reduce_sum(input_mask, 1), states.dtype)[:, None]
+
+
+def normalize(vectors: tf.Tensor) -> tf.Tensor:
+  """Scales vectors, float [..., H], to the length 1; 0 stays as it is."""
+  return tf.math.l2_normalize(vectors, -1, epsilon=1e-24)

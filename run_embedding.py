@@ -110,7 +110,7 @@ def contrast(vectors, text_ids, temperature) -> tf.Tensor:
   Returns:
     Losses, float32 [B].
   """
-  vectors = tf.unstack(tf.math.l2_normalize(vectors, -1, 1e-24), axis=1)
+  vectors = tf.unstack(heads.normalize(vectors), axis=1)
   first, second, *third = tf.unstack(text_ids, axis=1)
   logits = tf.matmul(vectors[0], tf.concat(vectors[1:], 0), transpose_b=True)
 
@@ -133,7 +133,7 @@ def order(vectors, numbers, temperature) -> tf.Tensor:
 
   Takes float32 [B, 2, H] and [B, 1]; returns losses, float32 [B].
   """
-  scaled = tf.math.l2_normalize(vectors, -1, 1e-24)
+  scaled = heads.normalize(vectors)
   cosines = tf.reduce_sum(scaled[:, 0] * scaled[:, 1], -1) / temperature
   wrong = cosines - cosines[:, None]  # [i, j]
   wrong = tf.where(numbers > numbers[:, 0], wrong, _NEVER)

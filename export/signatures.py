@@ -34,8 +34,7 @@ class Graph:
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = max(vocab.values()) + 1
     self.mask_id = vocab.get(answers.MASK)
-    pools = getattr(trained.model, "uses_pooler", True)
-    self.scores_tokens = not (pools or trained.settings.get("pooling"))
+    self.scores_tokens = getattr(trained.model, "scores_tokens", False)
 
   def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
     """Computes what `answers` reads of the inputs IDS, int32 [B, S].
@@ -63,7 +62,7 @@ class Graph:
     state = states[1:][settings["layer"]]  # The first is the embedding.
     vectors = heads.pool(state, ids[1], settings["pooling"])
     if settings.get("normalize"):
-      vectors = tf.math.l2_normalize(vectors, -1, epsilon=1e-24)
+      vectors = heads.normalize(vectors)
     return vectors
 
   def _guess(self, input_ids, *others):

@@ -165,12 +165,11 @@ def score(
     if report:
       order, relevance = shares[:, positive], targets == positive
     values |= retrieval_scores.score_queries(groups, order, relevance)
-    groups = ()
-  for group in sorted(set(groups)):
-    rows = np.equal(groups, group)
-    values[f"accuracy_{group}"] = metrics.accuracy(
-      targets[rows], predictions[rows]
-    )
+  else:
+    for group in sorted(set(groups)):
+      rows = np.equal(groups, group)
+      accuracy = metrics.accuracy(targets[rows], predictions[rows])
+      values[f"accuracy_{group}"] = accuracy
   if report and "f1" in names:
     values["f1"] = float(report.f1[positive])
   if "matthews_correlation" in names:

@@ -26,7 +26,7 @@ class FeatureTaggerModel(heads.HeadModel):
     dropout_rate: on the input of every LSTM and of the output.
   """
 
-  uses_pooler = False
+  scores_tokens = True
 
   def __init__(
     self,
