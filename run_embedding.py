@@ -225,6 +225,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
       "temperature": settings.temperature,
     },
     answer_settings=answers,
+    fits_head=bool(labels),
   )
 
 

@@ -62,6 +62,7 @@ class Data(NamedTuple):
   dev: Sequence[Any] = ()  # Training scores the first.
   test: Sequence[Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
+  fits_head: bool = False  # Evaluations do: see `model_selection.History`.
   # ... and runs that resume training also with this.
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
   # Predictions depend on this besides the weights and --max_seq_length.
@@ -268,6 +269,7 @@ class Run(training_run.TrainingRun):
       plan,
       lambda step: name_for_evaluation(evaluate()),
       self.data.metric,
+      fits_head=self.data.fits_head,
     )
 
   def make_task(

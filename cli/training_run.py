@@ -121,6 +121,7 @@ def train(
   evaluate: Callable[[int], Mapping[str, float]],
   metric: str,
   draws: np.ndarray | None = None,
+  fits_head: bool = False,
 ) -> tuple[int, str]:
   """Trains or resumes by `loop.train`; restores the best weights if any.
 
@@ -137,6 +138,7 @@ def train(
       f"eval_{metric}",
       settings.early_stopping_patience,
       writes=strategy.extended.should_checkpoint,
+      fits_head=fits_head,
     )
   step, interrupted_by = loop.train(
     strategy, tasks, plan, evaluate, history, draws

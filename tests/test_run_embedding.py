@@ -2,12 +2,14 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bert
+import paths
 import program_flags
 import run_classifier
 import run_embedding
@@ -343,6 +345,30 @@ def test_few_labels_make_a_classifier(tmp_path):
   assert answer["probabilities"]["pos"] == pytest.approx(
     float(row["probability_pos"]), abs=1e-5
   )
+
+
+@pytest.mark.parametrize("lacks_best", [False, True])
+def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
+  """To the same bytes, though evaluations fit the head, after a checkpoint."""
+  tiny.write_tsv(tmp_path / "train.tsv", range(16))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(48, 60))
+  flags = {"data_dir": tmp_path, "objective": "labels", "do_eval": True}
+  flags |= {**TRAINING, "num_train_epochs": 0.05, "eval_every_steps": 2}
+  flags |= {"save_checkpoints_steps": 2, "iterations_per_loop": 1}
+  command = tiny.command("run_embedding", tmp_path, DROPOUT, **flags)
+  program_flags.succeed(command)
+  whole, killed = paths.contents(tmp_path / "out"), tmp_path / "killed"
+  shutil.copytree(tmp_path / "out", killed)
+  for name in whole:
+    is_best = name.startswith("best")
+    if "ckpt-4." in name or "eval_" in name or (lacks_best and is_best):
+      (killed / name).unlink()
+  lines = whole["evaluations.jsonl"].decode().splitlines()
+  (killed / "evaluations.jsonl").write_text(f"{lines[0]}\n")
+  flags = program_flags.arguments({"output_dir": killed})
+  result = program_flags.succeed([*command, *flags])
+  assert "resuming at step 2 of 4" in result.stdout
+  assert paths.differences(paths.contents(killed), whole) == []
 
 
 @pytest.mark.parametrize(

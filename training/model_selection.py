@@ -40,13 +40,20 @@ class History:
     metric: the score to select by; see `is_better_if_lower`.
     patience: evaluations in a row without a better score; 0 never stops.
     writes: whether to write scores and weights: one of several workers does.
+    fits_head: whether an evaluation also sets weights, which the checkpoint
+      before it lacks: a run that resumes there evaluates once more.
   """
 
   def __init__(
-    self, folder: str, metric: str, patience: int = 0, writes: bool = True
+    self,
+    folder: str,
+    metric: str,
+    patience: int = 0,
+    writes: bool = True,
+    fits_head: bool = False,
   ):
     self.folder, self.metric, self.patience = folder, metric, patience
-    self.writes = writes
+    self.writes, self.fits_head = writes, fits_head
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
     # Scores by step.
     self.results = self._read() if files.exists(self._path) else {}
@@ -114,6 +121,8 @@ class History:
     """
     if step not in self.results:
       self.add(step, evaluate(step))
+    elif self.fits_head:
+      evaluate(step)
     is_best = self.best is not None and self.best.step == step
     if self.writes and is_best and not _is_complete(self.folder, step):
       folder = _best_folder(self.folder)
