@@ -4,7 +4,7 @@
 
 prints and runs the commands of a pre-training, then of a classifier whose
 export a web page can ask. At the end it shows how well masked words of other
-text are guessed before and after. It takes three to eight minutes on two cores.
+text are guessed before and after. It takes two to five minutes on two cores.
 """
 
 import argparse
