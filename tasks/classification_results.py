@@ -166,10 +166,9 @@ def score(
       order, relevance = shares[:, positive], targets == positive
     values |= retrieval_scores.score_queries(groups, order, relevance)
   else:
-    for group in sorted(set(groups)):
-      rows = np.equal(groups, group)
-      accuracy = metrics.accuracy(targets[rows], predictions[rows])
-      values[f"accuracy_{group}"] = accuracy
+    right = np.equal(targets, predictions)
+    for group, _, share in metrics.average_groups(np.array(groups), right):
+      values[f"accuracy_{group}"] = share
   if report and "f1" in names:
     values["f1"] = float(report.f1[positive])
   if "matthews_correlation" in names:

@@ -277,32 +277,19 @@ def precision_recall(
   return [(float(recall[i]), float(precision[i])) for i in points]
 
 
-class ProbabilityRange(NamedTuple):
-  """Predictions whose probabilities are close to each other."""
+def average_groups(groups: np.ndarray, *scores: np.ndarray) -> list[tuple]:
+  """Averages scores of examples, [N] each, by the group of each, [N].
 
-  probability: float  # The mean.
-  share_right: float
-  count: int
+  Returns, for every group, itself, its number of examples and its means.
 
-
-def calibration(
-  probabilities: np.ndarray, right: np.ndarray
-) -> list[ProbabilityRange]:
-  """Compares probabilities, in ten ranges, with how often they come true.
-
-  Takes probabilities, float [N], and whether each prediction is right, bool or
-  0 and 1 [N]. Returns the ranges that have any, the lowest first.
+  >>> average_groups(np.array([9, 1, 1]), np.array([1, 0, 1]))
+  [(1, 2, 0.5), (9, 1, 1.0)]
   """
-  ranges = np.minimum((probabilities * 10).astype(np.int8), 9)
   rows = []
-  for number in np.unique(ranges):
-    in_range = ranges == number
-    probability, share_right = (
-      float(values[in_range].mean(dtype=float))
-      for values in (probabilities, right)
-    )
-    count = int(in_range.sum())
-    rows.append(ProbabilityRange(probability, share_right, count))
+  for group in np.unique(groups).tolist():
+    in_group = groups == group
+    means = (float(values[in_group].mean(dtype=float)) for values in scores)
+    rows.append((group, int(in_group.sum()), *means))
   return rows
 
 
@@ -316,31 +303,22 @@ def find_worst(errors: np.ndarray) -> np.ndarray:
   return order[errors[order] > 0]
 
 
-class SizeGroup(NamedTuple):
-  """Examples of similar size."""
-
-  sizes: str  # In words.
-  count: int
-  score: float  # The mean.
-
-
-def scores_by_size(sizes: np.ndarray, scores: np.ndarray) -> list[SizeGroup]:
+def scores_by_size(
+  sizes: np.ndarray, scores: np.ndarray
+) -> list[tuple[str, int, float]]:
   """Averages scores, float [N], by size, int [N].
 
-  Returns about five groups of equal counts, the smallest sizes first.
+  Returns about five groups of equal counts, the smallest sizes first: sizes in
+  words, count and mean.
 
-  >>> groups = scores_by_size(np.array([1, 1, 9]), np.array([1, 0, 1]))
-  >>> [tuple(group) for group in groups]
+  >>> scores_by_size(np.array([1, 1, 9]), np.array([1, 0, 1]))
   [('1 to 1', 2, 0.5), ('9 to 9', 1, 1.0)]
   """
   edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
   groups, rows = np.searchsorted(edges, sizes), []
-  for group in np.unique(groups):
-    in_group = groups == group
-    lowest, highest = sizes[in_group].min(), sizes[in_group].max()
-    mean = float(scores[in_group].mean())
-    count = int(in_group.sum())
-    rows.append(SizeGroup(f"{lowest} to {highest}", count, mean))
+  for group, *averages in average_groups(groups, scores):
+    of_group = sizes[groups == group]
+    rows.append((f"{of_group.min()} to {of_group.max()}", *averages))
   return rows
 
 

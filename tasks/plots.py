@@ -138,10 +138,11 @@ def label_table(
 
 def calibration_chart(probabilities: np.ndarray, right: np.ndarray) -> str:
   """Draws how often predictions of some probability are right."""
-  bins = metrics.calibration(probabilities, right)
-  error = sum(n * abs(p - r) for p, r, n in bins) / len(probabilities)
+  tenths = np.minimum((probabilities * 10).astype(np.int8), 9)
+  bins = metrics.average_groups(tenths, probabilities, right)
+  error = sum(n * abs(p - r) for _, n, p, r in bins) / len(probabilities)
   name = f"observed (expected error {error:.3f})"
-  lines = {name: [(p, r) for p, r, _ in bins], "ideal": [(0, 0), (1, 1)]}
+  lines = {name: [(p, r) for *_, p, r in bins], "ideal": [(0, 0), (1, 1)]}
   axes = ("predicted probability", "share right")
   return charts.line_chart("Calibration", axes, lines, limits=(0, 1))
 

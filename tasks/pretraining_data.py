@@ -170,10 +170,8 @@ def describe(
 
 
 def _make_table(title, groups, names, results) -> str:
-  rows = []
-  for group in np.unique(groups):
-    correct, loss = (float(r[groups == group].mean()) for r in results)
-    count = int((groups == group).sum())
-    shaded = plots.Shaded(correct, correct)
-    rows.append([names[group], count, shaded, loss])
+  rows = [
+    [names[group], count, plots.Shaded(correct, correct), loss]
+    for group, count, correct, loss in metrics.average_groups(groups, *results)
+  ]
   return plots.table((title, "masked tokens", "accuracy", "loss"), rows)

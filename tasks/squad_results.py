@@ -276,10 +276,8 @@ def describe(scores: Scores) -> str:
 
 
 def _make_table(title, names, kinds, scores) -> str:
-  kinds, percentages, rows = np.array(kinds), 100.0 * np.array(scores), []
-  for name in names:
-    part = percentages[kinds == name]
-    if len(part):
-      rows.append([name, len(part), *part.mean(0)])
+  percentages = 100.0 * np.array(scores)
+  averages = metrics.average_groups(np.array(kinds), *percentages.T)
+  rows = sorted(averages, key=lambda row: names.index(row[0]))
   header = (title, "questions", "exact match", "F1")
   return plots.score_table(header, rows, best=100.0)

@@ -175,10 +175,16 @@ def test_is_collapsed():
   assert not is_collapsed([], [])
 
 
-def test_what_is_certain_is_in_the_last_range():
+def test_what_is_certain_is_in_the_last_range_of_a_calibration():
   probabilities = np.array([0.25, 0.95, 1.0])
-  found = metrics.calibration(probabilities, np.array([0, 0, 1]))
-  assert found == [(0.25, 0.0, 1), (0.975, 0.5, 2)]
+  chart = plots.calibration_chart(probabilities, np.array([0, 0, 1]))
+  name = "observed (expected error 0.400)"
+  assert f"<title>{name}: 0.25, 0</title>" in chart
+  assert f"<title>{name}: 0.975, 0.5</title>" in chart
+  assert chart.count(f"<title>{name}") == 2
+
+
+def test_only_the_worst_twenty_are_found():
   assert len(metrics.find_worst(np.ones(30))) == 20
 
 
