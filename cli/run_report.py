@@ -145,17 +145,18 @@ def _draw_charts(by_title, chosen) -> str:
     parts = {n: losses[n] for n in losses if n not in ("loss", "eval/loss")}
     losses = {n: losses[n] for n in losses if n not in parts}
     by_title = {"Parts of the loss": parts, **by_title}
-  drawn = charts.double_chart(
-    ("Losses", "Scores"),
-    ("step", "loss", "score"),
-    losses,
-    beside,
+  drawn = charts.line_chart(
+    "step",
+    charts.Scale("Losses", "loss", losses),
+    charts.Scale("Scores", "score", beside),
     smoothed=[name for name in losses if not name.startswith("eval/")],
   )
   for title, shown in by_title.items():
-    drawn += charts.line_chart(title, ("step", ""), shown)
-  return drawn + charts.double_chart(
-    ("Learning rate", "Gradient norm"), ("step", "", ""), rates, norms
+    drawn += charts.line_chart("step", charts.Scale(title, "", shown))
+  return drawn + charts.line_chart(
+    "step",
+    charts.Scale("Learning rate", "", rates),
+    charts.Scale("Gradient norm", "", norms),
   )
 
 

@@ -66,10 +66,17 @@ class _Axis(NamedTuple):
     return zip(self.to_pixels(self.ticks), map(number, self.ticks), strict=True)
 
 
+class Scale(NamedTuple):
+  """The lines of one y axis."""
+
+  title: str
+  axis: str  # The name of the axis.
+  lines: Series
+
+
 def line_chart(
-  title: str,
-  axes: tuple[str, str],
-  series: Series,
+  x: str,
+  *scales: Scale,
   limits: tuple[float, float] | None = None,
   joined: bool = True,
   smoothed: Collection[str] = (),
@@ -77,40 +84,28 @@ def line_chart(
   """Draws lines, or only their points, of which all that are finite.
 
   Args:
-    axes: names of the x and the y axis.
-    series: points by the name of their line.
-    limits: of both axes; None for those of the points.
+    x: the name of the x axis.
+    scales: one, or two that share a chart if they have at most six lines.
+    limits: of the axes; None for those of the points.
     smoothed: names of lines that are drawn as averages over their pale points.
 
   Returns:
     HTML; of more than six lines, several charts; without points, nothing.
   """
-  lines = list(_finite_lines(series, joined).items())
-  groups = [lines[i : i + MOST_LINES] for i in range(0, len(lines), MOST_LINES)]
+  finite = [s._replace(lines=_finite_lines(s.lines, joined)) for s in scales]
+  counts, charts = [len(scale.lines) for scale in finite], [finite]
+  if not all(counts) or sum(counts) > MOST_LINES:
+    charts = [[part] for scale in finite for part in _split(scale)]
   return "".join(
-    _draw_chart(title, axes, [dict(group)], limits, joined, smoothed)
-    for group in groups
+    _draw_chart(x, chart, limits, joined, smoothed) for chart in charts
   )
 
 
-def double_chart(
-  titles: tuple[str, str],
-  axes: tuple[str, str, str],
-  left: Series,
-  right: Series,
-  smoothed: Collection[str] = (),
-) -> str:
-  """Draws lines of two scales in one chart, as `line_chart` does one's.
-
-  Too many lines are in charts of their own. `axes` are the x and the two y.
-  """
-  scales = [_finite_lines(series, joined=True) for series in (left, right)]
-  if all(scales) and sum(map(len, scales)) <= MOST_LINES:
-    title = f"{titles[0]} and {titles[1].lower()}"
-    return _draw_chart(title, axes, scales, None, True, smoothed)
-  return line_chart(titles[0], axes[:2], left, smoothed=smoothed) + line_chart(
-    titles[1], (axes[0], axes[2]), right
-  )
+def _split(scale: Scale) -> Iterator[Scale]:
+  """Yields parts of a scale that have no more lines than there are colours."""
+  lines = list(scale.lines.items())
+  for start in range(0, len(lines), MOST_LINES):
+    yield scale._replace(lines=dict(lines[start : start + MOST_LINES]))
 
 
 def _finite_lines(series: Series, joined: bool) -> dict[str, np.ndarray]:
@@ -130,27 +125,25 @@ def _finite_lines(series: Series, joined: bool) -> dict[str, np.ndarray]:
   return finite
 
 
-def _draw_chart(title, names, scales, limits, joined, smoothed) -> str:
-  """Draws a chart of the lines of one y axis, or of two.
-
-  `names` are those of the axes, and `scales` the lines of each y axis.
-  """
+def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
+  """Draws a chart of one y axis, or of two."""
   edge = _WIDTH - (_RIGHT if len(scales) == 1 else _LEFT)
-  points = [np.concatenate([*lines.values()]) for lines in scales]
+  points = [np.concatenate([*scale.lines.values()]) for scale in scales]
   x = _make_axis(np.concatenate(points)[:, 0], limits, _LEFT, edge)
   ys = [_make_axis(p[:, 1], limits, _HEIGHT - _BOTTOM, _TOP) for p in points]
-  drawn, keys = _draw_axes(x, ys, names), ""
+  drawn = _draw_axes(x, ys, [x_name, *(scale.axis for scale in scales)])
+  keys, (title, *others) = "", (scale.title for scale in scales)
   colours = (f"c{i}" for i in range(MOST_LINES))
-  for y, lines in zip(ys, scales, strict=True):
+  for y, scale in zip(ys, scales, strict=True):
     arrow = "" if y is ys[0] else " →"
-    for name, line in lines.items():
+    for name, line in scale.lines.items():
       colour = next(colours)
       drawn += _draw_line(colour, name, line, x, y, joined, name in smoothed)
       keys += (
         '<span><svg class="key" viewBox="0 0 26 6"><path class="line '
         f'{colour}" d="M0 3H26"/></svg> {html.escape(name)}{arrow}</span> '
       )
-  title = html.escape(title)
+  title = html.escape(" and ".join([title, *map(str.lower, others)]))
   return (
     f'<figure><figcaption>{title}</figcaption><div class="keys">{keys}</div>'
     f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">'

@@ -315,8 +315,8 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
     goodness = surprise = np.abs(guesses - targets)
     make_table, names = plots.table, ("mean error", "error")
     dots = {"example": np.stack([targets, guesses], 1)[:_DOTS].tolist()}
-    title, axes = "Predicted and true numbers", ("true", "predicted")
-    parts.append(charts.line_chart(title, axes, dots, joined=False))
+    scale = charts.Scale("Predicted and true numbers", "predicted", dots)
+    parts.append(charts.line_chart("true", scale, joined=False))
   else:
     wrong = guesses != targets
     if answers.problem == "multi_label":
@@ -366,7 +366,7 @@ def _draw_curves(scores: Scores) -> str:
   for i in frequent.tolist():
     is_true = targets[:, i] if is_multi_label else targets == i
     curves[answers.labels[i]] = metrics.precision_recall(is_true, shares[:, i])
-  axes = ("recall", "precision")
-  drawn = charts.line_chart("Precision and recall", axes, curves, limits=(0, 1))
+  scale = charts.Scale("Precision and recall", "precision", curves)
+  drawn = charts.line_chart("recall", scale, limits=(0, 1))
   drawn += plots.calibration_chart(sure, right)
   return f'<div class="charts">{drawn}</div>'

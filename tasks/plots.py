@@ -143,8 +143,8 @@ def calibration_chart(probabilities: np.ndarray, right: np.ndarray) -> str:
   error = sum(n * abs(p - r) for _, n, p, r in bins) / len(probabilities)
   name = f"observed (expected error {error:.3f})"
   lines = {name: [(p, r) for *_, p, r in bins], "ideal": [(0, 0), (1, 1)]}
-  axes = ("predicted probability", "share right")
-  return charts.line_chart("Calibration", axes, lines, limits=(0, 1))
+  scale = charts.Scale("Calibration", "share right", lines)
+  return charts.line_chart("predicted probability", scale, limits=(0, 1))
 
 
 def mistake_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:

@@ -17,10 +17,13 @@ def places(svg):
   ]
 
 
+def draw(lines, **options):
+  return charts.line_chart("x", charts.Scale("c", "y", lines), **options)
+
+
 def test_points_are_where_the_axes_say():
-  svg = charts.line_chart(
-    "Losses", ("step", "nats"), {"loss": [(0, 2.0), (50, 1.0), (100, 0.0)]}
-  )
+  lines = {"loss": [(0, 2.0), (50, 1.0), (100, 0.0)]}
+  svg = charts.line_chart("step", charts.Scale("Losses", "nats", lines))
   # From (56, 220), the corner of the axes, to (394, 8).
   assert places(svg) == [
     (56, 8, "loss: 0, 2"),
@@ -38,9 +41,7 @@ def test_points_are_where_the_axes_say():
 
 
 def test_axes_end_near_the_data():
-  svg = charts.line_chart(
-    "Losses", ("step", ""), {"loss": [(1, 1.21), (112, 0.1)]}
-  )
+  svg = draw({"loss": [(1, 1.21), (112, 0.1)]})
   # 112 and 1.21 are at the ends, not 120 or 150, nor 1.4.
   assert places(svg)[0][1] == 8 and places(svg)[1][0] == 394
   shown = re.findall(r'class="(end|middle)">([^<]*)<', svg)
@@ -50,7 +51,7 @@ def test_axes_end_near_the_data():
 
 def test_a_smoothed_line_over_its_points():
   wave = {"loss": [(x, 1 + x % 2) for x in range(100)]}
-  svg = charts.line_chart("c", ("x", "y"), wave, smoothed=["loss"])
+  svg = draw(wave, smoothed=["loss"])
   raw = re.search(r'class="raw c0" d="M([^"]*)"', svg)[1].split("L")
   smooth = re.search(r'class="line c0" d="M56[^"]*"', svg)[0].split("L")
   assert len(raw) == len(smooth) == 100 == len(places(svg))
@@ -58,14 +59,17 @@ def test_a_smoothed_line_over_its_points():
   spread = max(y for _, y, _ in places(svg)) - min(y for _, y, _ in places(svg))
   assert max(heights) - min(heights) < spread / 4
   assert 'class="dot ' in svg and 'class="dot c0"' not in svg
-  few = charts.line_chart("c", ("x", "y"), {"a": [(1, 2)]}, smoothed=["a"])
+  few = draw({"a": [(1, 2)]}, smoothed=["a"])
   assert "raw" not in few
 
 
 def test_a_second_scale_at_the_right():
-  titles, axes = ("Losses", "Scores"), ("step", "loss", "score")
+  def draw_both(left, right):
+    left = charts.Scale("Losses", "loss", left)
+    return charts.line_chart("step", left, charts.Scale("Scores", "f", right))
+
   left, right = {"loss": [(0, 0), (10, 2)]}, {"f1": [(0, 0.5), (10, 1.0)]}
-  svg = charts.double_chart(titles, axes, left, right)
+  svg = draw_both(left, right)
   assert svg.count("<figure>") == 1 and "Losses and scores<" in svg
   assert "</svg> f1 →<" in svg and "</svg> loss<" in svg
   assert places(svg) == [
@@ -76,9 +80,9 @@ def test_a_second_scale_at_the_right():
   ]
   assert re.findall(r'class="start">([^<]*)<', svg)[0] == "0.5"
   right = {f"score {i}": [(0, i)] for i in range(6)}
-  assert charts.double_chart(titles, axes, left, right).count("<figure>") == 2
-  assert charts.double_chart(titles, axes, {}, right).count("<figure>") == 1
-  assert charts.double_chart(titles, axes, {}, {}) == ""
+  assert draw_both(left, right).count("<figure>") == 2
+  assert draw_both({}, right).count("<figure>") == 1
+  assert draw_both({}, {}) == ""
 
 
 def test_scores_are_large_at_the_top():
@@ -90,13 +94,11 @@ def test_scores_are_large_at_the_top():
 
 def test_what_is_not_finite_is_left_out():
   nan, inf = float("nan"), float("inf")
-  svg = charts.line_chart(
-    "c", ("x", "y"), {"a": [(0, nan), (1, 3), (2, inf)], "b": [(1, nan)]}
-  )
+  svg = draw({"a": [(0, nan), (1, 3), (2, inf)], "b": [(1, nan)]})
   assert [title for *_, title in places(svg)] == ["a: 1, 3"]
   assert "</svg> b" not in svg
-  assert charts.line_chart("c", ("x", "y"), {"b": [(1, nan)]}) == ""
-  assert charts.line_chart("c", ("x", "y"), {}) == ""
+  assert draw({"b": [(1, nan)]}) == ""
+  assert draw({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_what_is_not_finite_is_left_out():
   ],
 )
 def test_a_line_of_one_value(value, other):
-  svg = charts.line_chart("c", ("x", "y"), {"a": [(1, value), (2, other)]})
+  svg = draw({"a": [(1, value), (2, other)]})
   assert [x for x, *_ in places(svg)] == [56, 394]
   assert places(svg)[0][1] == places(svg)[1][1]
   assert "nan" not in svg
@@ -115,16 +117,16 @@ def test_a_line_of_one_value(value, other):
 
 def test_many_points_are_averaged_and_dots_are_not():
   points = [(x, x % 2) for x in range(1000)]
-  svg = charts.line_chart("c", ("x", "y"), {"a": points})
+  svg = draw({"a": points})
   assert len(places(svg)) == 200
   assert places(svg)[0][2] == "a: 4, 0.4"
-  svg = charts.line_chart("c", ("x", "y"), {"a": points}, joined=False)
+  svg = draw({"a": points}, joined=False)
   assert len(places(svg)) == 1000 and 'class="line c0" d="M56' not in svg
 
 
 def test_more_lines_than_colours_are_in_several_charts():
   series = {f"n{i}": [(0, i), (1, i)] for i in range(7)}
-  svg = charts.line_chart("c", ("x", "y"), series)
+  svg = draw(series)
   assert svg.count("<figure>") == 2
   assert "</svg> n5" in svg.split("<figure>")[1]
   assert "</svg> n6" in svg.split("<figure>")[2]
@@ -161,7 +163,8 @@ def test_matrix_is_shaded_by_row():
 def test_hostile_text_is_only_text():
   bad = '<script>alert("1")</script>\'&'
   table = plots.table([bad], [[bad], [plots.Link(bad, bad)]])
-  chart = charts.line_chart(bad, (bad, bad), {bad: [(1, 2)]})
+  scale = charts.Scale(bad, bad, {bad: [(1, 2)]})
+  chart = charts.line_chart(bad, scale)
   page = plots.page(bad, bad, {bad: table + chart, "empty": ""})
   assert "<script" not in page and 'alert("' not in page and "'&" not in page
   assert page.count("&lt;script&gt;") == 15
