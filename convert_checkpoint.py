@@ -83,7 +83,6 @@ class ConversionSettings(program.Settings):
 if __name__ == "__main__":
   program.start(ConversionSettings)
 
-import shlex
 import time
 
 from convert import conversion, models, writing
@@ -137,14 +136,13 @@ def main() -> None:
     is_google = model.library == models.GOOGLE
     name = "hugging_face" if is_google else "google"
   lines = writing.write(name, settings.output, model)
-  arguments = (f"--model={settings.output}", "--text=This is a [MASK].")
-  command = shlex.join(["python", "fill_mask.py", *arguments])
+  flags = {"model": settings.output, "text": "This is a [MASK]."}
   has_words = model.head in ("pretraining", "masked_lm")
   program.print_end(
     start,
     f"wrote {settings.output}:",
     *(f"  {line}" for line in lines),
-    command=command if has_words else "",
+    command=program.command("fill_mask.py", **flags) if has_words else "",
   )
 
 

@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 import itertools
 import os
-import shlex
 import time
 
 from cli import program
@@ -73,16 +72,18 @@ def main() -> None:
     size = len(sentence_pieces.load_vocab(settings.output_file))
   else:
     size = _choose_vocab(settings, paths)
-  arguments = [f"--input_file={settings.input_file}"]
-  arguments.append(f"--vocab_file={settings.output_file}")
-  if not settings.do_lower_case:
-    arguments.append("--do_lower_case=false")
-  arguments.append("--output_file=examples.tfrecord")
+  command = program.command(
+    "create_pretraining_data.py",
+    input_file=settings.input_file,
+    vocab_file=settings.output_file,
+    do_lower_case=None if settings.do_lower_case else "false",
+    output_file="examples.tfrecord",
+  )
   program.print_end(
     start,
     f"wrote {settings.output_file}: {size:,} tokens of the "
     f"{settings.vocab_size:,} asked for",
-    command=shlex.join(["python", "create_pretraining_data.py", *arguments]),
+    command=command,
   )
 
 

@@ -246,11 +246,11 @@ def main() -> None:
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )
-  command = program.serve_command(settings.export_dir)
+  command = program.command("predict.py", export_dir=settings.export_dir)
   program.print_end(
     start,
     f"wrote {settings.export_dir}; {result}",
-    command="" if settings.format == "litert" else command,
+    command="" if settings.format == "litert" else f"{command} --serve",
   )
 
 

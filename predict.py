@@ -160,11 +160,9 @@ def answer_lines(
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
   if settings.output_file:
-    program.print_end(
-      start,
-      f"wrote {settings.output_file}: {count - bad:,} answers",
-      command=program.serve_command(settings.export_dir),
-    )
+    command = program.command("predict.py", export_dir=settings.export_dir)
+    wrote = f"wrote {settings.output_file}: {count - bad:,} answers"
+    program.print_end(start, wrote, command=f"{command} --serve")
   return int(bad > 0)
 
 

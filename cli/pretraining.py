@@ -5,7 +5,6 @@
 
 import dataclasses
 import os
-import shlex
 
 from cli import devices, program, shared_flags
 from data import files, pretraining_data, progress
@@ -198,6 +197,5 @@ def print_end(
   if settings.model:
     flags["model"] = settings.model
     del flags["bert_config_file"], flags["vocab_file"]
-  arguments = [f"--{name}={value}" for name, value in flags.items()]
-  command = shlex.join(["python", "run_pretraining.py", *arguments])
+  command = program.command("run_pretraining.py", **flags)
   program.print_end(start, f"wrote {', '.join(outputs)}", command=command)

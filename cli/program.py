@@ -315,10 +315,10 @@ def print_end(
   print("\n  ".join([title, *lines, *after]), file=file)
 
 
-def serve_command(folder: str) -> str:
-  """Returns the command that answers with an exported model on a page."""
-  arguments = (f"--export_dir={folder}", "--serve")
-  return shlex.join(["python", "predict.py", *arguments])
+def command(name: str, **flags: Any) -> str:
+  """Returns the command line of a program; flags of None are left out."""
+  given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+  return shlex.join(["python", name, *given])
 
 
 def format_time(start: float) -> str:
@@ -364,7 +364,7 @@ def print_summary(
   now = list_files(folder)
   changed = dict(now.items() - before.items())
   new = sorted(filter(is_result, changed))
-  lines, command = [score] if score else [], ""
+  lines, export = [score] if score else [], ""
   if new:
     lines.append(f"wrote to {folder}: {', '.join(new)}")
   steps = checkpoints.saved_steps(folder)
@@ -377,6 +377,6 @@ def print_summary(
   has_weights = steps or model_selection.best_step(folder) is not None
   if has_weights and can_export:
     folder = folder.rstrip("/")
-    arguments = (f"--model={folder}", f"--export_dir={folder}_export")
-    command = shlex.join(["python", "export_saved_model.py", *arguments])
-  print_end(start, *lines, command=command)
+    flags = {"model": folder, "export_dir": f"{folder}_export"}
+    export = command("export_saved_model.py", **flags)
+  print_end(start, *lines, command=export)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 import functools
 import os
-import shlex
 import sys
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from cli import devices, model_folder, shared_flags
+from cli import devices, model_folder, program, shared_flags
 from data import files, progress
 from inputs import feature_files, text_inputs
 import tokenization
@@ -93,12 +92,9 @@ def export_command(
   flags = {name: getattr(settings, name) for name in names} | flags
   flags |= {"max_seq_length": settings.max_seq_length, "task": task}
   flags["export_dir"] = f"{task}_export"
-  given = [
-    f"--{name}={value}"
-    for name, value in flags.items()
-    if not (value is None or value is True)  # 1 is a value, and equals True.
-  ]
-  return shlex.join(["python", "export_saved_model.py", *given])
+  if settings.do_lower_case:
+    flags["do_lower_case"] = None  # The default.
+  return program.command("export_saved_model.py", **flags)
 
 
 class Lines:

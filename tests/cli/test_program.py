@@ -114,8 +114,8 @@ def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
 
 
 def test_proposed_commands_are_quoted_for_the_shell():
-  command = program.serve_command("my export")
-  assert command == "python predict.py '--export_dir=my export' --serve"
+  command = program.command("predict.py", export_dir="my export", port=None)
+  assert command == "python predict.py '--export_dir=my export'"
 
 
 def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
