@@ -90,7 +90,7 @@ def main() -> None:
       statistics.append(block.statistics)
       show(text.part_read())
       del block  # Else it would stay while the next one is made.
-    total = pretraining_data.add_up(statistics)
+    total = pretraining_data.add_up(statistics, shape.next_sentence)
   progress.clear()
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)

@@ -26,26 +26,21 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   Returns:
     masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
     next_sentence_loss and next_sentence_correct, float32 [B]; the truth:
-    masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B].
+    masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B], if any.
   """
   inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*(features[name] for name in inputs), seed)
-  masked_lm_loss, masked_lm_correct = _compare_guesses(
-    output.masked_lm_logits, features["masked_lm_ids"]
+  given = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
+  rows = {name: features[name] for name in given if name in features}
+  rows["masked_lm_loss"], rows["masked_lm_correct"] = _compare_guesses(
+    output.masked_lm_logits, rows["masked_lm_ids"]
   )
-  labels = features["next_sentence_labels"][:, 0]
-  next_sentence_loss, next_sentence_correct = _compare_guesses(
-    output.next_sentence_logits, labels
-  )
-  return {
-    "masked_lm_loss": masked_lm_loss,
-    "masked_lm_correct": masked_lm_correct,
-    "masked_lm_weights": features["masked_lm_weights"],
-    "next_sentence_loss": next_sentence_loss,
-    "next_sentence_correct": next_sentence_correct,
-    "masked_lm_ids": features["masked_lm_ids"],
-    "next_sentence_labels": labels,
-  }
+  if "next_sentence_labels" in rows:
+    labels = rows["next_sentence_labels"][:, 0]
+    guesses = _compare_guesses(output.next_sentence_logits, labels)
+    rows["next_sentence_loss"], rows["next_sentence_correct"] = guesses
+    rows["next_sentence_labels"] = labels
+  return rows
 
 
 def _compare_guesses(logits, labels):
@@ -61,35 +56,51 @@ def loss_fn(model, features, seed):
   tokens = tf.reduce_sum(weights)
   examples = tf.cast(tf.shape(weights)[0], tf.float32)
   correct = tf.reduce_sum(rows["masked_lm_correct"] * weights)
-  next_correct = tf.reduce_sum(rows["next_sentence_correct"])
-  return {
+  sums = {
     "masked_lm_loss": (tf.reduce_sum(rows["masked_lm_loss"] * weights), tokens),
     "masked_lm_accuracy": (correct, tokens),
-    "next_sentence_loss": (tf.reduce_sum(rows["next_sentence_loss"]), examples),
-    "next_sentence_accuracy": (next_correct, examples),
   }
+  if "next_sentence_loss" in rows:
+    loss, correct = rows["next_sentence_loss"], rows["next_sentence_correct"]
+    sums["next_sentence_loss"] = (tf.reduce_sum(loss), examples)
+    sums["next_sentence_accuracy"] = (tf.reduce_sum(correct), examples)
+  return sums
 
 
-def read_data(settings, config) -> pretraining_data.PretrainingData:
-  """Finds and checks the input files."""
+def find_vocabulary(settings):
+  """Reads the vocabulary that --dynamic_masking needs; None without it."""
+  if not settings.dynamic_masking:
+    names = ("masked_lm_prob", "do_whole_word_mask")
+    return pretraining.refuse_flags(settings, "dynamic_masking", *names)
+  if devices.uses_tpu_elsewhere(settings):
+    raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
+  return pretraining.read_vocabulary(settings, encode_id=int)
+
+
+def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:
+  """Finds and checks the input files, of a kind that `open_files` takes."""
   if settings.group_by_length and devices.uses_tpu(settings):
     raise ValueError("--group_by_length=true: a TPU takes batches of one shape")
   model_folder.check_length(settings.max_seq_length, config)
-  return pretraining_data.open_files(settings, config)
+  return pretraining_data.open_files(settings, config, *kind)
 
 
 def main() -> None:
   settings = model_folder.find_files(PretrainingSettings.read())
   if not settings.do_train and not settings.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
+  vocabulary = find_vocabulary(settings)
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)
   config = model_folder.fit_vocabulary(
     settings, model_folder.read_config(settings)
   )
-  data = read_data(settings, config)
+  data = read_data(settings, config, vocabulary, settings.next_sentence)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     run.make_model(heads.PretrainingModel, compare)
+    if not settings.next_sentence:  # Unused weights must not decay.
+      run.model.bert.pooler.trainable = False
+      run.model.heads.seq_relationship.trainable = False
 
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.

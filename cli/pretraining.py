@@ -5,6 +5,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from cli import devices, program, shared_flags
 from data import files, pretraining_data, progress
@@ -37,6 +38,12 @@ class PretrainingSettings(
   max_predictions_per_seq: int = _data(
     20, "Most masked tokens per record.", least=1
   )
+  dynamic_masking: bool = _data(
+    False, "Whether to mask records of --masks=false, each time anew."
+  )
+  masked_lm_prob: float = _data(0.15, "Part of tokens masked.", least=0, most=1)
+  do_whole_word_mask: bool = _data(False, "Whether it masks whole words.")
+  next_sentence: bool = _data(True, "Whether records are sentence pairs.")
   vocab_file: str | None = _model(
     None, "The vocab.txt of the records; decides the vocab_size of the config."
   )
@@ -70,7 +77,7 @@ class PretrainingSettings(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordFlags(shared_flags.StartSettings):
-  """The settings of both programs: the original's, --model, the last two."""
+  """The settings of both programs: the original's, --model, the last four."""
 
   input_file: str = _flags(
     None,
@@ -94,7 +101,11 @@ class RecordFlags(shared_flags.StartSettings):
   short_seq_prob: float = _flags(
     0.1, "Share of the documents whose pairs get a shorter, random length."
   )
-  dupe_factor: int = _flags(10, "Times to use each document, masked anew.")
+  dupe_factor: int = _flags(
+    10,
+    "Times to use each document, masked anew. With --masks=false it only draws "
+    "other sentence pairs, and is 1 unless you pass it.",
+  )
   do_whole_word_mask: bool = _flags(False, "Masks all pieces of words or none.")
   random_seed: int = _flags(12345, "The same seed, the same records.")
   documents_per_block: int = _flags(
@@ -103,19 +114,25 @@ class RecordFlags(shared_flags.StartSettings):
     "other than the original's; 0: one block of all documents.",
   )
   compress: bool = _flags(False, "Writes GZIP files.")
+  masks: bool = _flags(True, "False leaves masking to --dynamic_masking.")
+  next_sentence: bool = _flags(True, "Whether records are sentence pairs.")
 
   def for_records(self) -> pretraining_data.RecordSettings:
     """Returns what decides the records of a text."""
-    return pretraining_data.RecordSettings(
-      max_seq_length=self.max_seq_length,
-      max_predictions_per_seq=self.max_predictions_per_seq,
-      masked_lm_prob=self.masked_lm_prob,
-      short_seq_prob=self.short_seq_prob,
-      dupe_factor=self.dupe_factor,
-      do_whole_word_mask=self.do_whole_word_mask,
-      documents_per_block=self.documents_per_block,
-      random_seed=self.random_seed,
-    )
+    refuse_flags(self, "masks", "masked_lm_prob", "do_whole_word_mask")
+    refuse_flags(self, "next_sentence", "short_seq_prob")
+    fields = dataclasses.fields(pretraining_data.RecordSettings)
+    values = {field.name: getattr(self, field.name) for field in fields}
+    if not self.masks and "dupe_factor" not in self.given:
+      values["dupe_factor"] = 1
+    return pretraining_data.RecordSettings(**values)
+
+
+def refuse_flags(settings: program.Settings, switch: str, *names: str) -> None:
+  """Raises a ValueError if a flag is given that another one switches off."""
+  given = settings.given.intersection(names)
+  if given and not getattr(settings, switch):
+    raise ValueError(f"--{min(given)} has no effect with --{switch}=false")
 
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
@@ -132,10 +149,12 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   return inputs, outputs
 
 
-def read_vocabulary(settings: RecordFlags) -> pretraining_data.Vocabulary:
-  """Makes the tokenizer and reads the vocabulary of --vocab_file."""
+def read_vocabulary(settings: Any, **how: Any) -> pretraining_data.Vocabulary:
+  """Makes the tokenizer and reads the vocabulary; see `make_vocabulary`."""
+  if not settings.vocab_file:
+    raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
   tokenizer = vocabulary_table.make_tokenizer(
-    settings.vocab_file, settings.do_lower_case
+    settings.vocab_file, getattr(settings, "do_lower_case", True)
   )
   if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(
@@ -147,6 +166,7 @@ def read_vocabulary(settings: RecordFlags) -> pretraining_data.Vocabulary:
     tokenizer.vocab,
     settings.vocab_file,
     tokenizer.continues_word,
+    **how,
   )
 
 
@@ -179,8 +199,9 @@ def print_end(
   """Prints the files written, the time, and the next command."""
   # Four times through the records, of which a text has ten versions.
   most = PretrainingSettings.num_train_steps
+  passes = 4 if settings.masks else 40
   steps = min(
-    max(records * 4 // PretrainingSettings.train_batch_size, 100), most
+    max(records * passes // PretrainingSettings.train_batch_size, 100), most
   )
   size = "base" if steps == most else "mini"
   flags = {
@@ -194,6 +215,10 @@ def print_end(
     "do_train": "true",
     "output_dir": "pretrained",
   }
+  if not settings.masks:
+    flags["dynamic_masking"] = "true"
+  if not settings.next_sentence:
+    flags["next_sentence"] = "false"
   if settings.model:
     flags["model"] = settings.model
     del flags["bert_config_file"], flags["vocab_file"]

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from data import record_writer, worker_processes
 
@@ -38,6 +38,8 @@ class RecordSettings:
   do_whole_word_mask: bool = False
   documents_per_block: int = 0  # 0: the whole corpus is one block.
   random_seed: int = 12345
+  masks: bool = True  # False: `inputs/dynamic_masking.py` draws them.
+  next_sentence: bool = True  # False: no pairs, see `make_sequences`.
 
   def __post_init__(self):
     """Raises a ValueError that names the invalid setting."""
@@ -137,6 +139,7 @@ def make_vocabulary(
   vocab: Mapping[str, int],
   name: str,
   continues_word: Callable[[str], bool] = lambda token: token.startswith("##"),
+  encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> Vocabulary:
   """Encodes the vocabulary's ids and looks up its special tokens."""
   special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
@@ -146,7 +149,7 @@ def make_vocabulary(
       f"{name}: no {', '.join(missing)} among its {len(vocab)} tokens; expected"
       " the vocabulary of a BERT, one token a line"
     )
-  encoded = {i: record_writer.encode_integer(i) for i in vocab.values()}
+  encoded = {i: encode_id(i) for i in vocab.values()}
   return Vocabulary(
     functools.partial(_tokenize, encode, encoded),  # A closure has no pickle.
     *(encoded[vocab[token]] for token in special),
@@ -255,8 +258,8 @@ class BlockMaker(NamedTuple):
     return Block(records, statistics)
 
 
-def add_up(statistics: Iterable[Statistics]) -> Statistics:
-  """Adds up blocks; a ValueError if they have one document, or none."""
+def add_up(statistics: Iterable[Statistics], pairs: bool = True) -> Statistics:
+  """Adds up blocks; a ValueError if they have no document, or one for pairs."""
   statistics = list(statistics)
   if not statistics:
     raise ValueError(
@@ -266,7 +269,7 @@ def add_up(statistics: Iterable[Statistics]) -> Statistics:
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
   if not total.documents:
     raise ValueError("the input holds no text")
-  if total.documents == 1:
+  if total.documents == 1 and pairs:
     raise ValueError(
       "the input is one document; random next sentences need another: put a "
       "blank line between documents, also where files end"
@@ -288,6 +291,9 @@ def make_pairs(
   come.
   """
   document = documents[index]
+  if not settings.next_sentence:
+    yield from make_sequences(document, settings.max_seq_length - 2)
+    return
   max_tokens = settings.max_seq_length - 3
   target = max_tokens
   if rng.random() < settings.short_seq_prob:
@@ -313,6 +319,19 @@ def make_pairs(
     is_truncated = short_a is not tokens_a
     yield Pair(short_a, short_b, is_random_next, is_truncated)
     start, length = end, 0
+
+
+def make_sequences(document: Document, max_tokens: int) -> Iterator[Pair]:
+  """Joins sentences, and cuts long ones: RoBERTa's DOC-SENTENCES (4.2)."""
+  tokens = []
+  for sentence in document:
+    for start in range(0, len(sentence), max_tokens):
+      piece = sentence[start : start + max_tokens]
+      if len(tokens) + len(piece) > max_tokens:
+        yield Pair(tokens, [], False, False)
+        tokens = []
+      tokens = tokens + piece
+  yield Pair(tokens, [], False, False)
 
 
 def _draw_other_text(
@@ -417,7 +436,11 @@ def _make_record(
   cls, sep = vocabulary.cls, vocabulary.sep
   tokens = [cls, *pair.tokens_a, sep, *pair.tokens_b, sep]
   length_a, length_b = len(pair.tokens_a) + 2, len(pair.tokens_b) + 1
-  masked, positions = mask_tokens(tokens, length_a, vocabulary, settings, rng)
+  if not settings.next_sentence:
+    tokens, length_b = tokens[:length_a], 0
+  masked, positions = tokens, []
+  if settings.masks:
+    masked, positions = mask_tokens(tokens, length_a, vocabulary, settings, rng)
   padding = bytes(settings.max_seq_length - len(tokens))
   unused = bytes(settings.max_predictions_per_seq - len(positions))
   integers = {
@@ -432,7 +455,12 @@ def _make_record(
   }
   features = {k: record_writer.packed_feature(v) for k, v in integers.items()}
   weights = _encode_weights(len(positions), len(unused))
-  return record_writer.encode_example(features | {"masked_lm_weights": weights})
+  features["masked_lm_weights"] = weights
+  if not settings.masks:
+    features = {k: v for k, v in features.items() if "masked" not in k}
+  if not settings.next_sentence:
+    del features["next_sentence_labels"]
+  return record_writer.encode_example(features)
 
 
 @functools.cache

@@ -71,7 +71,7 @@ def make_records(
       | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
       | "WriteFiles" >> sink
     )
-    outcome = _read_counters(_run(pipeline))
+    outcome = _read_counters(_run(pipeline), make_block.settings)
     for number, output in enumerate(outputs):
       _replace(f"{prefix}-{number:05}-of-{len(outputs):05}", output)
   return outcome
@@ -106,7 +106,7 @@ def _make_records(task, make_block) -> list[bytes]:
 
 
 def _read_counters(
-  result: runners.PipelineResult,
+  result: runners.PipelineResult, settings: pretraining_data.RecordSettings
 ) -> tuple[pretraining_data.Statistics, int]:
   of_ours = beam.metrics.MetricsFilter().with_namespace(_COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
@@ -114,7 +114,7 @@ def _read_counters(
   records = counts.pop("records", 0)
   names = pretraining_data.Statistics._fields
   statistics = pretraining_data.Statistics(*(counts.get(n, 0) for n in names))
-  return pretraining_data.add_up([statistics]), records
+  return pretraining_data.add_up([statistics], settings.next_sentence), records
 
 
 @contextlib.contextmanager

@@ -347,6 +347,15 @@ def _check_record(
   except message.DecodeError as error:
     raise ValueError(f"{where} is not a tf.train.Example") from error
   found = example.features.feature
+  for name, flag, value in (
+    ("masked_lm_ids", "dynamic_masking", "masked_lm_ids" not in found),
+    ("next_sentence_labels", "next_sentence", "next_sentence_labels" in found),
+  ):
+    if (name in found) != (name in spec) and "segment_ids" in found:
+      raise ValueError(
+        f"{where} has {'no ' * (name in spec)}{name}: run_pretraining.py reads "
+        f"such records with --{flag}={str(value).lower()}"
+      )
   if missing := sorted(set(spec) - set(found)):
     raise ValueError(
       f"{where} has no feature {', '.join(missing)}; it has "

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from data import files
-from inputs import records, training_input
+from data import files, pretraining_data
+from inputs import dynamic_masking, records, training_input
 import modeling
 from tasks import metrics, plots
 from training import prediction
@@ -40,12 +40,17 @@ class Evaluation(NamedTuple):
 
 
 def open_files(
-  settings: Any, config: modeling.EncoderConfig
+  settings: Any,
+  config: modeling.EncoderConfig,
+  vocabulary: pretraining_data.Vocabulary | None = None,
+  next_sentence: bool = True,
 ) -> PretrainingData:
   """Finds and checks the files of records that run_pretraining.py reads.
 
   Args:
     settings: those of run_pretraining.py, or of a task of run_multitask.py.
+    vocabulary: of records without masks, which `dynamic_masking` draws.
+    next_sentence: whether records are sentence pairs.
 
   Raises:
     ValueError: there is no such file, or one was made with other settings.
@@ -59,6 +64,10 @@ def open_files(
   limits = records.pretraining_limits(
     length, config.vocab_size, config.type_vocab_size
   )
+  absent = ("masked_lm_",) * bool(vocabulary)
+  absent += ("next_sentence_",) * (not next_sentence)
+  spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
+  limits = {n: limits[n] for n in limits if n in spec}
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
@@ -71,6 +80,9 @@ def open_files(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
+  if vocabulary:
+    source = dynamic_masking.add_masks(source, paths, settings, vocabulary)
+  parse = source.parse
   if settings.group_by_length:
     source = records.group_by_length(
       source, train_files, length, settings.train_batch_size, settings.seed
@@ -112,21 +124,25 @@ def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
   """
   weights = rows["masked_lm_weights"].astype(np.float64)
   token_losses = rows["masked_lm_loss"] * weights
-  batch_losses = []
+  next_loss, batch_losses = rows.get("next_sentence_loss"), []
   for start in range(0, len(weights), batch_size):
     batch = slice(start, start + batch_size)
     # The 1e-5 is the original's guard against a batch without a masked token.
     masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
-    batch_losses.append(masked + rows["next_sentence_loss"][batch].mean())
+    next_mean = 0 if next_loss is None else next_loss[batch].mean()
+    batch_losses.append(masked + next_mean)
   masked_total = max(weights.sum(), 1e-5)
   right = (rows["masked_lm_correct"] * weights).sum()
-  return {
+  scores = {
     "loss": float(np.mean(batch_losses)),
     "masked_lm_accuracy": float(right / masked_total),
     "masked_lm_loss": float(token_losses.sum() / masked_total),
-    "next_sentence_accuracy": float(rows["next_sentence_correct"].mean()),
-    "next_sentence_loss": float(rows["next_sentence_loss"].mean()),
   }
+  if next_loss is not None:
+    accuracy = rows["next_sentence_correct"].mean()
+    scores["next_sentence_accuracy"] = float(accuracy)
+    scores["next_sentence_loss"] = float(next_loss.mean())
+  return scores
 
 
 def describe(
@@ -138,7 +154,7 @@ def describe(
 
   Args:
     rows: as for `score`; with masked_lm_ids, int [N, P], and
-      next_sentence_labels, int [N].
+      next_sentence_labels, int [N]. Those of next sentences may be absent.
     vocab_file: of the ids; None if unknown, then not scored by part of a word.
   """
   used = rows["masked_lm_weights"] > 0
@@ -161,6 +177,8 @@ def describe(
     parts.append("<h3>By part of a word</h3>")
     groups = np.isin(ids, later).astype(int)
     parts.append(_make_table("masked token", groups, _PARTS, results))
+  if "next_sentence_labels" not in rows:
+    return "\n".join(parts)
   labels = rows["next_sentence_labels"]
   guesses = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
   report = metrics.classification_report(labels, guesses, 2)

@@ -57,6 +57,38 @@ def test_records_summary_and_files(folder):
   assert len(a) - len(b) in (0, 1)
 
 
+def test_records_without_masks_need_no_copies(folder):
+  sizes = {}
+  for name, flags in {
+    "ten": {},
+    "one": {"dupe_factor": 1},
+    "bare": {"masks": False},
+    "bare two": {"masks": False, "dupe_factor": 2},
+    "rows": {"masks": False, "next_sentence": False},
+  }.items():
+    done = run(output_file=name, **flags)
+    assert done.returncode == 0, done.stderr
+    sizes[name] = len(records_in(folder / name))
+  assert sizes["ten"] > 8 * sizes["one"]
+  assert sizes["bare"] < 1.5 * sizes["one"]
+  assert sizes["bare two"] > 1.5 * sizes["bare"]
+  assert "--dynamic_masking=true --next_sentence=false\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+  ("flag", "switch"),
+  [
+    ("masked_lm_prob", "masks"),
+    ("do_whole_word_mask", "masks"),
+    ("short_seq_prob", "next_sentence"),
+  ],
+)
+def test_a_flag_that_another_switches_off_is_refused(folder, flag, switch):
+  done = run(**{flag: 1, switch: False})
+  message = f"error: --{flag} has no effect with --{switch}=false"
+  program_flags.assert_refused(done, message)
+
+
 def test_blocks_processes_and_compression(folder):
   for processes in (1, 2):
     flags = {"num_processes": processes, "output_file": f"out{processes}"}

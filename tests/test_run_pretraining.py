@@ -222,6 +222,153 @@ def test_batches_by_length_resume_and_stay_as_they_began(
   assert ", grouped by length in batches of 8)" in refuse(**options)
 
 
+WORDS = [*tiny.SPECIAL, *(f"{'##' * (i % 3 == 0)}w{i}" for i in range(35))]
+
+
+def write_unmasked(path, numbers, next_sentence=True):
+  """Writes records without masks, of WORDS; returns their file's name."""
+  examples = []
+  for values in map(tiny.make_values, numbers):
+    length = sum(values["input_mask"])
+    ids = [5 + number % 35 for number in values["input_ids"][:length]]
+    ids[0], ids[length // 2 - 1], ids[-1] = 2, 3, 3
+    values["input_ids"][:length] = ids
+    kept = {n: v for n, v in values.items() if "masked" not in n}
+    if not next_sentence:
+      del kept["next_sentence_labels"]
+    examples.append(kept)
+  return tiny.write_values(path, *examples)
+
+
+@pytest.fixture(name="unmasked")
+def write_unmasked_data(tmp_path):
+  """Returns the flags for 60 records without masks."""
+  (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+  return {
+    "input_file": write_unmasked(tmp_path / "unmasked", range(60)),
+    "dynamic_masking": True,
+    "do_whole_word_mask": True,
+    "do_train": True,
+    "do_eval": True,
+    "num_train_steps": 6,
+    "save_checkpoints_steps": 3,
+  }
+
+
+def command_unmasked(folder, **flags):
+  vocab_file = f"--vocab_file={folder}/vocab.txt"
+  return [*command_tiny(folder, tiny.NO_DROPOUT, **flags), vocab_file]
+
+
+def test_masks_drawn_while_reading_resume(unmasked, tmp_path):
+  """Six steps at once, and three and three, end the same."""
+  whole, parts = tmp_path / "whole", tmp_path / "parts"
+  command = command_unmasked(tmp_path, **unmasked, output_dir=whole)
+  program_flags.succeed(command)
+  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
+  command.append(f"--output_dir={parts}")
+  result = program_flags.succeed(command)
+  assert "resuming at step 3 of 6" in result.stdout.splitlines()
+  assert checkpoint_bytes(parts, 6) == checkpoint_bytes(whole, 6)
+  assert tiny.read_results(parts) == tiny.read_results(whole)
+  result = program_flags.run_here([*command, "--masked_lm_prob=0.5"])
+  message = ", 0.15 of words masked by vocabulary"
+  program_flags.assert_refused(result, message)
+
+
+@pytest.mark.slow
+def test_devices_and_parts_draw_the_same_masks(unmasked, two_devices, tmp_path):
+  command = command_unmasked(tmp_path, **unmasked)
+  program_flags.succeed(command)
+  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
+    out = tmp_path / flag
+    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
+    for name, value in tiny.read_results(tmp_path / "out").items():
+      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-5)
+
+
+def test_a_phase_without_next_sentences_leaves_their_weights(
+  unmasked, tmp_path
+):
+  out = tmp_path / "out"
+  program_flags.succeed(command_unmasked(tmp_path, **unmasked))
+  sequences = write_unmasked(tmp_path / "sequences", range(60), False)
+  unmasked |= {"input_file": sequences, "next_sentence": False}
+  unmasked |= {"new_phase": True, "num_train_steps": 9, "learning_rate": 0.01}
+  command = command_unmasked(tmp_path, **unmasked)
+  program_flags.succeed(command)
+  results = tiny.read_results(out)
+  assert list(results) == ["global_step", *SCORES[:3]]
+  assert results["loss"] == pytest.approx(results["masked_lm_loss"], abs=0.01)
+  for name in (
+    "cls/seq_relationship/output_weights",
+    "bert/pooler/dense/kernel",
+    "bert/embeddings/word_embeddings",
+  ):
+    before, after = (
+      tf.train.load_variable(f"{out}/model.ckpt-{step}", name)
+      for step in (6, 9)
+    )
+    assert (before == after).all() == ("embeddings" not in name)
+  # The same records, evaluated again and with another batch size.
+  again = [*command, "--do_train=false", "--eval_batch_size=60"]
+  program_flags.succeed([*again, "--max_eval_steps=1"])
+  once = tiny.read_results(out)
+  program_flags.succeed([*again, "--max_eval_steps=2"])
+  twice = tiny.read_results(out)
+  assert once["masked_lm_loss"] == pytest.approx(twice["masked_lm_loss"])
+
+
+@pytest.mark.parametrize(
+  ("kind", "flags", "message"),
+  [
+    (
+      "pairs",
+      "dynamic_masking=0",
+      "0 has no masked_lm_ids: run_pretraining.py "
+      "reads such records with --dynamic_masking=true",
+    ),
+    (
+      "pairs",
+      "next_sentence=0",
+      "0 has next_sentence_labels: run_pretraining.p"
+      "y reads such records with --next_sentence=true",
+    ),
+    (
+      "rows",
+      "next_sentence=1",
+      "0 has no next_sentence_labels: run_pretraining"
+      ".py reads such records with --next_sentence=false",
+    ),
+    (
+      "masked",
+      "seed=1",
+      "0 has masked_lm_ids: run_pretraining.py reads such "
+      "records with --dynamic_masking=false",
+    ),
+    ("pairs", "vocab_file=", "--dynamic_masking=true needs --vocab_file or --"),
+    ("pairs", "masked_lm_prob=2", "flag --masked_lm_prob=2"),
+    ("pairs", "use_tpu=1", "--dynamic_masking=true: run on the TPU's own mach"),
+    (
+      "masked",
+      "dynamic_masking=0",
+      "--do_whole_word_mask has no effect with -",
+    ),
+  ],
+)
+def test_records_of_another_kind_are_refused(
+  kind, flags, message, unmasked, data, tmp_path
+):
+  if kind == "masked":
+    unmasked["input_file"] = data
+  elif kind == "rows":
+    unmasked["input_file"] = write_unmasked(tmp_path / "x", range(9), False)
+  if "no masked_lm_ids" in message:
+    del unmasked["do_whole_word_mask"]
+  command = [*command_unmasked(tmp_path, **unmasked), f"--{flags}"]
+  program_flags.assert_refused(program_flags.run_here(command), message)
+
+
 @pytest.mark.parametrize(
   ("rate", "is_causal", "warning"),
   [

@@ -203,6 +203,69 @@ def test_a_record_is_packed_and_padded():
   assert block.statistics == (2, 2, 5, 0, 0)
 
 
+def read(record):
+  import tensorflow as tf  # Slow; only these tests need it.
+
+  features = tf.train.Example.FromString(record).features.feature
+  return {name: list(f.int64_list.value) for name, f in features.items()}
+
+
+def test_records_without_masks_hold_the_text():
+  settings = RecordSettings(10, dupe_factor=1, masks=False)
+  make = pretraining_data.BlockMaker(VOCABULARY, settings)
+  records = make((0, [["a b c"], ["d e"]])).records
+  a, b = encode("a b c"), encode("d e")
+  padding = {"input_mask": [1] * 8 + [0] * 2, "next_sentence_labels": [1]}
+  expected = [
+    {
+      "input_ids": [2, *first, 3, *second, 3, 0, 0],
+      "segment_ids": [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * 2,
+      **padding,
+    }
+    for first, second in ((a, b), (b, a))
+  ]
+  found = sorted(map(read, records), key=expected.index)
+  assert found == expected
+
+
+@pytest.mark.parametrize(
+  ("document", "sequences"),
+  [
+    (["a b", "c", "d e f"], ["a b c", "d e f"]),
+    (["a b c d e f g", "h"], ["a b c d", "e f g h"]),  # None is dropped.
+    (["a", "b c d e", "f g"], ["a", "b c d e", "f g"]),
+  ],
+)
+def test_sequences_are_whole_sentences_of_a_document(document, sequences):
+  document = [tokens(sentence) for sentence in document]
+  made = list(pretraining_data.make_sequences(document, 4))
+  assert [text(pair.tokens_a) for pair in made] == sequences
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_record_without_next_sentence(masks):
+  settings = RecordSettings(
+    8, 2, dupe_factor=1, masks=masks, next_sentence=False
+  )
+  make = pretraining_data.BlockMaker(VOCABULARY, settings)
+  block = make((0, [["a b", "c d"]]))  # One document is enough.
+  assert pretraining_data.add_up([block.statistics], False).documents == 1
+  (values,) = map(read, block.records)
+  if masks:
+    assert values.pop("masked_lm_weights") == []  # Floats.
+    (position, unused), (label, _) = (
+      values.pop("masked_lm_positions"),
+      values.pop("masked_lm_ids"),
+    )
+    assert unused == 0 and 1 <= position <= 4
+    values["input_ids"][position] = label
+  assert values == {
+    "input_ids": [2, *encode("a b c d"), 3, 0, 0],
+    "input_mask": [1] * 6 + [0] * 2,
+    "segment_ids": [0] * 8,
+  }
+
+
 def blocks_of(settings, num_processes=1, vocabulary=VOCABULARY):
   return list(
     pretraining_data.make_blocks(CORPUS, vocabulary, settings, num_processes)

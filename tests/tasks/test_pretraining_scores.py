@@ -28,6 +28,22 @@ def test_scores():
   )
 
 
+def test_scores_without_next_sentences():
+  rows = {
+    "masked_lm_loss": np.float32([[1.0, 9.0], [2.0, 4.0]]),
+    "masked_lm_correct": np.float32([[1, 1], [0, 1]]),
+    "masked_lm_weights": np.float32([[1, 0], [1, 1]]),
+    "masked_lm_ids": np.array([[2, 0], [3, 4]]),
+  }
+  scores = pretraining_data.score(rows, batch_size=2)
+  assert scores == pytest.approx(
+    {"loss": 7 / 3, "masked_lm_accuracy": 2 / 3, "masked_lm_loss": 7 / 3},
+    rel=1e-5,
+  )
+  text = pretraining_data.describe(rows, scores, None)
+  assert "random sentence" not in text
+
+
 def test_no_masked_token_is_no_division_by_zero():
   rows = {
     "masked_lm_loss": np.float32([[1.0]]),
