@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 import dataclasses
-import sys
 from typing import Any
 
 from cli import model_folder, output_folder, shared_flags
-from data import text_vectors
+from data import progress, text_vectors
 from export import trained_models
 from training import same_run
 
@@ -24,7 +23,7 @@ def read_flags(
     found = text_vectors.read(folder).items()
     if flags := {name: value for name, value in found if name in names}:
       shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
-      print(f"{shown}, as {folder}/modules.json says", file=sys.stderr)
+      progress.note(f"{shown}, as {folder}/modules.json says")
       return flags
   return {}
 

@@ -6,12 +6,11 @@ Shapes: N examples, L labels (1 for regression). Targets are int [N] for
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import os
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, label_files, tables
+from data import files, label_files, progress, tables
 from tasks import charts, classification, metrics, plots, retrieval_scores
 
 _METRICS = {
@@ -190,11 +189,10 @@ def metric_names(problem: str, names: Iterable[str]) -> list[str]:
 def warn_if_collapsed(scores: Scores) -> None:
   """Warns of a model that ignores its input, with possible remedies."""
   if scores.is_collapsed:
-    print(
+    progress.note(
       "collapsed: every example gets the same prediction; it can help to lower "
       "--learning_rate, to raise --warmup_proportion or --num_train_epochs, or "
-      "to try other --seeds",
-      file=sys.stderr,
+      "to try other --seeds"
     )
 
 
