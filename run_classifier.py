@@ -97,6 +97,7 @@ def _find_task(settings) -> classification.ClassificationTask:
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,
+      has_teacher=bool(settings.teacher),
     )
   task = classification_tasks.find_task(
     settings.task_name, settings.xnli_language
@@ -158,7 +159,7 @@ def loss_fn(model, features, seed, problem, class_weights):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
   logits = predict(model, features, seed)["logits"]
   labels = features["label_ids"]
-  weights = tf.ones_like(logits[:, 0])
+  weights = tf.cast(features["is_real_example"], tf.float32)
   if problem == "regression":
     losses = tf.square(logits - labels)[:, 0]
   elif problem == "multi_label":
@@ -168,7 +169,7 @@ def loss_fn(model, features, seed, problem, class_weights):
   else:
     labels = labels[:, 0]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    weights = tf.gather(class_weights, labels)
+    weights *= tf.gather(class_weights, labels)
   total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
   return {"classification_loss": (total, weight)}
 
@@ -301,12 +302,9 @@ def write_predictions(
     rows = zip(ids, answers.as_labels(), strict=True)
     classification_tasks.write_submission(run.folder, task, examples.name, rows)
     if examples.is_labelled:
+      batch_size = settings.eval_batch_size
       scores = classification_results.score(
-        answers,
-        targets,
-        task.metrics,
-        settings.eval_batch_size,
-        examples.groups(),
+        answers, targets, task.metrics, batch_size, examples.groups()
       )
       write_scores(run, examples, scores)
 

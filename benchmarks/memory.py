@@ -142,6 +142,7 @@ def make_features(workload: Workload, words: int) -> dict[str, np.ndarray]:
     "input_mask": np.ones(shape),
     "segment_ids": np.zeros(shape),
     "label_ids": random.integers(0, 2, [workload.batch_size, 1]),
+    "is_real_example": np.ones([workload.batch_size]),
   }
   return {name: value.astype(np.int32) for name, value in features.items()}
 

@@ -28,10 +28,11 @@ from cli import (
   output_folder,
   program,
   shared_flags,
+  teaching,
   training_run,
 )
 from data import files
-from inputs import feature_files, held_out
+from inputs import feature_files
 import optimization
 from training import same_run, training_plan
 
@@ -47,6 +48,8 @@ _TRAINING_FLAGS = (
   "freeze_layers",
   "precision",
   "seed",
+  "distillation_alpha",
+  "distillation_temperature",
 )
 _SHARE = "eval_share and seed"
 
@@ -157,7 +160,7 @@ def _folder_of_seed(folder: str, seed: int | str) -> str:
 
 
 def describe_run(
-  settings: shared_flags.FineTuningSettings, data: Data
+  settings: shared_flags.FineTuningSettings, data: Data, teacher: Any
 ) -> same_run.RunRecord:
   """Returns what later runs in the output folder are compared with."""
   answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
@@ -173,6 +176,7 @@ def describe_run(
     return same_run.RunRecord(model, answers)
   training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
   training |= {"training_features": data.train.key, **data.training_settings}
+  training["teacher"] = teacher and same_run.identify_weights(teacher.model)
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
     training |= data.answer_settings
@@ -187,6 +191,7 @@ class Run(training_run.TrainingRun):
 
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
+  teacher: Any = None  # A `TrainedModel`, until its logits are computed.
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
@@ -215,9 +220,7 @@ class Run(training_run.TrainingRun):
     if self.is_chief:
       self.write_model_files(data.labels)
       trained = output_folder.trained_folder(settings)
-      same_run.write(self.folder, trained, self.record)
-      for examples in data.sets:
-        held_out.write(self.folder, examples)
+      same_run.write(self.folder, trained, self.record, data.sets)
       for examples in data.test:  # The scores are of earlier predictions.
         name = f"predict{examples.suffix}_metrics.json"
         files.remove(os.path.join(self.folder, name))
@@ -298,6 +301,8 @@ class Run(training_run.TrainingRun):
         settings.bias_correction,
       )
     if source is None:
+      if self.teacher:
+        loss_fn = teaching.teach(self, loss_fn)
       source = feature_files.training_source(
         self.data.train,
         self.parser(self.data.train),
@@ -362,7 +367,8 @@ def open_run(
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
     output_folder.check_evaluations(settings)
-    record = describe_run(settings, data)
+    teacher = teaching.open_teacher(settings, data)
+    record = describe_run(settings, data, teacher)
     same_run.compare_workers(
       strategy,
       {
@@ -380,11 +386,9 @@ def open_run(
     same_run.check(folder, trained, record)
     evaluates_share = _SHARE in record.model and not data.train
     if evaluates_share and _SHARE not in same_run.read_training(trained):
-      print(
-        "note: --eval_share: the weights may have been trained on these "
-        "examples, for that training held out none",
-        file=sys.stderr,
-      )
+      note = "note: --eval_share: the weights may have been trained on these "
+      note += "examples, for that training held out none"
+      print(note, file=sys.stderr)
     run = Run(
       settings=settings,
       data=data,
@@ -392,6 +396,7 @@ def open_run(
       config=config,
       record=record,
       local_folder=local_folder,
+      teacher=teacher,
     )
     yield run
     same_run.wait_for_all(strategy)

@@ -169,6 +169,18 @@ class FineTuningSettings(
   max_train_examples: int | None = _training(
     None, "Trains on the first examples only, this many; default all.", least=1
   )
+  teacher: str | None = _training(
+    None,
+    "A trained model to learn from, too: the --output_dir of a run of the same "
+    "program with the same labels and vocabulary.",
+  )
+  # The defaults are those with which DistilBERT learned SQuAD.
+  distillation_alpha: float = _training(
+    0.5, "With --teacher: the share of the task's loss.", least=0.0, most=1.0
+  )
+  distillation_temperature: float = _training(
+    2.0, "With --teacher: what logits are divided by.", least=0.1, most=100.0
+  )
   freeze_layers: str = _training(
     "0",
     "How many of the lowest layers to freeze, with the embeddings; or "

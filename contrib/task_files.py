@@ -40,10 +40,13 @@ MEAN = "mean"  # The mean of the tasks' scores.
 # Flags that all programs have, but whose values are a task's own.
 _TASK_FLAGS = {
   "best_metric",
+  "distillation_alpha",
+  "distillation_temperature",
   "eval_batch_size",
   "max_seq_length",
   "max_train_examples",
   "predict_batch_size",
+  "teacher",
   "train_batch_size",
 }
 

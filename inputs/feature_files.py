@@ -74,6 +74,7 @@ class FeatureSet:
   read: Callable[[], Iterator[Any]]  # Yields all examples; each has a `place`.
   limit: int | None = None  # The most examples to train on; None for all.
   numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
+  shows_progress: bool = True  # While the features are made.
   version: int = 1  # Raised when other features are made of the same input.
   name: str = ""  # Such as "matched", if there are several of the kind.
   suffix: str = ""  # Such as "_mismatched": what names of its files end in.
@@ -165,13 +166,14 @@ class FeatureFile:
     self.examples: np.ndarray = index["examples"]  # int32 [N], see `Row`.
     # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
+    self._others = None  # A file with more features of the rows, and where.
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
     self._file = open(path, "rb", buffering=0)
 
   def __len__(self) -> int:
     return len(self.lengths)
 
-  def read(self, indices: Iterable[int]) -> list[bytes]:
+  def read(self, indices: Sequence[int] | np.ndarray) -> list[bytes]:
     """Reads rows; a ValueError names one that is damaged."""
     rows = []
     for index in indices:
@@ -184,7 +186,14 @@ class FeatureFile:
           f"{self.path}: record {index}, at byte {start}: {error}; delete the "
           "file and it will be made again"
         ) from None
+    if self._others:  # Examples that follow each other are read as one.
+      file, places = self._others
+      rows = [*map(bytes.__add__, rows, file.read(places[indices]))]
     return rows
+
+  def add_features(self, others: "FeatureFile") -> None:
+    """Adds those of a file whose `examples` are the numbers of rows here."""
+    self._others = others, np.unique(others.examples, return_index=True)[1]
 
   def find_fault(self) -> str | None:
     """Reads all rows and describes the first that is damaged."""
@@ -256,7 +265,7 @@ def open_or_make(
     # The last is renamed first: an index never stands beside rows of another.
     paths = [_index_path(path), path]
     with atomic.replace_all_on_success(paths) as (index_file, rows_file):
-      index = _write_rows(rows_file, rows)
+      index = _write_rows(rows_file, rows, data.shows_progress)
       data.check_unchanged()
       if not len(index["lengths"]):
         raise ValueError(f"{path}: no example to make features of")
@@ -276,7 +285,7 @@ def print_summary(features: FeatureFile, line: str, *others: str) -> None:
   print(*(f"  {other}\n" for other in others), sep="", end="")
 
 
-def _write_rows(path, rows):
+def _write_rows(path, rows, shows_progress):
   offsets, lengths, examples = [0], [], []
   reporter = progress.Progress(0)
   with open(path, "wb", buffering=1 << 20) as output:
@@ -285,7 +294,7 @@ def _write_rows(path, rows):
       offsets.append(offsets[-1] + len(frame))
       lengths.append(row.length)
       examples.append(row.example)
-      if reporter.is_due():
+      if shows_progress and reporter.is_due():
         speed = f"{reporter.units_per_second(row.example):,.0f}/s"
         reporter.print_line(f"{row.example:,} examples  {speed}", row.example)
   progress.clear()

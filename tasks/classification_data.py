@@ -17,7 +17,8 @@ from data import files, label_files, record_writer
 from inputs import feature_files, held_out
 from tasks import classification, classification_results
 
-_IS_REAL_EXAMPLE = record_writer.int64_feature([1])
+# By whether to train on the label.
+_IS_REAL_EXAMPLE = [record_writer.int64_feature([n]) for n in (0, 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +107,8 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
   A row is a record of the original's: input_ids, input_mask and segment_ids,
-  int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1;
+  int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1, or a 0
+  if a label to train on is missing, as only a teacher allows;
   label_ids, int64 [1], of multi_label [labels], or of regression float [1].
 
   Raises:
@@ -121,16 +123,18 @@ def make_features(data: ClassificationSet, folder: str) -> None:
     [settings.num_outputs if is_multi_label else 1],
     tf.float32 if settings.problem == "regression" else tf.int64,
   )
-  data.layout = feature_files.Layout(
-    (settings.max_seq_length,), others={"label_ids": label_ids}
-  )
+  is_real = tf.io.FixedLenFeature([], tf.int64)
+  others = {"label_ids": label_ids, "is_real_example": is_real}
+  data.layout = feature_files.Layout((settings.max_seq_length,), others=others)
   counts = features.counts
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
+  without = data.kind == "train" and counts["examples"] - counts["labelled"]
   feature_files.print_summary(
     features,
     f"{data.kind} ({data.name}): {counts['examples']:,} examples{windows}, "
     f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
     f"truncated to --max_seq_length={settings.max_seq_length}",
+    *[f"{without:,} of them have no label"][: bool(without)],
   )
 
 
@@ -156,26 +160,29 @@ def _make_rows(
       counts["cut"] += feature.was_cut
       counts["labelled"] += feature.is_labelled
     if settings.problem == "single_label":
-      label_sums[feature.label] += 1
+      label_sums[feature.label] += feature.is_labelled
     else:
       label_sums += feature.label
+    is_real = feature.is_labelled or data.kind != "train"
     serialized = record_writer.encode_inputs(
       feature.input_ids,
       feature.segment_ids,
       settings.max_seq_length,
       label_ids=encode(np.ravel(feature.label).tolist()),
-      is_real_example=_IS_REAL_EXAMPLE,
+      is_real_example=_IS_REAL_EXAMPLE[is_real],
     )
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.example_index)
-  counts["label_sums"] = label_sums.tolist()
   # A multi-label example may have no labels.
   is_partial = 0 < counts["labelled"] < counts["examples"]
-  if is_partial and settings.problem != "multi_label":
+  if is_partial and data.kind == "train":  # The others count as the average.
+    label_sums = label_sums * (counts["examples"] / counts["labelled"])
+  elif is_partial and settings.problem != "multi_label":
     raise ValueError(
       f"{', '.join(data.paths)}: only {counts['labelled']} of "
       f"{counts['examples']} examples have a label"
     )
+  counts["label_sums"] = label_sums.tolist()
 
 
 def choose_labels(

@@ -257,11 +257,13 @@ def file_task(
   columns: Columns = _NO_COLUMNS,
   header: bool | None = None,
   problem: str = "single_label",
+  has_teacher: bool = False,
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
   They are the train, dev and test files of a folder, of which any may be
-  missing, or the given ones. For `columns` and `header`, see `find_table`.
+  missing, or the given ones. For `columns` and `header`, see `find_table`. With
+  a teacher, a label to train on may be missing.
   """
   sets, metrics = {}, _METRICS[problem]
   if columns.query is not None:
@@ -276,6 +278,8 @@ def file_task(
     path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     if path:
       table = find_table(path, columns, header, label_required=name != "test")
+      if has_teacher and name == "train" and problem != "multi_label":
+        table = table._replace(label_required=False)
       sets[name] = ((name, table),)
   if not sets:
     raise ValueError(

@@ -5,7 +5,7 @@ settings.json ties a folder to its model, training.json to how that is trained
 workers of TF_CONFIG compare theirs before they begin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import json
 import os
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from data import files, progress
+from inputs import held_out
 from training import training_plan
 from weights import checkpoints
 
@@ -138,11 +139,15 @@ def _write_training(folder, training) -> None:
   files.write_json(path, {**files.read_json_if_any(path), **training})
 
 
-def write(folder: str, trained_folder: str, run: RunRecord) -> None:
+def write(
+  folder: str, trained_folder: str, run: RunRecord, sets: Sequence[Any] = ()
+) -> None:
   """Records a run, for later runs to agree with, and exports to answer alike.
 
-  Its weights are of the training in `trained_folder`.
+  Its weights are of the training in `trained_folder`; `sets` may be held out.
   """
+  for examples in sets:
+    held_out.write(folder, examples)
   files.write_json(os.path.join(folder, _SETTINGS), run.model)
   if run.training is None:
     _note_other_answers(trained_folder, run)

@@ -19,6 +19,7 @@ class Examples:
 
   def __init__(self, key="key"):
     self.kind, self.suffix, self.key = "train", "", key
+    self.shows_progress = True
 
   def check_unchanged(self):
     pass
