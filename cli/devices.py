@@ -11,7 +11,7 @@ from data import progress, remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
-_HOST_FLAGS |= {"teacher"}
+_HOST_FLAGS |= {"teacher", "init_layers_from"}
 _devices = program.group("Devices")
 
 

@@ -177,11 +177,10 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
-  if settings.init_checkpoint:
-    start = settings.start()
-    loaded = checkpoints.assign(
-      start.weights, variables, checkpoints.is_above_layers
-    )
+  if settings.init_layers_from or settings.init_checkpoint:
+    is_part = settings.init_layers_from
+    start = _choose_layers(settings) if is_part else settings.start().weights
+    loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
     print(f"weights from {start.source}")
     for title, names in (
       ("not in it, start at random", loaded.missing),
@@ -196,6 +195,30 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
     variable = variables["bert/embeddings/word_embeddings"]
     word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
   return 0
+
+
+def _choose_layers(settings: Any) -> checkpoints.Weights:
+  """Opens the layers of --init_layers_from; a ValueError if they do not fit."""
+  flag, config = settings.init_layers_from, model_folder.read_config(settings)
+  match = re.fullmatch(r"(.+):(\d+(?:,\d+)*)", flag)
+  if not match or settings.init_checkpoint:
+    raise ValueError(
+      f"--init_layers_from={flag}: expected a folder, a colon and layers, such "
+      "as bert:0,2,4, and neither --model nor --init_checkpoint"
+    )
+  start = model_folder.open(model_folder.find_weights(hub.find(match[1])))
+  layers = [*map(int, match[2].split(","))]
+  names = ("hidden_size", "num_attention_heads", "hidden_act")
+  ours, theirs = (
+    {name: getattr(c, name, None) for name in names}
+    for c in (config, start.config)
+  )
+  if (ours, config.num_hidden_layers) != (theirs, len(layers)):
+    raise ValueError(
+      f"--init_layers_from={flag}: {len(layers)} layers of {theirs}; expected "
+      f"{config.num_hidden_layers} of {ours}"
+    )
+  return checkpoints.choose_layers(start.weights, layers)
 
 
 def trained_folder(settings: Any) -> str:

@@ -188,7 +188,7 @@ def test_a_resumed_run_needs_the_same_teacher(taught, tmp_path):
   assert options == (0.25, 2.0)
   plain = json.loads((taught.folder / "teacher/training.json").read_text())
   assert plain["teacher"] is None
-  # Of the same task, but trained for longer.
+  # It has the same task, but trained for longer.
   other = taught.folder / "longer"
   if not other.exists():
     flags = {"output_dir": other, "num_train_epochs": 3}
@@ -217,7 +217,7 @@ OTHER_LABELS = "label\ttext\n" + "yes\tgood film\nno\tbad film\n" * 20
   ("flags", "message"),
   [
     ({"max_seq_length": 8}, "its max_seq_length is 16, that of this run 8: ex"),
-    ({"doc_stride": 4}, "its doc_stride is none, that of this run 4: expected"),
+    ({"doc_stride": 4}, "none, that of this run 4: expected the same"),
     ({"do_lower_case": False}, "its do_lower_case is True, that of this run F"),
     (
       {"train_file": "other.tsv", "eval_file": "other.tsv"},
@@ -354,3 +354,97 @@ def test_one_of_many_tasks_has_a_teacher(tmp_path):
   result = tiny.run_tasks(tmp_path, [tasks["good"], entry], num_train_epochs=1)
   assert result.returncode == 0, result.stderr
   assert "teacher: 50 rows of logits; wrote" in result.stdout
+
+
+@pytest.fixture(name="deep", scope="module")
+def write_deep_model(tmp_path_factory):
+  """A trained classifier of four layers, and the config of one of two."""
+  folder = tmp_path_factory.mktemp("deep")
+  tiny_models.write_trained(folder / "deep", layers=4)
+  return folder
+
+
+def start_with(deep, folder, layers, config=(), **flags):
+  tiny.write_tsv(folder / "train.tsv", range(8))
+  flags = {"init_layers_from": f"{deep}/deep{layers}", **flags}
+  flags |= {"learning_rate": 0, "num_train_epochs": 1, "do_train": True}
+  flags |= {"train_file": folder / "train.tsv"}
+  config = {"num_hidden_layers": 2, **dict(config)}
+  return tiny.run("run_classifier", folder, config, **flags)
+
+
+def test_a_model_starts_with_layers_of_a_deeper_one(deep, tmp_path):
+  result = start_with(deep, tmp_path, ":3,1")
+  assert result.returncode == 0, result.stderr
+  assert (
+    f"weights from {deep}/deep/model.ckpt-7, layers 3, 1\n" in result.stdout
+  )
+  random = "not in it, start at random: output_bias, output_weights\n"
+  assert random in result.stdout
+  theirs = dict(checkpoints.read(str(deep / "deep/model.ckpt-7")))
+  ours = dict(checkpoints.read(str(tmp_path / "out/model.ckpt-1")))
+  layers = {"layer_0": "layer_3", "layer_1": "layer_1"}
+  compared = 0
+  for name, value in ours.items():
+    if name.startswith("bert/") and "/adam_" not in name:
+      for new, old in layers.items():
+        if f"/{new}/" in name:
+          name = name.replace(new, old)
+          break
+      np.testing.assert_array_equal(value, theirs[name], name)
+      compared += 1
+  assert compared == 2 * 16 + 5 + 2  # In layers, embeddings, pooler.
+  recorded = json.loads((tmp_path / "out/training.json").read_text())
+  assert recorded["init_layers_from"] == f"{deep}/deep:3,1"
+
+
+@pytest.mark.parametrize(
+  ("layers", "config", "flags", "message"),
+  [
+    ("", {}, {}, ": expected a folder, a colon and layers, such as bert:0,2,4"),
+    (
+      ":0,x",
+      {},
+      {},
+      ": expected a folder, a colon and layers, such as bert:0,",
+    ),
+    (
+      ":0",
+      {},
+      {},
+      ": 1 layers of {'hidden_size': 16, 'num_attention_heads': 2",
+    ),
+    (":0,4", {}, {}, "--init_layers_from: no layer 4 in "),
+    (
+      ":0,1",
+      STUDENT,
+      {},
+      "'hidden_act': 'gelu'}; expected 2 of {'hidden_size':",
+    ),
+    (
+      ":0,1",
+      {"num_attention_heads": 4},
+      {},
+      "'num_attention_heads': 4, 'hidde",
+    ),
+    (
+      ":0,1",
+      {"intermediate_size": 8},
+      {},
+      "intermediate_size is 32, the model",
+    ),
+    (
+      ":0,1",
+      {},
+      {"init_checkpoint": "x"},
+      "and neither --model nor --init_che",
+    ),
+  ],
+)
+def test_layers_that_do_not_fit_are_refused_in_a_line(
+  deep, layers, config, flags, message, tmp_path
+):
+  if flags:
+    flags = {"init_checkpoint": deep / "deep"}
+  result = start_with(deep, tmp_path, layers, config, **flags)
+  program_flags.assert_refused(result, message)

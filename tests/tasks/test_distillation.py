@@ -42,7 +42,7 @@ SOFTER = -0.5 * np.log(1 / (1 + ROOT)) - 0.5 * np.log(ROOT / (1 + ROOT))
     ),
     ("regression", [[1.5], [2.0]], [[1.0], [4.0]], 2.0, {}, (4.25, 2.0)),
     (
-      # Of three tokens the first begins a word; the teacher has a fourth.
+      # The first of three tokens begins a word; the teacher has a fourth.
       "tagging",
       [[QUARTERS, [5.0, 1.0], [9.0, 9.0]]],
       [[HALVES, [1.0, 7.0], [0.0, 0.0], [0.0, 0.0]]],
