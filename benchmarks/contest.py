@@ -41,8 +41,10 @@ MOST_DISTURBANCE = 0.04
 class Turn(NamedTuple):
   """What a contestant does whenever it is its turn."""
 
-  run: Callable[[], float]  # Returns a number of the result.
+  run: Callable[..., float]  # Returns a number of the result.
   examples: int
+  # What is not timed, as programs do it once: returns the arguments of `run`.
+  prepare: Callable[[], tuple] = tuple
 
 
 class Timing(NamedTuple):
@@ -236,9 +238,10 @@ def time_turn(name: str, make: Callable[[], Turn]) -> Timing:
     if name not in _turns:
       _turns[name] = make()
     turn = _turns[name]
+    arguments = turn.prepare()
     busy, own = busy_seconds(), own_seconds()
     start = time.perf_counter()
-    result = turn.run()
+    result = turn.run(*arguments)
     seconds = time.perf_counter() - start
     others = busy_seconds() - busy - (own_seconds() - own)
   if not np.isfinite(result):

@@ -230,7 +230,9 @@ def make_our_training(
   )
   count = workload.padded_batches if is_padded else workload.batches
   return contest.Turn(
-    lambda: train_steps(distribute()[0], count)["loss"], count * size
+    lambda batches: train_steps(batches, count)["loss"],
+    count * size,
+    lambda: distribute()[:1],
   )
 
 
