@@ -71,10 +71,15 @@ def find_vocabulary(settings):
   """Reads the vocabulary that --dynamic_masking needs; None without it."""
   if not settings.dynamic_masking:
     names = ("masked_lm_prob", "do_whole_word_mask")
-    return pretraining.refuse_flags(settings, "dynamic_masking", *names)
+    pretraining.refuse_flags(settings, "dynamic_masking", *names)
+    return None
+  if not settings.vocab_file:
+    raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
   if devices.uses_tpu_elsewhere(settings):
     raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
-  return pretraining.read_vocabulary(settings, encode_id=int)
+  return pretraining.read_vocabulary(
+    settings.vocab_file, settings.do_whole_word_mask, encode_id=int
+  )
 
 
 def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:

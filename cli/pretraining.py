@@ -3,12 +3,13 @@
 `create_pretraining_data.py` uses one machine, the other one Apache Beam.
 """
 
+from collections.abc import Callable
 import dataclasses
 import os
 from typing import Any
 
 from cli import devices, program, shared_flags
-from data import files, pretraining_data, progress
+from data import files, pretraining_data, progress, record_writer
 from vocabularies import vocabulary_table
 
 _flags = program.group("Flags")
@@ -121,11 +122,19 @@ class RecordFlags(shared_flags.StartSettings):
     """Returns what decides the records of a text."""
     refuse_flags(self, "masks", "masked_lm_prob", "do_whole_word_mask")
     refuse_flags(self, "next_sentence", "short_seq_prob")
-    fields = dataclasses.fields(pretraining_data.RecordSettings)
-    values = {field.name: getattr(self, field.name) for field in fields}
-    if not self.masks and "dupe_factor" not in self.given:
-      values["dupe_factor"] = 1
-    return pretraining_data.RecordSettings(**values)
+    needs_copies = self.masks or "dupe_factor" in self.given
+    return pretraining_data.RecordSettings(
+      max_seq_length=self.max_seq_length,
+      max_predictions_per_seq=self.max_predictions_per_seq,
+      masked_lm_prob=self.masked_lm_prob,
+      short_seq_prob=self.short_seq_prob,
+      dupe_factor=self.dupe_factor if needs_copies else 1,
+      do_whole_word_mask=self.do_whole_word_mask,
+      documents_per_block=self.documents_per_block,
+      random_seed=self.random_seed,
+      masks=self.masks,
+      next_sentence=self.next_sentence,
+    )
 
 
 def refuse_flags(settings: program.Settings, switch: str, *names: str) -> None:
@@ -149,24 +158,25 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   return inputs, outputs
 
 
-def read_vocabulary(settings: Any, **how: Any) -> pretraining_data.Vocabulary:
-  """Makes the tokenizer and reads the vocabulary; see `make_vocabulary`."""
-  if not settings.vocab_file:
-    raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
-  tokenizer = vocabulary_table.make_tokenizer(
-    settings.vocab_file, getattr(settings, "do_lower_case", True)
-  )
-  if settings.do_whole_word_mask and not tokenizer.shows_continuations:
+def read_vocabulary(
+  vocab_file: str,
+  do_whole_word_mask: bool,
+  do_lower_case: bool = True,
+  encode_id: Callable[[int], Any] = record_writer.encode_integer,
+) -> pretraining_data.Vocabulary:
+  """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
+  tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
+  if do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(
-      f"--do_whole_word_mask=true: {settings.vocab_file} does not tell which "
-      "pieces continue a word"
+      f"--do_whole_word_mask=true: {vocab_file} does not tell which pieces "
+      "continue a word"
     )
   return pretraining_data.make_vocabulary(
     tokenizer.encode,
     tokenizer.vocab,
-    settings.vocab_file,
+    vocab_file,
     tokenizer.continues_word,
-    **how,
+    encode_id,
   )
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import types
 
 os.environ.setdefault("USE_TF", "0")
 
@@ -124,11 +123,6 @@ def test_damaged_files_are_named(encoder, merges, message, tmp_path):
 
 @pytest.mark.usefixtures("tokenizer")
 def test_whole_words_cannot_be_masked():
-  settings = types.SimpleNamespace(
-    vocab_file=str(FILES / gpt_vocabulary.ENCODER),
-    do_lower_case=True,
-    do_whole_word_mask=True,
-  )
   message = "--do_whole_word_mask=true: .*json does"
   with pytest.raises(ValueError, match=message):
-    pretraining.read_vocabulary(settings)
+    pretraining.read_vocabulary(str(FILES / gpt_vocabulary.ENCODER), True)
