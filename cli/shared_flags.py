@@ -176,7 +176,7 @@ class FineTuningSettings(
   teacher: str | None = _training(
     None,
     "A trained model to learn from, too: the --output_dir of a run of the same "
-    "program with the same labels and vocabulary.",
+    "program with the same labels and vocabulary; not of choices and vectors.",
   )
   # The defaults are those with which DistilBERT learned SQuAD.
   distillation_alpha: float = _training(

@@ -30,6 +30,12 @@ def open_teacher(
       raise ValueError(f"--{name} needs --teacher")
   if not folder or not data.train:
     return None
+  problem = data.model_settings["problem"]
+  if data.pooling or problem not in distillation.PROBLEMS:
+    raise ValueError(
+      f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
+      "run_squad.py learn from one"
+    )
   try:
     trained = trained_models.load_output_dir(folder, settings.vocab_file)
   except ValueError as error:

@@ -1,7 +1,7 @@
 """Knowledge distillation: a model learns from the logits of a teacher, too.
 
 See Hinton et al. 2015, https://arxiv.org/abs/1503.02531. Shapes: B batch, S
-sequence, L labels or choices. Logits are float32 [B, L]; of tagging [B, S, L];
+sequence, L labels. Logits are float32 [B, L]; of tagging [B, S, L];
 of questions [B, S, 2], those of starts and ends.
 """
 
@@ -13,6 +13,8 @@ from inputs import records, training_input
 
 Features = training_input.Features
 FEATURE = "teacher_logits"  # Its S may be longer, by padding.
+PROBLEMS = ("single_label", "multi_label", "regression")
+PROBLEMS += ("tagging", "question_answering")
 _NEVER = -1e9  # Far below any logit.
 
 

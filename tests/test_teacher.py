@@ -260,6 +260,14 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
   program_flags.assert_refused(result, message)
 
 
+@pytest.mark.parametrize("program", ["run_multiple_choice", "run_embedding"])
+def test_choices_and_vectors_have_no_teacher(program, tmp_path):
+  command = tiny.prepare(program, tmp_path)
+  result = program_flags.run_here([*command, "--teacher=teacher"])
+  message = "--teacher=teacher: only run_classifier.py, run_tagging.py, run_sq"
+  program_flags.assert_refused(result, message)
+
+
 @one_program
 def test_a_damaged_file_of_logits_is_named(taught, tmp_path):
   shutil.copytree(taught.out, tmp_path / "out")
