@@ -264,7 +264,7 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
 def test_choices_and_vectors_have_no_teacher(program, tmp_path):
   command = tiny.prepare(program, tmp_path)
   result = program_flags.run_here([*command, "--teacher=teacher"])
-  message = "--teacher=teacher: only run_classifier.py, run_tagging.py, run_sq"
+  message = "--teacher=teacher: only run_classifier.py, run_tagging.py and ru"
   program_flags.assert_refused(result, message)
 
 
