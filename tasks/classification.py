@@ -159,8 +159,7 @@ def find_labels(
   path = ""
   for example in examples:
     path = path or example.location.rpartition(":")[0]
-    if example.label is not None:  # As only a teacher allows.
-      counts.update(set(_split_label(example, problem, separator)))
+    counts.update(set(_split_label(example, problem, separator)))
   labels = sorted(counts)
   if len(labels) < (2 if problem == "single_label" else 1):
     found = tables.list_names(labels) or "rows without one"

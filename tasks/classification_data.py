@@ -204,6 +204,8 @@ def choose_labels(
   labels = tuple(given) or task.labels
   if not labels and task.train and not files.exists(labels_file):
     examples = classification.read_examples(*task.train)
+    if not task.train[0].label_required:  # Only a teacher allows that.
+      examples = (e for e in examples if e.label is not None)
     labels = classification.find_labels(examples, task.problem, separator)
   labels = label_files.choose(
     labels_file,
