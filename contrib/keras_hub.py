@@ -22,7 +22,33 @@ CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
 INDEX = "model.weights.json"
 _TASK_WEIGHTS = "task.weights.h5"
-_FIELDS = models.NAMES["keras_hub_fields"]
+_FIELDS = {
+  "vocabulary_size": "vocab_size",
+  "num_layers": "num_hidden_layers",
+  "num_heads": "num_attention_heads",
+  "hidden_dim": "hidden_size",
+  "intermediate_dim": "intermediate_size",
+  "max_sequence_length": "max_position_embeddings",
+  "num_segments": "type_vocab_size",
+}
+# From Google's names of variables to their paths in KerasHub's models.
+_NAMES = (
+  ("^bert/(embeddings|encoder|pooler)/", ""),
+  (r"layer_(\d+)/", r"transformer_layer_\1/"),
+  ("/attention/self/", "/self_attention_layer/"),
+  ("/attention/output/dense", "/self_attention_layer/attention_output"),
+  ("/attention/output/LayerNorm", "/self_attention_layer_norm"),
+  ("/intermediate/dense", "/feedforward_intermediate_dense"),
+  ("/output/dense", "/feedforward_output_dense"),
+  ("/output/LayerNorm", "/feedforward_layer_norm"),
+  ("^LayerNorm", "embeddings_layer_norm"),
+  ("^dense", "pooled_dense"),
+  ("^word_embeddings$", "token_embedding/embeddings"),
+  ("^position_embeddings$", "position_embedding/embeddings"),
+  ("^token_type_embeddings$", "segment_embedding/embeddings"),
+  ("^output_weights$", "logits/kernel"),
+  ("^output_bias$", "logits/bias"),
+)
 
 
 def import_library() -> Any:
@@ -77,7 +103,7 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
     )
   except ValueError as error:
     names = {**_FIELDS, "dropout": "hidden_dropout_prob"}
-    theirs = {rf"\b{ours}\b": name for name, ours in names.items()}
+    theirs = ((rf"\b{ours}\b", name) for name, ours in names.items())
     message = models.rename(str(error), theirs)
     raise ValueError(f"{path}: {message}") from None
 
@@ -142,8 +168,8 @@ def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
     settings |= {"activation": "linear", "name": "bert_text_classifier"}
     model = theirs.BertTextClassifier(model, labels, **settings)
   paths = {variable.path: variable for variable in model.variables}
-  rename = functools.partial(models.rename, renaming=models.NAMES["keras_hub"])
-  return model, {n: paths[rename(n)] for n in _shapes(config, labels)}
+  names = _shapes(config, labels)
+  return model, {name: paths[models.rename(name, _NAMES)] for name in names}
 
 
 def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:

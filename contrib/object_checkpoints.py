@@ -29,6 +29,36 @@ _LAYER = r"/(?:transformer/layer_|_transformer_layers/)(\d+)/"
 _POOLER = "bert/pooler/dense/"
 # Trained with the next sentence, this one is what Model Garden hands on.
 _NEXT_POOLER = "next_sentence/pooler_dense/"
+# From their names, with a slash before, to Google's.
+_NAMES = (
+  (f"^.*{_LAYER}", r"bert/encoder/layer_\1/"),
+  (r"/self_attention/(query|key|value)/", r"/attention/self/\1/"),
+  (r"/_attention_layer/_(query|key|value)_dense/", r"/attention/self/\1/"),
+  ("/self_attention(/attention)?_output/", "/attention/output/dense/"),
+  ("/_attention(_layer/)?_output_dense/", "/attention/output/dense/"),
+  ("/(self)?_attention_layer_norm/", "/attention/output/LayerNorm/"),
+  (r"(layer_\d+)/_?intermediate(_dense)?/", r"\1/intermediate/dense/"),
+  (r"(layer_\d+)/_?output(_dense)?/", r"\1/output/dense/"),
+  (r"(layer_\d+)/_?output_layer_norm/", r"\1/output/LayerNorm/"),
+  ("^.*/word_embeddings/embeddings$", "bert/embeddings/word_embeddings"),
+  ("^.*/_embedding_layer/embeddings$", "bert/embeddings/word_embeddings"),
+  ("^.*/masked_lm/embedding_table$", "bert/embeddings/word_embeddings"),
+  (r"^.*/_?(position|type)_embeddings?(_layer)?/\w+$", r"\1_embeddings"),
+  ("^position_embeddings$", "bert/embeddings/position_embeddings"),
+  ("^type_embeddings$", "bert/embeddings/token_type_embeddings"),
+  ("^.*/embeddings/layer_norm/", "bert/embeddings/LayerNorm/"),
+  ("^.*/_embedding_norm_layer/", "bert/embeddings/LayerNorm/"),
+  ("^.*/_?embedding_projection/", "bert/embeddings/project/"),
+  ("^.*/(pooler_transform|_pooler_layer)/", _POOLER),
+  ("^.*/next_sentence[./]pooler_dense/", _NEXT_POOLER),
+  ("^.*/next_sentence/logits/kernel$", "cls/seq_relationship/output_weights"),
+  ("^.*/next_sentence/logits/bias$", "cls/seq_relationship/output_bias"),
+  ("^.*/(masked_lm|cls/predictions)/", "cls/predictions/"),
+  ("^(cls/predictions)/dense/", r"\1/transform/dense/"),
+  ("^(cls/predictions)/layer_norm/", r"\1/transform/LayerNorm/"),
+  ("^(cls/predictions)/(output_bias/)?bias$", r"\1/output_bias"),
+  (r"^.*/mlm/(trainable_)?variables/(\d+)$", r"anonymous/\2"),
+)
 _KNOWN = {
   *models.variables(
     modeling.BertConfig(2, 2, 1, 1, embedding_size=1), "pretraining"
@@ -190,7 +220,7 @@ def _name_layers(paths: Iterable[str]) -> dict[str, str]:
 
 def _match(name: str) -> str | None:
   """Returns Google's name of a variable; None if BERT has no such one."""
-  google = models.rename(name, models.NAMES["model_garden"])
+  google = models.rename(name, _NAMES)
   pattern = re.sub(r"(layer_|anonymous/)\d+", r"\g<1>0", google)
   return google if pattern in _KNOWN else None
 

@@ -32,6 +32,10 @@ _LIBRARIES = {
 }
 # Every checkpoint of TensorFlow 2 has it: a SavedModel's, Model Garden's.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_ELECTRA_NAMES = (
+  ("^electra/", "bert/"),
+  ("/embeddings_project/", "/embeddings/project/"),
+)
 # Fields of a config that shapes do not show.
 _UNSEEN_FIELDS = (
   "encoder_type",
@@ -117,7 +121,7 @@ def _open_electra(weights, folder) -> models.ModelFolder:
     if not name.startswith("electra/") or fitting.is_training_state(name):
       unread.append(name)
       continue
-    google = models.rename(name, models.NAMES["electra"])
+    google = models.rename(name, _ELECTRA_NAMES)
     load = functools.partial(weights.read, name)
     variables[google] = models.StoredVariable(load, shape)
   return models.ModelFolder(

@@ -83,6 +83,57 @@ _PROBLEMS = {
   for name, head in models.HEADS.items()
   if "output_" in head.prefixes and name != "classifier"
 }
+# From Google's names to those of today.
+_NAMES = (
+  (r"layer_(?=\d)", "layer."),
+  ("/", "."),
+  (r"(?<=_embeddings)$", ".weight"),
+  (r"\.(kernel|gamma)$", ".weight"),
+  (r"\.beta$", ".bias"),
+  (r"^cls\.squad\.", "qa_outputs."),
+  (r"^output_", "classifier.output_"),
+  (r"\.output_weights$", ".weight"),
+  (r"\.output_bias$", ".bias"),
+)
+# A BertModel saved by itself has no "bert." before its names; weights converted
+# years ago have LayerNorm.gamma and .beta.
+_OLD_NAMES = (
+  (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
+  (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+  (r"LayerNorm\.beta$", "LayerNorm.bias"),
+)
+# ELECTRA and DistilBERT have the encoder of a BERT under other names; BERT-wwm,
+# RoBERTa-wwm-ext and MacBERT are BERTs. From their variables to BERT's:
+_RELATIVES = {
+  "electra": (
+    (r"^electra\.", "bert."),
+    (r"^(bert\.)?embeddings_project\.", "bert.embeddings.project."),
+  ),
+  "distilbert": (
+    (r"^(distilbert\.)?embeddings\.", "bert.embeddings."),
+    (r"^(distilbert\.)?transformer\.", "bert.encoder."),
+    (r"\.attention\.q_lin\.", ".attention.self.query."),
+    (r"\.attention\.k_lin\.", ".attention.self.key."),
+    (r"\.attention\.v_lin\.", ".attention.self.value."),
+    (r"\.attention\.out_lin\.", ".attention.output.dense."),
+    (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+    (r"\.ffn\.lin1\.", ".intermediate.dense."),
+    (r"\.ffn\.lin2\.", ".output.dense."),
+    (r"\.output_layer_norm\.", ".output.LayerNorm."),
+    (r"^vocab_transform\.", "cls.predictions.transform.dense."),
+    (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
+    (r"^vocab_projector\.", "cls.predictions.decoder."),
+  ),
+}
+_DISTILBERT_FIELDS = {
+  "dim": "hidden_size",
+  "hidden_dim": "intermediate_size",
+  "n_layers": "num_hidden_layers",
+  "n_heads": "num_attention_heads",
+  "activation": "hidden_act",
+  "dropout": "hidden_dropout_prob",
+  "attention_dropout": "attention_probs_dropout_prob",
+}
 _BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
 _REFUSED = {
   **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _BYTE_PAIRS),
@@ -92,9 +143,7 @@ _REFUSED = {
 }
 
 
-_to_theirs = functools.partial(
-  models.rename, renaming=models.NAMES["hugging_face"]
-)
+_to_theirs = functools.partial(models.rename, renaming=_NAMES)
 
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
@@ -122,8 +171,7 @@ def open_folder(path: str) -> models.ModelFolder:
   model_type = settings["model_type"]
   stored = _open_shards(path)
   models.check_layers(path, config, len(stored))
-  known = models.NAMES["relatives"].get(model_type, {})
-  renaming = {**known, **models.NAMES["old_hugging_face"]}
+  renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: models.rename(name, renaming) for name in sorted(stored)}
   found, unread = _match(path, config, current, model_type != "bert")
   _check_tied(path, stored, current)
@@ -281,10 +329,10 @@ def to_bert_config(
     raise ValueError(
       f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
     )
-  if model_type in models.NAMES["relatives"]:
+  if model_type in _RELATIVES:
     fields["model_type"] = "bert"
   if model_type == "distilbert":
-    renamed = models.NAMES["distilbert_fields"]
+    renamed = _DISTILBERT_FIELDS
     fields = {renamed.get(name, name): v for name, v in fields.items()}
   if fields.get("embedding_size") == fields.get("hidden_size"):
     fields.pop("embedding_size", None)

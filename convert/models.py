@@ -6,10 +6,8 @@ Reading runs no code: no graph is executed, nothing is unpickled.
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import os
-import pathlib
 import re
-import tomllib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +16,33 @@ import modeling
 from weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
-# Names of variables by library; "google" has their shapes, in letters.
-NAMES: dict[str, dict[str, Any]] = tomllib.loads(
-  pathlib.Path(__file__).with_name("names.toml").read_text("utf-8")
+# Shapes by letters: vocabulary, positions, token types, width of embeddings,
+# hidden and intermediate size, labels. A dense layer has kernel and
+# bias, LayerNorm for gamma and beta, and # for the number of a layer.
+_VARIABLES = (
+  ("bert/embeddings/word_embeddings", "VE"),
+  ("bert/embeddings/position_embeddings", "PE"),
+  ("bert/embeddings/token_type_embeddings", "TE"),
+  ("bert/embeddings/LayerNorm", "E"),
+  ("bert/embeddings/project", "EH"),
+  ("bert/encoder/layer_#/attention/self/query", "HH"),
+  ("bert/encoder/layer_#/attention/self/key", "HH"),
+  ("bert/encoder/layer_#/attention/self/value", "HH"),
+  ("bert/encoder/layer_#/attention/output/dense", "HH"),
+  ("bert/encoder/layer_#/attention/output/LayerNorm", "H"),
+  ("bert/encoder/layer_#/intermediate/dense", "HI"),
+  ("bert/encoder/layer_#/output/dense", "IH"),
+  ("bert/encoder/layer_#/output/LayerNorm", "H"),
+  ("bert/pooler/dense", "HH"),
+  ("cls/predictions/transform/dense", "HE"),
+  ("cls/predictions/transform/LayerNorm", "E"),
+  ("cls/predictions/output_bias", "V"),
+  ("cls/seq_relationship/output_weights", "2H"),
+  ("cls/seq_relationship/output_bias", "2"),
+  ("cls/squad/output_weights", "2H"),
+  ("cls/squad/output_bias", "2"),
+  ("output_weights", "LH"),
+  ("output_bias", "L"),
 )
 
 
@@ -109,7 +131,7 @@ def variables(
   if not getattr(config, "embedding_layer_norm", True):  # GPT's.
     absent.add("bert/embeddings/LayerNorm")
   shapes = {}
-  for row, letters in NAMES["google"].items():
+  for row, letters in _VARIABLES:
     if row in absent or not row.startswith(("bert/", *top.prefixes)):
       continue
     shape = tuple(sizes[letter] for letter in letters)
@@ -155,9 +177,9 @@ def make_weights(
   return checkpoints.Weights(source, shapes, read, tuple(shown), release)
 
 
-def rename(name: str, renaming: Mapping[str, str]) -> str:
+def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
   """Returns a name in which patterns are replaced, one after the other."""
-  for pattern, replacement in renaming.items():
+  for pattern, replacement in renaming:
     name = re.sub(pattern, replacement, name)
   return name
 
