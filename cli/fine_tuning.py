@@ -387,9 +387,11 @@ def open_run(
     same_run.check(folder, trained, record)
     evaluates_share = _SHARE in record.model and not data.train
     if evaluates_share and _SHARE not in same_run.read_training(trained):
-      note = "note: --eval_share: the weights may have been trained on these "
-      note += "examples, for that training held out none"
-      print(note, file=sys.stderr)
+      print(
+        "note: --eval_share: the weights may have been trained on these "
+        "examples, for that training held out none",
+        file=sys.stderr,
+      )
     run = Run(
       settings=settings,
       data=data,

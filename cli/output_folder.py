@@ -178,8 +178,10 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
   if settings.init_layers_from or settings.init_checkpoint:
-    is_part = settings.init_layers_from
-    start = _choose_layers(settings) if is_part else settings.start().weights
+    if settings.init_layers_from:
+      start = _choose_layers(settings)
+    else:
+      start = settings.start().weights
     loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
     print(f"weights from {start.source}")
     for title, names in (

@@ -16,8 +16,16 @@ from tasks import distillation
 from training import prediction, same_run
 
 # What shapes the rows, and what the outputs mean.
-_SHARED = "problem labels do_lower_case max_seq_length doc_stride "
-_SHARED += "max_query_length version_2_with_negative document_context"
+_SHARED = (
+  "problem",
+  "labels",
+  "do_lower_case",
+  "max_seq_length",
+  "doc_stride",
+  "max_query_length",
+  "version_2_with_negative",
+  "document_context",
+)
 
 
 def open_teacher(
@@ -41,12 +49,8 @@ def open_teacher(
   except ValueError as error:
     raise ValueError(f"--teacher={folder}: {error}") from None
   theirs = {**trained.settings, **trained.prediction, "labels": trained.labels}
-  ours = {
-    **settings.flag_values(),
-    **data.model_settings,
-    "labels": data.labels,
-  }
-  for name in _SHARED.split():
+  ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
+  for name in _SHARED:
     if ours.get(name) != theirs.get(name):
       raise ValueError(
         f"--teacher={folder}: its {name} is {same_run.show(theirs.get(name))}, "
@@ -72,12 +76,12 @@ def teach(run: Any, loss_fn: Any) -> Any:
   feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
   others = {**train.layout.others, distillation.FEATURE: feature}
   train.layout = train.layout._replace(others=others)
-  problem, alpha = (
-    run.data.model_settings["problem"],
+  return distillation.add_teacher(
+    loss_fn,
     settings.distillation_alpha,
+    run.data.model_settings["problem"],
+    settings.distillation_temperature,
   )
-  temperature = settings.distillation_temperature
-  return distillation.add_teacher(loss_fn, alpha, problem, temperature)
 
 
 def _make_rows(run, model, counts) -> Iterator[feature_files.Row]:

@@ -13,8 +13,13 @@ from inputs import records, training_input
 
 Features = training_input.Features
 FEATURE = "teacher_logits"  # Its S may be longer, by padding.
-PROBLEMS = ("single_label", "multi_label", "regression")
-PROBLEMS += ("tagging", "question_answering")
+PROBLEMS = {
+  "single_label",
+  "multi_label",
+  "regression",
+  "tagging",
+  "question_answering",
+}
 _NEVER = -1e9  # Far below any logit.
 
 
