@@ -347,6 +347,16 @@ class Run(training_run.TrainingRun):
     self.add_section(title, lambda: describe(data.examples(), *values))
 
 
+def _warn_of_share(trained: str) -> None:
+  """Says if a training did not hold out what is evaluated."""
+  if _SHARE not in same_run.read_training(trained):
+    print(
+      "note: --eval_share: the weights may have been trained on these "
+      "examples, for that training held out none",
+      file=sys.stderr,
+    )
+
+
 @contextlib.contextmanager
 def open_run(
   settings: shared_flags.FineTuningSettings,
@@ -385,13 +395,8 @@ def open_run(
     )
     trained = output_folder.trained_folder(settings)
     same_run.check(folder, trained, record)
-    evaluates_share = _SHARE in record.model and not data.train
-    if evaluates_share and _SHARE not in same_run.read_training(trained):
-      print(
-        "note: --eval_share: the weights may have been trained on these "
-        "examples, for that training held out none",
-        file=sys.stderr,
-      )
+    if _SHARE in record.model and not data.train:
+      _warn_of_share(trained)
     run = Run(
       settings=settings,
       data=data,
