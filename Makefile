@@ -46,14 +46,16 @@ minilm: $(MINILM)/model.safetensors
 	@echo $(MINILM)
 
 # Two processes: most of the time of a test of a program is one thread starting it.
+# One that dies ends the run: pytest-xdist may wait forever for its successor.
+PYTEST := -m pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
+
 test: $(VENV)/requirements-dev
-	$(RUN) -m pytest --numprocesses=2 --dist=loadfile
+	$(RUN) $(PYTEST)
 
 # The last tests compare with the libraries that benchmarks need, and are
 # skipped without them.
 test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench minilm
-	$(RUN) -m pytest -m "slow or fuzz" --hypothesis-profile=deep \
-	  --numprocesses=2 --dist=loadfile
+	$(RUN) $(PYTEST) -m "slow or fuzz" --hypothesis-profile=deep
 	$(RUN) -m pytest tests/test_transformers.py tests/weights
 
 lint: $(VENV)/requirements-dev

@@ -26,9 +26,25 @@ def pytest_configure(config):
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+  """Says how a process of tests died: pytest-xdist tells only that it did."""
+  if error:
+    status = node.gateway._io.popen.wait()
+    print(f"{node.gateway.id}: exit status {status} (-N: by signal N)")
+
+
 def pytest_collection_finish():
   """Modules stay: every search for garbage would go through them again."""
   gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def same_random_numbers():
+  """Tests of a file draw the same whichever ran before in their process."""
+  import keras
+
+  keras.utils.set_random_seed(1)
 
 
 @pytest.fixture
