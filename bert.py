@@ -118,23 +118,12 @@ def load_encoder(
   """
   imports.import_tensorflow()
   from cli import model_folder
-  from encoders import encoder_table
-  from weights import checkpoints
 
   folder = model_folder.open(hub.find(os.fspath(path)))
+  encoder, missing = model_folder.make_encoder(folder, dtype, name)
   source, config = folder.source, folder.config
-  if not config:
-    raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
-  encoder = encoder_table.make_encoder(config, dtype, name)
-  variables = {
-    "bert" + variable.path.removeprefix(name): variable.value
-    for variable in encoder.variables
-  }
-  found = checkpoints.assign(
-    folder.weights, variables, checkpoints.is_above_layers
-  )
-  if found.missing:
-    warnings.warn(f"{source} lacks {', '.join(found.missing)}", stacklevel=2)
+  if missing:
+    warnings.warn(f"{source} lacks {', '.join(missing)}", stacklevel=2)
   if folder.assumed:
     taken = ", ".join(f"{n}={getattr(config, n)!r}" for n in folder.assumed)
     warnings.warn(f"{source} does not state, taken: {taken}", stacklevel=2)

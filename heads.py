@@ -160,6 +160,10 @@ class PretrainingModel(HeadModel):
   ):
     seed = modeling.choose_seed(seed, training)
     bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    return self.guess(bert, masked_lm_positions)
+
+  def guess(self, bert, masked_lm_positions) -> PretrainingOutput:
+    """Applies the heads to a `modeling.BertOutput`."""
     return PretrainingOutput(
       self.heads.predictions(
         bert.sequence_output,

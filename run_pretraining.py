@@ -14,7 +14,7 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from cli import devices, model_folder, pretraining_run
+from cli import devices, model_folder, pretraining_run, pretraining_teacher
 from encoders import encoder_table
 import heads
 from tasks import loss_watch, pretraining_data
@@ -69,6 +69,8 @@ def loss_fn(model, features, seed):
 
 def find_vocabulary(settings):
   """Reads the vocabulary that --dynamic_masking needs; None without it."""
+  if settings.dynamic_masking and settings.teacher_only:
+    raise ValueError("--teacher_only=true masks no words: no --dynamic_masking")
   if not settings.dynamic_masking:
     names = ("masked_lm_prob", "do_whole_word_mask")
     pretraining.refuse_flags(settings, "dynamic_masking", *names)
@@ -100,10 +102,19 @@ def main() -> None:
   config = model_folder.fit_vocabulary(
     settings, model_folder.read_config(settings)
   )
-  data = read_data(settings, config, vocabulary, settings.next_sentence)
+  kind = vocabulary, settings.next_sentence, not settings.teacher_only
+  data = read_data(settings, config, *kind)
+  with strategy.scope():
+    teacher = pretraining_teacher.open(settings, config)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
-    run.make_model(heads.PretrainingModel, compare)
-    if not settings.next_sentence:  # Unused weights must not decay.
+    create_model, losses = heads.PretrainingModel, loss_fn
+    if teacher:
+      create_model, losses = teacher.create_model, teacher.add_losses(loss_fn)
+    run.make_model(create_model, compare, teacher and teacher.describe())
+    # Unused weights must not decay.
+    if settings.teacher_only:
+      run.model.heads.trainable = False
+    if settings.teacher_only or not settings.next_sentence:
       run.model.bert.pooler.trainable = False
       run.model.heads.seq_relationship.trainable = False
 
@@ -122,14 +133,17 @@ def main() -> None:
 
     if settings.do_train:
       watch = None
-      if run.is_chief and not encoder_table.is_causal(config):
+      is_guessing = not (
+        settings.teacher_only or encoder_table.is_causal(config)
+      )
+      if run.is_chief and is_guessing:
         watch = loss_watch.watch(
           data.train_files,
           data.source,
           settings.learning_rate,
           settings.num_warmup_steps,
         )
-      run.train(loss_fn, evaluate_at, watch)
+      run.train(losses, evaluate_at, watch)
     if settings.do_eval:
       scores = evaluate_at(run.step)
       if run.is_chief:

@@ -51,6 +51,28 @@ def open(path: str, bert_config_file: str | None = None):
   return formats.open_model(path, bert_config_file)
 
 
+def make_encoder(folder: Any, dtype: str | None = None, name: str = "bert"):
+  """Makes the encoder of a `models.ModelFolder`, with its weights.
+
+  Returns it and the names of those that are missing, of a pooler. A ValueError
+  says that there is no config, or that weights do not fit it.
+  """
+  from encoders import encoder_table  # Slow: TensorFlow.
+  from weights import checkpoints
+
+  if not folder.config:
+    raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
+  encoder = encoder_table.make_encoder(folder.config, dtype, name)
+  variables = {
+    "bert" + variable.path.removeprefix(name): variable.value
+    for variable in encoder.variables
+  }
+  found = checkpoints.assign(
+    folder.weights, variables, checkpoints.is_above_layers
+  )
+  return encoder, found.missing
+
+
 def find_files(settings: _Settings) -> _Settings:
   """Returns settings with the files and the casing of --model.
 

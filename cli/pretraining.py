@@ -18,6 +18,9 @@ _model = program.group("Model")
 _training = program.group("Training")
 _evaluation = program.group("Evaluation")
 
+# Without --teacher they have no effect.
+TEACHER_FLAGS = {"teacher_only", "teacher_vectors", "relation_heads"}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(
@@ -47,6 +50,27 @@ class PretrainingSettings(
   next_sentence: bool = _data(True, "Whether records are sentence pairs.")
   vocab_file: str | None = _model(
     None, "The vocab.txt of the records; decides the vocab_size of the config."
+  )
+  teacher: str | None = _training(
+    None,
+    "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
+    "Face Hub, whose relations of tokens to learn as well (MiniLM).",
+  )
+  teacher_only: bool = _training(
+    False,
+    "With --teacher: whether nothing else is learned; reads records of "
+    "--masks=false without masking them.",
+  )
+  teacher_vectors: bool = _training(
+    False,
+    "With --teacher: whether to learn its vectors of sequences too, means of "
+    "the last layer; for one that was trained to make them.",
+  )
+  relation_heads: int | None = _training(
+    None,
+    "With --teacher: heads to compare; default: as many of the teacher's as "
+    "divide both sizes.",
+    least=1,
   )
   num_train_steps: int = _training(
     100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS

@@ -51,10 +51,12 @@ class Run(training_run.TrainingRun):
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
+    teacher: str | None = None,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
-    `create_model` takes config and Keras dtype policy.
+    `create_model` takes config and Keras dtype policy; `teacher` describes
+    which other model the training learns from, and what.
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
@@ -65,6 +67,7 @@ class Run(training_run.TrainingRun):
       self.step = output_folder.load_trained_weights(settings, self.model)
     if settings.do_train:
       flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
+      flags["teacher"] = teacher
       self.phase = same_run.enter_phase(
         self.folder,
         self.step,
@@ -155,7 +158,7 @@ def print_summary(run: Run, start: float) -> None:
       f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
     )
   command = "the same command with --do_train=false --do_eval=true"
-  if run.settings.do_eval:
+  if run.settings.do_eval or run.settings.teacher_only:
     model, vocabulary = run.folder, run.settings.vocab_file
     if output_folder.starts_elsewhere(run.settings):
       model = run.settings.model or "..."

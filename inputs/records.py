@@ -347,14 +347,18 @@ def _check_record(
   except message.DecodeError as error:
     raise ValueError(f"{where} is not a tf.train.Example") from error
   found = example.features.feature
-  for name, flag, value in (
-    ("masked_lm_ids", "dynamic_masking", "masked_lm_ids" not in found),
-    ("next_sentence_labels", "next_sentence", "next_sentence_labels" in found),
+  for name, flags_if_missing, flags in (
+    (
+      "masked_lm_ids",
+      "--dynamic_masking=true or --teacher_only=true",
+      "--dynamic_masking=false, --teacher_only=false",
+    ),
+    ("next_sentence_labels", "--next_sentence=false", "--next_sentence=true"),
   ):
     if (name in found) != (name in spec) and "segment_ids" in found:
       raise ValueError(
         f"{where} has {'no ' * (name in spec)}{name}: run_pretraining.py reads "
-        f"such records with --{flag}={str(value).lower()}"
+        f"such records with {flags if name in found else flags_if_missing}"
       )
   if missing := sorted(set(spec) - set(found)):
     raise ValueError(

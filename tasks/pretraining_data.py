@@ -44,6 +44,7 @@ def open_files(
   config: modeling.EncoderConfig,
   vocabulary: pretraining_data.Vocabulary | None = None,
   next_sentence: bool = True,
+  masks: bool = True,
 ) -> PretrainingData:
   """Finds and checks the files of records that run_pretraining.py reads.
 
@@ -51,6 +52,7 @@ def open_files(
     settings: those of run_pretraining.py, or of a task of run_multitask.py.
     vocabulary: of records without masks, which `dynamic_masking` draws.
     next_sentence: whether records are sentence pairs.
+    masks: whether words are masked, in the records or by the vocabulary.
 
   Raises:
     ValueError: there is no such file, or one was made with other settings.
@@ -64,7 +66,7 @@ def open_files(
   limits = records.pretraining_limits(
     length, config.vocab_size, config.type_vocab_size
   )
-  absent = ("masked_lm_",) * bool(vocabulary)
+  absent = ("masked_lm_",) * bool(vocabulary or not masks)
   absent += ("next_sentence_",) * (not next_sentence)
   spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
   limits = {n: limits[n] for n in limits if n in spec}

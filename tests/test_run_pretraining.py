@@ -10,10 +10,12 @@ import subprocess
 import threading
 import time
 
+import keras
 import pytest
 import tensorflow as tf
 
 import disk_events
+import heads
 import paths
 import program_flags
 from tasks import loss_watch
@@ -365,6 +367,97 @@ def test_records_of_another_kind_are_refused(
     unmasked["input_file"] = write_unmasked(tmp_path / "x", range(9), False)
   if "no masked_lm_ids" in message:
     del unmasked["do_whole_word_mask"]
+  command = [*command_unmasked(tmp_path, **unmasked), f"--{flags}"]
+  program_flags.assert_refused(program_flags.run_here(command), message)
+
+
+def write_teacher(folder, **changes):
+  """Writes a BERT of WORDS and of another size; returns its folder."""
+  config = {**tiny.PRETRAINING_CONFIG, "hidden_size": 24, **changes}
+  tiny.write_model(folder, {**config, "initializer_range": 0.3})
+  (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+  (folder / "config.json").rename(folder / "bert_config.json")
+  keras.utils.set_random_seed(2)
+  config = checkpoints.read_config(str(folder / "bert_config.json"))
+  variables = checkpoints.model_variables(heads.PretrainingModel(config))
+  checkpoints.save(str(folder), 1, variables, keep=1)
+  return folder
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
+  """Six steps at once, and three and three; alone it leaves the heads."""
+  unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
+  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
+  if is_alone:
+    del unmasked["do_whole_word_mask"]
+    unmasked |= {"teacher_only": True, "dynamic_masking": False}
+    unmasked["do_eval"] = False
+  whole, parts = tmp_path / "whole", tmp_path / "parts"
+  command = command_unmasked(tmp_path, **unmasked, output_dir=whole)
+  program_flags.succeed(command)
+  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
+  command.append(f"--output_dir={parts}")
+  program_flags.succeed(command)
+  assert checkpoint_bytes(parts, 6) == checkpoint_bytes(whole, 6)
+  saved = tf.train.load_checkpoint(f"{whole}/model.ckpt-6")
+  earlier = tf.train.load_checkpoint(f"{whole}/model.ckpt-3")
+  for name in ("teacher_projection", "cls/predictions/output_bias"):
+    is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
+    assert is_same == (is_alone and "cls" in name)
+  result = program_flags.run_here([*command, "--teacher_vectors=false"])
+  program_flags.assert_refused(result, "--teacher=weights ")
+  # Nobody else needs the projection, or the teacher.
+  unmasked |= {"dynamic_masking": True, "do_eval": True, "do_train": False}
+  alone = ("teacher", "teacher_only", "teacher_vectors")
+  unmasked = {name: v for name, v in unmasked.items() if name not in alone}
+  command = command_unmasked(tmp_path, **unmasked, output_dir=parts)
+  program_flags.succeed(command)
+  curves = [json.loads(x) for x in (whole / "curves.jsonl").open()]
+  for name in ("relation_loss", "vector_loss"):
+    assert curves[-1][name] < curves[0][name]
+  assert ("masked_lm_loss" in curves[0]) != is_alone
+
+
+@pytest.mark.slow
+def test_devices_and_parts_learn_the_same_of_a_teacher(
+  unmasked, two_devices, tmp_path
+):
+  unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
+  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
+  command = command_unmasked(tmp_path, **unmasked)
+  program_flags.succeed(command)
+  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
+    out = tmp_path / flag
+    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
+    for name, value in tiny.read_results(tmp_path / "out").items():
+      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("changes", "flags", "message"),
+  [
+    ({}, "vocab_file=", "its vocabulary is "),
+    ({}, "relation_heads=16", "=16 does not divide 24 and 16, the teacher's "),
+    ({"type_vocab_size": 1}, "seed=1", "its type_vocab_size is 1, the model's"),
+    ({"causal_attention": True}, "seed=1", "is no BERT, whose relations"),
+    ({}, "teacher=", "--teacher_vectors needs --teacher"),
+    ({}, "teacher_only=true", "it guesses no words to evaluate"),
+    ({}, "teacher=nowhere", "nowhere"),
+    ({}, "masked", "--dynamic_masking=false, --teacher_only=false"),
+  ],
+)
+def test_a_teacher_that_does_not_fit_is_refused(
+  changes, flags, message, unmasked, data, tmp_path
+):
+  unmasked |= {"teacher": write_teacher(tmp_path / "teacher", **changes)}
+  flags = flags.replace("masked", f"input_file={data}")
+  if flags.startswith(("vocab_file", "teacher_only", "input_file")):
+    unmasked["dynamic_masking"] = False
+    del unmasked["do_whole_word_mask"]
+    unmasked["do_eval"] = flags.startswith("teacher_only")
+    unmasked["teacher_only"] = True
+  unmasked["teacher_vectors"] = True
   command = [*command_unmasked(tmp_path, **unmasked), f"--{flags}"]
   program_flags.assert_refused(program_flags.run_here(command), message)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 # The state of a training, beside its model: by Google's names, by Keras's keys.
 _TRAINING_STATE = re.compile(
   r"/adam_[mv]$|(^|/)(global_step|beta[12]_power|(current_)?loss_scale"
-  r"|good_steps)$"
+  r"|good_steps|teacher_projection)$"
 )
 _KERAS_STATE = re.compile(
   r"(^|/)(global_step|save_counter)\b|\.OPTIMIZER_SLOT|(^|/)optimizer/"

@@ -138,7 +138,8 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
   lines = [{"step": n, "eval/loss": loss} for n, loss in losses.items()]
   lines.insert(1, {"step": 3, "loss": 0.5})
   (tmp_path / "curves.jsonl").write_text("\n".join(map(json.dumps, lines)))
-  settings = types.SimpleNamespace(do_train=True, do_eval=False)
+  flags = {"do_train": True, "do_eval": False, "teacher_only": False}
+  settings = types.SimpleNamespace(**flags)
   for scores, first, expected in (
     ({6: {"loss": 2.0}}, 0, "best of 3 evaluations: step 4, loss 1\n"),
     ({}, 4, "best of 1 evaluations: step 6, loss 2\n"),  # Another phase.

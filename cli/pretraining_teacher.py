@@ -1,0 +1,72 @@
+"""--teacher of run_pretraining.py: loaded, and compared with who learns."""
+
+import math
+from typing import Any
+
+from cli import model_folder, pretraining
+from data import hub
+from encoders import encoder_table
+import modeling
+from tasks import relations
+from vocabularies import vocabulary_table
+
+
+def open(
+  settings: pretraining.PretrainingSettings, config: modeling.EncoderConfig
+) -> relations.Teacher | None:
+  """Loads --teacher for a model with a config; None without it.
+
+  Raises:
+    ValueError: it cannot be loaded, is no BERT or of another vocabulary, or
+      flags contradict each other.
+  """
+  if not settings.teacher:
+    if given := settings.given & pretraining.TEACHER_FLAGS:
+      raise ValueError(f"--{min(given)} needs --teacher")
+    return None
+  if settings.teacher_only and (settings.do_eval or settings.eval_every_steps):
+    raise ValueError("--teacher_only=true: it guesses no words to evaluate")
+  if not settings.do_train:
+    return None
+  path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
+  folder = model_folder.open(path)
+  encoder, _ = model_folder.make_encoder(folder, settings.compute_dtype)
+  ours, theirs = (
+    file and vocabulary_table.make_tokenizer(file).vocab
+    for file in (settings.vocab_file, folder.vocab_file)
+  )
+  if not ours or ours != theirs:
+    raise ValueError(
+      f"--teacher={path}: its vocabulary is {folder.vocab_file}; expected the "
+      f"same tokens as in --vocab_file={settings.vocab_file}"
+    )
+  num_heads = _choose_heads(settings, config, encoder.config)
+  encoder.trainable = False
+  return relations.Teacher(
+    encoder, num_heads, settings.teacher_only, settings.teacher_vectors
+  )
+
+
+def _choose_heads(settings: Any, ours: Any, theirs: Any) -> int:
+  """Returns --relation_heads; a ValueError if configs cannot be compared."""
+  flag = f"--teacher={settings.teacher}"
+  for name, config in (("the model", ours), (flag, theirs)):
+    is_bert = isinstance(config, modeling.BertConfig)
+    if not is_bert or encoder_table.is_causal(config):
+      raise ValueError(f"{name} is no BERT, whose relations --teacher compares")
+  if theirs.type_vocab_size < ours.type_vocab_size:
+    raise ValueError(
+      f"{flag}: its type_vocab_size is {theirs.type_vocab_size}, the model's "
+      f"{ours.type_vocab_size}"
+    )
+  size = math.gcd(theirs.hidden_size, ours.hidden_size)
+  fitting = [
+    n for n in range(1, theirs.num_attention_heads + 1) if not size % n
+  ]
+  num_heads = settings.relation_heads or max(fitting)
+  if size % num_heads:
+    raise ValueError(
+      f"--relation_heads={num_heads} does not divide {theirs.hidden_size} and "
+      f"{ours.hidden_size}, the teacher's hidden_size and the model's"
+    )
+  return num_heads

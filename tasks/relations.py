@@ -1,0 +1,163 @@
+"""A model that is pre-trained learns from a teacher how tokens relate, too.
+
+MiniLM, Wang et al. 2020, https://arxiv.org/abs/2002.10957, in the form of its
+second version, https://arxiv.org/abs/2012.15828 (section 3): the queries of the
+last layer, its keys and its values are each compared with themselves, so that
+teacher and student may be of any sizes. Shapes: see modeling.py; R relation
+heads, into which Q, K and V are split anew.
+"""
+
+from collections.abc import Sequence
+import math
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+import heads
+from inputs import records
+import modeling
+from training import same_run, training_plan
+
+
+class VectorModel(heads.PretrainingModel):
+  """A `PretrainingModel` that learns the vectors of a teacher, too.
+
+  Its projection, [H, the teacher's H], is saved for a run to resume; nothing
+  else loads it.
+  """
+
+  def __init__(self, config: Any, dtype: str | None, teacher_size: int):
+    super().__init__(config, dtype)
+    self.projection = keras.Variable(
+      keras.initializers.Orthogonal(),
+      shape=[config.hidden_size, teacher_size],
+      name="teacher_projection",
+    )
+
+
+class Teacher(NamedTuple):
+  """A model to learn from, and what to learn."""
+
+  bert: modeling.BertModel
+  num_heads: int  # R.
+  is_alone: bool  # Whether there are no other losses.
+  learns_vectors: bool
+
+  def describe(self) -> str:
+    """Says what a resumed run must have the same."""
+    values = {v.path: v.value for v in self.bert.variables}
+    return (
+      f"weights {same_run.digest_of_values(values)}, {self.num_heads} heads, "
+      f"alone: {self.is_alone}, vectors: {self.learns_vectors}"
+    )
+
+  def create_model(
+    self, config: modeling.EncoderConfig, dtype: str
+  ) -> heads.PretrainingModel:
+    """Makes the model that learns."""
+    if self.learns_vectors:
+      return VectorModel(config, dtype, self.bert.config.hidden_size)
+    return heads.PretrainingModel(config, dtype)
+
+  def add_losses(self, loss_fn: training_plan.LossFn) -> training_plan.LossFn:
+    """Returns the teacher's losses, with those of pre-training if any."""
+
+    def compute(model, features, seed):
+      *inputs, mask = (
+        features[n] for n in (*records.INPUT_NAMES, "input_mask")
+      )
+      ours = model.bert(*inputs, seed, return_hidden_states=True)
+      theirs = self.bert(*inputs, return_hidden_states=True)
+      losses, count = {}, tf.cast(tf.shape(mask)[0], tf.float32)
+      if not self.is_alone:
+        # The encoder has run; the fourth argument is the masked positions.
+        losses = loss_fn(lambda *x: model.guess(ours, x[3]), features, seed)
+      wanted, found = (
+        project_last(bert, output.hidden_states)
+        for bert, output in ((self.bert, theirs), (model.bert, ours))
+      )
+      relations = relation_loss(wanted, found, mask, self.num_heads)
+      losses["relation_loss"] = tf.reduce_sum(relations), count
+      if self.learns_vectors:
+        vectors = vector_loss(
+          theirs.sequence_output,
+          ours.sequence_output,
+          mask,
+          model.projection.value,
+        )
+        losses["vector_loss"] = tf.reduce_sum(vectors), count
+      return losses
+
+    return compute
+
+
+def relate(x: tf.Tensor, input_mask: tf.Tensor, num_heads: int) -> tf.Tensor:
+  """Scores how tokens of x, [B, S, H], relate; float32 [B, R, S, S].
+
+  These are logits of attention, those of padding as in `modeling`.
+  """
+  size = x.shape[-1] // num_heads
+  x = tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), num_heads, size])
+  x = tf.transpose(x, [0, 2, 1, 3])
+  scores = tf.cast(tf.matmul(x, x, transpose_b=True), tf.float32)
+  padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None]
+  return scores / math.sqrt(size) + modeling.MASKED_SCORE * padding
+
+
+def relation_loss(
+  theirs: Sequence[tf.Tensor],
+  ours: Sequence[tf.Tensor],
+  input_mask: tf.Tensor,
+  num_heads: int,
+) -> tf.Tensor:
+  """Sums Kullback-Leibler divergences of relations, in nats; float32 [B].
+
+  Each of queries, keys and values counts with its mean over heads and tokens.
+
+  Args:
+    theirs, ours: the teacher's and the student's, each [B, S, its H].
+    input_mask: int [B, S].
+    num_heads: R, divides both sizes.
+  """
+  mask = tf.cast(input_mask, tf.float32)[:, None]  # [B, 1, S]
+  total = tf.zeros(tf.shape(mask)[0])
+  for wanted, found in zip(theirs, ours, strict=True):
+    wanted = relate(wanted, input_mask, num_heads)
+    found = tf.nn.log_softmax(relate(found, input_mask, num_heads))
+    differences = tf.nn.log_softmax(wanted) - found
+    divergences = tf.reduce_sum(tf.nn.softmax(wanted) * differences, -1)
+    of_tokens = tf.reduce_sum(divergences * mask, [1, 2])  # [B]
+    total += of_tokens / tf.reduce_sum(mask, [1, 2]) / num_heads
+  return total
+
+
+def vector_loss(
+  theirs: tf.Tensor,
+  ours: tf.Tensor,
+  input_mask: tf.Tensor,
+  projection: tf.Tensor,
+) -> tf.Tensor:
+  """Returns 1 - cosine of the vectors of sequences; float32 [B].
+
+  Args:
+    theirs, ours: last hidden states, each [B, S, its H], whose means count.
+    input_mask: int [B, S].
+    projection: float32 [H, the teacher's H].
+  """
+  wanted, found = (
+    heads.pool(tf.cast(states, tf.float32), input_mask, "mean")
+    for states in (theirs, ours)
+  )
+  found = heads.normalize(tf.matmul(found, projection))
+  return 1.0 - tf.reduce_sum(heads.normalize(wanted) * found, -1)
+
+
+def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
+  """Returns queries, keys and values of the last layer, each [B, S, H].
+
+  `states` are all hidden states. TensorFlow merges equal products.
+  """
+  attention = bert.encoder.blocks[-1].attention.self_attention
+  layers = attention.query, attention.key, attention.value
+  return [layer(states[-2]) for layer in layers]
