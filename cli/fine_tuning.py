@@ -161,7 +161,7 @@ def _folder_of_seed(folder: str, seed: int | str) -> str:
 
 
 def describe_run(
-  settings: shared_flags.FineTuningSettings, data: Data, teacher: Any
+  settings: shared_flags.FineTuningSettings, data: Data
 ) -> same_run.RunRecord:
   """Returns what later runs in the output folder are compared with."""
   answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
@@ -177,7 +177,7 @@ def describe_run(
     return same_run.RunRecord(model, answers)
   training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
   training |= {"training_features": data.train.key, **data.training_settings}
-  training["teacher"] = teacher and same_run.identify_weights(teacher.model)
+  training["teacher"] = teaching.find_teacher(settings, data)
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
     training |= data.answer_settings
@@ -192,7 +192,7 @@ class Run(training_run.TrainingRun):
 
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
-  teacher: Any = None  # A `TrainedModel`, until its logits are computed.
+  create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
@@ -215,7 +215,7 @@ class Run(training_run.TrainingRun):
     `create_model` takes config, data and a Keras dtype policy.
     """
     settings, data = self.settings, self.data
-    dtype = settings.compute_dtype
+    dtype, self.create_model = settings.compute_dtype, create_model
     self.use_model(lambda: create_model(self.config, data, dtype), predict)
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
@@ -302,7 +302,7 @@ class Run(training_run.TrainingRun):
         settings.bias_correction,
       )
     if source is None:
-      if self.teacher:
+      if settings.teacher:
         loss_fn = teaching.teach(self, loss_fn)
       source = feature_files.training_source(
         self.data.train,
@@ -378,8 +378,7 @@ def open_run(
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
     output_folder.check_evaluations(settings)
-    teacher = teaching.open_teacher(settings, data)
-    record = describe_run(settings, data, teacher)
+    record = describe_run(settings, data)
     same_run.compare_workers(
       strategy,
       {
@@ -404,7 +403,6 @@ def open_run(
       config=config,
       record=record,
       local_folder=local_folder,
-      teacher=teacher,
     )
     yield run
     same_run.wait_for_all(strategy)

@@ -5,33 +5,39 @@ They are computed once for all rows to train on, and kept in a feature file.
 
 from collections.abc import Iterator
 import dataclasses
+import os
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from data import record_writer
-from export import trained_models
+from cli import model_folder
+from data import files, label_files, record_writer
 from inputs import feature_files, records, training_input
 from tasks import distillation
 from training import prediction, same_run
+from weights import checkpoints
 
 # What shapes the rows, and what the outputs mean.
 _SHARED = (
   "problem",
   "labels",
+  same_run.VOCABULARY,
   "do_lower_case",
   "max_seq_length",
   "doc_stride",
   "max_query_length",
   "version_2_with_negative",
   "document_context",
+  "feature_based",
 )
 
 
-def open_teacher(
-  settings: Any, data: Any
-) -> trained_models.TrainedModel | None:
-  """Loads a training's --teacher; a ValueError if that has another task."""
+def find_teacher(settings: Any, data: Any) -> str | None:
+  """Checks a training's --teacher; returns a digest of its weights.
+
+  A ValueError says that it is no training, or has another task.
+  """
   folder = settings.teacher
   for name in ("distillation_alpha", "distillation_temperature"):
     if name in settings.given and not folder:
@@ -39,24 +45,30 @@ def open_teacher(
   if not folder or not data.train:
     return None
   problem = data.model_settings["problem"]
-  if data.pooling or problem not in distillation.PROBLEMS:
+  is_other = data.pooling or data.model_settings.get("feature_based")
+  if is_other or problem not in distillation.PROBLEMS:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
-      "run_squad.py learn from one"
+      "run_squad.py learn from one, and not with --feature_based"
     )
-  try:
-    trained = trained_models.load_output_dir(folder, settings.vocab_file)
-  except ValueError as error:
-    raise ValueError(f"--teacher={folder}: {error}") from None
-  theirs = {**trained.settings, **trained.prediction, "labels": trained.labels}
+  recorded = same_run.read_training(folder).items()
+  theirs: dict[str, Any] = {name: value for name, (value, _) in recorded}
+  prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))
+  if not prefix or "problem" not in theirs:
+    raise ValueError(f"--teacher={folder}: not the --output_dir of a training")
+  theirs["labels"] = ()
+  if data.labels:
+    theirs["labels"] = label_files.read(os.path.join(folder, "labels.txt"))
   ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
+  ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
   for name in _SHARED:
-    if ours.get(name) != theirs.get(name):
+    wanted, found = (same_run.show(x.get(name)) for x in (ours, theirs))
+    if wanted != found:
       raise ValueError(
-        f"--teacher={folder}: its {name} is {same_run.show(theirs.get(name))}, "
-        f"that of this run {same_run.show(ours.get(name))}: expected the same"
+        f"--teacher={folder}: its {name} is {found:.80}, that of this run "
+        f"{wanted:.80}: expected the same"
       )
-  return trained
+  return files.hash_file(f"{prefix}.index")[:12]  # It has those of all tensors.
 
 
 def teach(run: Any, loss_fn: Any) -> Any:
@@ -66,9 +78,8 @@ def teach(run: Any, loss_fn: Any) -> Any:
   data = dataclasses.replace(
     train, suffix="_teacher", source=source, shows_progress=False
   )
-  rows = _make_rows(run, run.teacher.model, counts)
+  rows = _make_rows(run, counts)
   logits = feature_files.open_or_make(data, run.local_folder, rows, counts)
-  run.teacher = None  # Its memory is free.
   feature_files.print_summary(
     logits, f"teacher: {len(logits):,} rows of logits"
   )
@@ -84,9 +95,10 @@ def teach(run: Any, loss_fn: Any) -> Any:
   )
 
 
-def _make_rows(run, model, counts) -> Iterator[feature_files.Row]:
+def _make_rows(run, counts) -> Iterator[feature_files.Row]:
   """Yields the logits of all rows in the order in which they are computed."""
   train, features = run.data.train, run.data.train.features
+  model = _load(run)
 
   def predict(model, batch):
     outputs = model(*(batch[name] for name in records.INPUT_NAMES))
@@ -108,3 +120,13 @@ def _make_rows(run, model, counts) -> Iterator[feature_files.Row]:
         values = record_writer.float_feature(logits.ravel())
         record = record_writer.encode_example({distillation.FEATURE: values})
         yield feature_files.Row(record, features.lengths[index], int(index))
+
+
+def _load(run) -> keras.Model:
+  """Makes the teacher, as the program makes its own model."""
+  folder = run.settings.teacher
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
+  model = run.create_model(config, run.data, "float32")
+  variables = checkpoints.model_variables(model)
+  checkpoints.restore(model_folder.find_weights(folder), variables)
+  return model

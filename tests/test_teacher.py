@@ -183,7 +183,7 @@ def test_devices_and_parts_make_the_same_updates(
 def test_a_resumed_run_needs_the_same_teacher(taught, tmp_path):
   before = paths.contents(taught.out)
   recorded = json.loads(before["training.json"])
-  assert len(recorded["teacher"]) == 8
+  assert len(recorded["teacher"]) == 12
   options = recorded["distillation_alpha"], recorded["distillation_temperature"]
   assert options == (0.25, 2.0)
   plain = json.loads((taught.folder / "teacher/training.json").read_text())
@@ -229,9 +229,9 @@ OTHER_LABELS = "label\ttext\n" + "yes\tgood film\nno\tbad film\n" * 20
     ),
     (
       {"vocab_file": "other.txt"},
-      "other.txt: {teacher} was trained with another one",
+      "its vocab_file_sha256 is ",
     ),
-    ({"teacher": "empty"}, "--teacher=empty: empty: no settings.json with one"),
+    ({"teacher": "empty"}, "--teacher=empty: not the --output_dir of a train"),
     ({"teacher": ""}, "--distillation_alpha needs --teacher"),
   ],
 )
@@ -260,10 +260,17 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
   program_flags.assert_refused(result, message)
 
 
-@pytest.mark.parametrize("program", ["run_multiple_choice", "run_embedding"])
-def test_choices_and_vectors_have_no_teacher(program, tmp_path):
+@pytest.mark.parametrize(
+  ("program", "flags"),
+  [
+    ("run_multiple_choice", []),
+    ("run_embedding", []),
+    ("run_tagging", ["--feature_based=true"]),
+  ],
+)
+def test_choices_vectors_and_features_have_no_teacher(program, flags, tmp_path):
   command = tiny.prepare(program, tmp_path)
-  result = program_flags.run_here([*command, "--teacher=teacher"])
+  result = program_flags.run_here([*command, "--teacher=teacher", *flags])
   message = "--teacher=teacher: only run_classifier.py, run_tagging.py and ru"
   program_flags.assert_refused(result, message)
 
