@@ -104,13 +104,12 @@ def main() -> None:
   )
   kind = vocabulary, settings.next_sentence, not settings.teacher_only
   data = read_data(settings, config, *kind)
-  with strategy.scope():
-    teacher = pretraining_teacher.open(settings, config)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
-    create_model, losses = heads.PretrainingModel, loss_fn
-    if teacher:
-      create_model, losses = teacher.create_model, teacher.add_losses(loss_fn)
-    run.make_model(create_model, compare, teacher and teacher.describe())
+    with strategy.scope():
+      create_model, losses, teacher = pretraining_teacher.open(
+        settings, config, heads.PretrainingModel, loss_fn
+      )
+    run.make_model(create_model, compare, teacher)
     # Unused weights must not decay.
     if settings.teacher_only:
       run.model.heads.trainable = False

@@ -51,12 +51,12 @@ class Run(training_run.TrainingRun):
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
-    teacher: str | None = None,
+    teacher: Any = None,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
-    `create_model` takes config and Keras dtype policy; `teacher` describes
-    which other model the training learns from, and what.
+    `create_model` takes config and Keras dtype policy; `teacher` is what says
+    what the training learns from another model.
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)

@@ -1,36 +1,44 @@
 """--teacher of run_pretraining.py: loaded, and compared with who learns."""
 
+from collections.abc import Callable
+import functools
 import math
 from typing import Any
 
 from cli import model_folder, pretraining
 from data import hub
 from encoders import encoder_table
+import heads
 import modeling
 from tasks import relations
+from training import same_run, training_plan
 from vocabularies import vocabulary_table
 
 
 def open(
-  settings: pretraining.PretrainingSettings, config: modeling.EncoderConfig
-) -> relations.Teacher | None:
-  """Loads --teacher for a model with a config; None without it.
+  settings: pretraining.PretrainingSettings,
+  config: modeling.EncoderConfig,
+  create_model: Callable[..., heads.PretrainingModel],
+  loss_fn: training_plan.LossFn,
+) -> tuple[Callable[..., heads.PretrainingModel], training_plan.LossFn, Any]:
+  """Loads --teacher, if a training has one.
 
-  Raises:
-    ValueError: it cannot be loaded, is no BERT or of another vocabulary, or
-      flags contradict each other.
+  Returns what makes the model, its losses, and what a resumed run must have the
+  same; without a teacher the two that are given, and None. A ValueError says
+  that it cannot be loaded or compared, or that flags contradict each other.
   """
   if not settings.teacher:
     if given := settings.given & pretraining.TEACHER_FLAGS:
       raise ValueError(f"--{min(given)} needs --teacher")
-    return None
-  if settings.teacher_only and (settings.do_eval or settings.eval_every_steps):
+    return create_model, loss_fn, None
+  alone, with_vectors = settings.teacher_only, settings.teacher_vectors
+  if alone and (settings.do_eval or settings.eval_every_steps):
     raise ValueError("--teacher_only=true: it guesses no words to evaluate")
   if not settings.do_train:
-    return None
+    return create_model, loss_fn, None
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
   folder = model_folder.open(path)
-  encoder, _ = model_folder.make_encoder(folder, settings.compute_dtype)
+  teacher, _ = model_folder.make_encoder(folder, settings.compute_dtype)
   ours, theirs = (
     file and vocabulary_table.make_tokenizer(file).vocab
     for file in (settings.vocab_file, folder.vocab_file)
@@ -40,10 +48,18 @@ def open(
       f"--teacher={path}: its vocabulary is {folder.vocab_file}; expected the "
       f"same tokens as in --vocab_file={settings.vocab_file}"
     )
-  num_heads = _choose_heads(settings, config, encoder.config)
-  encoder.trainable = False
-  return relations.Teacher(
-    encoder, num_heads, settings.teacher_only, settings.teacher_vectors
+  num_heads = _choose_heads(settings, config, teacher.config)
+  teacher.trainable = False
+  if with_vectors:
+    size = teacher.config.hidden_size
+    create_model = functools.partial(relations.VectorModel, teacher_size=size)
+  digest = same_run.digest_of_values(
+    {v.path: v.value for v in teacher.variables}
+  )
+  return (
+    create_model,
+    relations.add_teacher(None if alone else loss_fn, teacher, num_heads),
+    [digest, f"{num_heads} heads", f"{alone=}", f"{with_vectors=}"],
   )
 
 
@@ -60,10 +76,8 @@ def _choose_heads(settings: Any, ours: Any, theirs: Any) -> int:
       f"{ours.type_vocab_size}"
     )
   size = math.gcd(theirs.hidden_size, ours.hidden_size)
-  fitting = [
-    n for n in range(1, theirs.num_attention_heads + 1) if not size % n
-  ]
-  num_heads = settings.relation_heads or max(fitting)
+  counts = range(1, theirs.num_attention_heads + 1)
+  num_heads = settings.relation_heads or max(n for n in counts if not size % n)
   if size % num_heads:
     raise ValueError(
       f"--relation_heads={num_heads} does not divide {theirs.hidden_size} and "

@@ -20,17 +20,10 @@ from weights import checkpoints
 
 # What shapes the rows, and what the outputs mean.
 _SHARED = (
-  "problem",
-  "labels",
-  same_run.VOCABULARY,
-  "do_lower_case",
-  "max_seq_length",
-  "doc_stride",
-  "max_query_length",
-  "version_2_with_negative",
-  "document_context",
-  "feature_based",
-)
+  f"problem labels {same_run.VOCABULARY} do_lower_case max_seq_length "
+  "doc_stride max_query_length version_2_with_negative document_context "
+  "feature_based"
+).split()
 
 
 def find_teacher(settings: Any, data: Any) -> str | None:

@@ -9,7 +9,7 @@ heads, into which Q, K and V are split anew.
 
 from collections.abc import Sequence
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,7 @@ import tensorflow as tf
 import heads
 from inputs import records
 import modeling
-from training import same_run, training_plan
+from training import training_plan
 
 
 class VectorModel(heads.PretrainingModel):
@@ -34,62 +34,6 @@ class VectorModel(heads.PretrainingModel):
       shape=[config.hidden_size, teacher_size],
       name="teacher_projection",
     )
-
-
-class Teacher(NamedTuple):
-  """A model to learn from, and what to learn."""
-
-  bert: modeling.BertModel
-  num_heads: int  # R.
-  is_alone: bool  # Whether there are no other losses.
-  learns_vectors: bool
-
-  def describe(self) -> str:
-    """Says what a resumed run must have the same."""
-    values = {v.path: v.value for v in self.bert.variables}
-    return (
-      f"weights {same_run.digest_of_values(values)}, {self.num_heads} heads, "
-      f"alone: {self.is_alone}, vectors: {self.learns_vectors}"
-    )
-
-  def create_model(
-    self, config: modeling.EncoderConfig, dtype: str
-  ) -> heads.PretrainingModel:
-    """Makes the model that learns."""
-    if self.learns_vectors:
-      return VectorModel(config, dtype, self.bert.config.hidden_size)
-    return heads.PretrainingModel(config, dtype)
-
-  def add_losses(self, loss_fn: training_plan.LossFn) -> training_plan.LossFn:
-    """Returns the teacher's losses, with those of pre-training if any."""
-
-    def compute(model, features, seed):
-      *inputs, mask = (
-        features[n] for n in (*records.INPUT_NAMES, "input_mask")
-      )
-      ours = model.bert(*inputs, seed, return_hidden_states=True)
-      theirs = self.bert(*inputs, return_hidden_states=True)
-      losses, count = {}, tf.cast(tf.shape(mask)[0], tf.float32)
-      if not self.is_alone:
-        # The encoder has run; the fourth argument is the masked positions.
-        losses = loss_fn(lambda *x: model.guess(ours, x[3]), features, seed)
-      wanted, found = (
-        project_last(bert, output.hidden_states)
-        for bert, output in ((self.bert, theirs), (model.bert, ours))
-      )
-      relations = relation_loss(wanted, found, mask, self.num_heads)
-      losses["relation_loss"] = tf.reduce_sum(relations), count
-      if self.learns_vectors:
-        vectors = vector_loss(
-          theirs.sequence_output,
-          ours.sequence_output,
-          mask,
-          model.projection.value,
-        )
-        losses["vector_loss"] = tf.reduce_sum(vectors), count
-      return losses
-
-    return compute
 
 
 def relate(x: tf.Tensor, input_mask: tf.Tensor, num_heads: int) -> tf.Tensor:
@@ -122,13 +66,14 @@ def relation_loss(
   """
   mask = tf.cast(input_mask, tf.float32)[:, None]  # [B, 1, S]
   total = tf.zeros(tf.shape(mask)[0])
-  for wanted, found in zip(theirs, ours, strict=True):
-    wanted = relate(wanted, input_mask, num_heads)
-    found = tf.nn.log_softmax(relate(found, input_mask, num_heads))
-    differences = tf.nn.log_softmax(wanted) - found
-    divergences = tf.reduce_sum(tf.nn.softmax(wanted) * differences, -1)
-    of_tokens = tf.reduce_sum(divergences * mask, [1, 2])  # [B]
-    total += of_tokens / tf.reduce_sum(mask, [1, 2]) / num_heads
+  compare = tf.nn.softmax_cross_entropy_with_logits
+  for their_part, our_part in zip(theirs, ours, strict=True):
+    wanted = relate(their_part, input_mask, num_heads)
+    targets = tf.nn.softmax(wanted)
+    found = relate(our_part, input_mask, num_heads)
+    divergences = compare(targets, found) - compare(targets, wanted)
+    sums = tf.reduce_sum(divergences * mask, [1, 2])
+    total += sums / tf.reduce_sum(mask, [1, 2]) / num_heads
   return total
 
 
@@ -161,3 +106,37 @@ def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
   attention = bert.encoder.blocks[-1].attention.self_attention
   layers = attention.query, attention.key, attention.value
   return [layer(states[-2]) for layer in layers]
+
+
+def add_teacher(
+  loss_fn: training_plan.LossFn | None,
+  teacher: modeling.BertModel,
+  num_heads: int,
+) -> training_plan.LossFn:
+  """Adds the losses of a teacher to those of pre-training, None for no others.
+
+  A `VectorModel` learns its vectors as well.
+  """
+
+  def compute(model, features, seed):
+    inputs, mask = (
+      [features[n] for n in records.INPUT_NAMES],
+      features["input_mask"],
+    )
+    ours = model.bert(*inputs, seed, return_hidden_states=True)
+    theirs = teacher(*inputs, return_hidden_states=True)
+    losses, count = {}, tf.cast(tf.shape(mask)[0], tf.float32)
+    if loss_fn:
+      # The encoder has run; the fourth argument is the masked positions.
+      losses = loss_fn(lambda *x: model.guess(ours, x[3]), features, seed)
+    wanted = project_last(teacher, theirs.hidden_states)
+    found = project_last(model.bert, ours.hidden_states)
+    total = tf.reduce_sum(relation_loss(wanted, found, mask, num_heads))
+    losses["relation_loss"] = total, count
+    if isinstance(model, VectorModel):
+      outputs = theirs.sequence_output, ours.sequence_output
+      total = tf.reduce_sum(vector_loss(*outputs, mask, model.projection.value))
+      losses["vector_loss"] = total, count
+    return losses
+
+  return compute

@@ -406,7 +406,7 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
     is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
     assert is_same == (is_alone and "cls" in name)
   result = program_flags.run_here([*command, "--teacher_vectors=false"])
-  program_flags.assert_refused(result, "--teacher=weights ")
+  program_flags.assert_refused(result, "with_vectors=True'])")
   # Nobody else needs the projection, or the teacher.
   unmasked |= {"dynamic_masking": True, "do_eval": True, "do_train": False}
   alone = ("teacher", "teacher_only", "teacher_vectors")
