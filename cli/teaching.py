@@ -119,7 +119,10 @@ def _load(run) -> keras.Model:
   """Makes the teacher, as the program makes its own model."""
   folder = run.settings.teacher
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  model = run.create_model(config, run.data, "float32")
+  recorded = same_run.read_training(folder).items()
+  settings = {name: value for name, (value, _) in recorded}
+  data = run.data._replace(model_settings=settings)
+  model = run.create_model(config, data, "float32")
   variables = checkpoints.model_variables(model)
   checkpoints.restore(model_folder.find_weights(folder), variables)
   return model

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from cli import teaching
 from export import trained_models
+import heads
+from inputs import records
 import modeling
 import paths
 import program_flags
@@ -91,16 +93,18 @@ def read_rows(path, *names):
   return [np.array(found[name]) for name in names]
 
 
-def test_the_logits_of_all_rows_are_those_of_the_teacher(taught):
-  inputs = read_rows(
-    taught.out / "train.tf_record", "input_ids", "input_mask", "segment_ids"
-  )
-  kept = read_logits(taught.out)
-  vocabulary = str(taught.folder / "vocab.txt")
+def logits_of(folder, inputs):
+  """Returns what the teacher in a folder makes of the rows of its student."""
   trained = trained_models.load_output_dir(
-    str(taught.folder / "teacher"), vocabulary
+    str(folder / "teacher"), str(folder / "vocab.txt")
   )
-  logits = trained.model(*(tf.constant(x, tf.int32) for x in inputs))
+  return trained.model(*(tf.constant(x, tf.int32) for x in inputs))
+
+
+def test_the_logits_of_all_rows_are_those_of_the_teacher(taught):
+  inputs = read_rows(taught.out / "train.tf_record", *records.INPUT_NAMES)
+  kept = read_logits(taught.out)
+  logits = logits_of(taught.folder, inputs)
   if taught.program == "run_squad":
     logits = np.stack(logits, -1)
   logits = np.asarray(logits)
@@ -290,8 +294,13 @@ def test_a_damaged_file_of_logits_is_named(taught, tmp_path):
   assert "delete the file and it will be made again" in result.stderr
 
 
-def test_a_text_cnn_learns_from_a_bert_without_labels(tmp_path):
-  tiny_models.write_trained(tmp_path / "teacher")
+@pytest.mark.parametrize("pooling", ["", "mean"])
+def test_a_text_cnn_learns_from_a_bert_without_labels(pooling, tmp_path):
+  tiny_models.write_trained(
+    tmp_path / "teacher",
+    make=lambda config: heads.ClassifierModel(config, 2, pooling=pooling),
+    **{"pooling": pooling} if pooling else {},
+  )
   texts = [text for text, _ in tiny.make_examples(range(50))]
   lines = ["text\tlabel", f"{texts[0]}\tneg", *(f"{t}\t" for t in texts[1:])]
   (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
@@ -316,6 +325,9 @@ def test_a_text_cnn_learns_from_a_bert_without_labels(tmp_path):
   (known,) = read_rows(tmp_path / "out/train.tf_record", "is_real_example")
   assert known[:, 0].tolist() == [1.0] + [0.0] * 49
   logits = read_logits(tmp_path / "out")
+  rows = read_rows(tmp_path / "out/train.tf_record", *records.INPUT_NAMES)
+  expected = logits_of(tmp_path, rows)
+  np.testing.assert_allclose(logits, expected, atol=1e-5)
   with open(tmp_path / "out/test_results.tsv", newline="") as file:
     answers = np.array([*csv.reader(file, delimiter="\t")], np.float64)
   assert 10 < logits.argmax(1).sum() < 40  # The teacher's answers differ.
