@@ -44,8 +44,7 @@ def find_teacher(settings: Any, data: Any) -> str | None:
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
       "run_squad.py learn from one, and not with --feature_based"
     )
-  recorded = same_run.read_training(folder).items()
-  theirs: dict[str, Any] = {name: value for name, (value, _) in recorded}
+  theirs = _read_settings(folder)
   prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))
   if not prefix or "problem" not in theirs:
     raise ValueError(f"--teacher={folder}: not the --output_dir of a training")
@@ -62,6 +61,11 @@ def find_teacher(settings: Any, data: Any) -> str | None:
         f"{wanted:.80}: expected the same"
       )
   return files.hash_file(f"{prefix}.index")[:12]  # It has those of all tensors.
+
+
+def _read_settings(folder: str) -> dict[str, Any]:
+  recorded = same_run.read_training(folder).items()
+  return {name: value for name, (value, _) in recorded}
 
 
 def teach(run: Any, loss_fn: Any) -> Any:
@@ -119,9 +123,7 @@ def _load(run) -> keras.Model:
   """Makes the teacher, as the program makes its own model."""
   folder = run.settings.teacher
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  recorded = same_run.read_training(folder).items()
-  settings = {name: value for name, (value, _) in recorded}
-  data = run.data._replace(model_settings=settings)
+  data = run.data._replace(model_settings=_read_settings(folder))
   model = run.create_model(config, data, "float32")
   variables = checkpoints.model_variables(model)
   checkpoints.restore(model_folder.find_weights(folder), variables)

@@ -278,17 +278,6 @@ def test_masks_drawn_while_reading_resume(unmasked, tmp_path):
   program_flags.assert_refused(result, message)
 
 
-@pytest.mark.slow
-def test_devices_and_parts_draw_the_same_masks(unmasked, two_devices, tmp_path):
-  command = command_unmasked(tmp_path, **unmasked)
-  program_flags.succeed(command)
-  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
-    out = tmp_path / flag
-    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
-    for name, value in tiny.read_results(tmp_path / "out").items():
-      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-5)
-
-
 def test_a_phase_without_next_sentences_leaves_their_weights(
   unmasked, tmp_path
 ):
@@ -384,6 +373,23 @@ def write_teacher(folder, **changes):
   return folder
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("has_teacher", [False, True])
+def test_devices_and_parts_draw_the_same_masks(
+  has_teacher, unmasked, two_devices, tmp_path
+):
+  if has_teacher:
+    unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
+    unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
+  command = command_unmasked(tmp_path, **unmasked)
+  program_flags.succeed(command)
+  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
+    out = tmp_path / flag
+    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
+    for name, value in tiny.read_results(tmp_path / "out").items():
+      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-4)
+
+
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   """Six steps at once, and three and three; alone it leaves the heads."""
@@ -417,21 +423,6 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   for name in ("relation_loss", "vector_loss"):
     assert curves[-1][name] < curves[0][name]
   assert ("masked_lm_loss" in curves[0]) != is_alone
-
-
-@pytest.mark.slow
-def test_devices_and_parts_learn_the_same_of_a_teacher(
-  unmasked, two_devices, tmp_path
-):
-  unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
-  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
-  command = command_unmasked(tmp_path, **unmasked)
-  program_flags.succeed(command)
-  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
-    out = tmp_path / flag
-    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
-    for name, value in tiny.read_results(tmp_path / "out").items():
-      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-4)
 
 
 @pytest.mark.parametrize(
