@@ -167,7 +167,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   limits = records.pretraining_limits(LENGTHS["max_seq_length"], VOCAB_SIZE, 2)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   train, evaluation = (
-    loss_watch.sample([str(folder / name)], parse, most=2**62).labels
+    loss_watch.sample([str(folder / name)], parse, most=2**62)[1]
     for name in ("train.tfrecord", "eval.tfrecord")
   )
   (best, _), total = train.most_common(1)[0], evaluation.total()

@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Mapping, Sequence
 import math
-from typing import NamedTuple
 
 from inputs import records, training_input
 
@@ -21,17 +20,13 @@ def entropy(counts: collections.Counter) -> float:
   return -sum(share * math.log(share) for share in shares)
 
 
-class Sample(NamedTuple):
-  """Some records."""
-
-  num_records: int
-  labels: collections.Counter[int]  # How often each id is masked in them.
-
-
-def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Sample:
+def sample(
+  paths: Sequence[str], parse, most: int = _SAMPLE
+) -> tuple[int, collections.Counter[int]]:
   """Counts about `most` records, of the heads of the files, and their labels.
 
-  `parse` makes features of serialized records, as `records.parse_batch`.
+  `parse` makes features of serialized records, as `records.parse_batch`. The
+  labels are counted by their ids.
   """
   number, counts = 0, collections.Counter()
   for _, serialized in records.sample_dataset(paths, most).batch(256):
@@ -39,7 +34,7 @@ def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Sample:
     used = features["masked_lm_weights"].numpy() > 0
     counts.update(features["masked_lm_ids"].numpy()[used].tolist())
     number += len(used)
-  return Sample(number, counts)
+  return number, counts
 
 
 class LossWatch:
@@ -83,11 +78,10 @@ def watch(
   It is None with a learning rate of 0. A ValueError names a broken record.
   """
   with training_input.naming_bad_record(source.find_fault):
-    found = sample(paths, source.parse)
-  counts = found.labels
+    number, counts = sample(paths, source.parse)
   most = max(counts.values(), default=0) / max(1, counts.total())
   print(
-    f"labels of {found.num_records:,} records: unigram entropy "
+    f"labels of {number:,} records: unigram entropy "
     f"{entropy(counts):.4g} nats, the most frequent {most:.1%}"
   )
   if learning_rate:

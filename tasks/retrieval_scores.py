@@ -34,44 +34,32 @@ def rank(scores: np.ndarray, relevance: np.ndarray) -> Ranking:
   return Ranking(places + 1, ranked[places])
 
 
-def recall(ranking: Ranking, k: int) -> float:
-  """Returns the share of the relevant documents that are among the first k."""
-  return float(np.mean(ranking.ranks <= k))
-
-
-def reciprocal_rank(ranking: Ranking, k: int = 10) -> float:
-  """Returns 1 / the rank of the first relevant document; 0 if it is above k."""
-  first = int(ranking.ranks.min())
-  return 1 / first if first <= k else 0.0
-
-
-def ndcg(ranking: Ranking, k: int = 10) -> float:
-  """Computes the normalised discounted cumulative gain of the first k.
+def ndcg(ranking: Ranking) -> float:
+  """Computes the normalised discounted cumulative gain of the first 10.
 
   The gain is the relevance, as in trec_eval, the discount log2(1 + rank); 1 is
   the best order. Järvelin and Kekäläinen, "Cumulated gain-based evaluation of
   IR techniques" (2002).
   """
-  is_seen = ranking.ranks <= k
+  is_seen = ranking.ranks <= 10
   found = ranking.relevance[is_seen] / np.log2(1 + ranking.ranks[is_seen])
-  best = np.sort(ranking.relevance)[::-1][:k]
+  best = np.sort(ranking.relevance)[::-1][:10]
   return float(found.sum() / (best / np.log2(np.arange(len(best)) + 2)).sum())
 
 
 def average(rankings: Iterable[Ranking]) -> dict[str, float]:
   """Averages the scores of queries, by NAMES; those of no query are 0.
 
-  Queries without a relevant document do not count, as in trec_eval.
+  MRR counts 1 / the rank of the first relevant document, recall@k the share of
+  the relevant ones among the first k. Queries without a relevant document do
+  not count, as in trec_eval.
   """
-  rows = [
-    [
-      reciprocal_rank(ranking),
-      *(recall(ranking, k) for k in RECALLS),
-      ndcg(ranking),
-    ]
-    for ranking in rankings
-    if len(ranking.ranks)
-  ]
+  rows = []
+  for ranking in rankings:
+    if len(ranking.ranks):
+      first = ranking.ranks.min()
+      recalls = [np.mean(ranking.ranks <= k) for k in RECALLS]
+      rows.append([(first <= 10) / first, *recalls, ndcg(ranking)])
   means = np.mean(rows, 0) if rows else np.zeros(len(NAMES))
   return dict(zip(NAMES, means.tolist(), strict=True))
 

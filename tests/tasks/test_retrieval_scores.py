@@ -28,17 +28,19 @@ def test_equal_scores_rank_the_relevant_last():
 
 @pytest.mark.parametrize(
   ("ranks", "k", "expected"),
-  [([1], 1, 1), ([2], 1, 0), ([1, 5], 1, 0.5), ([1, 5], 5, 1), ([11], 10, 0)],
+  [([1], 1, 1), ([2], 1, 0), ([1, 5], 1, 0.5), ([1, 3], 3, 1), ([11], 10, 0)],
 )
 def test_recall(ranks, k, expected):
-  assert retrieval_scores.recall(make(ranks), k) == expected
+  found = retrieval_scores.average([make(ranks)])
+  assert found[f"recall_at_{k}"] == expected
 
 
 @pytest.mark.parametrize(
   ("ranks", "expected"), [([1], 1), ([4, 2], 0.5), ([10], 0.1), ([11], 0)]
 )
 def test_reciprocal_rank(ranks, expected):
-  assert retrieval_scores.reciprocal_rank(make(ranks)) == expected
+  found = retrieval_scores.average([make(ranks)])
+  assert found["mrr_at_10"] == expected
 
 
 @pytest.mark.parametrize(
