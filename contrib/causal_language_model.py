@@ -100,7 +100,7 @@ def _make_rows(
     ids = tokenizer.encode(line.text)
     for start in range(0, len(ids), length - 2):
       row = [cls_id, *ids[start : start + length - 2], sep_id]
-      serialized = record_writer.encode_inputs(row, [0] * len(row), length)
+      serialized = record_writer.encode_inputs([row], [[]], length)
       yield feature_files.Row(serialized, len(row), index)
 
 

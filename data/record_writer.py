@@ -48,8 +48,11 @@ encode_id = functools.cache(encode_integer)
 
 def padded_feature(values: Sequence[int], size: int) -> bytes:
   """Encodes up to `size` integers as a tf.train.Feature, padded with zeros."""
-  padding = bytes(size - len(values))
-  return packed_feature(b"".join(map(encode_id, values)) + padding)
+  return packed_feature(_pad(values, size))
+
+
+def _pad(values: Sequence[int], size: int) -> bytes:
+  return b"".join(map(encode_id, values)) + bytes(size - len(values))
 
 
 def float_feature(values: Sequence[float]) -> bytes:
@@ -69,13 +72,17 @@ def encode_example(features: Mapping[str, bytes]) -> bytes:
 
 
 def encode_inputs(
-  ids: Sequence[int], segments: Sequence[int], size: int, **others: bytes
+  ids: Sequence[Sequence[int]],
+  segments: Sequence[Sequence[int]],
+  size: int,
+  **others: bytes,
 ) -> bytes:
-  """Encodes the inputs of a model, padded with zeros, and other features."""
-  values = {"input_ids": ids, "input_mask": [1] * len(ids)}
-  values["segment_ids"] = segments
-  inputs = {name: padded_feature(v, size) for name, v in values.items()}
-  return encode_example(inputs | others)
+  """Encodes inputs of a model, rows padded with zeros, and other features."""
+  inputs = {"input_ids": ids, "segment_ids": segments}
+  inputs["input_mask"] = [[1] * len(row) for row in ids]
+  for name, rows in inputs.items():
+    others[name] = packed_feature(b"".join(_pad(row, size) for row in rows))
+  return encode_example(others)
 
 
 def frame_record(record: bytes) -> bytes:

@@ -165,8 +165,8 @@ def _make_rows(
       label_sums += feature.label
     is_real = feature.is_labelled or data.kind != "train"
     serialized = record_writer.encode_inputs(
-      feature.input_ids,
-      feature.segment_ids,
+      [feature.input_ids],
+      [feature.segment_ids],
       settings.max_seq_length,
       label_ids=encode(np.ravel(feature.label).tolist()),
       is_real_example=_IS_REAL_EXAMPLE[is_real],

@@ -85,17 +85,12 @@ def _make_rows(
     keys = [int(d[n : n + 7], 16) for d in digests for n in (0, 7)]
     number = _read_number(example, bounds) if bounds else 1.0
     different.add(number if bounds else digests[1 % len(ids)])
-    padded = [row + [0] * (size - len(row)) for row in ids]
-    mask = [[1] * len(row) + [0] * (size - len(row)) for row in ids]
-    inputs = zip(("input_ids", "input_mask"), (padded, mask), strict=True)
-    count, pad = size * len(ids), record_writer.padded_feature
-    serialized = record_writer.encode_example(
-      {
-        **{name: pad(sum(rows, []), count) for name, rows in inputs},
-        "segment_ids": pad([], count),
-        "text_ids": record_writer.int64_feature(keys),
-        "number": record_writer.float_feature([number]),
-      }
+    serialized = record_writer.encode_inputs(
+      ids,
+      [[]] * len(ids),
+      size,
+      text_ids=record_writer.int64_feature(keys),
+      number=record_writer.float_feature([number]),
     )
     yield feature_files.Row(serialized, max(map(len, ids)), index)
   if len(different) < 2:

@@ -6,7 +6,6 @@ the paper.
 """
 
 from collections.abc import Iterable, Iterator
-import itertools
 import re
 from typing import Any, NamedTuple
 
@@ -170,19 +169,12 @@ def encode_feature(
     max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
     real choice; label_ids, int64 [1], 0 if it is not known.
   """
-
-  def encode_rows(rows):
-    padded = [row + [0] * (max_seq_length - len(row)) for row in rows]
-    values = list(itertools.chain.from_iterable(padded))
-    return record_writer.padded_feature(values, num_choices * max_seq_length)
-
-  ids = feature.input_ids
-  return record_writer.encode_example(
-    {
-      "input_ids": encode_rows(ids),
-      "input_mask": encode_rows([[1] * len(row) for row in ids]),
-      "segment_ids": encode_rows(feature.segment_ids),
-      "choice_mask": record_writer.padded_feature([1] * len(ids), num_choices),
-      "label_ids": record_writer.int64_feature([feature.label or 0]),
-    }
+  count = len(feature.input_ids)
+  missing = [[]] * (num_choices - count)
+  return record_writer.encode_inputs(
+    feature.input_ids + missing,
+    feature.segment_ids + missing,
+    max_seq_length,
+    choice_mask=record_writer.padded_feature([1] * count, num_choices),
+    label_ids=record_writer.int64_feature([feature.label or 0]),
   )

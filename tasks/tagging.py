@@ -320,10 +320,10 @@ def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
     The serialized input_ids, input_mask, segment_ids, label_ids and label_mask,
     int64 [max_seq_length], padded with 0.
   """
-  ids, pad = feature.input_ids, record_writer.padded_feature
+  pad = record_writer.padded_feature
   return record_writer.encode_inputs(
-    ids,
-    [0] * len(ids),
+    [feature.input_ids],
+    [[]],
     max_seq_length,
     label_ids=pad(feature.label_ids, max_seq_length),
     label_mask=pad(feature.label_mask, max_seq_length),

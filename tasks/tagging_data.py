@@ -134,20 +134,13 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
     yield sentence
 
 
-class ModelLabels(NamedTuple):
-  """The labels of a model, in the order of its outputs."""
-
-  labels: tuple[str, ...]
-  scheme: str  # See `tagging_schemes.label_scheme`.
-
-
 def choose_labels(
   sources: Mapping[str, tagging.Source],
   labels_file: str,
   tag_scheme: str,
   initial: Sequence[str] = (),
-) -> ModelLabels:
-  """Returns the labels of a model and their scheme.
+) -> tuple[tuple[str, ...], str]:
+  """Returns the labels of a model, in the order of its outputs, and the scheme.
 
   Args:
     sources: the files, by purpose: train, eval or predict.
@@ -174,7 +167,7 @@ def choose_labels(
         "(--tag_column names their column; one that a file to predict lacks "
         "says that it has no tags)"
       )
-  return ModelLabels(labels, scheme)
+  return labels, scheme
 
 
 def is_by_character(source: tagging.Source) -> bool:

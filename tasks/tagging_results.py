@@ -104,12 +104,9 @@ def describe(
   if scores.report.confusion:  # Labels without a scheme.
     parts.append(plots.confusions(scores.report.confusion, scores.names))
     return "\n".join(parts)
-  pairs: collections.Counter[tuple[str, str]] = collections.Counter()
-  for sentence, tags in zip(sentences, predicted, strict=True):
-    pairs.update(zip(map(_type, sentence.tags), map(_type, tags), strict=True))
-  names = sorted(set(itertools.chain.from_iterable(pairs)))
-  counts = [(names.index(a), names.index(b), n) for (a, b), n in pairs.items()]
-  parts.append(plots.confusions(metrics.Confusion(*np.array(counts).T), names))
+  true = (map(_type, sentence.tags) for sentence in sentences)
+  report, names = _score_words(true, (map(_type, tags) for tags in predicted))
+  parts.append(plots.confusions(report.confusion, names))
   parts.append("<p>Counts words, by the type that they are part of.</p>")
   return "\n".join(parts)
 
