@@ -181,7 +181,7 @@ def find_set(
     paths=(path,),
     source={"table": table._asdict()},
     read=functools.partial(classification.read_examples, table),
-    limit=settings.max_train_examples if kind == "train" else None,
+    limit=settings.max_train_examples,
   )
 
 

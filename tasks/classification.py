@@ -85,9 +85,8 @@ class Feature(NamedTuple):
 def read_examples(*files: Table) -> Iterator[Example]:
   """Yields the examples of files, no more than a row being in memory.
 
-  Raises:
-    ValueError: a row is wrong or lacks its label (the message has its line), or
-      a file holds no example.
+  A ValueError names the line of a row that is wrong or lacks its label, or a
+  file that holds no example.
   """
   for table in files:
     renamed, other_groups, count = dict(table.renamed_labels), set(), 0
@@ -128,15 +127,14 @@ def read_examples(*files: Table) -> Iterator[Example]:
 def _to_label(
   value: Any, location: str, table: Table
 ) -> str | tuple[str, ...] | None:
-  label = value
   if isinstance(value, list):
     items = (tables.to_scalar(item, location, table.label) for item in value)
-    label = tuple(items)
+    value = tuple(items)
   elif value is not None:
-    label = tables.to_scalar(value, location, table.label)
+    value = tables.to_scalar(value, location, table.label)
   elif table.label_required and table.label is not None:
     raise ValueError(f"{location}: no label")
-  return label if label or table.label_required else None
+  return value if value or table.label_required else None
 
 
 # Labels.
@@ -147,16 +145,11 @@ def find_labels(
 ) -> list[str]:
   """Returns all labels of examples, sorted: as numbers if all are integers.
 
-  Args:
-    problem: "single_label" or "multi_label".
-    separator: between the labels of an example of "multi_label".
-
-  Raises:
-    ValueError: an example has no label, there are too few labels, or most of
-      them occur only once.
+  `problem` is "single_label", or "multi_label" with a separator of the labels
+  of an example. A ValueError names the line of an example without a label, or
+  the file if its labels are too few or most of them occur only once.
   """
-  counts = collections.Counter()
-  path = ""
+  counts, path = collections.Counter(), ""
   for example in examples:
     path = path or example.location.rpartition(":")[0]
     counts.update(set(_split_label(example, problem, separator)))
@@ -212,18 +205,17 @@ def make_label_encoder(
 
 def _split_label(example: Example, problem: str, separator: str) -> list[str]:
   """Returns the labels of an example: exactly one of a single-label problem."""
-  label, fault = example.label, ""
+  label, is_single = example.label, problem == "single_label"
   if not separator:
     raise ValueError("--label_separator: expected a character, found none")
-  if label is None or (problem == "single_label" and not label):
-    fault = "no label"
-  elif problem == "single_label" and not isinstance(label, str):
-    fault = (
-      "a list of labels; expected one (several need --problem=multi_label)"
+  if label is None or (is_single and not label):
+    raise ValueError(f"{example.location}: no label")
+  if is_single and not isinstance(label, str):
+    raise ValueError(
+      f"{example.location}: a list of labels; expected one (several need "
+      "--problem=multi_label)"
     )
-  if fault:
-    raise ValueError(f"{example.location}: {fault}")
-  if problem == "single_label":
+  if is_single:
     return [label]
   if isinstance(label, str):
     label = map(str.strip, label.split(separator))
@@ -247,12 +239,9 @@ def _to_float(example: Example) -> float:
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   """Returns the weight of each label in the loss, from --class_weights.
 
-  Args:
-    given: numbers as text, one a label; ["balanced"]; or nothing, for ones.
-    counts: how often each label is in the training data.
-
-  Raises:
-    ValueError: `given` is anything else, negative or all 0.
+  Those are numbers as text, one a label and not all 0; ["balanced"]; or
+  nothing, for ones; anything else is a ValueError. `counts` says how often each
+  label is in the training data.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.
@@ -303,10 +292,8 @@ def make_features(
     doc_stride: tokens between the beginnings of the windows of a long text, or
       of the second text of a pair; the first one is in every window, and
       truncated only if less than a stride would be left for the second. None:
-      the longer text is truncated token by token, as in the original.
-
-  Raises:
-    ValueError: a pair does not fit, or windows would leave tokens out.
+      the longer text is truncated token by token, as in the original. A
+      ValueError if windows would leave tokens out.
   """
   check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])

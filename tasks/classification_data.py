@@ -17,9 +17,6 @@ from data import files, label_files, record_writer
 from inputs import feature_files, held_out
 from tasks import classification, classification_results
 
-# By whether to train on the label.
-_IS_REAL_EXAMPLE = [record_writer.int64_feature([n]) for n in (0, 1)]
-
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSettings(feature_files.FeatureSettings):
@@ -56,13 +53,9 @@ def find_sets(
   settings: FeatureSettings,
   max_train_examples: int | None = None,
 ) -> list[ClassificationSet]:
-  """Returns the sets of examples of a kind that a task has.
+  """Returns the sets of examples of a kind that a task has, else a ValueError.
 
-  Args:
-    kind: "train", "eval" or "predict".
-
-  Raises:
-    ValueError: the task has none of that kind.
+  `kind` is "train", "eval" or "predict".
   """
   sets = {
     "train": [("train", task.train)] if task.train else [],
@@ -80,7 +73,7 @@ def find_sets(
       paths=tuple(table.path for table in tables),
       source={"tables": [table._asdict() for table in tables]},
       read=functools.partial(classification.read_examples, *tables),
-      limit=max_train_examples if kind == "train" else None,
+      limit=max_train_examples,
       version=2,
       name=name,
       # The first one's files have the names of the original, which had one.
@@ -91,16 +84,14 @@ def find_sets(
   ]
 
 
-def split(
-  data: ClassificationSet, share: float, seed: int
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
-  """Holds out examples to evaluate on, by label; a text is in one part only."""
-  return held_out.split(
-    data,
-    share,
-    seed,
-    lambda example: ([str(example.label)], (example.text_a, example.text_b)),
-  )
+# Holds out examples to evaluate on, by label; a text is in one part only.
+split = functools.partial(
+  held_out.split,
+  describe=lambda example: (
+    [str(example.label)],
+    (example.text_a, example.text_b),
+  ),
+)
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
@@ -108,11 +99,9 @@ def make_features(data: ClassificationSet, folder: str) -> None:
 
   A row is a record of the original's: input_ids, input_mask and segment_ids,
   int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1, or a 0
-  if a label to train on is missing, as only a teacher allows;
-  label_ids, int64 [1], of multi_label [labels], or of regression float [1].
-
-  Raises:
-    ValueError: an example is wrong, or only some have a label.
+  if a label to train on is missing, as only a teacher allows; label_ids, int64
+  [1], of multi_label [labels], or of regression float [1]. A ValueError says
+  that an example is wrong, or that only some have a label.
   """
   settings = data.settings
   counts = {"examples": 0, "cut": 0, "labelled": 0}
@@ -169,7 +158,7 @@ def _make_rows(
       [feature.segment_ids],
       settings.max_seq_length,
       label_ids=encode(np.ravel(feature.label).tolist()),
-      is_real_example=_IS_REAL_EXAMPLE[is_real],
+      is_real_example=record_writer.int64_feature([is_real]),
     )
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.example_index)

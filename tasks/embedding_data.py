@@ -36,10 +36,8 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
 
   A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
   padded with 0; text_ids, int64 [T, 2], equal for texts of equal tokens; and
-  number, float [1], 1 if there is no number.
-
-  Raises:
-    ValueError: an example is wrong, or a set to train on has no differences.
+  number, float [1], 1 if there is no number. A ValueError says that an example
+  is wrong, or that a set to train on has no differences.
   """
   counts: dict[str, Any] = {"cut": 0}
   features = feature_files.open_or_make(
@@ -112,11 +110,10 @@ def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
   return value
 
 
-def split(
-  data: feature_files.FeatureSet, share: float, seed: int
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
-  """Holds out examples; those of one first text are in one part only."""
-  return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
+# Holds out examples; those of one first text are in one part only.
+split = functools.partial(
+  held_out.split, describe=lambda example: ([""], example.text_a)
+)
 
 
 def draw_pairs(

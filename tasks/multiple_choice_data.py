@@ -17,27 +17,22 @@ find_set = functools.partial(
 )
 
 
-def split(
-  data: feature_files.FeatureSet, share: float, seed: int
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
-  """Holds out questions, by their label; a context is in one part only."""
-  return held_out.split(
-    data,
-    share,
-    seed,
-    lambda example: ([str(example.label)], (example.context, example.question)),
-  )
+# Holds out questions, by their label; a context is in one part only.
+split = functools.partial(
+  held_out.split,
+  describe=lambda example: (
+    [str(example.label)],
+    (example.context, example.question),
+  ),
+)
 
 
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
   A row is what `multiple_choice.encode_feature` returns, with as many choices
-  as any question has.
-
-  Raises:
-    ValueError: only some questions have a label, or none in a set to train or
-      evaluate on.
+  as any question has. A ValueError says that only some questions have a label,
+  or none in a set to train or evaluate on.
   """
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
   rows = _make_rows(data, counts)
