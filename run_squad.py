@@ -193,7 +193,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if not run.is_chief:
     return
   if tuned_on:
-    print(f"tuning --null_score_diff_threshold on {tuned_on.path}")
+    print(f"tuning --null_score_diff_threshold on {tuned_on.paths[0]}")
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
   if tuning:

@@ -41,13 +41,9 @@ class Question(NamedTuple):
 def read_questions(path: str) -> Iterator[Question]:
   """Yields the questions of a file, in their order.
 
-  Args:
-    path: its name ends in .json, or in .jsonl, .tsv, .txt or .csv; .gz or .xz
-      may follow. The first row of a table may hold the names of its columns.
-
-  Raises:
-    ValueError: the file is not of these forms, a question or context is missing
-      or a context empty; the message has the location.
+  Its name ends in .json, or in .jsonl, .tsv, .txt or .csv; .gz or .xz may
+  follow. The first row of a table may hold the names of its columns. A
+  ValueError names the place of what is missing, empty or of another form.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json"):

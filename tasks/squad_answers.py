@@ -254,10 +254,11 @@ def describe(
   best answers; no_answer_odds if questions may have no answer.
   """
   others = [s for s in prediction.spans if s.start is not None and s != chosen]
-  no_answer = [s for s in prediction.spans if not s.text]
-  no_answer.append(Span("", None, None, 0.0, 0.0))
+  if not chosen:
+    unknown = Span("", None, None, 0.0, 0.0)
+    chosen = next((s for s in prediction.spans if not s.text), unknown)
   row = {"id": question.question_id, "question": question.text}
-  row |= _as_answer(chosen or no_answer[0])
+  row |= _as_answer(chosen)
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
   row["runners_up"] = [_as_answer(span) for span in others[:4]]

@@ -28,7 +28,6 @@ class SquadSet(feature_files.FeatureSet):
   """The questions of a file; its kind is "train", "eval" or "dev"."""
 
   settings: squad_features.FeatureSettings
-  path: str
   num_processes: int = 1  # To make features with; does not change them.
   needs_answers: bool = False  # Whether all answers have to be known.
 
@@ -60,7 +59,6 @@ def find_set(
     paths=(path,),
     source={"is_training": kind == "train"},
     read=functools.partial(squad.read_questions, path),
-    path=path,
     **others,
   )
 
@@ -84,8 +82,7 @@ def split(
 def make_features(data: SquadSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
-  Raises:
-    ValueError: no question can be used, or answers are needed and not known.
+  A ValueError if no question can be used, or needed answers are not known.
   """
   names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
   counts: dict[str, Any] = dict.fromkeys(names, 0) | {"misplaced_shown": []}
@@ -108,7 +105,7 @@ def make_features(data: SquadSet, folder: str) -> None:
     lines.append(f"{counts['outside']:,} windows do not contain the answer")
   feature_files.print_summary(
     features,
-    f"{data.path}: {counts['questions']:,} questions in {len(features):,} "
+    f"{data.paths[0]}: {counts['questions']:,} questions in {len(features):,} "
     f"windows of {np.mean(features.lengths):.1f} tokens on average",
     *lines,
   )
@@ -125,15 +122,15 @@ def _check_answers(data, counts) -> None:
   """Raises a ValueError if answers are needed that are not known."""
   if data.needs_answers and counts["labelled"] < counts["questions"]:
     raise ValueError(
-      f"{data.path}: only {counts['labelled']:,} of {counts['questions']:,} "
-      "questions have answers, an evaluation and "
+      f"{data.paths[0]}: only {counts['labelled']:,} of "
+      f"{counts['questions']:,} questions have answers, an evaluation and "
       "--null_score_diff_threshold=auto need all: pass another --eval_file"
     )
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Yields the rows of a file, which several processes make if it is large."""
-  path, num_processes = data.path, data.num_processes
+  [path], num_processes = data.paths, data.num_processes
   if os.path.exists(path) and os.path.getsize(path) < SMALL_FILE:
     num_processes = 1
   questions = data.select(data.read())
@@ -180,9 +177,7 @@ def compute_logits(
 
   The predictor returns start_logits and end_logits, float32 [B,
   max_seq_length]; `order` has the batches, by the indices of their rows.
-
-  Returns:
-    float32 [windows, 2, max_seq_length], in the order of the rows.
+  Returns float32 [windows, 2, max_seq_length], in the order of the rows.
   """
   features = data.features
   shape = (len(features), 2, data.settings.max_seq_length)
@@ -207,13 +202,9 @@ def compute_logits(
 def answer(
   data: SquadSet, logits: np.ndarray, settings: squad_answers.AnswerSettings
 ) -> Iterator[squad_results.QuestionResult]:
-  """Answers all questions, in their order.
+  """Answers all questions, in their order, by what `compute_logits` returns.
 
-  Args:
-    logits: of starts and ends, float32 [windows, 2, max_seq_length].
-
-  Raises:
-    ValueError: the file was changed since its features were made.
+  A ValueError if the file was changed since its features were made.
   """
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
   search = squad_answers.SpanSearch(maker, settings)

@@ -123,14 +123,11 @@ def is_unspaced(context: str) -> bool:
 def find_answer(
   document: Document, answer: squad.Answer
 ) -> tuple[int, int] | None:
-  """Finds the tokens of an answer, as close as tokens can be.
+  """Finds the first and the last token of an answer, as close as can be.
 
   Words come first: those at the answer's first and last character. If a part
   of their tokens is exactly the answer's, it is that part: "1895" of "(1895)".
-
-  Returns:
-    The first and the last token; None if the text there is not the answer, for
-    in some data sets answer_start is wrong.
+  None if the text there is not the answer: some data have wrong answer_starts.
   """
   start, length = answer.start, len(answer.text)
   if start is None or not 0 <= start < start + length <= len(document.context):
@@ -160,17 +157,10 @@ class QuestionWindows(NamedTuple):
   was_cut: bool  # It has more than max_query_length tokens.
 
 
-class WindowRecord(NamedTuple):
-  """A window as a record."""
-
-  record: bytes
-  length: int  # Its tokens.
-
-
 class QuestionRows(NamedTuple):
   """The windows of a question, as records, and what was found on the way."""
 
-  windows: list[WindowRecord]
+  windows: list[tuple[bytes, int]]  # Records, and how many tokens they have.
   is_labelled: bool  # It has answers, or is known to have none.
   was_cut: bool  # It has more than max_query_length tokens.
   outside: int = 0  # Windows to train on that do not contain the answer.
@@ -199,8 +189,7 @@ class FeatureMaker:
   ) -> Iterator[tuple[Document, squad.Question]]:
     """Yields questions with their contexts, made once for consecutive ones.
 
-    Raises:
-      ValueError: a context has no token.
+    A ValueError names a question whose context has no token.
     """
     document = None
     for question in questions:
@@ -226,9 +215,7 @@ class FeatureMaker:
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
     """Makes the records of some questions.
 
-    Raises:
-      ValueError: a context has no token, or a question to train on lacks the
-        answers that it needs.
+    A ValueError names one to train on that lacks the answers that it needs.
     """
     return [self._make_rows(*pair) for pair in self.documents(questions)]
 
@@ -286,7 +273,7 @@ class FeatureMaker:
       name: record_writer.packed_feature(value)
       for name, value in packed.items()
     }
-    return WindowRecord(record_writer.encode_example(features), length)
+    return record_writer.encode_example(features), length
 
 
 def set_unique_id(record: bytes, number: int) -> bytes:

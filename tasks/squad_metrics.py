@@ -22,10 +22,8 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 def normalize_answer(text: str, is_unspaced: bool = False) -> str:
   """Returns an answer without case, punctuation, articles and extra spaces.
 
-  Args:
-    is_unspaced: whether its language is written without spaces; a space then
-      goes between its characters, all of Unicode's punctuation counts, and no
-      word is an article.
+  If its language is written without spaces, a space goes between characters,
+  all of Unicode's punctuation counts, and no word is an article.
 
   >>> normalize_answer("The  U.S. Army, a force")
   'us army force'
@@ -111,15 +109,13 @@ class ScoredAnswer(NamedTuple):
 def score(
   answers: Sequence[ScoredAnswer], threshold: float
 ) -> dict[str, float]:
-  """Scores answers in percent as SQuAD does.
+  """Scores answers in percent as SQuAD does: exact_match and f1.
 
-  Returns:
-    exact_match and f1; if questions may have no answer, as in v2.0, also the
-    same beginning with has_answer_ and no_answer_ for the questions with and
-    without an answer, where there are any; best_f1 and best_f1_threshold, and
-    the same of exact_match: the best score of any threshold of the odds, and
-    that threshold. The official program searches the answers that are left by
-    an earlier threshold; this one searches all.
+  If questions may have no answer, as in v2.0, also the same beginning with
+  has_answer_ and no_answer_ for the questions with and without an answer, where
+  there are any; best_f1 and best_f1_threshold, and the same of exact_match: the
+  best score of any threshold of the odds, and that threshold. The official
+  program searches what an earlier threshold leaves; this one searches all.
   """
   given = [answer.scores(threshold) for answer in answers]
   metrics = answer_metrics(given)
@@ -144,12 +140,9 @@ def best_threshold(
 ) -> tuple[float, float]:
   """Finds up to which odds of no answer it is best to answer.
 
-  Args:
-    scores: of the answers, 0 to 1; not used where there is no answer.
-
-  Returns:
-    The best mean score in percent, and the lowest threshold that gives it: one
-    of the odds, or 1 below all of them if nothing should be answered.
+  Returns the best mean in percent of the scores, 0 to 1, which do not count
+  where there is no answer; and the lowest threshold that gives it: one of the
+  odds, or 1 below all of them if nothing should be answered.
   """
   scores, odds = np.asarray(scores, float), np.asarray(odds, float)
   has_answer = np.asarray(has_answer, bool)

@@ -120,9 +120,7 @@ def tune_threshold(
 ) -> float:
   """Returns the threshold with the best F1, and writes it for later runs.
 
-  Args:
-    tuning: questions whose answers are known.
-    weights: the checksum of those that answered.
+  The answers to `tuning` are known; `weights` is the checksum of what answered.
   """
   answers = [result.scored for result in tuning]
   threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
@@ -175,12 +173,8 @@ def write_predictions(
 ) -> Scores | None:
   """Writes predictions as they come: the original's files, a readable one.
 
-  Args:
-    threshold: of the odds of no answer, above which none is given.
-    version_2: whether questions may have no answer.
-
-  Returns:
-    The scores; None if not all answers are known.
+  No answer is given where its odds are above the threshold; `version_2` says
+  whether questions may have none. Returns the scores, if all answers are known.
   """
   names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
   if version_2:
@@ -249,10 +243,9 @@ def question_word(text: str) -> str:
 
 def answer_length(question: squad.Question) -> str:
   """Returns the range of the length of the shortest true answer."""
-  texts = [answer.text for answer in question.answers]
   counts = [
     len(text) if squad_features.is_unspaced(text) else len(text.split())
-    for text in texts
+    for text, _ in question.answers
   ]
   limits = np.array([0, 1, 2, 5, 10])
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
@@ -262,17 +255,15 @@ def describe(scores: Scores) -> str:
   """Describes scores in HTML: of all, by question word, by answer length."""
   words, lengths = zip(*scores.kinds, strict=True)
   frequent = [word for word, _ in collections.Counter(words).most_common()]
-  return "\n".join(
-    [
-      plots.number_table(scores.totals),
-      "<h3>By question word</h3>",
-      _make_table("question", frequent, words, scores.answers),
-      "<h3>By length of the shortest true answer</h3>",
-      _make_table(
-        "words or Chinese characters", _LENGTHS, lengths, scores.answers
-      ),
-    ]
-  )
+  unit = "words or Chinese characters"
+  parts = [
+    plots.number_table(scores.totals),
+    "<h3>By question word</h3>",
+    _make_table("question", frequent, words, scores.answers),
+    "<h3>By length of the shortest true answer</h3>",
+    _make_table(unit, _LENGTHS, lengths, scores.answers),
+  ]
+  return "\n".join(parts)
 
 
 def _make_table(title, names, kinds, scores) -> str:

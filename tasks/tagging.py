@@ -83,9 +83,8 @@ def open_source(
 ) -> Source:
   """Finds out how a file of sentences is to be read.
 
-  Args:
-    scheme: of the tags; "auto" detects it in the file.
-    needs_tags: whether a file without the column of tags is an error.
+  The scheme "auto" is detected in the file; a file without the column of tags
+  is an error if it `needs_tags`.
   """
   if token_column == tag_column:
     raise ValueError(
@@ -98,19 +97,14 @@ def open_source(
     first = next((line for line in _read_lines(untagged) if line.cells), None)
     if first and len(first.cells) < source.num_columns:
       return untagged
-  if scheme == "auto":
-    return source._replace(scheme=find_scheme(source))
-  return source
+  is_known = scheme != "auto"
+  return source if is_known else source._replace(scheme=find_scheme(source))
 
 
 def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
-  """Yields the sentences of a file.
+  """Yields the sentences of a file, with tags in a scheme or as in the file.
 
-  Args:
-    scheme: to convert tags to; by default they stay as in the file.
-
-  Raises:
-    ValueError: a line is wrong (the message has its number), or none is there.
+  A ValueError names the line that is wrong, or the file if it has no sentence.
   """
   document, has_sentence, is_fresh = 0, False, True
   lines = (line for line in _read_lines(source) if not line.is_comment)
@@ -131,7 +125,7 @@ def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
 
 def _make_sentence(source, lines, document) -> Sentence:
   words = tuple(line.cells[source.token_column] for line in lines)
-  number, tags = lines[0].number, None
+  tags = None
   if source.is_tagged:
     tags = tuple(line.cells[source.tag_column].strip(" ") for line in lines)
     for tag, line in zip(tags, lines, strict=True):
@@ -142,7 +136,7 @@ def _make_sentence(source, lines, document) -> Sentence:
           f"{tagging_schemes.describe(source.scheme)} (see --tag_scheme and "
           "--tag_column)"
         )
-  return Sentence(words, tags, document, source.path, number)
+  return Sentence(words, tags, document, source.path, lines[0].number)
 
 
 def _read_lines(source: Source) -> Iterator[_Line]:
@@ -223,11 +217,7 @@ def find_scheme(source: Source) -> str:
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   """Returns all labels, by name: see `labels_of`; without a scheme all tags.
 
-  Args:
-    sentences: with tags, in any scheme if there is one.
-
-  Raises:
-    ValueError: the tags are all O, or without a scheme all the same.
+  A ValueError if the tags are all O, or without a scheme all the same.
   """
   tags, path = set(), ""
   for sentence in sentences:
@@ -316,9 +306,8 @@ def make_features(
 def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
   """Encodes a feature as a tf.train.Example.
 
-  Returns:
-    The serialized input_ids, input_mask, segment_ids, label_ids and label_mask,
-    int64 [max_seq_length], padded with 0.
+  It has input_ids, input_mask, segment_ids, label_ids and label_mask, int64
+  [max_seq_length], padded with 0.
   """
   pad = record_writer.padded_feature
   return record_writer.encode_inputs(
@@ -372,11 +361,7 @@ def _is_punctuation(char: str) -> bool:
 def join_words(
   words: Sequence[str], separator: str = " "
 ) -> tuple[str, list[tuple[int, int]]]:
-  """Joins words to a text; returns it and the start and end of each in it.
-
-  Args:
-    separator: between words; nothing, if words are characters.
-  """
+  """Joins words, "" between characters; returns the text and their places."""
   offsets, start = [], 0
   for word in words:
     offsets.append((start, start + len(word)))

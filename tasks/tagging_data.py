@@ -117,9 +117,8 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 
 def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
   """Yields the sentences as `examples` does, and counts them."""
-  convert, scheme = tagging_schemes.convert_tags, data.settings.scheme
-  in_file = data.file.scheme
-  document = None
+  convert, document = tagging_schemes.convert_tags, None
+  in_file, scheme = data.file.scheme, data.settings.scheme
   for sentence in data.select(tagging.read_sentences(data.file)):
     counts["sentences"] += 1
     counts["words"] += len(sentence.words)
@@ -129,8 +128,8 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
       regular = convert(tags, in_file)
       counts["irregular"] += regular != tags
       labels = regular if in_file == scheme else convert(regular, scheme)
+      unseen.update(_find_unseen(labels, data.settings))
       sentence = sentence._replace(tags=labels)
-      unseen.update(_find_unseen(sentence.tags, data.settings))
     yield sentence
 
 
@@ -142,13 +141,12 @@ def choose_labels(
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
+  A ValueError if they mark entities, but the tags of a file do not.
+
   Args:
     sources: the files, by purpose: train, eval or predict.
     tag_scheme: "none" if the labels of an earlier run mark no entities.
     labels_file, initial: see `label_files.choose`.
-
-  Raises:
-    ValueError: the labels mark entities, but the tags of a file do not.
   """
   labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
   if train := sources.get("train"):
@@ -204,9 +202,8 @@ def read_outputs(
 ) -> Outputs:
   """Returns the labels of all words of a set.
 
-  Args:
-    results: predicted, int [windows, S], -1 where no word begins, and the sums
-      of each window: losses, float, and known, int [windows].
+  Of the results, predicted is int [windows, S], -1 where no word begins; losses
+  and known are the sums of each window, float and int [windows].
   """
   # Windows are in the order of the words that they are made for.
   numbers = results["predicted"][results["predicted"] >= 0]
@@ -223,9 +220,8 @@ def read_outputs(
 def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
   """Scores the predictions for a set with tags."""
   true = (sentence.tags for sentence in data.examples())
-  scheme = data.settings.scheme
   return tagging_results.score_labels(
-    true, outputs.labels, scheme, outputs.loss
+    true, outputs.labels, data.settings.scheme, outputs.loss
   )
 
 

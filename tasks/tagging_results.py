@@ -51,12 +51,9 @@ def entity_report(
   """Scores predicted tags by whole entities, as the CoNLL shared tasks did.
 
   An entity is right if its type, its first and its last word are. `micro` is
-  the overall score of `conlleval`. Tjong Kim Sang & De Meulder,
-  https://arxiv.org/abs/cs/0306050, section 2.3.
-
-  Returns:
-    The report, one label a type; its accuracy is the share of words with the
-    right tag. And the types, sorted; one without a name is "_".
+  the overall score of `conlleval`, the accuracy the share of words with the
+  right tag. Tjong Kim Sang & De Meulder, https://arxiv.org/abs/cs/0306050,
+  section 2.3. Returns also the types, sorted; one without a name is "_".
   """
   support, guesses, right = (collections.Counter() for _ in range(3))
   words = right_words = 0
@@ -126,10 +123,8 @@ def describe_sentences(
 
   They are id (the number of the sentence, from 0), text, and a list `entities`:
   type, start and end in characters of the text, and the text between. Without a
-  scheme the list is `words`, with a label for a type.
-
-  Args:
-    separator: between the words of a text, see `tagging.join_words`.
+  scheme the list is `words`, with a label for a type. The separator is that of
+  `tagging.join_words`.
   """
   key, name = "entities", "type"
   if scheme == tagging_schemes.NO_SCHEME:

@@ -44,24 +44,19 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
 
 
 def convert_tags(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
-  """Writes the entities of tags in a scheme; see `find_entities`.
+  """Writes the entities of tags in a scheme; NO_SCHEME leaves tags as they are.
 
   >>> convert_tags(["I-PER", "I-PER", "B-PER", "O", "I-LOC"], "bmes")
   ('B-PER', 'E-PER', 'S-PER', 'O', 'S-LOC')
-
-  Args:
-    scheme: a key of SCHEMES; NO_SCHEME leaves tags as they are.
   """
   if scheme == NO_SCHEME:
     return tuple(tags)
   converted = ["O"] * len(tags)
   last = Entity("", -1, -1)
   for entity in find_entities(tags):
+    suffix = f"-{entity.type}" if entity.type else ""
     prefixes = _prefixes(scheme, entity, last)
-    dash = "-" if entity.type else ""
-    converted[entity.start : entity.end] = [
-      f"{prefix}{dash}{entity.type}" for prefix in prefixes
-    ]
+    converted[entity.start : entity.end] = [p + suffix for p in prefixes]
     last = entity
   return tuple(converted)
 
@@ -103,12 +98,8 @@ def describe(scheme: str) -> str:
 def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
   """Returns the scheme of tags; NO_SCHEME if not one is a prefix and a type.
 
-  Args:
-    tags: each with its location, for the error message.
-    is_iob1: whether their order is that of IOB1 and not of IOB2.
-
-  Raises:
-    ValueError: only some tags are.
+  `is_iob1` says whether their order is that of IOB1 and not of IOB2. If only
+  some are of a scheme, a ValueError gives the location of one that is not.
   """
   wrong = [tag for tag in tags if not re.fullmatch("O|[BIESM](-.*)?", tag)]
   if wrong and not any(re.match("[BIESM]-", tag) for tag in tags):
