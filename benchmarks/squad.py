@@ -477,7 +477,7 @@ def make_our_prediction(
   rows = sample.rows
   if padding_competes:
     # The batches of the whole file would hold other windows, equally long.
-    order = feature_files.equal_batches(len(rows), workload.batch_size)
+    order = feature_files.make_batches(rows, workload.batch_size, 0, True)
     order = [rows[indices] for indices in order]
   else:
     order = program.batch_order(split, workload.batch_size)

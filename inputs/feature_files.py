@@ -85,17 +85,15 @@ class FeatureSet:
     if self.kind != "train":
       self.limit = None
 
-  @functools.cached_property
-  def key(self) -> str:
-    """A digest of everything that affects the features."""
-    return self._make_key()
-
   def _make_key(self) -> str:
+    """Returns a digest of everything that affects the features."""
     settings = {**dataclasses.asdict(self.settings), **self.source}
     settings["version"] = self.version
     if self.limit is not None:
       settings["max_examples"] = self.limit
     return make_key(settings, [self.settings.vocab_file, *self.paths])
+
+  key = functools.cached_property(_make_key)
 
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
@@ -340,7 +338,7 @@ def training_source(
 
 
 def predict(
-  predictor: training_input.Predictor,
+  predictor: Callable[..., dict[str, np.ndarray]],
   features: FeatureFile,
   order: list[np.ndarray],
   parse: Callable[[tf.Tensor], training_input.Features],
@@ -403,24 +401,19 @@ def batches_by_tokens(
   return batches
 
 
-def equal_batches(count: int, batch_size: int) -> list[np.ndarray]:
-  """Splits rows into batches of one size, the last one filled by its last."""
-  padded = -(-count // batch_size) * batch_size
-  indices = np.minimum(np.arange(padded), count - 1)
-  return list(indices.reshape(-1, batch_size))
-
-
 def make_batches(
   lengths: np.ndarray, batch_size: int, max_seq_length: int, is_static: bool
 ) -> list[np.ndarray]:
   """Returns the batches to predict, as indices of rows of int [N] lengths.
 
-  A batch has `batch_size` rows of max_seq_length, more if they are shorter,
-  unless all must have one shape.
+  A batch has `batch_size` rows of max_seq_length, more if they are shorter. If
+  all must have one shape, the last row fills up the last batch.
   """
-  if is_static:
-    return equal_batches(len(lengths), batch_size)
-  return batches_by_tokens(lengths, batch_size * max_seq_length)
+  if not is_static:
+    return batches_by_tokens(lengths, batch_size * max_seq_length)
+  padded = -(-len(lengths) // batch_size) * batch_size
+  indices = np.minimum(np.arange(padded), len(lengths) - 1)
+  return list(indices.reshape(-1, batch_size))
 
 
 class Layout(NamedTuple):

@@ -7,13 +7,12 @@ hold little padding, and their results return in the order of the lines.
 from collections.abc import Callable, Iterable, Iterator
 import functools
 import re
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from data import packing
-from inputs import training_input
 import tokenization
 
 _Item = TypeVar("_Item")
@@ -110,7 +109,7 @@ Predict = Callable[[list[Row]], list[dict[str, np.ndarray]]]
 
 
 def predict(
-  predictor: training_input.Predictor,
+  predictor: Any,
   batching: Batching,
   rows: list[Row],
   *,
@@ -118,7 +117,8 @@ def predict(
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 
-  Those `of_tokens` are [B, S, ...], and are cut to a row's length.
+  The predictor is a `training.prediction.Predictor`. Results `of_tokens` are
+  [B, S, ...], and are cut to a row's length.
   """
   batches = _Batches(rows, batching)
   results = {}
@@ -151,7 +151,6 @@ class _Batches:
     }
 
   def __iter__(self) -> Iterator[dict[str, tf.Tensor]]:
-    """Yields the batches."""
     for indices in self.order:
       batch = pad([self._rows[index] for index in indices], self._width)
       yield {name: tf.constant(values) for name, values in batch.items()}

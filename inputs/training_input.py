@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from data import remote
@@ -30,18 +29,6 @@ class TrainingInput(NamedTuple):
   describe_row: Callable[[Any], str]  # Names a row id of numpy scalars.
   find_fault: Callable[[], str | None]  # Explains a failure to read.
   identity: str = ""  # Equal for equal data; compared between workers.
-
-
-class Predictor(Protocol):
-  """Computes results of batches; see training/prediction.py."""
-
-  def __call__(
-    self, batches: Any, total: int | None = 0
-  ) -> dict[str, np.ndarray]: ...
-
-  def iterate(
-    self, batches: Any, total: int | None = 0
-  ) -> Iterator[dict[str, np.ndarray]]: ...
 
 
 def prefetch(batches: tf.data.Dataset, count: int) -> tf.data.Dataset:

@@ -167,7 +167,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 
 
 def compute_logits(
-  predictor: training_input.Predictor,
+  predictor: Any,
   data: SquadSet,
   parse: Callable[[tf.Tensor], training_input.Features],
   order: list[np.ndarray],

@@ -301,11 +301,7 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
   parse = feature_files.make_parser(
     train.layout, len(tiny.VOCABULARY), 2, is_static
   )
-  order = (
-    feature_files.equal_batches(11, 4)
-    if is_static
-    else feature_files.batches_by_tokens(features.lengths, 40)
-  )
+  order = feature_files.make_batches(features.lengths, 4, 10, is_static)
   results = feature_files.predict(count_tokens, features, order, parse)
   source = feature_files.training_source(train, parse, 2, 1)
   assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
